@@ -1,0 +1,1 @@
+//! OpenSHMEM 1.6 for C, C++ and Rust programs.

@@ -1,0 +1,241 @@
+//! The status board: one cache-line-aligned slot per PE, in memory shared by the job and its
+//! launcher, telling which blocking call each PE is in and since when.
+//!
+//! - A PE writes only its own slot; any process that has the board reads all of them.
+//! - A slot is written when a wait has outlasted its spinning, never on a fast path.
+//! - Readers check every field: a slot may be half written or hold garbage.
+
+use crate::error::{Error, Result};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+/// Bytes of a routine's name that a slot keeps.
+const NAME_MAX: usize = 48;
+const MAGIC: u32 = 0x746f_6d62;
+
+/// One PE's slot. 128 bytes: adjacent-line prefetch makes neighbours share 64-byte lines.
+#[repr(C, align(128))]
+struct Slot {
+    magic: AtomicU32,
+    pid: AtomicI32,
+    /// Even: not in a blocking call. Odd: in the call described below.
+    entry: AtomicU32,
+    state: AtomicU32,
+    since_ns: AtomicU64,
+    argument: AtomicU64,
+    name: [AtomicU64; NAME_MAX / 8],
+}
+
+/// How far a PE has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// Process not seen by the library yet.
+    Absent = 0,
+    /// Between the start and the end of `shmem_init`.
+    Starting = 1,
+    /// Initialised.
+    Running = 2,
+    /// Finalised.
+    Finished = 3,
+}
+
+/// What a slot says about its PE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// How far the PE has come.
+    pub state: State,
+    /// Process id as the PE sees it.
+    pub pid: i32,
+    /// The blocking call it is in.
+    pub call: Option<Call>,
+}
+
+/// A blocking call in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Name of the routine.
+    pub routine: String,
+    /// Team number, address or peer, as the routine has it.
+    pub argument: u64,
+    /// When the wait began, nanoseconds of `CLOCK_MONOTONIC`.
+    pub since_ns: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.call, self.state) {
+            (Some(call), _) => {
+                let seconds = monotonic_ns().saturating_sub(call.since_ns) as f64 / 1e9;
+                write!(f, "in {} ({:#x}) for {seconds:.1} s", call.routine, call.argument)
+            }
+            (None, State::Absent) => f.write_str("has not called shmem_init"),
+            (None, State::Starting) => f.write_str("in shmem_init"),
+            (None, State::Running) => f.write_str("computing, in no blocking SHMEM call"),
+            (None, State::Finished) => f.write_str("has called shmem_finalize"),
+        }
+    }
+}
+
+/// The board of a job.
+pub struct Board {
+    slots: *mut Slot,
+    count: usize,
+    fd: OwnedFd,
+}
+
+// SAFETY: every field of a slot is atomic, and the mapping lives as long as the board.
+unsafe impl Send for Board {}
+// SAFETY: as above.
+unsafe impl Sync for Board {}
+
+impl Board {
+    /// Makes an empty board for `count` PEs in anonymous shared memory.
+    pub fn create(count: usize) -> Result<Board> {
+        let fd = memfd_create("tombolo-board", MFdFlags::MFD_CLOEXEC)
+            .map_err(|e| Error::system("creating the status board", e))?;
+        nix::unistd::ftruncate(&fd, (count * size_of::<Slot>()) as i64)
+            .map_err(|e| Error::system("sizing the status board", e))?;
+        Board::open(fd, count)
+    }
+
+    /// Maps a board made by another process; an error if it is too small for `count` PEs.
+    pub fn open(fd: OwnedFd, count: usize) -> Result<Board> {
+        let bytes = count * size_of::<Slot>();
+        let size = nix::sys::stat::fstat(&fd)
+            .map_err(|e| Error::system("looking at the status board", e))?
+            .st_size;
+        if count == 0 || (size as u64) < bytes as u64 {
+            return Err(Error::Bootstrap(format!(
+                "status board holds {size} bytes, {count} PEs need {bytes}"
+            )));
+        }
+        use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+        let length = std::num::NonZeroUsize::new(bytes).expect("count is positive");
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
+        let slots = unsafe {
+            mmap(
+                None,
+                length,
+                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+                MapFlags::MAP_SHARED,
+                &fd,
+                0,
+            )
+        }
+        .map_err(|e| Error::system("mapping the status board", e))?;
+        Ok(Board { slots: slots.as_ptr().cast(), count, fd })
+    }
+
+    /// The descriptor to hand to other processes.
+    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Says how far PE `pe`, this process, has come.
+    pub fn announce(&self, pe: usize, state: State) {
+        let slot = self.slot(pe);
+        slot.pid.store(std::process::id() as i32, Ordering::Relaxed);
+        slot.state.store(state as u32, Ordering::Relaxed);
+        slot.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Publishes that PE `pe`, this process, waits in `routine`.
+    pub fn enter(&self, pe: usize, routine: &str, argument: u64, since_ns: u64) {
+        let slot = self.slot(pe);
+        let mut name = [0u8; NAME_MAX];
+        let kept = routine.len().min(NAME_MAX);
+        name[..kept].copy_from_slice(&routine.as_bytes()[..kept]);
+        for (word, bytes) in slot.name.iter().zip(name.chunks_exact(8)) {
+            word.store(u64::from_le_bytes(bytes.try_into().expect("8 bytes")), Ordering::Relaxed);
+        }
+        slot.argument.store(argument, Ordering::Relaxed);
+        slot.since_ns.store(since_ns, Ordering::Relaxed);
+        slot.entry.fetch_or(1, Ordering::Release);
+    }
+
+    /// Takes back what `enter` published.
+    pub fn leave(&self, pe: usize) {
+        self.slot(pe).entry.fetch_and(!1, Ordering::Release);
+    }
+
+    /// What PE `pe` last said of itself.
+    pub fn report(&self, pe: usize) -> Report {
+        let slot = self.slot(pe);
+        if slot.magic.load(Ordering::Acquire) != MAGIC {
+            return Report { state: State::Absent, pid: 0, call: None };
+        }
+        let state = match slot.state.load(Ordering::Relaxed) {
+            1 => State::Starting,
+            2 => State::Running,
+            3 => State::Finished,
+            _ => State::Absent,
+        };
+        let call = (slot.entry.load(Ordering::Acquire) & 1 == 1).then(|| {
+            let bytes: Vec<u8> = slot
+                .name
+                .iter()
+                .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+                .take_while(|byte| *byte != 0)
+                .collect();
+            Call {
+                routine: String::from_utf8_lossy(&bytes).into_owned(),
+                argument: slot.argument.load(Ordering::Relaxed),
+                since_ns: slot.since_ns.load(Ordering::Relaxed),
+            }
+        });
+        Report { state, pid: slot.pid.load(Ordering::Relaxed), call }
+    }
+
+    fn slot(&self, pe: usize) -> &Slot {
+        assert!(pe < self.count, "PE {pe} of {}", self.count);
+        // SAFETY: in bounds by the check above; the mapping lives as long as `self`, and all
+        // fields are atomic, so other processes may write them at any time.
+        unsafe { &*self.slots.add(pe) }
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        let bytes = self.count * size_of::<Slot>();
+        // SAFETY: the mapping made by `open`; no reference into it outlives the board.
+        unsafe { libc::munmap(self.slots.cast(), bytes) };
+    }
+}
+
+/// Now, in nanoseconds of `CLOCK_MONOTONIC`.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_seen_by_whoever_has_the_board() {
+        let board = Board::create(2).unwrap();
+        let other = Board::open(board.fd().try_clone_to_owned().unwrap(), 2).unwrap();
+        assert_eq!(other.report(1).state, State::Absent);
+        board.announce(1, State::Running);
+        board.enter(1, "shmem_barrier_all", 7, 42);
+        let call = other.report(1).call.unwrap();
+        assert_eq!(
+            (call.routine.as_str(), call.argument, call.since_ns),
+            ("shmem_barrier_all", 7, 42)
+        );
+        board.leave(1);
+        assert_eq!(other.report(1).call, None);
+    }
+
+    #[test]
+    fn a_board_that_is_too_small_is_refused() {
+        let board = Board::create(2).unwrap();
+        assert!(Board::open(board.fd().try_clone_to_owned().unwrap(), 1000).is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! The one error type of the control plane. The data path returns a status instead.
+
+use std::io;
+
+/// Result of set-up, tear-down and other operations off the data path.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What failed, where, and why.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An environment variable that cannot be understood.
+    #[error("{name}='{value}': {why}")]
+    Config {
+        /// Name of the variable.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What was expected.
+        why: String,
+    },
+    /// Memory that was asked for is not there.
+    #[error("{0}")]
+    Memory(String),
+    /// The job cannot be formed: launcher unreachable, protocol broken, peers absent.
+    #[error("cannot join the job: {0}")]
+    Bootstrap(String),
+    /// A transport failed.
+    #[error("transport {transport}: {what}")]
+    Transport {
+        /// Name of the transport.
+        transport: &'static str,
+        /// What failed.
+        what: String,
+    },
+    /// Another PE cannot be reached by any transport.
+    #[error("no transport reaches PE {pe}: {why}")]
+    Unreachable {
+        /// The PE.
+        pe: u32,
+        /// One reason per transport.
+        why: String,
+    },
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// An operating system error with what was attempted.
+    pub fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
+        Error::System { what: what.into(), source: source.into() }
+    }
+}

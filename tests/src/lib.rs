@@ -1,0 +1,1 @@
+//! Place holder until the first module lands.
