@@ -327,10 +327,15 @@ impl Job {
                     self.break_off(pe, "more requests than it reads replies");
                 }
             }
-            Effect::Abort(code) => {
+            Effect::Abort { pe, code } => {
                 // An exit code has 8 bits; a failure must not turn into a success.
                 let byte = if code != 0 && code & 0xff == 0 { 1 } else { (code & 0xff) as u8 };
-                self.end(Ending::Code(byte), Duration::ZERO);
+                // The others end at once; the one that asked may write its output first.
+                let others = self.pes.iter().enumerate().filter(|(other, _)| *other != pe);
+                others.filter(|(_, other)| other.alive).for_each(|(_, other)| {
+                    signals::send(other.pid, Signal::SIGTERM);
+                });
+                self.end(Ending::Code(byte), FINISH);
             }
         }
     }
@@ -384,8 +389,8 @@ impl Job {
 
     fn judge_signal(&mut self, pe: usize, signal: i32, core_dumped: bool) {
         let known = Signal::try_from(signal).ok();
-        if known.is_some() && known == self.interrupted {
-            return self.end(Ending::Signal(known.expect("just seen")), FINISH);
+        if let Some(signal) = known.filter(|_| known == self.interrupted) {
+            return self.end(Ending::Signal(signal), FINISH);
         }
         if known == Some(Signal::SIGPIPE) && output::reader_is_gone() {
             return self.end(Ending::Signal(Signal::SIGPIPE), Duration::ZERO);

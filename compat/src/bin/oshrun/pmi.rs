@@ -20,8 +20,8 @@ pub const LINE_MAX: usize = KVSNAME_MAX + KEY_MAX + VALUE_MAX + 256;
 pub enum Effect {
     /// Send this line to this PE.
     Reply(usize, String),
-    /// End the whole job with this exit code.
-    Abort(i32),
+    /// End the whole job, as this PE asks, with this exit code.
+    Abort { pe: usize, code: i32 },
 }
 
 /// How far a PE has come, as its requests tell.
@@ -80,7 +80,9 @@ impl Server {
         let reply = |text: String| Ok(vec![Effect::Reply(pe, text)]);
         match request.command {
             "init" => reply(self.init(pe, &request)?),
-            "abort" => Ok(vec![Effect::Abort(request.number("exitcode").unwrap_or(1))]),
+            "abort" => {
+                Ok(vec![Effect::Abort { pe, code: request.number("exitcode").unwrap_or(1) }])
+            }
             _ if self.clients[pe].stage != Stage::Inside => {
                 Err(format!("'{}' outside of init and finalize", request.command))
             }
@@ -273,6 +275,9 @@ mod tests {
         assert_eq!(server.stage(0), Stage::Inside);
         answer(&mut server, 0, "cmd=finalize");
         assert_eq!(server.stage(0), Stage::Left);
-        assert_eq!(server.receive(0, b"cmd=abort exitcode=9"), Ok(vec![Effect::Abort(9)]));
+        assert_eq!(
+            server.receive(0, b"cmd=abort exitcode=9"),
+            Ok(vec![Effect::Abort { pe: 0, code: 9 }])
+        );
     }
 }
