@@ -30,9 +30,10 @@ pub enum Mode {
 impl World {
     /// The address in this process of `address` at `pe`; null if the PE is not mapped or the
     /// address not symmetric (OpenSHMEM 1.6, `shmem_ptr`).
+    #[expect(clippy::not_unsafe_ptr_arg_deref, reason = "the address is compared, not read")]
     pub fn ptr<T>(&self, address: *const T, pe: usize) -> *mut T {
         assert!(pe < self.n_pes(), "PE {pe} of {}", self.n_pes());
-        // SAFETY: the PE was checked.
+        // SAFETY: the PE was checked; the address is only compared.
         unsafe { self.table().remote(address, pe) }
     }
 
@@ -55,6 +56,7 @@ impl World {
     ///
     /// # Safety
     /// `source` is readable for `len` bytes, for as long as `mode` says.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of shmem_putmem")]
     pub unsafe fn put(
         &self,
         context: &Context,
@@ -125,6 +127,7 @@ impl World {
     ///
     /// # Safety
     /// `dest` is writable for `len` bytes, for as long as `mode` says.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of shmem_getmem")]
     pub unsafe fn get(
         &self,
         context: &Context,

@@ -58,6 +58,7 @@ pub struct World {
     progressing: bool,
     routes: AtomicPtr<Routes>,
     /// Replaced routes: other threads may still be reading them.
+    #[expect(clippy::vec_box, reason = "readers hold the address")]
     retired: Mutex<Vec<Box<Routes>>>,
     patience: Patience,
     team_slots: TeamSlots,
