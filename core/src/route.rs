@@ -81,7 +81,6 @@ impl Routes {
         endpoints: &[Option<&dyn Endpoint>],
         mapped: impl Fn(SegmentKind) -> bool,
     ) -> PeerRoutes {
-        let service = mapped(SegmentKind::Heap);
         let first = |segment: SegmentKind, able: &dyn Fn(&dyn Endpoint) -> bool| {
             endpoints.iter().enumerate().find_map(|(index, endpoint)| {
                 let endpoint = (*endpoint)?;
@@ -89,6 +88,10 @@ impl Routes {
                 good.then_some(Channel::Endpoint(index as u8))
             })
         };
+        // The request queue lies in the target's control area and is served by put and get alone.
+        let service = mapped(SegmentKind::Heap)
+            || first(SegmentKind::Heap, &|e| e.capabilities().put && e.capabilities().get)
+                .is_some();
         let copy = |segment: SegmentKind, able: &dyn Fn(&dyn Endpoint) -> bool| {
             if mapped(segment) {
                 Steps::split(Channel::Cached, STREAMING_FROM, Channel::Streaming)
