@@ -1,10 +1,33 @@
 //! The model of Tombolo: PEs, symmetric memory, contexts, teams, ordering, and the contract that
 //! transports fulfil. Nothing here names a back end or a C type.
+//!
+//! - [`transport`]: what a back end provides.
+//! - [`World`]: one PE's part of a job; its operations are in [`ops`].
+//! - [`table`]: the fast path from a symmetric address to a mapped one.
+//! - [`bootstrap`], [`board`], [`config`]: how a PE gets to know its job.
 
+pub mod amo;
 pub mod board;
+pub mod bootstrap;
+mod check;
 pub mod config;
+pub mod context;
+pub mod control;
+pub mod copy;
 pub mod error;
+pub mod memory;
+pub mod ops;
+pub mod route;
+pub mod service;
+pub mod table;
+pub mod team;
 pub mod transport;
+pub mod wait;
+pub mod world;
 
 pub use config::Config;
+pub use context::{Context, ContextOptions};
 pub use error::{Error, Result};
+pub use team::Team;
+pub use wait::Waiting;
+pub use world::{Setup, World};

@@ -166,6 +166,8 @@ pub struct Capabilities {
     pub amo: bool,
     /// `put_signal`.
     pub put_signal: bool,
+    /// Aligned words of 4 and 8 bytes arrive whole; where they do not, the core sends them as AMOs.
+    pub whole_words: bool,
     /// The target's CPU must run for an operation to complete.
     pub needs_target_cpu: bool,
     /// Largest payload one operation takes; longer ones are split by the caller. 0: no limit.
@@ -205,7 +207,7 @@ pub trait Endpoint: Send + Sync {
     ///
     /// - `Complete` and `Pending` (counted in `stream`): `source` may be reused at once when
     ///   `blocking`; when not, only after `Complete` or after the count.
-    /// - Aligned words of up to 8 bytes appear whole.
+    /// - Aligned words of 4 and 8 bytes appear whole where `whole_words` says so.
     ///
     /// # Safety
     /// See the trait.

@@ -1,0 +1,194 @@
+//! The memory of the symmetric heap: an anonymous memory file, reserved whole, committed by the
+//! kernel page by page when it is first touched. It has no name in the file system, so nothing is
+//! left when its processes are gone, however they went.
+
+use super::allocator::Allocator;
+use super::limits;
+use crate::config::{Bytes, Config};
+use crate::error::{Error, Result};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+/// The heap starts at a multiple of this, so that huge pages fit.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// The symmetric heap of this PE: a control area for the runtime, then what programs allocate from.
+pub struct Heap {
+    base: NonNull<u8>,
+    len: usize,
+    control: usize,
+    file: OwnedFd,
+    huge_pages: bool,
+    allocator: Mutex<Allocator>,
+}
+
+// SAFETY: the heap is plain shared memory; its own books are behind a mutex.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    /// Reserves a heap of `config.symmetric_size` bytes behind a control area of `control` bytes.
+    ///
+    /// `local_pes` PEs share the host's memory: more than it has for one PE is an error, more for
+    /// all of them together a warning (untouched memory costs nothing).
+    pub fn reserve(config: &Config, control: usize, local_pes: usize) -> Result<Heap> {
+        let asked = config.symmetric_size;
+        check(asked, local_pes)?;
+        let control = control.next_multiple_of(HUGE_PAGE);
+        let len = usize::try_from(asked.0)
+            .ok()
+            .and_then(|bytes| bytes.checked_next_multiple_of(super::page_size()))
+            .and_then(|bytes| bytes.checked_add(control))
+            .ok_or_else(|| Error::Memory(format!("SHMEM_SYMMETRIC_SIZE={asked} is too large")))?;
+        let refused = |what: &str, e: nix::Error| {
+            Error::Memory(format!(
+                "{what} a symmetric heap of {asked} (SHMEM_SYMMETRIC_SIZE) failed: {e}"
+            ))
+        };
+        let file = memfd_create("tombolo-heap", MFdFlags::MFD_CLOEXEC)
+            .map_err(|e| refused("creating", e))?;
+        nix::unistd::ftruncate(&file, len as i64).map_err(|e| refused("sizing", e))?;
+        let base = map_aligned(&file, len).map_err(|e| refused("mapping", e))?;
+        let huge_pages = config.huge_pages.0
+            // SAFETY: advice on memory mapped just above.
+            && unsafe { madvise(base.cast(), len, MmapAdvise::MADV_HUGEPAGE) }.is_ok();
+        let allocator = Mutex::new(Allocator::new(len - control));
+        Ok(Heap { base, len, control, file, huge_pages, allocator })
+    }
+
+    /// Start of the segment: the control area.
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Length of the segment in bytes, control area included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A heap always holds its control area.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Length of the control area in bytes.
+    pub fn control_len(&self) -> usize {
+        self.control
+    }
+
+    /// The memory file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Whether the kernel took the advice to use huge pages.
+    pub fn huge_pages(&self) -> bool {
+        self.huge_pages
+    }
+
+    /// Takes `size` bytes aligned to `align`; null when that is impossible. Not collective by
+    /// itself: every PE has to make the same calls in the same order.
+    pub fn allocate(&self, size: usize, align: usize) -> *mut u8 {
+        match self.books().allocate(size, align) {
+            // SAFETY: the allocator hands out offsets below its capacity, `len - control`.
+            Some(offset) => unsafe { self.base().add(self.control + offset) },
+            None => std::ptr::null_mut(),
+        }
+    }
+
+    /// Gives a block back; false if `block` is not one.
+    pub fn free(&self, block: *mut u8) -> bool {
+        self.offset_of(block).is_some_and(|offset| self.books().free(offset))
+    }
+
+    /// Resizes a block in place; false if it has to move.
+    pub fn resize(&self, block: *mut u8, size: usize) -> bool {
+        self.offset_of(block).is_some_and(|offset| self.books().resize(offset, size))
+    }
+
+    /// The size asked for of a block.
+    pub fn size_of(&self, block: *const u8) -> Option<usize> {
+        self.books().size_of(self.offset_of(block)?)
+    }
+
+    /// The live block that holds `address`: its start and size.
+    pub fn block_at(&self, address: *const u8) -> Option<(*mut u8, usize)> {
+        let (offset, size) = self.books().block_at(self.offset_of(address)?)?;
+        // SAFETY: an offset of the allocator lies inside the heap.
+        Some((unsafe { self.base().add(self.control + offset) }, size))
+    }
+
+    /// Free bytes, the largest free range, and the capacity.
+    pub fn free_bytes(&self) -> (usize, usize, usize) {
+        let books = self.books();
+        (books.free_bytes(), books.largest_free(), books.capacity())
+    }
+
+    fn offset_of(&self, address: *const u8) -> Option<usize> {
+        let offset = (address as usize).checked_sub(self.base() as usize + self.control)?;
+        (offset < self.len - self.control).then_some(offset)
+    }
+
+    fn books(&self) -> std::sync::MutexGuard<'_, Allocator> {
+        self.allocator.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made by `reserve`; whoever drops the heap has ended its users.
+        let _ = unsafe { munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// Compares what is asked for with what there is, before anything is touched.
+fn check(asked: Bytes, local_pes: usize) -> Result<()> {
+    let Some(limit) = limits::memory_limit() else { return Ok(()) };
+    let (source, there) = (&limit.source, mebibytes(limit.bytes));
+    if asked.0 > limit.bytes {
+        return Err(Error::Memory(format!(
+            "SHMEM_SYMMETRIC_SIZE={asked} asks for {} per PE, but the {source} is {there}; \
+             set SHMEM_SYMMETRIC_SIZE to less",
+            mebibytes(asked.0)
+        )));
+    }
+    if asked.0.saturating_mul(local_pes as u64) > limit.bytes && asked.0 > 1 << 30 {
+        tracing::warn!(
+            "{local_pes} PEs with SHMEM_SYMMETRIC_SIZE={asked} may use more than the {source}, \
+             {there}, if they touch all of it"
+        );
+    }
+    Ok(())
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+/// Maps the file shared at a multiple of the huge page size.
+fn map_aligned(file: &OwnedFd, len: usize) -> nix::Result<NonNull<u8>> {
+    let padded =
+        len.checked_add(HUGE_PAGE).and_then(NonZeroUsize::new).ok_or(nix::Error::EINVAL)?;
+    let reserve = MapFlags::MAP_PRIVATE | MapFlags::MAP_ANONYMOUS | MapFlags::MAP_NORESERVE;
+    // SAFETY: a fresh reservation at an address of the kernel's choice, then, inside it, the
+    // mapping wanted; what is left over at both ends is given back and used by nobody.
+    unsafe {
+        let start = nix::sys::mman::mmap_anonymous(None, padded, ProtFlags::PROT_NONE, reserve)?;
+        let aligned = (start.as_ptr() as usize).next_multiple_of(HUGE_PAGE);
+        let before = aligned - start.as_ptr() as usize;
+        if let Some(bytes) = NonZeroUsize::new(before) {
+            munmap(start, bytes.get())?;
+        }
+        let end = NonNull::new((aligned + len) as *mut _).ok_or(nix::Error::EINVAL)?;
+        munmap(end, HUGE_PAGE - before)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let shared = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
+        let length = NonZeroUsize::new(len).ok_or(nix::Error::EINVAL)?;
+        mmap(NonZeroUsize::new(aligned), length, access, shared, file, 0).map(NonNull::cast)
+    }
+}

@@ -1,0 +1,357 @@
+//! Static data of the executable as symmetric memory.
+//!
+//! The writable data segment (`PT_LOAD` minus RELRO) is copied to a memory file which is then mapped
+//! over it, shared. The program goes on as before; peers map the same file and reach its global
+//! variables with loads, stores and CPU atomics, without kernel modules or system calls.
+//!
+//! - Works for PIE, non-PIE and static executables; the address stays.
+//! - Untouched parts of `.bss` are not copied and cost no memory.
+//! - A child made by `fork` gets a private copy back: it sees the data as it was when `fork` was
+//!   called, and what it writes stays its own.
+//! - Done once per process. A second initialisation uses the same file.
+
+use crate::error::{Error, Result};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// The writable static data of the executable.
+#[derive(Debug)]
+pub struct StaticData {
+    base: usize,
+    len: usize,
+    layout: u64,
+    file: Option<OwnedFd>,
+}
+
+/// Where the data segment lies and where in it `.bss` begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    start: usize,
+    /// First page that holds nothing from the executable file.
+    bss: usize,
+    end: usize,
+    layout: u64,
+}
+
+static REMAPPED: OnceLock<StaticData> = OnceLock::new();
+
+impl StaticData {
+    /// Remaps the data segment. A second call gives what the first one made.
+    pub fn remap() -> Result<&'static StaticData> {
+        if let Some(done) = REMAPPED.get() {
+            return Ok(done);
+        }
+        let extent = find()?;
+        let file = share(extent)?;
+        forked::protect(extent.start, extent.end - extent.start, file.as_raw_fd())?;
+        Ok(REMAPPED.get_or_init(|| StaticData {
+            base: extent.start,
+            len: extent.end - extent.start,
+            layout: extent.layout,
+            file: Some(file),
+        }))
+    }
+
+    /// Describes the data segment and leaves it as it is, private to this process.
+    pub fn in_place() -> Result<StaticData> {
+        let extent = find()?;
+        let len = extent.end - extent.start;
+        Ok(StaticData { base: extent.start, len, layout: extent.layout, file: None })
+    }
+
+    /// Start of the segment.
+    pub fn base(&self) -> *mut u8 {
+        self.base as *mut u8
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// An executable without writable data has an empty segment.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Equal for processes of the same executable: only then do variables have equal offsets.
+    pub fn layout(&self) -> u64 {
+        self.layout
+    }
+
+    /// The memory file, if the segment was remapped.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// Finds the data segment of the main program: its writable `PT_LOAD` segments without the part
+/// that becomes read-only after relocation.
+fn find() -> Result<Extent> {
+    let mut found: Option<Extent> = None;
+    // SAFETY: the callback runs before the call returns and gets a pointer to `found`.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
+    found.ok_or_else(|| {
+        Error::Memory("the executable has no writable data segment to share".to_owned())
+    })
+}
+
+/// Looks at the first object only: the main program.
+unsafe extern "C" fn visit(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    found: *mut libc::c_void,
+) -> libc::c_int {
+    // SAFETY: the C library passes valid program headers of a loaded object, and `found` is the
+    // pointer given to dl_iterate_phdr.
+    unsafe {
+        let bias = (*info).dlpi_addr as usize;
+        let headers = std::slice::from_raw_parts((*info).dlpi_phdr, (*info).dlpi_phnum as usize);
+        *found.cast::<Option<Extent>>() = extent(bias, headers);
+    }
+    1
+}
+
+fn extent(bias: usize, headers: &[libc::Elf64_Phdr]) -> Option<Extent> {
+    let page = super::page_size();
+    let down = |address: usize| address & !(page - 1);
+    let relro_end = headers
+        .iter()
+        .filter(|h| h.p_type == libc::PT_GNU_RELRO)
+        .map(|h| down(bias + (h.p_vaddr + h.p_memsz) as usize))
+        .max()
+        .unwrap_or(0);
+    let mut extent: Option<Extent> = None;
+    for h in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_W != 0) {
+        let start = bias + h.p_vaddr as usize;
+        let end = (start + h.p_memsz as usize).next_multiple_of(page);
+        let bss = (start + h.p_filesz as usize).next_multiple_of(page);
+        // Linkers that keep RELRO in a segment of its own leave nothing of it here.
+        let start = down(start).max(if relro_end <= end { relro_end } else { 0 });
+        if start < end {
+            let first = extent.map_or(start, |e| if e.end == start { e.start } else { start });
+            extent = Some(Extent { start: first, bss: bss.clamp(first, end), end, layout: 0 });
+        }
+    }
+    extent.map(|e| Extent { layout: fingerprint(bias, headers, e), ..e })
+}
+
+/// FNV-1a over the program headers, the place of the data segment relative to the program, and the
+/// start of its code: the same for every process of one executable, wherever it is loaded.
+fn fingerprint(bias: usize, headers: &[libc::Elf64_Phdr], extent: Extent) -> u64 {
+    const CODE_BYTES: usize = 64 << 10;
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut mix = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    };
+    mix(&(extent.start - bias).to_le_bytes());
+    mix(&(extent.end - extent.start).to_le_bytes());
+    for h in headers {
+        for field in [u64::from(h.p_type), h.p_vaddr, h.p_memsz, h.p_filesz] {
+            mix(&field.to_le_bytes());
+        }
+    }
+    let code = headers.iter().find(|h| {
+        h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0 && h.p_flags & libc::PF_R != 0
+    });
+    if let Some(h) = code {
+        let len = (h.p_filesz as usize).min(CODE_BYTES);
+        // SAFETY: a loaded, readable segment of the running program.
+        mix(unsafe { std::slice::from_raw_parts((bias + h.p_vaddr as usize) as *const u8, len) });
+    }
+    hash
+}
+
+/// Copies the segment to a memory file and maps the file in its place.
+fn share(extent: Extent) -> Result<OwnedFd> {
+    let len = extent.end - extent.start;
+    let fail = |what: &str, e: std::io::Error| Error::system(format!("{what} static data"), e);
+    let file = memfd_create("tombolo-static", MFdFlags::MFD_CLOEXEC)
+        .map_err(|e| fail("creating a memory file for", e.into()))?;
+    nix::unistd::ftruncate(&file, len as i64).map_err(|e| fail("sizing", e.into()))?;
+    let pages = touched_bss(extent);
+    let fd = file.as_raw_fd();
+    let copy = |start: usize, end: usize| -> std::io::Result<()> {
+        let mut at = start;
+        while at < end {
+            let offset = (at - extent.start) as libc::off_t;
+            // SAFETY: a readable part of this process's data segment.
+            let n = unsafe { libc::pwrite(fd, at as *const libc::c_void, end - at, offset) };
+            match n {
+                n if n > 0 => at += n as usize,
+                0 => return Err(std::io::ErrorKind::WriteZero.into()),
+                _ => {
+                    let e = std::io::Error::last_os_error();
+                    if e.kind() != std::io::ErrorKind::Interrupted {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+        Ok(())
+    };
+    for (start, end) in pages {
+        copy(start, end).map_err(|e| fail("copying", e))?;
+    }
+    // The initialised part comes last and at once: between its copy and the mapping nothing may be
+    // written to it by this thread, and nothing but system calls happens in between.
+    copy(extent.start, extent.bss).map_err(|e| fail("copying", e))?;
+    // SAFETY: replaces the segment by a file of the same content, at the same address, with the
+    // same access; no reference changes meaning.
+    let mapped = unsafe {
+        libc::mmap(
+            extent.start as *mut libc::c_void,
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+            fd,
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        return Err(fail("remapping", std::io::Error::last_os_error()));
+    }
+    Ok(file)
+}
+
+/// Ranges of `.bss` that have been touched, by the kernel's page map; all of it where that cannot
+/// be read.
+fn touched_bss(extent: Extent) -> Vec<(usize, usize)> {
+    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+    let page = super::page_size();
+    let count = (extent.end - extent.bss) / page;
+    let mut bytes = vec![0u8; count * 8];
+    let read = std::fs::File::open("/proc/self/pagemap")
+        .and_then(|map| map.read_exact_at(&mut bytes, (extent.bss / page * 8) as u64));
+    if read.is_err() {
+        return vec![(extent.bss, extent.end)];
+    }
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for (index, entry) in bytes.chunks_exact(8).enumerate() {
+        let entry = u64::from_le_bytes(entry.try_into().expect("chunks of 8 bytes"));
+        if entry & PRESENT_OR_SWAPPED == 0 {
+            continue;
+        }
+        let start = extent.bss + index * page;
+        match ranges.last_mut() {
+            Some(last) if last.1 == start => last.1 += page,
+            _ => ranges.push((start, start + page)),
+        }
+    }
+    ranges
+}
+
+/// Gives a `fork` child its own copy of the data.
+///
+/// Before the fork the parent copies what is in the memory file to private memory; the child moves
+/// that copy over the shared mapping with one system call, the parent throws it away.
+mod forked {
+    use super::*;
+
+    static BASE: AtomicUsize = AtomicUsize::new(0);
+    static LEN: AtomicUsize = AtomicUsize::new(0);
+    static FILE: AtomicUsize = AtomicUsize::new(0);
+    static SNAPSHOT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+    /// Registers the fork handlers for the segment.
+    pub fn protect(base: usize, len: usize, file: i32) -> Result<()> {
+        BASE.store(base, Ordering::Relaxed);
+        LEN.store(len, Ordering::Relaxed);
+        FILE.store(file as usize, Ordering::Relaxed);
+        // SAFETY: the handlers call only system calls and memcpy.
+        match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
+            0 => Ok(()),
+            code => {
+                Err(Error::system("registering for fork", std::io::Error::from_raw_os_error(code)))
+            }
+        }
+    }
+
+    unsafe extern "C" fn prepare() {
+        let (base, len) = (BASE.load(Ordering::Relaxed), LEN.load(Ordering::Relaxed));
+        // SAFETY: private memory at an address of the kernel's choice; the copies stay inside it
+        // and inside the segment.
+        unsafe {
+            let copy = libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            );
+            if copy == libc::MAP_FAILED {
+                return;
+            }
+            let file = FILE.load(Ordering::Relaxed) as i32;
+            let mut at: libc::off_t = 0;
+            loop {
+                let start = libc::lseek(file, at, libc::SEEK_DATA);
+                if start < 0 {
+                    break;
+                }
+                let end = libc::lseek(file, start, libc::SEEK_HOLE).min(len as libc::off_t);
+                if end <= start {
+                    break;
+                }
+                let offset = start as usize;
+                std::ptr::copy_nonoverlapping(
+                    (base + offset) as *const u8,
+                    copy.cast::<u8>().add(offset),
+                    (end - start) as usize,
+                );
+                at = end;
+            }
+            SNAPSHOT.store(copy, Ordering::Relaxed);
+        }
+    }
+
+    unsafe extern "C" fn parent() {
+        let copy = SNAPSHOT.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        if !copy.is_null() {
+            // SAFETY: the memory made by `prepare`, used by nobody else in this process.
+            unsafe { libc::munmap(copy, LEN.load(Ordering::Relaxed)) };
+        }
+    }
+
+    unsafe extern "C" fn child() {
+        let (base, len) = (BASE.load(Ordering::Relaxed), LEN.load(Ordering::Relaxed));
+        // Not swapped: until the memory is moved, a write here would reach the parent's data.
+        let copy = SNAPSHOT.load(Ordering::Relaxed);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: moves the snapshot over the shared mapping of the same length.
+        let moved = !copy.is_null()
+            && unsafe { libc::mremap(copy, len, len, flags, base as *mut libc::c_void) }
+                != libc::MAP_FAILED;
+        if !moved {
+            // Going on would let the child write into the parent's variables.
+            const TEXT: &[u8] = b"tombolo: no memory to give a fork child its static data\n";
+            // SAFETY: write and _exit are async-signal-safe.
+            unsafe {
+                libc::write(2, TEXT.as_ptr().cast(), TEXT.len());
+                libc::_exit(127);
+            }
+        }
+        SNAPSHOT.store(std::ptr::null_mut(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static INITIALISED: AtomicUsize = AtomicUsize::new(7);
+
+    #[test]
+    fn the_data_segment_holds_static_variables() {
+        let data = StaticData::in_place().unwrap();
+        let address = (&raw const INITIALISED) as usize;
+        assert!((data.base..data.base + data.len).contains(&address));
+        assert_eq!(data.layout(), StaticData::in_place().unwrap().layout());
+    }
+}

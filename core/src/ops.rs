@@ -1,0 +1,538 @@
+//! Operations on remote memory: the checked path.
+//!
+//! The fast path, [`Table::remote`](crate::table::Table::remote) and a store, load, copy or CPU
+//! atomic, is taken by callers. Everything it does not find comes here: peers that are not mapped,
+//! sizes for which another channel was measured to be better, checks asked for by `SHMEM_DEBUG`, and
+//! addresses that are wrong.
+
+use crate::amo;
+use crate::context::Context;
+use crate::control;
+use crate::copy;
+use crate::route::Channel;
+use crate::service::{self, Bell};
+use crate::transport::{
+    Amo, AmoOp, Endpoint, Remote, SegmentKind, Signal, SignalOp, Status, Stream,
+};
+use crate::wait::Waiting;
+use crate::world::World;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+
+/// Whether the source of a put may be reused when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// At once.
+    Blocking,
+    /// After the next quiet.
+    NonBlocking,
+}
+
+impl World {
+    /// The address in this process of `address` at `pe`; null if the PE is not mapped or the
+    /// address not symmetric (OpenSHMEM 1.6, `shmem_ptr`).
+    #[expect(clippy::not_unsafe_ptr_arg_deref, reason = "the address is compared, not read")]
+    pub fn ptr<T>(&self, address: *const T, pe: usize) -> *mut T {
+        assert!(pe < self.n_pes(), "PE {pe} of {}", self.n_pes());
+        // SAFETY: the PE was checked; the address is only compared.
+        unsafe { self.table().remote(address, pe) }
+    }
+
+    /// The segment and offset of a symmetric address.
+    pub fn locate(&self, address: *const u8) -> Option<Remote> {
+        let within = |base: *mut u8, len: usize| {
+            let offset = (address as usize).wrapping_sub(base as usize);
+            (offset < len).then_some(offset)
+        };
+        let heap = self.heap();
+        if let Some(offset) = within(heap.base(), heap.len()) {
+            return Some(Remote { segment: SegmentKind::Heap, offset });
+        }
+        let data = self.static_data()?;
+        let offset = within(data.base(), data.len())?;
+        Some(Remote { segment: SegmentKind::Static, offset })
+    }
+
+    /// Copies `len` bytes from `source` to symmetric `dest` at `pe`.
+    ///
+    /// # Safety
+    /// `source` is readable for `len` bytes, for as long as `mode` says.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of shmem_putmem")]
+    pub unsafe fn put(
+        &self,
+        context: &Context,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        pe: usize,
+        mode: Mode,
+        routine: &'static str,
+    ) {
+        if len == 0 {
+            return;
+        }
+        let target = self.target(routine, "dest", dest, len, pe);
+        let routes = self.routes();
+        match routes.peers[pe].put[target.segment as usize].choose(len) {
+            // SAFETY: the target was located, so the mapped range is valid; the caller vouches for
+            // the source.
+            Channel::Cached => unsafe { copy::cached(self.mapped(target, pe), source, len) },
+            // SAFETY: as above.
+            Channel::Streaming => unsafe {
+                copy::streaming(self.mapped(target, pe), source, len);
+            },
+            Channel::Endpoint(index) => {
+                let endpoint = self.endpoint_of(index, pe, routine);
+                let word = matches!(len, 4 | 8) && target.offset.is_multiple_of(len);
+                if word && !endpoint.capabilities().whole_words {
+                    // SAFETY: the caller vouches for the source.
+                    let value = unsafe { read_word(source, len) };
+                    let set = Amo { op: AmoOp::Set, size: len as u8, operand: value, compare: 0 };
+                    self.request(target, set, pe, routine);
+                    return;
+                }
+                // SAFETY: as above.
+                unsafe {
+                    self.send(context, index, endpoint, target, source, len, pe, mode, routine)
+                }
+            }
+            Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a put and its route")]
+    unsafe fn send(
+        &self,
+        context: &Context,
+        index: u8,
+        endpoint: &dyn Endpoint,
+        target: Remote,
+        source: *const u8,
+        len: usize,
+        pe: usize,
+        mode: Mode,
+        routine: &'static str,
+    ) {
+        let stream = context.stream(index.into());
+        for (at, piece) in pieces(len, endpoint.capabilities().max_bytes) {
+            let dest = Remote { offset: target.offset + at, ..target };
+            self.until_accepted(routine, pe, || {
+                // SAFETY: a part of the ranges that the caller vouches for.
+                unsafe { endpoint.put(stream, dest, source.add(at), piece, mode == Mode::Blocking) }
+            });
+        }
+    }
+
+    /// Copies `len` bytes from symmetric `source` at `pe` to `dest`. Non-blocking gets are complete
+    /// after the next quiet.
+    ///
+    /// # Safety
+    /// `dest` is writable for `len` bytes, for as long as `mode` says.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of shmem_getmem")]
+    pub unsafe fn get(
+        &self,
+        context: &Context,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        pe: usize,
+        mode: Mode,
+        routine: &'static str,
+    ) {
+        if len == 0 {
+            return;
+        }
+        let target = self.target(routine, "source", source.cast_mut(), len, pe);
+        let routes = self.routes();
+        match routes.peers[pe].get[target.segment as usize].choose(len) {
+            // SAFETY: the target was located; the caller vouches for the destination.
+            Channel::Cached => unsafe { copy::cached(dest, self.mapped(target, pe), len) },
+            // SAFETY: as above.
+            Channel::Streaming => unsafe { copy::streaming(dest, self.mapped(target, pe), len) },
+            Channel::Endpoint(index) => {
+                let endpoint = self.endpoint_of(index, pe, routine);
+                let shared = context.stream(index.into());
+                let own = Stream::new(shared.id, true);
+                let stream = if mode == Mode::Blocking { &own } else { shared };
+                for (at, piece) in pieces(len, endpoint.capabilities().max_bytes) {
+                    let from = Remote { offset: target.offset + at, ..target };
+                    self.until_accepted(routine, pe, || {
+                        // SAFETY: a part of the ranges the caller vouches for.
+                        unsafe { endpoint.get(stream, dest.add(at), from, piece) }
+                    });
+                }
+                self.until_quiet(&own, routine, pe);
+            }
+            Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
+        }
+    }
+
+    /// Executes an AMO on a variable of `pe` and returns its old value, zero-extended.
+    pub fn amo_fetch(
+        &self,
+        context: &Context,
+        variable: *mut u8,
+        amo: Amo,
+        pe: usize,
+        routine: &'static str,
+    ) -> u64 {
+        let target = self.amo_target(routine, variable, amo, pe);
+        match self.routes().peers[pe].amo[target.segment as usize] {
+            // SAFETY: located and aligned.
+            Channel::Cached | Channel::Streaming => unsafe {
+                amo::execute(self.mapped(target, pe), amo)
+            },
+            Channel::Endpoint(index) => {
+                let endpoint = self.endpoint_of(index, pe, routine);
+                let own = Stream::new(context.stream(index.into()).id, true);
+                let mut result = 0u64;
+                let place = (&raw mut result).cast::<u8>();
+                self.until_accepted(routine, pe, || {
+                    // SAFETY: the result lives until the stream is quiet, waited for below.
+                    unsafe { endpoint.amo(&own, target, amo, Some(place)) }
+                });
+                self.until_quiet(&own, routine, pe);
+                // SAFETY: written by another thread before the count seen above.
+                unsafe { std::ptr::read_volatile(&raw const result) }
+            }
+            Channel::Service => self.request(target, amo, pe, routine),
+            Channel::Unreachable => self.no_route(routine, target, pe),
+        }
+    }
+
+    /// Executes an AMO whose old value goes to `fetch`, complete after the next quiet; or to nobody.
+    ///
+    /// # Safety
+    /// `fetch` is writable for `amo.size` bytes until the next quiet of the context.
+    pub unsafe fn amo_nbi(
+        &self,
+        context: &Context,
+        fetch: Option<*mut u8>,
+        variable: *mut u8,
+        amo: Amo,
+        pe: usize,
+        routine: &'static str,
+    ) {
+        let target = self.amo_target(routine, variable, amo, pe);
+        if let Channel::Endpoint(index) = self.routes().peers[pe].amo[target.segment as usize] {
+            let endpoint = self.endpoint_of(index, pe, routine);
+            let stream = context.stream(index.into());
+            // SAFETY: the caller vouches for `fetch`.
+            self.until_accepted(routine, pe, || unsafe {
+                endpoint.amo(stream, target, amo, fetch)
+            });
+            return;
+        }
+        let old = self.amo_fetch(context, variable, amo, pe, routine);
+        if let Some(fetch) = fetch {
+            // SAFETY: the caller vouches for `fetch`; little-endian, so the low bytes come first.
+            unsafe {
+                std::ptr::copy_nonoverlapping((&raw const old).cast(), fetch, amo.size.into());
+            }
+        }
+    }
+
+    /// A put, then an update of the signal word that is visible only after the data.
+    ///
+    /// # Safety
+    /// As [`World::put`].
+    #[expect(clippy::too_many_arguments, reason = "the arguments of shmem_putmem_signal")]
+    pub unsafe fn put_signal(
+        &self,
+        context: &Context,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        word: *mut u64,
+        value: u64,
+        op: SignalOp,
+        pe: usize,
+        mode: Mode,
+        routine: &'static str,
+    ) {
+        let signal_amo = signal_amo(op, value);
+        let word_at = self.amo_target(routine, word.cast(), signal_amo, pe);
+        if len > 0 {
+            let target = self.target(routine, "dest", dest, len, pe);
+            let routes = &self.routes().peers[pe];
+            let put = routes.put[target.segment as usize].choose(len);
+            if let Channel::Endpoint(index) = put
+                && routes.amo[word_at.segment as usize] == put
+            {
+                let endpoint = self.endpoint_of(index, pe, routine);
+                let can = endpoint.capabilities();
+                if can.put_signal && (can.max_bytes == 0 || len <= can.max_bytes) {
+                    let signal = Signal { word: word_at, op, value };
+                    let blocking = mode == Mode::Blocking;
+                    let stream = context.stream(index.into());
+                    self.until_accepted(routine, pe, || {
+                        // SAFETY: the caller vouches for the source.
+                        unsafe {
+                            endpoint.put_signal(stream, target, source, len, signal, blocking)
+                        }
+                    });
+                    return;
+                }
+            }
+            // SAFETY: as above.
+            unsafe { self.put(context, dest, source, len, pe, mode, routine) };
+            self.fence(context, routine);
+        }
+        // SAFETY: no result is asked for.
+        unsafe { self.amo_nbi(context, None, word.cast(), signal_amo, pe, routine) };
+    }
+
+    /// Orders the context's operations to each PE before those issued later (OpenSHMEM 1.6,
+    /// `shmem_fence`).
+    pub fn fence(&self, context: &Context, routine: &'static str) {
+        fence(Ordering::AcqRel);
+        for (index, stream) in context.streams().iter().enumerate() {
+            if stream.is_quiet() {
+                continue;
+            }
+            for pe in 0..self.n_pes() {
+                if let Some(endpoint) = self.endpoint(index, pe) {
+                    self.until(routine, pe, || endpoint.fence(stream) != Status::Pending);
+                }
+            }
+        }
+    }
+
+    /// Waits until all operations of the context are complete (OpenSHMEM 1.6, `shmem_quiet`).
+    pub fn quiet(&self, context: &Context, routine: &'static str) {
+        // Stores to mapped memory must have left the store buffer, not only be ordered.
+        fence(Ordering::SeqCst);
+        for stream in context.streams() {
+            self.until_quiet(stream, routine, self.pe());
+        }
+        compiler_fence(Ordering::Acquire);
+    }
+
+    /// Where an operation on `len` bytes at `address` of `pe` goes; ends the job if it goes nowhere.
+    fn target(
+        &self,
+        routine: &'static str,
+        argument: &str,
+        address: *mut u8,
+        len: usize,
+        pe: usize,
+    ) -> Remote {
+        if self.config().debug.0 {
+            self.check_range(routine, argument, address, len);
+        }
+        if pe >= self.n_pes() {
+            self.bad_pe(routine, pe as i64, self.n_pes());
+        }
+        match self.locate(address) {
+            Some(target) => target,
+            None => self.not_symmetric(routine, argument, address),
+        }
+    }
+
+    fn amo_target(&self, routine: &'static str, variable: *mut u8, amo: Amo, pe: usize) -> Remote {
+        let size = usize::from(amo.size);
+        if !(variable as usize).is_multiple_of(size) {
+            self.stop_job(
+                routine,
+                format_args!(
+                    "address {variable:p} is not aligned to {size} bytes, as atomic operations need"
+                ),
+            );
+        }
+        self.target(routine, "variable", variable, size, pe)
+    }
+
+    fn mapped(&self, target: Remote, pe: usize) -> *mut u8 {
+        let base = match target.segment {
+            SegmentKind::Heap => self.heap().base(),
+            SegmentKind::Static => self.static_data().map_or(std::ptr::null_mut(), |d| d.base()),
+        };
+        // SAFETY: the PE was checked by `target`, and the routes say that it is mapped.
+        unsafe { self.table().remote(base.wrapping_add(target.offset), pe) }
+    }
+
+    fn endpoint_of(&self, index: u8, pe: usize, routine: &'static str) -> &dyn Endpoint {
+        self.endpoint(index.into(), pe).unwrap_or_else(|| {
+            self.stop_job(routine, format_args!("the route to PE {pe} names no endpoint"))
+        })
+    }
+
+    #[cold]
+    fn no_route(&self, routine: &'static str, target: Remote, pe: usize) -> ! {
+        let what = match target.segment {
+            SegmentKind::Heap => "the symmetric heap",
+            SegmentKind::Static => "static data",
+        };
+        let why = self.why_unreachable(pe);
+        self.stop_job(routine, format_args!("no transport reaches {what} of PE {pe} ({why})"))
+    }
+
+    /// Repeats `attempt` while it says `Again`.
+    #[inline]
+    fn until_accepted(
+        &self,
+        routine: &'static str,
+        pe: usize,
+        mut attempt: impl FnMut() -> Status,
+    ) {
+        let mut status = attempt();
+        if status == Status::Again {
+            self.wait(Waiting { routine, argument: pe as u64 }, || {
+                status = attempt();
+                status != Status::Again
+            });
+        }
+        if status == Status::Failed {
+            self.lost(routine, pe);
+        }
+    }
+
+    /// Repeats `attempt` until it is true.
+    fn until(&self, routine: &'static str, pe: usize, attempt: impl FnMut() -> bool) {
+        self.wait(Waiting { routine, argument: pe as u64 }, attempt);
+    }
+
+    fn until_quiet(&self, stream: &Stream, routine: &'static str, pe: usize) {
+        let lost = || stream.failed.load(Ordering::Relaxed);
+        if !stream.is_quiet() {
+            let waiting = Waiting { routine, argument: pe as u64 };
+            self.wait(waiting, || stream.is_quiet() || lost() != 0);
+        }
+        if lost() != 0 {
+            self.lost(routine, lost() as usize - 1);
+        }
+    }
+
+    #[cold]
+    fn lost(&self, routine: &'static str, pe: usize) -> ! {
+        let host = self.localities().get(pe).map_or("?", |l| &l.host_name);
+        self.stop_job(routine, format_args!("PE {pe} on {host} cannot be reached any more"))
+    }
+
+    /// Has the target execute an AMO and waits for the old value; see [`crate::service`].
+    fn request(&self, target: Remote, amo: Amo, pe: usize, routine: &'static str) -> u64 {
+        if pe == self.pe() {
+            let base = match target.segment {
+                SegmentKind::Heap => self.heap().base(),
+                SegmentKind::Static => {
+                    self.static_data().map_or(std::ptr::null_mut(), |d| d.base())
+                }
+            };
+            // SAFETY: located and aligned by `amo_target`, or a whole word of a put.
+            return unsafe { amo::execute(base.wrapping_add(target.offset), amo) };
+        }
+        let mut tickets = self.tickets.lock().unwrap_or_else(|e| e.into_inner());
+        tickets[pe] = service::next_ticket(tickets[pe]);
+        let ticket = tickets[pe];
+        let line = control::service_slot(self.pe());
+        let words = service::encode(target, amo);
+        self.control_put(line, words.as_ptr().cast(), service::REQUEST_LEN, pe, routine);
+        fence(Ordering::Release);
+        self.control_put(line + service::TICKET, (&raw const ticket).cast(), 8, pe, routine);
+        let bell = self.heap().base().wrapping_add(control::service_bell());
+        let bell = self.ptr(bell, pe).cast::<Bell>();
+        if !bell.is_null() {
+            // SAFETY: the peer's mapped control area holds its bell there.
+            unsafe { (*bell).ring() };
+        }
+        let mut answer = [0u64; 2];
+        self.until(routine, pe, || {
+            self.control_get(&mut answer[1], line + service::ANSWER + 8, pe, routine);
+            answer[1] & 0xff == ticket
+        });
+        self.control_get(&mut answer[0], line + service::ANSWER, pe, routine);
+        if answer[1] >= service::REFUSED {
+            self.stop_job(routine, format_args!("PE {pe} refused an atomic operation"));
+        }
+        answer[0]
+    }
+
+    /// A put into a peer's control area that does not go through whole-word emulation itself.
+    fn control_put(
+        &self,
+        offset: usize,
+        source: *const u8,
+        len: usize,
+        pe: usize,
+        routine: &'static str,
+    ) {
+        let target = Remote { segment: SegmentKind::Heap, offset };
+        match self.routes().peers[pe].put[0].choose(len) {
+            Channel::Endpoint(index) => {
+                let endpoint = self.endpoint_of(index, pe, routine);
+                // SAFETY: the source is a local variable of the caller, and the put blocks.
+                unsafe {
+                    self.send(
+                        self.context(),
+                        index,
+                        endpoint,
+                        target,
+                        source,
+                        len,
+                        pe,
+                        Mode::Blocking,
+                        routine,
+                    );
+                }
+            }
+            // SAFETY: as above; the control area is mapped.
+            _ => unsafe { copy::cached(self.mapped(target, pe), source, len) },
+        }
+    }
+
+    fn control_get(&self, word: &mut u64, offset: usize, pe: usize, routine: &'static str) {
+        let source = self.heap().base().wrapping_add(offset);
+        let mapped = self.ptr(source.cast::<AtomicU64>(), pe);
+        if !mapped.is_null() {
+            // SAFETY: a mapped, aligned word of the peer's control area.
+            *word = unsafe { (*mapped).load(Ordering::Acquire) };
+            return;
+        }
+        // SAFETY: the destination is valid for 8 bytes, and the get blocks.
+        unsafe {
+            let dest = std::ptr::from_mut(word).cast();
+            self.get(self.context(), dest, source, 8, pe, Mode::Blocking, routine);
+        }
+    }
+}
+
+/// The AMO that updates a signal word.
+pub fn signal_amo(op: SignalOp, value: u64) -> Amo {
+    let op = match op {
+        SignalOp::Set => AmoOp::Set,
+        SignalOp::Add => AmoOp::Add,
+    };
+    Amo { op, size: 8, operand: value, compare: 0 }
+}
+
+/// # Safety
+/// `source` is readable for `len`, 4 or 8, bytes.
+unsafe fn read_word(source: *const u8, len: usize) -> u64 {
+    // SAFETY: by the caller's word.
+    unsafe {
+        match len {
+            4 => u64::from(source.cast::<u32>().read_unaligned()),
+            _ => source.cast::<u64>().read_unaligned(),
+        }
+    }
+}
+
+/// Start and length of the pieces of `len` bytes when one operation takes at most `max` (0: any).
+fn pieces(len: usize, max: usize) -> impl Iterator<Item = (usize, usize)> {
+    let step = if max == 0 { len } else { max };
+    (0..len).step_by(step.max(1)).map(move |at| (at, step.min(len - at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_whole_range_once() {
+        for (len, max) in [(10, 0), (10, 3), (9, 3), (1, 100), (0, 5)] {
+            let all: Vec<_> = pieces(len, max).collect();
+            assert_eq!(all.iter().map(|(_, n)| n).sum::<usize>(), len);
+            assert!(all.iter().all(|(_, n)| max == 0 || *n <= max));
+            assert!(all.windows(2).all(|w| w[0].0 + w[0].1 == w[1].0));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Which channel carries an operation: a table by peer, operation, segment and size.
+//!
+//! The table is a plain value. Defaults come from [`Routes::default_for`]; a selector that has
+//! measured the channels replaces them with [`crate::World::set_routes`].
+
+use crate::transport::{Endpoint, SegmentKind};
+
+/// A way to carry an operation to one peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// Loads and stores on the peer's mapped memory.
+    Cached,
+    /// The same with stores that bypass the caches.
+    Streaming,
+    /// The endpoint of a transport, by the transport's index.
+    Endpoint(u8),
+    /// Executed by the target from its request queue.
+    Service,
+    /// No way.
+    Unreachable,
+}
+
+/// Number of size classes a table distinguishes.
+pub const STEPS_MAX: usize = 4;
+
+/// Channels by size: the first step whose limit is not below the size is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// Largest size in bytes of each step; unused steps and the last one have `usize::MAX`.
+    pub limits: [usize; STEPS_MAX],
+    /// Channel of each step.
+    pub channels: [Channel; STEPS_MAX],
+}
+
+impl Steps {
+    /// One channel for all sizes.
+    pub const fn always(channel: Channel) -> Steps {
+        Steps { limits: [usize::MAX; STEPS_MAX], channels: [channel; STEPS_MAX] }
+    }
+
+    /// `small` up to `limit` bytes, `large` above.
+    pub const fn split(small: Channel, limit: usize, large: Channel) -> Steps {
+        Steps {
+            limits: [limit, usize::MAX, usize::MAX, usize::MAX],
+            channels: [small, large, large, large],
+        }
+    }
+
+    /// The channel for `len` bytes.
+    pub fn choose(&self, len: usize) -> Channel {
+        let step = self.limits.iter().position(|limit| len <= *limit);
+        self.channels[step.unwrap_or(STEPS_MAX - 1)]
+    }
+}
+
+/// Routes to one peer, by segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerRoutes {
+    /// Puts.
+    pub put: [Steps; 2],
+    /// Gets.
+    pub get: [Steps; 2],
+    /// AMOs and signals: one channel per segment, so that CPU and other atomics never mix.
+    pub amo: [Channel; 2],
+}
+
+/// Routes of one PE to all peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routes {
+    /// By PE.
+    pub peers: Vec<PeerRoutes>,
+}
+
+impl Routes {
+    /// Routes for a peer by capability alone: mapped memory where there is some, else the first
+    /// endpoint, in order of preference, that can do the operation.
+    pub fn default_for(
+        endpoints: &[Option<&dyn Endpoint>],
+        mapped: impl Fn(SegmentKind) -> bool,
+    ) -> PeerRoutes {
+        let first = |segment: SegmentKind, able: &dyn Fn(&dyn Endpoint) -> bool| {
+            endpoints.iter().enumerate().find_map(|(index, endpoint)| {
+                let endpoint = (*endpoint)?;
+                let good = endpoint.reaches(segment) && able(endpoint);
+                good.then_some(Channel::Endpoint(index as u8))
+            })
+        };
+        // The request queue lies in the target's control area and is served by put and get alone.
+        let service = mapped(SegmentKind::Heap)
+            || first(SegmentKind::Heap, &|e| e.capabilities().put && e.capabilities().get)
+                .is_some();
+        let copy = |segment: SegmentKind, able: &dyn Fn(&dyn Endpoint) -> bool| {
+            if mapped(segment) {
+                // Bypassing the caches pays on some machines only: that is for measurement to say.
+                Steps::always(Channel::Cached)
+            } else {
+                Steps::always(first(segment, able).unwrap_or(Channel::Unreachable))
+            }
+        };
+        let amo = |segment: SegmentKind| {
+            if mapped(segment) {
+                return Channel::Cached;
+            }
+            first(segment, &|e| e.capabilities().amo).unwrap_or_else(|| {
+                // Served by the target, if its queue and the data can be reached at all.
+                match first(segment, &|e| e.capabilities().put) {
+                    Some(_) if service => Channel::Service,
+                    _ => Channel::Unreachable,
+                }
+            })
+        };
+        PeerRoutes {
+            put: SegmentKind::ALL.map(|s| copy(s, &|e| e.capabilities().put)),
+            get: SegmentKind::ALL.map(|s| copy(s, &|e| e.capabilities().get)),
+            amo: SegmentKind::ALL.map(amo),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_step_that_holds_the_size_is_taken() {
+        let steps = Steps::split(Channel::Cached, 100, Channel::Streaming);
+        assert_eq!(steps.choose(0), Channel::Cached);
+        assert_eq!(steps.choose(100), Channel::Cached);
+        assert_eq!(steps.choose(101), Channel::Streaming);
+        assert_eq!(steps.choose(usize::MAX), Channel::Streaming);
+    }
+
+    #[test]
+    fn without_endpoints_only_mapped_memory_is_used() {
+        let routes = Routes::default_for(&[], |segment| segment == SegmentKind::Heap);
+        assert_eq!(routes.put[0].choose(8), Channel::Cached);
+        assert_eq!(routes.put[1].choose(8), Channel::Unreachable);
+        assert_eq!(routes.amo, [Channel::Cached, Channel::Unreachable]);
+    }
+}

@@ -1,0 +1,162 @@
+//! Teams: ordered sets of PEs that communicate together.
+
+use crate::control::TEAMS_MAX;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// A team as one of its members sees it.
+#[derive(Debug)]
+pub struct Team {
+    /// Number of the team's flags and words in the control area: the same on every member.
+    pub slot: usize,
+    /// World PE of each member, in team order.
+    pub members: Box<[u32]>,
+    /// This PE's number in the team.
+    pub me: usize,
+    /// Contexts that members may create from the team, as configured.
+    pub num_contexts: i32,
+    /// Barriers begun. Flags hold epochs, so nothing is ever reset.
+    pub epoch: AtomicU64,
+    /// Contexts alive that were created from this team.
+    pub contexts: AtomicUsize,
+}
+
+impl Team {
+    /// A team over `members`, of which this PE is number `me`.
+    pub fn new(slot: usize, members: Box<[u32]>, me: usize, num_contexts: i32) -> Team {
+        let (epoch, contexts) = (AtomicU64::new(0), AtomicUsize::new(0));
+        Team { slot, members, me, num_contexts, epoch, contexts }
+    }
+
+    /// Number of members.
+    pub fn n_pes(&self) -> usize {
+        self.members.len()
+    }
+
+    /// World PE of member `pe`.
+    pub fn world_pe(&self, pe: usize) -> usize {
+        self.members[pe] as usize
+    }
+
+    /// Number in this team of a world PE.
+    pub fn position(&self, world_pe: usize) -> Option<usize> {
+        self.members.iter().position(|pe| *pe as usize == world_pe)
+    }
+
+    /// Starts the next barrier and gives its epoch, from 1. One caller at a time per team, which
+    /// the standard asks of programs for collectives.
+    pub fn next_epoch(&self) -> u64 {
+        let epoch = self.epoch.load(Ordering::Relaxed) + 1;
+        self.epoch.store(epoch, Ordering::Relaxed);
+        epoch
+    }
+}
+
+/// Which team slots this PE has free, as words of a bit mask.
+pub type SlotMask = [u64; TEAMS_MAX / 64];
+
+/// The team slots of one PE.
+///
+/// Members agree on a slot by a reduction over their free masks. Threads that split different teams
+/// at the same time could choose the same slot; so only one at a time shows its mask, the one whose
+/// parent has the lowest slot first, and the others show an empty mask and try again.
+#[derive(Debug)]
+pub struct TeamSlots {
+    state: Mutex<Slots>,
+}
+
+#[derive(Debug)]
+struct Slots {
+    free: SlotMask,
+    /// Parent slots of the splits under way.
+    splitting: Vec<usize>,
+    holder: Option<usize>,
+}
+
+impl TeamSlots {
+    /// All slots free but the first `taken`.
+    pub fn new(taken: usize) -> TeamSlots {
+        let mut free = [u64::MAX; TEAMS_MAX / 64];
+        for slot in 0..taken {
+            free[slot / 64] &= !(1 << (slot % 64));
+        }
+        let state = Mutex::new(Slots { free, splitting: Vec::new(), holder: None });
+        TeamSlots { state }
+    }
+
+    /// Announces a split of the team in slot `parent`.
+    pub fn begin(&self, parent: usize) {
+        self.slots().splitting.push(parent);
+    }
+
+    /// The mask to contribute to the agreement, and whether it is the real one.
+    pub fn propose(&self, parent: usize) -> (SlotMask, bool) {
+        let mut slots = self.slots();
+        let first = slots.splitting.iter().min() == Some(&parent);
+        if slots.holder.is_none() && first {
+            slots.holder = Some(parent);
+        }
+        if slots.holder == Some(parent) { (slots.free, true) } else { ([0; TEAMS_MAX / 64], false) }
+    }
+
+    /// Ends one round of agreement: takes `slot` if one was agreed on.
+    pub fn settle(&self, parent: usize, slot: Option<usize>, done: bool) {
+        let mut slots = self.slots();
+        if let Some(slot) = slot {
+            slots.free[slot / 64] &= !(1 << (slot % 64));
+        }
+        if slots.holder == Some(parent) {
+            slots.holder = None;
+        }
+        if done && let Some(at) = slots.splitting.iter().position(|p| *p == parent) {
+            slots.splitting.swap_remove(at);
+        }
+    }
+
+    /// Gives a slot back.
+    pub fn release(&self, slot: usize) {
+        self.slots().free[slot / 64] |= 1 << (slot % 64);
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, Slots> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The lowest slot in a mask.
+pub fn lowest(mask: &SlotMask) -> Option<usize> {
+    let word = mask.iter().position(|word| *word != 0)?;
+    Some(word * 64 + mask[word].trailing_zeros() as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_taken_and_given_back() {
+        let slots = TeamSlots::new(2);
+        slots.begin(0);
+        let (mask, real) = slots.propose(0);
+        assert!(real);
+        assert_eq!(lowest(&mask), Some(2));
+        slots.settle(0, Some(2), true);
+        slots.begin(0);
+        assert_eq!(lowest(&slots.propose(0).0), Some(3));
+        slots.settle(0, None, true);
+        slots.release(2);
+        slots.begin(1);
+        assert_eq!(lowest(&slots.propose(1).0), Some(2));
+    }
+
+    #[test]
+    fn only_the_split_with_the_lowest_parent_shows_its_mask() {
+        let slots = TeamSlots::new(2);
+        slots.begin(1);
+        slots.begin(0);
+        assert!(!slots.propose(1).1);
+        assert!(slots.propose(0).1);
+        slots.settle(0, Some(2), true);
+        assert!(slots.propose(1).1);
+    }
+}

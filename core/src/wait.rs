@@ -1,0 +1,90 @@
+//! Waiting that is considerate: spin briefly, then yield, then sleep.
+//!
+//! A PE with a processor of its own spins long enough to see what a running peer does next. Where
+//! PEs outnumber the processors the process may use, spinning only keeps the awaited PE from
+//! running, so it yields almost at once.
+
+use crate::board::monotonic_ns;
+use crate::config::Config;
+use std::time::Duration;
+
+/// What a PE is waiting for, shown when the job hangs.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// Name of the routine the program called.
+    pub routine: &'static str,
+    /// Team number, address or peer.
+    pub argument: u64,
+}
+
+/// How long to do what. Times in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Checks before the clock is looked at for the first time.
+    pub checks: u32,
+    /// Spin at least this long.
+    pub spin_ns: u64,
+    /// Then yield this long.
+    pub yield_ns: u64,
+    /// Longest sleep afterwards.
+    pub sleep_max: Duration,
+}
+
+impl Patience {
+    /// For `local_pes` PEs on this host.
+    pub fn for_host(config: &Config, local_pes: usize) -> Patience {
+        if config.bound.0 || local_pes <= usable_cpus() {
+            Patience {
+                checks: 200,
+                spin_ns: 100_000,
+                yield_ns: 5_000_000,
+                sleep_max: Duration::from_micros(500),
+            }
+        } else {
+            Patience {
+                checks: 20,
+                spin_ns: 0,
+                yield_ns: 20_000_000,
+                sleep_max: Duration::from_millis(1),
+            }
+        }
+    }
+
+    /// Waits until `ready`, in three phases; calls `every_so_often` about ten times a second once
+    /// sleeping has begun.
+    pub fn wait(&self, ready: &mut dyn FnMut() -> bool, every_so_often: &mut dyn FnMut()) {
+        let begun = monotonic_ns();
+        loop {
+            for _ in 0..32 {
+                if ready() {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            let waited = monotonic_ns() - begun;
+            if waited >= self.spin_ns + self.yield_ns {
+                break;
+            }
+            if waited >= self.spin_ns {
+                std::thread::yield_now();
+            }
+        }
+        let mut nap = Duration::from_micros(20);
+        let mut checked = monotonic_ns();
+        while !ready() {
+            std::thread::sleep(nap);
+            nap = (nap * 2).min(self.sleep_max);
+            let now = monotonic_ns();
+            if now - checked > 100_000_000 {
+                checked = now;
+                every_so_often();
+            }
+        }
+    }
+}
+
+/// Processors this process may use: its affinity mask, or less where a cgroup has a quota.
+pub fn usable_cpus() -> usize {
+    // The standard library counts the affinity mask and the cgroup quota.
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

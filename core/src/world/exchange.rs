@@ -1,0 +1,148 @@
+//! What PEs tell each other while the world starts.
+
+use crate::bootstrap::Bootstrap;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::transport::{Endpoint, Job, Locality, Segment, Transport};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+
+/// Endpoints by transport, then PE.
+pub type Endpoints = Vec<Vec<Option<Box<dyn Endpoint>>>>;
+
+/// PEs of one job must speak the same dialect.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Tells the others where this PE is and learns where they are.
+pub fn localities(bootstrap: &dyn Bootstrap, config: &Config) -> Result<Vec<Locality>> {
+    let host_name = nix::unistd::gethostname()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_else(|_| "unknown".into());
+    let mine = format!("{VERSION}\n{}\n{}\n{host_name}", host_id(config), std::process::id());
+    let all = bootstrap.allgather(mine.as_bytes())?;
+    let mut hosts: HashMap<u64, (u32, u32)> = HashMap::new();
+    all.iter()
+        .enumerate()
+        .map(|(pe, bytes)| {
+            let unreadable = || Error::Bootstrap(format!("PE {pe} says where it is unreadably"));
+            let text = std::str::from_utf8(bytes).map_err(|_| unreadable())?;
+            let mut fields = text.split('\n');
+            let mut field = || fields.next().ok_or_else(unreadable);
+            let version = field()?;
+            if version != VERSION {
+                return Err(Error::Bootstrap(format!(
+                    "PE {pe} runs version {version} of the library, this PE {VERSION}"
+                )));
+            }
+            let host: u64 = field()?.parse().map_err(|_| unreadable())?;
+            let pid = field()?.parse().map_err(|_| unreadable())?;
+            let host_name = field()?.to_owned();
+            let next = hosts.len() as u32;
+            let (host_index, count) = hosts.entry(host).or_insert((next, 0));
+            let local_index = *count;
+            *count += 1;
+            Ok(Locality { host, host_index: *host_index, local_index, host_name, pid })
+        })
+        .collect()
+}
+
+/// Equal for two processes exactly if they may share memory: same kernel, same network namespace
+/// (through whose sockets descriptors are passed), same emulated host.
+fn host_id(config: &Config) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().hash(&mut hasher);
+    std::fs::metadata("/proc/self/ns/net").ok().map(|m| (m.dev(), m.ino())).hash(&mut hasher);
+    config.host.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Opens the transports that work, exchanges their addresses and connects. Gives the endpoints and,
+/// for every PE, the reasons why transports do not reach it. Transports that do not work here are
+/// removed.
+pub fn connect(
+    bootstrap: &dyn Bootstrap,
+    job: &Job<'_>,
+    segments: &[Segment<'_>],
+    transports: &mut Vec<Box<dyn Transport>>,
+) -> Result<(Endpoints, Vec<String>)> {
+    let mut reasons = vec![Vec::new(); job.n_pes()];
+    let mut blob = Vec::new();
+    transports.retain_mut(|transport| {
+        let opened = transport
+            .probe(job)
+            .and_then(|()| transport.open(job, segments).map_err(|e| e.to_string()));
+        match opened {
+            Ok(address) => {
+                append(&mut blob, transport.name().as_bytes());
+                append(&mut blob, &address);
+                true
+            }
+            Err(why) => {
+                tracing::info!("transport {} is not used: {why}", transport.name());
+                reasons.iter_mut().for_each(|r| r.push(format!("{}: {why}", transport.name())));
+                false
+            }
+        }
+    });
+    let blobs = bootstrap.allgather(&blob)?;
+    let mut endpoints = Vec::new();
+    for transport in transports.iter_mut() {
+        let addresses: Vec<Vec<u8>> = blobs
+            .iter()
+            .map(|blob| find(blob, transport.name().as_bytes()).unwrap_or_default())
+            .collect();
+        let connected = transport.connect(job, &addresses)?;
+        let row = connected.into_iter().enumerate().map(|(pe, result)| match result {
+            Ok(endpoint) => Some(endpoint),
+            Err(why) => {
+                reasons[pe].push(format!("{}: {why}", transport.name()));
+                None
+            }
+        });
+        endpoints.push(row.collect());
+    }
+    let join = |r: Vec<String>| if r.is_empty() { "none is chosen".into() } else { r.join("; ") };
+    Ok((endpoints, reasons.into_iter().map(join).collect()))
+}
+
+fn append(blob: &mut Vec<u8>, bytes: &[u8]) {
+    blob.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    blob.extend_from_slice(bytes);
+}
+
+/// The address that follows `name` in a blob of alternating names and addresses.
+fn find(mut blob: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    let mut next = || -> Option<&[u8]> {
+        let (len, rest) = blob.split_first_chunk::<4>()?;
+        let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        blob = rest;
+        Some(bytes)
+    };
+    loop {
+        let (found, address) = (next()?, next()?);
+        if found == name {
+            return Some(address.to_vec());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_by_name_and_torn_blobs_are_survived() {
+        let mut blob = Vec::new();
+        for (name, address) in [("shm", "a"), ("cma", ""), ("ntb", "xyz")] {
+            append(&mut blob, name.as_bytes());
+            append(&mut blob, address.as_bytes());
+        }
+        assert_eq!(find(&blob, b"ntb"), Some(b"xyz".to_vec()));
+        assert_eq!(find(&blob, b"cma"), Some(vec![]));
+        assert_eq!(find(&blob, b"ofi"), None);
+        for cut in 0..blob.len() {
+            assert_eq!(find(&blob[..cut], b"ntb"), None);
+        }
+    }
+}
