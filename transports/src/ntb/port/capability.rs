@@ -1,5 +1,7 @@
 //! What a port has, and the rules its hardware imposes.
 
+use std::ops::Range;
+
 /// A memory window of a port. Both sides have windows of the same shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -27,6 +29,18 @@ impl Window {
     pub fn round_up(&self, bytes: u64) -> u64 {
         let size = bytes.max(1).next_multiple_of(self.size_align);
         if self.size_aligned { size.next_power_of_two() } else { size }
+    }
+
+    /// The slots of the PE with `local_index` among `pes` on a host, the same for whoever asks: an
+    /// equal share, a power of two so that one translation can cover it under any rule. Empty when
+    /// there are more PEs than slots.
+    pub fn share(&self, local_index: usize, pes: usize) -> Range<usize> {
+        let each = match self.slots / pes.max(1) {
+            0 => return 0..0,
+            room => 1 << room.ilog2(),
+        };
+        let first = local_index.min(pes) * each;
+        first..(first + each).min(self.slots)
     }
 }
 
@@ -63,7 +77,7 @@ pub enum LinkEvent {
 /// A DMA engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaCapability {
-    /// Channels.
+    /// Channels; more handles than these share them.
     pub channels: u32,
     /// Longest transfer of one descriptor, bytes.
     pub max_len: usize,
@@ -106,4 +120,32 @@ pub struct Capabilities {
     pub dma: Option<DmaCapability>,
     /// Times and bandwidths follow a model instead of hardware: results are labelled "modelled".
     pub modelled: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_a_window_do_not_meet() {
+        let window = Window {
+            size: 1 << 20,
+            slots: 16,
+            addr_align: 4096,
+            size_align: 4096,
+            size_aligned: true,
+            has_limit: true,
+        };
+        for pes in 1..=16 {
+            let mut end = 0;
+            for local_index in 0..pes {
+                let share = window.share(local_index, pes);
+                assert_eq!(share.start, end, "PE {local_index} of {pes}");
+                assert!(share.len().is_power_of_two() && share.end <= 16);
+                end = share.end;
+            }
+        }
+        assert!(window.share(0, 17).is_empty());
+        assert_eq!(window.round_up(5000), 8192);
+    }
 }

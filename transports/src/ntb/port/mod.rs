@@ -19,6 +19,11 @@
 //! stand behind its own part of a window. PLX chips have this as the A-LUT (128 or 256 slots),
 //! Switchtec as LUT windows; where the chip translates a window as a whole (Intel), the slots are
 //! mappings of the host's IOMMU behind that one translation.
+//!
+//! With several PEs on a host each takes its [`Window::share`] of the slots of every window, puts its
+//! ring memory and its symmetric segments there, and owns some doorbell bits; a peer computes the
+//! same share and writes there. The link itself belongs to the host: any of its PEs enables it, none
+//! disables it on leaving.
 
 mod capability;
 pub mod conformance;
@@ -216,7 +221,7 @@ pub trait NtbPort: Send + Sync {
     /// Clears pending bits (write one to clear). Other bits are not touched.
     fn db_clear(&self, bits: u64);
 
-    /// Bits that raise no event.
+    /// Bits that raise no event: all, at first and after a reset.
     fn db_read_mask(&self) -> u64;
 
     /// Masks bits: they still become pending.
@@ -306,8 +311,8 @@ pub trait Outbound: Send {
 
 /// Part of an outbound window as memory for stores.
 ///
-/// Stores follow the rules of [`Outbound`]: posted, unordered until a store fence (`sfence`). They
-/// are not in the counters of an emulated port. Ask [`WindowMapping::is_open`] before every
+/// Stores follow the rules of [`Outbound`]: posted, unordered until a store fence (`sfence`). An
+/// emulated port neither counts nor damages nor delays them. Ask [`WindowMapping::is_open`] before every
 /// operation: stores through a mapping that is not open any more reach nothing useful.
 pub trait WindowMapping: Send + Sync {
     /// First byte.

@@ -36,11 +36,7 @@ pub(super) fn change_ends_a_wait(a: &dyn NtbPort, b: &dyn NtbPort) {
     b.link_event();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            let mut wake = b.db_wait(1, PATIENCE);
-            while !wake.link_changed {
-                assert_eq!(wake.pending, 0);
-                wake = b.db_wait(1, PATIENCE);
-            }
+            until("the link change", || b.db_wait(1, PATIENCE).link_changed);
             b.link_event()
         });
         a.link_disable().unwrap();

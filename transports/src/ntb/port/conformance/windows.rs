@@ -129,7 +129,7 @@ pub(super) fn limit(a: &dyn NtbPort, b: &dyn NtbPort) {
         let address = b.register(&memory.region()).unwrap();
         let result = b.mw_set_trans(0, 0, address, slot / 2);
         assert!(matches!(result, Err(PortError::Invalid(_))), "{result:?}");
-        return;
+        return whole_slot_before_less_memory(a, b);
     }
     let target = open_size(b, 0, short);
     let mut window = a.outbound(0).unwrap();
@@ -142,6 +142,19 @@ pub(super) fn limit(a: &dyn NtbPort, b: &dyn NtbPort) {
         write_word(&mut *window, end, 1);
         assert_eq!(a.counters()[Event::WindowFaults], 3);
     }
+}
+
+/// Without a limit register the slot is open as a whole, but the bus ends where memory does.
+fn whole_slot_before_less_memory(a: &dyn NtbPort, b: &dyn NtbPort) {
+    let memory = InboundMemory::new(4096).unwrap();
+    let address = b.register(&memory.region()).unwrap();
+    b.mw_set_trans(0, 0, address, b.capabilities().windows[0].round_up(4096)).unwrap();
+    let mut window = a.outbound(0).unwrap();
+    write(&mut *window, 4096 - 64, &[5; 128]);
+    assert_eq!(memory.copy_out(4096 - 64, 64), [5; 64]);
+    let counters = a.counters();
+    assert_eq!((counters[Event::Bytes], counters[Event::WindowFaults]), (64, 1));
+    b.mw_clear_trans(0, 0, 1).unwrap();
 }
 
 pub(super) fn cleared(a: &dyn NtbPort, b: &dyn NtbPort) {

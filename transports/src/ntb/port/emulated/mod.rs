@@ -330,12 +330,9 @@ impl EmulatedPort {
 impl Drop for EmulatedPort {
     /// Closes the translations set through this handle: its memory is about to go away.
     fn drop(&mut self) {
-        let open = self.registry().open_slots();
-        for (window, slot) in open {
-            let closed = self.registry().clear(&self.link, self.side, window, slot..slot + 1);
-            if let Err(error) = closed {
-                tracing::warn!(window, slot, %error, "closing a window on the way out");
-            }
+        let closed = self.registry().close_own(&self.link, self.side);
+        if let Err(error) = closed {
+            tracing::warn!(%error, "closing windows on the way out");
         }
     }
 }

@@ -147,7 +147,7 @@ pub enum Speed {
     /// As fast as memory allows.
     #[default]
     Direct = 0,
-    /// At the pace of [`LinkTiming`], by the clock on the wall.
+    /// At the pace of [`LinkTiming`](crate::ntb::port::LinkTiming), by the clock on the wall.
     Modelled = 1,
 }
 

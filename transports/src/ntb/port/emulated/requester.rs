@@ -4,6 +4,7 @@ use super::layout::{REQUESTER_EVENTS, REQUESTERS, Requester};
 use super::link::Link;
 use super::sys;
 use crate::ntb::port::{Event, PortError, Result};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,10 +18,20 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Takes a free place of `side`, or that of a process that is dead.
+    /// Takes a place of `side` that was used before and is free, or whose process is dead, or a
+    /// fresh one: barriers look at all that were ever used.
     pub fn new(link: Arc<Link>, side: usize) -> Result<Claim> {
-        let index = take(&link, side, |pid| pid == 0)
-            .or_else(|| take(&link, side, |pid| pid != 0 && !sys::is_alive(pid)))
+        let used = link.side(side).requesters().len();
+        let mut alive = std::process::id();
+        let index = take(&link, side, 0..used, |pid| pid == 0)
+            .or_else(|| {
+                take(&link, side, 0..used, |pid| {
+                    let dead = pid != 0 && pid != alive && !sys::is_alive(pid);
+                    alive = if dead || pid == 0 { alive } else { pid };
+                    dead
+                })
+            })
+            .or_else(|| take(&link, side, 0..REQUESTERS, |pid| pid == 0))
             .ok_or_else(|| {
                 PortError::Exhausted(format!(
                     "all {REQUESTERS} places for writers on this side of the link are in use"
@@ -69,12 +80,19 @@ impl Drop for Claim {
     }
 }
 
-fn take(link: &Link, side: usize, free: impl Fn(u32) -> bool) -> Option<usize> {
+/// Claims the first of `places` whose process `may_take` accepts.
+fn take(
+    link: &Link,
+    side: usize,
+    places: Range<usize>,
+    mut may_take: impl FnMut(u32) -> bool,
+) -> Option<usize> {
     let own = std::process::id();
-    link.side(side).requesters.iter().position(|requester| {
-        let pid = requester.pid.load(Ordering::Relaxed);
-        free(pid)
-            && requester.pid.compare_exchange(pid, own, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    let order = (Ordering::AcqRel, Ordering::Relaxed);
+    places.into_iter().find(|index| {
+        let place = &link.side(side).requesters[*index].pid;
+        let pid = place.load(Ordering::Relaxed);
+        may_take(pid) && place.compare_exchange(pid, own, order.0, order.1).is_ok()
     })
 }
 

@@ -16,8 +16,28 @@ const BUS_START: u64 = 1 << 40;
 pub struct Registry {
     regions: Vec<Registered>,
     next: u64,
-    /// Slots opened by this handle: (window, slot, bus address of the region).
-    open: Vec<(usize, usize, BusAddress)>,
+    open: Vec<Open>,
+}
+
+/// A slot opened by this handle.
+#[derive(Debug)]
+struct Open {
+    window: usize,
+    slot: usize,
+    region: BusAddress,
+    generation: u64,
+}
+
+impl Open {
+    fn is_at(&self, window: usize, slot: usize) -> bool {
+        (self.window, self.slot) == (window, slot)
+    }
+
+    /// False when it was closed since, or set by another process of the host.
+    fn is_current(&self, side: &Side) -> bool {
+        let entry = &side.windows[self.window][self.slot];
+        entry.generation.load(Ordering::SeqCst) == self.generation
+    }
 }
 
 #[derive(Debug)]
@@ -63,19 +83,23 @@ impl Registry {
         let found = found.ok_or_else(|| {
             PortError::Invalid(format!("no memory is registered at {:#x}", address.0))
         })?;
-        if let Some((window, slot, _)) = self.open.iter().find(|open| open.2 == address) {
+        if let Some(open) = self.open.iter().find(|open| open.region == address) {
             return Err(PortError::Invalid(format!(
-                "memory at {:#x} is still behind slot {slot} of window {window}",
-                address.0
+                "memory at {:#x} is still behind slot {} of window {}",
+                address.0, open.slot, open.window
             )));
         }
         self.regions.swap_remove(found);
         Ok(())
     }
 
-    /// Slots opened by this handle.
-    pub fn open_slots(&self) -> Vec<(usize, usize)> {
-        self.open.iter().map(|(window, slot, _)| (*window, *slot)).collect()
+    /// Closes what this handle has opened and nobody has changed since.
+    pub fn close_own(&mut self, link: &Link, side: usize) -> Result<()> {
+        self.forget_closed(link.side(side));
+        for open in self.open.drain(..) {
+            close(link.side(side), open.window, open.slot);
+        }
+        link.drain(1 - side)
     }
 
     /// Sets the translations of `first_slot` and those after it, `size` bytes in all.
@@ -103,9 +127,9 @@ impl Registry {
                 file_offset: region.file_offset + into_region,
                 size: region.len.saturating_sub(into_region).min(left),
             };
-            open(link, side, window, slot, &piece)?;
-            self.open.retain(|open| (open.0, open.1) != (window, slot));
-            self.open.push((window, slot, region_address));
+            let generation = open(link, side, window, slot, &piece)?;
+            self.open.retain(|open| !open.is_at(window, slot));
+            self.open.push(Open { window, slot, region: region_address, generation });
         }
         Ok(())
     }
@@ -120,15 +144,14 @@ impl Registry {
     ) -> Result<()> {
         for slot in slots {
             close(link.side(side), window, slot);
-            self.open.retain(|open| (open.0, open.1) != (window, slot));
+            self.open.retain(|open| !open.is_at(window, slot));
         }
         link.drain(1 - side)
     }
 
-    /// Forgets slots that a reset has closed.
+    /// Forgets slots that a reset has closed or another process has set.
     pub fn forget_closed(&mut self, side: &Side) {
-        let is_open = |entry: &Translation| entry.generation.load(Ordering::Acquire);
-        self.open.retain(|(window, slot, _)| is_open_at(is_open(&side.windows[*window][*slot])));
+        self.open.retain(|open| open.is_current(side));
     }
 
     fn region_at(&self, address: BusAddress) -> Result<&Registered> {
@@ -164,7 +187,8 @@ fn is_open_at(generation: u64) -> bool {
     generation != 0 && generation.is_multiple_of(2)
 }
 
-fn open(link: &Link, side: usize, window: usize, slot: usize, piece: &Piece) -> Result<()> {
+/// Points a slot to `piece`; gives the generation it then has.
+fn open(link: &Link, side: usize, window: usize, slot: usize, piece: &Piece) -> Result<u64> {
     let entry = &link.side(side).windows[window][slot];
     claim(entry)?;
     let finished = (|| {
@@ -178,11 +202,11 @@ fn open(link: &Link, side: usize, window: usize, slot: usize, piece: &Piece) -> 
         entry.file_offset.store(piece.file_offset, Ordering::Relaxed);
         entry.size.store(piece.size, Ordering::Relaxed);
         // From 0 or odd to the next even number: only whoever holds the claim does this.
-        let generation = entry.generation.load(Ordering::SeqCst);
-        entry.generation.store((generation + 2) & !1, Ordering::SeqCst);
+        let generation = (entry.generation.load(Ordering::SeqCst) + 2) & !1;
+        entry.generation.store(generation, Ordering::SeqCst);
         link.side(side).window_changes[window].fetch_add(1, Ordering::SeqCst);
         link.side(side).count(Event::TranslationsSet, 1);
-        Ok(())
+        Ok(generation)
     })();
     entry.changing.store(0, Ordering::Release);
     finished
