@@ -131,3 +131,36 @@ pub fn wake(word: &AtomicU32, bits: u32) {
 pub fn number_of(file: impl AsFd) -> u32 {
     file.as_fd().as_raw_fd() as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ntb::port::InboundMemory;
+
+    #[test]
+    fn only_the_registered_file_is_opened() {
+        let (memory, other) =
+            (InboundMemory::new(4096).unwrap(), InboundMemory::new(8192).unwrap());
+        let (file, own) = (memory.region().file, std::process::id());
+        let inode = inode_of(file).unwrap();
+        let opened = open_file_of(own, number_of(file), inode).unwrap();
+        assert_eq!(len_of(&opened).unwrap(), 4096);
+        // The number now leads to another file: it was closed and used again.
+        let error = open_file_of(own, number_of(other.region().file), inode).unwrap_err();
+        assert!(error.to_string().contains("not the registered memory"), "{error}");
+    }
+
+    #[test]
+    fn a_process_is_alive_until_it_ends() {
+        assert!(is_alive(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let start = std::time::Instant::now();
+        // Not reaped yet: it is a zombie from some moment on, and counts as dead.
+        while is_alive(child.id()) {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!is_alive(child.id()));
+    }
+}
