@@ -71,9 +71,6 @@ pub struct Routes {
     pub peers: Vec<PeerRoutes>,
 }
 
-/// Copies longer than this bypass the caches until measurement says better.
-pub const STREAMING_FROM: usize = 64 << 20;
-
 impl Routes {
     /// Routes for a peer by capability alone: mapped memory where there is some, else the first
     /// endpoint, in order of preference, that can do the operation.
@@ -81,7 +78,6 @@ impl Routes {
         endpoints: &[Option<&dyn Endpoint>],
         mapped: impl Fn(SegmentKind) -> bool,
     ) -> PeerRoutes {
-        let service = mapped(SegmentKind::Heap);
         let first = |segment: SegmentKind, able: &dyn Fn(&dyn Endpoint) -> bool| {
             endpoints.iter().enumerate().find_map(|(index, endpoint)| {
                 let endpoint = (*endpoint)?;
@@ -89,9 +85,14 @@ impl Routes {
                 good.then_some(Channel::Endpoint(index as u8))
             })
         };
+        // The request queue lies in the target's control area and is served by put and get alone.
+        let service = mapped(SegmentKind::Heap)
+            || first(SegmentKind::Heap, &|e| e.capabilities().put && e.capabilities().get)
+                .is_some();
         let copy = |segment: SegmentKind, able: &dyn Fn(&dyn Endpoint) -> bool| {
             if mapped(segment) {
-                Steps::split(Channel::Cached, STREAMING_FROM, Channel::Streaming)
+                // Bypassing the caches pays on some machines only: that is for measurement to say.
+                Steps::always(Channel::Cached)
             } else {
                 Steps::always(first(segment, able).unwrap_or(Channel::Unreachable))
             }

@@ -1,1 +1,45 @@
-//! Place holder until the first module lands.
+//! Test support: jobs whose PEs are threads of the test process, and the conformance suite that
+//! every back end has to pass.
+
+pub mod conformance;
+
+use std::sync::Arc;
+use tombolo_core::board::Board;
+use tombolo_core::bootstrap::Threads;
+use tombolo_core::transport::Transport;
+use tombolo_core::{Config, Setup, World};
+
+/// Makes the transports of one PE.
+pub type MakeTransports = dyn Fn() -> Vec<Box<dyn Transport>> + Sync;
+
+/// Runs `body` once per PE, each on a thread with a world of its own; panics if any of them does.
+/// `environment` is all that the worlds see of an environment.
+pub fn run_job(
+    n_pes: usize,
+    environment: &[(&str, &str)],
+    transports: &MakeTransports,
+    body: impl Fn(&World) + Sync,
+) {
+    let board = Arc::new(Board::create(n_pes).expect("a board"));
+    let lookup = |name: &str| {
+        let found = environment.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+        found.or((name == "SHMEM_SYMMETRIC_SIZE").then_some("4m")).map(str::to_owned)
+    };
+    std::thread::scope(|scope| {
+        for bootstrap in Threads::job(n_pes) {
+            let (board, body) = (board.clone(), &body);
+            scope.spawn(move || {
+                let world = World::start(Setup {
+                    bootstrap: Arc::new(bootstrap),
+                    board,
+                    config: Config::from_lookup(lookup).expect("a valid environment"),
+                    transports: transports(),
+                    share_statics: false,
+                })
+                .expect("the world starts");
+                body(&world);
+                world.stop().expect("the world stops");
+            });
+        }
+    });
+}

@@ -1,1 +1,20 @@
-//! Place holder until the first module lands.
+//! Back ends of Tombolo. Each is a folder of the same shape and implements the contract of
+//! [`tombolo_core::transport`]; none knows another.
+
+pub mod cma;
+pub mod shm;
+
+use tombolo_core::transport::Transport;
+
+/// Names of all back ends, in the order of preference that is used unless `SHMEM_TRANSPORTS` says
+/// otherwise.
+pub const NAMES: &[&str] = &["shm", "cma"];
+
+/// Makes the back end called `name`.
+pub fn create(name: &str) -> Option<Box<dyn Transport>> {
+    match name {
+        "shm" => Some(Box::new(shm::Shm::new())),
+        "cma" => Some(Box::new(cma::Cma::new())),
+        _ => None,
+    }
+}

@@ -1,0 +1,381 @@
+//! What every transport must do, written against the contract in [`tombolo_core::transport`].
+//!
+//! A back end is a row in [`BACK_ENDS`]; a case is a function over a running job. Which cases apply
+//! follows from the capabilities of the back end's endpoints: a case that needs what a back end does
+//! not claim still runs through the core's emulation, since programs rely on the result, not on who
+//! produced it.
+
+use crate::{MakeTransports, run_job};
+use tombolo_core::ops::Mode;
+use tombolo_core::transport::{Amo, AmoOp, SegmentKind, SignalOp, Status, Stream};
+use tombolo_core::{Context, ContextOptions, Waiting, World};
+
+/// A back end under test.
+pub struct BackEnd {
+    /// Name in test names and `SHMEM_TRANSPORTS`.
+    pub name: &'static str,
+    /// Makes one PE's instance.
+    pub make: &'static MakeTransports,
+}
+
+/// A case of the suite.
+pub struct Case {
+    /// What must hold.
+    pub name: &'static str,
+    /// PEs it needs.
+    pub n_pes: usize,
+    /// Checks it on one PE of the job; panics if it does not hold.
+    pub check: fn(&World),
+}
+
+/// Every back end, with what it is made of.
+pub const BACK_ENDS: &[BackEnd] = &[
+    BackEnd { name: "shm", make: &|| vec![tombolo_transports::create("shm").expect("known")] },
+    BackEnd { name: "cma", make: &|| vec![tombolo_transports::create("cma").expect("known")] },
+];
+
+/// Runs a case on a back end.
+pub fn run(back_end: &BackEnd, case: &Case) {
+    run_job(case.n_pes, &[("SHMEM_TRANSPORTS", back_end.name)], back_end.make, case.check);
+}
+
+/// The suite.
+pub const CASES: &[Case] = &[
+    Case { name: "put_arrives_at_every_size_and_offset", n_pes: 2, check: puts_arrive },
+    Case { name: "get_reads_what_is_there_at_every_size_and_offset", n_pes: 2, check: gets_read },
+    Case { name: "quiet_makes_nbi_puts_visible", n_pes: 3, check: quiet_completes },
+    Case { name: "nbi_gets_are_filled_after_quiet", n_pes: 2, check: nbi_gets },
+    Case { name: "fence_orders_data_before_flag", n_pes: 2, check: fence_orders },
+    Case { name: "signal_is_seen_after_its_data", n_pes: 2, check: signal_follows },
+    Case { name: "fetch_add_from_all_pes_loses_nothing", n_pes: 4, check: adds_add_up },
+    Case { name: "every_amo_returns_the_old_value", n_pes: 2, check: amo_values },
+    Case { name: "compare_swap_has_one_winner", n_pes: 4, check: one_winner },
+    Case { name: "a_pe_can_address_itself", n_pes: 1, check: to_itself },
+    Case { name: "contexts_complete_independently", n_pes: 2, check: contexts },
+    Case { name: "out_of_bounds_is_refused", n_pes: 2, check: bounds },
+    Case { name: "passive_target_needs_no_library_call", n_pes: 2, check: passive },
+];
+
+const ROUTINE: &str = "conformance";
+
+fn allocate(world: &World, len: usize) -> *mut u8 {
+    let place = world.heap().allocate(len, 64);
+    assert!(!place.is_null());
+    place
+}
+
+/// Meets all PEs without using the transport under test.
+fn meet(world: &World) {
+    world.bootstrap().barrier().expect("all PEs meet");
+}
+
+fn put(world: &World, dest: *mut u8, source: &[u8], pe: usize, mode: Mode) {
+    // SAFETY: a slice that lives until the caller has called quiet.
+    unsafe { world.put(world.context(), dest, source.as_ptr(), source.len(), pe, mode, ROUTINE) };
+}
+
+fn get(world: &World, dest: &mut [u8], source: *const u8, pe: usize, mode: Mode) {
+    let (at, len) = (dest.as_mut_ptr(), dest.len());
+    // SAFETY: a slice that lives until the caller has called quiet.
+    unsafe { world.get(world.context(), at, source, len, pe, mode, ROUTINE) };
+}
+
+fn local(at: *const u8, len: usize) -> Vec<u8> {
+    // SAFETY: part of this PE's heap; the caller has synchronised with its writers.
+    (0..len).map(|i| unsafe { at.add(i).read_volatile() }).collect()
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| (i.wrapping_mul(31) ^ seed.wrapping_mul(131) ^ (i >> 8)) as u8).collect()
+}
+
+const SIZES: &[usize] =
+    &[1, 2, 3, 4, 7, 8, 9, 15, 16, 63, 64, 65, 255, 1024, 4095, 4096, 8191, 65_537, 1 << 20];
+
+fn puts_arrive(world: &World) {
+    let space = allocate(world, (1 << 20) + 64);
+    for (round, len) in SIZES.iter().enumerate() {
+        for offset in [0, 1, 4, 13] {
+            let bytes = pattern(*len, round + offset);
+            meet(world);
+            if world.pe() == 0 {
+                put(world, space.wrapping_add(offset), &bytes, 1, Mode::Blocking);
+                world.quiet(world.context(), ROUTINE);
+            }
+            meet(world);
+            if world.pe() == 1 {
+                assert_eq!(local(space.wrapping_add(offset), *len), bytes, "{len} at {offset}");
+            }
+        }
+    }
+    meet(world);
+}
+
+fn gets_read(world: &World) {
+    let space = allocate(world, (1 << 20) + 64);
+    let all = pattern((1 << 20) + 64, world.pe());
+    put(world, space, &all, world.pe(), Mode::Blocking);
+    meet(world);
+    let other = 1 - world.pe();
+    let expected = pattern((1 << 20) + 64, other);
+    for len in SIZES {
+        for offset in [0, 1, 4, 13] {
+            let mut got = vec![0; *len];
+            get(world, &mut got, space.wrapping_add(offset), other, Mode::Blocking);
+            assert_eq!(got, expected[offset..offset + len], "{len} at {offset}");
+        }
+    }
+    meet(world);
+}
+
+fn quiet_completes(world: &World) {
+    const PIECE: usize = 1000;
+    let space = allocate(world, 3 * 50 * PIECE);
+    let sources: Vec<Vec<u8>> = (0..50).map(|i| pattern(PIECE, world.pe() * 50 + i)).collect();
+    for (i, source) in sources.iter().enumerate() {
+        let at = space.wrapping_add((world.pe() * 50 + i) * PIECE);
+        for pe in 0..3 {
+            put(world, at, source, pe, Mode::NonBlocking);
+        }
+    }
+    world.quiet(world.context(), ROUTINE);
+    meet(world);
+    for piece in 0..150 {
+        assert_eq!(local(space.wrapping_add(piece * PIECE), PIECE), pattern(PIECE, piece));
+    }
+    meet(world);
+}
+
+fn nbi_gets(world: &World) {
+    let space = allocate(world, 64 << 10);
+    put(world, space, &pattern(64 << 10, world.pe()), world.pe(), Mode::Blocking);
+    meet(world);
+    let other = 1 - world.pe();
+    let mut parts: Vec<Vec<u8>> = (0..64).map(|_| vec![0; 1024]).collect();
+    for (i, part) in parts.iter_mut().enumerate() {
+        get(world, part, space.wrapping_add(i * 1024), other, Mode::NonBlocking);
+    }
+    world.quiet(world.context(), ROUTINE);
+    assert_eq!(parts.concat(), pattern(64 << 10, other));
+    meet(world);
+}
+
+fn wait_word(world: &World, word: *mut u64, at_least: u64) {
+    world.wait(Waiting { routine: ROUTINE, argument: word as u64 }, || {
+        // SAFETY: an aligned word of this PE's heap.
+        unsafe {
+            (*word.cast::<std::sync::atomic::AtomicU64>())
+                .load(std::sync::atomic::Ordering::Acquire)
+                >= at_least
+        }
+    });
+}
+
+fn fence_orders(world: &World) {
+    const LEN: usize = 5000;
+    let data = allocate(world, LEN);
+    let flags = allocate(world, 16).cast::<u64>();
+    let (flag, answer) = (flags, flags.wrapping_add(1));
+    for round in 1..=50u64 {
+        if world.pe() == 0 {
+            let bytes = pattern(LEN, round as usize);
+            put(world, data, &bytes, 1, Mode::Blocking);
+            world.fence(world.context(), ROUTINE);
+            put(world, flag.cast(), &round.to_le_bytes(), 1, Mode::Blocking);
+            wait_word(world, answer, round);
+        } else {
+            wait_word(world, flag, round);
+            assert_eq!(local(data, LEN), pattern(LEN, round as usize), "round {round}");
+            put(world, answer.cast(), &round.to_le_bytes(), 0, Mode::Blocking);
+        }
+    }
+    world.quiet(world.context(), ROUTINE);
+    meet(world);
+}
+
+fn signal_follows(world: &World) {
+    const LEN: usize = 3000;
+    let data = allocate(world, LEN);
+    let words = allocate(world, 16).cast::<u64>();
+    let (signal, answer) = (words, words.wrapping_add(1));
+    for round in 1..=50u64 {
+        let op = if round % 2 == 0 { SignalOp::Set } else { SignalOp::Add };
+        let value = if op == SignalOp::Set { round } else { 1 };
+        if world.pe() == 0 {
+            let bytes = pattern(LEN, round as usize);
+            // SAFETY: the source is used until the signal has been answered below.
+            unsafe {
+                world.put_signal(
+                    world.context(),
+                    data,
+                    bytes.as_ptr(),
+                    LEN,
+                    signal,
+                    value,
+                    op,
+                    1,
+                    Mode::NonBlocking,
+                    ROUTINE,
+                );
+            }
+            wait_word(world, answer, round);
+            world.quiet(world.context(), ROUTINE);
+        } else {
+            wait_word(world, signal, round);
+            assert_eq!(local(data, LEN), pattern(LEN, round as usize), "round {round}");
+            put(world, answer.cast(), &round.to_le_bytes(), 0, Mode::Blocking);
+        }
+    }
+    world.quiet(world.context(), ROUTINE);
+    meet(world);
+}
+
+fn amo(op: AmoOp, size: u8, operand: u64, compare: u64) -> Amo {
+    Amo { op, size, operand, compare }
+}
+
+fn adds_add_up(world: &World) {
+    let counter = allocate(world, 8);
+    meet(world);
+    let mut last = None;
+    for _ in 0..500 {
+        let add = amo(AmoOp::Add, 8, 1, 0);
+        let old = world.amo_fetch(world.context(), counter, add, 2, ROUTINE);
+        assert!(last < Some(old), "a counter that only grows went from {last:?} to {old}");
+        last = Some(old);
+        // SAFETY: no result is asked for.
+        unsafe { world.amo_nbi(world.context(), None, counter, add, 2, ROUTINE) };
+    }
+    world.quiet(world.context(), ROUTINE);
+    meet(world);
+    let fetch = amo(AmoOp::Fetch, 8, 0, 0);
+    assert_eq!(world.amo_fetch(world.context(), counter, fetch, 2, ROUTINE), 4 * 1000);
+    meet(world);
+}
+
+fn amo_values(world: &World) {
+    let variable = allocate(world, 8);
+    meet(world);
+    if world.pe() == 0 {
+        for size in [4u8, 8] {
+            let top = if size == 4 { u64::from(u32::MAX) } else { u64::MAX };
+            let run = |op, operand, compare| {
+                let one = amo(op, size, operand, compare);
+                world.amo_fetch(world.context(), variable, one, 1, ROUTINE)
+            };
+            run(AmoOp::Set, top, 0);
+            assert_eq!(run(AmoOp::Add, 3, 0), top);
+            assert_eq!(run(AmoOp::Or, 0b1100, 0), 2);
+            assert_eq!(run(AmoOp::And, 0b0110, 0), 0b1110);
+            assert_eq!(run(AmoOp::Xor, 0b0011, 0), 0b0110);
+            assert_eq!(run(AmoOp::CompareSwap, 9, 4), 0b0101);
+            assert_eq!(run(AmoOp::CompareSwap, 9, 5), 0b0101);
+            assert_eq!(run(AmoOp::Set, 1, 0), 9);
+            let mut old = 0u64;
+            let place = (&raw mut old).cast();
+            // SAFETY: `old` lives until quiet.
+            unsafe {
+                let add = amo(AmoOp::Add, size, 1, 0);
+                world.amo_nbi(world.context(), Some(place), variable, add, 1, ROUTINE);
+            }
+            world.quiet(world.context(), ROUTINE);
+            // SAFETY: written through the pointer above.
+            assert_eq!(unsafe { place.cast::<u64>().read_volatile() }, 1);
+            assert_eq!(run(AmoOp::Fetch, 0, 0), 2);
+        }
+    }
+    meet(world);
+}
+
+fn one_winner(world: &World) {
+    let word = allocate(world, 8);
+    meet(world);
+    for round in 0..100u64 {
+        let swap = amo(AmoOp::CompareSwap, 8, round * 8 + 1 + world.pe() as u64, round * 8);
+        let old = world.amo_fetch(world.context(), word, swap, 0, ROUTINE);
+        let won = u64::from(old == round * 8);
+        meet(world);
+        let all = world.bootstrap().allgather(&[won as u8]).expect("all PEs meet");
+        assert_eq!(all.iter().map(|w| w[0]).sum::<u8>(), 1, "round {round}");
+        if won == 1 {
+            let next = amo(AmoOp::Set, 8, (round + 1) * 8, 0);
+            world.amo_fetch(world.context(), word, next, 0, ROUTINE);
+        }
+        meet(world);
+    }
+}
+
+fn to_itself(world: &World) {
+    let space = allocate(world, 256);
+    put(world, space, &pattern(256, 1), 0, Mode::Blocking);
+    let mut back = vec![0; 256];
+    get(world, &mut back, space, 0, Mode::Blocking);
+    assert_eq!(back, pattern(256, 1));
+    let old = world.amo_fetch(world.context(), space, amo(AmoOp::Set, 8, 77, 0), 0, ROUTINE);
+    assert_eq!(old.to_le_bytes(), pattern(256, 1)[..8]);
+}
+
+fn contexts(world: &World) {
+    let space = allocate(world, 8 * 4096);
+    meet(world);
+    let options = ContextOptions { private: true, ..ContextOptions::default() };
+    let all: Vec<Context> =
+        (0..8).map(|_| world.new_context(world.team().clone(), options)).collect();
+    let sources: Vec<Vec<u8>> = (0..8).map(|i| pattern(4096, i)).collect();
+    if world.pe() == 0 {
+        for (i, context) in all.iter().enumerate() {
+            let at = space.wrapping_add(i * 4096);
+            let (source, mode) = (sources[i].as_ptr(), Mode::NonBlocking);
+            // SAFETY: the sources live to the end of the function.
+            unsafe { world.put(context, at, source, 4096, 1, mode, ROUTINE) };
+        }
+        for context in &all {
+            world.quiet(context, ROUTINE);
+            assert!(context.is_quiet());
+        }
+    }
+    meet(world);
+    if world.pe() == 1 {
+        assert_eq!(local(space, 8 * 4096), sources.concat());
+    }
+    meet(world);
+}
+
+fn bounds(world: &World) {
+    use tombolo_core::transport::Remote;
+    let stream = Stream::new(u32::MAX, true);
+    let other = 1 - world.pe();
+    let endpoint = world.endpoint(0, other).expect("an endpoint");
+    assert!(endpoint.reaches(SegmentKind::Heap));
+    let mut byte = [0u8; 16];
+    for offset in [world.heap().len() - 8, world.heap().len(), usize::MAX - 4] {
+        let remote = Remote { segment: SegmentKind::Heap, offset };
+        // SAFETY: the local buffer is valid; the remote range is what is being tested.
+        let (put, get) = unsafe {
+            (
+                endpoint.put(&stream, remote, byte.as_ptr(), 16, true),
+                endpoint.get(&stream, byte.as_mut_ptr(), remote, 16),
+            )
+        };
+        assert_eq!((put, get), (Status::Failed, Status::Failed), "offset {offset:#x}");
+    }
+    assert!(stream.is_quiet());
+    meet(world);
+}
+
+fn passive(world: &World) {
+    let space = allocate(world, 64);
+    meet(world);
+    if world.pe() == 0 {
+        put(world, space, &pattern(64, 5), 1, Mode::Blocking);
+        world.quiet(world.context(), ROUTINE);
+        let mut back = vec![0; 64];
+        get(world, &mut back, space, 1, Mode::Blocking);
+        assert_eq!(back, pattern(64, 5));
+        let add = amo(AmoOp::Add, 8, 1, 0);
+        let first = u64::from_le_bytes(back[..8].try_into().expect("8 bytes"));
+        assert_eq!(world.amo_fetch(world.context(), space, add, 1, ROUTINE), first);
+    }
+    // PE 1 has only waited for the launcher meanwhile.
+    meet(world);
+}

@@ -1,0 +1,96 @@
+//! The data path to a peer by kernel copies.
+
+use super::sys;
+use tombolo_core::transport::{
+    Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
+};
+
+/// A segment in the peer's address space; empty where it is not reached.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Range {
+    /// Start.
+    pub base: usize,
+    /// Length in bytes.
+    pub len: usize,
+    /// Layout.
+    pub layout: u64,
+}
+
+/// One peer process.
+#[derive(Debug)]
+pub struct CmaEndpoint {
+    pid: i32,
+    ranges: [Range; 2],
+}
+
+impl CmaEndpoint {
+    /// A peer that has been tried.
+    pub fn new(pid: i32, ranges: [Range; 2]) -> CmaEndpoint {
+        CmaEndpoint { pid, ranges }
+    }
+
+    fn at(&self, remote: Remote, len: usize) -> Option<usize> {
+        let range = &self.ranges[remote.segment as usize];
+        let end = remote.offset.checked_add(len)?;
+        (end <= range.len).then(|| range.base + remote.offset)
+    }
+}
+
+impl Endpoint for CmaEndpoint {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { put: true, get: true, ..Capabilities::default() }
+    }
+
+    fn mapped(&self, _segment: SegmentKind) -> Option<Mapping> {
+        None
+    }
+
+    fn reaches(&self, segment: SegmentKind) -> bool {
+        self.ranges[segment as usize].len > 0
+    }
+
+    unsafe fn put(
+        &self,
+        _stream: &Stream,
+        dest: Remote,
+        source: *const u8,
+        len: usize,
+        _blocking: bool,
+    ) -> Status {
+        let Some(address) = self.at(dest, len) else { return Status::Failed };
+        // SAFETY: the caller vouches for the source.
+        match unsafe { sys::write(self.pid, address, source, len) } {
+            Ok(()) => Status::Complete,
+            Err(_) => Status::Failed,
+        }
+    }
+
+    unsafe fn get(&self, _stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status {
+        let Some(address) = self.at(source, len) else { return Status::Failed };
+        // SAFETY: the caller vouches for the destination.
+        match unsafe { sys::read(self.pid, dest, address, len) } {
+            Ok(()) => Status::Complete,
+            Err(_) => Status::Failed,
+        }
+    }
+
+    unsafe fn amo(&self, _: &Stream, _: Remote, _: Amo, _: Option<*mut u8>) -> Status {
+        Status::Failed
+    }
+
+    unsafe fn put_signal(
+        &self,
+        _: &Stream,
+        _: Remote,
+        _: *const u8,
+        _: usize,
+        _: Signal,
+        _: bool,
+    ) -> Status {
+        Status::Failed
+    }
+
+    fn fence(&self, _stream: &Stream) -> Status {
+        Status::Complete
+    }
+}

@@ -1,0 +1,161 @@
+//! Cross-memory attach: the kernel copies between the address spaces of two processes of a host.
+//!
+//! Reaches memory that is not mapped, such as static data that could not be remapped. Puts and gets
+//! are complete when they return and do not need the target's CPU. Atomics are left to the core.
+//!
+//! Whether the kernel allows it depends on user ids, security modules and container set-ups; so it
+//! is tried on every peer, and what the attempt says counts.
+
+mod endpoint;
+mod sys;
+
+use endpoint::{CmaEndpoint, Range};
+use std::io::Read;
+use tombolo_core::error::{Error, Result};
+use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind, Transport};
+
+const NAME: &str = "cma";
+const TOKEN: usize = 16;
+const RANGE: usize = 24;
+const ADDRESS: usize = 8 + TOKEN + 2 * RANGE;
+
+/// The CMA transport.
+pub struct Cma {
+    /// Read by peers through the kernel to make sure that they talk to the right process.
+    token: Box<[u8; TOKEN]>,
+    own: [Range; 2],
+}
+
+impl Default for Cma {
+    fn default() -> Cma {
+        Cma::new()
+    }
+}
+
+impl Cma {
+    /// A transport with nothing registered.
+    pub fn new() -> Cma {
+        Cma { token: Box::new([0; TOKEN]), own: [Range::default(); 2] }
+    }
+
+    fn endpoint(&self, pid: i32, address: &[u8]) -> std::result::Result<CmaEndpoint, String> {
+        if address.is_empty() {
+            return Err("not available there".into());
+        }
+        let peer = Address::parse(address).ok_or("its address cannot be read")?;
+        let mut token = [0u8; TOKEN];
+        // SAFETY: `token` is valid for its length.
+        unsafe { sys::read(pid, token.as_mut_ptr(), peer.token_at, TOKEN) }
+            .map_err(|e| format!("the kernel refuses access to process {pid}: {e}"))?;
+        if token != peer.token {
+            return Err(format!("process {pid} is another one (separate process name space)"));
+        }
+        let mut ranges = [Range::default(); 2];
+        for kind in SegmentKind::ALL {
+            let (own, theirs) = (self.own[kind as usize], peer.ranges[kind as usize]);
+            if own.len == theirs.len && own.layout == theirs.layout {
+                ranges[kind as usize] = theirs;
+            }
+        }
+        Ok(CmaEndpoint::new(pid, ranges))
+    }
+}
+
+impl Transport for Cma {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
+        let (source, mut dest) = ([1u8; 8], [0u8; 8]);
+        let pid = job.localities[job.pe].pid;
+        // SAFETY: both buffers are valid for 8 bytes.
+        unsafe { sys::read(pid, dest.as_mut_ptr(), source.as_ptr() as usize, 8) }
+            .map_err(|e| format!("the kernel refuses process_vm_readv: {e}"))
+    }
+
+    fn open(&mut self, _job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
+        std::fs::File::open("/dev/urandom")
+            .and_then(|mut source| source.read_exact(&mut self.token[..]))
+            .map_err(|e| Error::system("making a token", e))?;
+        sys::allow_siblings();
+        for segment in segments {
+            self.own[segment.kind as usize] =
+                Range { base: segment.base as usize, len: segment.len, layout: segment.layout };
+        }
+        let token_at = self.token.as_ptr() as usize;
+        Ok(Address { token_at, token: *self.token, ranges: self.own }.bytes())
+    }
+
+    fn connect(
+        &mut self,
+        job: &Job<'_>,
+        addresses: &[Vec<u8>],
+    ) -> Result<Vec<std::result::Result<Box<dyn Endpoint>, String>>> {
+        let connect = |pe: usize| -> std::result::Result<Box<dyn Endpoint>, String> {
+            if !job.is_local(pe) {
+                return Err("not on this host".into());
+            }
+            let address = addresses.get(pe).map(Vec::as_slice).unwrap_or_default();
+            Ok(Box::new(self.endpoint(job.localities[pe].pid, address)?))
+        };
+        Ok((0..job.n_pes()).map(connect).collect())
+    }
+}
+
+/// Where a PE's token and segments lie in its address space.
+struct Address {
+    token_at: usize,
+    token: [u8; TOKEN],
+    ranges: [Range; 2],
+}
+
+impl Address {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = (self.token_at as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&self.token);
+        for range in &self.ranges {
+            for field in [range.base as u64, range.len as u64, range.layout] {
+                bytes.extend_from_slice(&field.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Address> {
+        if bytes.len() != ADDRESS {
+            return None;
+        }
+        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let range = |index: usize| {
+            let at = 8 + TOKEN + index * RANGE;
+            let (base, len) = (word(at)? as usize, word(at + 8)? as usize);
+            Some(Range { base, len, layout: word(at + 16)? })
+        };
+        Some(Address {
+            token_at: word(0)? as usize,
+            token: bytes[8..8 + TOKEN].try_into().ok()?,
+            ranges: [range(0)?, range(1)?],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_the_peer_is_recognised() {
+        let cma = Cma::new();
+        let mine = [7u8; TOKEN];
+        let address = |token| {
+            Address { token_at: mine.as_ptr() as usize, token, ranges: [Range::default(); 2] }
+                .bytes()
+        };
+        let pid = std::process::id() as i32;
+        assert!(cma.endpoint(pid, &address(mine)).is_ok());
+        let other = cma.endpoint(pid, &address([8; TOKEN])).err().unwrap();
+        assert!(other.contains("another"), "{other}");
+        assert!(cma.endpoint(pid, &address(mine)[1..]).is_err());
+    }
+}

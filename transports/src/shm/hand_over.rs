@@ -1,0 +1,294 @@
+//! Passing segment descriptors between the PEs of a host.
+//!
+//! One PE hosts a meeting: a listening socket in the abstract name space under a random name. The
+//! others attend: each sends one message with its descriptors and gets one message per PE back. A
+//! random token, published only through the launcher, keeps strangers out.
+
+use super::sys;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
+    UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+use tombolo_core::transport::SegmentKind;
+
+const TOKEN: usize = 16;
+const NAME: usize = 16;
+/// Bytes of a message: token, PE, number of segments, two segment descriptions.
+const MESSAGE: usize = TOKEN + 8 + 2 * SEGMENT;
+const SEGMENT: usize = 24;
+
+/// What this PE offers.
+pub struct Advert<'a> {
+    /// Its number.
+    pub pe: u32,
+    /// Kind, length, layout and file of each segment.
+    pub segments: Vec<(SegmentKind, usize, u64, &'a OwnedFd)>,
+}
+
+/// What another PE offers.
+#[derive(Debug)]
+pub struct Offer {
+    /// Its number.
+    pub pe: u32,
+    /// Its segments and their files.
+    pub segments: Vec<(Description, OwnedFd)>,
+}
+
+/// A segment of another PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Which.
+    pub kind: SegmentKind,
+    /// Its length in bytes.
+    pub len: usize,
+    /// Its layout.
+    pub layout: u64,
+}
+
+/// A listening socket.
+pub struct Meeting {
+    socket: OwnedFd,
+    token: [u8; TOKEN],
+    name: [u8; NAME],
+}
+
+impl Meeting {
+    /// Opens a meeting under a random name.
+    pub fn open() -> io::Result<Meeting> {
+        let (token, name) = (random()?, random()?);
+        let socket = stream_of_messages()?;
+        bind(socket.as_raw_fd(), &UnixAddr::new_abstract(&name)?)?;
+        listen(&socket, Backlog::MAXALLOWABLE)?;
+        Ok(Meeting { socket, token, name })
+    }
+
+    /// What the others need to attend.
+    pub fn address(&self) -> Vec<u8> {
+        [self.token.as_slice(), self.name.as_slice()].concat()
+    }
+
+    /// Collects the offers of `count - 1` other PEs, and gives each of them the offers of all
+    /// `count`; returns those of the others.
+    pub fn host(&self, own: &Advert<'_>, count: usize, limit: Duration) -> io::Result<Vec<Offer>> {
+        let deadline = Instant::now() + limit;
+        sys::allow_descriptors(3 * count);
+        let (mut guests, mut offers): (Vec<OwnedFd>, Vec<Offer>) = (Vec::new(), Vec::new());
+        while guests.len() + 1 < count {
+            set_timeout(&self.socket, deadline)?;
+            let guest = accept4(self.socket.as_raw_fd(), SockFlag::SOCK_CLOEXEC)
+                .map_err(|e| absent(e, count - 1 - guests.len()))?;
+            // SAFETY: a new descriptor that nobody else owns.
+            let guest = unsafe { OwnedFd::from_raw_fd(guest) };
+            set_timeout(&guest, deadline)?;
+            // Someone without the token is turned away; the meeting goes on.
+            if let Ok(offer) = receive(&guest, &self.token) {
+                guests.push(guest);
+                offers.push(offer);
+            }
+        }
+        for guest in &guests {
+            send(guest, &self.token, own, deadline)?;
+            for offer in &offers {
+                let segments =
+                    offer.segments.iter().map(|(d, file)| (d.kind, d.len, d.layout, file));
+                let advert = Advert { pe: offer.pe, segments: segments.collect() };
+                send(guest, &self.token, &advert, deadline)?;
+            }
+        }
+        Ok(offers)
+    }
+}
+
+/// Sends this PE's offer to the meeting at `address` and gets those of all `count` PEs; returns
+/// those of the others.
+pub fn attend(
+    address: &[u8],
+    own: &Advert<'_>,
+    count: usize,
+    limit: Duration,
+) -> io::Result<Vec<Offer>> {
+    let deadline = Instant::now() + limit;
+    let (token, name) = address
+        .split_first_chunk::<TOKEN>()
+        .filter(|(_, name)| name.len() == NAME)
+        .ok_or_else(|| io::Error::other("it has no shared memory to offer"))?;
+    sys::allow_descriptors(2 * count);
+    let socket = stream_of_messages()?;
+    set_timeout(&socket, deadline)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
+    send(&socket, token, own, deadline)?;
+    let mut offers = Vec::with_capacity(count);
+    for received in 0..count {
+        set_timeout(&socket, deadline)?;
+        let offer = receive(&socket, token).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => absent(Errno::EAGAIN, count - received),
+            _ => e,
+        })?;
+        if offer.pe != own.pe {
+            offers.push(offer);
+        }
+    }
+    Ok(offers)
+}
+
+fn absent(e: Errno, missing: usize) -> io::Error {
+    match e {
+        Errno::EAGAIN => io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("{missing} PEs of this host did not come within SHMEM_START_TIMEOUT"),
+        ),
+        e => e.into(),
+    }
+}
+
+fn stream_of_messages() -> io::Result<OwnedFd> {
+    Ok(socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?)
+}
+
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn set_timeout(socket: &OwnedFd, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let left = TimeVal::microseconds(left.as_micros().min(i64::MAX as u128) as i64);
+    setsockopt(socket, sockopt::ReceiveTimeout, &left)?;
+    Ok(setsockopt(socket, sockopt::SendTimeout, &left)?)
+}
+
+fn send(
+    socket: &OwnedFd,
+    token: &[u8; TOKEN],
+    advert: &Advert<'_>,
+    deadline: Instant,
+) -> io::Result<()> {
+    let mut message = Vec::with_capacity(MESSAGE);
+    message.extend_from_slice(token);
+    message.extend_from_slice(&advert.pe.to_le_bytes());
+    message.extend_from_slice(&(advert.segments.len() as u32).to_le_bytes());
+    for (kind, len, layout, _) in &advert.segments {
+        for field in [*kind as u64, *len as u64, *layout] {
+            message.extend_from_slice(&field.to_le_bytes());
+        }
+    }
+    message.resize(MESSAGE, 0);
+    let files: Vec<i32> = advert.segments.iter().map(|(.., file)| file.as_raw_fd()).collect();
+    let control = [ControlMessage::ScmRights(&files)];
+    loop {
+        let data = [IoSlice::new(&message)];
+        let sent =
+            sendmsg::<UnixAddr>(socket.as_raw_fd(), &data, &control, MsgFlags::MSG_NOSIGNAL, None);
+        match sent {
+            Ok(_) => return Ok(()),
+            // Too many descriptors under way for this user: the receivers take them off.
+            Err(Errno::ETOOMANYREFS | Errno::EINTR) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn receive(socket: &OwnedFd, token: &[u8; TOKEN]) -> io::Result<Offer> {
+    let mut message = [0u8; MESSAGE];
+    let mut space = nix::cmsg_space!([i32; 2]);
+    let (bytes, files) = loop {
+        let mut data = [IoSliceMut::new(&mut message)];
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        match recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut data, Some(&mut space), flags) {
+            Ok(received) => {
+                let mut files: Vec<OwnedFd> = Vec::new();
+                for control in received.cmsgs()? {
+                    if let ControlMessageOwned::ScmRights(fds) = control {
+                        // SAFETY: descriptors the kernel has just made for this process.
+                        files.extend(fds.iter().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }));
+                    }
+                }
+                break (received.bytes, files);
+            }
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    };
+    parse(&message[..bytes], token, files)
+        .ok_or_else(|| io::Error::other("a process that is not of this job answered"))
+}
+
+fn parse(message: &[u8], token: &[u8; TOKEN], files: Vec<OwnedFd>) -> Option<Offer> {
+    if message.len() != MESSAGE || message[..TOKEN] != token[..] {
+        return None;
+    }
+    let word = |at: usize| Some(u32::from_le_bytes(message.get(at..at + 4)?.try_into().ok()?));
+    let long = |at: usize| Some(u64::from_le_bytes(message.get(at..at + 8)?.try_into().ok()?));
+    let (pe, count) = (word(TOKEN)?, word(TOKEN + 4)? as usize);
+    if count != files.len() || count > 2 {
+        return None;
+    }
+    let segments = files.into_iter().enumerate().map(|(index, file)| {
+        let at = TOKEN + 8 + index * SEGMENT;
+        let kind = SegmentKind::ALL.into_iter().find(|k| long(at) == Some(*k as u64))?;
+        let len = usize::try_from(long(at + 8)?).ok()?;
+        Some((Description { kind, len, layout: long(at + 16)? }, file))
+    });
+    Some(Offer { pe, segments: segments.collect::<Option<_>>()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn file() -> OwnedFd {
+        memfd_create("test", MFdFlags::MFD_CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn everyone_gets_everyones_offer_and_strangers_are_turned_away() {
+        let meeting = Meeting::open().unwrap();
+        let address = meeting.address();
+        std::thread::scope(|scope| {
+            for pe in 1..4u32 {
+                let mut address = address.clone();
+                scope.spawn(move || {
+                    let file = file();
+                    let own = Advert { pe, segments: vec![(SegmentKind::Heap, 4096, 7, &file)] };
+                    let mut pes: Vec<u32> = attend(&address, &own, 4, LIMIT)
+                        .unwrap()
+                        .iter()
+                        .map(|offer| offer.pe)
+                        .collect();
+                    pes.sort_unstable();
+                    let others: Vec<u32> = (0..4).filter(|p| *p != pe).collect();
+                    assert_eq!(pes, others);
+                    // With a wrong token there is no answer, but nothing breaks either.
+                    address[0] ^= 1;
+                    assert!(attend(&address, &own, 4, Duration::from_millis(50)).is_err());
+                });
+            }
+            let file = file();
+            let own = Advert { pe: 0, segments: vec![(SegmentKind::Heap, 4096, 7, &file)] };
+            let offers = meeting.host(&own, 4, LIMIT).unwrap();
+            assert_eq!(offers.len(), 3);
+            let expected = Description { kind: SegmentKind::Heap, len: 4096, layout: 7 };
+            assert!(offers.iter().all(|o| o.segments[0].0 == expected));
+        });
+    }
+
+    #[test]
+    fn a_pe_that_does_not_come_is_reported() {
+        let meeting = Meeting::open().unwrap();
+        let file = file();
+        let own = Advert { pe: 0, segments: vec![(SegmentKind::Heap, 1, 1, &file)] };
+        let error = meeting.host(&own, 2, Duration::from_millis(20)).unwrap_err();
+        assert!(error.to_string().contains("SHMEM_START_TIMEOUT"), "{error}");
+    }
+}
