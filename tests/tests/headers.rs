@@ -160,9 +160,8 @@ fn redeclarations() -> String {
         for name in [Some(routine.name.clone()), twin].into_iter().flatten() {
             writeln!(declared, "    (void (*)(void)){name},").unwrap();
             // In parentheses: some names are also C11 macros.
-            let prototype = routine
-                .prototype
-                .replacen(&format!("{}(", routine.name), &format!("({name})("), 1);
+            let prototype =
+                routine.prototype.replacen(&format!("{}(", routine.name), &format!("({name})("), 1);
             writeln!(again, "{prototype}").unwrap();
         }
     }
