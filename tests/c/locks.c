@@ -1,5 +1,5 @@
-/* Locks on static and heap memory: mutual exclusion, completion of the critical region's puts, test_lock's
- * answers, several locks at once. */
+/* Locks on static and heap memory: mutual exclusion, completion of the critical region's puts,
+ * test_lock's answers, several locks at once. */
 #include "check.h"
 
 static long static_lock;

@@ -235,7 +235,7 @@ fn generic_calls() -> String {
     source
 }
 
-/// `RETURNS function(PARAMETERS)` that passes its parameters to `generic`, whose return type it checks
+/// `RETURNS function(PARAMETERS)` that passes its parameters to `generic`, and checks its return type
 /// in C.
 fn call(function: &str, prototype: &str, generic: &str) -> String {
     let (head, rest) = prototype.split_once('(').expect("a prototype");
@@ -253,7 +253,8 @@ fn call(function: &str, prototype: &str, generic: &str) -> String {
     };
     format!(
         "{returns} {function}({parameters});\n{returns} {function}({parameters}) {{\n\
-         #ifndef __cplusplus\n    _Static_assert({same}, \"return type\");\n#endif\n    {body}\n}}\n"
+         #ifndef __cplusplus\n    _Static_assert({same}, \"return type\");\n#endif\n    \
+         {body}\n}}\n"
     )
 }
 
