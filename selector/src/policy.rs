@@ -198,7 +198,7 @@ impl<'a> Candidates<'a> {
     /// Returns stretches to the default, those that gain least first, until the table holds what is
     /// left; and a single size in the midst of others is noise unless it gains a lot.
     fn simplify(&self, default: usize, sizes: &[u64], choice: &mut [usize]) {
-        const LONE_GAIN: f64 = 0.15;
+        const LONE_GAIN: f64 = 0.25;
         loop {
             let stretches = stretches(choice);
             let gain = |range: &std::ops::Range<usize>| -> f64 {

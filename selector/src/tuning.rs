@@ -9,6 +9,7 @@ use crate::policy::{self, Decision, Reuse, Step};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tombolo_core::World;
 use tombolo_core::route::{Channel, PeerRoutes, Routes, STEPS_MAX, Steps};
@@ -54,7 +55,8 @@ pub struct Tuning {
     took: Duration,
     machine: String,
     measured: Measurements,
-    model: Model,
+    /// Fitted when somebody asks: starting a program does not need it.
+    model: OnceLock<Model>,
     reuse: Reuse,
     preference: Vec<String>,
     decisions: Vec<Decision>,
@@ -80,7 +82,7 @@ impl Tuning {
             origin,
             took,
             machine,
-            model: Model::fit(&measured),
+            model: OnceLock::new(),
             measured,
             reuse: Reuse::Hot,
             preference: world.transports().iter().map(|t| t.name().to_owned()).collect(),
@@ -128,6 +130,7 @@ impl Tuning {
     /// Replaces the measurements of this PE and decides again; call [`Tuning::apply`] afterwards.
     pub(crate) fn correct(&mut self, world: &World, measured: Measurements) {
         self.measured = measured;
+        self.model = OnceLock::new();
         self.decide(world);
     }
 
@@ -153,7 +156,7 @@ impl Tuning {
 
     /// The model of it.
     pub fn model(&self) -> &Model {
-        &self.model
+        self.model.get_or_init(|| Model::fit(&self.measured))
     }
 
     /// What was decided, before forced rules.
@@ -198,7 +201,7 @@ impl Tuning {
             }
         };
         let key = Key { class, operation, buffer: Buffer::Heap, channel };
-        self.model.predict(&self.measured, &key, bytes)
+        self.model().predict(&self.measured, &key, bytes)
     }
 
     /// Saves everything for `SHMEM_TUNE=PATH`.

@@ -65,31 +65,22 @@ impl Stages {
     }
 
     /// The terms that come closest to the observations; none with fewer observations than terms.
+    ///
+    /// For a given packet, and once it is settled which stage is the slowest, the time is linear in
+    /// the terms: both cases of every packet are solved exactly and the best is kept.
     pub fn fit(seen: &[Observation]) -> Option<Stages> {
         if seen.len() <= TERMS {
             return None;
         }
-        let fits = PACKETS.iter().map(|&packet| {
-            let stages = minimise(start(packet, seen), |s| loss(s, seen));
-            (loss(&stages, seen), stages)
+        let cases = PACKETS.iter().flat_map(|packet| [(*packet, true), (*packet, false)]);
+        let fits = cases.filter_map(|(packet, first_stage_slowest)| {
+            let rows = seen.iter().map(|o| row(o, packet, first_stage_slowest));
+            let [startup, hop, per_packet, send, forward] = least_squares(rows)?;
+            let fitted = Stages { packet, startup, hop, per_packet, send, forward };
+            Some((loss(&fitted, seen), fitted))
         });
         // The first of equals: whole transfers before packets, small packets before large ones.
         fits.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, stages)| stages)
-    }
-
-    fn terms(&self) -> [f64; TERMS] {
-        [self.startup, self.hop, self.per_packet, self.send, self.forward]
-    }
-
-    fn with(&self, t: [f64; TERMS]) -> Stages {
-        Stages {
-            packet: self.packet,
-            startup: t[0],
-            hop: t[1],
-            per_packet: t[2],
-            send: t[3],
-            forward: t[4],
-        }
     }
 }
 
@@ -98,56 +89,81 @@ fn loss(stages: &Stages, seen: &[Observation]) -> f64 {
     seen.iter().map(|o| (stages.at(o.bytes, o.hops) / o.ns - 1.0).powi(2)).sum()
 }
 
-/// A guess: the fastest transfer is all start-up, the largest all bytes.
-fn start(packet: u64, seen: &[Observation]) -> Stages {
-    let least = seen.iter().map(|o| o.ns).fold(f64::INFINITY, f64::min);
-    let per_byte =
-        seen.iter().max_by_key(|o| o.bytes).map_or(1.0, |o| o.ns / o.bytes.max(1) as f64).max(1e-6);
-    Stages {
-        packet,
-        startup: least * 0.5,
-        hop: least * 0.25,
-        per_packet: least * 0.1,
-        send: per_byte * 0.7,
-        forward: per_byte * 0.3,
-    }
+/// How often each term counts in the time of an observation, relative to that time.
+fn row(o: &Observation, packet: u64, first_stage_slowest: bool) -> [f64; TERMS] {
+    let count = o.bytes.div_ceil(packet).max(1);
+    let whole = packet.min(o.bytes) as f64;
+    let last = (o.bytes - (count - 1) * packet.min(o.bytes)) as f64;
+    let (hops, more) = (f64::from(o.hops), (count - 1) as f64);
+    let (sends, forwards) = if first_stage_slowest { (more, 0.0) } else { (0.0, more) };
+    [1.0, hops, 1.0 + sends, last + sends * whole, hops * last + forwards * whole]
+        .map(|times| times / o.ns)
 }
 
-/// Pattern search over the logarithms of the terms: steps up and down along each term, finer when
-/// none helps. Deterministic, without derivatives, and terms cannot become negative.
-fn minimise(from: Stages, loss: impl Fn(&Stages) -> f64) -> Stages {
-    let mut best = from;
-    let mut least = loss(&best);
-    let mut step = 1.0f64;
-    let mut previous = best.terms();
-    while step > 1e-4 {
-        let before = least;
-        for term in 0..TERMS {
-            for sign in [1.0, -1.0] {
-                let mut terms = best.terms();
-                terms[term] *= (sign * step).exp();
-                let tried = best.with(terms);
-                let cost = loss(&tried);
-                if cost < least {
-                    (best, least) = (tried, cost);
-                    break;
-                }
+/// Non-negative terms for which the products with the rows come closest to 1. Tries every set of
+/// terms that may differ from zero, which for so few is the simplest exact way.
+fn least_squares(rows: impl Iterator<Item = [f64; TERMS]>) -> Option<[f64; TERMS]> {
+    let (mut products, mut sums) = ([[0.0; TERMS]; TERMS], [0.0; TERMS]);
+    for row in rows {
+        for i in 0..TERMS {
+            sums[i] += row[i];
+            for j in 0..TERMS {
+                products[i][j] += row[i] * row[j];
             }
         }
-        // What helped along all terms together often helps once more.
-        let here = best.terms();
-        let leap: [f64; TERMS] = std::array::from_fn(|i| here[i] * here[i] / previous[i]);
-        let tried = best.with(leap);
-        let cost = loss(&tried);
-        if cost < least {
-            (best, least) = (tried, cost);
-        }
-        previous = here;
-        if least >= before * (1.0 - 1e-3) {
-            step *= 0.6;
+    }
+    // Terms differ by orders of magnitude: bytes by the million, one start-up.
+    let scale: [f64; TERMS] = std::array::from_fn(|i| products[i][i].sqrt().max(f64::MIN_POSITIVE));
+    for i in 0..TERMS {
+        sums[i] /= scale[i];
+        for j in 0..TERMS {
+            products[i][j] /= scale[i] * scale[j];
         }
     }
-    best
+    let mut best: Option<(f64, [f64; TERMS])> = None;
+    for set in 1u32..1 << TERMS {
+        let Some(terms) = solve(&products, &sums, set) else { continue };
+        if terms.iter().any(|term| *term < 0.0) {
+            continue;
+        }
+        // At a least-squares solution the squared error falls by the product of sums and terms.
+        let gain: f64 = sums.iter().zip(terms).map(|(sum, term)| sum * term).sum();
+        if best.is_none_or(|(most, _)| gain > most * (1.0 + 1e-12)) {
+            best = Some((gain, terms));
+        }
+    }
+    best.map(|(_, terms)| std::array::from_fn(|i| terms[i] / scale[i]))
+}
+
+/// Solves the normal equations for the terms of a set, with the others zero. None if they do not
+/// determine the terms.
+fn solve(products: &[[f64; TERMS]; TERMS], sums: &[f64; TERMS], set: u32) -> Option<[f64; TERMS]> {
+    let inside: Vec<usize> = (0..TERMS).filter(|i| set & (1 << i) != 0).collect();
+    let n = inside.len();
+    let mut a: Vec<Vec<f64>> = inside
+        .iter()
+        .map(|i| inside.iter().map(|j| products[*i][*j]).chain([sums[*i]]).collect())
+        .collect();
+    for pivot in 0..n {
+        let largest =
+            (pivot..n).max_by(|x, y| a[*x][pivot].abs().total_cmp(&a[*y][pivot].abs()))?;
+        a.swap(pivot, largest);
+        if a[pivot][pivot].abs() < 1e-10 {
+            return None;
+        }
+        for other in (0..n).filter(|other| *other != pivot) {
+            let factor = a[other][pivot] / a[pivot][pivot];
+            let source = a[pivot].clone();
+            for (x, y) in a[other].iter_mut().zip(source) {
+                *x -= factor * y;
+            }
+        }
+    }
+    let mut terms = [0.0; TERMS];
+    for (k, i) in inside.iter().enumerate() {
+        terms[*i] = a[k][n] / a[k][k];
+    }
+    Some(terms)
 }
 
 #[cfg(test)]
