@@ -9,13 +9,13 @@ use tombolo_collectives::{And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
 routines! {
     [shmem_barrier](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
         let world = &library(ROUTINE).world;
-        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-        active::barrier(world, set, p_sync, ROUTINE)
+        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+        active::barrier(world, set, ROUTINE)
     }
     [shmem_sync](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
         let world = &library(ROUTINE).world;
-        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-        active::sync(world, set, p_sync, ROUTINE)
+        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+        active::sync(world, set, ROUTINE)
     }
 }
 
@@ -24,30 +24,30 @@ macro_rules! data {
         routines! {
             [shmem_broadcast $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_root: c_int, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
                 let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
                 world.check_pe(ROUTINE, pe_root.into(), pe_size as usize);
-                active::broadcast(world, set, dest.cast(), source.cast(), len, pe_root, p_sync, ROUTINE)
+                active::broadcast(world, set, dest.cast(), source.cast(), len, pe_root, ROUTINE)
             }
             [shmem_collect $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
                 let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-                active::collect(world, set, dest.cast(), source.cast(), len, p_sync, ROUTINE)
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                active::collect(world, set, dest.cast(), source.cast(), len, ROUTINE)
             }
             [shmem_fcollect $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
                 let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-                active::fcollect(world, set, dest.cast(), source.cast(), len, p_sync, ROUTINE)
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                active::fcollect(world, set, dest.cast(), source.cast(), len, ROUTINE)
             }
             [shmem_alltoall $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
                 let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-                active::alltoall(world, set, dest.cast(), source.cast(), len, p_sync, ROUTINE)
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                active::alltoall(world, set, dest.cast(), source.cast(), len, ROUTINE)
             }
             [shmem_alltoalls $size](dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
                 let world = &library(ROUTINE).world;
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
                 let strided = Strided { dst, sst, nelems, size: size_of::<$ty>() };
-                active::alltoalls(world, set, dest.cast(), source.cast(), strided, p_sync, ROUTINE)
+                active::alltoalls(world, set, dest.cast(), source.cast(), strided, ROUTINE)
             }
         }
     };
@@ -65,13 +65,13 @@ macro_rules! to_all {
                 _p_wrk: *mut $ty, p_sync: *mut c_long,
             ) {
                 let world = &library(ROUTINE).world;
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
                 let Ok(nelems) = usize::try_from(nreduce) else {
                     let what = format_args!("nreduce = {nreduce}: expected 0 or more elements");
                     world.stop_job(ROUTINE, what)
                 };
                 let reducer = const { reducer::<$op, $ty>() };
-                active::reduce(world, set, dest.cast(), source.cast(), nelems, reducer, p_sync, ROUTINE)
+                active::reduce(world, set, dest.cast(), source.cast(), nelems, reducer, ROUTINE)
             }
         )+ }
     };

@@ -86,10 +86,7 @@ unsafe fn create(
     let limit = usize::try_from(team.num_contexts).unwrap_or(0);
     let within_limit = |n: usize| (n < limit).then_some(n + 1);
     let created = options & !known == 0
-        && team
-            .contexts
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within_limit)
-            .is_ok();
+        && team.contexts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within_limit).is_ok();
     let handle = if created {
         let options = ContextOptions {
             serialized: options & SHMEM_CTX_SERIALIZED != 0,

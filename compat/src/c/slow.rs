@@ -201,17 +201,6 @@ pub unsafe fn put_signal(
     }
     // SAFETY: the caller vouches for the source.
     unsafe {
-        world.put_signal(
-            call.context,
-            dest,
-            source,
-            len,
-            word,
-            value,
-            op,
-            call.pe,
-            mode,
-            routine,
-        );
+        world.put_signal(call.context, dest, source, len, word, value, op, call.pe, mode, routine);
     }
 }

@@ -4,7 +4,9 @@
 use super::fast;
 use super::slow;
 use super::types::Watched;
-use crate::abi::{SHMEM_CMP_EQ, SHMEM_CMP_GE, SHMEM_CMP_GT, SHMEM_CMP_LE, SHMEM_CMP_LT, SHMEM_CMP_NE};
+use crate::abi::{
+    SHMEM_CMP_EQ, SHMEM_CMP_GE, SHMEM_CMP_GT, SHMEM_CMP_LE, SHMEM_CMP_LT, SHMEM_CMP_NE,
+};
 use crate::process::library;
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,7 +108,10 @@ fn compare<T: PartialOrd>(routine: &'static str, value: T, cmp: c_int, cmp_value
 #[cold]
 fn no_comparison(routine: &'static str, cmp: c_int) -> ! {
     let world = &library(routine).world;
-    world.stop_job(routine, format_args!("cmp = {cmp}: expected one of SHMEM_CMP_EQ to SHMEM_CMP_GE"))
+    world.stop_job(
+        routine,
+        format_args!("cmp = {cmp}: expected one of SHMEM_CMP_EQ to SHMEM_CMP_GE"),
+    )
 }
 
 /// Waits for one variable and gives the value that satisfied the condition.
@@ -328,7 +333,14 @@ mod tests {
 
     fn set<T: Watched>(ivars: &[T], status: &[c_int], cmp: c_int, value: &T) -> Set<T> {
         let status = if status.is_empty() { std::ptr::null() } else { status.as_ptr() };
-        Set { routine: "test", ivars: ivars.as_ptr(), nelems: ivars.len(), status, cmp, values: (value, 0) }
+        Set {
+            routine: "test",
+            ivars: ivars.as_ptr(),
+            nelems: ivars.len(),
+            status,
+            cmp,
+            values: (value, 0),
+        }
     }
 
     #[test]
@@ -336,7 +348,9 @@ mod tests {
         assert!(compare("test", -1i32, SHMEM_CMP_LT, 0));
         assert!(compare("test", -1i32 as u32, SHMEM_CMP_GT, 0));
         assert!(compare("test", 3usize, SHMEM_CMP_GE, 3) && compare("test", 3u64, SHMEM_CMP_LE, 3));
-        assert!(compare("test", i64::MIN, SHMEM_CMP_NE, 0) && compare("test", 7i16, SHMEM_CMP_EQ, 7));
+        assert!(
+            compare("test", i64::MIN, SHMEM_CMP_NE, 0) && compare("test", 7i16, SHMEM_CMP_EQ, 7)
+        );
     }
 
     #[test]
