@@ -9,7 +9,7 @@ use crate::process::{Library, library};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use tombolo_core::ops::Mode;
-use tombolo_core::transport::{Amo, SignalOp};
+use tombolo_core::transport::{AmoOp, SignalOp};
 use tombolo_core::{Context, World};
 
 /// A call that has been checked as far as its context and PE go.
@@ -63,7 +63,9 @@ pub fn check_not_null<T>(world: &World, routine: &'static str, argument: &str, a
     }
 }
 
-/// Checks a variable of this PE that the library reads atomically or writes for others.
+/// Checks variables of this PE that the library reads atomically or writes for others.
+#[cold]
+#[inline(never)]
 pub fn check_variable<T>(routine: &'static str, argument: &str, variable: *const T, count: usize) {
     let world = &library(routine).world;
     if count == 0 {
@@ -142,11 +144,14 @@ pub unsafe fn get(
 pub unsafe fn amo_fetch<T: Word>(
     routine: &'static str,
     ctx: Ctx,
-    amo: Amo,
+    op: AmoOp,
     variable: *mut T,
+    operand: T,
+    compare: T,
     pe: c_int,
 ) -> T {
     let call = Call::new(routine, ctx, pe);
+    let amo = T::amo(op, operand, compare);
     let old = call.world().amo_fetch(call.context, variable.cast(), amo, call.pe, routine);
     T::from_bits(old)
 }
@@ -156,18 +161,22 @@ pub unsafe fn amo_fetch<T: Word>(
 /// # Safety
 /// See [`p`].
 #[cold]
-pub unsafe fn amo(
+#[expect(clippy::too_many_arguments, reason = "the arguments of shmem_atomic_compare_swap_nbi")]
+pub unsafe fn amo<T: Word>(
     routine: &'static str,
     ctx: Ctx,
-    amo: Amo,
-    variable: *mut u8,
-    fetch: *mut u8,
+    op: AmoOp,
+    fetch: *mut T,
+    variable: *mut T,
+    operand: T,
+    compare: T,
     pe: c_int,
 ) {
     let call = Call::new(routine, ctx, pe);
-    let fetch = (!fetch.is_null()).then_some(fetch);
+    let amo = T::amo(op, operand, compare);
+    let fetch = (!fetch.is_null()).then_some(fetch.cast());
     // SAFETY: the caller vouches for `fetch`.
-    unsafe { call.world().amo_nbi(call.context, fetch, variable, amo, call.pe, routine) }
+    unsafe { call.world().amo_nbi(call.context, fetch, variable.cast(), amo, call.pe, routine) }
 }
 
 /// # Safety
