@@ -1,8 +1,9 @@
-//! Binary interface of the C API: the values and structures that `include/tombolo/constants.h` states.
+//! Binary interface of the C API: the values and structures of `include/tombolo/constants.h`.
 //!
 //! A program is compiled against the header and runs against the library, so the two must agree for
-//! as long as the library's major version stands. The test `the_header_and_the_library_agree_on_values`
-//! compares them through [`CONSTANTS`]. OpenSHMEM 1.6, "Library Constants" and "Library Handles".
+//! as long as the library's major version stands. The test
+//! `the_header_and_the_library_agree_on_values` compares them through [`CONSTANTS`]. OpenSHMEM 1.6,
+//! "Library Constants" and "Library Handles".
 
 use core::ffi::{c_int, c_long};
 

@@ -160,9 +160,8 @@ fn redeclarations() -> String {
         for name in [Some(routine.name.clone()), twin].into_iter().flatten() {
             writeln!(declared, "    (void (*)(void)){name},").unwrap();
             // In parentheses: some names are also C11 macros.
-            let prototype = routine
-                .prototype
-                .replacen(&format!("{}(", routine.name), &format!("({name})("), 1);
+            let prototype =
+                routine.prototype.replacen(&format!("{}(", routine.name), &format!("({name})("), 1);
             writeln!(again, "{prototype}").unwrap();
         }
     }
@@ -236,7 +235,7 @@ fn generic_calls() -> String {
     source
 }
 
-/// `RETURNS function(PARAMETERS)` that passes its parameters to `generic`, whose return type it checks
+/// `RETURNS function(PARAMETERS)` that passes its parameters to `generic`, and checks its return type
 /// in C.
 fn call(function: &str, prototype: &str, generic: &str) -> String {
     let (head, rest) = prototype.split_once('(').expect("a prototype");
@@ -254,7 +253,8 @@ fn call(function: &str, prototype: &str, generic: &str) -> String {
     };
     format!(
         "{returns} {function}({parameters});\n{returns} {function}({parameters}) {{\n\
-         #ifndef __cplusplus\n    _Static_assert({same}, \"return type\");\n#endif\n    {body}\n}}\n"
+         #ifndef __cplusplus\n    _Static_assert({same}, \"return type\");\n#endif\n    \
+         {body}\n}}\n"
     )
 }
 

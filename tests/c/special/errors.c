@@ -1,5 +1,5 @@
-/* One mistake per run, named by argv[1]; the library must end the job and say what was wrong. Exit code 98
- * means that it did not notice. */
+/* One mistake per run, named by argv[1]; the library must end the job and say what was wrong.
+ * Exit code 98 means that it did not notice. */
 #include "../check.h"
 
 static long global[16];
@@ -29,7 +29,8 @@ int main(int argc, char **argv) {
         shmem_team_t team;
         shmem_ctx_t ctx;
         shmem_team_config_t config = {.num_contexts = 1};
-        shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, npes, &config, SHMEM_TEAM_NUM_CONTEXTS, &team);
+        shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, npes, &config, SHMEM_TEAM_NUM_CONTEXTS,
+                                 &team);
         CHECK_EQ(shmem_team_create_ctx(team, 0, &ctx), 0);
         shmem_ctx_long_p(ctx, heap, 1, npes);
     }
@@ -55,7 +56,9 @@ int main(int argc, char **argv) {
     }
     CASE("invalid-context") shmem_ctx_long_p(SHMEM_CTX_INVALID, heap, 1, 0);
     CASE("invalid-comparison") shmem_long_test(heap, 77, 0);
-    CASE("invalid-signal") shmem_long_put_signal(heap, stack, 1, (uint64_t *)(void *)freed, 1, 9, 0);
+    CASE("invalid-signal") {
+        shmem_long_put_signal(heap, stack, 1, (uint64_t *)(void *)freed, 1, 9, 0);
+    }
     shmem_barrier_all();
     shmem_finalize();
     after_finalize(which);

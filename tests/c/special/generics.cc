@@ -12,7 +12,8 @@ static int me, npes, next_pe, previous_pe;
 #define CHECK(CONDITION)                                                                           \
     do {                                                                                           \
         if (!(CONDITION)) {                                                                        \
-            std::fprintf(stderr, "PE %d: %s:%d: expected %s\n", me, __FILE__, __LINE__, #CONDITION); \
+            std::fprintf(stderr, "PE %d: %s:%d: expected %s\n", me, __FILE__, __LINE__,            \
+                         #CONDITION);                                                              \
             shmem_global_exit(1);                                                                  \
         }                                                                                          \
     } while (0)
@@ -97,7 +98,8 @@ int main() {
     CHECK(shmem_ctx_create(0, &ctx) == 0);
     rma<float>(ctx), rma<double>(ctx), rma<long double>(ctx), rma<char>(ctx), rma<signed char>(ctx);
     rma<short>(ctx), rma<int>(ctx), rma<long>(ctx), rma<long long>(ctx), rma<unsigned char>(ctx);
-    rma<unsigned short>(ctx), rma<unsigned>(ctx), rma<unsigned long>(ctx), rma<unsigned long long>(ctx);
+    rma<unsigned short>(ctx), rma<unsigned>(ctx), rma<unsigned long>(ctx);
+    rma<unsigned long long>(ctx);
     rma<std::int64_t>(ctx), rma<std::size_t>(ctx), rma<std::ptrdiff_t>(ctx);
     amo<int>(ctx), amo<long>(ctx), amo<long long>(ctx), amo<unsigned>(ctx), amo<unsigned long>(ctx);
     amo<unsigned long long>(ctx), amo<std::int64_t>(ctx), amo<std::size_t>(ctx);

@@ -1,4 +1,5 @@
-/* Half of an MPMD job: argv[1] says which program this is; PE numbers run through the programs in order. */
+/* Half of an MPMD job: argv[1] says which program this is; PE numbers run through the programs
+ * in order. */
 #include "../check.h"
 
 int main(int argc, char **argv) {

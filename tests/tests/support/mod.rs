@@ -1,4 +1,4 @@
-//! What the tests of the installed library share: where it is, compilers, and running commands under
+//! What the tests of the installed library share: its place, the lists, and commands under
 //! a watchdog.
 
 use std::ffi::OsStr;
