@@ -1,1 +1,104 @@
-fn main() {}
+//! The developer commands behind `cargo dev`. Small and without dependencies: it is built before
+//! anything else is.
+
+mod check;
+mod demo;
+mod install;
+mod steps;
+mod suite;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use steps::{Failure, run};
+
+const HELP: &str = "\
+Usage: cargo dev COMMAND
+
+  demo                  build, install into target/tombolo, compile an example, run it on 4 PEs
+  test [ARGUMENTS]      run every test of this repository; arguments go to `cargo test`
+  check                 formatting, clippy, dependency directions, headers
+  conform [NAME]        run the conformance suite of the transports: all, or those named NAME
+  sim [ARGUMENTS]       run the NTB ring protocol under the simulator
+  bench [ARGUMENTS]     run the benchmarks
+  install --prefix DIR  build and install the library, headers, tools and manual pages
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match args.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    let tree = Tree::find();
+    let outcome = match command {
+        "demo" => demo::demo(&tree),
+        "test" => suite::test(&tree, rest),
+        "check" => check::check(&tree),
+        "conform" => conform(&tree, rest),
+        "sim" => sim(&tree, rest),
+        "bench" => run(tree.cargo(&["bench", "--package", "tombolo-benches", "--"]).args(rest)),
+        "install" => install::command(&tree, rest),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => Err(Failure::new(format!("unknown command '{other}'\n\n{HELP}"))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("cargo dev: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn conform(tree: &Tree, args: &[String]) -> Result<(), Failure> {
+    let suite = ["test", "--package", "tombolo-tests", "--test", "conformance", "--"];
+    run(tree.cargo(&suite).args(args))
+}
+
+fn sim(tree: &Tree, args: &[String]) -> Result<(), Failure> {
+    let sim = ["run", "--release", "--package", "tombolo-benches", "--bin", "ntbsim", "--"];
+    run(tree.cargo(&sim).args(args))
+}
+
+/// The source tree these commands work on.
+pub struct Tree {
+    root: PathBuf,
+}
+
+impl Tree {
+    fn find() -> Tree {
+        // Set by `cargo run`; the place of compilation serves a binary that is called by itself.
+        let own = std::env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        Tree { root: own.parent().unwrap_or(Path::new(".")).to_owned() }
+    }
+
+    /// A path within the tree.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// A path within the directory that cargo builds in.
+    pub fn target(&self, relative: &str) -> PathBuf {
+        let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+        self.root.join(target).join(relative)
+    }
+
+    /// `cargo` with arguments, run at the root of the tree.
+    pub fn cargo(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.args(args).current_dir(&self.root);
+        // `cargo run` describes this crate in the environment, which would have crates that look
+        // at it built anew each time.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                command.env_remove(&name);
+            }
+        }
+        command
+    }
+}

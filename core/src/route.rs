@@ -71,9 +71,6 @@ pub struct Routes {
     pub peers: Vec<PeerRoutes>,
 }
 
-/// Copies longer than this bypass the caches until measurement says better.
-pub const STREAMING_FROM: usize = 64 << 20;
-
 impl Routes {
     /// Routes for a peer by capability alone: mapped memory where there is some, else the first
     /// endpoint, in order of preference, that can do the operation.
@@ -94,7 +91,8 @@ impl Routes {
                 .is_some();
         let copy = |segment: SegmentKind, able: &dyn Fn(&dyn Endpoint) -> bool| {
             if mapped(segment) {
-                Steps::split(Channel::Cached, STREAMING_FROM, Channel::Streaming)
+                // Bypassing the caches pays on some machines only: that is for measurement to say.
+                Steps::always(Channel::Cached)
             } else {
                 Steps::always(first(segment, able).unwrap_or(Channel::Unreachable))
             }

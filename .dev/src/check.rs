@@ -1,0 +1,203 @@
+//! `cargo dev check`: what can be said of the sources without running them.
+
+use crate::Tree;
+use crate::steps::{Failure, announce, find, run};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Which crates of the workspace each crate may know. `tests` and `benches` may know all, and
+/// nothing knows them; `.dev` knows none.
+const MAY_KNOW: [(&str, &[&str]); 6] = [
+    ("core", &[]),
+    ("transports", &["tombolo-core"]),
+    ("selector", &["tombolo-core"]),
+    ("collectives", &["tombolo-core"]),
+    ("compat", &["tombolo-core", "tombolo-transports", "tombolo-selector", "tombolo-collectives"]),
+    (".dev", &[]),
+];
+
+const STANDARDS: [(&str, &str); 6] = [
+    ("c", "c99"),
+    ("c", "c11"),
+    ("c", "c17"),
+    ("c++", "c++11"),
+    ("c++", "c++17"),
+    ("c++", "c++20"),
+];
+
+pub fn check(tree: &Tree) -> Result<(), Failure> {
+    announce("formatting");
+    run(&mut tree.cargo(&["fmt", "--all", "--check"]))?;
+    announce("layering");
+    layering(tree)?;
+    announce("clippy");
+    run(&mut tree.cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--",
+        "--deny",
+        "warnings",
+    ]))?;
+    announce("headers");
+    headers(tree)
+}
+
+/// Dependencies between crates, and between the back ends of the transports.
+fn layering(tree: &Tree) -> Result<(), Failure> {
+    let mut wrong = vec![];
+    for (name, may_know) in MAY_KNOW {
+        let manifest = read(&tree.path(name).join("Cargo.toml"))?;
+        for known in dependencies(&manifest) {
+            if !may_know.contains(&known.as_str()) {
+                wrong.push(format!("{name}/Cargo.toml: {name} must not depend on {known}"));
+            }
+        }
+    }
+    let transports = tree.path("transports/src");
+    let back_ends: Vec<String> = entries(&transports)?
+        .into_iter()
+        .filter(|path| path.is_dir())
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+        .collect();
+    for back_end in &back_ends {
+        for file in sources(&transports.join(back_end))? {
+            let text = read(&file)?;
+            for (line, other) in foreign_uses(&text, back_end, &back_ends) {
+                let file = file.strip_prefix(tree.path("")).unwrap_or(&file).display();
+                wrong.push(format!("{file}:{line}: back end {back_end} uses back end {other}"));
+            }
+        }
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("layering broken\n  {}", wrong.join("\n  ")))),
+    }
+}
+
+/// Crates of this workspace among the dependencies of a manifest, of whatever kind.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut section = String::new();
+    let mut found = vec![];
+    for line in manifest.lines().map(str::trim) {
+        if let Some(header) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            section = header.trim_matches(['[', ']']).to_owned();
+            // [dependencies.name]
+            if let Some((_, name)) = section.split_once("dependencies.") {
+                found.push(name.to_owned());
+            }
+        } else if section.ends_with("dependencies")
+            && let Some(end) = line.find(['.', '=', ' '])
+        {
+            found.push(line[..end].to_owned());
+        }
+    }
+    found.retain(|name| name == "tombolo" || name.starts_with("tombolo-"));
+    found
+}
+
+/// Lines of `text`, a source of `own`, whose paths lead into another back end.
+fn foreign_uses(text: &str, own: &str, back_ends: &[String]) -> Vec<(usize, String)> {
+    let mut found = vec![];
+    for (index, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or("");
+        for other in back_ends.iter().filter(|other| *other != own) {
+            let mut after =
+                code.match_indices("crate::").map(|(at, path)| &code[at + path.len()..]);
+            if after.any(|path| names(path, other)) {
+                found.push((index + 1, other.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether `path` begins with the module `name`, also as one of several in braces.
+fn names(path: &str, name: &str) -> bool {
+    let first = |item: &str| {
+        let item = item.trim();
+        let end = item.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(item.len());
+        item[..end] == *name
+    };
+    match path.strip_prefix('{') {
+        Some(items) => items.split([',', '{']).any(first),
+        None => first(path),
+    }
+}
+
+/// Each public header by itself, in each language and standard, with each compiler there is.
+fn headers(tree: &Tree) -> Result<(), Failure> {
+    let include = tree.path("compat/include");
+    let compilers = [("gcc", "g++"), ("clang", "clang++"), ("cc", "c++")];
+    let mut present: Vec<_> =
+        compilers.into_iter().filter(|(c, cxx)| find(c).is_some() && find(cxx).is_some()).collect();
+    if present.len() > 1 {
+        // One of the two above under another name.
+        present.retain(|(c, _)| *c != "cc");
+    }
+    if present.is_empty() {
+        return Err(Failure::new("no C and C++ compiler found: install gcc and g++, or clang"));
+    }
+    let names = ["shmem.h", "shmemx.h", "pshmem.h", "mpp/shmem.h", "mpp/shmemx.h"];
+    for (c, cxx) in present {
+        for (language, standard) in STANDARDS {
+            let compiler = if language == "c" { c } else { cxx };
+            for name in names {
+                let mut command = Command::new(compiler);
+                command.arg(format!("-std={standard}")).arg("-I").arg(&include);
+                command.args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-include", name]);
+                command.args(["-x", language, "/dev/null"]);
+                run(command.stdin(Stdio::null()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let list = fs::read_dir(directory)
+        .map_err(|error| Failure::new(format!("{}: {error}", directory.display())))?;
+    Ok(list.flatten().map(|entry| entry.path()).collect())
+}
+
+/// All Rust sources below `directory`.
+fn sources(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut found = vec![];
+    for path in entries(directory)? {
+        if path.is_dir() {
+            found.extend(sources(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_found_in_every_form() {
+        let manifest = "[package]\nname = \"tombolo\"\n[dependencies]\ntombolo-core.workspace = true\n\
+            libc = \"1\"\ntombolo-a = { path = \"a\" }\n[dev-dependencies]\ntombolo = {}\n\
+            [target.'cfg(unix)'.dependencies]\ntombolo-b.workspace = true\n[dependencies.tombolo-c]\n";
+        let found = ["tombolo-core", "tombolo-a", "tombolo", "tombolo-b", "tombolo-c"];
+        assert_eq!(dependencies(manifest), found);
+    }
+
+    #[test]
+    fn uses_of_another_back_end_are_found() {
+        let back_ends = ["shm".to_owned(), "cma".to_owned()];
+        let lines = |text: &str| foreign_uses(text, "shm", &back_ends).len();
+        assert_eq!(lines("use crate::cma::Peer;\nlet x = crate::cma();"), 2);
+        assert_eq!(lines("use crate::{shm::A, cma::B};"), 1);
+        assert_eq!(lines("use crate::shm::Peer;\nuse crate::cmabc;\n// see crate::cma\n"), 0);
+    }
+}

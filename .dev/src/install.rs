@@ -1,0 +1,120 @@
+//! `cargo dev install`: the library, its headers, tools and manual pages in a directory.
+
+use crate::Tree;
+use crate::steps::{Failure, announce, output, run};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const TOOLS: [&str; 3] = ["oshrun", "oshcc", "oshinfo"];
+/// Other names: of the C++ compiler wrapper, and of the library that other software looks for.
+const LINKS: [(&str, &str); 8] = [
+    ("bin/oshc++", "oshcc"),
+    ("bin/oshCC", "oshcc"),
+    ("bin/oshcxx", "oshcc"),
+    ("lib/libtombolo.so", "libtombolo.so.0"),
+    ("lib/libsma.so", "libtombolo.so"),
+    ("lib/liboshmem.so", "libtombolo.so"),
+    ("lib/libsma.a", "libtombolo.a"),
+    ("lib/liboshmem.a", "libtombolo.a"),
+];
+
+pub fn command(tree: &Tree, args: &[String]) -> Result<(), Failure> {
+    let prefix = match args {
+        [option, prefix] if option == "--prefix" => prefix.as_str(),
+        [option] if option.starts_with("--prefix=") => &option["--prefix=".len()..],
+        _ => return Err(Failure::new("usage: cargo dev install --prefix DIR")),
+    };
+    let prefix = std::path::absolute(prefix)
+        .map_err(|error| Failure::new(format!("--prefix {prefix}: {error}")))?;
+    install(tree, &prefix)?;
+    println!(
+        "Installed in {0}. Compile with {0}/bin/oshcc, run with {0}/bin/oshrun.",
+        prefix.display()
+    );
+    Ok(())
+}
+
+/// Builds and installs; safe to repeat while programs run that use the installation.
+pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
+    announce("building the library and its tools");
+    run(&mut tree.cargo(&["build", "--release", "--package", "tombolo"]))?;
+    announce(&format!("installing in {}", prefix.display()));
+    let place = |error: std::io::Error| Failure::new(format!("{}: {error}", prefix.display()));
+    let built = |name: &str| tree.target("release").join(name);
+    for tool in TOOLS {
+        copy(&built(tool), &prefix.join("bin").join(tool)).map_err(place)?;
+    }
+    let library = format!("lib/libtombolo.so.{VERSION}");
+    copy(&built("libtombolo.so"), &prefix.join(&library)).map_err(place)?;
+    copy(&built("libtombolo.a"), &prefix.join("lib/libtombolo.a")).map_err(place)?;
+    link(&prefix.join("lib/libtombolo.so.0"), &library["lib/".len()..]).map_err(place)?;
+    for (name, target) in LINKS {
+        link(&prefix.join(name), target).map_err(place)?;
+    }
+    copy_tree(&tree.path("compat/include"), &prefix.join("include"), None).map_err(place)?;
+    let examples = prefix.join("share/tombolo/examples");
+    copy_tree(&tree.path("compat/examples"), &examples, None).map_err(place)?;
+    share(tree, prefix)
+}
+
+/// Manual pages and package descriptions, with the version and the variables filled in.
+fn share(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
+    let variables = output(Command::new(prefix.join("bin/oshinfo")).arg("--man-environment"))?;
+    let fill =
+        |text: String| text.replace("@VERSION@", VERSION).replace("@ENVIRONMENT@\n", &variables);
+    let share = tree.path("compat/share");
+    let places =
+        [("man", "share/man"), ("pkgconfig", "lib/pkgconfig"), ("cmake", "lib/cmake/Tombolo")];
+    for (from, to) in places {
+        copy_tree(&share.join(from), &prefix.join(to), Some(&fill))
+            .map_err(|error| Failure::new(format!("installing {from}: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Copies a directory; `fill` changes the text of each file on its way.
+fn copy_tree(
+    from: &Path,
+    to: &Path,
+    fill: Option<&dyn Fn(String) -> String>,
+) -> std::io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        match fill {
+            _ if entry.file_type()?.is_dir() => copy_tree(&source, &target, fill)?,
+            Some(fill) => put(&target, |new| fs::write(new, fill(fs::read_to_string(&source)?)))?,
+            None => copy(&source, &target)?,
+        }
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    let named = |error: std::io::Error| {
+        std::io::Error::new(error.kind(), format!("{}: {error}", from.display()))
+    };
+    put(to, |new| fs::copy(from, new).map(drop).map_err(named))
+}
+
+fn link(name: &Path, target: &str) -> std::io::Result<()> {
+    put(name, |new| symlink(target, new))
+}
+
+/// Makes a file under a passing name and moves it into place: a program that has the old file
+/// mapped keeps it.
+fn put(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(directory)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new: PathBuf = directory.join(format!(".{name}.{}", std::process::id()));
+    let made = make(&new).and_then(|()| fs::rename(&new, path));
+    if made.is_err() {
+        // What is left is only a passing name; the first error is the one to tell.
+        let _ = fs::remove_file(&new);
+    }
+    made
+}

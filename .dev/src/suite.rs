@@ -1,0 +1,135 @@
+//! `cargo dev test`: every test there is, against an installed library.
+
+use crate::Tree;
+use crate::install::install;
+use crate::steps::{Failure, announce, cannot_run, find};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
+/// without.
+const NEEDED: [(&str, &str, &str); 5] = [
+    ("g++", "g++", "C++ programs"),
+    ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
+    ("clang", "clang", "headers and programs with a second compiler"),
+    ("cmake", "cmake", "the CMake package"),
+    ("pkg-config", "pkg-config", "the pkg-config file"),
+];
+
+pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
+    let missing = provide_tools();
+    let prefix = tree.target("tombolo");
+    install(tree, &prefix)?;
+    announce("cargo test --workspace");
+    let mut command = tree.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    command.args(args).env("TOMBOLO_PREFIX", &prefix).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| cannot_run(&command, &error))?;
+    let mut totals = Totals::default();
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            totals.add(&line);
+        }
+    }
+    let status = child.wait().map_err(|error| cannot_run(&command, &error))?;
+    announce(&format!(
+        "{} passed, {} failed, {} ignored",
+        totals.passed, totals.failed, totals.ignored
+    ));
+    for name in &totals.ignored_names {
+        eprintln!("    ignored: {name}");
+    }
+    for (program, what) in missing {
+        eprintln!("    {program} is not installed; not tested: {what}");
+    }
+    match status.success() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("tests failed\n  {}", totals.failures.join("\n  ")))),
+    }
+}
+
+/// Installs what is missing where that is possible; returns what is missing still.
+fn provide_tools() -> Vec<(&'static str, &'static str)> {
+    let missing: Vec<_> = NEEDED.iter().filter(|(program, ..)| find(program).is_none()).collect();
+    let packages: Vec<&str> = missing.iter().map(|(_, package, _)| *package).collect();
+    if !packages.is_empty() && is_root() && find("apt-get").is_some() {
+        announce(&format!("installing {}", packages.join(", ")));
+        // The lists of packages may be absent or old; the second attempt renews them.
+        if !apt_get("install", &packages) && apt_get("update", &[]) {
+            apt_get("install", &packages);
+        }
+    }
+    let still = missing.into_iter().filter(|(program, ..)| find(program).is_none());
+    still.map(|(program, _, what)| (*program, *what)).collect()
+}
+
+fn apt_get(action: &str, packages: &[&str]) -> bool {
+    let mut command = Command::new("apt-get");
+    command.args(["-qq", "-y", "--no-install-recommends", action]).args(packages);
+    command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// What all test programs report together.
+#[derive(Default, Debug, PartialEq)]
+struct Totals {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    ignored_names: Vec<String>,
+    failures: Vec<String>,
+}
+
+impl Totals {
+    /// Takes one line of a test program's output.
+    fn add(&mut self, line: &str) {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            let count = |what: &str| -> usize {
+                let words: Vec<&str> =
+                    result.split([' ', ';', '.']).filter(|w| !w.is_empty()).collect();
+                words.windows(2).find(|w| w[1] == what).and_then(|w| w[0].parse().ok()).unwrap_or(0)
+            };
+            self.passed += count("passed");
+            self.failed += count("failed");
+            self.ignored += count("ignored");
+        } else if let Some((name, outcome)) =
+            line.strip_prefix("test ").and_then(|test| test.rsplit_once(" ... "))
+        {
+            if outcome.starts_with("ignored") {
+                let reason = outcome.strip_prefix("ignored, ").map(|why| format!(": {why}"));
+                self.ignored_names.push(format!("{}{}", name.trim(), reason.unwrap_or_default()));
+            } else if outcome.starts_with("FAILED") {
+                self.failures.push(name.trim().to_owned());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_programs_add_up() {
+        let mut totals = Totals::default();
+        for line in [
+            "test a ... ok",
+            "test b ... ignored, needs a switch",
+            "test [needs mpicc] c   ... ignored",
+            "test d ... FAILED",
+            "test result: FAILED. 1 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out",
+            "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        ] {
+            totals.add(line);
+        }
+        assert_eq!((totals.passed, totals.failed, totals.ignored), (6, 1, 2));
+        assert_eq!(totals.ignored_names, ["b: needs a switch", "[needs mpicc] c"]);
+        assert_eq!(totals.failures, ["d"]);
+    }
+}

@@ -1,0 +1,2 @@
+/* Where older programs expect shmem.h. */
+#include "../shmem.h"

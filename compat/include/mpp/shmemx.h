@@ -1,0 +1,2 @@
+/* Where older programs expect shmemx.h. */
+#include "../shmemx.h"

@@ -1,0 +1,353 @@
+//! `oshcc`, `oshc++`, `oshCC`, `oshcxx`: the C and C++ compilers with the flags OpenSHMEM needs.
+//!
+//! One program under several names. It finds the installation it belongs to from its own place, so
+//! that an installation can be moved, and replaces itself by the compiler.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+Compile and link OpenSHMEM programs.
+
+Usage: oshcc [OPTIONS OF THE COMPILER] [OWN OPTIONS] FILE...     for C
+       oshc++ [OPTIONS OF THE COMPILER] [OWN OPTIONS] FILE...    for C++ (also oshCC, oshcxx)
+
+Own options:
+  -show, --showme     print the command instead of running it
+  --showme:compile    print the flags for compiling
+  --showme:link       print the flags for linking
+  --showme:version    print the version of Tombolo
+  --static-tombolo    link the library into the program; -static links everything into it
+  --help              print this help
+
+Environment:
+  OSHCC_CC            the C compiler to use, default cc
+  OSHCXX_CXX          the C++ compiler to use, default c++
+
+Examples:
+  oshcc -O2 app.c -o app
+  oshc++ -std=c++20 -c part.cpp
+  make CC=oshcc
+";
+
+/// Libraries of the system that the static library refers to; see the linker's line that
+/// `rustc --print native-static-libs` shows. The compiler adds libgcc and libc by itself.
+const SYSTEM_LIBRARIES: [&str; 5] = ["-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
+
+/// Options of compilers whose value is the next argument.
+const WITH_VALUE: [&str; 30] = [
+    "-o",
+    "-I",
+    "-L",
+    "-D",
+    "-U",
+    "-l",
+    "-x",
+    "-T",
+    "-u",
+    "-z",
+    "-B",
+    "-e",
+    "-A",
+    "-G",
+    "-MF",
+    "-MT",
+    "-MQ",
+    "-include",
+    "-imacros",
+    "-isystem",
+    "-iquote",
+    "-idirafter",
+    "-iprefix",
+    "-isysroot",
+    "-Xlinker",
+    "-Xpreprocessor",
+    "-Xassembler",
+    "--param",
+    "-target",
+    "--sysroot",
+];
+
+/// Options that stop the compiler before it links.
+const WITHOUT_LINKING: [&str; 7] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "-r"];
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_else(|| "oshcc".into());
+    let language = Language::from_name(&name);
+    let request = Request::from_args(args);
+    let prefix = match find_prefix() {
+        Ok(prefix) => prefix,
+        Err(why) => return fail(1, &why),
+    };
+    match request.action {
+        Action::Help => print!("{HELP}"),
+        Action::ShowVersion => println!("Tombolo {}, OpenSHMEM 1.6", env!("CARGO_PKG_VERSION")),
+        Action::ShowCompile => println!("{}", quoted(&compile_flags(&prefix))),
+        Action::ShowLink => println!("{}", quoted(&link_flags(&prefix, request.linking))),
+        Action::Show => println!("{}", quoted(&command_line(language, &request, &prefix))),
+        Action::Run => return run(command_line(language, &request, &prefix), language),
+    }
+    ExitCode::SUCCESS
+}
+
+#[derive(Clone, Copy)]
+enum Language {
+    C,
+    Cxx,
+}
+
+impl Language {
+    fn from_name(name: &OsStr) -> Language {
+        match Path::new(name).file_name().and_then(OsStr::to_str) {
+            Some(name) if name.ends_with("++") || name.ends_with("CC") || name.ends_with("cxx") => {
+                Language::Cxx
+            }
+            _ => Language::C,
+        }
+    }
+
+    /// Variable that names the compiler, and what is used without it.
+    fn compiler(self) -> (&'static str, &'static str) {
+        match self {
+            Language::C => ("OSHCC_CC", "cc"),
+            Language::Cxx => ("OSHCXX_CXX", "c++"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Run,
+    Show,
+    ShowCompile,
+    ShowLink,
+    ShowVersion,
+    Help,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Linking {
+    Shared,
+    /// Tombolo into the program, the system's libraries shared.
+    TomboloStatic,
+    /// `-static` or `-static-pie`.
+    AllStatic,
+}
+
+/// The command line: our own options, and what is the compiler's.
+struct Request {
+    action: Action,
+    linking: Linking,
+    /// Whether the compiler will link something.
+    links: bool,
+    args: Vec<OsString>,
+}
+
+impl Request {
+    fn from_args(args: impl Iterator<Item = OsString>) -> Request {
+        let mut request =
+            Request { action: Action::Run, linking: Linking::Shared, links: true, args: vec![] };
+        let (mut has_input, mut stops, mut is_value) = (false, false, false);
+        for arg in args {
+            let text = arg.to_str().unwrap_or("");
+            match text {
+                _ if is_value => is_value = false,
+                "-show" | "--show" | "-showme" | "--showme" => {
+                    request.action = Action::Show;
+                    continue;
+                }
+                "-showme:compile" | "--showme:compile" => {
+                    request.action = Action::ShowCompile;
+                    continue;
+                }
+                "-showme:link" | "--showme:link" => {
+                    request.action = Action::ShowLink;
+                    continue;
+                }
+                "-showme:version" | "--showme:version" => {
+                    request.action = Action::ShowVersion;
+                    continue;
+                }
+                "--static-tombolo" | "-static-tombolo" => {
+                    request.linking = request.linking.max_static(Linking::TomboloStatic);
+                    continue;
+                }
+                "--help" => {
+                    request.action = Action::Help;
+                    continue;
+                }
+                "-static" | "--static" | "-static-pie" => {
+                    request.linking = Linking::AllStatic;
+                }
+                option if WITH_VALUE.contains(&option) => is_value = true,
+                option if WITHOUT_LINKING.contains(&option) => stops = true,
+                // "-" is standard input, a file name that is not UTF-8 reads as empty here.
+                option if !option.starts_with('-') || option == "-" => has_input = true,
+                _ => {}
+            }
+            request.args.push(arg);
+        }
+        // Without an input, as in `oshcc --version`, libraries would make the compiler link them.
+        request.links = has_input && !stops;
+        request
+    }
+}
+
+impl Linking {
+    fn max_static(self, other: Linking) -> Linking {
+        if self == Linking::AllStatic { self } else { other }
+    }
+}
+
+/// The directory that holds bin, include and lib.
+fn find_prefix() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|e| format!("cannot find its own place: {e}"))?;
+    let prefix = own.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    if prefix.join("include/shmem.h").is_file() {
+        return Ok(prefix.to_owned());
+    }
+    let (own, prefix) = (own.display(), prefix.display());
+    Err(format!("{own} is not part of an installation: there is no {prefix}/include/shmem.h"))
+}
+
+fn compile_flags(prefix: &Path) -> Vec<OsString> {
+    vec![joined("-I", &prefix.join("include"))]
+}
+
+fn link_flags(prefix: &Path, linking: Linking) -> Vec<OsString> {
+    let lib = prefix.join("lib");
+    let mut flags = vec![joined("-L", &lib)];
+    if linking == Linking::Shared {
+        // The short form splits at commas.
+        if lib.as_os_str().as_encoded_bytes().contains(&b',') {
+            flags.extend(["-Xlinker", "-rpath", "-Xlinker"].map(OsString::from));
+            flags.push(lib.into());
+        } else {
+            flags.push(joined("-Wl,-rpath,", &lib));
+        }
+        flags.push("-ltombolo".into());
+    } else {
+        flags.push("-l:libtombolo.a".into());
+        flags.extend(SYSTEM_LIBRARIES.map(OsString::from));
+    }
+    flags
+}
+
+/// Our include directory comes first, lest another installation's shmem.h be found; our library
+/// comes last, after the objects that refer to it.
+fn command_line(language: Language, request: &Request, prefix: &Path) -> Vec<OsString> {
+    let (variable, default) = language.compiler();
+    let compiler = std::env::var(variable).unwrap_or_default();
+    // May hold arguments: OSHCC_CC="ccache gcc".
+    let mut line: Vec<OsString> = compiler.split_whitespace().map(OsString::from).collect();
+    if line.is_empty() {
+        line.push(default.into());
+    }
+    line.extend(compile_flags(prefix));
+    line.extend(request.args.iter().cloned());
+    if request.links {
+        line.extend(link_flags(prefix, request.linking));
+    }
+    line
+}
+
+/// Becomes the compiler; returns only if that fails.
+fn run(line: Vec<OsString>, language: Language) -> ExitCode {
+    let error = Command::new(&line[0]).args(&line[1..]).exec();
+    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    let (variable, compiler) = (language.compiler().0, line[0].display());
+    fail(
+        code,
+        &format!("cannot run the compiler '{compiler}': {error} (set {variable} to another)"),
+    )
+}
+
+fn fail(code: u8, why: &str) -> ExitCode {
+    eprintln!("oshcc: {why}");
+    ExitCode::from(code)
+}
+
+fn joined(flag: &str, path: &Path) -> OsString {
+    let mut joined = OsString::from(flag);
+    joined.push(path);
+    joined
+}
+
+/// The words as one would type them to a shell.
+fn quoted(words: &[OsString]) -> String {
+    let quote = |word: &OsString| {
+        let text = word.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%^".contains(c);
+        match !text.is_empty() && text.chars().all(plain) {
+            true => text.into_owned(),
+            false => format!("'{}'", text.replace('\'', r"'\''")),
+        }
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(args: &str) -> String {
+        let request = Request::from_args(args.split_whitespace().map(OsString::from));
+        let line = command_line(Language::C, &request, Path::new("/p"));
+        quoted(&line[1..])
+    }
+
+    #[test]
+    fn the_library_comes_after_the_objects() {
+        assert_eq!(line("a.c -o a"), "-I/p/include a.c -o a -L/p/lib -Wl,-rpath,/p/lib -ltombolo");
+    }
+
+    #[test]
+    fn nothing_is_linked_without_a_link_step() {
+        for args in ["-c a.c", "-E a.c", "-MM a.c", "--version", "-v", "-o a", "-I a"] {
+            assert!(!line(args).contains("tombolo"), "{args}");
+        }
+        for args in ["-x c -", "a.o", "-MD -MF a.d a.c", "@files"] {
+            assert!(line(args).contains("tombolo"), "{args}");
+        }
+    }
+
+    #[test]
+    fn static_linking_takes_the_archive() {
+        let archive = "-L/p/lib -l:libtombolo.a -lutil -lrt -lpthread -lm -ldl";
+        assert_eq!(line("--static-tombolo a.c"), format!("-I/p/include a.c {archive}"));
+        assert_eq!(line("-static a.c"), format!("-I/p/include -static a.c {archive}"));
+    }
+
+    #[test]
+    fn own_options_are_not_the_compilers() {
+        let parse =
+            |arg: &str| Request::from_args(["-o", "--showme", arg].map(OsString::from).into_iter());
+        assert_eq!(parse("-show").action, Action::Show);
+        assert_eq!(parse("--showme:link").action, Action::ShowLink);
+        assert_eq!(parse("a.c").args.len(), 3, "the value of -o is left alone");
+    }
+
+    #[test]
+    fn the_name_decides_the_language() {
+        for (name, cxx) in
+            [("oshcc", false), ("/x/oshc++", true), ("oshCC", true), ("oshcxx", true)]
+        {
+            assert_eq!(
+                matches!(Language::from_name(OsStr::new(name)), Language::Cxx),
+                cxx,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(
+            quoted(&["a b".into(), "it's".into(), "-DX=1".into()]),
+            r"'a b' 'it'\''s' -DX=1"
+        );
+    }
+}

@@ -1,0 +1,266 @@
+//! What the PEs print.
+//!
+//! - A stream that goes to a terminal, and the streams of a job of one PE, are handed to the PEs
+//!   as they are: no copy, `isatty` tells the truth, a prompt appears at once.
+//! - A stream that goes to a file, pipe or socket is collected by `oshrun` line by line, because
+//!   C's standard output is written in blocks there, which would tear the lines of several PEs
+//!   apart. So is everything with `--label`.
+//! - Bytes are passed on as they are. Of one PE nothing is reordered; when standard output and
+//!   error are the same file, not even between the two.
+//! - When nobody reads any more, the PEs learn it as any process does: by SIGPIPE.
+//!
+//! A thread per destination does the copying: a reader that stalls then stalls neither signals
+//! nor the PMI server.
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io::{self, IsTerminal, PipeReader, PipeWriter, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Command, Stdio};
+use tokio::sync::oneshot;
+
+/// How long the beginning of a line may wait for its rest, when lines have no labels.
+const PROMPT_MS: u16 = 100;
+/// Longest line that is kept together.
+const LINE_MAX: usize = 1 << 20;
+const CHUNK: usize = 64 << 10;
+
+/// Where the streams of the PEs go.
+pub struct Outlets {
+    label: bool,
+    /// Standard output and standard error; `None` where the PEs inherit ours.
+    forwarders: [Option<Vec<Stream>>; 2],
+    /// Both are one file: a PE gets one pipe for both.
+    joined: bool,
+}
+
+struct Stream {
+    pe: usize,
+    pipe: PipeReader,
+    /// The beginning of a line.
+    pending: Vec<u8>,
+    /// A part of the current line has been written already.
+    continued: bool,
+}
+
+impl Outlets {
+    pub fn new(pes: usize, label: bool) -> Outlets {
+        let (out, err) = (io::stdout(), io::stderr());
+        let forwarded = |fd: BorrowedFd<'_>| label || (pes > 1 && tears_lines(fd));
+        let forwarders =
+            [forwarded(out.as_fd()), forwarded(err.as_fd())].map(|wanted| wanted.then(Vec::new));
+        let joined = forwarders.iter().all(Option::is_some) && same_file(out.as_fd(), err.as_fd());
+        Outlets { label, forwarders, joined }
+    }
+
+    /// Descriptors that forwarding for `pes` PEs keeps open.
+    pub fn files(&self, pes: usize) -> usize {
+        pes * self.forwarders.iter().flatten().count()
+    }
+
+    /// Connects the output of the PE that `command` will start.
+    pub fn attach(&mut self, pe: usize, command: &mut Command) -> io::Result<()> {
+        let [out, err] = &mut self.forwarders;
+        let writer = out.as_mut().map(|streams| new_stream(pe, streams)).transpose()?;
+        if self.joined {
+            command.stderr(
+                writer
+                    .as_ref()
+                    .map_or_else(|| Ok(Stdio::inherit()), |w| w.try_clone().map(Stdio::from))?,
+            );
+        } else if let Some(streams) = err {
+            command.stderr(new_stream(pe, streams)?);
+        }
+        if let Some(writer) = writer {
+            command.stdout(writer);
+        }
+        Ok(())
+    }
+
+    /// Starts copying; what is returned completes when every stream has ended and all of it is
+    /// written, with the error that kept it from being written.
+    pub fn forward(self) -> Vec<oneshot::Receiver<io::Result<()>>> {
+        let label = self.label;
+        let destinations = self.forwarders.into_iter().enumerate();
+        let jobs = destinations.filter_map(|(at, streams)| Some((at, streams?)));
+        jobs.filter(|(_, streams)| !streams.is_empty())
+            .map(|(at, streams)| {
+                let (done, outcome) = oneshot::channel();
+                std::thread::spawn(move || {
+                    let (out, err) = (io::stdout(), io::stderr());
+                    let to = if at == 0 { out.as_fd() } else { err.as_fd() };
+                    // The receiver is gone when the job was ended by force.
+                    let _ = done.send(copy(streams, to, label));
+                });
+                outcome
+            })
+            .collect()
+    }
+}
+
+/// Whether standard output is a pipe or socket that nobody reads any more.
+pub fn reader_is_gone() -> bool {
+    let out = io::stdout();
+    let mut fds = [PollFd::new(out.as_fd(), PollFlags::empty())];
+    let polled = poll(&mut fds, PollTimeout::ZERO);
+    let gone = PollFlags::POLLERR | PollFlags::POLLHUP;
+    polled.is_ok_and(|n| n > 0) && fds[0].revents().is_some_and(|found| found.intersects(gone))
+}
+
+fn new_stream(pe: usize, streams: &mut Vec<Stream>) -> io::Result<PipeWriter> {
+    let (pipe, writer) = io::pipe()?;
+    streams.push(Stream { pe, pipe, pending: vec![], continued: false });
+    Ok(writer)
+}
+
+/// Files, pipes and sockets get blocks from several PEs; terminals get lines, /dev/null nothing.
+fn tears_lines(fd: BorrowedFd<'_>) -> bool {
+    use nix::sys::stat::SFlag;
+    let kind = |fd| {
+        nix::sys::stat::fstat(fd).map(|s| SFlag::from_bits_truncate(s.st_mode) & SFlag::S_IFMT)
+    };
+    !fd.is_terminal()
+        && kind(fd).is_ok_and(|k| [SFlag::S_IFREG, SFlag::S_IFIFO, SFlag::S_IFSOCK].contains(&k))
+}
+
+fn same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
+    let identity = |fd| nix::sys::stat::fstat(fd).map(|s| (s.st_dev, s.st_ino)).ok();
+    identity(a).is_some() && identity(a) == identity(b)
+}
+
+/// Copies all streams to `to` until the last one ends. When nobody reads `to` any more this is
+/// no error: the streams are closed, and the PEs that go on writing find out.
+fn copy(mut streams: Vec<Stream>, to: BorrowedFd<'_>, label: bool) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK];
+    let mut ready = Vec::new();
+    while !streams.is_empty() {
+        let waiting = !label && streams.iter().any(|stream| !stream.pending.is_empty());
+        let timeout = if waiting { PollTimeout::from(PROMPT_MS) } else { PollTimeout::NONE };
+        let mut fds: Vec<PollFd<'_>> =
+            streams.iter().map(|s| PollFd::new(s.pipe.as_fd(), PollFlags::POLLIN)).collect();
+        let count = match poll(&mut fds, timeout) {
+            Err(Errno::EINTR) => continue,
+            other => other?,
+        };
+        let readable: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+        let mut readable = readable.into_iter();
+        if count == 0 {
+            streams.iter_mut().for_each(|stream| stream.flush(&mut ready, label));
+        }
+        streams.retain_mut(|stream| {
+            !readable.next().unwrap_or(false) || stream.advance(&mut chunk, &mut ready, label)
+        });
+        match write_all(to, &ready) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            other => other?,
+        }
+        ready.clear();
+    }
+    Ok(())
+}
+
+impl Stream {
+    /// Reads once and moves complete lines to `ready`; false when the stream has ended.
+    fn advance(&mut self, chunk: &mut [u8], ready: &mut Vec<u8>, label: bool) -> bool {
+        let count = match self.pipe.read(chunk) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
+            Err(_) => 0,
+        };
+        if count == 0 {
+            let unfinished = self.continued || !self.pending.is_empty();
+            self.flush(ready, label);
+            // Or the label of the next line would stand in the middle of this one.
+            if label && unfinished {
+                ready.push(b'\n');
+            }
+            return false;
+        }
+        let new = &chunk[..count];
+        match new.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) => {
+                self.pending.extend_from_slice(&new[..=last]);
+                self.flush(ready, label);
+                self.pending.extend_from_slice(&new[last + 1..]);
+            }
+            None => self.pending.extend_from_slice(new),
+        }
+        if self.pending.len() > LINE_MAX {
+            self.flush(ready, label);
+        }
+        true
+    }
+
+    /// Moves all that is pending to `ready`.
+    fn flush(&mut self, ready: &mut Vec<u8>, label: bool) {
+        if label {
+            for line in self.pending.split_inclusive(|byte| *byte == b'\n') {
+                if !self.continued {
+                    ready.extend_from_slice(format!("[{}] ", self.pe).as_bytes());
+                }
+                ready.extend_from_slice(line);
+                self.continued = !line.ends_with(b"\n");
+            }
+        } else {
+            ready.extend_from_slice(&self.pending);
+        }
+        self.pending.clear();
+    }
+}
+
+/// Writes everything, also to a descriptor that someone has made non-blocking.
+fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match nix::unistd::write(to, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
+                let mut fds = [PollFd::new(to, PollFlags::POLLOUT)];
+                poll(&mut fds, PollTimeout::NONE)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn copied(label: bool, inputs: &[&[u8]]) -> Vec<u8> {
+        let mut streams = vec![];
+        for (pe, input) in inputs.iter().enumerate() {
+            new_stream(pe, &mut streams).unwrap().write_all(input).unwrap();
+        }
+        let (mut result, to) = io::pipe().unwrap();
+        copy(streams, to.as_fd(), label).unwrap();
+        drop(to);
+        let mut bytes = vec![];
+        result.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn lines_are_labelled_and_unfinished_ones_completed() {
+        assert_eq!(copied(true, &[b"a\n\nb", b""]), b"[0] a\n[0] \n[0] b\n");
+        let both = copied(true, &[b"x\n", b"y\n"]);
+        assert!(both == b"[0] x\n[1] y\n" || both == b"[1] y\n[0] x\n");
+    }
+
+    #[test]
+    fn bytes_pass_unchanged_without_labels() {
+        let bytes: Vec<u8> = (0..20_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+        assert_eq!(copied(false, &[&bytes]), bytes);
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_error() {
+        let mut streams = vec![];
+        new_stream(0, &mut streams).unwrap().write_all(b"line\n").unwrap();
+        let (reader, to) = io::pipe().unwrap();
+        drop(reader);
+        assert!(copy(streams, to.as_fd(), false).is_ok());
+    }
+}

@@ -1,0 +1,283 @@
+//! The server's side of the PMI-1 wire protocol, without I/O: lines in, replies and effects out.
+//!
+//! A request is one line of `name=value` words, the first being `cmd=...`; each PE has its own
+//! connection and waits for the reply before it asks again. One key-value space serves the job.
+//! This is the protocol that MPICH's Hydra serves, so its clients run under `oshrun` as well.
+
+use std::collections::HashMap;
+
+/// Longest name of a key-value space, key and value, as announced to clients. Hydra's figures:
+/// a client that relies on more would not run there.
+const KVSNAME_MAX: usize = 256;
+const KEY_MAX: usize = 64;
+const VALUE_MAX: usize = 1024;
+
+/// No request is longer than this.
+pub const LINE_MAX: usize = KVSNAME_MAX + KEY_MAX + VALUE_MAX + 256;
+
+/// What a request asks of the launcher.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send this line to this PE.
+    Reply(usize, String),
+    /// End the whole job, as this PE asks, with this exit code.
+    Abort { pe: usize, code: i32 },
+}
+
+/// How far a PE has come, as its requests tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Has not begun.
+    Outside,
+    /// Between init and finalize.
+    Inside,
+    /// After finalize.
+    Left,
+}
+
+/// One job's server.
+pub struct Server {
+    kvsname: String,
+    pairs: HashMap<String, String>,
+    clients: Vec<Client>,
+}
+
+#[derive(Clone)]
+struct Client {
+    stage: Stage,
+    in_barrier: bool,
+    /// Index of its program on the command line.
+    appnum: usize,
+}
+
+impl Server {
+    /// A server for one PE per entry of `appnums`, which tells the program each PE runs.
+    /// `mapping` is the value of `PMI_process_mapping`: which PEs share a host.
+    pub fn new(kvsname: String, appnums: &[usize], mapping: String) -> Server {
+        let client = |appnum| Client { stage: Stage::Outside, in_barrier: false, appnum };
+        Server {
+            kvsname,
+            pairs: HashMap::from([("PMI_process_mapping".into(), mapping)]),
+            clients: appnums.iter().map(|appnum| client(*appnum)).collect(),
+        }
+    }
+
+    pub fn stage(&self, pe: usize) -> Stage {
+        self.clients[pe].stage
+    }
+
+    /// Whether some PE waits for all others to enter the barrier.
+    pub fn barrier_is_waiting(&self) -> bool {
+        self.clients.iter().any(|client| client.in_barrier)
+    }
+
+    /// Takes one line, without its newline, from PE `pe`; the error says what is wrong with it.
+    pub fn receive(&mut self, pe: usize, line: &[u8]) -> Result<Vec<Effect>, String> {
+        let shown = || line.escape_ascii().to_string();
+        let text = std::str::from_utf8(line).map_err(|_| format!("not text: '{}'", shown()))?;
+        let request =
+            Request::parse(text).ok_or_else(|| format!("not a request: '{}'", shown()))?;
+        let reply = |text: String| Ok(vec![Effect::Reply(pe, text)]);
+        match request.command {
+            "init" => reply(self.init(pe, &request)?),
+            "abort" => {
+                Ok(vec![Effect::Abort { pe, code: request.number("exitcode").unwrap_or(1) }])
+            }
+            _ if self.clients[pe].stage != Stage::Inside => {
+                Err(format!("'{}' outside of init and finalize", request.command))
+            }
+            "get_maxes" => reply(format!(
+                "cmd=maxes rc=0 kvsname_max={KVSNAME_MAX} keylen_max={KEY_MAX} vallen_max={VALUE_MAX}"
+            )),
+            "get_appnum" => reply(format!("cmd=appnum rc=0 appnum={}", self.clients[pe].appnum)),
+            "get_universe_size" => {
+                reply(format!("cmd=universe_size rc=0 size={}", self.clients.len()))
+            }
+            "get_my_kvsname" => reply(format!("cmd=my_kvsname rc=0 kvsname={}", self.kvsname)),
+            "put" => reply(self.put(&request)?),
+            "get" => reply(self.get(&request)?),
+            "barrier_in" => self.enter_barrier(pe),
+            "finalize" => {
+                self.clients[pe].stage = Stage::Left;
+                reply("cmd=finalize_ack rc=0".into())
+            }
+            other => Err(format!("unknown request '{other}'")),
+        }
+    }
+
+    fn init(&mut self, pe: usize, request: &Request<'_>) -> Result<String, String> {
+        let version = request.number("pmi_version").ok_or("init without pmi_version")?;
+        if self.clients[pe].stage != Stage::Outside {
+            return Err("second init".into());
+        }
+        let rc = if version == 1 { 0 } else { -1 };
+        if rc == 0 {
+            self.clients[pe].stage = Stage::Inside;
+        }
+        Ok(format!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}"))
+    }
+
+    fn put(&mut self, request: &Request<'_>) -> Result<String, String> {
+        self.check_space(request)?;
+        let key = request.word("key").ok_or("put without key")?;
+        let value = request.value().ok_or("put without value")?;
+        if key.len() > KEY_MAX || value.len() > VALUE_MAX {
+            return Ok(format!("cmd=put_result rc=-1 msg=too_long_{}", key.len().max(value.len())));
+        }
+        self.pairs.insert(key.into(), value.into());
+        Ok("cmd=put_result rc=0 msg=success".into())
+    }
+
+    fn get(&self, request: &Request<'_>) -> Result<String, String> {
+        self.check_space(request)?;
+        let key = request.word("key").ok_or("get without key")?;
+        Ok(match self.pairs.get(key) {
+            Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
+            None => "cmd=get_result rc=-1 msg=key_not_found value=unknown".into(),
+        })
+    }
+
+    fn check_space(&self, request: &Request<'_>) -> Result<(), String> {
+        match request.word("kvsname") {
+            Some(name) if name == self.kvsname => Ok(()),
+            Some(name) => Err(format!("unknown key-value space '{name}'")),
+            None => Err(format!("'{}' without kvsname", request.command)),
+        }
+    }
+
+    fn enter_barrier(&mut self, pe: usize) -> Result<Vec<Effect>, String> {
+        if self.clients[pe].in_barrier {
+            return Err("second barrier_in before barrier_out".into());
+        }
+        self.clients[pe].in_barrier = true;
+        if !self.clients.iter().all(|client| client.in_barrier) {
+            return Ok(vec![]);
+        }
+        self.clients.iter_mut().for_each(|client| client.in_barrier = false);
+        let out = || String::from("cmd=barrier_out rc=0");
+        Ok((0..self.clients.len()).map(|pe| Effect::Reply(pe, out())).collect())
+    }
+}
+
+struct Request<'a> {
+    command: &'a str,
+    words: &'a str,
+}
+
+impl<'a> Request<'a> {
+    fn parse(line: &'a str) -> Option<Request<'a>> {
+        let rest = line.trim().strip_prefix("cmd=")?;
+        let (command, words) = rest.split_once(' ').unwrap_or((rest, ""));
+        (!command.is_empty()).then_some(Request { command, words })
+    }
+
+    fn word(&self, name: &str) -> Option<&'a str> {
+        let pairs = self.words.split_whitespace().filter_map(|word| word.split_once('='));
+        pairs.into_iter().find(|(found, _)| *found == name).map(|(_, value)| value)
+    }
+
+    fn number(&self, name: &str) -> Option<i32> {
+        self.word(name)?.parse().ok()
+    }
+
+    /// The value of a put: the rest of the line, for it may hold spaces.
+    fn value(&self) -> Option<&'a str> {
+        let at = match self.words.strip_prefix("value=") {
+            Some(value) => return Some(value),
+            None => self.words.find(" value=")?,
+        };
+        Some(&self.words[at + " value=".len()..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(size: usize) -> Server {
+        Server::new("job".into(), &vec![0; size], "(vector,(0,1,2))".into())
+    }
+
+    fn joined(size: usize) -> Server {
+        let mut server = server(size);
+        for pe in 0..size {
+            server.receive(pe, b"cmd=init pmi_version=1 pmi_subversion=1").unwrap();
+        }
+        server
+    }
+
+    fn answer(server: &mut Server, pe: usize, line: &str) -> String {
+        match server.receive(pe, line.as_bytes()).unwrap().as_slice() {
+            [Effect::Reply(to, text)] if *to == pe => text.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_one_pe_puts_another_gets() {
+        let mut server = joined(2);
+        answer(&mut server, 0, "cmd=put kvsname=job key=card-0 value=a b=c");
+        let found = answer(&mut server, 1, "cmd=get kvsname=job key=card-0");
+        assert_eq!(found, "cmd=get_result rc=0 msg=success value=a b=c");
+        assert!(answer(&mut server, 1, "cmd=get kvsname=job key=nothing").contains("rc=-1"));
+    }
+
+    #[test]
+    fn the_barrier_opens_when_the_last_pe_enters() {
+        let mut server = joined(3);
+        for _ in 0..2 {
+            assert_eq!(server.receive(2, b"cmd=barrier_in"), Ok(vec![]));
+            assert_eq!(server.receive(0, b"cmd=barrier_in"), Ok(vec![]));
+            assert!(server.barrier_is_waiting());
+            assert_eq!(server.receive(1, b"cmd=barrier_in").unwrap().len(), 3);
+            assert!(!server.barrier_is_waiting());
+        }
+    }
+
+    #[test]
+    fn malformed_requests_are_errors() {
+        let long = [b'x'; 5000];
+        for line in [
+            &b""[..],
+            b"cmd=",
+            b"hello",
+            b"\xff\xfe",
+            b"cmd=spawn",
+            b"cmd=put",
+            b"cmd=put kvsname=job",
+            b"cmd=put kvsname=job key=k",
+            b"cmd=get kvsname=other key=k",
+            b"cmd=get kvsname=job",
+            b"cmd=init pmi_version=1",
+            b"    38cmd=fullinit;pmirank=0;",
+            &long,
+        ] {
+            assert!(joined(1).receive(0, line).is_err(), "{}", line.escape_ascii());
+        }
+        assert!(server(1).receive(0, b"cmd=barrier_in").is_err());
+        assert!(server(1).receive(0, b"cmd=init").is_err());
+    }
+
+    #[test]
+    fn too_long_values_are_refused_to_the_client() {
+        let line = format!("cmd=put kvsname=job key=k value={}", "v".repeat(VALUE_MAX + 1));
+        assert!(answer(&mut joined(1), 0, &line).contains("rc=-1"));
+    }
+
+    #[test]
+    fn other_versions_are_turned_down_and_stages_are_tracked() {
+        let mut server = server(1);
+        assert!(
+            answer(&mut server, 0, "cmd=init pmi_version=2 pmi_subversion=0").ends_with("rc=-1")
+        );
+        assert_eq!(server.stage(0), Stage::Outside);
+        answer(&mut server, 0, "cmd=init pmi_version=1 pmi_subversion=1");
+        assert_eq!(server.stage(0), Stage::Inside);
+        answer(&mut server, 0, "cmd=finalize");
+        assert_eq!(server.stage(0), Stage::Left);
+        assert_eq!(
+            server.receive(0, b"cmd=abort exitcode=9"),
+            Ok(vec![Effect::Abort { pe: 0, code: 9 }])
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! Signals as a stream of events, and the processes that a job leaves behind.
+
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+use tokio::io::unix::AsyncFd;
+
+/// Signals that are passed on to the PEs and do nothing else.
+const PASSED_ON: [Signal; 3] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCONT];
+
+/// A signal that arrived at `oshrun`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub signal: Signal,
+    /// Typed at the terminal, whose driver has sent it to the PEs as well.
+    pub from_terminal: bool,
+}
+
+/// All signals `oshrun` acts upon. They are blocked and read from a descriptor, which also tells
+/// who sent them.
+pub struct Signals {
+    fd: AsyncFd<SignalFd>,
+    /// The mask to give back to the PEs.
+    pub mask_before: SigSet,
+}
+
+impl Signals {
+    /// From here on signals wait to be read.
+    pub fn new() -> io::Result<Signals> {
+        // A parent may have had its children's ends ignored, which would discard exit codes.
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        // SAFETY: the default action runs no code of ours.
+        unsafe { nix::sys::signal::sigaction(Signal::SIGCHLD, &default) }?;
+        let mut wanted = SigSet::empty();
+        wanted.add(Signal::SIGCHLD);
+        wanted.add(Signal::SIGQUIT);
+        wanted.add(Signal::SIGTSTP);
+        wanted.extend(PASSED_ON);
+        // What was ignored when we started (nohup, a script's background job) stays ignored.
+        wanted.extend(
+            [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
+                .into_iter()
+                .filter(|s| !is_ignored(*s)),
+        );
+        let mask_before = wanted.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let fd = SignalFd::with_flags(&wanted, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        // SAFETY: the AsyncFd owns the descriptor, which stays open and the same until it is dropped.
+        let fd = unsafe { AsyncFd::register(fd) }?;
+        Ok(Signals { fd, mask_before })
+    }
+
+    /// The next signal.
+    pub async fn next(&self) -> io::Result<Event> {
+        loop {
+            let mut ready = self.fd.readable().await?;
+            let Some(info) = self.fd.get_ref().read_signal()? else {
+                ready.clear_ready();
+                continue;
+            };
+            if let Ok(signal) = Signal::try_from(info.ssi_signo as i32) {
+                let from_terminal = info.ssi_code == libc::SI_KERNEL;
+                return Ok(Event { signal, from_terminal });
+            }
+        }
+    }
+}
+
+fn is_ignored(signal: Signal) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: asks for the current action only; an all-zero `sigaction` is a valid value.
+    let action = unsafe {
+        libc::sigaction(signal as i32, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Sends a signal to a process, which may have ended already.
+pub fn send(pid: Pid, signal: Signal) {
+    // The only errors are that it is gone and that it has become another user's (setuid).
+    let _ = nix::sys::signal::kill(pid, signal);
+}
+
+/// "SIGSEGV (Segmentation fault)".
+pub fn describe(signal: i32) -> String {
+    let name = Signal::try_from(signal)
+        .map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned());
+    // SAFETY: returns a string that is valid until the next call in this thread, or null.
+    let text = unsafe { libc::strsignal(signal).as_ref().map(|s| std::ffi::CStr::from_ptr(s)) };
+    match text {
+        Some(text) => format!("{name} ({})", text.to_string_lossy()),
+        None => name,
+    }
+}
+
+/// Ends this process by `signal`, so that a shell sees a job that was interrupted.
+pub fn end_by(signal: Signal) -> ExitCode {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    let mut set = SigSet::empty();
+    set.add(signal);
+    // SAFETY: the default action runs no code of ours.
+    let restored = unsafe { nix::sys::signal::sigaction(signal, &default) };
+    if restored.is_ok() && set.thread_unblock().is_ok() {
+        let _ = nix::sys::signal::raise(signal);
+    }
+    // Reached as process 1 of a container, which such signals do not end.
+    ExitCode::from(128 + signal as i32 as u8)
+}
+
+/// A child that has ended.
+pub struct Ended {
+    pub pid: Pid,
+    pub status: ExitStatus,
+}
+
+/// Takes the status of every child that has ended so far.
+pub fn reap() -> Vec<Ended> {
+    let mut ended = vec![];
+    let mut status = 0;
+    // The system call itself: nix cannot express an end by a real-time signal.
+    // SAFETY: `status` is a valid place for the result.
+    while let pid @ 1.. = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) } {
+        ended.push(Ended { pid: Pid::from_raw(pid), status: ExitStatus::from_raw(status) });
+    }
+    ended
+}
+
+/// Makes processes that lose their parent children of this one, so that they can be found.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_child_subreaper(true)?)
+}
+
+/// Ends all processes that the job left behind: those that do not end within `grace` are killed.
+/// Returns those that withstood even that.
+pub fn sweep(grace: Duration) -> Vec<Pid> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let begin = Instant::now();
+    loop {
+        reap();
+        let left = children();
+        if left.is_empty() || begin.elapsed() > grace + PATIENCE {
+            return left;
+        }
+        if begin.elapsed() >= grace {
+            left.iter().for_each(|pid| send(*pid, Signal::SIGKILL));
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// Children of this process, those adopted included.
+fn children() -> Vec<Pid> {
+    let own = std::process::id();
+    let listed = std::fs::read_to_string(format!("/proc/self/task/{own}/children"));
+    if let Ok(listed) = &listed
+        && let Some(pids) = listed.split_whitespace().map(parse_pid).collect()
+    {
+        return pids;
+    }
+    // Kernels without that file: look at every process.
+    let Ok(processes) = std::fs::read_dir("/proc") else { return vec![] };
+    let names = processes.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| parse_pid(&name)).filter(|pid| parent(*pid) == Some(own)).collect()
+}
+
+fn parse_pid(text: &str) -> Option<Pid> {
+    text.parse().ok().map(Pid::from_raw)
+}
+
+fn parent(pid: Pid) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, second and in parentheses, may itself hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Whether `event` is only to be passed on.
+pub fn is_passed_on(signal: Signal) -> bool {
+    PASSED_ON.contains(&signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_named_with_their_meaning() {
+        assert_eq!(describe(libc::SIGSEGV), "SIGSEGV (Segmentation fault)");
+        assert!(describe(libc::SIGRTMIN() + 1).starts_with("signal "));
+    }
+
+    #[test]
+    fn the_parent_of_a_process_is_read() {
+        let own = Pid::from_raw(std::process::id() as i32);
+        assert_eq!(parent(own), Some(std::os::unix::process::parent_id()));
+    }
+}

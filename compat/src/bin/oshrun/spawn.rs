@@ -1,0 +1,194 @@
+//! Starting one PE.
+
+use crate::options::Program;
+use crate::output::Outlets;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::unistd::Pid;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tombolo_core::board::Board;
+
+/// Variables of other launchers, which would contradict what the PEs are told here.
+const FOREIGN: [&str; 4] = ["PMI_ID", "PMI_PORT", "PMIX_NAMESPACE", "PMIX_RANK"];
+
+/// What all PEs of a job have in common.
+pub struct Common<'a> {
+    pub size: usize,
+    pub board: &'a Board,
+    /// Signal mask that `oshrun` was started with.
+    pub mask: SigSet,
+    /// Limit on open files that `oshrun` was started with.
+    pub files: libc::rlimit,
+}
+
+/// What is particular to one PE.
+pub struct Place {
+    pub pe: usize,
+    /// Index of its emulated host.
+    pub host: Option<usize>,
+    /// The processors of its core, if it is bound.
+    pub core: Option<CpuSet>,
+}
+
+/// A program that could not be started.
+#[derive(Debug)]
+pub struct Failure {
+    /// 127 if there is no such program, 126 if there is but it cannot be executed, as in shells.
+    pub code: u8,
+    pub text: String,
+}
+
+/// Starts PE `place.pe`; returns its process and our end of its PMI connection.
+pub fn spawn(
+    program: &Program,
+    place: &Place,
+    common: &Common<'_>,
+    outlets: &mut Outlets,
+) -> Result<(Pid, UnixStream), Failure> {
+    let (ours, theirs) = UnixStream::pair().map_err(|e| internal("connection", &e))?;
+    ours.set_nonblocking(true).map_err(|e| internal("connection", &e))?;
+    let mut command = Command::new(&program.command);
+    command.args(&program.arguments);
+    command.stdin(if place.pe == 0 { Stdio::inherit() } else { Stdio::null() });
+    outlets.attach(place.pe, &mut command).map_err(|e| internal("output", &e))?;
+    for name in FOREIGN {
+        command.env_remove(name);
+    }
+    for (name, value) in variables(place, common, theirs.as_raw_fd()) {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.envs(program.environment.iter().map(|(name, value)| (name, value)));
+    prepare(&mut command, place, common, theirs.as_raw_fd());
+    let child = command.spawn().map_err(|error| explain(program, error))?;
+    Ok((Pid::from_raw(child.id() as i32), ours))
+}
+
+/// What a PE learns from its environment; `None` for what it must not inherit.
+fn variables(
+    place: &Place,
+    common: &Common<'_>,
+    pmi: RawFd,
+) -> [(&'static str, Option<String>); 7] {
+    [
+        ("PMI_FD", Some(pmi.to_string())),
+        ("PMI_RANK", Some(place.pe.to_string())),
+        ("PMI_SIZE", Some(common.size.to_string())),
+        ("PMI_SPAWNED", Some("0".into())),
+        ("SHMEM_BOARD_FD", Some(common.board.fd().as_raw_fd().to_string())),
+        ("SHMEM_HOST", place.host.map(|host| host.to_string())),
+        ("SHMEM_BOUND", place.core.map(|_| "on".into())),
+    ]
+}
+
+/// Arranges what the new process does between fork and exec.
+fn prepare(command: &mut Command, place: &Place, common: &Common<'_>, pmi: RawFd) {
+    let parent = std::process::id();
+    let kept = [pmi, common.board.fd().as_raw_fd()];
+    let (mask, files, core) = (common.mask, common.files, place.core);
+    let setup = move || {
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // Without this check a parent that died just before would go unnoticed.
+        if std::os::unix::process::parent_id() != parent {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        for fd in kept {
+            // SAFETY: both descriptors are open in the parent for as long as it spawns.
+            if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        if let Some(core) = core {
+            sched_setaffinity(Pid::from_raw(0), &core)?;
+        }
+        // SAFETY: plain system calls on values owned by this closure. Ctrl-\ asks `oshrun` for a
+        // report; the terminal sends it to the PEs as well, which must outlive it.
+        unsafe {
+            libc::setrlimit(libc::RLIMIT_NOFILE, &files);
+            libc::signal(libc::SIGQUIT, libc::SIG_IGN);
+        }
+        nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
+        Ok(())
+    };
+    // SAFETY: `setup` makes system calls only, which is all that may be done after a fork.
+    unsafe { command.pre_exec(setup) };
+}
+
+/// Raises the limit on open files as far as `needed` asks; returns the limit as it was.
+pub fn allow_files(needed: u64) -> Result<libc::rlimit, Failure> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the result.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return Err(internal("limits", &io::Error::last_os_error()));
+    }
+    if needed > limit.rlim_max {
+        let text = format!(
+            "this many PEs need {needed} open files, the limit is {} (see ulimit -n)",
+            limit.rlim_max
+        );
+        return Err(Failure { code: 1, text });
+    }
+    if needed > limit.rlim_cur {
+        let raised = libc::rlimit { rlim_cur: needed, ..limit };
+        // SAFETY: `raised` is a valid limit not above the hard one.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } != 0 {
+            return Err(internal("limits", &io::Error::last_os_error()));
+        }
+    }
+    Ok(limit)
+}
+
+fn internal(what: &str, error: &io::Error) -> Failure {
+    Failure { code: 1, text: format!("cannot set up a PE ({what}): {error}") }
+}
+
+/// Says why a program did not start, in the terms of the person who asked for it.
+fn explain(program: &Program, error: io::Error) -> Failure {
+    let name = program.command.display();
+    let path = Path::new(&program.command);
+    let with_directory = program.command.as_encoded_bytes().contains(&b'/');
+    let (code, why) = match error.kind() {
+        io::ErrorKind::NotFound if with_directory && path.exists() => {
+            (126, "its interpreter (#! line or dynamic loader) does not exist".into())
+        }
+        io::ErrorKind::NotFound if with_directory => (127, "no such file".into()),
+        io::ErrorKind::NotFound if path.is_file() => {
+            (127, format!("not found in PATH; to run the one in this directory write ./{name}"))
+        }
+        io::ErrorKind::NotFound => (127, "not found in PATH".into()),
+        io::ErrorKind::PermissionDenied if with_directory && path.is_dir() => {
+            (126, "it is a directory".into())
+        }
+        io::ErrorKind::PermissionDenied => (126, "no permission to execute it".into()),
+        // The fork failed, not the program.
+        io::ErrorKind::WouldBlock => {
+            (1, "the limit on processes is reached (see ulimit -u)".into())
+        }
+        _ => (126, error.to_string()),
+    };
+    Failure { code, text: format!("cannot run '{name}': {why}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tombolo_core::config::{Audience, VARIABLES};
+
+    #[test]
+    fn every_launcher_variable_is_set_or_removed() {
+        let board = Board::create(1).unwrap();
+        let files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let common = Common { size: 1, board: &board, mask: SigSet::empty(), files };
+        let set = variables(&Place { pe: 0, host: Some(0), core: None }, &common, 3);
+        for variable in VARIABLES.iter().filter(|v| v.audience == Audience::Launcher) {
+            assert!(set.iter().any(|(name, _)| *name == variable.name), "{}", variable.name);
+        }
+    }
+}

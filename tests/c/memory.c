@@ -1,0 +1,141 @@
+/* The symmetric heap: alignment, same offsets everywhere, content kept, exhaustion answered with
+ * NULL and memory usable again afterwards. */
+#include "check.h"
+#include <stddef.h>
+
+static unsigned char *heap_start;
+
+/* The offset of a block is the same on every PE. */
+static void check_symmetric(void *block) {
+    static long offset;
+    offset = (long)((unsigned char *)block - heap_start);
+    shmem_barrier_all();
+    CHECK_EQ(shmem_long_g(&offset, next_pe), offset);
+    shmem_barrier_all();
+}
+
+static void fill(unsigned char *block, size_t size, int seed) {
+    for (size_t i = 0; i < size; i++) block[i] = (unsigned char)(i * 7 + (size_t)seed);
+}
+static void check_filled(const unsigned char *block, size_t size, int seed) {
+    for (size_t i = 0; i < size; i++) CHECK_EQ(block[i], (unsigned char)(i * 7 + (size_t)seed));
+}
+
+static void test_malloc(void) {
+    CHECK(shmem_malloc(0) == NULL);
+    unsigned char *blocks[20];
+    for (int i = 0; i < 20; i++) {
+        blocks[i] = shmem_malloc((size_t)(i * i * 13 + 1));
+        CHECK(blocks[i] != NULL);
+        CHECK_EQ((uintptr_t)blocks[i] % _Alignof(max_align_t), 0);
+        check_symmetric(blocks[i]);
+        fill(blocks[i], (size_t)(i * i * 13 + 1), i + me);
+    }
+    for (int i = 0; i < 20; i += 2) shmem_free(blocks[i]);
+    for (int i = 1; i < 20; i += 2) check_filled(blocks[i], (size_t)(i * i * 13 + 1), i + me);
+    for (int i = 1; i < 20; i += 2) shmem_free(blocks[i]);
+    shmem_free(NULL);
+}
+
+static void test_align(void) {
+    CHECK(shmem_align(64, 0) == NULL);
+    for (size_t alignment = sizeof(void *); alignment <= 65536; alignment *= 2) {
+        void *block = shmem_align(alignment, 100);
+        CHECK(block != NULL);
+        CHECK_EQ((uintptr_t)block % alignment, 0);
+        check_symmetric(block);
+        memset(block, 1, 100);
+        shmem_free(block);
+    }
+}
+
+static void test_calloc(void) {
+    CHECK(shmem_calloc(0, 8) == NULL);
+    CHECK(shmem_calloc(8, 0) == NULL);
+    CHECK(shmem_calloc(SIZE_MAX / 2, 4) == NULL); /* the product overflows */
+    void *dirty = check_alloc(1, 5000);
+    memset(dirty, 0xff, 5000);
+    shmem_free(dirty);
+    unsigned char *zeros = shmem_calloc(50, 100);
+    CHECK(zeros != NULL);
+    for (int i = 0; i < 5000; i++) CHECK_EQ(zeros[i], 0);
+    shmem_free(zeros);
+}
+
+static void test_realloc(void) {
+    unsigned char *block = shmem_realloc(NULL, 100);
+    CHECK(block != NULL);
+    fill(block, 100, me);
+    unsigned char *wall = shmem_malloc(64);
+    for (size_t size = 200; size <= 200000; size *= 10) {
+        block = shmem_realloc(block, size);
+        CHECK(block != NULL);
+        check_symmetric(block);
+        check_filled(block, 100, me);
+    }
+    block = shmem_realloc(block, 50);
+    CHECK(block != NULL);
+    check_filled(block, 50, me);
+    CHECK(shmem_realloc(block, SIZE_MAX / 2) == NULL); /* fails: the block stays as it was */
+    check_filled(block, 50, me);
+    CHECK(shmem_realloc(block, 0) == NULL);
+    shmem_free(wall);
+}
+
+static void test_hints(void) {
+    CHECK(shmem_malloc_with_hints(0, 0) == NULL);
+    const long all = SHMEM_MALLOC_ATOMICS_REMOTE | SHMEM_MALLOC_SIGNAL_REMOTE;
+    for (long hints = 0; hints <= all; hints++) {
+        uint64_t *block = shmem_malloc_with_hints(8 * sizeof *block, hints);
+        CHECK(block != NULL);
+        check_symmetric(block);
+        block[0] = 0;
+        shmem_barrier_all();
+        shmem_uint64_atomic_add(block, 3, next_pe);
+        shmem_barrier_all();
+        CHECK_EQ(block[0], 3);
+        block = shmem_realloc(block, 4096);
+        CHECK(block != NULL);
+        CHECK_EQ(block[0], 3);
+        shmem_free(block);
+    }
+}
+
+static void test_exhaustion(void) {
+    CHECK(shmem_malloc(SIZE_MAX / 2) == NULL);
+    CHECK(shmem_malloc(SIZE_MAX) == NULL);
+    CHECK(shmem_align(4096, (size_t)1 << 50) == NULL);
+    /* Takes all the heap in quarters of what is left, gives it back, and takes as much again. */
+    size_t taken[2] = {0, 0};
+    for (int round = 0; round < 2; round++) {
+        void *blocks[200];
+        int count = 0;
+        for (size_t size = (size_t)1 << 34; size >= 4096 && count < 200;) {
+            void *block = shmem_malloc(size);
+            if (block == NULL) {
+                size /= 2;
+            } else {
+                blocks[count++] = block;
+                taken[round] += size;
+            }
+        }
+        CHECK(count > 0);
+        while (count > 0) shmem_free(blocks[--count]);
+    }
+    CHECK(taken[0] >= (size_t)1 << 20);
+    CHECK_EQ(taken[1], taken[0]);
+}
+
+int main(void) {
+    check_start();
+    heap_start = shmem_malloc(16);
+    CHECK(heap_start != NULL);
+    test_malloc();
+    test_align();
+    test_calloc();
+    test_realloc();
+    test_hints();
+    test_exhaustion();
+    shmem_free(heap_start);
+    return check_done();
+}
