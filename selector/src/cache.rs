@@ -130,9 +130,8 @@ pub fn store(path: &Path, saved: &Saved) -> io::Result<()> {
 /// What measurements on this PE's machine depend on: one line for people, hashed for the file name.
 pub fn machine(world: &World) -> String {
     let cpu = cpu_model();
-    let kernel = nix::sys::utsname::uname()
-        .map(|name| name.release().to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let kernel = kernel.trim();
     let hosts = world.localities().iter().map(|l| l.host_index).max().unwrap_or(0) + 1;
     let on_host = |host| world.localities().iter().filter(|l| l.host_index == host).count();
     let pes = (0..hosts).map(on_host).max().unwrap_or(1);
