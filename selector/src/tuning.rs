@@ -96,6 +96,29 @@ impl Tuning {
         tuning
     }
 
+    /// A tuning without a job, to be explained.
+    pub fn without_job(
+        origin: Origin,
+        machine: String,
+        measured: Measurements,
+        preference: &[&str],
+    ) -> Tuning {
+        Tuning {
+            origin,
+            took: Duration::ZERO,
+            machine,
+            model: OnceLock::new(),
+            decisions: policy::decide(&measured, preference, Reuse::Hot),
+            measured,
+            reuse: Reuse::Hot,
+            preference: preference.iter().map(|name| (*name).to_owned()).collect(),
+            rules: Vec::new(),
+            unused_rules: Vec::new(),
+            classes: Vec::new(),
+            routes: Routes { peers: Vec::new() },
+        }
+    }
+
     /// Puts the routes into force on this PE; see [`World::set_routes`].
     pub fn apply(&self, world: &World) {
         for rule in &self.unused_rules {

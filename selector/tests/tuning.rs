@@ -9,13 +9,13 @@ use directory::Directory;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tombolo_core::Error;
 use tombolo_core::ops::Mode;
 use tombolo_core::route::Channel;
 use tombolo_core::transport::{
     Amo, Capabilities, Endpoint, Job, Mapping, Remote, Segment, SegmentKind, Signal, Status,
     Stream, Transport,
 };
-use tombolo_core::Error;
 use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, CACHED, Operation};
 use tombolo_selector::{Origin, retune, tune};

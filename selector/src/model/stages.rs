@@ -17,7 +17,7 @@ pub struct Observation {
 /// With N packets of which the first stage takes s and every later one f, the time is
 /// `startup + hops * hop + s + (N - 1) * max(s, f) + hops * f`: the parts of packets that overlap are
 /// counted once, by their slowest stage.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Stages {
     /// Payload of a packet in bytes; `u64::MAX` where transfers are not cut up.
     pub packet: u64,
