@@ -412,3 +412,71 @@ fn a_channel_that_fails_or_hangs_while_measured_is_no_candidate() {
         });
     }
 }
+
+/// A table in which streaming is the better copy from 64 KiB on.
+const TABLE: &str = r#"{"format":1,"machine":"made up","digest":"","curves":[
+{"class":"cache","operation":"put","buffer":"heap","channel":"cached",
+ "points":[[8,10,0],[65536,10000,0],[262144,40000,0],[1048576,160000,0]]},
+{"class":"cache","operation":"put","buffer":"heap","channel":"streaming",
+ "points":[[8,500,0],[65536,5000,0],[262144,20000,0],[1048576,80000,0]]}]}"#;
+
+#[test]
+fn drift_is_corrected_and_disturbances_are_not() {
+    use tombolo_core::reroute::{Observation, Observer};
+    use tombolo_selector::adaptive::{Adaptive, BLOCK};
+    let directory = Directory::new();
+    let path = directory.0.join("table.json");
+    std::fs::write(&path, TABLE).unwrap();
+    run_job(2, &[("SHMEM_TUNE", path.to_str().unwrap())], &local, |world| {
+        let tuning = tune(world).unwrap();
+        tuning.apply(world);
+        let pe = 1 - world.pe();
+        if tuning.class_of(pe) != Class::Cache {
+            // The table speaks of PEs that share a cache; where they may run anywhere, nothing is
+            // known, and nothing may change.
+            assert_eq!(world.routes().peers[pe].put[0].choose(262_144), Channel::Cached);
+            return;
+        }
+        let chosen = || world.routes().peers[pe].put[0].choose(262_144);
+        assert_eq!(chosen(), Channel::Streaming);
+        let adaptive = Adaptive::new(tuning.clone());
+        let see = |ns| {
+            let (segment, channel) = (SegmentKind::Heap, Channel::Streaming);
+            let seen = Observation { get: false, segment, pe, bytes: 262_144, channel, ns };
+            adaptive.saw(world, seen);
+        };
+        // Seven slow ones and one as measured: somebody was in the way.
+        (1..BLOCK).for_each(|_| see(900_000));
+        see(20_500);
+        assert_eq!(chosen(), Channel::Streaming);
+        (0..BLOCK).for_each(|_| see(70_000));
+        assert_eq!(chosen(), Channel::Cached);
+    });
+}
+
+#[test]
+fn the_observer_sees_slow_path_operations() {
+    use tombolo_core::reroute::{Observation, Observer};
+    struct Counter(&'static AtomicUsize);
+    impl Observer for Counter {
+        fn wants(&self) -> bool {
+            true
+        }
+        fn saw(&self, _: &tombolo_core::World, seen: Observation) {
+            assert!(seen.bytes == 512 && seen.channel == Channel::Cached);
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let count: &'static AtomicUsize = Box::leak(Box::default());
+    run_job(1, &[], &local, |world| {
+        assert!(world.observe(Box::new(Counter(count))));
+        assert!(!world.observe(Box::new(Counter(count))));
+        let place = world.heap().allocate(512, 64);
+        let data = [3u8; 512];
+        // SAFETY: a block of the heap and an array of the same length.
+        unsafe {
+            world.put(world.context(), place, data.as_ptr(), 512, 0, Mode::Blocking, ROUTINE)
+        };
+    });
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+}
