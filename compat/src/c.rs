@@ -86,4 +86,5 @@ mod signal;
 mod slow;
 mod strided;
 mod team;
+pub mod tune;
 mod wait;
