@@ -68,8 +68,12 @@ fn compare(world: &World, tuning: &Tuning) {
     let mut worst: (f64, String) = (0.0, String::new());
     for get in [false, true] {
         for (name, local) in [("heap", here), ("private", private.as_mut_ptr())] {
-            for shift in 3..=24 {
-                let bytes = 1usize << shift;
+            // Powers of two, and the sizes half-way between the larger ones.
+            let sizes = (3..=24).flat_map(|shift| {
+                let between = (shift > 12 && shift < 24).then_some(3usize << (shift - 1));
+                std::iter::once(1usize << shift).chain(between)
+            });
+            for bytes in sizes {
                 let (dest, source) = if get { (local, mapped) } else { (mapped, local) };
                 // SAFETY: all ranges lie inside the two blocks and the private buffer.
                 let routed = time(bytes, || unsafe {
@@ -102,11 +106,12 @@ fn compare(world: &World, tuning: &Tuning) {
                     "{what} {name} {bytes} {routed:.0} {cached:.0} {streaming:.0} {by_cma:.0} \
                      {ratio:.3}"
                 );
-                if ratio > worst.0 {
+                if cached >= 20.0 && ratio > worst.0 {
                     worst = (ratio, format!("{what} {name} {bytes}"));
                 }
             }
         }
     }
-    println!("worst: {:.3} times the best channel ({})", worst.0, worst.1);
+    // A few nanoseconds are beyond the clock: one more compare is a tenth of such a copy.
+    println!("worst above 20 ns: {:.3} times the best channel ({})", worst.0, worst.1);
 }

@@ -7,7 +7,7 @@
 //! operation slower than the default.
 
 use crate::class::Class;
-use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, SERVICE};
+use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, SERVICE, STREAMING};
 use crate::model::Line;
 use tombolo_core::route::STEPS_MAX;
 
@@ -197,6 +197,9 @@ impl<'a> Candidates<'a> {
 
     /// Returns stretches to the default, those that gain least first, until the table holds what is
     /// left; and a single size in the midst of others is noise unless it gains a lot.
+    ///
+    /// Bypassing the caches pays from some size on. Where it seems to pay up to some size only, that
+    /// comes from the state in which the caches were left, and other programs leave them in others.
     fn simplify(&self, default: usize, sizes: &[u64], choice: &mut [usize]) {
         const LONE_GAIN: f64 = 0.25;
         loop {
@@ -209,12 +212,16 @@ impl<'a> Candidates<'a> {
                     .map(|(ratio, _)| 1.0 - ratio)
                     .sum()
             };
+            let passing = |r: &std::ops::Range<usize>| {
+                self.channels[choice[r.start]].0 == STREAMING && r.end < choice.len()
+            };
             let inner = |r: &std::ops::Range<usize>| r.start > 0 && r.end < choice.len();
             let weakest = stretches
                 .iter()
                 .filter(|range| choice[range.start] != default)
                 .filter(|range| {
                     stretches.len() > STEPS_MAX
+                        || passing(range)
                         || (range.len() == 1 && inner(range) && gain(range) < LONE_GAIN)
                 })
                 .min_by(|a, b| gain(a).total_cmp(&gain(b)))

@@ -19,20 +19,22 @@ mod way;
 pub use scratch::Scratch;
 use way::{Buffers, Lost, Way, WayKind};
 
-/// Sizes measured for the model.
+/// Sizes measured for the model; denser where copies change their ways: a few words, a few lines,
+/// the sizes of the inner caches.
 pub const LADDER: &[u64] = &[
-    8, 64, 256, 1024, 4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1_048_576,
-    2_097_152, 4_194_304, 16_777_216,
+    8, 16, 32, 64, 120, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072,
+    262_144, 524_288, 786_432, 1_048_576, 1_572_864, 2_097_152, 3_145_728, 4_194_304, 16_777_216,
 ];
 
 /// Sizes measured to judge the model.
-pub const CHECKS: &[u64] = &[24, 160, 640, 2560, 12_288, 49_152, 196_608, 786_432, 3_145_728];
+pub const CHECKS: &[u64] =
+    &[24, 96, 192, 640, 3072, 12_288, 49_152, 196_608, 655_360, 917_504, 2_621_440];
 
 /// Sizes of the first, coarse tier.
 const COARSE: &[u64] = &[8, 1024, 16384, 131_072, 1_048_576];
 
 /// Sizes that are measured last, because they take longest.
-const LARGE: &[u64] = &[2_097_152, 4_194_304];
+const LARGE: &[u64] = &[1_572_864, 2_097_152, 3_145_728, 4_194_304];
 
 /// The size beyond which only the buffers of the heap are measured, once all else is known.
 const HUGE: u64 = 16_777_216;
@@ -90,7 +92,7 @@ pub fn run(
         lost: Vec::new(),
         warmed: false,
     };
-    let tasks = tasks(class, scratch.len() as u64, effort.coarse);
+    let tasks = tasks(class, scratch.capacity() as u64, effort.coarse);
     let count = tasks.len().max(1) as u32;
     for (index, task) in tasks.into_iter().enumerate() {
         let now = Instant::now();
@@ -145,10 +147,10 @@ fn tasks(class: Class, room: u64, coarse: bool) -> Vec<Task> {
     if class == Class::Own {
         return tasks;
     }
+    add(BOTH, Buffer::Heap, CHECKS, true);
     add(&[Operation::Pipeline], Buffer::Heap, &[8, 1024, 16384, 131_072], false);
     add(BOTH, Buffer::Unaligned, COARSE, false);
     add(BOTH, Buffer::Cold, COLD, false);
-    add(BOTH, Buffer::Heap, CHECKS, true);
     add(BOTH, Buffer::Heap, &[HUGE], false);
     tasks
 }

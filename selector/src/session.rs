@@ -187,10 +187,10 @@ impl Session<'_> {
             Origin::Measured
         };
         let leader = self.world.localities()[self.world.pe()].local_index == 0;
-        if let Some(path) = path.filter(|_| leader && digest(&known) != mine) {
-            if let Err(e) = cache::store(&path, &Saved::new(&self.machine, known.clone())) {
-                tracing::info!("measurements are not kept in {}: {e}", path.display());
-            }
+        if let Some(path) = path.filter(|_| leader && digest(&known) != mine)
+            && let Err(e) = cache::store(&path, &Saved::new(&self.machine, known.clone()))
+        {
+            tracing::info!("measurements are not kept in {}: {e}", path.display());
         }
         Ok((origin, known))
     }

@@ -43,6 +43,19 @@ fn crossing_curves_switch_where_they_cross() {
 }
 
 #[test]
+fn caches_are_bypassed_from_some_size_on_or_not_at_all() {
+    let cached = |n: u64| (10.0 + n as f32, 0.0);
+    let from = |n: u64| (if n >= 1 << 20 { 0.6 } else { 3.0 } * n as f32, 0.0);
+    let window = |n: u64| (if n >> 20 == 1 { 0.6 } else { 3.0 } * n as f32, 0.0);
+    let against = |cost: &dyn Fn(u64) -> (f32, f32)| {
+        put(vec![curve(CACHED, Buffer::Heap, cached), curve(STREAMING, Buffer::Heap, cost)])
+    };
+    assert_eq!(against(&from).channel(1 << 20), STREAMING);
+    assert_eq!(against(&from).channel(1 << 24), STREAMING);
+    assert_eq!(against(&window).channel(1 << 20), CACHED);
+}
+
+#[test]
 fn equal_costs_stay_with_the_default() {
     let same = |n: u64| (10.0 + n as f32, 0.0);
     let decision = put(vec![

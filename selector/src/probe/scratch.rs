@@ -32,7 +32,7 @@ impl Scratch {
     }
 
     /// Largest payload.
-    pub fn len(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.len
     }
 

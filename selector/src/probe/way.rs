@@ -94,7 +94,7 @@ impl Buffers {
                 (remote, local) = (data.base(), scratch.private());
             }
             Buffer::Cold => {
-                (stride, places) = (len, scratch.len().min(COLD_AREA) / len);
+                (stride, places) = (len, scratch.capacity().min(COLD_AREA) / len);
                 // Fewer places would stay in the caches.
                 (places >= 4).then_some(())?;
             }
