@@ -253,7 +253,9 @@ mod tests {
 
     #[test]
     fn np_is_found_after_options_with_and_without_values() {
-        for line in ["-x A=-np -np 2 ./app", "--timeout 9 -l -np 2 ./app", "--bind=none -np 2 ./app"] {
+        for line in
+            ["-x A=-np -np 2 ./app", "--timeout 9 -l -np 2 ./app", "--bind=none -np 2 ./app"]
+        {
             let plan = plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
             assert_eq!((plan.size(), plan.programs[0].command.to_str()), (2, Some("./app")));
         }
