@@ -1,7 +1,12 @@
 //! Back ends of Tombolo. Each is a folder of the same shape and implements the contract of
 //! [`tombolo_core::transport`]; none knows another.
+//!
+//! - [`shm`]: peers of the same host, by mapping their memory.
+//! - [`cma`]: peers of the same host, by kernel copies.
+//! - [`ntb`]: hosts tied together by PCIe non-transparent bridges.
 
 pub mod cma;
+pub mod ntb;
 pub mod shm;
 
 use tombolo_core::transport::Transport;

@@ -1,0 +1,3 @@
+//! The PCIe non-transparent bridge ring.
+
+pub mod port;

@@ -1,0 +1,151 @@
+//! What a port has, and the rules its hardware imposes.
+
+use std::ops::Range;
+
+/// A memory window of a port. Both sides have windows of the same shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Bytes of the aperture.
+    pub size: u64,
+    /// Slots it is divided into; each has a translation.
+    pub slots: usize,
+    /// Addresses given to a translation are multiples of this.
+    pub addr_align: u64,
+    /// Sizes given to a translation are multiples of this.
+    pub size_align: u64,
+    /// The size is a power of two and the address a multiple of it (the chip replaces low bits).
+    pub size_aligned: bool,
+    /// The size cuts the last slot short. Without a limit register slots are open as a whole.
+    pub has_limit: bool,
+}
+
+impl Window {
+    /// Bytes of one slot.
+    pub fn slot_size(&self) -> u64 {
+        self.size / self.slots as u64
+    }
+
+    /// Smallest size that a translation of at least `bytes` can have.
+    pub fn round_up(&self, bytes: u64) -> u64 {
+        let size = bytes.max(1).next_multiple_of(self.size_align);
+        if self.size_aligned { size.next_power_of_two() } else { size }
+    }
+
+    /// The slots of the PE with `local_index` among `pes` on a host, the same for whoever asks: an
+    /// equal share, a power of two so that one translation can cover it under any rule. Empty when
+    /// there are more PEs than slots.
+    pub fn share(&self, local_index: usize, pes: usize) -> Range<usize> {
+        let each = match self.slots / pes.max(1) {
+            0 => return 0..0,
+            room => 1 << room.ilog2(),
+        };
+        let first = local_index.min(pes) * each;
+        first..(first + each).min(self.slots)
+    }
+}
+
+/// On which side addresses are translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Translates {
+    /// At the owner of the memory: `mw_set_trans`.
+    Inbound,
+    /// At the accessing side: `peer_mw_set_trans` (IDT).
+    Outbound,
+}
+
+/// When a doorbell bit raises an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoorbellDelivery {
+    /// Every bit has a vector of its own and fires when set (Intel).
+    PerBitVector,
+    /// One vector, raised as long as any unmasked bit is pending (INTx, Switchtec).
+    AggregateLevel,
+    /// One vector, fired when the unmasked pending bits leave zero; a bit set while another is
+    /// pending fires nothing (PLX with MSI).
+    EdgeFromZero,
+}
+
+/// How a port learns of link changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// By interrupt.
+    Interrupt,
+    /// By polling at this interval in milliseconds.
+    PollMs(u32),
+}
+
+/// A DMA engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaCapability {
+    /// Channels; more handles than these share them.
+    pub channels: u32,
+    /// Longest transfer of one descriptor, bytes.
+    pub max_len: usize,
+    /// Descriptors outstanding per channel.
+    pub descriptors: usize,
+    /// Fixed cost of a transfer, nanoseconds: a first guess for the threshold between CPU and DMA.
+    pub start_ns: u64,
+}
+
+/// What a port has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Name of the hardware, for people.
+    pub name: &'static str,
+    /// Windows, the same inbound and outbound.
+    pub windows: Vec<Window>,
+    /// Side that translates.
+    pub translates: Translates,
+    /// Outbound windows are mapped write-combining.
+    pub write_combining: bool,
+    /// Doorbell bits.
+    pub doorbell_bits: u32,
+    /// Interrupt vectors for them.
+    pub doorbell_vectors: u32,
+    /// When bits raise events.
+    pub doorbell_delivery: DoorbellDelivery,
+    /// Doorbell registers can be polled (false on ivshmem v1, where they do not latch).
+    pub doorbell_pollable: bool,
+    /// Erratum: peer registers must not be touched while the link carries data.
+    pub registers_unsafe: bool,
+    /// Scratchpads.
+    pub spads: usize,
+    /// Translations, doorbells and masks are lost when the link goes down.
+    pub resets_on_link_down: bool,
+    /// How link changes become known.
+    pub link_event: LinkEvent,
+    /// The port accepts only listed requesters: a DMA engine must be announced to it.
+    pub needs_requester_table: bool,
+    /// The DMA engine.
+    pub dma: Option<DmaCapability>,
+    /// Times and bandwidths follow a model instead of hardware: results are labelled "modelled".
+    pub modelled: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_a_window_do_not_meet() {
+        let window = Window {
+            size: 1 << 20,
+            slots: 16,
+            addr_align: 4096,
+            size_align: 4096,
+            size_aligned: true,
+            has_limit: true,
+        };
+        for pes in 1..=16 {
+            let mut end = 0;
+            for local_index in 0..pes {
+                let share = window.share(local_index, pes);
+                assert_eq!(share.start, end, "PE {local_index} of {pes}");
+                assert!(share.len().is_power_of_two() && share.end <= 16);
+                end = share.end;
+            }
+        }
+        assert!(window.share(0, 17).is_empty());
+        assert_eq!(window.round_up(5000), 8192);
+    }
+}

@@ -1,0 +1,146 @@
+//! The link and the scratchpads.
+
+use super::windows::hammered;
+use super::{PATIENCE, connect, open, until, write_word};
+use crate::ntb::port::{Event, NtbPort};
+use std::time::Duration;
+
+pub(super) fn up_when_both_enable(a: &dyn NtbPort, b: &dyn NtbPort) {
+    assert!(!a.link_state().up && !b.link_state().up);
+    a.link_enable().unwrap();
+    assert!(!a.link_state().up, "one side is not enough");
+    a.link_enable().unwrap();
+    assert!(!a.link_state().up, "nor is one side twice");
+    connect(a, b);
+    let state = a.link_state();
+    assert!(state.width > 0 && state.max_payload >= 64, "{state:?}");
+    b.link_disable().unwrap();
+    assert!(!a.link_state().up && !b.link_state().up);
+    assert_ne!(a.link_state().generation, state.generation);
+}
+
+pub(super) fn changes_are_events(a: &dyn NtbPort, b: &dyn NtbPort) {
+    assert!(!a.link_event());
+    connect(a, b);
+    assert!(a.link_event() && b.link_event());
+    assert!(!a.link_event(), "asked once");
+    a.link_disable().unwrap();
+    a.link_enable().unwrap();
+    assert!(b.link_state().up);
+    assert!(b.link_event(), "down and up between two looks");
+    assert_eq!(b.counters()[Event::LinkChanges], 3);
+}
+
+pub(super) fn change_ends_a_wait(a: &dyn NtbPort, b: &dyn NtbPort) {
+    connect(a, b);
+    b.link_event();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            until("the link change", || b.db_wait(1, PATIENCE).link_changed);
+            b.link_event()
+        });
+        a.link_disable().unwrap();
+        assert!(waiter.join().unwrap());
+    });
+}
+
+pub(super) fn down_loses_everything(a: &dyn NtbPort, b: &dyn NtbPort) {
+    connect(a, b);
+    let target = open(b, 0);
+    let mut window = a.outbound(0).unwrap();
+    write_word(&mut *window, 0, 1);
+    a.peer_spad_write(0, 5);
+    b.link_disable().unwrap();
+    let lost = a.counters()[Event::Lost];
+    write_word(&mut *window, 0, 2);
+    a.peer_db_set(1);
+    a.peer_spad_write(0, 6);
+    assert_eq!(a.counters()[Event::Lost], lost + 3);
+    assert_eq!(target.memory.load(0), 1);
+    assert_eq!((b.spad_read(0), b.db_read()), (5, 0));
+    let mut bytes = [0; 8];
+    window.read(0, &mut bytes);
+    assert_eq!(bytes, [0xff; 8], "reads give all ones");
+    assert_eq!(a.peer_spad_read(0), u32::MAX);
+}
+
+pub(super) fn down_keeps_or_resets(a: &dyn NtbPort, b: &dyn NtbPort) {
+    connect(a, b);
+    let target = open(b, 0);
+    let mut window = a.outbound(0).unwrap();
+    b.db_clear_mask(2);
+    a.peer_db_set(2);
+    until("the doorbell", || b.db_read() == 2);
+    a.spad_write(0, 33);
+    b.spad_write(0, 44);
+    a.link_disable().unwrap();
+    assert_eq!((a.spad_read(0), b.spad_read(0)), (33, 44), "stale values survive");
+    a.link_enable().unwrap();
+    assert!(a.link_state().up);
+    let faults = a.counters()[Event::WindowFaults];
+    write_word(&mut *window, 0, 7);
+    if b.capabilities().resets_on_link_down {
+        assert_eq!((b.db_read(), b.db_read_mask()), (0, b.db_valid_mask()));
+        assert_eq!(a.counters()[Event::WindowFaults], faults + 1);
+        assert_eq!(target.memory.load(0), 0);
+        b.unregister(target.address).unwrap();
+    } else {
+        assert_eq!((b.db_read(), b.db_read_mask()), (2, b.db_valid_mask() & !2));
+        assert_eq!(target.memory.load(0), 7);
+    }
+}
+
+pub(super) fn comes_back(a: &dyn NtbPort, b: &dyn NtbPort) {
+    connect(a, b);
+    let target = open(b, 0);
+    let mut window = a.outbound(0).unwrap();
+    for round in 1..=5 {
+        b.link_disable().unwrap();
+        write_word(&mut *window, 0, u64::MAX);
+        b.link_enable().unwrap();
+        until("the link", || a.link_state().up);
+        b.mw_set_trans(0, 0, target.address, target.size).unwrap();
+        write_word(&mut *window, 0, round);
+        assert_eq!(target.memory.load(0), round);
+    }
+}
+
+pub(super) fn disable_is_a_barrier(a: &dyn NtbPort, b: &dyn NtbPort) {
+    connect(a, b);
+    let target = open(b, 0);
+    let memory = &target.memory;
+    hammered(a, memory, || {
+        for round in 0..20 {
+            until("writes to arrive", || memory.load(0) != 0);
+            b.link_disable().unwrap();
+            memory.store(0, 0);
+            let lost = a.counters()[Event::Lost];
+            until("more writes to be lost", || a.counters()[Event::Lost] > lost + 100);
+            assert_eq!(memory.load(0), 0, "round {round}: a write crossed a dead link");
+            b.link_enable().unwrap();
+            b.mw_set_trans(0, 0, target.address, target.size).unwrap();
+        }
+    });
+}
+
+pub(super) fn scratchpads(a: &dyn NtbPort, b: &dyn NtbPort) {
+    connect(a, b);
+    let count = a.capabilities().spads;
+    for index in 0..count {
+        a.spad_write(index, 100 + index as u32);
+        a.peer_spad_write(index, 200 + index as u32);
+    }
+    for index in 0..count {
+        let expected = (100 + index as u32, 200 + index as u32);
+        until("the write", || b.spad_read(index) == expected.1);
+        assert_eq!(a.spad_read(index), expected.0, "scratchpad {index}");
+        assert_eq!((b.peer_spad_read(index), a.peer_spad_read(index)), expected);
+    }
+    a.spad_write(count, 1);
+    a.peer_spad_write(count, 1);
+    let all_ones = (u32::MAX, u32::MAX);
+    assert_eq!((a.spad_read(count), a.peer_spad_read(count)), all_ones, "there is no such one");
+    assert_eq!(a.counters()[Event::Reads], count as u64 + 1);
+    // Waiting for nothing returns in time even if nothing ever happens.
+    assert_eq!(a.db_wait(0, Duration::ZERO).pending, 0);
+}

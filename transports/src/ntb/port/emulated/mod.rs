@@ -1,0 +1,351 @@
+//! Emulated NTB hardware: processes of one machine play hosts of a ring.
+//!
+//! Processes of different hosts share nothing but the memory of their link (registers, and nothing
+//! that data passes through) and what is registered behind windows. Rules follow a [`Profile`];
+//! time is left alone ([`Speed::Direct`]) or modelled on the clock of the wall
+//! ([`Speed::Modelled`], see `pace.rs` for how and for what it gets wrong).
+//!
+//! What happens when:
+//!
+//! - **A process is killed**: nothing. As with hardware its host's registers, scratchpads and
+//!   translations stay, writes into its memory still land where a peer has it mapped, and fault where
+//!   none has yet. Only protocols above notice. Places and claims it held are taken over.
+//! - **A host dies** ([`Fault::HostDie`]) or **a link goes down**: writes on their way are cut at a
+//!   TLP and lost, reads give all ones, doorbells and scratchpad writes to the peer vanish. With the
+//!   PLX profile translations and doorbell registers of both ends are reset, scratchpads are not.
+//! - **A handle is dropped**: translations set through it are closed.
+//!
+//! Several processes of a host open the same link and share all registers: each takes its own
+//! doorbell bits and its own slots. Window memory is reached through `/proc`, which the kernel
+//! allows between processes with the same credentials; there is no name and no socket, and nothing
+//! to clean up.
+
+mod config;
+mod dma;
+mod doorbell;
+mod fabric;
+mod fault;
+mod layout;
+mod link;
+mod outbound;
+mod pace;
+mod posted;
+mod profile;
+mod random;
+mod requester;
+mod sys;
+#[cfg(test)]
+mod tests;
+mod translation;
+
+pub use config::LinkConfig;
+pub use fabric::{Fabric, FabricSpec, HOSTS, HostPorts};
+pub use fault::{Fault, FaultPlan};
+pub use profile::{Profile, Speed, WriteCombining};
+
+use super::{
+    BusAddress, Capabilities, Counters, DmaChannel, Event, LinkState, NtbPort, Outbound, PortError,
+    Region, Result, Wake,
+};
+use layout::{Need, Side};
+use link::Link;
+use posted::Posted;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use translation::{MapCache, Registry};
+
+/// One end of an emulated link, as one process has it open.
+pub struct EmulatedPort {
+    link: Arc<Link>,
+    side: usize,
+    capabilities: Capabilities,
+    registry: Mutex<Registry>,
+    maps: Arc<MapCache>,
+    seen_generation: AtomicU64,
+}
+
+impl EmulatedPort {
+    /// Opens the end of a link at `host`. The descriptor is not needed afterwards.
+    pub fn open(link: impl AsFd, host: u32) -> Result<EmulatedPort> {
+        let link = Link::open(link)?;
+        let hosts = link.config.hosts_of_sides();
+        let side = hosts.iter().position(|end| *end == host).ok_or_else(|| {
+            PortError::Invalid(format!(
+                "link {} ties hosts {} and {}, not host {host}",
+                link.config.link, hosts[0], hosts[1]
+            ))
+        })?;
+        let config = &link.config;
+        let combining = config.write_combining == WriteCombining::Adversarial;
+        let windows = config.windows.clone();
+        let capabilities = config.profile.capabilities(windows, link.is_modelled(), combining);
+        Ok(EmulatedPort {
+            seen_generation: AtomicU64::new(link.word().generation()),
+            link: Arc::new(link),
+            side,
+            capabilities,
+            registry: Mutex::default(),
+            maps: Arc::default(),
+        })
+    }
+
+    /// How the link was made.
+    pub fn config(&self) -> &LinkConfig {
+        &self.link.config
+    }
+
+    /// Host at the other end.
+    pub fn peer_host(&self) -> u32 {
+        self.link.config.hosts_of_sides()[1 - self.side]
+    }
+
+    fn local(&self) -> &Side {
+        self.link.side(self.side)
+    }
+
+    fn peer(&self) -> &Side {
+        self.link.side(1 - self.side)
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_window(&self, window: usize) -> Result<()> {
+        if window < self.capabilities.windows.len() {
+            return Ok(());
+        }
+        Err(PortError::Invalid(format!(
+            "there is no window {window}: the port has {}",
+            self.capabilities.windows.len()
+        )))
+    }
+
+    fn posted(&self, window: usize) -> Result<Posted> {
+        self.check_window(window)?;
+        Posted::new(Arc::clone(&self.link), Arc::clone(&self.maps), self.side, window)
+    }
+
+    fn own_need(&self) -> Need {
+        if self.side == 0 { Need::Enabled0 } else { Need::Enabled1 }
+    }
+
+    /// True when a posted register write gets through; counts it as lost when not.
+    fn reaches_peer(&self) -> bool {
+        let up = self.link.word().is_up();
+        if !up {
+            self.local().count(Event::Lost, 1);
+        }
+        up
+    }
+}
+
+impl NtbPort for EmulatedPort {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn link_enable(&self) -> Result<()> {
+        self.link.change(self.own_need(), true);
+        Ok(())
+    }
+
+    fn link_disable(&self) -> Result<()> {
+        self.link.change(self.own_need(), false);
+        self.link.drain(0)?;
+        self.link.drain(1)
+    }
+
+    fn link_state(&self) -> LinkState {
+        let mut state = true_state(&self.link);
+        let stuck = self.link.memory().faults.stuck_belief.load(Ordering::Relaxed);
+        state.up |= stuck >> self.side & 1 == 1;
+        state
+    }
+
+    fn link_event(&self) -> bool {
+        let now = self.link.word().generation();
+        self.seen_generation.swap(now, Ordering::Relaxed) != now
+    }
+
+    fn register(&self, region: &Region<'_>) -> Result<BusAddress> {
+        let largest = self.capabilities.windows.iter().map(|window| window.size).max();
+        self.registry().register(region, largest.unwrap_or(4096))
+    }
+
+    fn unregister(&self, address: BusAddress) -> Result<()> {
+        let mut registry = self.registry();
+        registry.forget_closed(self.local());
+        registry.unregister(address)
+    }
+
+    fn mw_set_trans(
+        &self,
+        window: usize,
+        first_slot: usize,
+        address: BusAddress,
+        size: u64,
+    ) -> Result<()> {
+        self.check_window(window)?;
+        if !self.link.word().is_up() {
+            return Err(PortError::NotConnected);
+        }
+        self.registry().set(&self.link, self.side, window, first_slot, (address, size))
+    }
+
+    fn mw_clear_trans(&self, window: usize, first_slot: usize, slots: usize) -> Result<()> {
+        self.check_window(window)?;
+        let all = self.capabilities.windows[window].slots;
+        if first_slot > all || slots > all - first_slot {
+            return Err(PortError::Invalid(format!(
+                "slots {first_slot} to {} of a window with {all}",
+                first_slot.saturating_add(slots)
+            )));
+        }
+        self.registry().clear(&self.link, self.side, window, first_slot..first_slot + slots)
+    }
+
+    fn outbound(&self, window: usize) -> Result<Box<dyn Outbound>> {
+        Ok(Box::new(outbound::EmulatedOutbound::new(self.posted(window)?)))
+    }
+
+    fn db_read(&self) -> u64 {
+        pace::register_read(&self.link);
+        doorbell::read(&self.link, self.side) & self.db_valid_mask()
+    }
+
+    fn db_clear(&self, bits: u64) {
+        doorbell::clear(self.local(), bits);
+    }
+
+    fn db_read_mask(&self) -> u64 {
+        doorbell::read_mask(self.local()) & self.db_valid_mask()
+    }
+
+    fn db_set_mask(&self, bits: u64) {
+        doorbell::set_mask(self.local(), bits & self.db_valid_mask());
+    }
+
+    fn db_clear_mask(&self, bits: u64) {
+        let delivery = self.capabilities.doorbell_delivery;
+        doorbell::clear_mask(self.local(), delivery, bits & self.db_valid_mask());
+    }
+
+    fn peer_db_set(&self, bits: u64) {
+        let arrival_ps = pace::register_write(&self.link, self.side);
+        let bits = bits & self.db_valid_mask();
+        if bits != 0 && self.reaches_peer() {
+            self.local().count(Event::DoorbellsRung, 1);
+            doorbell::ring(self.peer(), self.capabilities.doorbell_delivery, bits, arrival_ps);
+        }
+    }
+
+    fn db_wait(&self, bits: u64, timeout: Duration) -> Wake {
+        let bits = bits & self.db_valid_mask();
+        doorbell::wait(&self.link, self.side, bits, timeout, || {
+            self.link.word().generation() != self.seen_generation.load(Ordering::Relaxed)
+        })
+    }
+
+    fn spad_read(&self, index: usize) -> u32 {
+        pace::register_read(&self.link);
+        self.spad(self.local(), index).unwrap_or(u32::MAX)
+    }
+
+    fn spad_write(&self, index: usize, value: u32) {
+        self.set_spad(self.local(), index, value);
+    }
+
+    fn peer_spad_read(&self, index: usize) -> u32 {
+        self.local().count(Event::Reads, 1);
+        pace::remote_read(&self.link);
+        if !self.link.word().is_up() {
+            return u32::MAX;
+        }
+        self.spad(self.peer(), index).unwrap_or(u32::MAX)
+    }
+
+    fn peer_spad_write(&self, index: usize, value: u32) {
+        let arrival_ps = pace::register_write(&self.link, self.side);
+        pace::wait_until(&self.link, arrival_ps);
+        if self.reaches_peer() {
+            self.set_spad(self.peer(), index, value);
+        }
+    }
+
+    fn dma(&self, window: usize) -> Result<Box<dyn DmaChannel>> {
+        let limits = self.capabilities.dma.ok_or(PortError::Unsupported("DMA engine"))?;
+        Ok(Box::new(dma::EmulatedDma::new(self.posted(window)?, limits)))
+    }
+
+    fn counters(&self) -> Counters {
+        self.local().counters()
+    }
+
+    fn describe(&self) -> String {
+        let config = &self.link.config;
+        let timing = &config.timing;
+        let state = if self.link_state().up { "up" } else { "down" };
+        let windows: Vec<String> = config
+            .windows
+            .iter()
+            .map(|window| format!("{} MiB in {} slots", window.size >> 20, window.slots))
+            .collect();
+        let pace = if self.link.is_modelled() {
+            format!(
+                "modelled {} x{}, payload {} B, ceiling {:.2} GB/s by CPU",
+                timing.speed,
+                timing.width,
+                timing.max_payload,
+                timing.ceiling_bytes_per_s(64) / 1e9
+            )
+        } else {
+            "direct speed".into()
+        };
+        format!(
+            "emulated {} link {} to host {}: {state}, {pace}, windows of {}",
+            config.profile,
+            config.link,
+            self.peer_host(),
+            windows.join(" and ")
+        )
+    }
+}
+
+impl EmulatedPort {
+    fn spad(&self, side: &Side, index: usize) -> Option<u32> {
+        let spads = &side.spads[..self.capabilities.spads];
+        spads.get(index).map(|spad| spad.load(Ordering::Acquire))
+    }
+
+    fn set_spad(&self, side: &Side, index: usize, value: u32) {
+        if let Some(spad) = side.spads[..self.capabilities.spads].get(index) {
+            spad.store(value, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for EmulatedPort {
+    /// Closes the translations set through this handle: its memory is about to go away.
+    fn drop(&mut self) {
+        let closed = self.registry().close_own(&self.link, self.side);
+        if let Err(error) = closed {
+            tracing::warn!(%error, "closing windows on the way out");
+        }
+    }
+}
+
+/// The link as it is, whatever its ends believe.
+fn true_state(link: &Link) -> LinkState {
+    let word = link.word();
+    let timing = &link.config.timing;
+    LinkState {
+        up: word.is_up(),
+        speed: timing.speed,
+        width: timing.width,
+        max_payload: timing.max_payload,
+        generation: word.generation(),
+    }
+}

@@ -1,0 +1,191 @@
+//! The hardware that an emulated port takes after.
+
+use crate::ntb::port::{
+    Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, PortError, Translates, Window,
+};
+use std::fmt;
+use std::str::FromStr;
+
+/// Rules of alignment, doorbells and registers, after a family of bridges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Profile {
+    /// PLX PEX8749 and relatives: A-LUT slots, no limit register, one doorbell vector that fires on
+    /// leaving zero, 8 scratchpads, registers reset when the link goes down, DMA.
+    #[default]
+    Plx8749 = 0,
+    /// Intel Xeon, third generation: limit registers, a vector for each of 32 doorbells, 16
+    /// scratchpads.
+    IntelGen3 = 1,
+    /// Microchip Switchtec: naturally aligned power-of-two translations, 28 doorbells on one level
+    /// vector, scratchpads kept in a window.
+    Switchtec = 2,
+}
+
+impl Profile {
+    /// All profiles.
+    pub const ALL: [Profile; 3] = [Profile::Plx8749, Profile::IntelGen3, Profile::Switchtec];
+
+    /// The name people use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Plx8749 => "plx8749",
+            Profile::IntelGen3 => "intel-gen3",
+            Profile::Switchtec => "switchtec",
+        }
+    }
+
+    /// Sizes of the windows unless asked otherwise: one for rings, one for direct access.
+    pub fn window_sizes(self) -> [u64; 2] {
+        match self {
+            Profile::Plx8749 | Profile::IntelGen3 => [64 << 20, 4 << 30],
+            // The driver's own default is 2 MiB; systems tuned for NTB raise it.
+            Profile::Switchtec => [16 << 20, 1 << 30],
+        }
+    }
+
+    /// Slots of a window of `size` bytes unless asked otherwise: at least 64 KiB each.
+    pub fn slots(self, size: u64) -> usize {
+        ((size / (64 << 10)).clamp(1, 128)) as usize
+    }
+
+    /// A window of this size under the profile's rules.
+    pub(super) fn window(self, size: u64, slots: usize) -> Window {
+        let slot_size = size / slots as u64;
+        let page = 4096;
+        match self {
+            Profile::Plx8749 => Window {
+                size,
+                slots,
+                addr_align: slot_size,
+                size_align: slot_size,
+                size_aligned: false,
+                has_limit: false,
+            },
+            Profile::IntelGen3 => Window {
+                size,
+                slots,
+                addr_align: slot_size,
+                size_align: page,
+                size_aligned: false,
+                has_limit: true,
+            },
+            Profile::Switchtec => Window {
+                size,
+                slots,
+                addr_align: page,
+                size_align: page,
+                size_aligned: true,
+                has_limit: true,
+            },
+        }
+    }
+
+    /// Whether registers are lost with the link.
+    pub(super) fn resets_on_link_down(self) -> bool {
+        self == Profile::Plx8749
+    }
+
+    pub(super) fn capabilities(
+        self,
+        windows: Vec<Window>,
+        modelled: bool,
+        write_combining: bool,
+    ) -> Capabilities {
+        let (doorbell_bits, doorbell_vectors, doorbell_delivery, spads) = match self {
+            Profile::Plx8749 => (16, 1, DoorbellDelivery::EdgeFromZero, 8),
+            Profile::IntelGen3 => (32, 32, DoorbellDelivery::PerBitVector, 16),
+            Profile::Switchtec => (28, 1, DoorbellDelivery::AggregateLevel, 128),
+        };
+        let dma = DmaCapability {
+            channels: 4,
+            max_len: 8 << 20,
+            descriptors: 64,
+            start_ns: if modelled { super::dma::START_NS } else { 0 },
+        };
+        Capabilities {
+            name: self.name(),
+            windows,
+            translates: Translates::Inbound,
+            write_combining,
+            doorbell_bits,
+            doorbell_vectors,
+            doorbell_delivery,
+            doorbell_pollable: true,
+            registers_unsafe: false,
+            spads,
+            resets_on_link_down: self.resets_on_link_down(),
+            link_event: LinkEvent::Interrupt,
+            needs_requester_table: false,
+            dma: (self == Profile::Plx8749).then_some(dma),
+            modelled,
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Profile {
+    type Err = PortError;
+
+    fn from_str(name: &str) -> Result<Profile, PortError> {
+        Profile::ALL.into_iter().find(|profile| profile.name() == name).ok_or_else(|| {
+            let known = Profile::ALL.map(Profile::name).join(", ");
+            PortError::Invalid(format!("no NTB profile is called '{name}'; there are {known}"))
+        })
+    }
+}
+
+/// Whether time is modelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Speed {
+    /// As fast as memory allows.
+    #[default]
+    Direct = 0,
+    /// At the pace of [`LinkTiming`](crate::ntb::port::LinkTiming), by the clock on the wall.
+    Modelled = 1,
+}
+
+impl FromStr for Speed {
+    type Err = PortError;
+
+    fn from_str(name: &str) -> Result<Speed, PortError> {
+        match name {
+            "direct" => Ok(Speed::Direct),
+            "modelled" => Ok(Speed::Modelled),
+            _ => Err(PortError::Invalid(format!(
+                "no NTB speed is called '{name}'; there are direct, modelled"
+            ))),
+        }
+    }
+}
+
+/// How stores to an outbound window leave the CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u64)]
+pub enum WriteCombining {
+    /// In program order, as an uncached mapping or a lucky write-combining one.
+    #[default]
+    InOrder = 0,
+    /// Through ten line buffers that drain in random order until a flush: finds missing flushes.
+    Adversarial = 1,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_found_by_their_names() {
+        for profile in Profile::ALL {
+            assert_eq!(profile.name().parse::<Profile>().unwrap(), profile);
+        }
+        let error = "plx".parse::<Profile>().unwrap_err().to_string();
+        assert!(error.contains("plx8749"), "{error}");
+    }
+}

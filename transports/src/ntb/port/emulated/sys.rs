@@ -1,0 +1,166 @@
+//! The operating system calls of the emulated port.
+
+use crate::ntb::port::{PortError, Result};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+pub use tombolo_core::board::monotonic_ns;
+
+/// A shared mapping of part of a file.
+#[derive(Debug)]
+pub struct SharedMapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: plain memory; what it is used for decides how it is accessed.
+unsafe impl Send for SharedMapping {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMapping {}
+
+impl SharedMapping {
+    /// Maps `len` bytes of `file` from `offset` on for reading and writing.
+    pub fn new(file: impl AsFd, offset: u64, len: usize) -> Result<SharedMapping> {
+        let length = NonZeroUsize::new(len)
+            .ok_or_else(|| PortError::Invalid("an empty file cannot be mapped".into()))?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let base = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, file, offset as i64) }
+            .map_err(|e| PortError::system("mapping NTB memory", e))?;
+        Ok(SharedMapping { base: base.cast(), len })
+    }
+
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    pub fn size(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for SharedMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made by `new`; users keep `self` alive as long as they touch it.
+        let _ = unsafe { munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// Opens the memory file that process `pid` has open as `fd`, and checks that it is the one with
+/// `inode`.
+///
+/// This is the emulated bus: the kernel lets a process into the descriptors of a sibling with the
+/// same credentials, without privilege, socket or name, and the way is gone when the process is.
+pub fn open_file_of(pid: u32, fd: u32, inode: u64) -> Result<File> {
+    let path = format!("/proc/{pid}/fd/{fd}");
+    let file = File::options().read(true).write(true).open(&path);
+    let file =
+        file.map_err(|e| PortError::system(format!("reaching window memory at {path}"), e))?;
+    if inode_of(&file)? != inode {
+        return Err(PortError::Invalid(format!("{path} is not the registered memory any more")));
+    }
+    Ok(file)
+}
+
+/// Number of the file's inode, unique among memory files.
+pub fn inode_of(file: impl AsFd) -> Result<u64> {
+    let stat = nix::sys::stat::fstat(file)
+        .map_err(|e| PortError::system("looking at registered memory", e))?;
+    Ok(stat.st_ino)
+}
+
+/// Length of a file.
+pub fn len_of(file: &File) -> Result<u64> {
+    let meta = file.metadata().map_err(|e| PortError::system("looking at window memory", e))?;
+    Ok(meta.size())
+}
+
+/// Whether the process runs; one that waits to be reaped does not.
+pub fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // The state follows the command in parentheses, which may itself contain any character.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// Sleeps while `word` holds `expected`, at most `timeout`, until woken for a bit of `bits`.
+pub fn sleep_on(word: &AtomicU32, expected: u32, bits: u32, timeout: Duration) {
+    let deadline = monotonic_ns().saturating_add(timeout.as_nanos().min(1 << 62) as u64);
+    let at = libc::timespec {
+        tv_sec: (deadline / 1_000_000_000) as libc::time_t,
+        tv_nsec: (deadline % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: `word` and `at` are valid for the call; the kernel only reads them. The result does
+    // not matter: callers look at the memory again whatever ended the sleep.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET,
+            expected,
+            &at,
+            std::ptr::null::<u32>(),
+            bits,
+        )
+    };
+}
+
+/// Wakes all processes that sleep on `word` for a bit of `bits`.
+pub fn wake(word: &AtomicU32, bits: u32) {
+    // SAFETY: `word` is valid for the call, which does not access it.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE_BITSET,
+            i32::MAX,
+            std::ptr::null::<libc::timespec>(),
+            std::ptr::null::<u32>(),
+            bits,
+        )
+    };
+}
+
+/// A descriptor's number, as other processes see it.
+pub fn number_of(file: impl AsFd) -> u32 {
+    file.as_fd().as_raw_fd() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ntb::port::InboundMemory;
+
+    #[test]
+    fn only_the_registered_file_is_opened() {
+        let (memory, other) =
+            (InboundMemory::new(4096).unwrap(), InboundMemory::new(8192).unwrap());
+        let (file, own) = (memory.region().file, std::process::id());
+        let inode = inode_of(file).unwrap();
+        let opened = open_file_of(own, number_of(file), inode).unwrap();
+        assert_eq!(len_of(&opened).unwrap(), 4096);
+        // The number now leads to another file: it was closed and used again.
+        let error = open_file_of(own, number_of(other.region().file), inode).unwrap_err();
+        assert!(error.to_string().contains("not the registered memory"), "{error}");
+    }
+
+    #[test]
+    fn a_process_is_alive_until_it_ends() {
+        assert!(is_alive(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let start = std::time::Instant::now();
+        // Not reaped yet: it is a zombie from some moment on, and counts as dead.
+        while is_alive(child.id()) {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!is_alive(child.id()));
+    }
+}

@@ -1,0 +1,333 @@
+//! Translations: who is behind a slot, set by its owner, followed by the peer.
+
+use super::layout::{LinkMemory, Side, Translation};
+use super::link::Link;
+use super::sys::{self, SharedMapping};
+use crate::ntb::port::{BusAddress, Event, PortError, Region, Result, Window};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// First bus address given out.
+const BUS_START: u64 = 1 << 40;
+
+/// Memory known to the bus, and the slots of this handle that point to it.
+#[derive(Debug, Default)]
+pub struct Registry {
+    regions: Vec<Registered>,
+    next: u64,
+    open: Vec<Open>,
+}
+
+/// A slot opened by this handle.
+#[derive(Debug)]
+struct Open {
+    window: usize,
+    slot: usize,
+    region: BusAddress,
+    generation: u64,
+}
+
+impl Open {
+    fn is_at(&self, window: usize, slot: usize) -> bool {
+        (self.window, self.slot) == (window, slot)
+    }
+
+    /// False when it was closed since, or set by another process of the host.
+    fn is_current(&self, side: &Side) -> bool {
+        let entry = &side.windows[self.window][self.slot];
+        entry.generation.load(Ordering::SeqCst) == self.generation
+    }
+}
+
+#[derive(Debug)]
+struct Registered {
+    address: BusAddress,
+    len: u64,
+    file: OwnedFd,
+    inode: u64,
+    file_offset: u64,
+}
+
+/// A piece of registered memory behind one slot.
+struct Piece {
+    fd: u32,
+    inode: u64,
+    file_offset: u64,
+    size: u64,
+}
+
+impl Registry {
+    /// Registers `region` at an address aligned to `align` (a power of two).
+    pub fn register(&mut self, region: &Region<'_>, align: u64) -> Result<BusAddress> {
+        if region.len == 0 || !region.file_offset.is_multiple_of(4096) {
+            return Err(PortError::Invalid(format!(
+                "memory of {} bytes at file offset {} cannot be registered: it must not be empty \
+                 and must start on a page",
+                region.len, region.file_offset
+            )));
+        }
+        let file = region.file.try_clone_to_owned();
+        let file = file.map_err(|e| PortError::system("keeping registered memory open", e))?;
+        let inode = sys::inode_of(&file)?;
+        let address = BusAddress(self.next.max(BUS_START).next_multiple_of(align));
+        // A gap behind every region: an address just outside belongs to nobody.
+        self.next = address.0 + region.len.next_multiple_of(4096) + 4096;
+        let (len, file_offset) = (region.len, region.file_offset);
+        self.regions.push(Registered { address, len, file, inode, file_offset });
+        Ok(address)
+    }
+
+    pub fn unregister(&mut self, address: BusAddress) -> Result<()> {
+        let found = self.regions.iter().position(|region| region.address == address);
+        let found = found.ok_or_else(|| {
+            PortError::Invalid(format!("no memory is registered at {:#x}", address.0))
+        })?;
+        if let Some(open) = self.open.iter().find(|open| open.region == address) {
+            return Err(PortError::Invalid(format!(
+                "memory at {:#x} is still behind slot {} of window {}",
+                address.0, open.slot, open.window
+            )));
+        }
+        self.regions.swap_remove(found);
+        Ok(())
+    }
+
+    /// Closes what this handle has opened and nobody has changed since.
+    pub fn close_own(&mut self, link: &Link, side: usize) -> Result<()> {
+        self.forget_closed(link.side(side));
+        for open in self.open.drain(..) {
+            close(link.side(side), open.window, open.slot);
+        }
+        link.drain(1 - side)
+    }
+
+    /// Sets the translations of `first_slot` and those after it, `size` bytes in all.
+    pub fn set(
+        &mut self,
+        link: &Link,
+        side: usize,
+        window: usize,
+        first_slot: usize,
+        (address, size): (BusAddress, u64),
+    ) -> Result<()> {
+        let rules = &link.config.windows[window];
+        check(rules, first_slot, address, size)?;
+        let region = self.region_at(address)?;
+        let region_address = region.address;
+        let slot_size = rules.slot_size();
+        for index in 0..size.div_ceil(slot_size) {
+            let slot = first_slot + index as usize;
+            let into_region = address.0 - region_address.0 + index * slot_size;
+            let left = (size - index * slot_size).min(slot_size);
+            let region = self.region_at(region_address)?;
+            let piece = Piece {
+                fd: sys::number_of(&region.file),
+                inode: region.inode,
+                file_offset: region.file_offset + into_region,
+                size: region.len.saturating_sub(into_region).min(left),
+            };
+            let generation = open(link, side, window, slot, &piece)?;
+            self.open.retain(|open| !open.is_at(window, slot));
+            self.open.push(Open { window, slot, region: region_address, generation });
+        }
+        Ok(())
+    }
+
+    /// Closes slots, whoever has opened them.
+    pub fn clear(
+        &mut self,
+        link: &Link,
+        side: usize,
+        window: usize,
+        slots: std::ops::Range<usize>,
+    ) -> Result<()> {
+        for slot in slots {
+            close(link.side(side), window, slot);
+            self.open.retain(|open| !open.is_at(window, slot));
+        }
+        link.drain(1 - side)
+    }
+
+    /// Forgets slots that a reset has closed or another process has set.
+    pub fn forget_closed(&mut self, side: &Side) {
+        self.open.retain(|open| open.is_current(side));
+    }
+
+    fn region_at(&self, address: BusAddress) -> Result<&Registered> {
+        let holds = |region: &&Registered| {
+            address >= region.address && address.0 - region.address.0 < region.len
+        };
+        self.regions.iter().find(holds).ok_or_else(|| {
+            PortError::Invalid(format!("no memory is registered at {:#x}", address.0))
+        })
+    }
+}
+
+/// Checks a translation against the window's rules; the messages say what would be right.
+fn check(rules: &Window, first_slot: usize, address: BusAddress, size: u64) -> Result<()> {
+    let room = rules.size.saturating_sub(first_slot as u64 * rules.slot_size());
+    let wrong = if first_slot >= rules.slots {
+        format!("slot {first_slot} of {}", rules.slots)
+    } else if size == 0 || size > room {
+        format!("size {size}, and {room} bytes are left of the window")
+    } else if !size.is_multiple_of(rules.size_align) {
+        format!("size {size}, not a multiple of {}", rules.size_align)
+    } else if !address.0.is_multiple_of(rules.addr_align) {
+        format!("address {:#x}, not a multiple of {:#x}", address.0, rules.addr_align)
+    } else if rules.size_aligned && !(size.is_power_of_two() && address.0.is_multiple_of(size)) {
+        format!("size {size} at {:#x}: not a power of two aligned to itself", address.0)
+    } else {
+        return Ok(());
+    };
+    Err(PortError::Invalid(format!("this translation cannot be set: {wrong}")))
+}
+
+fn is_open_at(generation: u64) -> bool {
+    generation != 0 && generation.is_multiple_of(2)
+}
+
+/// Points a slot to `piece`; gives the generation it then has.
+fn open(link: &Link, side: usize, window: usize, slot: usize, piece: &Piece) -> Result<u64> {
+    let entry = &link.side(side).windows[window][slot];
+    claim(entry)?;
+    let finished = (|| {
+        if is_open_at(entry.generation.load(Ordering::SeqCst)) {
+            close(link.side(side), window, slot);
+        }
+        link.drain(1 - side)?;
+        entry.pid.store(std::process::id(), Ordering::Relaxed);
+        entry.fd.store(piece.fd, Ordering::Relaxed);
+        entry.inode.store(piece.inode, Ordering::Relaxed);
+        entry.file_offset.store(piece.file_offset, Ordering::Relaxed);
+        entry.size.store(piece.size, Ordering::Relaxed);
+        // From 0 or odd to the next even number: only whoever holds the claim does this.
+        let generation = (entry.generation.load(Ordering::SeqCst) + 2) & !1;
+        entry.generation.store(generation, Ordering::SeqCst);
+        link.side(side).window_changes[window].fetch_add(1, Ordering::SeqCst);
+        link.side(side).count(Event::TranslationsSet, 1);
+        Ok(generation)
+    })();
+    entry.changing.store(0, Ordering::Release);
+    finished
+}
+
+/// Closes a slot if it is open.
+fn close(side: &Side, window: usize, slot: usize) {
+    let entry = &side.windows[window][slot];
+    let closed = entry.generation.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |generation| {
+        is_open_at(generation).then(|| generation + 1)
+    });
+    if closed.is_ok() {
+        side.window_changes[window].fetch_add(1, Ordering::SeqCst);
+        side.count(Event::TranslationsCleared, 1);
+    }
+}
+
+/// Closes all slots of a side, as losing the link does on some chips.
+pub fn reset(side: &Side, windows: usize) {
+    for window in 0..windows {
+        for slot in 0..side.windows[window].len() {
+            close(side, window, slot);
+        }
+    }
+}
+
+/// Becomes the one process that changes `entry`; takes over from a dead one.
+fn claim(entry: &Translation) -> Result<()> {
+    let own = std::process::id();
+    let order = (Ordering::Acquire, Ordering::Relaxed);
+    match entry.changing.compare_exchange(0, own, order.0, order.1) {
+        Ok(_) => Ok(()),
+        Err(other) if other != own && !sys::is_alive(other) => {
+            let taken = entry.changing.compare_exchange(other, own, order.0, order.1);
+            taken.map(drop).map_err(busy)
+        }
+        Err(other) => Err(busy(other)),
+    }
+}
+
+fn busy(pid: u32) -> PortError {
+    PortError::Busy(format!("process {pid} is setting the same translation"))
+}
+
+/// What a slot was found to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub generation: u64,
+    pid: u32,
+    fd: u32,
+    inode: u64,
+    pub file_offset: u64,
+    /// Bytes open from the start of the slot.
+    pub size: u64,
+}
+
+impl Target {
+    /// Whether `next`, the slot behind, goes on where this one of `slot_size` bytes ends.
+    pub fn continues_in(&self, next: &Target, slot_size: u64) -> bool {
+        (self.pid, self.fd, self.inode) == (next.pid, next.fd, next.inode)
+            && self.size == slot_size
+            && self.file_offset.checked_add(slot_size) == Some(next.file_offset)
+    }
+
+    /// Maps `len` bytes of the memory from the start of the slot; less where the file ends.
+    pub fn map(&self, len: u64) -> Result<SharedMapping> {
+        let file = sys::open_file_of(self.pid, self.fd, self.inode)?;
+        let len = len.min(sys::len_of(&file)?.saturating_sub(self.file_offset));
+        SharedMapping::new(&file, self.file_offset, len as usize)
+    }
+}
+
+/// Reads what is behind a slot. None when it is closed or about to change.
+pub fn look_up(memory: &LinkMemory, side: usize, window: usize, slot: usize) -> Option<Target> {
+    let entry = &memory.sides[side].windows[window][slot];
+    let generation = entry.generation.load(Ordering::SeqCst);
+    let target = Target {
+        generation,
+        pid: entry.pid.load(Ordering::Relaxed),
+        fd: entry.fd.load(Ordering::Relaxed),
+        inode: entry.inode.load(Ordering::Relaxed),
+        file_offset: entry.file_offset.load(Ordering::Relaxed),
+        size: entry.size.load(Ordering::Relaxed),
+    };
+    std::sync::atomic::fence(Ordering::Acquire);
+    let stable = entry.generation.load(Ordering::Relaxed) == generation;
+    (stable && is_open_at(generation)).then_some(target)
+}
+
+/// Mappings of the peer's memory that the handles of a port share.
+#[derive(Debug, Default)]
+pub struct MapCache(Mutex<Vec<Cached>>);
+
+#[derive(Debug)]
+struct Cached {
+    window: usize,
+    slot: usize,
+    generation: u64,
+    mapping: Arc<SharedMapping>,
+}
+
+impl MapCache {
+    /// The memory of `target`, which is behind `slot`; at most `limit` bytes.
+    pub fn mapping(
+        &self,
+        window: usize,
+        slot: usize,
+        target: &Target,
+        limit: u64,
+    ) -> Result<Arc<SharedMapping>> {
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = cached.iter().position(|c| (c.window, c.slot) == (window, slot));
+        if let Some(index) = place {
+            if cached[index].generation == target.generation {
+                return Ok(Arc::clone(&cached[index].mapping));
+            }
+            cached.swap_remove(index);
+        }
+        let mapping = Arc::new(target.map(target.size.min(limit))?);
+        let generation = target.generation;
+        cached.push(Cached { window, slot, generation, mapping: Arc::clone(&mapping) });
+        Ok(mapping)
+    }
+}

@@ -1,0 +1,106 @@
+//! Memory that stands behind inbound windows.
+
+use super::{PortError, Region, Result};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Zeroed memory in an anonymous file of its own, which goes away with its last user. Pages are
+/// committed when touched.
+#[derive(Debug)]
+pub struct InboundMemory {
+    base: NonNull<u8>,
+    len: usize,
+    file: OwnedFd,
+}
+
+// SAFETY: the memory is shared with other processes anyway; access is by raw pointer or atomically.
+unsafe impl Send for InboundMemory {}
+// SAFETY: as above.
+unsafe impl Sync for InboundMemory {}
+
+impl InboundMemory {
+    /// Makes `len` bytes (rounded up to whole pages).
+    pub fn new(len: usize) -> Result<InboundMemory> {
+        let len = len.max(1).next_multiple_of(4096);
+        let file = memfd_create("tombolo-ntb", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+            .map_err(|e| PortError::system("creating memory for an NTB window", e))?;
+        nix::unistd::ftruncate(&file, len as i64)
+            .map_err(|e| PortError::system("sizing memory for an NTB window", e))?;
+        // A peer has it mapped: were it to shrink, the peer would die of it.
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK))
+            .map_err(|e| PortError::system("sealing memory for an NTB window", e))?;
+        let length = NonZeroUsize::new(len).expect("at least one page");
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
+        let base = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &file, 0) }
+            .map_err(|e| PortError::system("mapping memory for an NTB window", e))?;
+        Ok(InboundMemory { base: base.cast(), len, file })
+    }
+
+    /// The whole of it, for [`super::NtbPort::register`].
+    pub fn region(&self) -> Region<'_> {
+        Region {
+            base: self.base.as_ptr(),
+            len: self.len as u64,
+            file: self.file.as_fd(),
+            file_offset: 0,
+        }
+    }
+
+    /// First byte. Peers write at any time: no references into it, only raw and atomic access.
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> usize {
+        self.len
+    }
+
+    /// The aligned 8-byte word at `offset`, with acquire order.
+    ///
+    /// # Panics
+    /// If `offset` is not a multiple of 8 or not inside.
+    pub fn load(&self, offset: usize) -> u64 {
+        self.word(offset).load(Ordering::Acquire)
+    }
+
+    /// Stores to the aligned 8-byte word at `offset`, with release order. Panics as `load` does.
+    pub fn store(&self, offset: usize, value: u64) {
+        self.word(offset).store(value, Ordering::Release);
+    }
+
+    /// Copies `len` bytes at `offset` out. Bytes that a peer writes meanwhile may be old or new.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn copy_out(&self, offset: usize, len: usize) -> Vec<u8> {
+        assert!(offset <= self.len && len <= self.len - offset, "{offset}+{len} of {}", self.len);
+        let mut bytes = vec![0; len];
+        // SAFETY: in bounds by the check above; the two do not overlap.
+        unsafe { self.base.as_ptr().add(offset).copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
+        bytes
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 <= self.len,
+            "word {offset} of {}",
+            self.len
+        );
+        // SAFETY: aligned and in bounds by the check above; atomic, so others may write it.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+}
+
+impl Drop for InboundMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made by `new`; nothing borrowed from it outlives `self`.
+        let _ = unsafe { munmap(self.base.cast(), self.len) };
+    }
+}
