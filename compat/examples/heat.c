@@ -238,7 +238,7 @@ int main(int argc, char **argv) {
     int steps = argc > 3 ? atoi(argv[3]) : 8000;
     if (p.points < p.npes || p.points < 16 || p.points > 20000 || steps < 1) {
         if (p.me == 0)
-            fprintf(stderr, "heat: between 16 (and one per PE) and 20000 points, at least 1 step\n");
+            fprintf(stderr, "heat: 16 to 20000 points, one per PE at least, and 1 step or more\n");
         shmem_global_exit(2);
     }
     allocate(&p);
