@@ -54,9 +54,8 @@ routines! {
     }
     [shmem_addr_accessible](addr: *const c_void, pe: c_int) -> c_int {
         let world = &library(ROUTINE).world;
-        let Some(routes) = usize::try_from(pe).ok().and_then(|pe| world.routes().peers.get(pe)) else {
-            return 0;
-        };
+        let routes = usize::try_from(pe).ok().and_then(|pe| world.routes().peers.get(pe));
+        let Some(routes) = routes else { return 0 };
         let reached = |kind: usize| routes.put[kind].choose(8) != Channel::Unreachable;
         world.locate(addr.cast()).is_some_and(|place| reached(place.segment as usize)).into()
     }
