@@ -18,6 +18,7 @@ use tombolo_collectives as coll;
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::{self, Bootstrap};
 use tombolo_core::config::VARIABLES;
+use tombolo_core::error::report;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
 
 /// What exists while the library is initialised.
@@ -277,7 +278,7 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
         }
         process.calls = 0;
         if let Err(error) = stop("exit (implicit shmem_finalize)") {
-            eprintln!("tombolo: PE {}: exit: {error}", bootstrap.pe());
+            report(format_args!("PE {}: exit: {error}", bootstrap.pe()));
             return;
         }
     }
@@ -295,13 +296,13 @@ fn refuse(routine: &str) -> ! {
     match &process.job {
         Some(job) => {
             let pe = job.bootstrap.pe();
-            eprintln!("tombolo: PE {pe}: {routine}: called after shmem_finalize");
+            report(format_args!("PE {pe}: {routine}: called after shmem_finalize"));
             world::end(&*job.bootstrap, 1)
         }
         None => {
             // Not part of a job yet; the launcher's number tells which process it is.
             let pe = std::env::var("PMI_RANK").map(|pe| format!("PE {pe}: ")).unwrap_or_default();
-            eprintln!("tombolo: {pe}{routine}: called before shmem_init");
+            report(format_args!("{pe}{routine}: called before shmem_init"));
             std::process::exit(1)
         }
     }
@@ -312,11 +313,11 @@ fn fail(routine: &str, error: &Error) -> ! {
     let process = process();
     match &process.job {
         Some(job) => {
-            eprintln!("tombolo: PE {}: {routine}: {error}", job.bootstrap.pe());
+            report(format_args!("PE {}: {routine}: {error}", job.bootstrap.pe()));
             world::end(&*job.bootstrap, 1)
         }
         None => {
-            eprintln!("tombolo: {routine}: {error}");
+            report(format_args!("{routine}: {error}"));
             std::process::exit(1)
         }
     }

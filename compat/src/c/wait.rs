@@ -27,45 +27,77 @@ macro_rules! wait_and_test {
         }
 
         routines! {
-            [shmem_ $name _wait_until_all](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) {
+            [shmem_ $name _wait_until_all](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_all()
             }
-            [shmem_ $name _wait_until_any](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _wait_until_any](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_any()
             }
-            [shmem_ $name _wait_until_some](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _wait_until_some](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 let set = Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
                 set.wait_some(indices)
             }
-            [shmem_ $name _wait_until_all_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) {
+            [shmem_ $name _wait_until_all_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_all()
             }
-            [shmem_ $name _wait_until_any_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _wait_until_any_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_any()
             }
-            [shmem_ $name _wait_until_some_vector](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _wait_until_some_vector](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_some(indices)
             }
         }
 
         routines! {
-            [shmem_ $name _test_all](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> c_int {
+            [shmem_ $name _test_all](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) -> c_int {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_all()
             }
-            [shmem_ $name _test_any](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _test_any](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_any()
             }
-            [shmem_ $name _test_some](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _test_some](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 let set = Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
                 set.test_some(indices)
             }
-            [shmem_ $name _test_all_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> c_int {
+            [shmem_ $name _test_all_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) -> c_int {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_all()
             }
-            [shmem_ $name _test_any_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _test_any_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_any()
             }
-            [shmem_ $name _test_some_vector](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _test_some_vector](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_some(indices)
             }
         }
@@ -194,8 +226,8 @@ static SEARCHES: AtomicU64 = AtomicU64::new(0);
 
 impl<T: Watched> Set<T> {
     /// # Safety
-    /// The arrays are valid for `nelems` elements while the set is used, `status` if it is not null,
-    /// the values for `nelems` or for one.
+    /// The arrays are valid for `nelems` elements while the set is used, `status` if it is not
+    /// null, the values for `nelems` or for one.
     unsafe fn new(
         routine: &'static str,
         ivars: *const T,
