@@ -1,1 +1,3 @@
-//! Place holder until the first module lands.
+//! Back ends of the transport contract in `tombolo_core::transport`.
+
+pub mod ntb;
