@@ -391,6 +391,11 @@ impl Engine {
         Some((side, self.topology.distance(side, host)))
     }
 
+    /// Whether all links of the ring are known to be in use.
+    pub fn is_whole(&self) -> bool {
+        self.topology.is_whole()
+    }
+
     /// Whether a link is in use.
     pub fn link_in_use(&self, side: Side) -> bool {
         self.ports[side as usize].is_up()
