@@ -29,8 +29,13 @@ fn tight(hosts: u16, pattern: Pattern, seed: u64) -> Simulation {
     let geometry = Geometry::new(64, [2, 2, 2]).unwrap();
     let mut tight = simulation(hosts, pattern, Operation::Mixed);
     tight.config = Config { window: 16, ..Config::simulated(geometry, false) };
-    tight.workload =
-        Workload { size: 200, count: u64::from(hosts).max(8) + 4, depth: 8, pattern, ..tight.workload };
+    tight.workload = Workload {
+        size: 200,
+        count: u64::from(hosts).max(8) + 4,
+        depth: 8,
+        pattern,
+        ..tight.workload
+    };
     tight.seed = seed;
     tight
 }

@@ -191,12 +191,12 @@ impl<'a> World<'a> {
         check(simulation, &plan)?;
         let lanes_per_host = pes * threads;
         let mut random = Random::new(simulation.seed);
-        let network_random = Random::new(random.next());
+        let network_random = Random::new(random.bits());
         let mut lanes = Vec::new();
         for host in 0..hosts {
             for index in 0..lanes_per_host {
                 let mut config = simulation.config;
-                config.incarnation = random.next() as u32 | 1;
+                config.incarnation = random.bits() as u32 | 1;
                 let geometry = config.geometry;
                 let mut memory = LaneMemory::new(
                     geometry.region_bytes(),

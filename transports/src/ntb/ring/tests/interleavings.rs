@@ -67,7 +67,7 @@ fn explore(start: World, states_max: usize, complete: impl Fn(&World)) -> (usize
         }
         if rest {
             complete(&world);
-        } else if here % 128 == 0 {
+        } else if here.is_multiple_of(128) {
             let mut fair = world;
             fair.settle();
             complete(&fair);
