@@ -154,8 +154,7 @@ impl Port {
         let word = host.load_word(self.side, HELLO_OFFSET + 8);
         if word != self.hello_seen {
             self.hello_seen = word;
-            news = true;
-            self.hear_hello(now, host, stats);
+            news = self.hear_hello(now, host, stats);
         }
         if self.state == State::Up {
             let word = host.load_word(self.side, CREDIT_OFFSET + 56);
@@ -205,7 +204,7 @@ impl Port {
     /// - After as many transit packets as there are hosts have passed a waiting packet, it may
     ///   enter by the bubble rule alone. A packet makes fewer hops than there are hosts, so such
     ///   injections do not outrun deliveries, and the ring does not fill up by them.
-    pub(super) fn may_inject(&mut self, class: Class) -> bool {
+    pub(super) fn may_inject(&self, class: Class) -> bool {
         let half = self.geometry.slots(class) / 2 + 1;
         let needed = if self.is_hungry(class) { 2 } else { half.max(2) };
         self.is_up() && self.free(class) >= needed
@@ -353,13 +352,13 @@ impl Port {
         self.rung = false;
     }
 
-    fn hear_hello<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) {
+    fn hear_hello<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) -> bool {
         let line = host.load_line(self.side, HELLO_OFFSET);
         let (epoch, echo) = (line[1] as u32, (line[1] >> 32) as u32);
         if line[7] as u32 != line_crc(&line) || epoch == 0 {
             // Half written, or nothing yet. The neighbour repeats it.
             self.hello_seen = 0;
-            return;
+            return false;
         }
         let Identity { me, neighbour, hosts, lane } = self.identity;
         if line[0] != MAGIC
@@ -368,7 +367,7 @@ impl Port {
         {
             stats.malformed += 1;
             host.event(Event::Mismatch(self.side));
-            return;
+            return true;
         }
         self.heard_at = now;
         if epoch != self.peer_epoch {
@@ -382,6 +381,7 @@ impl Port {
         if self.state == State::Greeting && echo == self.epoch {
             self.state = State::Up;
         }
+        true
     }
 
     fn hear_credits<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) {

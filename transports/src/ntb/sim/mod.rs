@@ -7,6 +7,7 @@
 
 mod faults;
 mod host;
+mod incidents;
 mod memory;
 mod model;
 mod network;
@@ -14,6 +15,7 @@ mod program;
 mod prototype;
 mod random;
 mod report;
+mod verify;
 mod world;
 
 #[cfg(test)]

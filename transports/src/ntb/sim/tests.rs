@@ -105,6 +105,28 @@ fn two_slot_rings_never_deadlock() {
     }
 }
 
+/// A ring in which all slots but one are taken moves one packet at a time. Injection must not let
+/// it come to that.
+#[test]
+fn a_large_ring_under_load_does_not_crawl() {
+    let mut case = simulation(32, Pattern::Alltoall, Operation::Put);
+    case.workload = Workload { size: 8192, count: 64, depth: 32, ..case.workload };
+    let share = run(&case).unwrap().of_ceiling.unwrap();
+    assert!(share > 0.25, "{share} of the raw links");
+}
+
+#[test]
+fn large_puts_over_both_directions_take_at_most_seven_tenths_of_the_time() {
+    let mut case = simulation(2, Pattern::Pair(1), Operation::Put);
+    case.host = HostModel::desktop(Writer::Dma);
+    case.config.split = false;
+    case.workload = Workload { size: 1 << 20, count: 10, depth: 1, ..case.workload };
+    let one_way = run(&case).unwrap().latency.mean_ns;
+    case.config.split = true;
+    let both_ways = run(&case).unwrap().latency.mean_ns;
+    assert!(both_ways * 10 < one_way * 7, "{both_ways} ns against {one_way} ns");
+}
+
 #[test]
 fn operations_take_effect_exactly_once_under_flaps_and_loss() {
     for seed in 0..8 {
