@@ -116,7 +116,7 @@ fn a_large_ring_under_load_does_not_crawl() {
 }
 
 #[test]
-fn large_puts_over_both_directions_take_at_most_seven_tenths_of_the_time() {
+fn large_puts_over_both_directions_take_at_most_three_quarters_of_the_time() {
     let mut case = simulation(2, Pattern::Pair(1), Operation::Put);
     case.host = HostModel::desktop(Writer::Dma);
     case.config.split = false;
@@ -124,7 +124,7 @@ fn large_puts_over_both_directions_take_at_most_seven_tenths_of_the_time() {
     let one_way = run(&case).unwrap().latency.mean_ns;
     case.config.split = true;
     let both_ways = run(&case).unwrap().latency.mean_ns;
-    assert!(both_ways * 10 < one_way * 7, "{both_ways} ns against {one_way} ns");
+    assert!(both_ways * 4 < one_way * 3, "{both_ways} ns against {one_way} ns");
 }
 
 #[test]
