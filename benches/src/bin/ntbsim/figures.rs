@@ -232,7 +232,8 @@ fn growth(page: &mut Page<'_>) -> Result<(), String> {
         "Shortest ways, one PE per host: 8 bytes to the opposite host, and all-to-all puts of \
          8 KiB as a share of what all raw links carry. One core that copies everything it sends, \
          passes on and takes in cannot fill both directions of both links; more threads or the \
-         DMA engine can. With 2 hosts only two of the four directions are used.",
+         DMA engine can. (Several threads that load one link are modelled as a lower bound.) \
+         With 2 hosts only two of the four directions are used.",
     );
     page.row(&[
         "hosts",

@@ -3,6 +3,9 @@
 //! - The engines are the real ones; memory is real memory and its contents are checked; only time
 //!   and cables are modelled ([`LinkModel`], [`HostModel`]).
 //! - One event queue, ordered by time and then by number: same seed, same run.
+//! - A thread's turn is played at once, so its later writes take their place on the wire before
+//!   earlier ones of another thread of the host. That wastes wire time: results with several loaded
+//!   threads per host are lower bounds.
 //! - All results are modelled, not measured on hardware.
 
 mod faults;

@@ -52,6 +52,9 @@ impl World<'_> {
 pub(super) fn check(simulation: &Simulation, plan: &Plan) -> Result<(), SimError> {
     let Simulation { hosts, pes, threads, workload, .. } = *simulation;
     let refuse = |what: String| Err(SimError::Argument(what));
+    if hosts < 2 {
+        return refuse(format!("a ring of {hosts} hosts: expected 2 or more"));
+    }
     if pes == 0 || threads == 0 || u32::from(pes) * u32::from(threads) > 256 {
         return refuse(format!(
             "{pes} PEs with {threads} threads each: expected 1 to 256 lanes a host"
