@@ -300,7 +300,9 @@ fn refuse(routine: &str) -> ! {
             world::end(&*job.bootstrap, 1)
         }
         None => {
-            report(format_args!("{routine}: called before shmem_init"));
+            // Not part of a job yet; the launcher's number tells which process it is.
+            let pe = std::env::var("PMI_RANK").map(|pe| format!("PE {pe}: ")).unwrap_or_default();
+            report(format_args!("{pe}{routine}: called before shmem_init"));
             std::process::exit(1)
         }
     }
