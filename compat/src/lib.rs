@@ -23,6 +23,7 @@ pub mod abi;
 mod c;
 mod logging;
 mod process;
+pub mod transports;
 
 pub use process::{Session, init};
 pub use tombolo_core::{Config, Context, ContextOptions, Error, Result, Team, World};

@@ -8,7 +8,7 @@ use crate::abi::{SHMEM_MAJOR_VERSION, SHMEM_MINOR_VERSION, SHMEM_THREAD_MULTIPLE
 use crate::abi::{SHMEM_THREAD_SINGLE, SHMEM_VENDOR_STRING};
 use crate::c::fast;
 use crate::c::handle::Objects;
-use crate::logging;
+use crate::{logging, transports};
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -163,7 +163,10 @@ fn process() -> MutexGuard<'static, Process> {
 
 fn start(process: &mut Process) -> Result<()> {
     logging::start()?;
-    let config = Config::from_env()?;
+    let mut config = Config::from_env()?;
+    if cfg!(debug_assertions) && std::env::var_os("SHMEM_DEBUG").is_none() {
+        config.debug.0 = true;
+    }
     if process.job.is_none() {
         process.job = Some(join(&config)?);
     }
@@ -171,7 +174,7 @@ fn start(process: &mut Process) -> Result<()> {
     let world = World::start(Setup {
         bootstrap: job.bootstrap.clone(),
         board: job.board.clone(),
-        transports: transports(&config)?,
+        transports: transports::chosen(&config)?,
         share_statics: true,
         config,
     })?;
@@ -206,18 +209,6 @@ fn join(config: &Config) -> Result<Job> {
     // SAFETY: the handler is there at exit: the library is linked so that it is never unloaded.
     unsafe { on_exit(at_exit, std::ptr::null_mut()) };
     Ok(Job { bootstrap, board: Arc::new(board), pid: std::process::id() })
-}
-
-fn transports(config: &Config) -> Result<Vec<Box<dyn tombolo_core::transport::Transport>>> {
-    let known = tombolo_transports::NAMES;
-    if let Some(name) = config.transports.named().iter().find(|n| !known.contains(&n.as_str())) {
-        return Err(Error::Config {
-            name: "SHMEM_TRANSPORTS".into(),
-            value: config.transports.named().join(","),
-            why: format!("there is no transport '{name}', only {}", known.join(", ")),
-        });
-    }
-    Ok(config.transports.choose(known).into_iter().filter_map(tombolo_transports::create).collect())
 }
 
 /// Prints what `SHMEM_VERSION` and `SHMEM_INFO` ask for.
