@@ -284,6 +284,11 @@ impl World {
         }
     }
 
+    /// How this PE waits.
+    pub fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
     /// Waits until `ready` says so, making progress. Shows on the status board while it lasts, and
     /// ends the process if the launcher is gone.
     #[inline]
