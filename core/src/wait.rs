@@ -37,7 +37,9 @@ impl Patience {
         if config.bound.0 || local_pes <= usable_cpus() {
             Patience {
                 checks: 200,
-                spin_ns: 100_000,
+                // Longer than most awaited peers take, and shorter than anything a scheduler does:
+                // where other jobs keep the processors busy, spinning holds up the peer itself.
+                spin_ns: 10_000,
                 yield_ns: 5_000_000,
                 sleep_max: Duration::from_micros(500),
             }
