@@ -1,1 +1,39 @@
-//! Place holder until the first module lands.
+//! Collective operations over the operations of the core (OpenSHMEM 1.6, "Collective Routines",
+//! "Team Management Routines", "Distributed Locking Routines").
+//!
+//! - The crate's root has the operations on teams; [`active`] has the deprecated ones on active
+//!   sets, [`teams`] makes and destroys teams, [`locks`] has the distributed locks.
+//! - Every operation is correct over any transport: memory of mapped peers is read and written
+//!   directly, that of others through puts, gets and AMOs.
+//! - Lengths are in bytes unless said otherwise. `routine`, the last argument everywhere, is the
+//!   name of the routine the program called, for messages and hang reports.
+//! - Failures of communication end the job with a message, so nothing here returns a status.
+//!
+//! Which algorithm runs is decided in [`table`], identically on all members.
+
+pub mod active;
+mod barrier;
+mod broadcast;
+mod check;
+mod exchange;
+mod gather;
+mod group;
+pub mod locks;
+#[cfg(target_arch = "x86_64")]
+mod long_double;
+mod reduce;
+mod reducer;
+mod schedule;
+pub mod table;
+mod team;
+pub mod teams;
+
+pub use active::ActiveSet;
+pub use exchange::Strided;
+#[cfg(target_arch = "x86_64")]
+pub use long_double::LongDouble;
+pub use reducer::{And, Complex, Max, Min, Operator, Or, Prod, Reducer, Sum, Xor, reducer};
+pub use team::{
+    alltoall, alltoalls, barrier_all, broadcast, collect, exscan, fcollect, inscan, reduce, sync,
+    sync_all,
+};

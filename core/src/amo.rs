@@ -1,7 +1,7 @@
 //! Atomic memory operations on mapped memory with CPU instructions.
 
 use crate::transport::{Amo, AmoOp};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Release, Ordering::SeqCst};
 
 macro_rules! execute {
     ($atomic:ty, $word:ty, $at:expr, $amo:expr) => {{
@@ -36,9 +36,43 @@ pub unsafe fn execute(at: *mut u8, amo: Amo) -> u64 {
     }
 }
 
+/// Executes `amo` where nobody asks for the old value: setting a variable is then a plain store.
+///
+/// # Safety
+/// As [`execute`].
+#[inline]
+pub unsafe fn update(at: *mut u8, amo: Amo) {
+    // SAFETY: by the caller's word.
+    unsafe {
+        match (amo.op, amo.size) {
+            (AmoOp::Set, 4) => (*at.cast::<AtomicU32>()).store(amo.operand as u32, Release),
+            (AmoOp::Set, _) => (*at.cast::<AtomicU64>()).store(amo.operand, Release),
+            _ => {
+                execute(at, amo);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_update_leaves_what_the_operation_with_a_result_leaves() {
+        for size in [4u8, 8] {
+            for op in [AmoOp::Set, AmoOp::Add, AmoOp::And, AmoOp::Or, AmoOp::Xor] {
+                let [a, b] = [0xff_0000_1234u64, 0xff_0000_1234].map(AtomicU64::new);
+                let amo = Amo { op, size, operand: 0x1_0000_4321, compare: 0 };
+                // SAFETY: aligned variables of 8 bytes.
+                unsafe {
+                    execute(a.as_ptr().cast(), amo);
+                    update(b.as_ptr().cast(), amo);
+                }
+                assert_eq!(a.into_inner(), b.into_inner(), "{op:?} on {size} bytes");
+            }
+        }
+    }
 
     #[test]
     fn every_operation_returns_the_old_value_and_wraps_at_its_width() {

@@ -74,20 +74,31 @@ impl Table {
     /// `pe` is a PE of the job, unless the table is empty.
     #[inline(always)]
     pub unsafe fn remote<T>(&self, address: *const T, pe: usize) -> *mut T {
+        // SAFETY: by the caller's word.
+        unsafe { self.remote_by(address, || pe) }
+    }
+
+    /// As [`Table::remote`] for a PE that has to be worked out first. An empty table never asks for
+    /// it: what the PE is worked out from is then not looked at before it has been checked.
+    ///
+    /// # Safety
+    /// `pe` gives a PE of the job.
+    #[inline(always)]
+    pub unsafe fn remote_by<T>(&self, address: *const T, pe: impl FnOnce() -> usize) -> *mut T {
         // SAFETY: rows are stable while in use, and `peers` has an entry for every PE.
         unsafe {
             let rows = &*self.rows.get();
-            let offset = (address as usize).wrapping_sub(rows[0].base);
-            if offset < rows[0].len {
-                let base = *rows[0].peers.add(pe);
-                return if base == 0 { std::ptr::null_mut() } else { (base + offset) as *mut T };
+            let mut offset = (address as usize).wrapping_sub(rows[0].base);
+            let mut peers = rows[0].peers;
+            if offset >= rows[0].len {
+                offset = (address as usize).wrapping_sub(rows[1].base);
+                peers = rows[1].peers;
+                if offset >= rows[1].len {
+                    return std::ptr::null_mut();
+                }
             }
-            let offset = (address as usize).wrapping_sub(rows[1].base);
-            if offset < rows[1].len {
-                let base = *rows[1].peers.add(pe);
-                return if base == 0 { std::ptr::null_mut() } else { (base + offset) as *mut T };
-            }
-            std::ptr::null_mut()
+            let base = *peers.add(pe());
+            if base == 0 { std::ptr::null_mut() } else { (base + offset) as *mut T }
         }
     }
 }

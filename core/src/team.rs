@@ -55,11 +55,26 @@ impl Team {
 /// Which team slots this PE has free, as words of a bit mask.
 pub type SlotMask = [u64; TEAMS_MAX / 64];
 
+/// What a PE contributes to the agreement on a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// Its free slots; none if it is not this split's turn.
+    pub free: SlotMask,
+    /// Whether it is this split's turn.
+    pub real: bool,
+    /// No flag of a free slot holds a later epoch than this.
+    pub epoch: u64,
+}
+
 /// The team slots of one PE.
 ///
 /// Members agree on a slot by a reduction over their free masks. Threads that split different teams
 /// at the same time could choose the same slot; so only one at a time shows its mask, the one whose
-/// parent has the lowest slot first, and the others show an empty mask and try again.
+/// parent has the lowest slot first, and the others show an empty mask and try again. A split is
+/// announced only once all members of the parent have come to it, so whoever has its turn finishes.
+///
+/// Flags keep the epochs of the teams that used a slot before; a new team starts where the latest of
+/// them stopped.
 #[derive(Debug)]
 pub struct TeamSlots {
     state: Mutex<Slots>,
@@ -68,6 +83,8 @@ pub struct TeamSlots {
 #[derive(Debug)]
 struct Slots {
     free: SlotMask,
+    /// Largest epoch of all teams destroyed so far.
+    epoch: u64,
     /// Parent slots of the splits under way.
     splitting: Vec<usize>,
     holder: Option<usize>,
@@ -80,7 +97,7 @@ impl TeamSlots {
         for slot in 0..taken {
             free[slot / 64] &= !(1 << (slot % 64));
         }
-        let state = Mutex::new(Slots { free, splitting: Vec::new(), holder: None });
+        let state = Mutex::new(Slots { free, epoch: 0, splitting: Vec::new(), holder: None });
         TeamSlots { state }
     }
 
@@ -89,20 +106,22 @@ impl TeamSlots {
         self.slots().splitting.push(parent);
     }
 
-    /// The mask to contribute to the agreement, and whether it is the real one.
-    pub fn propose(&self, parent: usize) -> (SlotMask, bool) {
+    /// What to contribute to the agreement.
+    pub fn propose(&self, parent: usize) -> Proposal {
         let mut slots = self.slots();
         let first = slots.splitting.iter().min() == Some(&parent);
         if slots.holder.is_none() && first {
             slots.holder = Some(parent);
         }
-        if slots.holder == Some(parent) { (slots.free, true) } else { ([0; TEAMS_MAX / 64], false) }
+        let real = slots.holder == Some(parent);
+        let free = if real { slots.free } else { [0; TEAMS_MAX / 64] };
+        Proposal { free, real, epoch: slots.epoch }
     }
 
-    /// Ends one round of agreement: takes `slot` if one was agreed on.
-    pub fn settle(&self, parent: usize, slot: Option<usize>, done: bool) {
+    /// Ends one round of agreement: takes the slots that were agreed on.
+    pub fn settle(&self, parent: usize, taken: &[usize], done: bool) {
         let mut slots = self.slots();
-        if let Some(slot) = slot {
+        for slot in taken {
             slots.free[slot / 64] &= !(1 << (slot % 64));
         }
         if slots.holder == Some(parent) {
@@ -113,9 +132,11 @@ impl TeamSlots {
         }
     }
 
-    /// Gives a slot back.
-    pub fn release(&self, slot: usize) {
-        self.slots().free[slot / 64] |= 1 << (slot % 64);
+    /// Gives back the slot of a team whose last barrier had number `epoch`.
+    pub fn release(&self, slot: usize, epoch: u64) {
+        let mut slots = self.slots();
+        slots.free[slot / 64] |= 1 << (slot % 64);
+        slots.epoch = slots.epoch.max(epoch);
     }
 
     fn slots(&self) -> std::sync::MutexGuard<'_, Slots> {
@@ -137,16 +158,25 @@ mod tests {
     fn slots_are_taken_and_given_back() {
         let slots = TeamSlots::new(2);
         slots.begin(0);
-        let (mask, real) = slots.propose(0);
-        assert!(real);
-        assert_eq!(lowest(&mask), Some(2));
-        slots.settle(0, Some(2), true);
+        let proposal = slots.propose(0);
+        assert!(proposal.real);
+        assert_eq!(lowest(&proposal.free), Some(2));
+        slots.settle(0, &[2, 3], true);
         slots.begin(0);
-        assert_eq!(lowest(&slots.propose(0).0), Some(3));
-        slots.settle(0, None, true);
-        slots.release(2);
+        assert_eq!(lowest(&slots.propose(0).free), Some(4));
+        slots.settle(0, &[], true);
+        slots.release(2, 7);
         slots.begin(1);
-        assert_eq!(lowest(&slots.propose(1).0), Some(2));
+        assert_eq!(lowest(&slots.propose(1).free), Some(2));
+    }
+
+    #[test]
+    fn a_reused_slot_starts_after_the_latest_epoch() {
+        let slots = TeamSlots::new(4);
+        slots.release(3, 40);
+        slots.release(2, 30);
+        slots.begin(0);
+        assert_eq!(slots.propose(0).epoch, 40);
     }
 
     #[test]
@@ -154,9 +184,9 @@ mod tests {
         let slots = TeamSlots::new(2);
         slots.begin(1);
         slots.begin(0);
-        assert!(!slots.propose(1).1);
-        assert!(slots.propose(0).1);
-        slots.settle(0, Some(2), true);
-        assert!(slots.propose(1).1);
+        assert!(!slots.propose(1).real);
+        assert!(slots.propose(0).real);
+        slots.settle(0, &[2], true);
+        assert!(slots.propose(1).real);
     }
 }

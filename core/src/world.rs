@@ -65,6 +65,7 @@ pub struct World {
     world_team: Arc<Team>,
     shared_team: Arc<Team>,
     context: Context,
+    internal_context: Context,
     service: Option<Service>,
     /// Last ticket per target of the service protocol; the lock allows one request at a time.
     pub(crate) tickets: Mutex<Vec<u64>>,
@@ -125,6 +126,8 @@ impl World {
         let shared_team = Arc::new(Team::new(SHARED_SLOT, local.into(), me, i32::MAX));
         let patience = Patience::for_host(&config, shared_team.n_pes());
         let context = Context::new(world_team.clone(), ContextOptions::default(), transports.len());
+        let internal_context =
+            Context::new(world_team.clone(), ContextOptions::default(), transports.len());
         let service = start_service(&heap, statics.as_ref(), &mapped, job.n_pes())?;
         let world = World {
             pe,
@@ -145,6 +148,7 @@ impl World {
             world_team,
             shared_team,
             context,
+            internal_context,
             service,
             tickets: Mutex::new(vec![0; localities.len()]),
             streaming_copies: AtomicU64::new(0),
@@ -227,6 +231,12 @@ impl World {
     /// The default context.
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// The context of the runtime's own communication: collectives wait for what they sent, not for
+    /// what the program has outstanding.
+    pub fn internal_context(&self) -> &Context {
+        &self.internal_context
     }
 
     /// A context over `team`.

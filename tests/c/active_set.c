@@ -1,5 +1,5 @@
-/* Deprecated collectives over an active set: every routine, over all PEs and over strided sets with and
- * without this PE, pSync arrays used again and again, their content restored. */
+/* Deprecated collectives over an active set: every routine, over all PEs and over strided sets
+ * with and without this PE, pSync arrays used again and again, their content restored. */
 #include "check.h"
 #include "types.h"
 
@@ -138,7 +138,8 @@ int main(void) {
     void *source = check_alloc(4 * N * PES, sizeof(long double));
     void *work = check_alloc(SHMEM_REDUCE_MIN_WRKDATA_SIZE, 2 * sizeof(long double));
 
-    int sets[][3] = {{0, 0, npes}, {0, 1, (npes + 1) / 2}, {npes - 1, 0, 1}, {npes / 2, 0, npes - npes / 2}};
+    int sets[][3] = {
+        {0, 0, npes}, {0, 1, (npes + 1) / 2}, {npes - 1, 0, 1}, {npes / 2, 0, npes - npes / 2}};
     for (int s = 0; s < 4; s++) {
         choose_set(sets[s][0], sets[s][1], sets[s][2]);
         shmem_barrier_all();

@@ -1,5 +1,6 @@
-/* Atomic memory operations: every type, plain, on a context, as C11 generics, fetching or not, blocking
- * or not, and the deprecated names. Each PE works on a variable of the next PE that is its alone. */
+/* Atomic memory operations: every type, plain, on a context, as C11 generics, fetching or not,
+ * blocking or not, and the deprecated names. Each PE works on a variable of the next PE that is
+ * its alone. */
 #include "check.h"
 #include "types.h"
 

@@ -3,7 +3,9 @@
 
 #define SIZE ((size_t)3 << 20)
 
-static unsigned char pattern(size_t i, int pe) { return (unsigned char)(i * 31 + (i >> 11) + (size_t)pe * 17); }
+static unsigned char pattern(size_t i, int pe) {
+    return (unsigned char)(i * 31 + (i >> 11) + (size_t)pe * 17);
+}
 
 static void check_pattern(const unsigned char *block, size_t first, size_t count, int pe) {
     for (size_t i = 0; i < count; i++) {

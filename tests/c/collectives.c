@@ -1,5 +1,6 @@
-/* Team collectives that move data: broadcast, collect, fcollect, alltoall, alltoalls; every type and the
- * byte forms, typed and generic, over the world, over every second PE, and over the PEs in reverse. */
+/* Team collectives that move data: broadcast, collect, fcollect, alltoall, alltoalls; every type
+ * and the byte forms, typed and generic, over the world, over every second PE, and over the PEs
+ * in reverse. */
 #include "check.h"
 #include "types.h"
 

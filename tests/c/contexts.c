@@ -1,10 +1,12 @@
-/* Contexts: every option, of the world and of teams with team numbering, ordering and completion per
- * context and per PE, sessions, the team of a context, and what the standard says of invalid handles. */
+/* Contexts: every option, of the world and of teams with team numbering, ordering and completion
+ * per context and per PE, sessions, the team of a context, and what the standard says of invalid
+ * handles. */
 #include "check.h"
 
 static void test_options(void) {
     long options[] = {0, SHMEM_CTX_SERIALIZED, SHMEM_CTX_PRIVATE, SHMEM_CTX_NOSTORE,
-                      SHMEM_CTX_SERIALIZED | SHMEM_CTX_NOSTORE, SHMEM_CTX_PRIVATE | SHMEM_CTX_NOSTORE};
+                      SHMEM_CTX_SERIALIZED | SHMEM_CTX_NOSTORE,
+                      SHMEM_CTX_PRIVATE | SHMEM_CTX_NOSTORE};
     long *x = check_alloc(6, sizeof *x);
     shmem_ctx_t ctx[6];
     for (int i = 0; i < 6; i++) {
@@ -64,7 +66,8 @@ static void test_of_team(void) {
     shmem_team_config_t config = {.num_contexts = 2};
     shmem_team_t reverse, read;
     shmem_ctx_t ctx, second;
-    CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, npes - 1, -1, npes, &config, SHMEM_TEAM_NUM_CONTEXTS, &reverse), 0);
+    CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, npes - 1, -1, npes, &config,
+                                      SHMEM_TEAM_NUM_CONTEXTS, &reverse), 0);
     CHECK_EQ(shmem_team_create_ctx(reverse, 0, &ctx), 0);
     CHECK_EQ(shmem_team_create_ctx(reverse, SHMEM_CTX_PRIVATE, &second), 0);
     CHECK_EQ(shmem_ctx_get_team(ctx, &read), 0);
@@ -129,7 +132,8 @@ static void test_sessions(void) {
     shmem_ctx_session_config_t config = {.total_ops = OPS};
     shmem_ctx_t contexts[] = {ctx, SHMEM_CTX_DEFAULT};
     for (int c = 0; c < 2; c++) {
-        shmem_ctx_session_start(contexts[c], SHMEM_CTX_SESSION_BATCH, &config, SHMEM_CTX_SESSION_TOTAL_OPS);
+        shmem_ctx_session_start(contexts[c], SHMEM_CTX_SESSION_BATCH, &config,
+                                SHMEM_CTX_SESSION_TOTAL_OPS);
         shmem_ctx_session_start(contexts[c], 0, NULL, 0);
         static long values[OPS];
         for (long i = 0; i < OPS; i++) {

@@ -1,5 +1,5 @@
-/* The symmetric heap: alignment, same offsets everywhere, content kept, exhaustion answered with NULL and
- * memory usable again afterwards. */
+/* The symmetric heap: alignment, same offsets everywhere, content kept, exhaustion answered with
+ * NULL and memory usable again afterwards. */
 #include "check.h"
 #include <stddef.h>
 
@@ -84,7 +84,8 @@ static void test_realloc(void) {
 
 static void test_hints(void) {
     CHECK(shmem_malloc_with_hints(0, 0) == NULL);
-    for (long hints = 0; hints <= (SHMEM_MALLOC_ATOMICS_REMOTE | SHMEM_MALLOC_SIGNAL_REMOTE); hints++) {
+    const long all = SHMEM_MALLOC_ATOMICS_REMOTE | SHMEM_MALLOC_SIGNAL_REMOTE;
+    for (long hints = 0; hints <= all; hints++) {
         uint64_t *block = shmem_malloc_with_hints(8 * sizeof *block, hints);
         CHECK(block != NULL);
         check_symmetric(block);

@@ -1,4 +1,5 @@
-/* shmem_ptr and shmem_team_ptr: loads, stores and CPU atomics through them on heap and static data. */
+/* shmem_ptr and shmem_team_ptr: loads, stores and CPU atomics through them on heap and static
+ * data. */
 #include "check.h"
 
 static long global[4];

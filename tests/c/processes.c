@@ -1,5 +1,5 @@
-/* fork, system and popen in a PE are harmless: children neither disturb the PE's symmetric memory nor the
- * job when they write to their copy, exit, or die. */
+/* fork, system and popen in a PE are harmless: children neither disturb the PE's symmetric
+ * memory nor the job when they write to their copy, exit, or die. */
 #include "check.h"
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/* The profiling interface: a program's own shmem_ routine is called in place of the library's and reaches
- * it by its pshmem_ name. */
+/* The profiling interface: a program's own shmem_ routine is called in place of the library's
+ * and reaches it by its pshmem_ name. */
 #include "check.h"
 #include <pshmem.h>
 

@@ -1,5 +1,5 @@
-/* Random operations against a model: each PE owns one region at every PE and mirrors what it did there.
- * SEED=<number> repeats a run; the seed is printed when a check fails. */
+/* Random operations against a model: each PE owns one region at every PE and mirrors what it did
+ * there. SEED=<number> repeats a run; the seed is printed when a check fails. */
 #include "check.h"
 
 #define REGION 4096
@@ -31,7 +31,8 @@ static void step(void) {
     switch (below(6)) {
     case 0:
     case 1:
-        for (size_t i = 0; i < size; i++) expected[offset + i] = buffer[i] = (unsigned char)next_random();
+        for (size_t i = 0; i < size; i++)
+            expected[offset + i] = buffer[i] = (unsigned char)next_random();
         if (size % 2) shmem_putmem_nbi(mine + offset, buffer, size, pe);
         else shmem_putmem(mine + offset, buffer, size, pe);
         shmem_quiet();
@@ -48,7 +49,8 @@ static void step(void) {
             words[i] = (uint32_t)next_random();
             memcpy(expected + offset + 4 * i * stride, &words[i], 4);
         }
-        shmem_uint32_iput((uint32_t *)(void *)(mine + offset), words, (ptrdiff_t)stride, 1, count, pe);
+        shmem_uint32_iput((uint32_t *)(void *)(mine + offset), words, (ptrdiff_t)stride, 1, count,
+                          pe);
         shmem_quiet();
         break;
     }
@@ -66,7 +68,8 @@ static void step(void) {
         offset -= offset % 4;
         size_t stride = below(7) + 1, count = (REGION - offset) / (4 * stride);
         uint32_t words[REGION / 4], word;
-        shmem_uint32_iget(words, (uint32_t *)(void *)(mine + offset), 1, (ptrdiff_t)stride, count, pe);
+        shmem_uint32_iget(words, (uint32_t *)(void *)(mine + offset), 1, (ptrdiff_t)stride, count,
+                          pe);
         for (size_t i = 0; i < count; i++) {
             memcpy(&word, expected + offset + 4 * i * stride, 4);
             EXPECT_SEED(words[i] == word);
@@ -79,7 +82,8 @@ int main(void) {
     check_start();
     const char *given = getenv("SEED");
     static uint64_t shared_seed;
-    if (me == 0) shared_seed = given ? strtoull(given, NULL, 0) : (uint64_t)(uintptr_t)&given * 2654435761u;
+    uint64_t by_chance = (uint64_t)(uintptr_t)&given * 2654435761u; /* where the stack is */
+    if (me == 0) shared_seed = given ? strtoull(given, NULL, 0) : by_chance;
     shmem_barrier_all();
     seed = shmem_uint64_g(&shared_seed, 0);
     state = (seed ^ ((uint64_t)me * 0x9e3779b97f4a7c15u)) | 1;

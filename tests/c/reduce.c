@@ -1,5 +1,5 @@
-/* Team reductions and scans: every type and operation, typed and generic, out of place and in place,
- * one element and many, over the world and over every second PE. */
+/* Team reductions and scans: every type and operation, typed and generic, out of place and in
+ * place, one element and many, over the world and over every second PE. */
 #include "check.h"
 #include "types.h"
 
@@ -7,7 +7,8 @@
 static shmem_team_t team;
 static int size, rank;
 
-/* Element I that PE gives: small, so that sums and products of up to 16 PEs fit in a signed char. */
+/* Element I that PE gives: small, so that sums and products of up to 16 PEs fit in a signed
+ * char. */
 #define GIVES(PE, I) ((PE) == (I) % size ? 2 + (I) % 4 : 1)
 /* With a bit of its own per PE, for the bitwise operations. */
 #define BITS(PE, I) ((1 << (PE) % 7) | ((I) & 1))

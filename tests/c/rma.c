@@ -1,12 +1,14 @@
-/* Put, get, p, g, strided and block-strided forms, blocking and not: every type and size, plain, on a
- * context and as C11 generics, on heap and on static data. Each PE writes to the next and reads it. */
+/* Put, get, p, g, strided and block-strided forms, blocking and not: every type and size, plain,
+ * on a context and as C11 generics, on heap and on static data. Each PE writes to the next and
+ * reads it. */
 #include "check.h"
 #include "types.h"
 
 #define N 16
 static shmem_ctx_t test_ctx;
 
-/* Runs STATEMENTS, which write `dest` of the next PE, and checks what the previous PE wrote here. */
+/* Runs STATEMENTS, which write `dest` of the next PE, and checks what the previous PE wrote
+ * here. */
 #define WRITES(EXPECTED, ...)                                                                      \
     do {                                                                                           \
         for (int i = 0; i < N; i++) dest[i] = 0;                                                   \
@@ -94,7 +96,9 @@ int main(void) {
 
 #define RUN_TYPE(TYPENAME, TYPE, ...) test_##TYPENAME(heap); test_##TYPENAME(static_##TYPENAME);
     RMA_TYPES(RUN_TYPE, ~)
-#define RUN_STRIDED(SIZE, TYPE, ...) test_strided_##SIZE(heap); test_strided_##SIZE(static_sized_##SIZE);
+#define RUN_STRIDED(SIZE, TYPE, ...)                                                               \
+    test_strided_##SIZE(heap);                                                                     \
+    test_strided_##SIZE(static_sized_##SIZE);
     SIZES(RUN_STRIDED, ~)
 #define RUN_CONTIGUOUS(SIZE, TYPE, ...)                                                            \
     test_contiguous_##SIZE(heap);                                                                  \

@@ -1,4 +1,5 @@
-/* Set-up, queries and exit: initialisation counted, thread levels, version and name, accessibility. */
+/* Set-up, queries and exit: initialisation counted, thread levels, version and name,
+ * accessibility. */
 #include "check.h"
 
 static int global = 5;

@@ -1,5 +1,6 @@
-/* Put with signal: every type and size, plain, on a context and generic, both signal operations; signal
- * set, add, fetch and wait. The target waits for the signal alone: the data must be there by then. */
+/* Put with signal: every type and size, plain, on a context and generic, both signal operations;
+ * signal set, add, fetch and wait. The target waits for the signal alone: the data must be there
+ * by then. */
 #include "check.h"
 #include "types.h"
 

@@ -28,7 +28,8 @@ static void test_invalid(void) {
     int bad[][3] = {{0, 1, npes + 1}, {npes, 1, 1}, {-1, 1, 1}, {0, -1, 2}, {0, 1, 0}};
     for (int i = 0; i < 5; i++) {
         team = SHMEM_TEAM_WORLD;
-        CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, bad[i][0], bad[i][1], bad[i][2], NULL, 0, &team) != 0);
+        CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, bad[i][0], bad[i][1], bad[i][2], NULL, 0,
+                                       &team) != 0);
         CHECK(team == SHMEM_TEAM_INVALID);
     }
     shmem_team_destroy(SHMEM_TEAM_INVALID);
@@ -39,7 +40,8 @@ static void test_strided(void) {
         int size = stride == 0 ? 1 : (npes + abs(stride) - 1) / abs(stride);
         int start = stride < 0 ? (size - 1) * -stride : 0;
         shmem_team_t team;
-        CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, start, stride, size, NULL, 0, &team), 0);
+        CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, start, stride, size, NULL, 0, &team),
+                 0);
         int rank = -1;
         for (int i = 0; i < size; i++) {
             if (start + i * stride == me) rank = i;
@@ -114,7 +116,8 @@ static void test_2d(void) {
 static void test_config(void) {
     shmem_team_config_t config = {.num_contexts = 4}, read = {.num_contexts = -1};
     shmem_team_t team, plain;
-    CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, npes, &config, SHMEM_TEAM_NUM_CONTEXTS, &team), 0);
+    CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, npes, &config,
+                                      SHMEM_TEAM_NUM_CONTEXTS, &team), 0);
     CHECK_EQ(shmem_team_get_config(team, SHMEM_TEAM_NUM_CONTEXTS, &read), 0);
     CHECK_EQ(read.num_contexts, 4);
     read.num_contexts = -1;
@@ -136,7 +139,8 @@ static void test_many(void) {
     for (int round = 0; round < 3; round++) {
         shmem_team_t teams[TEAMS];
         for (int t = 0; t < TEAMS; t++) {
-            CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, 1 + t % npes, NULL, 0, &teams[t]), 0);
+            CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, 1 + t % npes, NULL, 0,
+                                              &teams[t]), 0);
             CHECK_EQ(teams[t] != SHMEM_TEAM_INVALID, me <= t % npes);
             for (int u = 0; u < t; u++)
                 CHECK(teams[t] == SHMEM_TEAM_INVALID || teams[t] != teams[u]);

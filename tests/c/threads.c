@@ -1,4 +1,5 @@
-/* SHMEM_THREAD_MULTIPLE: threads that put, get, wait, do atomics and create and destroy contexts at once. */
+/* SHMEM_THREAD_MULTIPLE: threads that put, get, wait, do atomics and create and destroy contexts
+ * at once. */
 #include "check.h"
 #include <pthread.h>
 

@@ -91,12 +91,13 @@ __extension__ typedef unsigned __int128 uint128;
     SIZES(X, __VA_ARGS__)                                                                          \
     X(mem, uint8_t, __VA_ARGS__)
 
-#define TYPED(TYPENAME, VERB, SUFFIX, ...)     shmem_##TYPENAME##_##VERB##SUFFIX(__VA_ARGS__)
+#define TYPED(TYPENAME, VERB, SUFFIX, ...) shmem_##TYPENAME##_##VERB##SUFFIX(__VA_ARGS__)
 #define TYPED_CTX(TYPENAME, VERB, SUFFIX, ...)                                                     \
     shmem_ctx_##TYPENAME##_##VERB##SUFFIX(test_ctx, __VA_ARGS__)
 #define GENERIC(TYPENAME, VERB, SUFFIX, ...)     shmem_##VERB##SUFFIX(__VA_ARGS__)
 #define GENERIC_CTX(TYPENAME, VERB, SUFFIX, ...) shmem_##VERB##SUFFIX(test_ctx, __VA_ARGS__)
 #define SIZED(SIZE, VERB, SUFFIX, ...)           shmem_##VERB##SIZE##SUFFIX(__VA_ARGS__)
-#define SIZED_CTX(SIZE, VERB, SUFFIX, ...)       shmem_ctx_##VERB##SIZE##SUFFIX(test_ctx, __VA_ARGS__)
+#define SIZED_CTX(SIZE, VERB, SUFFIX, ...)                                                         \
+    shmem_ctx_##VERB##SIZE##SUFFIX(test_ctx, __VA_ARGS__)
 
 #endif

@@ -1,5 +1,5 @@
-/* Wait and test, every type: one variable, all, any and some of several, with one value or a vector of
- * values, with a status array, with an empty set; and the deprecated shmem_wait. */
+/* Wait and test, every type: one variable, all, any and some of several, with one value or a
+ * vector of values, with a status array, with an empty set; and the deprecated shmem_wait. */
 #include "check.h"
 #include "types.h"
 
@@ -44,8 +44,10 @@
 #define EMPTY(T, TYPE, CALL, COUNT, STATUS, SUFFIX, VALUES)                                        \
     do {                                                                                           \
         CALL(T, wait_until_all, SUFFIX, v, COUNT, STATUS, SHMEM_CMP_EQ, VALUES);                   \
-        CHECK_EQ(CALL(T, wait_until_any, SUFFIX, v, COUNT, STATUS, SHMEM_CMP_EQ, VALUES), SIZE_MAX); \
-        CHECK_EQ(CALL(T, wait_until_some, SUFFIX, v, COUNT, found, STATUS, SHMEM_CMP_EQ, VALUES), 0); \
+        CHECK_EQ(CALL(T, wait_until_any, SUFFIX, v, COUNT, STATUS, SHMEM_CMP_EQ, VALUES),          \
+                 SIZE_MAX);                                                                        \
+        CHECK_EQ(CALL(T, wait_until_some, SUFFIX, v, COUNT, found, STATUS, SHMEM_CMP_EQ, VALUES),  \
+                 0);                                                                               \
         CHECK_EQ(CALL(T, test_all, SUFFIX, v, COUNT, STATUS, SHMEM_CMP_EQ, VALUES), 1);            \
         CHECK_EQ(CALL(T, test_any, SUFFIX, v, COUNT, STATUS, SHMEM_CMP_EQ, VALUES), SIZE_MAX);     \
         CHECK_EQ(CALL(T, test_some, SUFFIX, v, COUNT, found, STATUS, SHMEM_CMP_EQ, VALUES), 0);    \

@@ -1,8 +1,8 @@
 /*
  * Constants, handles and structure types of OpenSHMEM 1.6 ("Library Constants", "Library Handles").
  *
- * The values are part of the binary interface of the library: compat/src/abi.rs states the same, and
- * a test compares the two. Handles are opaque pointers; the predefined ones are small integers, so
+ * The values are part of the library's binary interface: compat/src/abi.rs states them too, and a
+ * test compares the two. Handles are opaque pointers; the predefined ones are small integers, so
  * they work in static initialisers and need no relocation.
  */
 #ifndef TOMBOLO_CONSTANTS_H

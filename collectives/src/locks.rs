@@ -1,0 +1,135 @@
+//! Distributed locks (OpenSHMEM 1.6, "Distributed Locking Routines") as queues of waiters
+//! (Mellor-Crummey and Scott: "Algorithms for scalable synchronization on shared-memory
+//! multiprocessors", 1991).
+//!
+//! A lock is 8 bytes at the same address on every PE, all zero while it is free:
+//!
+//! - Bytes 0 to 3 at the lock's home PE: 1 + the last PE of the queue, or 0. The home follows from
+//!   the address.
+//! - Bytes 4 to 7 at every PE: its place in the queue, with 1 + the PE behind it and, in the top
+//!   bit, whether the lock is its own now.
+//!
+//! Who waits looks at its own memory only; the PE before it writes there. First come, first served.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use tombolo_core::transport::{Amo, AmoOp};
+use tombolo_core::{Waiting, World};
+
+const GRANTED: u32 = 1 << 31;
+
+/// One lock, as a call sees it.
+struct Lock<'a> {
+    world: &'a World,
+    routine: &'static str,
+    tail: *mut u8,
+    place: *mut u8,
+    home: usize,
+    /// This PE as queues name it.
+    me: u32,
+}
+
+/// Sets a lock when all PEs that asked before have cleared it (`shmem_set_lock`).
+///
+/// # Safety
+/// `lock` is a symmetric variable used as a lock only, and this PE does not hold it.
+pub unsafe fn set(world: &World, lock: *mut i64, routine: &'static str) {
+    let lock = Lock::new(world, lock, routine);
+    let before = lock.amo(lock.tail, AmoOp::Set, lock.me, 0, lock.home);
+    if before == 0 {
+        return;
+    }
+    // Tells the PE before who comes next, then waits to be told by it.
+    lock.amo(lock.place, AmoOp::Or, lock.me, 0, before as usize - 1);
+    lock.wait(|place| place & GRANTED != 0);
+    // As an AMO, because the PE behind may enter itself meanwhile.
+    lock.amo(lock.place, AmoOp::And, !GRANTED, 0, world.pe());
+}
+
+/// Sets a lock if nobody holds it; says whether it did (`shmem_test_lock`, which returns 0 then).
+///
+/// # Safety
+/// As [`set`].
+pub unsafe fn test(world: &World, lock: *mut i64, routine: &'static str) -> bool {
+    let lock = Lock::new(world, lock, routine);
+    lock.amo(lock.tail, AmoOp::CompareSwap, lock.me, 0, lock.home) == 0
+}
+
+/// Clears a lock after completing this PE's operations on the default context (`shmem_clear_lock`).
+///
+/// # Safety
+/// As [`set`], but this PE holds the lock.
+pub unsafe fn clear(world: &World, lock: *mut i64, routine: &'static str) {
+    world.quiet(world.context(), routine);
+    let lock = Lock::new(world, lock, routine);
+    if lock.amo(lock.tail, AmoOp::CompareSwap, 0, lock.me, lock.home) == lock.me {
+        return;
+    }
+    // Somebody is behind, and about to say who.
+    let next = lock.wait(|place| place != 0);
+    if next as usize > world.n_pes() {
+        world.stop_job(
+            routine,
+            format_args!("the lock at {:p} is damaged: it was written to", lock.tail),
+        );
+    }
+    // The place must be empty before the next PE goes on: this PE may soon queue again.
+    lock.amo(lock.place, AmoOp::Set, 0, 0, world.pe());
+    lock.amo(lock.place, AmoOp::Or, GRANTED, 0, next as usize - 1);
+}
+
+impl<'a> Lock<'a> {
+    fn new(world: &'a World, lock: *mut i64, routine: &'static str) -> Lock<'a> {
+        let tail = lock.cast::<u8>();
+        let Some(place) = world.locate(tail).filter(|place| place.offset % 8 == 0) else {
+            world.stop_job(
+                routine,
+                format_args!("lock = {lock:p} is not a symmetric variable of type long"),
+            )
+        };
+        let home = home(place.offset, world.n_pes());
+        let me = world.pe() as u32 + 1;
+        Lock { world, routine, tail, place: tail.wrapping_add(4), home, me }
+    }
+
+    fn amo(&self, variable: *mut u8, op: AmoOp, operand: u32, compare: u32, pe: usize) -> u32 {
+        let amo = Amo { op, size: 4, operand: operand.into(), compare: compare.into() };
+        self.world.amo_fetch(self.world.internal_context(), variable, amo, pe, self.routine) as u32
+    }
+
+    /// Waits for this PE's place to change; gives its value.
+    fn wait(&self, ready: impl Fn(u32) -> bool) -> u32 {
+        // SAFETY: an aligned half of the lock, which was located; everybody accesses it whole.
+        let place = unsafe { &*self.place.cast::<AtomicU32>() };
+        let mut value = 0;
+        let waiting = Waiting { routine: self.routine, argument: self.tail as u64 };
+        self.world.wait(waiting, || {
+            value = place.load(Ordering::Acquire);
+            ready(value)
+        });
+        value
+    }
+}
+
+/// The home of the lock at `offset` of its segment. Scattered, because locks often lie at equal
+/// distances.
+fn home(offset: usize, n_pes: usize) -> usize {
+    let hash = (offset as u64 >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (hash % n_pes as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn homes_of_evenly_spaced_locks_are_scattered() {
+        for stride in [8, 16, 64, 128, 4096] {
+            for n_pes in [2, 3, 4, 8] {
+                let mut counts = vec![0usize; n_pes];
+                (0..1000).for_each(|i| counts[home(i * stride, n_pes)] += 1);
+                let fair = 1000 / n_pes;
+                assert!(counts.iter().all(|c| *c > fair / 2), "{stride} {n_pes} {counts:?}");
+            }
+        }
+    }
+}

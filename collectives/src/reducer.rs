@@ -1,0 +1,151 @@
+//! Operators of reductions and scans, over the types the standard gives them (OpenSHMEM 1.6,
+//! "Reduction Types, Names, and Supporting Operations").
+
+/// A reduction's operator as algorithms see it: bytes in, bytes out.
+#[derive(Clone, Copy, Debug)]
+pub struct Reducer {
+    size: usize,
+    combine: unsafe fn(*mut u8, *const u8, usize),
+}
+
+impl Reducer {
+    /// Bytes of an element.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Combines each of the `count` elements at `source` into its counterpart at `into`, which is
+    /// the left operand.
+    ///
+    /// # Safety
+    /// Both hold `count` elements of the reducer's type and do not overlap. Alignment does not
+    /// matter.
+    pub unsafe fn combine(&self, into: *mut u8, source: *const u8, count: usize) {
+        // SAFETY: the caller's promise is the function's condition.
+        unsafe { (self.combine)(into, source, count) }
+    }
+}
+
+/// The reducer of an operator for a type.
+pub const fn reducer<O: Operator<T>, T: Copy>() -> Reducer {
+    Reducer { size: size_of::<T>(), combine: combine_all::<O, T> }
+}
+
+/// A binary operator on `T`.
+pub trait Operator<T> {
+    /// Combines two values.
+    fn apply(left: T, right: T) -> T;
+}
+
+/// # Safety
+/// As [`Reducer::combine`].
+unsafe fn combine_all<O: Operator<T>, T: Copy>(into: *mut u8, source: *const u8, count: usize) {
+    let (into, source) = (into.cast::<T>(), source.cast::<T>());
+    for i in 0..count {
+        // SAFETY: both hold `count` elements; unaligned accesses need no alignment.
+        unsafe {
+            let value = O::apply(into.add(i).read_unaligned(), source.add(i).read_unaligned());
+            into.add(i).write_unaligned(value);
+        }
+    }
+}
+
+/// Bitwise and of integers.
+pub struct And;
+/// Bitwise or of integers.
+pub struct Or;
+/// Bitwise exclusive or of integers.
+pub struct Xor;
+/// The smaller value. Of values that compare false (NaN) the left one.
+pub struct Min;
+/// The larger value. Of values that compare false (NaN) the left one.
+pub struct Max;
+/// The sum; integers wrap.
+pub struct Sum;
+/// The product; integers wrap.
+pub struct Prod;
+
+/// A complex number as C lays it out.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+pub struct Complex<T> {
+    /// Real part.
+    pub re: T,
+    /// Imaginary part.
+    pub im: T,
+}
+
+macro_rules! operators {
+    ($($operator:ident for $($t:ty),+: |$left:ident, $right:ident| $value:expr;)+) => {$($(
+        impl Operator<$t> for $operator {
+            #[inline(always)]
+            fn apply($left: $t, $right: $t) -> $t {
+                $value
+            }
+        }
+    )+)+};
+}
+
+macro_rules! for_integers {
+    ($($t:ty),+) => { operators! {
+        And for $($t),+: |left, right| left & right;
+        Or for $($t),+: |left, right| left | right;
+        Xor for $($t),+: |left, right| left ^ right;
+        Sum for $($t),+: |left, right| left.wrapping_add(right);
+        Prod for $($t),+: |left, right| left.wrapping_mul(right);
+    } };
+}
+
+for_integers!(i8, i16, i32, i64, isize, u8, u16, u32, u64, usize);
+
+operators! {
+    Min for i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, f32, f64:
+        |left, right| if right < left { right } else { left };
+    Max for i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, f32, f64:
+        |left, right| if right > left { right } else { left };
+    Sum for f32, f64: |left, right| left + right;
+    Prod for f32, f64: |left, right| left * right;
+    Sum for Complex<f32>, Complex<f64>:
+        |left, right| Complex { re: left.re + right.re, im: left.im + right.im };
+    Prod for Complex<f32>, Complex<f64>: |left, right| Complex {
+        re: left.re * right.re - left.im * right.im,
+        im: left.re * right.im + left.im * right.re,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run<O: Operator<T>, T: Copy>(left: &[T], right: &[T]) -> Vec<T> {
+        let mut into = left.to_vec();
+        let reducer = reducer::<O, T>();
+        assert_eq!(reducer.size(), size_of::<T>());
+        // SAFETY: two separate slices of equal length.
+        unsafe { reducer.combine(into.as_mut_ptr().cast(), right.as_ptr().cast(), right.len()) };
+        into
+    }
+
+    #[test]
+    fn integers_wrap_and_compare_by_their_sign() {
+        assert_eq!(run::<Sum, u8>(&[250, 1], &[10, 2]), [4, 3]);
+        assert_eq!(run::<Prod, i16>(&[300, -2], &[300, 5]), [(300i32 * 300) as i16, -10]);
+        assert_eq!(run::<Min, i32>(&[-1, 5], &[1, 4]), [-1, 4]);
+        assert_eq!(run::<Min, u32>(&[u32::MAX, 5], &[1, 6]), [1, 5]);
+        assert_eq!(run::<Max, i64>(&[-1, 5], &[1, 4]), [1, 5]);
+        assert_eq!(run::<And, u64>(&[0b1100], &[0b1010]), [0b1000]);
+        assert_eq!(run::<Or, i8>(&[0b1100], &[0b1010]), [0b1110]);
+        assert_eq!(run::<Xor, usize>(&[0b1100], &[0b1010]), [0b0110]);
+    }
+
+    #[test]
+    fn floats_and_complex_numbers_follow_arithmetic() {
+        assert_eq!(run::<Sum, f64>(&[0.5, 1.0], &[0.25, -1.0]), [0.75, 0.0]);
+        assert_eq!(run::<Prod, f32>(&[0.5], &[8.0]), [4.0]);
+        assert_eq!(run::<Max, f32>(&[0.5, -3.0], &[8.0, -4.0]), [8.0, -3.0]);
+        let (left, right) = (Complex { re: 1.0f32, im: 2.0 }, Complex { re: 3.0, im: 4.0 });
+        assert_eq!(run::<Sum, _>(&[left], &[right]), [Complex { re: 4.0, im: 6.0 }]);
+        let (left, right) = (Complex { re: 1.0f64, im: 2.0 }, Complex { re: 3.0, im: 4.0 });
+        assert_eq!(run::<Prod, _>(&[left], &[right]), [Complex { re: -5.0, im: 10.0 }]);
+    }
+}

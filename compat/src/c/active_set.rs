@@ -1,0 +1,100 @@
+//! Deprecated collectives over active sets (OpenSHMEM 1.6, "Active-set-based collectives"). The work
+//! arrays `pWrk` are not needed; `pSync` arrays are.
+
+use crate::process::library;
+use std::ffi::{c_int, c_long, c_void};
+use tombolo_collectives::active::{self, ActiveSet};
+use tombolo_collectives::{And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
+
+routines! {
+    [shmem_barrier](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
+        let world = &library(ROUTINE).world;
+        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+        active::barrier(world, set, p_sync, ROUTINE)
+    }
+    [shmem_sync](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
+        let world = &library(ROUTINE).world;
+        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+        active::sync(world, set, p_sync, ROUTINE)
+    }
+}
+
+macro_rules! data {
+    ($size:tt, $ty:ty) => {
+        routines! {
+            [shmem_broadcast $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_root: c_int, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
+                let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+                world.check_pe(ROUTINE, pe_root.into(), pe_size as usize);
+                active::broadcast(world, set, dest.cast(), source.cast(), len, pe_root, p_sync, ROUTINE)
+            }
+            [shmem_collect $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
+                let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+                active::collect(world, set, dest.cast(), source.cast(), len, p_sync, ROUTINE)
+            }
+            [shmem_fcollect $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
+                let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+                active::fcollect(world, set, dest.cast(), source.cast(), len, p_sync, ROUTINE)
+            }
+            [shmem_alltoall $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
+                let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+                active::alltoall(world, set, dest.cast(), source.cast(), len, p_sync, ROUTINE)
+            }
+            [shmem_alltoalls $size](dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
+                let world = &library(ROUTINE).world;
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+                let strided = Strided { dst, sst, nelems, size: size_of::<$ty>() };
+                active::alltoalls(world, set, dest.cast(), source.cast(), strided, p_sync, ROUTINE)
+            }
+        }
+    };
+}
+
+data! {32, u32}
+data! {64, u64}
+
+macro_rules! to_all {
+    ($name:ident, $ty:ty, $($verb:ident: $op:ty;)+) => {
+        routines! { $(
+            [shmem_ $name _ $verb](
+                dest: *mut $ty, source: *const $ty, nreduce: c_int,
+                pe_start: c_int, log_pe_stride: c_int, pe_size: c_int,
+                _p_wrk: *mut $ty, p_sync: *mut c_long,
+            ) {
+                let world = &library(ROUTINE).world;
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+                let Ok(nelems) = usize::try_from(nreduce) else {
+                    let what = format_args!("nreduce = {nreduce}: expected 0 or more elements");
+                    world.stop_job(ROUTINE, what)
+                };
+                let reducer = const { reducer::<$op, $ty>() };
+                active::reduce(world, set, dest.cast(), source.cast(), nelems, reducer, p_sync, ROUTINE)
+            }
+        )+ }
+    };
+}
+
+macro_rules! bitwise {
+    ($name:ident, $ty:ty) => {
+        to_all! {$name, $ty, and_to_all: And; or_to_all: Or; xor_to_all: Xor;}
+    };
+}
+
+macro_rules! ordered {
+    ($name:ident, $ty:ty) => {
+        to_all! {$name, $ty, max_to_all: Max; min_to_all: Min;}
+    };
+}
+
+macro_rules! arithmetic {
+    ($name:ident, $ty:ty) => {
+        to_all! {$name, $ty, sum_to_all: Sum; prod_to_all: Prod;}
+    };
+}
+
+bitwise_to_all_types! {bitwise}
+ordered_to_all_types! {ordered}
+arithmetic_to_all_types! {arithmetic}

@@ -1,0 +1,107 @@
+//! Collectives over teams (OpenSHMEM 1.6, "Collective Routines").
+
+use super::handle::TeamHandle;
+use crate::process::library;
+use std::ffi::{c_int, c_void};
+use tombolo_collectives::{self as coll, And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
+
+routines! {
+    [shmem_barrier_all]() {
+        coll::barrier_all(&library(ROUTINE).world, ROUTINE)
+    }
+    [shmem_sync_all]() {
+        coll::sync_all(&library(ROUTINE).world, ROUTINE)
+    }
+    [shmem_team_sync](team: TeamHandle) -> c_int {
+        let library = library(ROUTINE);
+        coll::sync(&library.world, team.team(library, ROUTINE), ROUTINE);
+        0
+    }
+}
+
+macro_rules! data {
+    ([$($prefix:tt)*], [$($suffix:tt)*], $ty:ty, $element:ty) => {
+        routines! {
+            [shmem_ $($prefix)* broadcast $($suffix)*](team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize, pe_root: c_int) -> c_int {
+                let library = library(ROUTINE);
+                let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                library.world.check_pe(ROUTINE, pe_root.into(), team.n_pes());
+                coll::broadcast(&library.world, team, dest.cast(), source.cast(), len, pe_root, ROUTINE);
+                0
+            }
+            [shmem_ $($prefix)* collect $($suffix)*](team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize) -> c_int {
+                let library = library(ROUTINE);
+                let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                coll::collect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
+                0
+            }
+            [shmem_ $($prefix)* fcollect $($suffix)*](team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize) -> c_int {
+                let library = library(ROUTINE);
+                let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                coll::fcollect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
+                0
+            }
+            [shmem_ $($prefix)* alltoall $($suffix)*](team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize) -> c_int {
+                let library = library(ROUTINE);
+                let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                coll::alltoall(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
+                0
+            }
+            [shmem_ $($prefix)* alltoalls $($suffix)*](team: TeamHandle, dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize) -> c_int {
+                let library = library(ROUTINE);
+                let team = team.team(library, ROUTINE);
+                let strided = Strided { dst, sst, nelems, size: size_of::<$element>() };
+                coll::alltoalls(&library.world, team, dest.cast(), source.cast(), strided, ROUTINE);
+                0
+            }
+        }
+    };
+}
+
+macro_rules! typed_data {
+    ($name:ident, $ty:ty) => {
+        data! {[$name _], [], $ty, $ty}
+    };
+}
+
+rma_pointer_types! {typed_data}
+data! {[], [mem], c_void, u8}
+
+macro_rules! reductions {
+    ($name:ident, $ty:ty, $($verb:ident: $function:ident $op:ty;)+) => {
+        routines! { $(
+            [shmem_ $name _ $verb](team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize) -> c_int {
+                let library = library(ROUTINE);
+                let team = team.team(library, ROUTINE);
+                let reducer = const { reducer::<$op, $ty>() };
+                coll::$function(&library.world, team, dest.cast(), source.cast(), nelems, reducer, ROUTINE);
+                0
+            }
+        )+ }
+    };
+}
+
+macro_rules! bitwise {
+    ($name:ident, $ty:ty) => {
+        reductions! {$name, $ty, and_reduce: reduce And; or_reduce: reduce Or; xor_reduce: reduce Xor;}
+    };
+}
+
+macro_rules! ordered {
+    ($name:ident, $ty:ty) => {
+        reductions! {$name, $ty, max_reduce: reduce Max; min_reduce: reduce Min;}
+    };
+}
+
+macro_rules! arithmetic {
+    ($name:ident, $ty:ty) => {
+        reductions! {$name, $ty,
+            sum_reduce: reduce Sum; prod_reduce: reduce Prod;
+            sum_inscan: inscan Sum; sum_exscan: exscan Sum;
+        }
+    };
+}
+
+bitwise_reduce_types! {bitwise}
+rma_pointer_types! {ordered}
+arithmetic_types! {arithmetic}

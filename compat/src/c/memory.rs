@@ -1,0 +1,158 @@
+//! The symmetric heap (OpenSHMEM 1.6, "Memory Management Routines"). Every PE computes the same
+//! places, so no PE has to tell another where it allocated.
+
+use crate::abi::{SHMEM_MALLOC_ATOMICS_REMOTE, SHMEM_MALLOC_SIGNAL_REMOTE};
+use crate::process::{Library, library};
+use std::ffi::{c_long, c_void};
+use std::ptr::null_mut;
+use tombolo_collectives as coll;
+
+/// Suits every C type, vectors of the processor included.
+pub const ALIGNMENT: usize = 64;
+/// Variables of different PEs' attention are best kept this far apart: processors fetch cache lines
+/// in pairs.
+const APART: usize = 128;
+
+routines! {
+    [shmem_malloc](size: usize) -> *mut c_void {
+        allocate(ROUTINE, size, ALIGNMENT)
+    }
+    [shmem_align](alignment: usize, size: usize) -> *mut c_void {
+        allocate(ROUTINE, size, alignment)
+    }
+    [shmem_malloc_with_hints](size: usize, hints: c_long) -> *mut c_void {
+        let contended = hints & (SHMEM_MALLOC_ATOMICS_REMOTE | SHMEM_MALLOC_SIGNAL_REMOTE) != 0;
+        allocate(ROUTINE, size, if contended { APART } else { ALIGNMENT })
+    }
+    [shmem_calloc](count: usize, size: usize) -> *mut c_void {
+        calloc(ROUTINE, count, size)
+    }
+    [shmem_realloc](ptr: *mut c_void, size: usize) -> *mut c_void {
+        reallocate(ROUTINE, ptr, size)
+    }
+    [shmem_free](ptr: *mut c_void) {
+        free(ROUTINE, ptr)
+    }
+}
+
+/// `shmem_malloc` and its kin: a barrier on exit, unless nothing is asked for.
+pub fn allocate(routine: &'static str, size: usize, align: usize) -> *mut c_void {
+    let library = library(routine);
+    compare(library, routine, [("size", size), ("alignment", align)]);
+    if size == 0 {
+        return null_mut();
+    }
+    let block = take(library, routine, size, align);
+    coll::barrier_all(&library.world, routine);
+    block.cast()
+}
+
+fn calloc(routine: &'static str, count: usize, size: usize) -> *mut c_void {
+    let library = library(routine);
+    compare(library, routine, [("count", count), ("size", size)]);
+    let Some(bytes) = count.checked_mul(size).filter(|bytes| *bytes > 0) else {
+        return null_mut();
+    };
+    let block = take(library, routine, bytes, ALIGNMENT);
+    if !block.is_null() {
+        // SAFETY: a new block of this size, which other PEs know of only after the barrier.
+        unsafe { block.write_bytes(0, bytes) };
+    }
+    coll::barrier_all(&library.world, routine);
+    block.cast()
+}
+
+/// `shmem_realloc`: barriers on entry and on exit. A block that cannot grow where it is moves.
+pub fn reallocate(routine: &'static str, ptr: *mut c_void, size: usize) -> *mut c_void {
+    if ptr.is_null() {
+        return allocate(routine, size, ALIGNMENT);
+    }
+    if size == 0 {
+        free(routine, ptr);
+        return null_mut();
+    }
+    let library = library(routine);
+    let (world, old) = (&library.world, ptr.cast::<u8>());
+    compare(library, routine, [("ptr", offset(library, ptr)), ("size", size)]);
+    coll::barrier_all(world, routine);
+    let Some(before) = world.heap().size_of(old) else {
+        no_block(library, routine, ptr);
+    };
+    let mut block = old;
+    if !world.heap().resize(old, size) {
+        block = take(library, routine, size, ALIGNMENT);
+        if !block.is_null() {
+            // SAFETY: two live blocks of at least this many bytes.
+            unsafe { std::ptr::copy_nonoverlapping(old, block, before.min(size)) };
+            world.heap().free(old);
+        }
+    }
+    coll::barrier_all(world, routine);
+    block.cast()
+}
+
+/// `shmem_free`: a barrier on entry, unless there is nothing to free.
+pub fn free(routine: &'static str, ptr: *mut c_void) {
+    let library = library(routine);
+    compare(library, routine, [("ptr", offset(library, ptr)), ("size", 0)]);
+    if ptr.is_null() {
+        return;
+    }
+    coll::barrier_all(&library.world, routine);
+    if !library.world.heap().free(ptr.cast()) {
+        no_block(library, routine, ptr);
+    }
+}
+
+fn take(library: &Library, routine: &'static str, size: usize, align: usize) -> *mut u8 {
+    let heap = library.world.heap();
+    let block = heap.allocate(size, align);
+    if block.is_null() {
+        let (free, largest, capacity) = heap.free_bytes();
+        tracing::info!(
+            "{routine}: no {size} bytes aligned to {align}: of {capacity} bytes {free} are free, \
+             {largest} of them in one piece (SHMEM_SYMMETRIC_SIZE sets the size of the heap)"
+        );
+    }
+    block
+}
+
+fn no_block(library: &Library, routine: &'static str, ptr: *mut c_void) -> ! {
+    library.world.stop_job(
+        routine,
+        format_args!("ptr = {ptr:p} is no block of the symmetric heap: expected what an allocation returned and no call has freed"),
+    )
+}
+
+/// Where a block is: the same on every PE, as addresses are not.
+fn offset(library: &Library, ptr: *const c_void) -> usize {
+    if ptr.is_null() {
+        return usize::MAX;
+    }
+    (ptr as usize).wrapping_sub(library.world.heap().base() as usize)
+}
+
+/// Collective while arguments are checked: compares the arguments of all PEs.
+fn compare(library: &Library, routine: &'static str, arguments: [(&str, usize); 2]) {
+    let Some(scratch) = library.scratch else { return };
+    let world = &library.world;
+    let mine = world.heap().base().wrapping_add(scratch).cast::<[usize; 2]>();
+    let all = mine.cast::<u8>().wrapping_add(64);
+    let len = size_of::<[usize; 2]>();
+    // SAFETY: the scratch area has a line for this PE's arguments and one more for each PE.
+    let others = unsafe {
+        mine.write(arguments.map(|(_, value)| value));
+        coll::fcollect(world, world.team(), all, mine.cast(), len, routine);
+        std::slice::from_raw_parts(all.cast::<[usize; 2]>(), world.n_pes())
+    };
+    for (pe, theirs) in others.iter().enumerate() {
+        for ((name, value), other) in arguments.iter().zip(theirs) {
+            if value != other {
+                world.stop_job(
+                    routine,
+                    format_args!("{name} = {value:#x} here, but {other:#x} at PE {pe}: expected the same value at all PEs"),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Ordering and completion (OpenSHMEM 1.6, "Memory Ordering Routines").
+
+use super::handle::Ctx;
+use super::slow::check_not_null;
+use crate::process::library;
+use std::ffi::c_int;
+
+context_routines! {
+    [fence](ctx;) {
+        let library = library(ROUTINE);
+        if ctx != Ctx::INVALID {
+            library.world.fence(ctx.context(library, ROUTINE), ROUTINE);
+        }
+    }
+    [quiet](ctx;) {
+        let library = library(ROUTINE);
+        if ctx != Ctx::INVALID {
+            library.world.quiet(ctx.context(library, ROUTINE), ROUTINE);
+        }
+    }
+    // Contexts count what is outstanding by transport, not by PE: to wait for some PEs is to wait
+    // for all.
+    [pe_quiet](ctx; target_pes: *const c_int, npes: usize) {
+        let library = library(ROUTINE);
+        if npes == 0 || ctx == Ctx::INVALID {
+            return;
+        }
+        let context = ctx.context(library, ROUTINE);
+        if library.checks() {
+            check_not_null(&library.world, ROUTINE, "target_pes", target_pes);
+            for pe in std::slice::from_raw_parts(target_pes, npes) {
+                library.world.check_pe(ROUTINE, (*pe).into(), context.team().n_pes());
+            }
+        }
+        library.world.quiet(context, ROUTINE);
+    }
+}

@@ -1,0 +1,72 @@
+//! Contiguous and scalar remote memory access, blocking and non-blocking (OpenSHMEM 1.6, "Remote
+//! Memory Access Routines").
+
+use super::fast;
+use std::ffi::{c_int, c_void};
+use tombolo_core::ops::Mode::{Blocking, NonBlocking};
+
+macro_rules! contiguous {
+    ($name:ident, $ty:ty) => {
+        context_routines! {
+            [$name _put](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
+            }
+            [$name _put_nbi](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
+            }
+            [$name _get](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                fast::get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
+            }
+            [$name _get_nbi](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                fast::get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
+            }
+        }
+    };
+}
+
+rma_pointer_types! {contiguous}
+
+macro_rules! untyped {
+    ($size:tt, $ty:ty) => {
+        context_routines! {
+            [put $size](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
+            }
+            [put $size _nbi](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
+            }
+            [get $size](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                fast::get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
+            }
+            [get $size _nbi](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                fast::get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
+            }
+        }
+    };
+}
+
+sizes! {untyped}
+untyped! {mem, u8}
+
+macro_rules! scalar {
+    ($name:ident, $ty:ty) => {
+        context_routines! {
+            [$name _p](ctx; dest: *mut $ty, value: $ty, pe: c_int) {
+                fast::p(ROUTINE, ctx, dest, value, pe)
+            }
+            [$name _g](ctx; source: *const $ty, pe: c_int) -> $ty {
+                fast::g(ROUTINE, ctx, source, pe)
+            }
+        }
+    };
+}
+
+rma_types! {scalar}

@@ -1,0 +1,67 @@
+//! Initialisation, exit, threads (OpenSHMEM 1.6, "Library Setup, Exit, and Query Routines" and
+//! "Thread Support").
+
+use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
+use crate::process::{self, library};
+use std::ffi::{c_int, c_void};
+use tombolo_core::route::Channel;
+
+routines! {
+    [shmem_init]() {
+        process::enter_or_exit(ROUTINE, SHMEM_THREAD_MULTIPLE)
+    }
+    // The library is safe at every level, so the level provided is the one asked for.
+    [shmem_init_thread](requested: c_int, provided: *mut c_int) -> c_int {
+        if !(SHMEM_THREAD_SINGLE..=SHMEM_THREAD_MULTIPLE).contains(&requested) {
+            eprintln!("tombolo: {ROUTINE}: requested = {requested} is not a thread level");
+            return 1;
+        }
+        match process::enter(requested) {
+            Ok(level) => {
+                if !provided.is_null() {
+                    provided.write(level);
+                }
+                0
+            }
+            Err(error) => {
+                eprintln!("tombolo: {ROUTINE}: {error}");
+                1
+            }
+        }
+    }
+    [shmem_query_thread](provided: *mut c_int) {
+        provided.write(process::thread_level())
+    }
+    [shmem_query_initialized](initialized: *mut c_int) {
+        initialized.write(process::is_initialized().into())
+    }
+    [shmem_finalize]() {
+        process::leave(ROUTINE)
+    }
+    [shmem_global_exit](status: c_int) {
+        process::global_exit(status)
+    }
+    [shmem_my_pe]() -> c_int {
+        library(ROUTINE).world.pe() as c_int
+    }
+    [shmem_n_pes]() -> c_int {
+        library(ROUTINE).world.n_pes() as c_int
+    }
+    [shmem_pe_accessible](pe: c_int) -> c_int {
+        let world = &library(ROUTINE).world;
+        usize::try_from(pe).is_ok_and(|pe| pe < world.n_pes()).into()
+    }
+    [shmem_addr_accessible](addr: *const c_void, pe: c_int) -> c_int {
+        let world = &library(ROUTINE).world;
+        let Some(routes) = usize::try_from(pe).ok().and_then(|pe| world.routes().peers.get(pe)) else {
+            return 0;
+        };
+        let reached = |kind: usize| routes.put[kind].choose(8) != Channel::Unreachable;
+        world.locate(addr.cast()).is_some_and(|place| reached(place.segment as usize)).into()
+    }
+    [shmem_ptr](dest: *const c_void, pe: c_int) -> *mut c_void {
+        let world = &library(ROUTINE).world;
+        world.check_pe(ROUTINE, pe.into(), world.n_pes());
+        world.ptr(dest, pe as usize)
+    }
+}

@@ -1,0 +1,65 @@
+//! Put with signal, and signals alone (OpenSHMEM 1.6, "Signaling Operations").
+
+use super::fast::{self, Signal};
+use super::slow;
+use super::types::Watched;
+use std::ffi::{c_int, c_void};
+use tombolo_core::ops::Mode::{Blocking, NonBlocking};
+use tombolo_core::transport::AmoOp;
+
+macro_rules! put_signal {
+    ($name:ident, $ty:ty) => {
+        context_routines! {
+            [$name _put_signal](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, sig_addr: *mut u64, signal: u64, sig_op: c_int, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                let signal = Signal { word: sig_addr, value: signal, op: sig_op };
+                fast::put_signal(ROUTINE, ctx, dest.cast(), source.cast(), len, signal, pe, Blocking)
+            }
+            [$name _put_signal_nbi](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, sig_addr: *mut u64, signal: u64, sig_op: c_int, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                let signal = Signal { word: sig_addr, value: signal, op: sig_op };
+                fast::put_signal(ROUTINE, ctx, dest.cast(), source.cast(), len, signal, pe, NonBlocking)
+            }
+        }
+    };
+}
+
+rma_pointer_types! {put_signal}
+
+macro_rules! untyped {
+    ($size:tt, $ty:ty) => {
+        context_routines! {
+            [put $size _signal](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, sig_addr: *mut u64, signal: u64, sig_op: c_int, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                let signal = Signal { word: sig_addr, value: signal, op: sig_op };
+                fast::put_signal(ROUTINE, ctx, dest.cast(), source.cast(), len, signal, pe, Blocking)
+            }
+            [put $size _signal_nbi](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, sig_addr: *mut u64, signal: u64, sig_op: c_int, pe: c_int) {
+                let len = nelems * size_of::<$ty>();
+                let signal = Signal { word: sig_addr, value: signal, op: sig_op };
+                fast::put_signal(ROUTINE, ctx, dest.cast(), source.cast(), len, signal, pe, NonBlocking)
+            }
+        }
+    };
+}
+
+sizes! {untyped}
+untyped! {mem, u8}
+
+context_routines! {
+    [signal_add](ctx; sig_addr: *mut u64, signal: u64, pe: c_int) {
+        fast::amo(ROUTINE, ctx, AmoOp::Add, sig_addr, signal, pe)
+    }
+    [signal_set](ctx; sig_addr: *mut u64, signal: u64, pe: c_int) {
+        fast::amo(ROUTINE, ctx, AmoOp::Set, sig_addr, signal, pe)
+    }
+}
+
+routines! {
+    [shmem_signal_fetch](sig_addr: *const u64) -> u64 {
+        if fast::checking() {
+            slow::check_variable(ROUTINE, "sig_addr", sig_addr, 1);
+        }
+        Watched::load(sig_addr)
+    }
+}

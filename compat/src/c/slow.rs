@@ -1,0 +1,217 @@
+//! What the fast path leaves: peers that are not mapped, sizes for which another channel is better,
+//! checks, and calls in the wrong order. Everything is checked here that can be.
+
+use super::fast::Signal;
+use super::handle::Ctx;
+use super::types::Word;
+use crate::abi::{SHMEM_SIGNAL_ADD, SHMEM_SIGNAL_SET};
+use crate::process::{Library, library};
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use tombolo_core::ops::Mode;
+use tombolo_core::transport::{Amo, SignalOp};
+use tombolo_core::{Context, World};
+
+/// A call that has been checked as far as its context and PE go.
+pub struct Call {
+    /// The initialised library.
+    pub library: &'static Library,
+    /// The context of the call.
+    pub context: &'static Context,
+    /// The world PE that is meant.
+    pub pe: usize,
+}
+
+impl Call {
+    /// Finds out what a call with these arguments means; ends the job if it means nothing.
+    pub fn new(routine: &'static str, ctx: Ctx, pe: c_int) -> Call {
+        let library = library(routine);
+        let context = ctx.context(library, routine);
+        let team = context.team();
+        library.world.check_pe(routine, pe.into(), team.n_pes());
+        Call { library, context, pe: team.world_pe(pe as usize) }
+    }
+
+    fn world(&self) -> &'static World {
+        &self.library.world
+    }
+
+    /// Checks a pair of buffers, one here and one at the PE of the call.
+    fn check_buffers(
+        &self,
+        routine: &'static str,
+        dest: *const u8,
+        source: *const u8,
+        local: &str,
+        len: usize,
+    ) {
+        if !self.library.checks() || len == 0 {
+            return;
+        }
+        let here = if local == "source" { source } else { dest };
+        check_not_null(self.world(), routine, local, here);
+        if self.pe == self.world().pe() {
+            self.world().check_overlap(routine, dest, source, len);
+        }
+    }
+}
+
+/// Ends the job if a pointer is null.
+pub fn check_not_null<T>(world: &World, routine: &'static str, argument: &str, address: *const T) {
+    if address.is_null() {
+        world.stop_job(routine, format_args!("{argument} is a null pointer: expected an address"));
+    }
+}
+
+/// Checks a variable of this PE that the library reads atomically or writes for others.
+pub fn check_variable<T>(routine: &'static str, argument: &str, variable: *const T, count: usize) {
+    let world = &library(routine).world;
+    if count == 0 {
+        return;
+    }
+    if !variable.is_aligned() {
+        world.stop_job(
+            routine,
+            format_args!("{argument} = {variable:p} is not aligned to {} bytes", align_of::<T>()),
+        );
+    }
+    world.check_range(routine, argument, variable.cast(), count.saturating_mul(size_of::<T>()));
+}
+
+/// # Safety
+/// As `fast::p`; so for all operations below and their likes in [`super::fast`].
+#[cold]
+pub unsafe fn p<T: Copy>(routine: &'static str, ctx: Ctx, dest: *mut T, value: T, pe: c_int) {
+    let source = (&raw const value).cast();
+    // SAFETY: the source lives until the call returns, and the put blocks.
+    unsafe { put(routine, ctx, dest.cast(), source, size_of::<T>(), pe, Mode::Blocking) }
+}
+
+/// # Safety
+/// See [`p`].
+#[cold]
+pub unsafe fn g<T: Copy>(routine: &'static str, ctx: Ctx, source: *const T, pe: c_int) -> T {
+    let mut value = MaybeUninit::<T>::uninit();
+    let dest = value.as_mut_ptr().cast();
+    // SAFETY: the destination lives until the call returns, and the get blocks and fills it.
+    unsafe {
+        get(routine, ctx, dest, source.cast(), size_of::<T>(), pe, Mode::Blocking);
+        value.assume_init()
+    }
+}
+
+/// # Safety
+/// See [`p`].
+#[cold]
+pub unsafe fn put(
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    pe: c_int,
+    mode: Mode,
+) {
+    let call = Call::new(routine, ctx, pe);
+    call.check_buffers(routine, dest, source, "source", len);
+    // SAFETY: the caller vouches for the source.
+    unsafe { call.world().put(call.context, dest, source, len, call.pe, mode, routine) }
+}
+
+/// # Safety
+/// See [`p`].
+#[cold]
+pub unsafe fn get(
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    pe: c_int,
+    mode: Mode,
+) {
+    let call = Call::new(routine, ctx, pe);
+    call.check_buffers(routine, dest, source, "dest", len);
+    // SAFETY: the caller vouches for the destination.
+    unsafe { call.world().get(call.context, dest, source, len, call.pe, mode, routine) }
+}
+
+/// # Safety
+/// See [`p`].
+#[cold]
+pub unsafe fn amo_fetch<T: Word>(
+    routine: &'static str,
+    ctx: Ctx,
+    amo: Amo,
+    variable: *mut T,
+    pe: c_int,
+) -> T {
+    let call = Call::new(routine, ctx, pe);
+    let old = call.world().amo_fetch(call.context, variable.cast(), amo, call.pe, routine);
+    T::from_bits(old)
+}
+
+/// An AMO without result, if `fetch` is null, or with one that is complete after the next quiet.
+///
+/// # Safety
+/// See [`p`].
+#[cold]
+pub unsafe fn amo(
+    routine: &'static str,
+    ctx: Ctx,
+    amo: Amo,
+    variable: *mut u8,
+    fetch: *mut u8,
+    pe: c_int,
+) {
+    let call = Call::new(routine, ctx, pe);
+    let fetch = (!fetch.is_null()).then_some(fetch);
+    // SAFETY: the caller vouches for `fetch`.
+    unsafe { call.world().amo_nbi(call.context, fetch, variable, amo, call.pe, routine) }
+}
+
+/// # Safety
+/// See [`p`].
+#[cold]
+#[expect(clippy::too_many_arguments, reason = "the arguments of shmem_putmem_signal")]
+pub unsafe fn put_signal(
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    signal: Signal,
+    pe: c_int,
+    mode: Mode,
+) {
+    let call = Call::new(routine, ctx, pe);
+    let world = call.world();
+    call.check_buffers(routine, dest, source, "source", len);
+    let op = match signal.op {
+        SHMEM_SIGNAL_SET => SignalOp::Set,
+        SHMEM_SIGNAL_ADD => SignalOp::Add,
+        other => world.stop_job(
+            routine,
+            format_args!("sig_op = {other}: expected SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD"),
+        ),
+    };
+    let (word, value) = (signal.word, signal.value);
+    if call.library.checks() && (word as usize).wrapping_sub(dest as usize) < len {
+        world.stop_job(routine, format_args!("sig_addr = {word:p} lies inside dest"));
+    }
+    // SAFETY: the caller vouches for the source.
+    unsafe {
+        world.put_signal(
+            call.context,
+            dest,
+            source,
+            len,
+            word,
+            value,
+            op,
+            call.pe,
+            mode,
+            routine,
+        );
+    }
+}

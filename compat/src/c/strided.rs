@@ -1,0 +1,190 @@
+//! Strided and block-strided remote memory access (OpenSHMEM 1.6, `shmem_iput`, `shmem_ibput`,
+//! `shmem_iget`, `shmem_ibget`).
+
+use super::fast;
+use super::handle::Ctx;
+use super::slow::Call;
+use std::ffi::{c_int, c_void};
+use tombolo_core::ops::Mode;
+
+/// Where blocks lie: strides and block length in elements.
+#[derive(Clone, Copy)]
+struct Layout {
+    dst: isize,
+    sst: isize,
+    bsize: usize,
+    nblocks: usize,
+}
+
+macro_rules! strided {
+    ($name:ident, $ty:ty) => {
+        context_routines! {
+            [$name _iput](ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize, pe: c_int) {
+                put(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize: 1, nblocks: nelems }, pe)
+            }
+            [$name _ibput](ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, bsize: usize, nblocks: usize, pe: c_int) {
+                put(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize, nblocks }, pe)
+            }
+            [$name _iget](ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize, pe: c_int) {
+                get(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize: 1, nblocks: nelems }, pe)
+            }
+            [$name _ibget](ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, bsize: usize, nblocks: usize, pe: c_int) {
+                get(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize, nblocks }, pe)
+            }
+        }
+    };
+}
+
+rma_pointer_types! {strided}
+
+macro_rules! untyped {
+    ($size:tt, $ty:ty) => {
+        context_routines! {
+            [iput $size](ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize, pe: c_int) {
+                let layout = Layout { dst, sst, bsize: 1, nblocks: nelems };
+                put(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
+            }
+            [ibput $size](ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, bsize: usize, nblocks: usize, pe: c_int) {
+                let layout = Layout { dst, sst, bsize, nblocks };
+                put(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
+            }
+            [iget $size](ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize, pe: c_int) {
+                let layout = Layout { dst, sst, bsize: 1, nblocks: nelems };
+                get(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
+            }
+            [ibget $size](ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, bsize: usize, nblocks: usize, pe: c_int) {
+                let layout = Layout { dst, sst, bsize, nblocks };
+                get(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
+            }
+        }
+    };
+}
+
+sizes! {untyped}
+
+/// # Safety
+/// As the standard asks of callers.
+#[inline]
+unsafe fn put<T: Copy>(
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut T,
+    source: *const T,
+    layout: Layout,
+    pe: c_int,
+) {
+    // SAFETY: all blocks lie in the caller's objects, the remote ones where the first is mapped.
+    unsafe {
+        let at = fast::remote(ctx, dest, pe);
+        if at.is_null() {
+            return put_slowly(routine, ctx, dest, source, layout, pe);
+        }
+        copy(at, source, layout);
+    }
+}
+
+/// # Safety
+/// As the standard asks of callers.
+#[inline]
+unsafe fn get<T: Copy>(
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut T,
+    source: *const T,
+    layout: Layout,
+    pe: c_int,
+) {
+    // SAFETY: as for `put`.
+    unsafe {
+        let at = fast::remote(ctx, source, pe);
+        if at.is_null() {
+            return get_slowly(routine, ctx, dest, source, layout, pe);
+        }
+        copy(dest, at, layout);
+    }
+}
+
+/// # Safety
+/// All blocks of both sides are valid. Elements need no alignment: the untyped routines take
+/// structures that merely have the size.
+#[inline]
+unsafe fn copy<T: Copy>(dest: *mut T, source: *const T, layout: Layout) {
+    let Layout { dst, sst, bsize, nblocks } = layout;
+    // SAFETY: by the caller's word.
+    unsafe {
+        if bsize == 1 {
+            for i in 0..nblocks as isize {
+                let element = source.offset(i * sst).read_unaligned();
+                dest.offset(i * dst).write_unaligned(element);
+            }
+            return;
+        }
+        for i in 0..nblocks as isize {
+            let (to, from) = (dest.offset(i * dst).cast::<u8>(), source.offset(i * sst).cast());
+            std::ptr::copy_nonoverlapping(from, to, bsize * size_of::<T>());
+        }
+    }
+}
+
+/// # Safety
+/// See [`put`].
+#[cold]
+unsafe fn put_slowly<T>(
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut T,
+    source: *const T,
+    layout: Layout,
+    pe: c_int,
+) {
+    let call = Call::new(routine, ctx, pe);
+    check(&call, routine, layout);
+    let len = layout.bsize * size_of::<T>();
+    for i in 0..layout.nblocks as isize {
+        let to = dest.wrapping_offset(i * layout.dst).cast();
+        let from = source.wrapping_offset(i * layout.sst).cast();
+        let world = &call.library.world;
+        // SAFETY: the caller vouches for the source.
+        unsafe { world.put(call.context, to, from, len, call.pe, Mode::Blocking, routine) };
+    }
+}
+
+/// # Safety
+/// See [`get`].
+#[cold]
+unsafe fn get_slowly<T>(
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut T,
+    source: *const T,
+    layout: Layout,
+    pe: c_int,
+) {
+    let call = Call::new(routine, ctx, pe);
+    check(&call, routine, layout);
+    let len = layout.bsize * size_of::<T>();
+    let world = &call.library.world;
+    for i in 0..layout.nblocks as isize {
+        let to = dest.wrapping_offset(i * layout.dst).cast();
+        let from = source.wrapping_offset(i * layout.sst).cast();
+        // SAFETY: the caller vouches for the destination; the quiet below waits for all blocks.
+        unsafe { world.get(call.context, to, from, len, call.pe, Mode::NonBlocking, routine) };
+    }
+    world.quiet(call.context, routine);
+}
+
+fn check(call: &Call, routine: &'static str, layout: Layout) {
+    if !call.library.checks() || layout.nblocks < 2 {
+        return;
+    }
+    for (argument, stride) in [("dst", layout.dst), ("sst", layout.sst)] {
+        if usize::try_from(stride).is_ok_and(|stride| stride >= layout.bsize.max(1)) {
+            continue;
+        }
+        let least = layout.bsize.max(1);
+        call.library.world.stop_job(
+            routine,
+            format_args!("{argument} = {stride}: expected a stride of at least {least}"),
+        );
+    }
+}

@@ -1,0 +1,373 @@
+//! Waiting for and testing variables of this PE (OpenSHMEM 1.6, "Point-To-Point Synchronization
+//! Routines").
+
+use super::fast;
+use super::slow;
+use super::types::Watched;
+use crate::abi::{SHMEM_CMP_EQ, SHMEM_CMP_GE, SHMEM_CMP_GT, SHMEM_CMP_LE, SHMEM_CMP_LT, SHMEM_CMP_NE};
+use crate::process::library;
+use std::ffi::{c_int, c_long};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tombolo_core::Waiting;
+
+macro_rules! wait_and_test {
+    ($name:ident, $ty:ty) => {
+        routines! {
+            [shmem_ $name _wait_until](ivar: *mut $ty, cmp: c_int, cmp_value: $ty) {
+                wait_until(ROUTINE, ivar, cmp, cmp_value);
+            }
+            [shmem_ $name _test](ivar: *mut $ty, cmp: c_int, cmp_value: $ty) -> c_int {
+                test(ROUTINE, ivar, cmp, cmp_value)
+            }
+            [shmem_ $name _wait](ivar: *mut $ty, cmp_value: $ty) {
+                wait_until(ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
+            }
+        }
+
+        routines! {
+            [shmem_ $name _wait_until_all](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) {
+                Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_all()
+            }
+            [shmem_ $name _wait_until_any](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+                Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_any()
+            }
+            [shmem_ $name _wait_until_some](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+                let set = Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
+                set.wait_some(indices)
+            }
+            [shmem_ $name _wait_until_all_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) {
+                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_all()
+            }
+            [shmem_ $name _wait_until_any_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_any()
+            }
+            [shmem_ $name _wait_until_some_vector](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_some(indices)
+            }
+        }
+
+        routines! {
+            [shmem_ $name _test_all](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> c_int {
+                Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_all()
+            }
+            [shmem_ $name _test_any](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+                Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_any()
+            }
+            [shmem_ $name _test_some](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+                let set = Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
+                set.test_some(indices)
+            }
+            [shmem_ $name _test_all_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> c_int {
+                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_all()
+            }
+            [shmem_ $name _test_any_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_any()
+            }
+            [shmem_ $name _test_some_vector](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_some(indices)
+            }
+        }
+    };
+}
+
+amo_types! {wait_and_test}
+
+routines! {
+    [shmem_signal_wait_until](sig_addr: *mut u64, cmp: c_int, cmp_value: u64) -> u64 {
+        wait_until(ROUTINE, sig_addr, cmp, cmp_value)
+    }
+    [shmem_wait_until](ivar: *mut c_long, cmp: c_int, cmp_value: c_long) {
+        wait_until(ROUTINE, ivar, cmp, cmp_value);
+    }
+    [shmem_wait](ivar: *mut c_long, cmp_value: c_long) {
+        wait_until(ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
+    }
+    [shmem_short_wait](ivar: *mut i16, cmp_value: i16) {
+        wait_until(ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
+    }
+    [shmem_ushort_wait](ivar: *mut u16, cmp_value: u16) {
+        wait_until(ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
+    }
+}
+
+#[inline(always)]
+fn compare<T: PartialOrd>(routine: &'static str, value: T, cmp: c_int, cmp_value: T) -> bool {
+    match cmp {
+        SHMEM_CMP_EQ => value == cmp_value,
+        SHMEM_CMP_NE => value != cmp_value,
+        SHMEM_CMP_GT => value > cmp_value,
+        SHMEM_CMP_LE => value <= cmp_value,
+        SHMEM_CMP_LT => value < cmp_value,
+        SHMEM_CMP_GE => value >= cmp_value,
+        _ => no_comparison(routine, cmp),
+    }
+}
+
+#[cold]
+fn no_comparison(routine: &'static str, cmp: c_int) -> ! {
+    let world = &library(routine).world;
+    world.stop_job(routine, format_args!("cmp = {cmp}: expected one of SHMEM_CMP_EQ to SHMEM_CMP_GE"))
+}
+
+/// Waits for one variable and gives the value that satisfied the condition.
+///
+/// # Safety
+/// `ivar` is valid and aligned; so for all functions below.
+#[inline(always)]
+unsafe fn wait_until<T: Watched>(
+    routine: &'static str,
+    ivar: *const T,
+    cmp: c_int,
+    cmp_value: T,
+) -> T {
+    if fast::checking() {
+        slow::check_variable(routine, "ivar", ivar, 1);
+    }
+    // SAFETY: by the caller's word.
+    unsafe {
+        let value = T::load(ivar);
+        if compare(routine, value, cmp, cmp_value) {
+            return value;
+        }
+        wait_long(routine, ivar, cmp, cmp_value)
+    }
+}
+
+/// # Safety
+/// See [`wait_until`].
+#[cold]
+unsafe fn wait_long<T: Watched>(
+    routine: &'static str,
+    ivar: *const T,
+    cmp: c_int,
+    cmp_value: T,
+) -> T {
+    let mut value = cmp_value;
+    library(routine).world.wait(Waiting { routine, argument: ivar as u64 }, || {
+        // SAFETY: by the caller's word.
+        value = unsafe { T::load(ivar) };
+        compare(routine, value, cmp, cmp_value)
+    });
+    value
+}
+
+/// # Safety
+/// See [`wait_until`].
+#[inline(always)]
+unsafe fn test<T: Watched>(
+    routine: &'static str,
+    ivar: *const T,
+    cmp: c_int,
+    cmp_value: T,
+) -> c_int {
+    if fast::checking() {
+        slow::check_variable(routine, "ivar", ivar, 1);
+    }
+    // SAFETY: by the caller's word.
+    let holds = || unsafe { compare(routine, T::load(ivar), cmp, cmp_value) };
+    if holds() {
+        return 1;
+    }
+    library(routine).world.progress();
+    holds().into()
+}
+
+/// The variables of a call on many: those of `ivars` that `status` does not exclude.
+struct Set<T> {
+    routine: &'static str,
+    ivars: *const T,
+    nelems: usize,
+    /// Null, or non-zero for what is excluded.
+    status: *const c_int,
+    cmp: c_int,
+    /// What to compare with, and 1 if every variable has its own value, else 0.
+    values: (*const T, usize),
+}
+
+/// Spreads searches for any one variable over all of them.
+static SEARCHES: AtomicU64 = AtomicU64::new(0);
+
+impl<T: Watched> Set<T> {
+    /// # Safety
+    /// The arrays are valid for `nelems` elements while the set is used, `status` if it is not null,
+    /// the values for `nelems` or for one.
+    unsafe fn new(
+        routine: &'static str,
+        ivars: *const T,
+        nelems: usize,
+        status: *const c_int,
+        cmp: c_int,
+        values: (*const T, usize),
+    ) -> Set<T> {
+        if fast::checking() {
+            slow::check_variable(routine, "ivars", ivars, nelems);
+        }
+        Set { routine, ivars, nelems, status, cmp, values }
+    }
+
+    fn includes(&self, i: usize) -> bool {
+        // SAFETY: valid for `nelems` elements, by the contract of `new`.
+        self.status.is_null() || unsafe { *self.status.add(i) } == 0
+    }
+
+    fn holds(&self, i: usize) -> bool {
+        let (values, step) = self.values;
+        // SAFETY: valid for `nelems` elements, by the contract of `new`.
+        let (value, cmp_value) = unsafe { (T::load(self.ivars.add(i)), *values.add(i * step)) };
+        compare(self.routine, value, self.cmp, cmp_value)
+    }
+
+    fn is_empty(&self) -> bool {
+        !(0..self.nelems).any(|i| self.includes(i))
+    }
+
+    /// A variable whose condition holds. Begins at a different place each time: whichever it is, a
+    /// variable whose condition holds is found some time, though others go on holding as well.
+    fn any(&self) -> Option<usize> {
+        let searches = SEARCHES.load(Ordering::Relaxed).wrapping_add(1);
+        SEARCHES.store(searches, Ordering::Relaxed);
+        let place = u128::from(searches.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let first = ((place * self.nelems as u128) >> 64) as usize;
+        (first..self.nelems).chain(0..first).find(|i| self.includes(*i) && self.holds(*i))
+    }
+
+    /// Writes all indices whose condition holds and gives their number.
+    ///
+    /// # Safety
+    /// `indices` is valid for `nelems` elements.
+    unsafe fn some(&self, indices: *mut usize) -> usize {
+        let mut found = 0;
+        for i in (0..self.nelems).filter(|i| self.includes(*i)) {
+            if self.holds(i) {
+                // SAFETY: `found` is less than `nelems`.
+                unsafe { indices.add(found).write(i) };
+                found += 1;
+            }
+        }
+        found
+    }
+
+    /// Moves `done` to the first variable whose condition has not yet held; true at the end.
+    fn all(&self, done: &mut usize) -> bool {
+        while *done < self.nelems && (!self.includes(*done) || self.holds(*done)) {
+            *done += 1;
+        }
+        *done == self.nelems
+    }
+
+    fn wait(&self, mut ready: impl FnMut() -> bool) {
+        if !ready() {
+            let waiting = Waiting { routine: self.routine, argument: self.ivars as u64 };
+            library(self.routine).world.wait(waiting, ready);
+        }
+    }
+
+    /// Asks once, and once more after progress.
+    fn test<R>(&self, ask: impl Fn() -> Option<R>) -> Option<R> {
+        ask().or_else(|| {
+            library(self.routine).world.progress();
+            ask()
+        })
+    }
+
+    fn wait_all(&self) {
+        let mut done = 0;
+        self.wait(|| self.all(&mut done));
+    }
+
+    fn wait_any(&self) -> usize {
+        if self.is_empty() {
+            return usize::MAX;
+        }
+        let mut found = None;
+        self.wait(|| {
+            found = self.any();
+            found.is_some()
+        });
+        found.unwrap_or(usize::MAX)
+    }
+
+    /// # Safety
+    /// As [`Set::some`].
+    unsafe fn wait_some(&self, indices: *mut usize) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let mut found = 0;
+        self.wait(|| {
+            // SAFETY: by the caller's word.
+            found = unsafe { self.some(indices) };
+            found > 0
+        });
+        found
+    }
+
+    fn test_all(&self) -> c_int {
+        self.test(|| self.all(&mut 0).then_some(())).is_some().into()
+    }
+
+    fn test_any(&self) -> usize {
+        if self.nelems == 0 {
+            return usize::MAX;
+        }
+        self.test(|| self.any()).unwrap_or(usize::MAX)
+    }
+
+    /// # Safety
+    /// As [`Set::some`].
+    unsafe fn test_some(&self, indices: *mut usize) -> usize {
+        // SAFETY: by the caller's word.
+        let found = || Some(unsafe { self.some(indices) }).filter(|found| *found > 0);
+        self.test(found).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set<T: Watched>(ivars: &[T], status: &[c_int], cmp: c_int, value: &T) -> Set<T> {
+        let status = if status.is_empty() { std::ptr::null() } else { status.as_ptr() };
+        Set { routine: "test", ivars: ivars.as_ptr(), nelems: ivars.len(), status, cmp, values: (value, 0) }
+    }
+
+    #[test]
+    fn comparisons_are_those_of_the_type() {
+        assert!(compare("test", -1i32, SHMEM_CMP_LT, 0));
+        assert!(compare("test", -1i32 as u32, SHMEM_CMP_GT, 0));
+        assert!(compare("test", 3usize, SHMEM_CMP_GE, 3) && compare("test", 3u64, SHMEM_CMP_LE, 3));
+        assert!(compare("test", i64::MIN, SHMEM_CMP_NE, 0) && compare("test", 7i16, SHMEM_CMP_EQ, 7));
+    }
+
+    #[test]
+    fn only_the_variables_of_the_set_count() {
+        let ivars = [1i64, 0, 1, 0];
+        let mut indices = [9usize; 4];
+        // SAFETY: arrays of four elements.
+        unsafe {
+            assert_eq!(set(&ivars, &[], SHMEM_CMP_EQ, &1).some(indices.as_mut_ptr()), 2);
+            assert_eq!(indices, [0, 2, 9, 9]);
+            let masked = set(&ivars, &[1, 0, 0, 0], SHMEM_CMP_EQ, &1);
+            assert_eq!(masked.some(indices.as_mut_ptr()), 1);
+            assert_eq!(indices[0], 2);
+        }
+        assert!(set(&ivars, &[1; 4], SHMEM_CMP_EQ, &1).is_empty());
+        assert!(set(&ivars, &[0, 1, 0, 1], SHMEM_CMP_EQ, &1).all(&mut 0));
+        assert!(!set(&ivars, &[0, 1, 0, 0], SHMEM_CMP_EQ, &1).all(&mut 0));
+    }
+
+    #[test]
+    fn each_value_of_a_vector_meets_its_own_variable() {
+        let (ivars, values) = ([1u32, 2, 3], [3u32, 2, 1]);
+        let vector = Set { values: (values.as_ptr(), 1), ..set(&ivars, &[], SHMEM_CMP_EQ, &0) };
+        assert_eq!([vector.holds(0), vector.holds(1), vector.holds(2)], [false, true, false]);
+    }
+
+    #[test]
+    fn every_variable_that_holds_is_found_in_the_end() {
+        let ivars = [1i32; 10];
+        let all = set(&ivars, &[], SHMEM_CMP_EQ, &1);
+        let found: std::collections::HashSet<_> = (0..1000).map(|_| all.any().unwrap()).collect();
+        assert_eq!(found.len(), 10);
+    }
+}

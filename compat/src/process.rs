@@ -1,0 +1,321 @@
+//! The composition root: what this process is in its job, from the first `shmem_init` to its exit.
+//!
+//! A process joins its launcher once and stays with it until it exits, since no launcher lets a
+//! process join twice. Between, the library may be initialised and finalised any number of times;
+//! each time makes a new [`World`]. OpenSHMEM 1.6, "Library Setup, Exit, and Query Routines".
+
+use crate::abi::{SHMEM_MAJOR_VERSION, SHMEM_MINOR_VERSION, SHMEM_THREAD_MULTIPLE};
+use crate::abi::{SHMEM_THREAD_SINGLE, SHMEM_VENDOR_STRING};
+use crate::c::fast;
+use crate::c::handle::Objects;
+use crate::logging;
+use std::ffi::{c_int, c_void};
+use std::ops::Deref;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tombolo_collectives as coll;
+use tombolo_core::board::Board;
+use tombolo_core::bootstrap::{self, Bootstrap};
+use tombolo_core::config::VARIABLES;
+use tombolo_core::{Config, Error, Result, Setup, World, world};
+
+/// What exists while the library is initialised.
+pub struct Library {
+    /// This PE's part of the job.
+    pub world: World,
+    /// Contexts and teams that the program has made.
+    pub objects: Mutex<Objects>,
+    /// Where PEs compare the arguments of memory routines while arguments are checked: offset of
+    /// one line per PE and one more in the heap.
+    pub scratch: Option<usize>,
+}
+
+impl Library {
+    /// Contexts and teams that the program has made.
+    pub fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whether arguments are checked.
+    pub fn checks(&self) -> bool {
+        self.world.config().debug.0
+    }
+}
+
+/// The initialised library, or null.
+static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(std::ptr::null_mut());
+
+static PROCESS: Mutex<Process> =
+    Mutex::new(Process { calls: 0, level: SHMEM_THREAD_SINGLE, job: None });
+
+struct Process {
+    /// Calls of an initialisation routine that no finalisation has matched.
+    calls: usize,
+    /// Thread level of the current or last initialisation.
+    level: c_int,
+    /// Set at the first initialisation, for as long as the process lives.
+    job: Option<Job>,
+}
+
+struct Job {
+    bootstrap: Arc<dyn Bootstrap>,
+    board: Arc<Board>,
+    /// The process that joined: `fork` children are no PEs.
+    pid: u32,
+}
+
+/// The initialised library; without one, says so in `routine`'s name and ends the process.
+#[inline]
+pub fn library(routine: &str) -> &'static Library {
+    // SAFETY: null or a live library. It is gone only after the last finalisation, during and after
+    // which programs may not be in any other routine.
+    match unsafe { LIBRARY.load(Ordering::Acquire).as_ref() } {
+        Some(library) => library,
+        None => refuse(routine),
+    }
+}
+
+/// True between initialisation and finalisation.
+pub fn is_initialized() -> bool {
+    !LIBRARY.load(Ordering::Acquire).is_null()
+}
+
+/// Thread level of the current initialisation.
+pub fn thread_level() -> c_int {
+    process().level
+}
+
+/// This PE's membership in its job; leaves the job when the last one is dropped.
+///
+/// Sessions and the C routines `shmem_init` and `shmem_finalize` count together.
+pub struct Session {
+    library: &'static Library,
+}
+
+impl Deref for Session {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.library.world
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        leave("shmem_finalize");
+    }
+}
+
+/// Collective: joins the job in which this process was started, with the settings of the
+/// environment. Without a launcher it is a job of one PE.
+pub fn init() -> Result<Session> {
+    enter(SHMEM_THREAD_MULTIPLE)?;
+    Ok(Session { library: library("shmem_init") })
+}
+
+/// Initialises the library if it is not, and counts the call. Gives the thread level provided.
+pub fn enter(level: c_int) -> Result<c_int> {
+    let mut process = process();
+    if process.calls == 0 {
+        start(&mut process)?;
+        process.level = level;
+    }
+    process.calls += 1;
+    Ok(process.level)
+}
+
+/// As [`enter`]; a failure ends the job.
+pub fn enter_or_exit(routine: &str, level: c_int) {
+    if let Err(error) = enter(level) {
+        fail(routine, &error);
+    }
+}
+
+/// Matches one call of [`enter`]: synchronises all PEs, and finalises the library at the last one.
+pub fn leave(routine: &'static str) {
+    let mut process = process();
+    match process.calls {
+        0 => {
+            drop(process);
+            refuse(routine)
+        }
+        1 => {
+            process.calls = 0;
+            let stopped = stop(routine);
+            drop(process);
+            if let Err(error) = stopped {
+                fail(routine, &error);
+            }
+        }
+        _ => {
+            process.calls -= 1;
+            drop(process);
+            coll::barrier_all(&library(routine).world, routine);
+        }
+    }
+}
+
+fn process() -> MutexGuard<'static, Process> {
+    PROCESS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn start(process: &mut Process) -> Result<()> {
+    logging::start()?;
+    let config = Config::from_env()?;
+    if process.job.is_none() {
+        process.job = Some(join(&config)?);
+    }
+    let job = process.job.as_ref().expect("just joined");
+    let world = World::start(Setup {
+        bootstrap: job.bootstrap.clone(),
+        board: job.board.clone(),
+        transports: transports(&config)?,
+        share_statics: true,
+        config,
+    })?;
+    announce(&world);
+    let scratch = world.config().debug.0.then(|| {
+        let lines = world.heap().allocate((world.n_pes() + 1) * 64, 64);
+        lines as usize - world.heap().base() as usize
+    });
+    let library = Box::new(Library { world, objects: Mutex::default(), scratch });
+    // SAFETY: no routine works before the library is published just below, and the library keeps
+    // the world, with all its mappings, until `stop` has closed the fast path.
+    unsafe { fast::open(&library.world) };
+    LIBRARY.store(Box::into_raw(library), Ordering::Release);
+    Ok(())
+}
+
+fn join(config: &Config) -> Result<Job> {
+    let launched = std::env::var_os("PMI_FD").is_some();
+    let bootstrap: Arc<dyn Bootstrap> = bootstrap::from_env(config.start_timeout)?.into();
+    let board = match config.board_fd.filter(|_| launched) {
+        Some(fd) => {
+            // SAFETY: the launcher passed this descriptor for this use alone. Programs that this
+            // one starts have no use for it.
+            let fd = unsafe {
+                libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
+                OwnedFd::from_raw_fd(fd)
+            };
+            Board::open(fd, bootstrap.n_pes())?
+        }
+        None => Board::create(bootstrap.n_pes())?,
+    };
+    // SAFETY: the handler is there at exit: the library is linked so that it is never unloaded.
+    unsafe { on_exit(at_exit, std::ptr::null_mut()) };
+    Ok(Job { bootstrap, board: Arc::new(board), pid: std::process::id() })
+}
+
+fn transports(config: &Config) -> Result<Vec<Box<dyn tombolo_core::transport::Transport>>> {
+    let known = tombolo_transports::NAMES;
+    if let Some(name) = config.transports.named().iter().find(|n| !known.contains(&n.as_str())) {
+        return Err(Error::Config {
+            name: "SHMEM_TRANSPORTS".into(),
+            value: config.transports.named().join(","),
+            why: format!("there is no transport '{name}', only {}", known.join(", ")),
+        });
+    }
+    Ok(config.transports.choose(known).into_iter().filter_map(tombolo_transports::create).collect())
+}
+
+/// Prints what `SHMEM_VERSION` and `SHMEM_INFO` ask for.
+fn announce(world: &World) {
+    let config = world.config();
+    if world.pe() != 0 || !(config.version.0 || config.info.0) {
+        return;
+    }
+    println!("{SHMEM_VENDOR_STRING}, OpenSHMEM {SHMEM_MAJOR_VERSION}.{SHMEM_MINOR_VERSION}");
+    if config.info.0 {
+        println!("launcher: {}", world.bootstrap().launcher());
+        let names: Vec<_> = world.transports().iter().map(|t| t.name()).collect();
+        println!("transports in use: {}", names.join(", "));
+        for (variable, value) in VARIABLES.iter().zip(config.values()) {
+            println!("{}={value}", variable.name);
+            println!("    {} Default: '{}'.", variable.help, variable.default);
+        }
+    }
+}
+
+/// Collective: finalises the library.
+fn stop(routine: &'static str) -> Result<()> {
+    let library = library(routine);
+    for context in library.objects().contexts() {
+        library.world.quiet(context.context(), routine);
+    }
+    coll::barrier_all(&library.world, routine);
+    // SAFETY: the program is in no other routine, as the standard asks of it.
+    unsafe { fast::close() };
+    let library = LIBRARY.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: made by `Box::into_raw` in `start`; nobody else has it since the swap.
+    let Library { world, objects, .. } = *unsafe { Box::from_raw(library) };
+    drop(objects);
+    world.stop()
+}
+
+unsafe extern "C" {
+    /// As `atexit`, with the exit status passed to the handler (Linux, glibc).
+    fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+/// Runs when the process exits.
+///
+/// - Initialised and status 0: finalises, as `start_pes` promises and old programs expect.
+/// - Initialised and another status: the PE has failed. The connection to the launcher just
+///   closes, from which the launcher knows.
+/// - Finalised: says goodbye to the launcher.
+extern "C" fn at_exit(status: c_int, _: *mut c_void) {
+    let Ok(mut process) = PROCESS.try_lock() else { return };
+    let Some(job) = &process.job else { return };
+    if job.pid != std::process::id() {
+        return;
+    }
+    let bootstrap = job.bootstrap.clone();
+    if process.calls > 0 {
+        if status != 0 {
+            return;
+        }
+        process.calls = 0;
+        if let Err(error) = stop("exit (implicit shmem_finalize)") {
+            eprintln!("tombolo: PE {}: exit: {error}", bootstrap.pe());
+            return;
+        }
+    }
+    bootstrap.finalize();
+}
+
+/// Ends the job from this PE (OpenSHMEM 1.6, `shmem_global_exit`).
+pub fn global_exit(status: c_int) -> ! {
+    world::end(&**library("shmem_global_exit").world.bootstrap(), status)
+}
+
+#[cold]
+fn refuse(routine: &str) -> ! {
+    let process = process();
+    match &process.job {
+        Some(job) => {
+            let pe = job.bootstrap.pe();
+            eprintln!("tombolo: PE {pe}: {routine}: called after shmem_finalize");
+            world::end(&*job.bootstrap, 1)
+        }
+        None => {
+            eprintln!("tombolo: {routine}: called before shmem_init");
+            std::process::exit(1)
+        }
+    }
+}
+
+#[cold]
+fn fail(routine: &str, error: &Error) -> ! {
+    let process = process();
+    match &process.job {
+        Some(job) => {
+            eprintln!("tombolo: PE {}: {routine}: {error}", job.bootstrap.pe());
+            world::end(&*job.bootstrap, 1)
+        }
+        None => {
+            eprintln!("tombolo: {routine}: {error}");
+            std::process::exit(1)
+        }
+    }
+}

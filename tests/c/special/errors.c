@@ -1,0 +1,66 @@
+/* One mistake per run, named by argv[1]; the library must end the job and say what was wrong.
+ * Exit code 98 means that it did not notice. */
+#include "../check.h"
+
+static long global[16];
+
+static void before_init(const char *which) {
+    if (strcmp(which, "before-init") == 0) shmem_long_p(global, 1, 0);
+    if (strcmp(which, "barrier-before-init") == 0) shmem_barrier_all();
+    if (strcmp(which, "malloc-before-init") == 0) shmem_malloc(8);
+}
+
+static void after_finalize(const char *which) {
+    if (strcmp(which, "after-finalize") == 0) shmem_long_p(global, 1, 0);
+    if (strcmp(which, "barrier-after-finalize") == 0) shmem_barrier_all();
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) return 99;
+    const char *which = argv[1];
+    before_init(which);
+    check_start();
+    long *heap = check_alloc(16, sizeof *heap), *freed = check_alloc(16, sizeof *heap);
+    long stack[16] = {0};
+#define CASE(NAME) if (strcmp(which, NAME) == 0)
+    CASE("pe-too-large") shmem_long_p(heap, 1, npes);
+    CASE("pe-negative") shmem_long_g(heap, -1);
+    CASE("pe-out-of-team") {
+        shmem_team_t team;
+        shmem_ctx_t ctx;
+        shmem_team_config_t config = {.num_contexts = 1};
+        shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, npes, &config, SHMEM_TEAM_NUM_CONTEXTS,
+                                 &team);
+        CHECK_EQ(shmem_team_create_ctx(team, 0, &ctx), 0);
+        shmem_ctx_long_p(ctx, heap, 1, npes);
+    }
+    CASE("not-symmetric") shmem_long_p(stack, 1, 0);
+    CASE("not-symmetric-amo") shmem_long_atomic_inc(stack, 0);
+    CASE("not-symmetric-wait") shmem_long_wait_until(stack, SHMEM_CMP_EQ, 0);
+    CASE("past-heap") shmem_putmem(heap, stack, (size_t)1 << 40, 0);
+    CASE("past-static") shmem_getmem(heap, global, (size_t)1 << 40, 0);
+    CASE("misaligned-amo") shmem_long_atomic_add((long *)(void *)((char *)heap + 3), 1, 0);
+    CASE("overlapping-put") shmem_long_put(heap + 1, heap, 8, me);
+    CASE("collective-mismatch") {
+        shmem_long_sum_reduce(SHMEM_TEAM_WORLD, heap, freed, me == 0 ? 4 : 8);
+    }
+    CASE("root-mismatch") shmem_long_broadcast(SHMEM_TEAM_WORLD, heap, freed, 4, me == 0 ? 0 : 1);
+    CASE("malloc-mismatch") (void)shmem_malloc(me == 0 ? 64 : 128);
+    CASE("use-after-free") {
+        shmem_free(freed);
+        shmem_long_p(freed, 1, 0);
+    }
+    CASE("double-free") {
+        shmem_free(freed);
+        shmem_free(freed);
+    }
+    CASE("invalid-context") shmem_ctx_long_p(SHMEM_CTX_INVALID, heap, 1, 0);
+    CASE("invalid-comparison") shmem_long_test(heap, 77, 0);
+    CASE("invalid-signal") {
+        shmem_long_put_signal(heap, stack, 1, (uint64_t *)(void *)freed, 1, 9, 0);
+    }
+    shmem_barrier_all();
+    shmem_finalize();
+    after_finalize(which);
+    return 98;
+}

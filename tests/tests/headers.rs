@@ -1,0 +1,385 @@
+//! The headers against the standard, the compilers and the library.
+//!
+//! Every C routine of the standard's list is declared with exactly its prototype, under both names;
+//! every generic routine works for every type of its table; compilers accept the headers without a
+//! remark; the installed library exports every routine; constants mean the same to C and Rust.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+#[path = "../../compat/src/abi.rs"]
+mod abi;
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use support::{Routine, include_dir, installed, prefix, routines, rows, scratch, tool};
+
+const HEADERS: [&str; 5] = ["shmem.h", "shmemx.h", "pshmem.h", "mpp/shmem.h", "mpp/shmemx.h"];
+const C: [&str; 2] = ["gcc", "clang"];
+const CXX: [&str; 2] = ["g++", "clang++"];
+const C_STANDARDS: [&str; 3] = ["c99", "c11", "c17"];
+const CXX_STANDARDS: [&str; 2] = ["c++11", "c++20"];
+const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+
+/// TYPENAME and TYPE of every type of the standard.
+const TYPES: [(&str, &str); 26] = [
+    ("float", "float"),
+    ("double", "double"),
+    ("longdouble", "long double"),
+    ("char", "char"),
+    ("schar", "signed char"),
+    ("short", "short"),
+    ("int", "int"),
+    ("long", "long"),
+    ("longlong", "long long"),
+    ("uchar", "unsigned char"),
+    ("ushort", "unsigned short"),
+    ("uint", "unsigned int"),
+    ("ulong", "unsigned long"),
+    ("ulonglong", "unsigned long long"),
+    ("int8", "int8_t"),
+    ("int16", "int16_t"),
+    ("int32", "int32_t"),
+    ("int64", "int64_t"),
+    ("uint8", "uint8_t"),
+    ("uint16", "uint16_t"),
+    ("uint32", "uint32_t"),
+    ("uint64", "uint64_t"),
+    ("size", "size_t"),
+    ("ptrdiff", "ptrdiff_t"),
+    ("complexf", "float _Complex"),
+    ("complexd", "double _Complex"),
+];
+
+fn main() {
+    let mut trials = Vec::new();
+    for (compilers, standards) in [(C, &C_STANDARDS[..]), (CXX, &CXX_STANDARDS[..])] {
+        for compiler in compilers {
+            for standard in standards {
+                trials.extend(trials_of(compiler, standard));
+            }
+        }
+    }
+    trials.push(Trial::test("a_wrong_prototype_is_noticed", a_wrong_prototype_is_noticed));
+    trials.push(Trial::test("nothing_else_is_declared", nothing_else_is_declared));
+    trials.push(Trial::test(
+        "deprecated_routines_are_remarked_on_only_when_asked",
+        deprecated_routines_are_remarked_on_only_when_asked,
+    ));
+    trials.push(Trial::test(
+        "generics_survive_macros_and_side_effects_of_the_program",
+        generics_survive_macros_and_side_effects_of_the_program,
+    ));
+    trials.push(Trial::test(
+        "the_library_exports_every_routine_strongly_as_pshmem_and_weakly_as_shmem",
+        the_library_exports_every_routine,
+    ));
+    trials.push(Trial::test(
+        "the_header_and_the_library_agree_on_values",
+        the_header_and_the_library_agree_on_values,
+    ));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// Everything that depends on compiler and standard, ignored with the reason in its name when the
+/// compiler is not there.
+fn trials_of(compiler: &'static str, standard: &'static str) -> Vec<Trial> {
+    let absent = !installed(compiler);
+    let suffix = if absent { format!(" ({compiler} is not installed)") } else { String::new() };
+    let name = |what: &str| format!("{compiler} {standard}: {what}{suffix}");
+    let mut trials = Vec::new();
+    for header in HEADERS {
+        trials.push(Trial::test(name(&format!("{header} compiles alone, and twice")), move || {
+            let source = format!("#include <{header}>\n#include <{header}>\nint main(void);\n");
+            compiles(compiler, standard, "alone", &source, &STRICT)
+        }));
+    }
+    if !standard.starts_with("c++") {
+        trials.push(Trial::test(name("every prototype is the standard's"), move || {
+            compiles(compiler, standard, "prototypes", &redeclarations(), &STRICT)
+        }));
+    }
+    if standard != "c99" {
+        trials.push(Trial::test(name("every generic works for every type"), move || {
+            // Not pedantic: in C++, _Complex is an extension that the generated calls name.
+            let source = generic_calls();
+            compiles(compiler, standard, "generics", &source, &["-Wall", "-Wextra", "-Werror"])
+        }));
+    }
+    trials.into_iter().map(|trial| trial.with_ignored_flag(absent)).collect()
+}
+
+fn compiles(
+    compiler: &str,
+    standard: &str,
+    name: &str,
+    source: &str,
+    flags: &[&str],
+) -> Result<(), Failed> {
+    compile(compiler, standard, name, source, flags)?;
+    Ok(())
+}
+
+/// Compiles `source` to an object file, and returns where that is.
+fn compile(
+    compiler: &str,
+    standard: &str,
+    name: &str,
+    source: &str,
+    flags: &[&str],
+) -> Result<PathBuf, String> {
+    static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let extension = if standard.starts_with("c++") { "cc" } else { "c" };
+    let path = scratch("headers").join(format!("{name}-{number}.{extension}"));
+    let object = path.with_extension("o");
+    fs::write(&path, source).map_err(|error| error.to_string())?;
+    let mut args = vec![
+        format!("-std={standard}"),
+        format!("-I{}", include_dir().display()),
+        "-c".to_owned(),
+        path.display().to_string(),
+        "-o".to_owned(),
+        object.display().to_string(),
+    ];
+    args.extend(flags.iter().map(|flag| flag.to_string()));
+    tool(compiler, &args)?;
+    Ok(object)
+}
+
+/// A C file that takes the address of every routine, so that it must be declared, and then declares
+/// it again with the standard's prototype, so that a different declaration is an error.
+fn redeclarations() -> String {
+    let mut declared = String::from("void (*const declared[])(void) = {\n");
+    let mut again = String::new();
+    for routine in routines() {
+        let twin = routine.name.starts_with("shmem_").then(|| format!("p{}", routine.name));
+        for name in [Some(routine.name.clone()), twin].into_iter().flatten() {
+            writeln!(declared, "    (void (*)(void)){name},").unwrap();
+            // In parentheses: some names are also C11 macros.
+            let prototype =
+                routine.prototype.replacen(&format!("{}(", routine.name), &format!("({name})("), 1);
+            writeln!(again, "{prototype}").unwrap();
+        }
+    }
+    format!("#include <shmem.h>\n#include <pshmem.h>\n{declared}}};\n{again}")
+}
+
+/// Without this the test above could pass for the wrong reason.
+fn a_wrong_prototype_is_noticed() -> Result<(), Failed> {
+    let source = redeclarations();
+    for (right, wrong) in [
+        ("(shmem_int_p)(int *dest, int value", "(shmem_int_p)(int *dest, long value"),
+        ("(pshmem_size_g)(const size_t", "(pshmem_size_g)(size_t"),
+        ("(void (*)(void))shmem_fence,", "(void (*)(void))shmem_fense,"),
+    ] {
+        let wrong_source = source.replacen(right, wrong, 1);
+        if wrong_source == source {
+            return Err(format!("{right} is not in the generated file").into());
+        }
+        if compile("gcc", "c11", "wrong", &wrong_source, &[]).is_ok() {
+            return Err(format!("{wrong} compiles").into());
+        }
+    }
+    Ok(())
+}
+
+/// The standard: shmem.h contains only what it defines.
+fn nothing_else_is_declared() -> Result<(), Failed> {
+    let path = scratch("headers").join("declared.c");
+    fs::write(&path, "#include <shmem.h>\n#include <pshmem.h>\n")?;
+    let include = format!("-I{}", include_dir().display());
+    let text = tool("gcc", &["-std=c99", "-E", "-P", &include, &path.display().to_string()])?;
+    let declared: BTreeSet<&str> = text
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| word.starts_with("shmem_") || word.starts_with("pshmem_"))
+        .filter(|word| !word.ends_with("_t"))
+        .collect();
+    let list = routines();
+    let known: BTreeSet<&str> = list.iter().map(|routine| routine.name.as_str()).collect();
+    let unknown: Vec<_> =
+        declared.into_iter().filter(|name| !known.contains(name.trim_start_matches('p'))).collect();
+    match unknown.is_empty() {
+        true => Ok(()),
+        false => Err(format!("not in the standard: {unknown:?}").into()),
+    }
+}
+
+/// One C function per generic routine and type, with the routine's own parameters, that calls it.
+fn generic_calls() -> String {
+    let list = routines();
+    let names: BTreeSet<&str> = list.iter().map(|routine| routine.name.as_str()).collect();
+    let mut source = String::from("#include <shmem.h>\n#include <stdint.h>\n");
+    for (number, row) in rows("openshmem-1.6-c11-generics.tsv").iter().enumerate() {
+        let (generic, prototype) = (&row[0], &row[2]);
+        if !prototype.contains("TYPE") {
+            // The noreturn of shmem_global_exit concerns its declaration, not the call.
+            let prototype = prototype.replace("_Noreturn ", "");
+            source += &call(&format!("call_{number}"), &prototype, generic);
+            continue;
+        }
+        let verb = generic.strip_prefix("shmem_").expect("generic names start with shmem_");
+        let of_type = |(typename, _): &&(&str, &str)| {
+            names.contains(format!("shmem_{typename}_{verb}").as_str())
+        };
+        let types: Vec<_> = TYPES.iter().filter(of_type).collect();
+        assert!(types.len() >= 7, "{generic} has its types: {types:?}");
+        for (typename, ctype) in types {
+            let function = format!("call_{number}_{typename}");
+            source += &call(&function, &prototype.replace("TYPE", ctype), generic);
+        }
+    }
+    source
+}
+
+/// `RETURNS function(PARAMETERS)` that passes its parameters to `generic`, and checks its return type
+/// in C.
+fn call(function: &str, prototype: &str, generic: &str) -> String {
+    let (head, rest) = prototype.split_once('(').expect("a prototype");
+    let parameters = rest.trim_end_matches(");");
+    let returns = head.trim().strip_suffix(generic).expect("the name ends the head").trim();
+    let arguments: Vec<&str> = parameters
+        .split(',')
+        .map(|parameter| parameter.rsplit([' ', '*']).next().expect("a name"))
+        .collect();
+    let call = format!("{generic}({})", arguments.join(", "));
+    let same = format!("__builtin_types_compatible_p(__typeof__({call}), {returns})");
+    let body = match returns {
+        "void" => format!("{call};"),
+        _ => format!("return {call};"),
+    };
+    format!(
+        "{returns} {function}({parameters});\n{returns} {function}({parameters}) {{\n\
+         #ifndef __cplusplus\n    _Static_assert({same}, \"return type\");\n#endif\n    \
+         {body}\n}}\n"
+    )
+}
+
+fn deprecated_routines_are_remarked_on_only_when_asked() -> Result<(), Failed> {
+    let source = "#include <shmem.h>\nint main(void) { start_pes(0); return _my_pe(); }\n";
+    compile("gcc", "c11", "deprecated", source, &["-Wall", "-Wextra", "-Werror"])?;
+    let asked = ["-Werror", "-DTOMBOLO_WARN_DEPRECATED"];
+    match compile("gcc", "c11", "deprecated", source, &asked) {
+        Ok(_) => Err("no remark on start_pes".into()),
+        Err(text) if text.contains("use shmem_init") => Ok(()),
+        Err(text) => Err(text.into()),
+    }
+}
+
+/// What programs do to generic macros: names of their own, increments in arguments, calls in calls,
+/// qualified pointers, structure members.
+fn generics_survive_macros_and_side_effects_of_the_program() -> Result<(), Failed> {
+    let source = "
+#include <iso646.h>
+#define g 9.81
+#define p 3
+#define put 4
+#include <shmem.h>
+#define int8 5
+#define add 7
+#define size 77
+struct { long array[4]; int matrix[2][3]; } data;
+int main(void) {
+    int i = 0;
+    const int constant = 4;
+    shmem_ctx_t ctx = SHMEM_CTX_DEFAULT;
+    shmem_p(&data.array[i++], 5, 0);
+    shmem_p(ctx, data.array + 1, shmem_g(&data.array[shmem_g(&i, 0)], 1), shmem_my_pe());
+    shmem_atomic_add(data.matrix[1], 2, 0);
+    void (*function)(long *, int, long) = shmem_wait_until;
+    function(data.array, SHMEM_CMP_EQ, shmem_g(ctx, &data.array[0], 0));
+    shmem_sync(SHMEM_TEAM_WORLD);
+    return shmem_g(&constant, 0);
+}
+";
+    for compiler in C.into_iter().filter(|compiler| installed(compiler)) {
+        compile(compiler, "c11", "program", source, &STRICT)?;
+    }
+    Ok(())
+}
+
+fn the_library_exports_every_routine() -> Result<(), Failed> {
+    let library = prefix()?.join("lib/libtombolo.so");
+    let text = tool("nm", &["-D", "--defined-only", &library.display().to_string()])?;
+    let symbols: BTreeSet<(&str, &str)> = text
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let (kind, name) = (words.next()?, words.next()?);
+            Some((name.split('@').next()?, kind))
+        })
+        .collect();
+    let mut wrong = Vec::new();
+    for Routine { name, .. } in &routines() {
+        let with_twin = name.starts_with("shmem_");
+        let twin = format!("p{name}");
+        if with_twin && !symbols.contains(&(twin.as_str(), "T")) {
+            wrong.push(format!("{twin} is not defined"));
+        }
+        let weak = symbols.contains(&(name.as_str(), "W"));
+        let strong = symbols.contains(&(name.as_str(), "T"));
+        if !weak && (with_twin || !strong) {
+            wrong.push(format!("{name} is {}", if strong { "not weak" } else { "not defined" }));
+        }
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => {
+            Err(format!("{} problems in {}: {wrong:?}", wrong.len(), library.display()).into())
+        }
+    }
+}
+
+fn the_header_and_the_library_agree_on_values() -> Result<(), Failed> {
+    let mut print = String::new();
+    for (name, _) in abi::CONSTANTS {
+        writeln!(print, "    printf(\"{name} %lld\\n\", (long long){name});")?;
+    }
+    let old: Vec<&str> = OLD_CONSTANTS.split_whitespace().collect();
+    for name in &old {
+        writeln!(print, "    printf(\"{name} %lld\\n\", (long long)_{name});")?;
+    }
+    let source = format!(
+        "#include <shmem.h>\n#include <stdio.h>\nint main(void) {{\n{print}    \
+         printf(\"text %s %s\\n\", SHMEM_VENDOR_STRING, _SHMEM_VENDOR_STRING);\n    \
+         printf(\"sizes %zu %zu\\n\", sizeof(shmem_team_config_t), \
+         sizeof(shmem_ctx_session_config_t));\n    return 0;\n}}\n"
+    );
+    let object = compile("gcc", "c11", "values", &source, &["-Wall", "-Werror"])?;
+    let program = object.with_extension("");
+    let paths = [&object, &program].map(|path| path.display().to_string());
+    tool("gcc", &[&paths[0], "-o", &paths[1]])?;
+    let printed = tool(&program, &[""; 0])?;
+
+    let constant = |name: &str| {
+        let found = abi::CONSTANTS.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| *value).ok_or(format!("{name} is not in abi::CONSTANTS"))
+    };
+    let mut expected = String::new();
+    for (name, value) in abi::CONSTANTS {
+        writeln!(expected, "{name} {value}")?;
+    }
+    for name in old {
+        writeln!(expected, "{name} {}", constant(name)?)?;
+    }
+    let vendor = abi::SHMEM_VENDOR_STRING;
+    assert!(vendor.len() < abi::SHMEM_MAX_NAME_LEN, "with its null, the name fits");
+    writeln!(expected, "text {vendor} {vendor}")?;
+    let sizes = (size_of::<abi::TeamConfig>(), size_of::<abi::SessionConfig>());
+    writeln!(expected, "sizes {} {}", sizes.0, sizes.1)?;
+    let defaults = (abi::TeamConfig::default(), abi::SessionConfig::default());
+    assert_eq!((defaults.0.num_contexts, defaults.1.total_ops), (0, usize::MAX));
+    match printed == expected {
+        true => Ok(()),
+        false => Err(format!("C has\n{printed}\nRust has\n{expected}").into()),
+    }
+}
+
+/// Constants that the standard also has, deprecated, with a leading underscore.
+const OLD_CONSTANTS: &str = "SHMEM_MAJOR_VERSION SHMEM_MINOR_VERSION SHMEM_MAX_NAME_LEN \
+    SHMEM_CMP_EQ SHMEM_CMP_NE SHMEM_CMP_GT SHMEM_CMP_LE SHMEM_CMP_LT SHMEM_CMP_GE \
+    SHMEM_SYNC_VALUE SHMEM_BARRIER_SYNC_SIZE SHMEM_BCAST_SYNC_SIZE SHMEM_COLLECT_SYNC_SIZE \
+    SHMEM_REDUCE_SYNC_SIZE SHMEM_REDUCE_MIN_WRKDATA_SIZE";

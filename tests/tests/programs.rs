@@ -1,0 +1,313 @@
+//! C and C++ programs, compiled by the installed `oshcc` and run by the installed `oshrun`.
+//!
+//! `c/*.c` each run on 1, 2, 3, 4 and 7 PEs and together call every routine of the standard.
+//! `c/special` holds programs that want arguments, fail on purpose, or exist in one language only.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use support::{Ran, crate_dir, prefix, routines, run, scratch, tool};
+
+const PES: [usize; 5] = [1, 2, 3, 4, 7];
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Programs also built in other ways than the compiler's default, and those ways.
+const VARIED: [&str; 4] = ["static_data", "pointers", "processes", "contended"];
+const BUILDS: [(&str, &[&str]); 4] = [
+    ("position independent", &["-fPIE", "-pie"]),
+    ("at a fixed address", &["-fno-pie", "-no-pie"]),
+    ("statically linked", &["-static"]),
+    ("with the library linked in", &["--static-tombolo"]),
+];
+/// Programs that use static data, run again with it reached by CMA.
+const BY_CMA: [&str; 4] = ["static_data", "rma", "amo", "random"];
+/// Programs that synchronise often, run with more PEs than this machine is likely to have cores.
+const CROWDED: [&str; 4] = ["teams", "locks", "contended", "collectives"];
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // Jobs have several processes each: more at a time would measure the scheduler.
+    arguments.test_threads.get_or_insert(2);
+    let trials = match prefix() {
+        Ok(prefix) => trials(&prefix),
+        Err(missing) => vec![Trial::test("the_library_is_installed", || Err(missing.into()))],
+    };
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn trials(prefix: &Path) -> Vec<Trial> {
+    let dir = crate_dir().join("c");
+    let all: Vec<Arc<Program>> = sources(&dir)
+        .into_iter()
+        .map(|source| Program::new(prefix, &source, "", &["-O1", "-pthread"]))
+        .collect();
+    let named = |name: &str| {
+        all.iter().find(|program| program.name == name).expect("a program of the folder").clone()
+    };
+    let mut trials = Vec::new();
+    for program in &all {
+        trials.extend(PES.map(|pes| runs(program, pes, &[])));
+    }
+    trials.push(every_routine_is_called(&all));
+
+    for name in VARIED {
+        for (how, flags) in BUILDS {
+            let flags = [flags, &["-O1", "-pthread"]].concat();
+            let program = Program::new(prefix, &dir.join(format!("{name}.c")), how, &flags);
+            trials.extend([1, 3].map(|pes| runs(&program, pes, &[])));
+        }
+    }
+    for name in BY_CMA {
+        trials.extend([1, 3].map(|pes| runs(&named(name), pes, &[("SHMEM_STATIC", "cma")])));
+    }
+    trials.extend(CROWDED.map(|name| runs(&named(name), 16, &[])));
+    trials.push(two_jobs_at_once(named("random"), named("locks")));
+
+    let special = |file: &str| Program::new(prefix, &dir.join("special").join(file), "", &["-O1"]);
+    let cxx = special("generics.cc");
+    trials.extend(PES.map(|pes| runs(&cxx, pes, &[])));
+    trials.push(mpmd(special("mpmd.c")));
+    trials.extend(global_exits(&special("global_exit.c")));
+    trials.push(killed(special("killed.c")));
+    let errors = special("errors.c");
+    trials.extend(ERRORS.iter().map(|error| mistake(errors.clone(), error)));
+    trials
+}
+
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut sources: Vec<PathBuf> = fs::read_dir(dir)
+        .expect("the programs are there")
+        .map(|entry| entry.expect("a folder entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    sources.sort();
+    sources
+}
+
+/// A source file and how to compile it; compiled when first needed, once.
+struct Program {
+    /// `rma`
+    name: String,
+    /// How it is built, for people; empty for the compiler's default.
+    how: &'static str,
+    prefix: PathBuf,
+    source: PathBuf,
+    flags: Vec<String>,
+    built: OnceLock<Result<PathBuf, String>>,
+}
+
+impl Program {
+    fn new(prefix: &Path, source: &Path, how: &'static str, flags: &[&str]) -> Arc<Program> {
+        Arc::new(Program {
+            name: source.file_stem().expect("a file").to_string_lossy().into_owned(),
+            how,
+            prefix: prefix.to_owned(),
+            source: source.to_owned(),
+            flags: flags.iter().map(|flag| flag.to_string()).collect(),
+            built: OnceLock::new(),
+        })
+    }
+
+    fn executable(&self) -> Result<PathBuf, String> {
+        self.built.get_or_init(|| self.build()).clone()
+    }
+
+    fn build(&self) -> Result<PathBuf, String> {
+        let how = self.how.replace(' ', "-");
+        let executable = scratch("programs").join(format!("{}-{how}", self.name));
+        let cxx = self.source.extension().is_some_and(|extension| extension == "cc");
+        let compiler = self.prefix.join("bin").join(if cxx { "oshc++" } else { "oshcc" });
+        let mut args = vec!["-Wall".to_owned(), "-Wextra".to_owned(), "-Werror".to_owned()];
+        args.extend(self.flags.iter().cloned());
+        args.push(self.source.display().to_string());
+        args.extend(["-o".to_owned(), executable.display().to_string()]);
+        tool(compiler, &args)?;
+        Ok(executable)
+    }
+
+    /// `oshrun ARGUMENTS`, with a heap small enough for many jobs at once.
+    fn oshrun(&self) -> Command {
+        let mut oshrun = Command::new(self.prefix.join("bin/oshrun"));
+        oshrun.env("SHMEM_SYMMETRIC_SIZE", "16m");
+        oshrun
+    }
+
+    /// Runs the program on `pes` PEs.
+    fn launch(&self, pes: usize, args: &[&str], env: &[(&str, &str)]) -> Result<Ran, String> {
+        let executable = self.executable()?;
+        let mut oshrun = self.oshrun();
+        oshrun.args(["-n", &pes.to_string()]).arg(executable).args(args);
+        oshrun.envs(env.iter().copied());
+        run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))
+    }
+}
+
+/// "rma on 3 PEs": succeeds, in time.
+fn runs(program: &Arc<Program>, pes: usize, env: &[(&'static str, &'static str)]) -> Trial {
+    let (program, env) = (program.clone(), env.to_vec());
+    let mut name = format!("{} on {pes} PEs", program.name);
+    if !program.how.is_empty() {
+        name += &format!(", {}", program.how);
+    }
+    for (variable, value) in &env {
+        name += &format!(", {variable}={value}");
+    }
+    Trial::test(name, move || {
+        program.launch(pes, &[], &env)?.succeeded()?;
+        Ok(())
+    })
+}
+
+/// The programs together refer to every routine of the standard's list.
+fn every_routine_is_called(programs: &[Arc<Program>]) -> Trial {
+    let programs = programs.to_vec();
+    Trial::test("every_routine_is_called", move || {
+        let mut called = BTreeSet::new();
+        for program in &programs {
+            let executable = program.executable()?.display().to_string();
+            for line in tool("nm", &["-D", "--undefined-only", &executable])?.lines() {
+                let symbol = line.split_whitespace().last().unwrap_or_default();
+                called.insert(symbol.split('@').next().unwrap_or_default().to_owned());
+            }
+        }
+        let list = routines();
+        let not_called: Vec<&str> = list
+            .iter()
+            .map(|routine| routine.name.as_str())
+            .filter(|name| !called.contains(*name))
+            .collect();
+        match not_called.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{} never called: {not_called:?}", not_called.len()).into()),
+        }
+    })
+}
+
+fn two_jobs_at_once(first: Arc<Program>, second: Arc<Program>) -> Trial {
+    Trial::test("two_jobs_at_once_do_not_meet", move || {
+        // Compiled before, so that the jobs do run at the same time.
+        first.executable()?;
+        second.executable()?;
+        let other = std::thread::spawn(move || second.launch(3, &[], &[])?.succeeded());
+        let one = first.launch(4, &[], &[])?.succeeded();
+        other.join().expect("no panic")?;
+        one?;
+        Ok(())
+    })
+}
+
+fn mpmd(program: Arc<Program>) -> Trial {
+    Trial::test("several_programs_make_one_job", move || {
+        let executable = program.executable()?;
+        let mut oshrun = program.oshrun();
+        oshrun.args(["-n", "1"]).arg(&executable).args(["a", ":", "-n", "2"]);
+        oshrun.arg(&executable).args(["b", ":", "-n", "1"]).arg(&executable).arg("c");
+        let ran = run(&mut oshrun, LIMIT)?.succeeded()?;
+        match ran.stdout.contains("roles abbc") {
+            true => Ok(()),
+            false => Err(ran.account("expected 'roles abbc'").into()),
+        }
+    })
+}
+
+/// `shmem_global_exit` from the last PE while the others do something.
+fn global_exits(program: &Arc<Program>) -> Vec<Trial> {
+    let cases = [(0, "wait"), (7, "wait"), (255, "spin"), (3, "barrier")];
+    let trial = |(status, meanwhile): (i32, &'static str)| {
+        let program = program.clone();
+        let name = format!("global_exit({status}) ends PEs that {meanwhile}");
+        Trial::test(name, move || {
+            let ran = program.launch(3, &[&status.to_string(), meanwhile], &[])?;
+            if ran.code != Some(status) {
+                return Err(ran.account(&format!("expected exit code {status}")).into());
+            }
+            if !ran.stdout.contains("output of PE 2 before the end") {
+                return Err(ran.account("expected the output of PE 2 to be flushed").into());
+            }
+            Ok(())
+        })
+    };
+    cases.into_iter().map(trial).collect()
+}
+
+fn killed(program: Arc<Program>) -> Trial {
+    Trial::test("a_killed_pe_ends_the_job_and_is_named", move || {
+        let ran = program.launch(3, &[], &[])?;
+        let named = |line: &&str| line.contains("PE 2") && line.to_lowercase().contains("kill");
+        if matches!(ran.code, Some(code) if code != 0) && ran.stderr.lines().any(|l| named(&l)) {
+            return Ok(());
+        }
+        Err(ran.account("expected failure and a line with 'PE 2' and the signal").into())
+    })
+}
+
+/// A mistake `errors.c` makes, and what the line that the library prints must contain.
+struct Mistake {
+    case: &'static str,
+    pes: usize,
+    says: &'static [&'static str],
+}
+
+const fn mistake_of(case: &'static str, pes: usize, says: &'static [&'static str]) -> Mistake {
+    Mistake { case, pes, says }
+}
+
+/// Every line also names the PE that made the mistake.
+const ERRORS: [Mistake; 24] = [
+    mistake_of("pe-too-large", 2, &["shmem_long_p", "2"]),
+    mistake_of("pe-negative", 2, &["shmem_long_g", "-1"]),
+    mistake_of("pe-out-of-team", 2, &["shmem_ctx_long_p", "2"]),
+    mistake_of("not-symmetric", 2, &["shmem_long_p", "symmetric"]),
+    mistake_of("not-symmetric-amo", 2, &["shmem_long_atomic_inc", "symmetric"]),
+    mistake_of("not-symmetric-wait", 1, &["shmem_long_wait_until", "symmetric"]),
+    mistake_of("past-heap", 2, &["shmem_putmem", "1099511627776"]),
+    mistake_of("past-static", 2, &["shmem_getmem", "1099511627776"]),
+    mistake_of("misaligned-amo", 2, &["shmem_long_atomic_add", "align"]),
+    mistake_of("overlapping-put", 1, &["shmem_long_put", "overlap"]),
+    mistake_of("collective-mismatch", 2, &["shmem_long_sum_reduce"]),
+    mistake_of("root-mismatch", 3, &["shmem_long_broadcast"]),
+    mistake_of("malloc-mismatch", 2, &["shmem_malloc"]),
+    mistake_of("use-after-free", 2, &["shmem_long_p"]),
+    mistake_of("double-free", 2, &["shmem_free"]),
+    mistake_of("invalid-context", 2, &["shmem_ctx_long_p", "SHMEM_CTX_INVALID"]),
+    mistake_of("invalid-comparison", 1, &["shmem_long_test", "77"]),
+    mistake_of("invalid-signal", 1, &["shmem_long_put_signal", "9"]),
+    mistake_of("before-init", 1, &["shmem_long_p", "shmem_init"]),
+    mistake_of("barrier-before-init", 2, &["shmem_barrier_all", "shmem_init"]),
+    mistake_of("malloc-before-init", 1, &["shmem_malloc", "shmem_init"]),
+    mistake_of("after-finalize", 2, &["shmem_long_p", "shmem_finalize"]),
+    mistake_of("barrier-after-finalize", 1, &["shmem_barrier_all", "shmem_finalize"]),
+    mistake_of("none", 2, &[]),
+];
+
+fn mistake(program: Arc<Program>, mistake: &'static Mistake) -> Trial {
+    Trial::test(format!("SHMEM_DEBUG reports {}", mistake.case), move || {
+        let ran = program.launch(mistake.pes, &[mistake.case], &[("SHMEM_DEBUG", "1")])?;
+        if mistake.says.is_empty() {
+            // The control: without a mistake the program ends with the code for "not noticed".
+            return match ran.code {
+                Some(98) => Ok(()),
+                _ => Err(ran.account("expected exit code 98").into()),
+            };
+        }
+        if !matches!(ran.code, Some(code) if code != 0 && code != 98 && code < 128) {
+            return Err(ran.account("expected the library to end the job").into());
+        }
+        let fits =
+            |line: &str| line.contains("PE") && mistake.says.iter().all(|part| line.contains(part));
+        match ran.stderr.lines().any(fits) {
+            true => Ok(()),
+            false => Err(Failed::from(
+                ran.account(&format!("expected a line with 'PE' and all of {:?}", mistake.says)),
+            )),
+        }
+    })
+}
