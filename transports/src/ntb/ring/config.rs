@@ -77,6 +77,23 @@ impl Config {
         }
     }
 
+    /// Settings for virtual time, where threads are never held up by others: short patience, and
+    /// shorter still when `faults` are expected.
+    pub fn simulated(geometry: Geometry, faults: bool) -> Config {
+        const US: u64 = 1_000;
+        Config {
+            burst: 1,
+            tick_ns: 20 * US,
+            beat_ns: 200 * US,
+            suspect_ns: 1_000 * US,
+            dead_ns: 3_000 * US,
+            lost_ns: 20_000 * US,
+            replay_ns: if faults { 300 * US } else { 5_000 * US },
+            gap_ns: 30 * US,
+            ..Config::new(geometry, 1)
+        }
+    }
+
     /// Bytes of the retained area that [`Span::Retained`](super::Span) addresses: the chunks, and
     /// one in which data asked for are fixed before their CRC is taken.
     pub fn retained_bytes(&self) -> usize {

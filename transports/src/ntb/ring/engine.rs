@@ -391,6 +391,11 @@ impl Engine {
         Some((side, self.topology.distance(side, host)))
     }
 
+    /// Whether all links of the ring are known to be in use.
+    pub fn is_whole(&self) -> bool {
+        self.topology.is_whole()
+    }
+
     /// Whether a link is in use.
     pub fn link_in_use(&self, side: Side) -> bool {
         self.ports[side as usize].is_up()
@@ -512,12 +517,14 @@ impl Engine {
     fn second_share(&self, host: u16, len: usize, chunks: u32) -> u32 {
         let Some(side) = self.topology.choose(host) else { return 0 };
         let other = side.opposite();
+        if !self.config.split
+            || len < self.config.split_bytes_min
+            || !self.topology.reaches(other, host)
+        {
+            return 0;
+        }
         let detour = self.topology.distance(other, host) - self.topology.distance(side, host);
-        let pays = self.config.split
-            && len >= self.config.split_bytes_min
-            && detour <= 1
-            && self.topology.reaches(other, host);
-        if pays { chunks.saturating_sub(u32::from(detour)) / 2 } else { 0 }
+        if detour <= 1 { chunks.saturating_sub(u32::from(detour)) / 2 } else { 0 }
     }
 
     /// Copies a source into the retained area; gives the list of its chunks, first one first.

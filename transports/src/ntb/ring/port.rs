@@ -223,7 +223,7 @@ impl Port {
     pub(super) fn starve(&mut self, class: Class, stats: &mut Stats) {
         stats.stalled_injection += 1;
         let producer = &mut self.producers[class as usize];
-        producer.hunger = producer.hunger.saturating_add(1);
+        producer.hunger = (producer.hunger + 1).min(HUNGER_MAX);
     }
 
     /// Where the payload of the next packet goes.

