@@ -1,6 +1,7 @@
 //! Supervision of a job from its first PE to the last process it leaves behind.
 
 use crate::cores::Cores;
+use crate::fabric::{self, Ring};
 use crate::options::Plan;
 use crate::output::{self, Outlets};
 use crate::placement::Hosts;
@@ -64,6 +65,9 @@ struct Job {
     server: Server,
     board: Board,
     hosts: Hosts,
+    ring: Ring,
+    /// The start, from which times of faults count.
+    started: Instant,
     /// Machine's name, for messages.
     machine: String,
     /// Cores stay claimed as long as the job lives.
@@ -86,6 +90,8 @@ struct Pe {
     connection: Option<Rc<UnixStream>>,
     /// The beginning of a request.
     input: Vec<u8>,
+    /// It went down with its emulated host, which is for the other PEs to find out.
+    downed: bool,
     /// When to find the job broken because the connection was closed too early.
     lost_at: Option<Instant>,
 }
@@ -104,6 +110,7 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
     let files = spawn::allow_files((size + outlets.files(size) + 64) as u64)?;
     let board = Board::create(size).map_err(|e| system("status board", &e))?;
     let hosts = Hosts::new(plan);
+    let ring = Ring::new(plan)?;
     let cores = Cores::claim(plan.bind, size);
     let common = Common { size, board: &board, mask: signals.mask_before, files };
     let mut pes = Vec::with_capacity(size);
@@ -112,10 +119,12 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
         for _ in 0..program.count {
             let pe = pes.len();
             let host = hosts.emulated.then(|| hosts.of(pe));
-            let place = Place { pe, host, core: cores.of(pe) };
+            let links = ring.links_of(hosts.of(pe));
+            let place = Place { pe, host, links, core: cores.of(pe) };
             let (pid, connection) = spawn::spawn(program, &place, &common, &mut outlets)?;
             let connection = Some(Rc::new(connection));
-            pes.push(Pe { pid, alive: true, connection, input: vec![], lost_at: None });
+            let input = vec![];
+            pes.push(Pe { pid, alive: true, connection, input, downed: false, lost_at: None });
             appnums.push(appnum);
         }
     }
@@ -127,6 +136,8 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
         server,
         board,
         hosts,
+        ring,
+        started: Instant::now(),
         machine,
         _cores: cores,
         timeout: plan.timeout,
@@ -290,7 +301,7 @@ impl Job {
 
     fn close(&mut self, pe: usize) {
         self.pes[pe].connection = None;
-        if self.server.stage(pe) == Stage::Inside {
+        if self.server.stage(pe) == Stage::Inside && !self.pes[pe].downed {
             self.pes[pe].lost_at = Some(Instant::now() + LOST);
         }
     }
@@ -365,7 +376,7 @@ impl Job {
     }
 
     fn judge(&mut self, pe: usize, status: ExitStatus) {
-        if self.verdict.is_some() {
+        if self.verdict.is_some() || self.pes[pe].downed {
             return;
         }
         if let Some(signal) = status.signal() {
@@ -454,11 +465,15 @@ impl Job {
 
     fn next_deadline(&self) -> Option<Instant> {
         let job = [self.timeout_at, self.terminate_at, self.kill_at, self.give_up_at];
-        job.into_iter().chain(self.pes.iter().map(|pe| pe.lost_at)).flatten().min()
+        let fault = self.ring.next_fault().map(|at| self.started + at);
+        job.into_iter().chain([fault]).chain(self.pes.iter().map(|pe| pe.lost_at)).flatten().min()
     }
 
     fn meet_deadlines(&mut self) {
         let now = Instant::now();
+        while self.ring.next_fault().is_some_and(|at| self.started + at <= now) {
+            self.bring_fault_about();
+        }
         let due = |deadline: &mut Option<Instant>| deadline.take_if(|at| *at <= now).is_some();
         for pe in 0..self.pes.len() {
             if due(&mut self.pes[pe].lost_at) {
@@ -494,6 +509,20 @@ impl Job {
                 }
             }
         }
+    }
+
+    fn bring_fault_about(&mut self) {
+        let (host, failed) = self.ring.inject();
+        if let Some(why) = failed {
+            self.fail(format_args!("{why}"));
+        }
+        let Some(host) = host else { return };
+        report::line(format_args!("emulated host {host} dies, as --fault asks"));
+        for pe in 0..self.pes.len() {
+            self.pes[pe].downed |= self.hosts.of(pe) == host;
+        }
+        let dying = self.pes.iter().filter(|pe| pe.alive && pe.downed);
+        fabric::kill_all(dying.map(|pe| pe.pid));
     }
 
     /// Prints what each PE is doing.
