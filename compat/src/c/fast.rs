@@ -1,6 +1,6 @@
 //! The paths that decide about speed: an address and a PE become a mapped address, and the
-//! operation is done there with the processor's own instructions. Nothing here calls, locks or looks
-//! at the library's state; whatever these paths cannot do is left to [`super::slow`].
+//! operation is done there with the processor's own instructions. Nothing here calls, locks or
+//! looks at the library's state; whatever these paths cannot do is left to [`super::slow`].
 //!
 //! The tables are empty before initialisation, after finalisation and while arguments are checked,
 //! so in all these cases every operation takes the slow path.
@@ -225,11 +225,10 @@ pub unsafe fn amo_fetch<T: Word>(
     // SAFETY: mapped memory on which processor atomics are the chosen means.
     unsafe {
         let at = remote_atomic(ctx, variable, pe);
-        let amo = T::amo(op, operand, compare);
         if at.is_null() {
-            return slow::amo_fetch(routine, ctx, amo, variable, pe);
+            return slow::amo_fetch(routine, ctx, op, variable, operand, compare, pe);
         }
-        T::from_bits(amo::execute(at.cast(), amo))
+        T::from_bits(amo::execute(at.cast(), T::amo(op, operand, compare)))
     }
 }
 
@@ -249,11 +248,11 @@ pub unsafe fn amo<T: Word>(
     // SAFETY: mapped memory on which processor atomics are the chosen means.
     unsafe {
         let at = remote_atomic(ctx, variable, pe);
-        let amo = T::amo(op, operand, operand);
         if at.is_null() {
-            return slow::amo(routine, ctx, amo, variable.cast(), std::ptr::null_mut(), pe);
+            let nobody = std::ptr::null_mut();
+            return slow::amo(routine, ctx, op, nobody, variable, operand, operand, pe);
         }
-        amo::update(at.cast(), amo);
+        amo::update(at.cast(), T::amo(op, operand, operand));
     }
 }
 
@@ -275,11 +274,10 @@ pub unsafe fn amo_nbi<T: Word>(
     // `fetch`.
     unsafe {
         let at = remote_atomic(ctx, variable, pe);
-        let amo = T::amo(op, operand, compare);
         if at.is_null() {
-            return slow::amo(routine, ctx, amo, variable.cast(), fetch.cast(), pe);
+            return slow::amo(routine, ctx, op, fetch, variable, operand, compare, pe);
         }
-        fetch.write(T::from_bits(amo::execute(at.cast(), amo)));
+        fetch.write(T::from_bits(amo::execute(at.cast(), T::amo(op, operand, compare))));
     }
 }
 

@@ -195,6 +195,7 @@ async fn serve(
 ) {
     while let Ok(mut ready) = connection.readable().await {
         job.borrow_mut().take_requests(pe);
+        job.borrow_mut().check_barrier();
         ready.clear_ready();
         changed.notify_one();
         if job.borrow().pes[pe].connection.is_none() {
