@@ -31,11 +31,7 @@ pub struct Case {
     pub check: fn(&World),
 }
 
-const fn on_ring(
-    name: &'static str,
-    transports: &'static [&'static str],
-    ring: Ring,
-) -> BackEnd {
+const fn on_ring(name: &'static str, transports: &'static [&'static str], ring: Ring) -> BackEnd {
     BackEnd { name, transports, ring: Some(ring) }
 }
 

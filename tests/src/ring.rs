@@ -4,9 +4,7 @@ use crate::{MakeTransports, run_job_of};
 use std::os::fd::AsRawFd;
 use tombolo_core::World;
 use tombolo_transports::ntb::port::Event;
-use tombolo_transports::ntb::port::emulated::{
-    Fabric, FabricSpec, Profile, Speed, WriteCombining,
-};
+use tombolo_transports::ntb::port::emulated::{Fabric, FabricSpec, Profile, Speed, WriteCombining};
 
 /// How hosts are tied together, and how PEs are set up to use it.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +33,8 @@ pub const DIRECT: Ring = Ring {
     environment: &[],
 };
 /// The same with everything over the rings, and two lanes.
-pub const RING_ONLY: Ring = Ring {
-    environment: &[("SHMEM_NTB_DIRECT", "off"), ("SHMEM_NTB_THREADS", "2")],
-    ..DIRECT
-};
+pub const RING_ONLY: Ring =
+    Ring { environment: &[("SHMEM_NTB_DIRECT", "off"), ("SHMEM_NTB_THREADS", "2")], ..DIRECT };
 /// Windows smaller than the heap.
 pub const SMALL: Ring = Ring { window_size: Some(1 << 20), ..DIRECT };
 /// Several PEs on a host, not the same number on both.
@@ -52,11 +48,8 @@ pub const INTEL_CRC: Ring = Ring {
     ..DIRECT
 };
 /// Stores that leave the CPU in any order unless flushed.
-pub const SWITCHTEC_COMBINING: Ring = Ring {
-    profile: Profile::Switchtec,
-    write_combining: WriteCombining::Adversarial,
-    ..DIRECT
-};
+pub const SWITCHTEC_COMBINING: Ring =
+    Ring { profile: Profile::Switchtec, write_combining: WriteCombining::Adversarial, ..DIRECT };
 /// With the pace of hardware.
 pub const MODELLED: Ring = Ring { speed: Speed::Modelled, ..DIRECT };
 

@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 use tombolo_core::Config;
-use tombolo_transports::ntb::port::emulated::{Fabric, FabricSpec, Fault, FaultPlan, HOSTS};
+use tombolo_transports::ntb::port::emulated::{Fabric, FabricSpec, Fault, HOSTS};
 
 /// The ring of a job on two or more emulated hosts.
 pub struct Ring {

@@ -191,7 +191,8 @@ mod tests {
         let board = Board::create(1).unwrap();
         let files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         let common = Common { size: 1, board: &board, mask: SigSet::empty(), files };
-        let set = variables(&Place { pe: 0, host: Some(0), links: Some([7, 8]), core: None }, &common, 3);
+        let set =
+            variables(&Place { pe: 0, host: Some(0), links: Some([7, 8]), core: None }, &common, 3);
         for variable in VARIABLES.iter().filter(|v| v.audience == Audience::Launcher) {
             assert!(set.iter().any(|(name, _)| *name == variable.name), "{}", variable.name);
         }

@@ -83,11 +83,6 @@ impl DirectPeer {
         DirectPeer { offers, ways, maps: Default::default(), retired: Mutex::default() }
     }
 
-    /// Whether the segment may ever be stored to directly.
-    pub fn offers(&self, segment: SegmentKind) -> bool {
-        self.offers[segment as usize].is_some()
-    }
-
     /// Copies `len` bytes to `offset` of the segment. False: nothing can be said to have arrived,
     /// send it another way.
     ///

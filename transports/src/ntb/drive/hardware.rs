@@ -34,7 +34,8 @@ impl Hardware {
         let (right, left) = (open(right, host)?, open(left, host)?);
         let hosts = right.config().hosts;
         let ends = [right.peer_host(), left.peer_host()];
-        if left.config().hosts != hosts || ends != [(host + 1) % hosts, (host + hosts - 1) % hosts] {
+        if left.config().hosts != hosts || ends != [(host + 1) % hosts, (host + hosts - 1) % hosts]
+        {
             return Err(format!(
                 "the NTB links of host {host} lead to hosts {} and {}: not a ring of {hosts}",
                 ends[1], ends[0]

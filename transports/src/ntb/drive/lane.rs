@@ -147,11 +147,6 @@ impl Lane {
         self.lock().host.next_event()
     }
 
-    /// The way to `host` at present: direction and links to pass.
-    pub fn way(&self, host: u16) -> Option<(Side, u16)> {
-        self.lock().engine.way(host)
-    }
-
     /// Counters of the engine, and operations refused by their targets.
     pub fn stats(&self) -> (Stats, u64) {
         let state = self.lock();

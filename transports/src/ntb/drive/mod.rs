@@ -226,8 +226,9 @@ impl Transport for Ntb {
                 running.direct.len()
             ));
         }
-        let Stats { injected, delivered, relayed, replayed, duplicates, malformed, corrupt, .. } =
-            total;
+        let Stats {
+            injected, delivered, relayed, replayed, duplicates, malformed, corrupt, ..
+        } = total;
         let (stalled, rung) = (total.stalled_injection + total.stalled_transit, total.doorbells);
         lines.push(format!(
             "ring: packets injected {injected}, delivered {delivered}, relayed {relayed}, replayed \

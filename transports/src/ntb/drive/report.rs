@@ -72,15 +72,15 @@ impl Reporter {
 
     fn give_up(&self, hosts: impl Iterator<Item = u16>) {
         let hosts: Vec<u16> = hosts.collect();
-        let pes: Vec<usize> =
-            hosts.iter().filter_map(|host| self.pes.get(usize::from(*host))).flatten().copied().collect();
+        let pes: Vec<usize> = hosts
+            .iter()
+            .filter_map(|host| self.pes.get(usize::from(*host)))
+            .flatten()
+            .copied()
+            .collect();
         if let Some(pe) = pes.first() {
-            let news = self.lost.compare_exchange(
-                0,
-                *pe as u32 + 1,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            );
+            let news =
+                self.lost.compare_exchange(0, *pe as u32 + 1, Ordering::AcqRel, Ordering::Relaxed);
             if news.is_ok() && self.speaks {
                 tracing::error!(
                     "host {} cannot reach {} over the NTB ring any more ({})",

@@ -195,7 +195,7 @@ impl Opened {
             host: advert.host,
             local,
             lens: reached.map(|len| len.unwrap_or(0)),
-            direct: self.direct_to(job, pe, advert, reached),
+            direct: self.direct_to(job, advert, reached),
             max_bytes: self.max_bytes,
         })
     }
@@ -203,7 +203,6 @@ impl Opened {
     fn direct_to(
         &self,
         job: &Job<'_>,
-        pe: usize,
         advert: &Advert,
         reached: [Option<usize>; 2],
     ) -> Option<Arc<DirectPeer>> {
