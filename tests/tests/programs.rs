@@ -32,6 +32,20 @@ const BY_CMA: [&str; 4] = ["static_data", "rma", "amo", "random"];
 /// Programs that synchronise often, run with more PEs than this machine is likely to have cores.
 const CROWDED: [&str; 4] = ["teams", "locks", "contended", "collectives"];
 
+/// Emulated hosts on which every program runs.
+struct RingSetUp {
+    hosts: usize,
+    pes: usize,
+    env: &'static [(&'static str, &'static str)],
+}
+
+const RINGS: [RingSetUp; 4] = [
+    RingSetUp { hosts: 2, pes: 4, env: &[] },
+    RingSetUp { hosts: 3, pes: 3, env: &[("SHMEM_NTB_WINDOW", "1m")] },
+    RingSetUp { hosts: 3, pes: 4, env: &[("SHMEM_NTB_SPEED", "modelled")] },
+    RingSetUp { hosts: 5, pes: 7, env: &[("SHMEM_NTB_WINDOW", "1m")] },
+];
+
 fn main() {
     let mut arguments = Arguments::from_args();
     // Jobs have several processes each: more at a time would measure the scheduler.
@@ -55,6 +69,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let mut trials = Vec::new();
     for program in &all {
         trials.extend(PES.map(|pes| runs(program, pes, &[])));
+        trials.extend(RINGS.iter().map(|ring| runs_on_ring(program, ring)));
     }
     trials.push(every_routine_is_called(&all));
 
@@ -142,9 +157,24 @@ impl Program {
 
     /// Runs the program on `pes` PEs.
     fn launch(&self, pes: usize, args: &[&str], env: &[(&str, &str)]) -> Result<Ran, String> {
+        self.launch_on(1, pes, args, env)
+    }
+
+    /// The same with the PEs spread over `hosts` emulated hosts, if more than one.
+    fn launch_on(
+        &self,
+        hosts: usize,
+        pes: usize,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> Result<Ran, String> {
         let executable = self.executable()?;
         let mut oshrun = self.oshrun();
-        oshrun.args(["-n", &pes.to_string()]).arg(executable).args(args);
+        oshrun.args(["-n", &pes.to_string()]);
+        if hosts > 1 {
+            oshrun.args(["--hosts", &hosts.to_string()]);
+        }
+        oshrun.arg(executable).args(args);
         oshrun.envs(env.iter().copied());
         run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))
     }
@@ -162,6 +192,20 @@ fn runs(program: &Arc<Program>, pes: usize, env: &[(&'static str, &'static str)]
     }
     Trial::test(name, move || {
         program.launch(pes, &[], &env)?.succeeded()?;
+        Ok(())
+    })
+}
+
+/// "rma on 4 PEs of 2 hosts": the same program, with an NTB ring between its PEs.
+fn runs_on_ring(program: &Arc<Program>, ring: &'static RingSetUp) -> Trial {
+    let program = program.clone();
+    let RingSetUp { hosts, pes, env } = ring;
+    let mut name = format!("{} on {pes} PEs of {hosts} hosts", program.name);
+    for (variable, value) in *env {
+        name += &format!(", {variable}={value}");
+    }
+    Trial::test(name, move || {
+        program.launch_on(*hosts, *pes, &[], env)?.succeeded()?;
         Ok(())
     })
 }
