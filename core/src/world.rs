@@ -5,14 +5,14 @@ use crate::bootstrap::Bootstrap;
 use crate::config::{Config, Static};
 use crate::context::{Context, ContextOptions};
 use crate::control;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, report};
 use crate::memory::{Heap, StaticData};
 use crate::reroute::{Dropped, Observer};
 use crate::route::{Channel, Routes};
 use crate::service::{Lines, Served, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
-use crate::transport::{Endpoint, Job, Locality, Segment, SegmentKind, Transport};
+use crate::transport::{Endpoint, Job, Locality, Mapping, Segment, SegmentKind, Transport};
 use crate::wait::{Patience, Waiting};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -123,16 +123,24 @@ impl World {
         {
             return Err(Error::Unreachable { pe: lost as u32, why: reasons[lost].clone() });
         }
+        let memory = memory_of(&local, &segments, &mapped);
+        transports.iter_mut().try_for_each(|transport| transport.deliver_to(&memory))?;
 
         let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
         let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
-        let me = localities[pe].local_index as usize;
-        let shared_team = Arc::new(Team::new(SHARED_SLOT, local.into(), me, i32::MAX));
-        let patience = Patience::for_host(&config, shared_team.n_pes());
+        let patience = Patience::for_host(&config, local.len());
+        // The standard wants `shmem_ptr` to work for its members: being on one host is not enough.
+        let shared: Box<[u32]> =
+            local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();
+        let me = shared.iter().position(|peer| *peer as usize == pe).unwrap_or(0);
+        let shared_team = Arc::new(Team::new(SHARED_SLOT, shared, me, i32::MAX));
         let context = Context::new(world_team.clone(), ContextOptions::default(), transports.len());
         let internal_context =
             Context::new(world_team.clone(), ContextOptions::default(), transports.len());
-        let service = start_service(&heap, statics.as_ref(), &mapped, job.n_pes())?;
+        let service = match routes.peers.iter().any(|r| r.amo.contains(&Channel::Service)) {
+            true => start_service(&heap, statics.as_ref(), &mapped, job.n_pes())?,
+            false => None,
+        };
         let world = World {
             pe,
             bootstrap,
@@ -169,13 +177,9 @@ impl World {
 
     /// Collective: leaves the job. The caller has synchronised: nobody uses this PE's memory any
     /// more.
-    pub fn stop(mut self) -> Result<()> {
+    pub fn stop(self) -> Result<()> {
         let result = self.bootstrap.barrier();
         self.board.announce(self.pe, State::Finished);
-        self.service = None;
-        for transport in &mut self.transports {
-            transport.close();
-        }
         result
     }
 
@@ -311,6 +315,11 @@ impl World {
         }
     }
 
+    /// How this PE waits.
+    pub fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
     /// Waits until `ready` says so, making progress. Shows on the status board while it lasts, and
     /// ends the process if the launcher is gone.
     #[inline]
@@ -338,6 +347,9 @@ impl World {
             if !self.bootstrap.is_alive() {
                 self.stop_job(waiting.routine, "the launcher is gone");
             }
+            if let Some(pe) = self.transports.iter().find_map(|transport| transport.lost()) {
+                self.lost(waiting.routine, pe);
+            }
         });
         self.board.leave(self.pe);
     }
@@ -345,7 +357,7 @@ impl World {
     /// Says what is wrong and ends the job with exit code 1.
     #[cold]
     pub fn stop_job(&self, routine: &str, what: impl std::fmt::Display) -> ! {
-        eprintln!("tombolo: PE {}: {routine}: {what}", self.pe);
+        report(format_args!("PE {}: {routine}: {what}", self.pe));
         end(&*self.bootstrap, 1)
     }
 
@@ -357,19 +369,50 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        // Threads of both work on the segments, which go away after this.
+        self.service = None;
+        for transport in &mut self.transports {
+            transport.close();
+        }
         // SAFETY: the last pointer, from a box; nobody reads it while the world is dropped.
         drop(unsafe { Box::from_raw(self.routes.load(Ordering::Acquire)) });
     }
 }
 
-/// Ends the job with exit code `code`: tells the launcher, lets the program's output out and leaves
+/// Ends the job with exit code `code`: lets the program's output out, tells the launcher and leaves
 /// without running exit handlers, which might wait for PEs that are gone.
 pub fn end(bootstrap: &dyn Bootstrap, code: i32) -> ! {
+    // SAFETY: flushing all streams is allowed at any time.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    await_readers();
     bootstrap.abort(code);
-    // SAFETY: flushing all streams is allowed at any time; the process then ends.
-    unsafe {
-        libc::fflush(std::ptr::null_mut());
-        libc::_exit(code)
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+/// Waits, for a tenth of a second at most, until somebody has read what this process wrote to its
+/// standard output and error. Hydra closes their pipes unread when it hears of an abort, and the
+/// line that says why the job ends would be lost with them.
+fn await_readers() {
+    let unread = |fd: i32| {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: asks how many bytes lie in a pipe; fails on anything else.
+        let asked = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) };
+        asked == 0 && bytes > 0
+    };
+    let is_pipe = |fd: &i32| {
+        // SAFETY: all-zero is a valid value, and the call only fills it.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            libc::fstat(*fd, &mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
+        }
+    };
+    let pipes: Vec<i32> = [1, 2].into_iter().filter(is_pipe).collect();
+    for _ in 0..100 {
+        if !pipes.iter().any(|fd| unread(*fd)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -421,6 +464,21 @@ fn addresses(own: &Segment<'_>, pe: usize, endpoints: &exchange::Endpoints) -> B
             mapping.map_or(0, |mapping| mapping.base as usize)
         })
         .collect()
+}
+
+/// The segments of `local` PEs as memory of this process.
+fn memory_of(
+    local: &[u32],
+    segments: &[Segment<'_>],
+    mapped: &[Box<[usize]>; 2],
+) -> Vec<[Option<Mapping>; 2]> {
+    let mapping = |kind: SegmentKind, pe: u32| {
+        let own = segments.iter().find(|segment| segment.kind == kind)?;
+        let address = mapped[kind as usize][pe as usize];
+        let base = address as *mut u8;
+        (address != 0).then_some(Mapping { base, len: own.len, load: true, atomic: true })
+    };
+    local.iter().map(|pe| SegmentKind::ALL.map(|kind| mapping(kind, *pe))).collect()
 }
 
 fn default_routes(endpoints: &exchange::Endpoints, mapped: &[Box<[usize]>; 2]) -> Routes {

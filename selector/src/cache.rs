@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tombolo_core::World;
-use tombolo_core::config::VARIABLES;
+use tombolo_core::config::{Audience, VARIABLES};
 use tombolo_core::wait::usable_cpus;
 
 /// Changes with the meaning of the file.
@@ -148,7 +148,8 @@ pub fn machine(world: &World) -> String {
     // What a transport was told (window sizes, threads, devices) changes what it can do.
     for (variable, value) in VARIABLES.iter().zip(world.config().values()) {
         let of = |name: &str| format!("SHMEM_{}", name.to_ascii_uppercase());
-        let concerns = transports.iter().any(|t| variable.name.starts_with(&of(t)));
+        let concerns = variable.audience == Audience::User
+            && transports.iter().any(|t| variable.name.starts_with(&of(t)));
         if concerns && value != variable.default {
             text.push_str(&format!("; {}={value}", variable.name));
         }
