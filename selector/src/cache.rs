@@ -99,6 +99,22 @@ pub fn load(path: &Path, machine: &str) -> Option<Measurements> {
         .ok()
 }
 
+/// The newest sound file of a cache directory.
+pub fn newest(directory: &Path) -> Option<(PathBuf, Saved)> {
+    let mut files: Vec<_> = std::fs::read_dir(directory)
+        .ok()?
+        .flatten()
+        .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    files.sort();
+    let saved = |(_, path): (_, PathBuf)| {
+        let saved = Saved::parse(&std::fs::read_to_string(&path).ok()?).ok()?;
+        Some((path, saved))
+    };
+    files.into_iter().rev().find_map(saved)
+}
+
 trait ParseHex {
     fn parse_hex(&self) -> Option<u64>;
 }
@@ -224,6 +240,7 @@ mod tests {
         store(&path, &Saved::new("m", sample(1.1))).unwrap();
         assert_eq!(load(&path, "m"), Some(sample(1.1)));
         assert_eq!(load(&path, "another machine"), None);
+        assert_eq!(newest(path.parent().unwrap()).unwrap().0, path);
     }
 
     #[test]

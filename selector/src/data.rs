@@ -205,7 +205,8 @@ impl Measurements {
         self.put_in_order();
     }
 
-    /// Sorts what was added in any order; curves of one key become one.
+    /// Sorts what was added in any order; curves of one key become one, with the best time of each
+    /// size.
     pub fn put_in_order(&mut self) {
         self.curves.sort_by(|a, b| a.key.cmp(&b.key));
         self.curves.dedup_by(|later, first| {
@@ -218,7 +219,8 @@ impl Measurements {
         });
         for curve in &mut self.curves {
             for points in [&mut curve.points, &mut curve.checks] {
-                points.sort_by_key(|p| p.bytes);
+                // Of several times for one size the best counts.
+                points.sort_by(|a, b| a.bytes.cmp(&b.bytes).then(a.ns.total_cmp(&b.ns)));
                 points.dedup_by_key(|p| p.bytes);
             }
         }

@@ -92,18 +92,13 @@ pub fn run(
         lost: Vec::new(),
         warmed: false,
     };
-    let tasks = tasks(class, scratch.capacity() as u64, effort.coarse);
-    let count = tasks.len().max(1) as u32;
-    for (index, task) in tasks.into_iter().enumerate() {
-        let now = Instant::now();
-        if now >= effort.deadline {
-            break;
-        }
-        // Small sizes leave most of their share to large ones, which need several shares.
-        let left = effort.deadline - now;
-        let share = left * 4 / (count - index as u32).max(4);
-        prober.measure(task, scratch, now + share);
-    }
+    let (first, rest) = tasks(class, scratch.capacity() as u64, effort.coarse);
+    let now = Instant::now();
+    let most = effort.deadline.saturating_duration_since(now) * 4 / 5;
+    prober.work_off(&first, scratch, now + most);
+    let doubtful = prober.doubtful();
+    prober.work_off(&doubtful, scratch, effort.deadline);
+    prober.work_off(&rest, scratch, effort.deadline);
     let stuck = prober.lost.iter().any(|(_, lost)| *lost == Lost::Stuck);
     if stuck {
         // The transport may still write to the context's counters.
@@ -114,10 +109,10 @@ pub fn run(
     prober.outcome()
 }
 
-/// What to measure, most telling first.
-fn tasks(class: Class, room: u64, coarse: bool) -> Vec<Task> {
+/// What to measure, most telling first: what decides, and what is good to know besides.
+fn tasks(class: Class, room: u64, coarse: bool) -> (Vec<Task>, Vec<Task>) {
     let mut tasks = Vec::new();
-    let mut add = |operations: &[Operation], buffer, sizes: &[u64], check| {
+    let add = |tasks: &mut Vec<Task>, operations: &[Operation], buffer, sizes: &[u64], check| {
         for &bytes in sizes.iter().filter(|bytes| **bytes <= room) {
             tasks.extend(operations.iter().map(|&operation| Task {
                 operation,
@@ -133,26 +128,27 @@ fn tasks(class: Class, room: u64, coarse: bool) -> Vec<Task> {
         .copied()
         .filter(|n| !COARSE.contains(n) && !LARGE.contains(n) && *n != HUGE)
         .collect();
-    add(&[Operation::Amo], Buffer::Heap, &[8], false);
-    add(BOTH, Buffer::Heap, COARSE, false);
-    add(BOTH, Buffer::Private, COARSE, false);
-    add(&[Operation::Get], Buffer::Static, COARSE, false);
+    add(&mut tasks, &[Operation::Amo], Buffer::Heap, &[8], false);
+    add(&mut tasks, BOTH, Buffer::Heap, COARSE, false);
+    add(&mut tasks, BOTH, Buffer::Private, COARSE, false);
+    add(&mut tasks, &[Operation::Get], Buffer::Static, COARSE, false);
     if coarse {
-        return tasks;
+        return (tasks, Vec::new());
     }
-    add(BOTH, Buffer::Heap, &rest, false);
-    add(BOTH, Buffer::Private, &rest, false);
-    add(BOTH, Buffer::Heap, LARGE, false);
-    add(BOTH, Buffer::Private, LARGE, false);
+    add(&mut tasks, BOTH, Buffer::Heap, &rest, false);
+    add(&mut tasks, BOTH, Buffer::Private, &rest, false);
+    add(&mut tasks, BOTH, Buffer::Heap, LARGE, false);
+    add(&mut tasks, BOTH, Buffer::Private, LARGE, false);
     if class == Class::Own {
-        return tasks;
+        return (tasks, Vec::new());
     }
-    add(BOTH, Buffer::Heap, CHECKS, true);
-    add(&[Operation::Pipeline], Buffer::Heap, &[8, 1024, 16384, 131_072], false);
-    add(BOTH, Buffer::Unaligned, COARSE, false);
-    add(BOTH, Buffer::Cold, COLD, false);
-    add(BOTH, Buffer::Heap, &[HUGE], false);
-    tasks
+    add(&mut tasks, BOTH, Buffer::Heap, CHECKS, true);
+    let mut besides = Vec::new();
+    add(&mut besides, &[Operation::Pipeline], Buffer::Heap, &[8, 1024, 16384, 131_072], false);
+    add(&mut besides, BOTH, Buffer::Unaligned, COARSE, false);
+    add(&mut besides, BOTH, Buffer::Cold, COLD, false);
+    add(&mut besides, BOTH, Buffer::Heap, &[HUGE], false);
+    (tasks, besides)
 }
 
 /// Every way to the target. Self needs no transport but mapped memory.
@@ -200,6 +196,38 @@ struct Prober<'a> {
 }
 
 impl Prober<'_> {
+    fn work_off(&mut self, tasks: &[Task], scratch: &mut Scratch, deadline: Instant) {
+        for (index, task) in tasks.iter().enumerate() {
+            let now = Instant::now();
+            if now >= deadline {
+                return;
+            }
+            // Small sizes leave most of their share to large ones, which need several shares.
+            let share = (deadline - now) * 4 / ((tasks.len() - index) as u32).max(4);
+            self.measure(*task, scratch, now + share);
+        }
+    }
+
+    /// Sizes that took clearly longer than larger ones, as happens while the other side has yet to
+    /// wake up. They are measured once more, and the better time counts.
+    fn doubtful(&self) -> Vec<Task> {
+        const CLEARLY: f32 = 1.15;
+        let mut measured = Measurements { curves: self.curves.clone(), rejected: Vec::new() };
+        measured.put_in_order();
+        let mut tasks = Vec::new();
+        for Curve { key, points, .. } in &measured.curves {
+            let mut least = f32::INFINITY;
+            for point in points.iter().rev() {
+                if point.ns > least * CLEARLY {
+                    let (operation, buffer, bytes) = (key.operation, key.buffer, point.bytes);
+                    tasks.push(Task { operation, buffer, bytes, check: false });
+                }
+                least = least.min(point.ns);
+            }
+        }
+        tasks
+    }
+
     fn measure(&mut self, task: Task, scratch: &mut Scratch, until: Instant) {
         for index in 0..self.ways.len() {
             let way = &self.ways[index];

@@ -225,6 +225,7 @@ impl Session<'_> {
         let last = turns.iter().map(|(_, turn)| *turn).max().unwrap_or(0);
         let budget = self.config().tune_budget.0.mul_f64(MEASURING) / (last + 1);
         let mine = turns.iter().find(|(pe, _)| *pe == world.pe());
+        let target = pairs.iter().any(|(_, from, to)| from != to && *to == world.pe());
         let mut told = Vec::new();
         for turn in 0..=last {
             if mine.is_some_and(|(_, my_turn)| *my_turn == turn) {
@@ -233,10 +234,10 @@ impl Session<'_> {
                     .map_err(|e| Error::Bootstrap(format!("measurements cannot be told: {e}")))?;
             }
             if turn < last {
-                attended(world, || world.bootstrap().barrier())?;
+                attended(world, target, || world.bootstrap().barrier())?;
             }
         }
-        let all = attended(world, || world.bootstrap().allgather(&told))?;
+        let all = attended(world, target, || world.bootstrap().allgather(&told))?;
         let mut measured = Measurements::default();
         let (mut stuck, mut written) = (false, 0);
         for (pe, _) in &turns {
@@ -300,10 +301,10 @@ fn turns(pairs: &[(Class, usize, usize)], host: impl Fn(usize) -> u32) -> Vec<(u
     turns
 }
 
-/// Runs `wait`, which blocks without making progress, while transports that need it get it from a
-/// thread of their own: peers may be measuring with this PE as their target.
-fn attended<T>(world: &World, wait: impl FnOnce() -> T) -> T {
-    if !world.transports().iter().any(|t| t.needs_progress()) {
+/// Runs `wait`, which blocks without making progress. On a PE that others measure with, transports
+/// that need progress get it meanwhile from a thread, as they would from a waiting program.
+fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> T) -> T {
+    if !target || !world.transports().iter().any(|t| t.needs_progress()) {
         return wait();
     }
     let done = AtomicBool::new(false);
