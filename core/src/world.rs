@@ -124,9 +124,12 @@ impl World {
 
         let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
         let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
-        let me = localities[pe].local_index as usize;
-        let shared_team = Arc::new(Team::new(SHARED_SLOT, local.into(), me, i32::MAX));
-        let patience = Patience::for_host(&config, shared_team.n_pes());
+        let patience = Patience::for_host(&config, local.len());
+        // The standard wants `shmem_ptr` to work for its members: being on one host is not enough.
+        let shared: Box<[u32]> =
+            local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();
+        let me = shared.iter().position(|peer| *peer as usize == pe).unwrap_or(0);
+        let shared_team = Arc::new(Team::new(SHARED_SLOT, shared, me, i32::MAX));
         let context = Context::new(world_team.clone(), ContextOptions::default(), transports.len());
         let internal_context =
             Context::new(world_team.clone(), ContextOptions::default(), transports.len());
@@ -283,6 +286,11 @@ impl World {
                 transport.progress();
             }
         }
+    }
+
+    /// How this PE waits.
+    pub fn patience(&self) -> &Patience {
+        &self.patience
     }
 
     /// Waits until `ready` says so, making progress. Shows on the status board while it lasts, and

@@ -161,9 +161,10 @@ static void test_many(void) {
 static void test_sync(void) {
     long *slot = check_alloc((size_t)npes, sizeof *slot);
     for (long round = 1; round <= 50; round++) {
+        /* A store: sync makes it visible. A put to another host needs a quiet as well. */
         long *remote = shmem_ptr(slot + me, next_pe);
-        if (remote) {
-            *remote = round; /* a store: sync makes it visible */
+        if (remote != NULL) {
+            *remote = round;
         } else {
             shmem_long_p(slot + me, round, next_pe);
             shmem_quiet();

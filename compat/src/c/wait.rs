@@ -11,6 +11,7 @@ use crate::process::library;
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::Waiting;
+use tombolo_core::wait::Polls;
 
 macro_rules! wait_and_test {
     ($name:ident, $ty:ty) => {
@@ -203,10 +204,25 @@ unsafe fn test<T: Watched>(
     // SAFETY: by the caller's word.
     let holds = || unsafe { compare(routine, T::load(ivar), cmp, cmp_value) };
     if holds() {
+        POLLS.found();
         return 1;
     }
-    library(routine).world.progress();
-    holds().into()
+    poll_again(routine, || holds().then_some(())).is_some().into()
+}
+
+/// Failed tests of the program, of variables and of locks.
+pub static POLLS: Polls = Polls::new();
+
+/// Asks once more, after progress, for what a test has not found.
+fn poll_again<R>(routine: &'static str, ask: impl Fn() -> Option<R>) -> Option<R> {
+    let world = &library(routine).world;
+    world.progress();
+    let found = ask();
+    match found {
+        Some(_) => POLLS.found(),
+        None => POLLS.in_vain(world.patience()),
+    }
+    found
 }
 
 /// The variables of a call on many: those of `ivars` that `status` does not exclude.
@@ -301,10 +317,13 @@ impl<T: Watched> Set<T> {
 
     /// Asks once, and once more after progress.
     fn test<R>(&self, ask: impl Fn() -> Option<R>) -> Option<R> {
-        ask().or_else(|| {
-            library(self.routine).world.progress();
-            ask()
-        })
+        match ask() {
+            Some(found) => {
+                POLLS.found();
+                Some(found)
+            }
+            None => poll_again(self.routine, ask),
+        }
     }
 
     fn wait_all(&self) {

@@ -1,7 +1,9 @@
 //! `cargo dev sim`: the NTB ring protocol on simulated hosts, under virtual time.
 //!
-//! All figures it prints are modelled. The same arguments give the same output, to the byte.
+//! All figures it prints are modelled, and the same arguments give the same output, to the byte;
+//! `engine` alone measures wall-clock time.
 
+mod engine;
 mod figures;
 mod plot;
 mod print;
@@ -40,6 +42,8 @@ enum Command {
     },
     /// Compares the simulated ring with its targets; fails if one is missed.
     Targets,
+    /// Measures what the protocol itself costs on this machine, in wall-clock time.
+    Engine,
 }
 
 /// One simulated run.
@@ -149,6 +153,7 @@ fn main() -> ExitCode {
         Some(Command::Soak(soak)) => soak.run(),
         Some(Command::Figures { dir }) => figures::draw(dir),
         Some(Command::Targets) => targets::check(),
+        Some(Command::Engine) => engine::measure(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

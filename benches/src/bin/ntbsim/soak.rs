@@ -2,9 +2,7 @@
 
 use clap::Args;
 use tombolo_transports::ntb::ring::{Config, Geometry};
-use tombolo_transports::ntb::sim::{
-    Faults, Operation, Pattern, Simulation, Workload, Writer, run,
-};
+use tombolo_transports::ntb::sim::{Faults, Operation, Pattern, Simulation, Workload, Writer, run};
 
 use crate::base;
 

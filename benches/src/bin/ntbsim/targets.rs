@@ -1,6 +1,8 @@
 //! The ring against its targets, on the modelled link.
 
-use tombolo_transports::ntb::sim::{Operation, Pattern, Report, Simulation, Writer, run, tlp_bytes};
+use tombolo_transports::ntb::sim::{
+    Operation, Pattern, Report, Simulation, Writer, run, tlp_bytes,
+};
 
 use crate::base;
 
@@ -22,7 +24,8 @@ pub fn check() -> Result<(), String> {
         for hops in 1..=5 {
             let time = single(writer, 11, hops, 1 << 20, 1)?;
             let ratio = time / cut_through_ns(writer, 1 << 20, hops);
-            let what = format!("1 MiB over {hops} hops with acknowledgement: x cut-through formula");
+            let what =
+                format!("1 MiB over {hops} hops with acknowledgement: x cut-through formula");
             missed += line(&what, 1.15, ratio, ratio <= 1.15);
         }
         let one = stream(writer, 1 << 20, 1)?.throughput_gbs;

@@ -440,7 +440,13 @@ impl Engine {
         Some(if second { other } else { first })
     }
 
-    fn submit_put(&mut self, put: &PutRequest, action: Action, token: Option<u64>, chunks: u32) -> u32 {
+    fn submit_put(
+        &mut self,
+        put: &PutRequest,
+        action: Action,
+        token: Option<u64>,
+        chunks: u32,
+    ) -> u32 {
         let splittable = matches!(action, Action::Put { .. }) && put.signal.is_none();
         let other = match splittable {
             true => self.second_share(put.target.host, put.len, chunks),

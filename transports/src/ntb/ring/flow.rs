@@ -75,8 +75,7 @@ impl SendFlow {
 
     /// Whether a packet could go out, given room on the ring.
     pub(super) fn has_work(&self, window: u32) -> bool {
-        self.sent != self.next
-            || (self.head != NONE && self.next.wrapping_sub(self.una) < window)
+        self.sent != self.next || (self.head != NONE && self.next.wrapping_sub(self.una) < window)
     }
 
     /// Starts again from the first that was not acknowledged.

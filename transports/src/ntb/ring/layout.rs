@@ -52,10 +52,7 @@ pub enum GeometryError {
 
 impl Geometry {
     /// Rings of the given slots by class (request, reply, control).
-    pub fn new(
-        chunk_bytes: usize,
-        slots: [u32; Class::COUNT],
-    ) -> Result<Geometry, GeometryError> {
+    pub fn new(chunk_bytes: usize, slots: [u32; Class::COUNT]) -> Result<Geometry, GeometryError> {
         if chunk_bytes == 0 || !chunk_bytes.is_multiple_of(LINE) || chunk_bytes > CHUNK_BYTES_MAX {
             return Err(GeometryError::Chunk(chunk_bytes));
         }

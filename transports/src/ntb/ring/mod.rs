@@ -15,8 +15,8 @@
 //!
 //! Invariants:
 //! - Only posted writes cross a link. An index that comes over one is checked before it is used.
-//! - A packet enters a ring only where two slots are free ([bubble]); transit may use the last one.
-//!   So each direction of each class always has a free slot somewhere, and always moves.
+//! - A packet enters a ring only where two slots are free; transit may use the last one (bubble
+//!   flow control, Puente and others; Chen, Wang and Pinkston, IPDPS 2011). So each direction of each class always has a free slot somewhere, and always moves.
 //! - A handler never waits for room in the request class: requests emit replies and control,
 //!   replies emit nothing, control is always taken in.
 //! - A sender keeps what it sent until the target acknowledged it end to end. Whatever happens on
@@ -25,8 +25,6 @@
 //! - A target applies exactly the next sequence number of a flow. Repetitions change nothing; the
 //!   results of fetching AMOs are cached until their tag is used again.
 //! - Nothing is allocated after the start.
-//!
-//! [bubble]: https://doi.org/10.1109/IPDPS.2011.66
 
 mod bits;
 mod config;

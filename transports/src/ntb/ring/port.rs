@@ -14,8 +14,6 @@ use super::packet::{Class, Limits, Line, Malformed, Packet, line_crc};
 use super::stats::Stats;
 
 const MAGIC: u64 = 0x4f4c_4f42_4d4f_5401;
-/// Transit packets that may pass a waiting injection before transit is held back.
-const HUNGER_MAX: u16 = 4;
 /// Polls for which transit is held back; bounded, or all hosts could hold each other for ever.
 const HOLD_MAX: u16 = 16;
 
@@ -43,7 +41,11 @@ enum State {
 struct Producer {
     head: u32,
     tail: u32,
-    hunger: u16,
+    /// A local packet found no room.
+    waiting: bool,
+    /// Packets in transit that have passed it since.
+    passed: u16,
+    /// Polls for which transit has been held back for it.
     held: u16,
 }
 
@@ -152,8 +154,7 @@ impl Port {
         let word = host.load_word(self.side, HELLO_OFFSET + 8);
         if word != self.hello_seen {
             self.hello_seen = word;
-            news = true;
-            self.hear_hello(now, host, stats);
+            news = self.hear_hello(now, host, stats);
         }
         if self.state == State::Up {
             let word = host.load_word(self.side, CREDIT_OFFSET + 56);
@@ -195,22 +196,31 @@ impl Port {
         self.geometry.slots(class) - producer.head.wrapping_sub(producer.tail)
     }
 
-    /// The bubble rule: a packet enters the ring only where another slot stays free, so that
-    /// transit can always move somewhere.
-    pub(super) fn may_inject(&mut self, class: Class) -> bool {
-        self.is_up() && self.free(class) >= 2
+    /// Whether a packet may enter the ring here.
+    ///
+    /// - Bubble rule: another slot stays free, so that transit can always move somewhere.
+    /// - One free slot in a whole ring prevents deadlock but moves one packet at a time. So half of
+    ///   this ring must be free as a rule: injections never leave less than half a ring of bubbles.
+    /// - After as many transit packets as there are hosts have passed a waiting packet, it may
+    ///   enter by the bubble rule alone. A packet makes fewer hops than there are hosts, so such
+    ///   injections do not outrun deliveries, and the ring does not fill up by them.
+    pub(super) fn may_inject(&self, class: Class) -> bool {
+        let half = self.geometry.slots(class) / 2 + 1;
+        let needed = if self.is_hungry(class) { 2 } else { half.max(2) };
+        self.is_up() && self.free(class) >= needed
     }
 
-    /// Whether a packet in transit may take a slot now. Transit may use the last slot; when local
-    /// packets have been overtaken often enough it is held back for a bounded number of polls.
+    /// Whether a packet in transit may take a slot now, the last one too. When a local packet has
+    /// waited long and only one slot is free, transit is held back for a bounded number of polls.
     pub(super) fn may_forward(&mut self, class: Class, stats: &mut Stats) -> bool {
         let free = self.free(class);
+        let hungry = self.is_hungry(class);
         let producer = &mut self.producers[class as usize];
         if free == 0 {
             stats.stalled_transit += 1;
             return false;
         }
-        if free == 1 && producer.hunger >= HUNGER_MAX && producer.held < HOLD_MAX {
+        if free == 1 && hungry && producer.held < HOLD_MAX {
             producer.held += 1;
             stats.held_transit += 1;
             return false;
@@ -222,8 +232,7 @@ impl Port {
     /// Notes that an injection found no room.
     pub(super) fn starve(&mut self, class: Class, stats: &mut Stats) {
         stats.stalled_injection += 1;
-        let producer = &mut self.producers[class as usize];
-        producer.hunger = (producer.hunger + 1).min(HUNGER_MAX);
+        self.producers[class as usize].waiting = true;
     }
 
     /// Where the payload of the next packet goes.
@@ -245,7 +254,10 @@ impl Port {
         let offset = self.geometry.header_offset(class, producer.head);
         producer.head = producer.head.wrapping_add(1);
         if injected {
-            producer.hunger = 0;
+            producer.waiting = false;
+            producer.passed = 0;
+        } else if producer.waiting {
+            producer.passed = (producer.passed + 1).min(self.identity.hosts);
         }
         line[7] = word(self.epoch, producer.head);
         host.store_line(self.side, offset, &line);
@@ -324,6 +336,10 @@ impl Port {
         }
     }
 
+    fn is_hungry(&self, class: Class) -> bool {
+        self.producers[class as usize].passed >= self.identity.hosts
+    }
+
     fn leave(&mut self) {
         if self.state == State::Up {
             self.flaps = self.flaps.wrapping_add(1);
@@ -336,13 +352,13 @@ impl Port {
         self.rung = false;
     }
 
-    fn hear_hello<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) {
+    fn hear_hello<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) -> bool {
         let line = host.load_line(self.side, HELLO_OFFSET);
         let (epoch, echo) = (line[1] as u32, (line[1] >> 32) as u32);
         if line[7] as u32 != line_crc(&line) || epoch == 0 {
             // Half written, or nothing yet. The neighbour repeats it.
             self.hello_seen = 0;
-            return;
+            return false;
         }
         let Identity { me, neighbour, hosts, lane } = self.identity;
         if line[0] != MAGIC
@@ -351,7 +367,7 @@ impl Port {
         {
             stats.malformed += 1;
             host.event(Event::Mismatch(self.side));
-            return;
+            return true;
         }
         self.heard_at = now;
         if epoch != self.peer_epoch {
@@ -365,6 +381,7 @@ impl Port {
         if self.state == State::Greeting && echo == self.epoch {
             self.state = State::Up;
         }
+        true
     }
 
     fn hear_credits<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) {

@@ -101,9 +101,9 @@ impl Engine {
 
     fn is_broken(&self, side: Side, dst: u16, origin: u16, changed: [bool; 2]) -> bool {
         !self.topology.reaches(side, dst)
-            || Side::BOTH.into_iter().any(|end| {
-                changed[end as usize] && self.topology.crosses(side, dst, origin, end)
-            })
+            || Side::BOTH
+                .into_iter()
+                .any(|end| changed[end as usize] && self.topology.crosses(side, dst, origin, end))
     }
 
     /// Moves gets that wait for a direction which no longer leads to their target.
@@ -226,8 +226,7 @@ impl Engine {
                 self.now
             }
         };
-        let patience =
-            if self.was_whole { self.config.lost_ns } else { self.config.connect_ns };
+        let patience = if self.was_whole { self.config.lost_ns } else { self.config.connect_ns };
         if self.now - since < patience {
             return;
         }

@@ -224,9 +224,8 @@ impl Engine {
     fn wants_ack(&self, id: usize, seq: u32, op: &Op, entry: &Entry) -> bool {
         let flow = &self.flows[id];
         let last_queued = flow.sent == flow.next && flow.head == NONE;
-        let ends_long_put =
-            op.len > self.chunk_bytes() && entry.chunk + 1 == op.todo[id % 2].1;
-        last_queued || ends_long_put || seq % (self.config.window / 4) == 0
+        let ends_long_put = op.len > self.chunk_bytes() && entry.chunk + 1 == op.todo[id % 2].1;
+        last_queued || ends_long_put || seq.is_multiple_of(self.config.window / 4)
     }
 
     pub(super) fn entry(&mut self, id: usize, seq: u32) -> &mut Entry {

@@ -89,11 +89,14 @@ impl Host for Parts {
     }
 
     fn complete(&mut self, token: u64, outcome: Outcome) {
-        self.done.push((token, match outcome {
-            Outcome::Done => Ended::Done,
-            Outcome::Refused => Ended::Refused,
-            Outcome::Lost => Ended::Lost,
-        }));
+        self.done.push((
+            token,
+            match outcome {
+                Outcome::Done => Ended::Done,
+                Outcome::Refused => Ended::Refused,
+                Outcome::Lost => Ended::Lost,
+            },
+        ));
     }
 
     fn event(&mut self, event: Event) {
@@ -352,7 +355,10 @@ fn what_the_target_refuses_fails_alone() {
     let bad = SEGMENT_BYTES - 10;
     let word = target(1, 8).remote;
     let signal = Some((word, SignalOp::Add, 1));
-    assert_eq!(world.put(0, PutRequest { signal, ..put(1, target(1, bad), 0, 200) }), Status::Pending);
+    assert_eq!(
+        world.put(0, PutRequest { signal, ..put(1, target(1, bad), 0, 200) }),
+        Status::Pending
+    );
     assert_eq!(world.engines[0].amo(&fetch_add(2, target(1, bad), 0)), Status::Pending);
     let get = GetRequest { token: 3, target: target(1, bad), dest: 0, len: 200 };
     assert_eq!(world.engines[0].get(&get), Status::Pending);

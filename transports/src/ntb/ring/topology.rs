@@ -56,8 +56,8 @@ impl Topology {
         if state.seq.wrapping_sub(known.seq) as i32 <= 0 {
             return None;
         }
-        let changed =
-            [0, 1].map(|side| known.up[side] != state.up[side] || known.flaps[side] != state.flaps[side]);
+        let changed = [0, 1]
+            .map(|side| known.up[side] != state.up[side] || known.flaps[side] != state.flaps[side]);
         *known = state;
         for side in Side::BOTH {
             self.reach[side as usize] = self.count_reach(side);
@@ -129,8 +129,8 @@ impl Topology {
         let mut at = self.me;
         for count in 0..self.hosts - 1 {
             let next = self.step(at, side);
-            let up = self.state(at).up[side as usize]
-                && self.state(next).up[side.opposite() as usize];
+            let up =
+                self.state(at).up[side as usize] && self.state(next).up[side.opposite() as usize];
             if !up {
                 return count;
             }

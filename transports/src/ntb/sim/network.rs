@@ -158,11 +158,8 @@ impl Network {
         let payload = bytes.len() as u64;
         let wire_ps = self.model.wire_ps(payload, tlp_bytes);
         let last_tlp_ps = self.model.wire_ps(payload.min(tlp_bytes), tlp_bytes);
-        let held_ps = if self.random.chance(self.faults.delay.0) {
-            self.faults.delay.1 * 1000
-        } else {
-            0
-        };
+        let held_ps =
+            if self.random.chance(self.faults.delay.0) { self.faults.delay.1 * 1000 } else { 0 };
         let direction = &mut self.directions[usize::from(host)][side as usize];
         let start = from_ps.max(direction.free_ps) + held_ps;
         let end = (start + wire_ps).max(until_ps + last_tlp_ps);
@@ -176,16 +173,20 @@ impl Network {
         self.time.wire_ps += end - start;
         self.time.propagation_ps += self.model.propagation_ns * 1000;
         let at_ps = end + self.model.propagation_ns * 1000;
-        self.post(host, side, Post {
-            at_ps,
-            host: 0,
+        self.post(
+            host,
             side,
-            lane,
-            offset,
-            bytes: bytes.to_vec(),
-            cable: 0,
-            generation: 0,
-        });
+            Post {
+                at_ps,
+                host: 0,
+                side,
+                lane,
+                offset,
+                bytes: bytes.to_vec(),
+                cable: 0,
+                generation: 0,
+            },
+        );
         end
     }
 
@@ -194,16 +195,20 @@ impl Network {
         self.doorbells += 1;
         let free_ps = self.directions[usize::from(host)][side as usize].free_ps;
         let at_ps = now_ps.max(free_ps) + self.model.propagation_ns * 1000 + after_ps;
-        self.post(host, side, Post {
-            at_ps,
-            host: 0,
+        self.post(
+            host,
             side,
-            lane,
-            offset: 0,
-            bytes: Vec::new(),
-            cable: 0,
-            generation: 0,
-        });
+            Post {
+                at_ps,
+                host: 0,
+                side,
+                lane,
+                offset: 0,
+                bytes: Vec::new(),
+                cable: 0,
+                generation: 0,
+            },
+        );
     }
 
     /// Whether a write that was under way arrives.

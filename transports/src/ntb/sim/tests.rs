@@ -29,8 +29,13 @@ fn tight(hosts: u16, pattern: Pattern, seed: u64) -> Simulation {
     let geometry = Geometry::new(64, [2, 2, 2]).unwrap();
     let mut tight = simulation(hosts, pattern, Operation::Mixed);
     tight.config = Config { window: 16, ..Config::simulated(geometry, false) };
-    tight.workload =
-        Workload { size: 200, count: u64::from(hosts).max(8) + 4, depth: 8, pattern, ..tight.workload };
+    tight.workload = Workload {
+        size: 200,
+        count: u64::from(hosts).max(8) + 4,
+        depth: 8,
+        pattern,
+        ..tight.workload
+    };
     tight.seed = seed;
     tight
 }
@@ -98,6 +103,28 @@ fn two_slot_rings_never_deadlock() {
             }
         }
     }
+}
+
+/// A ring in which all slots but one are taken moves one packet at a time. Injection must not let
+/// it come to that.
+#[test]
+fn a_large_ring_under_load_does_not_crawl() {
+    let mut case = simulation(32, Pattern::Alltoall, Operation::Put);
+    case.workload = Workload { size: 8192, count: 64, depth: 32, ..case.workload };
+    let share = run(&case).unwrap().of_ceiling.unwrap();
+    assert!(share > 0.25, "{share} of the raw links");
+}
+
+#[test]
+fn large_puts_over_both_directions_take_at_most_three_quarters_of_the_time() {
+    let mut case = simulation(2, Pattern::Pair(1), Operation::Put);
+    case.host = HostModel::desktop(Writer::Dma);
+    case.config.split = false;
+    case.workload = Workload { size: 1 << 20, count: 10, depth: 1, ..case.workload };
+    let one_way = run(&case).unwrap().latency.mean_ns;
+    case.config.split = true;
+    let both_ways = run(&case).unwrap().latency.mean_ns;
+    assert!(both_ways * 4 < one_way * 3, "{both_ways} ns against {one_way} ns");
 }
 
 #[test]

@@ -15,12 +15,6 @@ use super::random::Random;
 use super::report::Report;
 use crate::ntb::ring::{Config, Engine, EngineError, Event, Outcome, Side};
 
-/// Software learns of a link event so much later.
-const LINK_NOTICE_NS: u64 = 20_000;
-/// A lane's thread looks round so often when there is nothing to do.
-const LOOK_ROUND_PS: u64 = 30_000;
-const MEMORY_BYTES_MAX: usize = 1 << 30;
-
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Simulation {
@@ -87,7 +81,7 @@ pub fn run(simulation: &Simulation) -> Result<Report, SimError> {
     Ok(Report::new(simulation, &world))
 }
 
-enum What {
+pub(super) enum What {
     Run(usize),
     Arrive(Post),
     Incident(Incident),
@@ -95,7 +89,7 @@ enum What {
     Flap,
 }
 
-struct Timed {
+pub(super) struct Timed {
     at_ps: u64,
     number: u64,
     what: What,
@@ -123,27 +117,27 @@ impl Ord for Timed {
 
 pub(super) struct Lane {
     pub engine: Engine,
-    memory: LaneMemory,
-    host: u16,
-    index: usize,
+    pub(super) memory: LaneMemory,
+    pub(super) host: u16,
+    pub(super) index: usize,
     /// Its thread is busy until then.
-    free_ps: u64,
+    pub(super) free_ps: u64,
     /// When it will run next.
-    wake_ps: u64,
-    asleep: bool,
-    whole: bool,
+    pub(super) wake_ps: u64,
+    pub(super) asleep: bool,
+    pub(super) whole: bool,
 }
 
 #[derive(Default)]
-struct Pe {
-    issued: u64,
-    ended: u64,
-    free_slots: Vec<usize>,
+pub(super) struct Pe {
+    pub(super) issued: u64,
+    pub(super) ended: u64,
+    pub(super) free_slots: Vec<usize>,
     /// Parts that an engine had no room for yet, by lane of the PE.
-    waiting: Vec<(u64, Call, u16)>,
+    pub(super) waiting: Vec<(u64, Call, u16)>,
 }
 
-struct Transfer {
+pub(super) struct Transfer {
     pe: usize,
     to: PeId,
     step: Step,
@@ -155,48 +149,48 @@ struct Transfer {
 
 pub(super) struct World<'a> {
     pub simulation: &'a Simulation,
-    plan: Plan,
+    pub(super) plan: Plan,
     pub lanes: Vec<Lane>,
     pub network: Network,
-    symmetric: Vec<Symmetric>,
-    pes: Vec<Pe>,
+    pub(super) symmetric: Vec<Symmetric>,
+    pub(super) pes: Vec<Pe>,
     /// Raised by whatever may end the run.
-    news: u64,
-    dead: Vec<bool>,
-    transfers: Vec<Transfer>,
-    queue: BinaryHeap<Reverse<Timed>>,
-    number: u64,
-    random: Random,
+    pub(super) news: u64,
+    pub(super) dead: Vec<bool>,
+    pub(super) transfers: Vec<Transfer>,
+    pub(super) queue: BinaryHeap<Reverse<Timed>>,
+    pub(super) number: u64,
+    pub(super) random: Random,
     pub cpu: CpuTime,
     pub events: Vec<(u64, u16, Event)>,
-    completions: Vec<(u64, Outcome)>,
+    pub(super) completions: Vec<(u64, Outcome)>,
     pub start_ps: Option<u64>,
     pub end_ps: u64,
-    whole: usize,
+    pub(super) whole: usize,
     pub latencies_ps: Vec<u64>,
     pub failed: u64,
-    wrong: Option<String>,
+    pub(super) wrong: Option<String>,
     /// Expected counters by PE number: fetching additions, other additions, signals.
-    expected: Vec<[u64; 3]>,
+    pub(super) expected: Vec<[u64; 3]>,
     /// Outcome unknown because the operation failed, by PE number.
-    uncertain: Vec<bool>,
+    pub(super) uncertain: Vec<bool>,
     /// Puts that completed: target and source.
-    puts: BTreeSet<(PeId, PeId)>,
+    pub(super) puts: BTreeSet<(PeId, PeId)>,
 }
 
 impl<'a> World<'a> {
     fn new(simulation: &'a Simulation) -> Result<World<'a>, SimError> {
         let Simulation { hosts, pes, threads, workload, .. } = *simulation;
         let plan = Plan { workload, hosts, pes };
-        check(simulation, &plan)?;
+        super::verify::check(simulation, &plan)?;
         let lanes_per_host = pes * threads;
         let mut random = Random::new(simulation.seed);
-        let network_random = Random::new(random.next());
+        let network_random = Random::new(random.bits());
         let mut lanes = Vec::new();
         for host in 0..hosts {
             for index in 0..lanes_per_host {
                 let mut config = simulation.config;
-                config.incarnation = random.next() as u32 | 1;
+                config.incarnation = random.bits() as u32 | 1;
                 let geometry = config.geometry;
                 let mut memory = LaneMemory::new(
                     geometry.region_bytes(),
@@ -451,7 +445,7 @@ impl<'a> World<'a> {
     }
 
     /// Takes in operations that ended and sends off what was written.
-    fn collect(&mut self, now_ps: u64) {
+    pub(super) fn collect(&mut self, now_ps: u64) {
         for post in std::mem::take(&mut self.network.outbox) {
             self.push(post.at_ps, What::Arrive(post));
         }
@@ -527,115 +521,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn arrive(&mut self, post: Post, now_ps: u64) {
-        if !self.network.arrives(&post) {
-            self.network.lost += 1;
-            return;
-        }
-        let at = usize::from(post.host) * self.lanes_per_host() + post.lane;
-        let lane = &mut self.lanes[at];
-        let doorbell = post.bytes.is_empty();
-        if !doorbell {
-            let region = &mut lane.memory.inbound[post.side as usize];
-            region[post.offset..post.offset + post.bytes.len()].copy_from_slice(&post.bytes);
-        }
-        if !lane.asleep || doorbell {
-            let at_ps = lane.free_ps.max(now_ps + LOOK_ROUND_PS);
-            self.wake(at, at_ps);
-        }
-    }
-
-    fn happen(&mut self, incident: Incident, now_ps: u64) {
-        match incident {
-            Incident::Die(host) => {
-                self.dead[usize::from(host)] = true;
-                self.news += 1;
-            }
-            Incident::Link(cable, up) => {
-                self.network.set_physical(cable, up);
-                for (host, side) in self.network.ends(cable) {
-                    let late = LINK_NOTICE_NS / 2 + self.random.below(LINK_NOTICE_NS);
-                    self.push(now_ps + late * 1000, What::Notice(host, side));
-                }
-            }
-        }
-    }
-
-    /// Software reads the link state after an event.
-    fn notice(&mut self, host: u16, side: Side, now_ps: u64) {
-        let up = self.network.link_register(host, side);
-        self.network.enable(host, side);
-        if self.dead[usize::from(host)] {
-            return;
-        }
-        let first = usize::from(host) * self.lanes_per_host();
-        for at in first..first + self.lanes_per_host() {
-            let start_ps = self.lanes[at].free_ps.max(now_ps);
-            let mut until_ps = start_ps;
-            self.with_host(at, start_ps, |engine, host| {
-                // A link that went and came back within the notice is still a new link.
-                engine.link_event(side, false, host.now_ps / 1000, host);
-                if up {
-                    engine.link_event(side, true, host.now_ps / 1000, host);
-                }
-                until_ps = host.now_ps;
-            });
-            self.lanes[at].free_ps = until_ps;
-            self.collect(until_ps);
-            self.wake(at, until_ps);
-        }
-    }
-
-    /// A random cable goes down and comes back; never two at a time, which would cut hosts off.
-    fn flap(&mut self, now_ps: u64) {
-        let every_ps = self.simulation.faults.flap_ns.unwrap_or(1) * 1000;
-        let cable = self.random.below(u64::from(self.simulation.hosts)) as u16;
-        let down_ps = 1 + self.random.below(every_ps);
-        self.happen(Incident::Link(cable, false), now_ps);
-        self.push(now_ps + down_ps, What::Incident(Incident::Link(cable, true)));
-        let next_ps = now_ps + every_ps + self.random.below(every_ps);
-        self.push(next_ps, What::Flap);
-    }
-
-    fn verify(&self) -> Result<(), SimError> {
-        let wrong = |what: String| SimError::Wrong { seed: self.simulation.seed, what };
-        for (number, expected) in self.expected.iter().enumerate() {
-            let id = self.pe_id(number);
-            if self.uncertain[number] || self.dead.iter().any(|&dead| dead) {
-                continue;
-            }
-            let counted = self.plan.counters(id, &self.symmetric);
-            if counted != *expected {
-                return Err(wrong(format!(
-                    "{id:?} counted {counted:?} additions and signals, {expected:?} were made"
-                )));
-            }
-        }
-        for &(to, from) in &self.puts {
-            if !self.plan.check_put(to, from, &self.symmetric) {
-                return Err(wrong(format!("what {from:?} put to {to:?} is not there")));
-            }
-        }
-        Ok(())
-    }
-
-    fn stuck(&self) -> SimError {
-        let missing = self.pes.iter().map(|pe| pe.issued - pe.ended).sum();
-        let mut detail = String::new();
-        for lane in self.lanes.iter().filter(|lane| lane.engine.outstanding() > 0).take(4) {
-            detail += &format!(
-                "host {} lane {}: {} outstanding, links in use {:?}; ",
-                lane.host,
-                lane.index,
-                lane.engine.outstanding(),
-                Side::BOTH.map(|side| lane.engine.link_in_use(side)),
-            );
-        }
-        let at_ns = self.lanes.iter().map(|lane| lane.free_ps).max().unwrap_or(0) / 1000;
-        SimError::Stuck { at_ns, seed: self.simulation.seed, missing, detail }
-    }
-
-    fn with_host(
+    pub(super) fn with_host(
         &mut self,
         at: usize,
         now_ps: u64,
@@ -658,64 +544,24 @@ impl<'a> World<'a> {
         call(&mut lane.engine, &mut host);
     }
 
-    fn wake(&mut self, lane: usize, at_ps: u64) {
+    pub(super) fn wake(&mut self, lane: usize, at_ps: u64) {
         if at_ps < self.lanes[lane].wake_ps {
             self.lanes[lane].wake_ps = at_ps;
             self.push(at_ps, What::Run(lane));
         }
     }
 
-    fn push(&mut self, at_ps: u64, what: What) {
+    pub(super) fn push(&mut self, at_ps: u64, what: What) {
         self.number += 1;
         self.queue.push(Reverse(Timed { at_ps, number: self.number, what }));
     }
 
-    fn pe_id(&self, number: usize) -> PeId {
+    pub(super) fn pe_id(&self, number: usize) -> PeId {
         let pes = usize::from(self.simulation.pes);
         PeId { host: (number / pes) as u16, pe: (number % pes) as u16 }
     }
 
-    fn lanes_per_host(&self) -> usize {
+    pub(super) fn lanes_per_host(&self) -> usize {
         usize::from(self.simulation.pes) * usize::from(self.simulation.threads)
     }
-}
-
-fn check(simulation: &Simulation, plan: &Plan) -> Result<(), SimError> {
-    let Simulation { hosts, pes, threads, workload, .. } = *simulation;
-    let refuse = |what: String| Err(SimError::Argument(what));
-    if pes == 0 || threads == 0 || u32::from(pes) * u32::from(threads) > 256 {
-        return refuse(format!(
-            "{pes} PEs with {threads} threads each: expected 1 to 256 lanes a host"
-        ));
-    }
-    if workload.size == 0 || workload.count == 0 || workload.depth == 0 {
-        return refuse("size, count and depth must be at least 1".into());
-    }
-    for &(_, incident) in &simulation.faults.incidents {
-        let (Incident::Link(which, _) | Incident::Die(which)) = incident;
-        if which >= hosts {
-            return refuse(format!("a fault names link or host {which}: there are {hosts}"));
-        }
-    }
-    if let super::Pattern::Neighbour(hops) | super::Pattern::Pair(hops) = workload.pattern
-        && (hops == 0 || hops >= hosts)
-    {
-        return refuse(format!("{hops} hops in a ring of {hosts}: expected 1 to {}", hosts - 1));
-    }
-    if simulation.faults.needs_crc() && !simulation.config.crc {
-        return refuse("loss and corruption of single writes need the CRC: switch it on".into());
-    }
-    let all = usize::from(hosts) * usize::from(pes);
-    let lanes = all * usize::from(threads);
-    let region = simulation.config.geometry.region_bytes();
-    let memory = all * plan.segment_bytes() + lanes * (plan.local_bytes() + 2 * region);
-    if memory > MEMORY_BYTES_MAX {
-        return refuse(format!(
-            "the simulated hosts would need {} MiB of memory, at most {} are allowed: \
-             choose a smaller --size, --depth or number of hosts",
-            memory >> 20,
-            MEMORY_BYTES_MAX >> 20
-        ));
-    }
-    Ok(())
 }

@@ -67,7 +67,7 @@ fn explore(start: World, states_max: usize, complete: impl Fn(&World)) -> (usize
         }
         if rest {
             complete(&world);
-        } else if here % 128 == 0 {
+        } else if here.is_multiple_of(128) {
             let mut fair = world;
             fair.settle();
             complete(&fair);
@@ -110,8 +110,8 @@ fn three_hosts_with_two_slots_complete_as_far_as_the_bound_reaches() {
         let get = GetRequest { token: 2, target: target((to + 1) % 3, 64), dest: 512, len: 100 };
         assert_eq!(world.engines[host].get(&get), Status::Pending);
     }
-    let (states, _) = explore(world, 15_000, |world| complete(world, 2, &[0, 0, 0]));
-    assert!(states > 10_000);
+    let (states, _) = explore(world, 6_000, |world| complete(world, 2, &[0, 0, 0]));
+    assert!(states >= 6_000, "the bound was not reached: explore all of them");
 }
 
 /// Four hosts, everything to the opposite host: all packets are in transit somewhere, and the

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// What is damaged, and how.
+type Damage = (&'static str, fn(&mut Vec<u8>));
+
 /// Replaces the next header line of host 0's right port by what `forge` makes of it.
 fn forge(world: &mut World, forge: impl FnOnce(&mut Vec<u8>)) {
     let wire = &mut world.sides[0].wires[Side::Right as usize];
@@ -31,7 +34,7 @@ fn recovers(world: &mut World) {
 
 #[test]
 fn bad_headers_are_counted_and_repaired() {
-    let cases: [(&str, fn(&mut Vec<u8>)); 6] = [
+    let cases: [Damage; 6] = [
         ("kind", |line| line[0] = 99),
         ("flags", |line| line[1] = 0xc0),
         ("source", |line| line[2] = 200),
@@ -55,7 +58,10 @@ fn another_epoch_or_position_is_not_seen_at_all() {
         let mut world = world_with_a_packet_under_way();
         forge(&mut world, |line| line[at] ^= 0x40);
         world.settle();
-        assert_eq!(world.engines[1].stats().delivered, World::new(3, config(64, 8)).engines[1].stats().delivered);
+        assert_eq!(
+            world.engines[1].stats().delivered,
+            World::new(3, config(64, 8)).engines[1].stats().delivered
+        );
         recovers(&mut world);
         assert_eq!(world.engines[1].stats().slots_lost, 1);
     }
@@ -63,7 +69,7 @@ fn another_epoch_or_position_is_not_seen_at_all() {
 
 #[test]
 fn places_outside_the_segments_are_refused() {
-    let cases: [(&str, fn(&mut Vec<u8>)); 3] = [
+    let cases: [Damage; 3] = [
         ("PE", |line| line[7] = 9),
         ("segment", |line| line[30] = 1),
         ("offset", |line| line[24..30].fill(0xff)),
@@ -120,7 +126,7 @@ proptest! {
             let at = random.below(4096 / 64 + 12) as usize * 64;
             let epoch: [u8; 4] = region[8..12].try_into().unwrap();
             for byte in &mut region[at..at + 56] {
-                *byte = if plausible { random.below(9) as u8 } else { random.next() as u8 };
+                *byte = if plausible { random.below(9) as u8 } else { random.bits() as u8 };
             }
             // Passes for a line of this epoch at an early position.
             region[at + 56..at + 60].copy_from_slice(&epoch);
