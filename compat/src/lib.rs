@@ -1,7 +1,7 @@
 //! OpenSHMEM 1.6 for C, C++ and Rust programs.
 //!
-//! C programs see the headers in `include` and the symbols that the private module `c` exports. Rust
-//! programs join the same job through [`init`] and work with the [`World`] they get:
+//! C programs see the headers in `include` and the symbols that the private module `c` exports.
+//! Rust programs join the same job through [`init`] and work with the [`World`] they get:
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +23,7 @@ pub mod abi;
 mod c;
 mod logging;
 mod process;
+pub mod transports;
 
 pub use process::{Session, init};
 pub use tombolo_core::{Config, Context, ContextOptions, Error, Result, Team, World};

@@ -26,6 +26,7 @@ fn main() {
 
 fn overview() -> String {
     let mut text = section("Tombolo", &build());
+    text += &section("Transports", &transports());
     text += &variables("Environment variables", Audience::User);
     text += &variables("Set by launchers", Audience::Launcher);
     text
@@ -42,6 +43,22 @@ fn build() -> Vec<(String, String)> {
         ("installed in", prefix.display().to_string()),
     ];
     rows.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
+/// Each transport, and whether it can be used here.
+fn transports() -> Vec<(String, String)> {
+    let Ok(config) = Config::from_env() else { return Vec::new() };
+    let mut rows = Vec::new();
+    for survey in tombolo::transports::survey(&config) {
+        match survey.state {
+            Ok(lines) => {
+                rows.push((survey.name.to_owned(), "ready".to_owned()));
+                rows.extend(lines.into_iter().map(|line| (String::new(), line)));
+            }
+            Err(why) => rows.push((survey.name.to_owned(), format!("not available: {why}"))),
+        }
+    }
+    rows
 }
 
 /// A heading and rows of name and value.

@@ -47,7 +47,9 @@ routines! {
         team.write(TeamHandle::of(ctx.context(library, ROUTINE).team()));
         0
     }
-    [shmem_ctx_session_start](ctx: Ctx, options: c_long, config: *const SessionConfig, config_mask: c_long) {
+    [shmem_ctx_session_start](
+        ctx: Ctx, options: c_long, config: *const SessionConfig, config_mask: c_long,
+    ) {
         let library = library(ROUTINE);
         if ctx == Ctx::INVALID {
             return;

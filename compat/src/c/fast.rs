@@ -1,6 +1,6 @@
 //! The paths that decide about speed: an address and a PE become a mapped address, and the
-//! operation is done there with the processor's own instructions. Nothing here calls, locks or looks
-//! at the library's state; whatever these paths cannot do is left to [`super::slow`].
+//! operation is done there with the processor's own instructions. Nothing here calls, locks or
+//! looks at the library's state; whatever these paths cannot do is left to [`super::slow`].
 //!
 //! The tables are empty before initialisation, after finalisation and while arguments are checked,
 //! so in all these cases every operation takes the slow path.

@@ -80,6 +80,45 @@ pub fn check_variable<T>(routine: &'static str, argument: &str, variable: *const
     world.check_range(routine, argument, variable.cast(), count.saturating_mul(size_of::<T>()));
 }
 
+/// Checks the buffers of a collective on this PE, each with its length in bytes. Source and
+/// destination may be the same buffer only where `in_place` says so.
+pub fn check_buffers(
+    library: &Library,
+    routine: &'static str,
+    (dest, dest_len): (*const u8, usize),
+    (source, source_len): (*const u8, usize),
+    in_place: bool,
+) {
+    if !library.checks() {
+        return;
+    }
+    let world = &library.world;
+    for (argument, address, len) in [("dest", dest, dest_len), ("source", source, source_len)] {
+        if len > 0 {
+            world.check_range(routine, argument, address, len);
+        }
+    }
+    let distance = (dest as usize).abs_diff(source as usize);
+    let reach = if dest < source { dest_len } else { source_len };
+    if distance < reach && !(in_place && distance == 0) {
+        world.stop_job(
+            routine,
+            format_args!("dest = {dest:p} and source = {source:p} overlap: expected two buffers"),
+        );
+    }
+}
+
+/// Checks the root of a collective over `n_pes` PEs.
+pub fn check_root(library: &Library, routine: &'static str, root: c_int, n_pes: usize) {
+    if !usize::try_from(root).is_ok_and(|root| root < n_pes) {
+        let last = n_pes - 1;
+        library.world.stop_job(
+            routine,
+            format_args!("PE_root = {root}: expected a PE of the team, 0 to {last}"),
+        );
+    }
+}
+
 /// # Safety
 /// As `fast::p`; so for all operations below and their likes in [`super::fast`].
 #[cold]

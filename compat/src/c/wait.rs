@@ -11,6 +11,7 @@ use crate::process::library;
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::Waiting;
+use tombolo_core::wait::Polls;
 
 macro_rules! wait_and_test {
     ($name:ident, $ty:ty) => {
@@ -27,45 +28,77 @@ macro_rules! wait_and_test {
         }
 
         routines! {
-            [shmem_ $name _wait_until_all](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) {
+            [shmem_ $name _wait_until_all](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_all()
             }
-            [shmem_ $name _wait_until_any](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _wait_until_any](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_any()
             }
-            [shmem_ $name _wait_until_some](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _wait_until_some](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 let set = Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
                 set.wait_some(indices)
             }
-            [shmem_ $name _wait_until_all_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) {
+            [shmem_ $name _wait_until_all_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_all()
             }
-            [shmem_ $name _wait_until_any_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _wait_until_any_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_any()
             }
-            [shmem_ $name _wait_until_some_vector](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _wait_until_some_vector](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_some(indices)
             }
         }
 
         routines! {
-            [shmem_ $name _test_all](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> c_int {
+            [shmem_ $name _test_all](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) -> c_int {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_all()
             }
-            [shmem_ $name _test_any](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _test_any](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_any()
             }
-            [shmem_ $name _test_some](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _test_some](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 let set = Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
                 set.test_some(indices)
             }
-            [shmem_ $name _test_all_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> c_int {
+            [shmem_ $name _test_all_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) -> c_int {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_all()
             }
-            [shmem_ $name _test_any_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _test_any_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_any()
             }
-            [shmem_ $name _test_some_vector](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _test_some_vector](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_some(indices)
             }
         }
@@ -171,10 +204,25 @@ unsafe fn test<T: Watched>(
     // SAFETY: by the caller's word.
     let holds = || unsafe { compare(routine, T::load(ivar), cmp, cmp_value) };
     if holds() {
+        POLLS.found();
         return 1;
     }
-    library(routine).world.progress();
-    holds().into()
+    poll_again(routine, || holds().then_some(())).is_some().into()
+}
+
+/// Failed tests of the program, of variables and of locks.
+pub static POLLS: Polls = Polls::new();
+
+/// Asks once more, after progress, for what a test has not found.
+fn poll_again<R>(routine: &'static str, ask: impl Fn() -> Option<R>) -> Option<R> {
+    let world = &library(routine).world;
+    world.progress();
+    let found = ask();
+    match found {
+        Some(_) => POLLS.found(),
+        None => POLLS.in_vain(world.patience()),
+    }
+    found
 }
 
 /// The variables of a call on many: those of `ivars` that `status` does not exclude.
@@ -194,8 +242,8 @@ static SEARCHES: AtomicU64 = AtomicU64::new(0);
 
 impl<T: Watched> Set<T> {
     /// # Safety
-    /// The arrays are valid for `nelems` elements while the set is used, `status` if it is not null,
-    /// the values for `nelems` or for one.
+    /// The arrays are valid for `nelems` elements while the set is used, `status` if it is not
+    /// null, the values for `nelems` or for one.
     unsafe fn new(
         routine: &'static str,
         ivars: *const T,
@@ -269,10 +317,13 @@ impl<T: Watched> Set<T> {
 
     /// Asks once, and once more after progress.
     fn test<R>(&self, ask: impl Fn() -> Option<R>) -> Option<R> {
-        ask().or_else(|| {
-            library(self.routine).world.progress();
-            ask()
-        })
+        match ask() {
+            Some(found) => {
+                POLLS.found();
+                Some(found)
+            }
+            None => poll_again(self.routine, ask),
+        }
     }
 
     fn wait_all(&self) {
