@@ -101,8 +101,25 @@ variables! {
     User start_timeout: Duration = "60", "SHMEM_START_TIMEOUT";
     /// What to log on standard error: error, warn, info or debug.
     User log: String = "warn", "SHMEM_LOG";
+    /// Hardware that emulated NTB ports take after: plx8749, intel-gen3 or switchtec.
+    User ntb_profile: String = "plx8749", "SHMEM_NTB_PROFILE";
+    /// Pace of emulated NTB links: "direct" is as fast as memory allows, "modelled" keeps the
+    /// time of the hardware.
+    User ntb_speed: String = "direct", "SHMEM_NTB_SPEED";
+    /// Size of each window of emulated NTB ports, a power of two from 1m; empty for the sizes
+    /// usual with the hardware.
+    User ntb_window: Option<Bytes> = "", "SHMEM_NTB_WINDOW";
+    /// Protect all that crosses an NTB link by CRC32C; the same on all PEs.
+    User ntb_crc: Switch = "off", "SHMEM_NTB_CRC";
+    /// Store directly into the memory of PEs on neighbouring hosts where NTB windows are large
+    /// enough for it.
+    User ntb_direct: Switch = "on", "SHMEM_NTB_DIRECT";
+    /// Lanes of each PE on the NTB ring, each with service threads of its own; the same on all PEs.
+    User ntb_threads: u32 = "1", "SHMEM_NTB_THREADS";
     /// Number of the emulated host this process is on.
     Launcher host: Option<u32> = "", "SHMEM_HOST";
+    /// Descriptors of the emulated NTB links to the left and to the right of this host.
+    Launcher ntb_fd: String = "", "SHMEM_NTB_FD";
     /// Descriptor of the status board shared with oshrun.
     Launcher board_fd: Option<i32> = "", "SHMEM_BOARD_FD";
     /// Number of processor cores this PE was bound to; oshrun sets it for its PEs.

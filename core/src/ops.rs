@@ -403,7 +403,7 @@ impl World {
     }
 
     #[cold]
-    fn lost(&self, routine: &'static str, pe: usize) -> ! {
+    pub(crate) fn lost(&self, routine: &'static str, pe: usize) -> ! {
         let host = self.localities().get(pe).map_or("?", |l| &l.host_name);
         self.stop_job(routine, format_args!("PE {pe} on {host} cannot be reached any more"))
     }

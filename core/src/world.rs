@@ -11,7 +11,7 @@ use crate::route::{Channel, Routes};
 use crate::service::{Lines, Served, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
-use crate::transport::{Endpoint, Job, Locality, Segment, SegmentKind, Transport};
+use crate::transport::{Endpoint, Job, Locality, Mapping, Segment, SegmentKind, Transport};
 use crate::wait::{Patience, Waiting};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -119,6 +119,8 @@ impl World {
         {
             return Err(Error::Unreachable { pe: lost as u32, why: reasons[lost].clone() });
         }
+        let memory = memory_of(&local, &segments, &mapped);
+        transports.iter_mut().try_for_each(|transport| transport.deliver_to(&memory))?;
 
         let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
         let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
@@ -128,7 +130,10 @@ impl World {
         let context = Context::new(world_team.clone(), ContextOptions::default(), transports.len());
         let internal_context =
             Context::new(world_team.clone(), ContextOptions::default(), transports.len());
-        let service = start_service(&heap, statics.as_ref(), &mapped, job.n_pes())?;
+        let service = match routes.peers.iter().any(|r| r.amo.contains(&Channel::Service)) {
+            true => start_service(&heap, statics.as_ref(), &mapped, job.n_pes())?,
+            false => None,
+        };
         let world = World {
             pe,
             bootstrap,
@@ -163,13 +168,9 @@ impl World {
 
     /// Collective: leaves the job. The caller has synchronised: nobody uses this PE's memory any
     /// more.
-    pub fn stop(mut self) -> Result<()> {
+    pub fn stop(self) -> Result<()> {
         let result = self.bootstrap.barrier();
         self.board.announce(self.pe, State::Finished);
-        self.service = None;
-        for transport in &mut self.transports {
-            transport.close();
-        }
         result
     }
 
@@ -316,6 +317,9 @@ impl World {
             if !self.bootstrap.is_alive() {
                 self.stop_job(waiting.routine, "the launcher is gone");
             }
+            if let Some(pe) = self.transports.iter().find_map(|transport| transport.lost()) {
+                self.lost(waiting.routine, pe);
+            }
         });
         self.board.leave(self.pe);
     }
@@ -335,6 +339,11 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        // Threads of both work on the segments, which go away after this.
+        self.service = None;
+        for transport in &mut self.transports {
+            transport.close();
+        }
         // SAFETY: the last pointer, from a box; nobody reads it while the world is dropped.
         drop(unsafe { Box::from_raw(self.routes.load(Ordering::Acquire)) });
     }
@@ -425,6 +434,21 @@ fn addresses(own: &Segment<'_>, pe: usize, endpoints: &exchange::Endpoints) -> B
             mapping.map_or(0, |mapping| mapping.base as usize)
         })
         .collect()
+}
+
+/// The segments of `local` PEs as memory of this process.
+fn memory_of(
+    local: &[u32],
+    segments: &[Segment<'_>],
+    mapped: &[Box<[usize]>; 2],
+) -> Vec<[Option<Mapping>; 2]> {
+    let mapping = |kind: SegmentKind, pe: u32| {
+        let own = segments.iter().find(|segment| segment.kind == kind)?;
+        let address = mapped[kind as usize][pe as usize];
+        let base = address as *mut u8;
+        (address != 0).then_some(Mapping { base, len: own.len, load: true, atomic: true })
+    };
+    local.iter().map(|pe| SegmentKind::ALL.map(|kind| mapping(kind, *pe))).collect()
 }
 
 fn default_routes(endpoints: &exchange::Endpoints, mapped: &[Box<[usize]>; 2]) -> Routes {

@@ -64,6 +64,18 @@ impl fmt::Display for Bytes {
     }
 }
 
+impl Value for Option<Bytes> {
+    const FORM: &'static str = Bytes::FORM;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() { Ok(None) } else { Bytes::parse(text).map(Some) }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.map_or(Ok(()), |bytes| bytes.show(f))
+    }
+}
+
 /// On or off. Any value switches on, save 0, off, no, false and the empty text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch(pub bool);
@@ -159,6 +171,18 @@ impl Value for String {
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self)
+    }
+}
+
+impl Value for u32 {
+    const FORM: &'static str = "a whole number";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.trim().parse().map_err(|_| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 

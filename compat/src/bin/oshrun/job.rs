@@ -5,6 +5,7 @@ mod ends;
 mod requests;
 
 use crate::cores::Cores;
+use crate::fabric::Ring;
 use crate::options::Plan;
 use crate::output::Outlets;
 use crate::placement::Hosts;
@@ -66,6 +67,9 @@ struct Job {
     server: Server,
     board: Board,
     hosts: Hosts,
+    ring: Ring,
+    /// The start, from which times of faults count.
+    started: Instant,
     /// Machine's name, for messages.
     machine: String,
     /// Cores stay claimed as long as the job lives.
@@ -88,6 +92,8 @@ struct Pe {
     connection: Option<Rc<UnixStream>>,
     /// The beginning of a request.
     input: Vec<u8>,
+    /// It went down with its emulated host, which is for the other PEs to find out.
+    downed: bool,
     /// When to find the job broken because the connection was closed too early.
     lost_at: Option<Instant>,
 }
@@ -106,6 +112,7 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
     let files = spawn::allow_files((size + outlets.files(size) + 64) as u64)?;
     let board = Board::create(size).map_err(|e| system("status board", &e))?;
     let hosts = Hosts::new(plan);
+    let ring = Ring::new(plan)?;
     let cores = Cores::claim(plan.bind, size);
     let common = Common { size, board: &board, mask: signals.mask_before, files };
     let mut pes = Vec::with_capacity(size);
@@ -114,10 +121,12 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
         for _ in 0..program.count {
             let pe = pes.len();
             let host = hosts.emulated.then(|| hosts.of(pe));
-            let place = Place { pe, host, core: cores.of(pe) };
+            let links = ring.links_of(hosts.of(pe));
+            let place = Place { pe, host, links, core: cores.of(pe) };
             let (pid, connection) = spawn::spawn(program, &place, &common, &mut outlets)?;
             let connection = Some(Rc::new(connection));
-            pes.push(Pe { pid, alive: true, connection, input: vec![], lost_at: None });
+            let input = vec![];
+            pes.push(Pe { pid, alive: true, connection, input, downed: false, lost_at: None });
             appnums.push(appnum);
         }
     }
@@ -129,6 +138,8 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
         server,
         board,
         hosts,
+        ring,
+        started: Instant::now(),
         machine,
         _cores: cores,
         timeout: plan.timeout,

@@ -1,6 +1,7 @@
 //! Signals, deadlines, and the report of what each PE is doing.
 
 use super::{Ending, INTERRUPT, Job};
+use crate::fabric;
 use crate::report;
 use crate::signals::{self, Event};
 use nix::sys::signal::Signal;
@@ -41,11 +42,15 @@ impl Job {
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let job = [self.timeout_at, self.terminate_at, self.kill_at, self.give_up_at];
-        job.into_iter().chain(self.pes.iter().map(|pe| pe.lost_at)).flatten().min()
+        let fault = self.ring.next_fault().map(|at| self.started + at);
+        job.into_iter().chain([fault]).chain(self.pes.iter().map(|pe| pe.lost_at)).flatten().min()
     }
 
     pub(super) fn meet_deadlines(&mut self) {
         let now = Instant::now();
+        while self.ring.next_fault().is_some_and(|at| self.started + at <= now) {
+            self.bring_fault_about();
+        }
         let due = |deadline: &mut Option<Instant>| deadline.take_if(|at| *at <= now).is_some();
         for pe in 0..self.pes.len() {
             if due(&mut self.pes[pe].lost_at) {
@@ -81,6 +86,20 @@ impl Job {
                 }
             }
         }
+    }
+
+    fn bring_fault_about(&mut self) {
+        let (host, failed) = self.ring.inject();
+        if let Some(why) = failed {
+            self.fail(format_args!("{why}"));
+        }
+        let Some(host) = host else { return };
+        report::line(format_args!("emulated host {host} dies, as --fault asks"));
+        for pe in 0..self.pes.len() {
+            self.pes[pe].downed |= self.hosts.of(pe) == host;
+        }
+        let dying = self.pes.iter().filter(|pe| pe.alive && pe.downed);
+        fabric::kill_all(dying.map(|pe| pe.pid));
     }
 
     /// Prints what each PE is doing.

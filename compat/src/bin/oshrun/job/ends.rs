@@ -33,7 +33,7 @@ impl Job {
     }
 
     fn judge(&mut self, pe: usize, status: ExitStatus) {
-        if self.verdict.is_some() {
+        if self.verdict.is_some() || self.pes[pe].downed {
             return;
         }
         if let Some(signal) = status.signal() {
