@@ -86,7 +86,7 @@ impl Ring {
                 }
             }
         };
-        run_job_of(n_pes, &lookup, transports, body);
+        run_job_of(n_pes, &lookup, &|_| transports(), body);
     }
 }
 
