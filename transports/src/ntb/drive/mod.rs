@@ -49,6 +49,9 @@ const NAME: &str = "ntb";
 /// How long the start waits for the second link when the first is in use.
 const SECOND_LINK: Duration = Duration::from_secs(1);
 
+/// How long it waits for direct windows, without which there is only less speed.
+const MAPPINGS: Duration = Duration::from_millis(20);
+
 type Connected = Vec<std::result::Result<Box<dyn Endpoint>, String>>;
 
 /// The NTB ring transport.
@@ -85,7 +88,9 @@ impl Ntb {
             if count > 0 {
                 first_at.get_or_insert_with(Instant::now);
             }
-            if count == 2 || first_at.is_some_and(|at| at.elapsed() > SECOND_LINK) {
+            let waited = first_at.map_or(Duration::ZERO, |at| at.elapsed());
+            let mapped = Side::BOTH.into_iter().all(|side| running.links.is_mapped(side));
+            if (count == 2 && (mapped || waited > MAPPINGS)) || waited > SECOND_LINK {
                 return Ok(());
             }
             if begun.elapsed() > limit {

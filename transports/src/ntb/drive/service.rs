@@ -27,6 +27,9 @@ const LONG_NAP: Duration = Duration::from_millis(5);
 /// First and longest nap of a thread that stands by.
 const STAND_BY: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
 
+/// Busy turns by the clock that are no reason to stay awake: heartbeats are no more than these.
+const QUIET_TURNS: u32 = 3;
+
 /// What a thread serves.
 #[derive(Clone)]
 pub struct Post {
@@ -86,7 +89,7 @@ impl Post {
                 self.links.tend();
                 self.reporter.report(&self.lane);
             }
-            let due = keeps_clock && self.lane.serve() == Turn::Busy;
+            let due = keeps_clock && (0..QUIET_TURNS).all(|_| self.lane.serve() == Turn::Busy);
             if wake.pending != 0 || due {
                 self.work(stop, keeps_clock);
             }
