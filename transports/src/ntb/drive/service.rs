@@ -80,6 +80,8 @@ impl Post {
     fn run(&self, stop: &AtomicBool) {
         let keeps_clock = self.side == Side::Right;
         let nap = if keeps_clock { self.pace.nap } else { LONG_NAP };
+        // Ends by telling the neighbours that it sleeps.
+        self.work(stop, keeps_clock);
         while !stop.load(Ordering::Relaxed) {
             let wake = self.port.db_wait(self.doorbell, nap);
             if wake.pending != 0 {
