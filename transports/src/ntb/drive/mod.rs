@@ -14,7 +14,7 @@
 //!   hosts have different numbers of PEs, those of the smaller hosts serve several lanes, so that
 //!   every lane goes all the way round.
 //! - AMOs are applied by the target host's CPU, so that they are atomic with those of its PEs.
-//! - Progress: service threads move everything on while programs compute; a direct put needs nobody.
+//! - Progress: service threads move everything on while programs compute. A direct put needs none.
 
 mod advert;
 mod direct;
@@ -157,8 +157,10 @@ impl Transport for Ntb {
         let local_pes = pes_of[usize::from(me)].clone();
         let reporter = Arc::new(Reporter::new(me, pes_of, speaks));
         let pace = Pace::new(job.n_pes(), opened.own_threads);
-        let posts = opened.lanes.iter().zip(&opened.lane_doorbells).flat_map(|(lane, doorbell)| {
+        let lanes = opened.lanes.iter().zip(&opened.lane_doorbells).enumerate();
+        let posts = lanes.flat_map(|(index, (lane, doorbell))| {
             Side::BOTH.map(|side| Post {
+                leads: index == 0,
                 lane: lane.clone(),
                 links: links.clone(),
                 reporter: reporter.clone(),

@@ -41,6 +41,8 @@ pub struct Post {
     pub side: Side,
     pub doorbell: u64,
     pub pace: Pace,
+    /// The lane is the PE's first: what all of them see is said by it.
+    pub leads: bool,
 }
 
 /// Running threads; they end when this is dropped.
@@ -89,7 +91,7 @@ impl Post {
             }
             if keeps_clock || wake.link_changed {
                 self.links.tend();
-                self.reporter.report(&self.lane);
+                self.reporter.report(&self.lane, self.leads);
             }
             let due = keeps_clock && (0..QUIET_TURNS).all(|_| self.lane.serve() == Turn::Busy);
             if wake.pending != 0 || due {
@@ -106,7 +108,7 @@ impl Post {
             nap = (nap * 2).min(STAND_BY[1]);
             if keeps_clock {
                 self.links.tend();
-                self.reporter.report(&self.lane);
+                self.reporter.report(&self.lane, self.leads);
             }
         }
         loop {
@@ -133,7 +135,7 @@ impl Post {
             if keeps_clock && now - tended >= self.pace.nap.as_nanos() as u64 {
                 tended = now;
                 self.links.tend();
-                self.reporter.report(&self.lane);
+                self.reporter.report(&self.lane, self.leads);
             }
         }
     }

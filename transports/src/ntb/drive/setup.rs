@@ -271,8 +271,8 @@ impl Opened {
         let Hardware { host, hosts, .. } = self.hardware;
         let Plan { lanes, geometry, .. } = &self.plan;
         vec![format!(
-            "host {host} of a ring of {hosts}, epoch {:#010x}, {lanes} lanes of {} KiB, chunks of {} \
-             bytes{}",
+            "host {host} of a ring of {hosts}, epoch {:#010x}, {lanes} lanes of {} KiB, chunks of \
+             {} bytes{}",
             self.advert.incarnation,
             geometry.region_bytes() >> 10,
             geometry.chunk_bytes(),
