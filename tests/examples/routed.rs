@@ -2,10 +2,10 @@
 //! as threads over shared memory and CMA.
 //!
 //! ```text
-//! cargo run --release -p tombolo-selector --example routed
+//! cargo run --release -p tombolo-tests --example routed
 //! ```
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/tuning/common/mod.rs"]
 mod common;
 
 use std::time::Instant;
