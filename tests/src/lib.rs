@@ -25,14 +25,14 @@ pub fn run_job(
         let found = environment.iter().find(|(n, _)| *n == name);
         found.map(|(_, value)| value.to_string())
     };
-    run_job_of(n_pes, &lookup, transports, body);
+    run_job_of(n_pes, &lookup, &|_| transports(), body);
 }
 
-/// As [`run_job`], with an environment of its own for each PE.
+/// As [`run_job`], with an environment and transports of its own for each PE.
 pub fn run_job_of(
     n_pes: usize,
     environment: &(dyn Fn(usize, &str) -> Option<String> + Sync),
-    transports: &MakeTransports,
+    transports: &(dyn Fn(usize) -> Vec<Box<dyn Transport>> + Sync),
     body: impl Fn(&World) + Sync,
 ) {
     let board = Arc::new(Board::create(n_pes).expect("a board"));
@@ -49,7 +49,7 @@ pub fn run_job_of(
                     bootstrap: Arc::new(bootstrap),
                     board,
                     config: config.expect("a valid environment"),
-                    transports: transports(),
+                    transports: transports(pe),
                     share_statics: false,
                 })
                 .expect("the world starts");
