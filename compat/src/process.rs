@@ -224,6 +224,11 @@ fn announce(world: &World) {
         println!("launcher: {}", world.bootstrap().launcher());
         let names: Vec<_> = world.transports().iter().map(|t| t.name()).collect();
         println!("transports in use: {}", names.join(", "));
+        for transport in world.transports() {
+            for line in transport.describe() {
+                println!("    {}: {line}", transport.name());
+            }
+        }
         for (variable, value) in VARIABLES.iter().zip(config.values()) {
             println!("{}={value}", variable.name);
             println!("    {} Default: '{}'.", variable.help, variable.default);

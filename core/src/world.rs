@@ -128,7 +128,9 @@ impl World {
 
         let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
         let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
-        let patience = Patience::for_host(&config, local.len());
+        // PEs of other emulated hosts want the same processors.
+        let crowd = if config.host.is_some() { job.n_pes() } else { local.len() };
+        let patience = Patience::for_host(&config, crowd);
         // The standard wants `shmem_ptr` to work for its members: being on one host is not enough.
         let shared: Box<[u32]> =
             local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();

@@ -49,7 +49,7 @@ fn tlps_of_neighbour_puts(ring: &Ring, direct: bool) -> u64 {
     ring.run(&fabric, 3, &ntb, |world| {
         let space = world.heap().allocate(LEN, 64);
         world.bootstrap().barrier().expect("all PEs meet");
-        // Mappings are made in the background: what they are used for may begin without them.
+        // Should mapping take long, the job begins without.
         let open = |line: &String| line.contains("direct windows: 2 of 2");
         let waiting = Waiting { routine: ROUTINE, argument: 0 };
         if direct {

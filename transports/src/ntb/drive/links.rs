@@ -65,6 +65,7 @@ struct SideState {
     greeted_at: u64,
     ready_at: u64,
     mapped: bool,
+    tried_at: u64,
     window: Option<Box<dyn Outbound>>,
     /// Why the link is not used although it is up.
     trouble: Option<String>,
@@ -111,6 +112,11 @@ impl Links {
         sides[side as usize].trouble.clone()
     }
 
+    /// Whether all that can be mapped through a link is mapped.
+    pub fn is_mapped(&self, side: Side) -> bool {
+        self.sides.lock().unwrap_or_else(PoisonError::into_inner)[side as usize].mapped
+    }
+
     /// Closes this PE's slots.
     pub fn close(&self) {
         for plan in &self.plans {
@@ -150,25 +156,27 @@ impl Links {
             match plan.expected.heard(&*plan.port) {
                 Some(Ok(())) => {
                     state.phase = Phase::Ready;
-                    (state.ready_at, state.mapped, state.trouble) = (now, false, None);
+                    (state.ready_at, state.tried_at) = (now, 0);
+                    (state.mapped, state.trouble) = (false, None);
                     self.lanes.iter().for_each(|lane| lane.link_event(side, true));
                 }
                 Some(Err(what)) => complain(state, side, what),
                 None => {}
             }
         }
-        if now.saturating_sub(state.greeted_at) < REPEAT_NS {
-            return;
-        }
-        // The neighbour may have missed it for as long as it has not answered.
+        let since = |then: u64| now.saturating_sub(then);
         let in_use = state.phase == Phase::Ready && self.lanes[0].link_in_use(side);
-        if matches!(state.phase, Phase::Greeting | Phase::Ready) && !in_use {
+        let greets = matches!(state.phase, Phase::Greeting | Phase::Ready) && !in_use;
+        // The neighbour may have missed it for as long as it has not answered.
+        if greets && since(state.greeted_at) >= REPEAT_NS {
             state.greeted_at = now;
             if let Some(greeting) = &plan.greeting {
                 greeting.send(&*plan.port);
             }
-        } else if in_use && !state.mapped && now - state.ready_at < MAP_NS {
-            state.greeted_at = now;
+        }
+        let maps = in_use && !state.mapped && since(state.ready_at) < MAP_NS;
+        if maps && since(state.tried_at) >= REPEAT_NS {
+            state.tried_at = now;
             self.map(side, state);
         }
     }

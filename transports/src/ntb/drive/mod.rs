@@ -14,7 +14,7 @@
 //!   hosts have different numbers of PEs, those of the smaller hosts serve several lanes, so that
 //!   every lane goes all the way round.
 //! - AMOs are applied by the target host's CPU, so that they are atomic with those of its PEs.
-//! - Progress: service threads move everything on while programs compute; a direct put needs nobody.
+//! - Progress: service threads move everything on while programs compute. A direct put needs none.
 
 mod advert;
 mod direct;
@@ -48,6 +48,9 @@ use super::ring::{Side, Stats};
 const NAME: &str = "ntb";
 /// How long the start waits for the second link when the first is in use.
 const SECOND_LINK: Duration = Duration::from_secs(1);
+
+/// How long it waits for direct windows, without which there is only less speed.
+const MAPPINGS: Duration = Duration::from_millis(20);
 
 type Connected = Vec<std::result::Result<Box<dyn Endpoint>, String>>;
 
@@ -85,7 +88,9 @@ impl Ntb {
             if count > 0 {
                 first_at.get_or_insert_with(Instant::now);
             }
-            if count == 2 || first_at.is_some_and(|at| at.elapsed() > SECOND_LINK) {
+            let waited = first_at.map_or(Duration::ZERO, |at| at.elapsed());
+            let mapped = Side::BOTH.into_iter().all(|side| running.links.is_mapped(side));
+            if (count == 2 && (mapped || waited > MAPPINGS)) || waited > SECOND_LINK {
                 return Ok(());
             }
             if begun.elapsed() > limit {
@@ -152,8 +157,10 @@ impl Transport for Ntb {
         let local_pes = pes_of[usize::from(me)].clone();
         let reporter = Arc::new(Reporter::new(me, pes_of, speaks));
         let pace = Pace::new(job.n_pes(), opened.own_threads);
-        let posts = opened.lanes.iter().zip(&opened.lane_doorbells).flat_map(|(lane, doorbell)| {
+        let lanes = opened.lanes.iter().zip(&opened.lane_doorbells).enumerate();
+        let posts = lanes.flat_map(|(index, (lane, doorbell))| {
             Side::BOTH.map(|side| Post {
+                leads: index == 0,
                 lane: lane.clone(),
                 links: links.clone(),
                 reporter: reporter.clone(),

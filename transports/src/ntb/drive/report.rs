@@ -9,7 +9,7 @@ pub struct Reporter {
     /// PEs by host of the ring.
     pes: Vec<Vec<usize>>,
     me: u16,
-    /// All lanes of all PEs see the same; one of a host speaks for it.
+    /// All PEs see the same; one of a host speaks for it.
     speaks: bool,
     /// 1 + a PE that was given up, or 0.
     lost: AtomicU32,
@@ -29,23 +29,24 @@ impl Reporter {
         }
     }
 
-    /// Tells what has happened on a lane.
-    pub fn report(&self, lane: &Lane) {
+    /// Tells what has happened on a lane; links go down for all lanes at once, so only the
+    /// one that `leads` warns of it.
+    pub fn report(&self, lane: &Lane, leads: bool) {
         while let Some(event) = lane.next_event() {
-            self.tell(event);
+            self.tell(event, leads);
         }
     }
 
-    fn tell(&self, event: Event) {
+    fn tell(&self, event: Event, leads: bool) {
         match event {
             Event::LinkUp(side) => self.say_link(side, "is in use", false),
             Event::LinkDown(side) => {
-                self.say_link(side, "is out of use; traffic goes the other way round", true);
+                self.say_link(side, "is out of use; traffic goes the other way round", leads);
             }
             Event::Mismatch(side) => self.say_link(
                 side,
                 "leads to a host whose NTB transport was set up differently",
-                true,
+                leads,
             ),
             Event::Lost { first, count } => {
                 let hosts = self.pes.len() as u16;

@@ -27,6 +27,9 @@ const LONG_NAP: Duration = Duration::from_millis(5);
 /// First and longest nap of a thread that stands by.
 const STAND_BY: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
 
+/// Busy turns by the clock that are no reason to stay awake: heartbeats are no more than these.
+const QUIET_TURNS: u32 = 3;
+
 /// What a thread serves.
 #[derive(Clone)]
 pub struct Post {
@@ -38,6 +41,8 @@ pub struct Post {
     pub side: Side,
     pub doorbell: u64,
     pub pace: Pace,
+    /// The lane is the PE's first: what all of them see is said by it.
+    pub leads: bool,
 }
 
 /// Running threads; they end when this is dropped.
@@ -77,6 +82,8 @@ impl Post {
     fn run(&self, stop: &AtomicBool) {
         let keeps_clock = self.side == Side::Right;
         let nap = if keeps_clock { self.pace.nap } else { LONG_NAP };
+        // Ends by telling the neighbours that it sleeps.
+        self.work(stop, keeps_clock);
         while !stop.load(Ordering::Relaxed) {
             let wake = self.port.db_wait(self.doorbell, nap);
             if wake.pending != 0 {
@@ -84,9 +91,9 @@ impl Post {
             }
             if keeps_clock || wake.link_changed {
                 self.links.tend();
-                self.reporter.report(&self.lane);
+                self.reporter.report(&self.lane, self.leads);
             }
-            let due = keeps_clock && self.lane.serve() == Turn::Busy;
+            let due = keeps_clock && (0..QUIET_TURNS).all(|_| self.lane.serve() == Turn::Busy);
             if wake.pending != 0 || due {
                 self.work(stop, keeps_clock);
             }
@@ -101,7 +108,7 @@ impl Post {
             nap = (nap * 2).min(STAND_BY[1]);
             if keeps_clock {
                 self.links.tend();
-                self.reporter.report(&self.lane);
+                self.reporter.report(&self.lane, self.leads);
             }
         }
         loop {
@@ -128,7 +135,7 @@ impl Post {
             if keeps_clock && now - tended >= self.pace.nap.as_nanos() as u64 {
                 tended = now;
                 self.links.tend();
-                self.reporter.report(&self.lane);
+                self.reporter.report(&self.lane, self.leads);
             }
         }
     }

@@ -40,7 +40,13 @@ impl Plan {
     /// The error says to people why these ports cannot carry this job.
     pub fn new(hardware: &Hardware, job: &Job<'_>) -> std::result::Result<Plan, String> {
         if job.localities.iter().all(|place| place.host == job.localities[job.pe].host) {
-            return Err("all PEs are on one host".into());
+            let ports = hardware.ports.each_ref().map(|port| port.describe());
+            return Err(format!(
+                "all PEs are on one host, number {} of {}; its ports are: {}",
+                hardware.host,
+                hardware.hosts,
+                ports.join("; ")
+            ));
         }
         let [right, left] = hardware.ports.each_ref().map(|port| port.capabilities());
         if right.windows != left.windows || right.doorbell_bits != left.doorbell_bits {
@@ -265,8 +271,8 @@ impl Opened {
         let Hardware { host, hosts, .. } = self.hardware;
         let Plan { lanes, geometry, .. } = &self.plan;
         vec![format!(
-            "host {host} of a ring of {hosts}, epoch {:#010x}, {lanes} lanes of {} KiB, chunks of {} \
-             bytes{}",
+            "host {host} of a ring of {hosts}, epoch {:#010x}, {lanes} lanes of {} KiB, chunks of \
+             {} bytes{}",
             self.advert.incarnation,
             geometry.region_bytes() >> 10,
             geometry.chunk_bytes(),
