@@ -9,6 +9,7 @@
 use crate::class::Class;
 use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, SERVICE, STREAMING};
 use crate::model::Line;
+use crate::probe::HUGE;
 use tombolo_core::route::STEPS_MAX;
 
 /// A challenger has to be faster by this fraction, or by the spread of the measurements if that is
@@ -80,6 +81,7 @@ struct Candidates<'a> {
     class: Class,
     operation: Operation,
     remote: Buffer,
+    reuse: Reuse,
     /// In the order in which ties are broken: the channel, and its curves by buffer.
     channels: Vec<(&'a str, Vec<(Buffer, &'a Curve)>)>,
 }
@@ -112,7 +114,7 @@ impl<'a> Candidates<'a> {
                 channels = cold;
             }
         }
-        Candidates { class, operation, remote, channels }
+        Candidates { class, operation, remote, reuse, channels }
     }
 
     fn decide(&self, preference: &[&str]) -> Option<Decision> {
@@ -200,6 +202,7 @@ impl<'a> Candidates<'a> {
     ///
     /// Bypassing the caches pays from some size on. Where it seems to pay up to some size only, that
     /// comes from the state in which the caches were left, and other programs leave them in others.
+    /// On buffers that are used again it has to pay at a size no cache of a core holds.
     fn simplify(&self, default: usize, sizes: &[u64], choice: &mut [usize]) {
         const LONE_GAIN: f64 = 0.25;
         loop {
@@ -212,8 +215,9 @@ impl<'a> Candidates<'a> {
                     .map(|(ratio, _)| 1.0 - ratio)
                     .sum()
             };
+            let proven = self.reuse == Reuse::Cold || self.measured_at(default, HUGE);
             let passing = |r: &std::ops::Range<usize>| {
-                self.channels[choice[r.start]].0 == STREAMING && r.end < choice.len()
+                self.channels[choice[r.start]].0 == STREAMING && (r.end < choice.len() || !proven)
             };
             let inner = |r: &std::ops::Range<usize>| r.start > 0 && r.end < choice.len();
             let weakest = stretches
@@ -231,6 +235,11 @@ impl<'a> Candidates<'a> {
                 None => return,
             }
         }
+    }
+
+    fn measured_at(&self, channel: usize, bytes: u64) -> bool {
+        let mut curves = self.channels[channel].1.iter();
+        curves.any(|(_, curve)| curve.points.iter().any(|point| point.bytes == bytes))
     }
 
     /// The largest size up to which `before` is not slower than `after`, between two measured ones.

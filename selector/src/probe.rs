@@ -23,7 +23,7 @@ use way::{Buffers, Lost, Way, WayKind};
 /// the sizes of the inner caches.
 pub const LADDER: &[u64] = &[
     8, 16, 32, 64, 120, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072,
-    262_144, 524_288, 786_432, 1_048_576, 1_572_864, 2_097_152, 3_145_728, 4_194_304, 16_777_216,
+    262_144, 524_288, 786_432, 1_048_576, 1_572_864, 2_097_152, 3_145_728, 4_194_304, 8_388_608,
 ];
 
 /// Sizes measured to judge the model.
@@ -36,8 +36,9 @@ const COARSE: &[u64] = &[8, 1024, 16384, 131_072, 1_048_576];
 /// Sizes that are measured last, because they take longest.
 const LARGE: &[u64] = &[1_572_864, 2_097_152, 3_145_728, 4_194_304];
 
-/// The size beyond which only the buffers of the heap are measured, once all else is known.
-const HUGE: u64 = 16_777_216;
+/// A size at which the caches of a core no longer help: the copies on mapped memory have to prove
+/// themselves here. Other channels are not measured at it, it takes long.
+pub const HUGE: u64 = 8_388_608;
 
 /// Sizes for buffers that were not used a moment ago; below, the caches hold all that matters.
 const COLD: &[u64] = &[65536, 262_144, 1_048_576, 2_097_152];
@@ -94,7 +95,7 @@ pub fn run(
     };
     let (first, rest) = tasks(class, scratch.capacity() as u64, effort.coarse);
     let now = Instant::now();
-    let most = effort.deadline.saturating_duration_since(now) * 4 / 5;
+    let most = effort.deadline.saturating_duration_since(now) * 9 / 10;
     prober.work_off(&first, scratch, now + most);
     let doubtful = prober.doubtful();
     prober.work_off(&doubtful, scratch, effort.deadline);
@@ -136,18 +137,19 @@ fn tasks(class: Class, room: u64, coarse: bool) -> (Vec<Task>, Vec<Task>) {
         return (tasks, Vec::new());
     }
     add(&mut tasks, BOTH, Buffer::Heap, &rest, false);
-    add(&mut tasks, BOTH, Buffer::Private, &rest, false);
+    if class != Class::Own {
+        add(&mut tasks, BOTH, Buffer::Heap, &[HUGE], false);
+    }
     add(&mut tasks, BOTH, Buffer::Heap, LARGE, false);
-    add(&mut tasks, BOTH, Buffer::Private, LARGE, false);
     if class == Class::Own {
         return (tasks, Vec::new());
     }
     add(&mut tasks, BOTH, Buffer::Heap, CHECKS, true);
+    add(&mut tasks, BOTH, Buffer::Private, &rest, false);
     let mut besides = Vec::new();
     add(&mut besides, &[Operation::Pipeline], Buffer::Heap, &[8, 1024, 16384, 131_072], false);
     add(&mut besides, BOTH, Buffer::Unaligned, COARSE, false);
     add(&mut besides, BOTH, Buffer::Cold, COLD, false);
-    add(&mut besides, BOTH, Buffer::Heap, &[HUGE], false);
     (tasks, besides)
 }
 

@@ -51,8 +51,11 @@ fn caches_are_bypassed_from_some_size_on_or_not_at_all() {
         put(vec![curve(CACHED, Buffer::Heap, cached), curve(STREAMING, Buffer::Heap, cost)])
     };
     assert_eq!(against(&from).channel(1 << 20), STREAMING);
-    assert_eq!(against(&from).channel(1 << 24), STREAMING);
+    assert_eq!(against(&from).channel(1 << 30), STREAMING);
     assert_eq!(against(&window).channel(1 << 20), CACHED);
+    let mut short = [curve(CACHED, Buffer::Heap, cached), curve(STREAMING, Buffer::Heap, from)];
+    short.iter_mut().for_each(|curve| curve.points.retain(|point| point.bytes < HUGE));
+    assert_eq!(put(short.to_vec()).channel(1 << 20), CACHED);
 }
 
 #[test]

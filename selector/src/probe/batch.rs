@@ -9,12 +9,18 @@ const BATCHES: usize = 7;
 const BATCHES_MAX: usize = 28;
 /// Batches that disagree by more are repeated.
 const SPREAD: f32 = 0.15;
+/// Large copies are repeated at least so often, whatever it takes: their time depends on where the
+/// caches have what they copy, and settles only after a while.
+const LARGE_BATCHES: usize = 3;
+/// What is large, in bytes.
+const LARGE: u64 = 1 << 20;
 /// A batch lasts at least this long, so that reading the clock does not count.
 const BATCH_NS: f64 = 3_000.0;
 /// Operations of a batch at most.
 const REPEATS_MAX: u32 = 2_000;
 
-/// Times `issue`, whose argument counts the calls, for at most `share` (one call may overrun it).
+/// Times `issue`, whose argument counts the calls, for at most `share` (the fewest calls
+/// that tell anything may overrun it).
 pub fn time<E>(
     bytes: u64,
     share: Duration,
@@ -49,7 +55,8 @@ pub fn time<E>(
             }
             wanted = (wanted * 2).min(BATCHES_MAX);
         }
-        if begun.elapsed() >= share {
+        let least = if bytes >= LARGE { LARGE_BATCHES } else { 1 };
+        if begun.elapsed() >= share && times.len() >= least {
             break;
         }
     }

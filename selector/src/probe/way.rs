@@ -136,6 +136,7 @@ impl Way<'_> {
                 endpoint.reaches(segment)
                     && fits
                     && buffer != Buffer::Cold
+                    && bytes < super::HUGE
                     && match operation {
                         Operation::Put | Operation::Pipeline => can.put && word_safe,
                         Operation::Get => can.get,

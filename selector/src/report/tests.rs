@@ -10,7 +10,7 @@ fn explanation() -> Explanation {
             buffer: Buffer::Heap,
             channel: channel.to_owned(),
         },
-        points: [8u64, 4096, 1 << 20]
+        points: [8u64, 4096, 8 << 20]
             .map(|bytes| Point { bytes, ns: cost(bytes), spread: 0.02 })
             .to_vec(),
         checks: vec![Point { bytes: 2052, ns: cost(2052) * 1.1, spread: 0.0 }],

@@ -416,9 +416,9 @@ fn a_channel_that_fails_or_hangs_while_measured_is_no_candidate() {
 /// A table in which streaming is the better copy from 64 KiB on.
 const TABLE: &str = r#"{"format":1,"machine":"made up","digest":"","curves":[
 {"class":"cache","operation":"put","buffer":"heap","channel":"cached",
- "points":[[8,10,0],[65536,10000,0],[262144,40000,0],[1048576,160000,0]]},
+ "points":[[8,10,0],[65536,10000,0],[262144,40000,0],[1048576,160000,0],[8388608,1280000,0]]},
 {"class":"cache","operation":"put","buffer":"heap","channel":"streaming",
- "points":[[8,500,0],[65536,5000,0],[262144,20000,0],[1048576,80000,0]]}]}"#;
+ "points":[[8,500,0],[65536,5000,0],[262144,20000,0],[1048576,80000,0],[8388608,640000,0]]}]}"#;
 
 #[test]
 fn drift_is_corrected_and_disturbances_are_not() {
