@@ -88,4 +88,5 @@ mod signal;
 mod slow;
 mod strided;
 mod team;
+pub mod tune;
 mod wait;

@@ -8,6 +8,7 @@ use crate::abi::{SHMEM_MAJOR_VERSION, SHMEM_MINOR_VERSION, SHMEM_THREAD_MULTIPLE
 use crate::abi::{SHMEM_THREAD_SINGLE, SHMEM_VENDOR_STRING};
 use crate::c::fast;
 use crate::c::handle::Objects;
+use crate::c::tune;
 use crate::{logging, transports};
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
@@ -178,6 +179,7 @@ fn start(process: &mut Process) -> Result<()> {
         share_statics: true,
         config,
     })?;
+    tune::start(&world)?;
     announce(&world);
     let scratch = world.config().debug.0.then(|| {
         let lines = world.heap().allocate((world.n_pes() + 1) * 64, 64);

@@ -7,6 +7,7 @@ use crate::context::{Context, ContextOptions};
 use crate::control;
 use crate::error::{Error, Result, report};
 use crate::memory::{Heap, StaticData};
+use crate::reroute::{Dropped, Observer};
 use crate::route::{Channel, Routes};
 use crate::service::{Lines, Served, Service};
 use crate::table::Table;
@@ -14,7 +15,7 @@ use crate::team::{Team, TeamSlots};
 use crate::transport::{Endpoint, Job, Locality, Mapping, Segment, SegmentKind, Transport};
 use crate::wait::{Patience, Waiting};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 mod exchange;
@@ -60,6 +61,9 @@ pub struct World {
     /// Replaced routes: other threads may still be reading them.
     #[expect(clippy::vec_box, reason = "readers hold the address")]
     retired: Mutex<Vec<Box<Routes>>>,
+    /// Transports that have failed towards a PE.
+    dropped: Mutex<Dropped>,
+    observer: OnceLock<Box<dyn Observer>>,
     patience: Patience,
     team_slots: TeamSlots,
     world_team: Arc<Team>,
@@ -124,9 +128,12 @@ impl World {
 
         let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
         let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
-        let me = localities[pe].local_index as usize;
-        let shared_team = Arc::new(Team::new(SHARED_SLOT, local.into(), me, i32::MAX));
-        let patience = Patience::for_host(&config, shared_team.n_pes());
+        let patience = Patience::for_host(&config, local.len());
+        // The standard wants `shmem_ptr` to work for its members: being on one host is not enough.
+        let shared: Box<[u32]> =
+            local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();
+        let me = shared.iter().position(|peer| *peer as usize == pe).unwrap_or(0);
+        let shared_team = Arc::new(Team::new(SHARED_SLOT, shared, me, i32::MAX));
         let context = Context::new(world_team.clone(), ContextOptions::default(), transports.len());
         let internal_context =
             Context::new(world_team.clone(), ContextOptions::default(), transports.len());
@@ -148,6 +155,8 @@ impl World {
             transports,
             routes: AtomicPtr::new(Box::into_raw(Box::new(routes))),
             retired: Mutex::default(),
+            dropped: Mutex::default(),
+            observer: OnceLock::new(),
             patience,
             team_slots: TeamSlots::new(2),
             world_team,
@@ -266,13 +275,34 @@ impl World {
         unsafe { &*self.routes.load(Ordering::Acquire) }
     }
 
-    /// Replaces the routes; operations under way finish by the old ones.
+    /// Replaces the routes; operations under way finish by the old ones. Channels that have failed
+    /// stay out of use.
     pub fn set_routes(&self, routes: Routes) {
         assert_eq!(routes.peers.len(), self.n_pes(), "one row per PE");
+        let dropped = self.dropped();
+        self.swap_routes(self.without(&dropped, routes));
+    }
+
+    pub(crate) fn swap_routes(&self, routes: Routes) {
         let old = self.routes.swap(Box::into_raw(Box::new(routes)), Ordering::AcqRel);
         // SAFETY: the pointer came from a box, and only this swap took it.
         let old = unsafe { Box::from_raw(old) };
         self.retired.lock().unwrap_or_else(|e| e.into_inner()).push(old);
+    }
+
+    pub(crate) fn dropped(&self) -> MutexGuard<'_, Dropped> {
+        self.dropped.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Has `observer` watch operations from now on; false if there is one already.
+    pub fn observe(&self, observer: Box<dyn Observer>) -> bool {
+        self.observer.set(observer).is_ok()
+    }
+
+    /// The observer, if it wants to see the next operation.
+    #[inline]
+    pub(crate) fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.get().map(|observer| &**observer).filter(|observer| observer.wants())
     }
 
     /// Moves outstanding work of the transports on.

@@ -197,14 +197,17 @@ impl State {
 pub struct Pace {
     /// Without anything to do before they sleep, nanoseconds.
     pub spin_ns: u64,
+    /// Others need the processor: let them have it while there is nothing to do.
+    pub yields: bool,
     /// Longest sleep of the thread that keeps the clock.
     pub nap: Duration,
 }
 
 impl Pace {
-    /// For `pes` PEs of this machine, each with a lane of `threads` threads.
+    /// For `pes` PEs that may all be on this machine, each with `threads` lanes.
     pub fn new(pes: usize, threads: usize) -> Pace {
         let room = tombolo_core::wait::usable_cpus() >= pes * (1 + threads);
-        Pace { spin_ns: if room { 50_000 } else { 2_000 }, nap: Duration::from_millis(1) }
+        // A wake-up costs tens of microseconds: staying awake for less would save nothing.
+        Pace { spin_ns: 50_000, yields: !room, nap: Duration::from_millis(1) }
     }
 }

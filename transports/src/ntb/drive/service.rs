@@ -122,8 +122,8 @@ impl Post {
             match turn {
                 Turn::Busy => busy_at = now,
                 _ if now - busy_at >= self.pace.spin_ns => return,
-                Turn::Idle => std::hint::spin_loop(),
-                Turn::Taken => std::thread::yield_now(),
+                Turn::Idle if !self.pace.yields => std::hint::spin_loop(),
+                Turn::Idle | Turn::Taken => std::thread::yield_now(),
             }
             if keeps_clock && now - tended >= self.pace.nap.as_nanos() as u64 {
                 tended = now;
