@@ -175,6 +175,10 @@ impl Collector<'_> {
                 let under = format!("xadd.{how}@{pes}");
                 self.ratio(group, format!("{call} {text}"), goal, &[&over], &[&under]);
             }
+            let over = format!("xadd_call.{how}@{pes}");
+            let under = format!("xadd.{how}@{pes}");
+            let title = format!("the instruction in a function of a shared library, {text}");
+            self.ratio(group, title, Goal::None, &[&over], &[&under]);
         }
     }
 

@@ -91,7 +91,7 @@ fn shown(times: &Times) -> String {
 
 /// Plain code: the same under every implementation.
 fn is_reference(name: &str) -> bool {
-    ["store.", "load.", "memcpy.", "streaming.", "xadd.", "one_way", "log2_trips", "stores."]
+    ["store.", "load.", "memcpy.", "streaming.", "xadd", "one_way", "log2_trips", "stores."]
         .iter()
         .any(|reference| name.starts_with(reference))
 }
