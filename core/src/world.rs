@@ -115,7 +115,7 @@ impl World {
             let peers = mapped[segment.kind as usize].as_ptr();
             // SAFETY: nobody else has the table yet; endpoints promise their mappings until the
             // world, which owns both, is dropped.
-            unsafe { table.fill(segment.kind, segment.base, segment.len, peers) };
+            unsafe { table.fill(segment.base, segment.len, peers) };
         }
         let routes = default_routes(&endpoints, &mapped);
         if let Some(lost) =
