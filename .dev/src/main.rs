@@ -19,7 +19,7 @@ Usage: cargo dev COMMAND
   check                 formatting, clippy, dependency directions, headers
   conform [NAME]        run the conformance suite of the transports: all, or those named NAME
   sim [ARGUMENTS]       run the NTB ring protocol under the simulator
-  bench [ARGUMENTS]     run the benchmarks
+  bench [ARGUMENTS]     install into target/tombolo and measure it; --help tells more
   install --prefix DIR  build and install the library, headers, tools and manual pages
 ";
 
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         "check" => check::check(&tree),
         "conform" => conform(&tree, rest),
         "sim" => sim(&tree, rest),
-        "bench" => run(tree.cargo(&["bench", "--package", "tombolo-benches", "--"]).args(rest)),
+        "bench" => bench(&tree, rest),
         "install" => install::command(&tree, rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
@@ -61,6 +61,13 @@ fn conform(tree: &Tree, args: &[String]) -> Result<(), Failure> {
 fn sim(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let sim = ["run", "--release", "--package", "tombolo-benches", "--bin", "ntbsim", "--"];
     run(tree.cargo(&sim).args(args))
+}
+
+/// Measures what it has just installed, so that the figures are those of this tree.
+fn bench(tree: &Tree, args: &[String]) -> Result<(), Failure> {
+    install::install(tree, &tree.path("target/tombolo"))?;
+    let oshperf = ["run", "--release", "--package", "tombolo-benches", "--bin", "oshperf", "--"];
+    run(tree.cargo(&oshperf).args(args))
 }
 
 /// The source tree these commands work on.

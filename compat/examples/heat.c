@@ -26,6 +26,7 @@ struct plate {
     int me, npes;
     int first_row, rows;       /* of this PE */
     double *now, *next;        /* symmetric: rows + 2 halo rows of `points` each */
+    double *sources;           /* of our rows: the temperature kept, negative where free */
     uint64_t *from_above, *from_below; /* symmetric: last step whose halo row has arrived */
 };
 
@@ -55,10 +56,13 @@ static void fill(struct plate *p) {
     size_t row_bytes = (size_t)p->points * sizeof(double);
     memset(p->now, 0, (size_t)(p->rows + 2) * row_bytes);
     memset(p->next, 0, (size_t)(p->rows + 2) * row_bytes);
-    for (int r = 0; r < p->rows; r++)
-        for (int c = 0; c < p->points; c++)
-            p->now[(size_t)(r + 1) * p->points + c] =
-                fmax(0.0, source(p->points, p->first_row + r, c));
+    for (int r = 0; r < p->rows; r++) {
+        for (int c = 0; c < p->points; c++) {
+            size_t at = (size_t)r * p->points + c;
+            p->sources[at] = source(p->points, p->first_row + r, c);
+            p->now[at + p->points] = fmax(0.0, p->sources[at]);
+        }
+    }
 }
 
 /* Puts our edge rows of `step` into the neighbours' halos and waits for theirs. */
@@ -83,11 +87,11 @@ static double advance(struct plate *p) {
     double largest = 0.0;
     for (int r = 1; r <= p->rows; r++) {
         const double *row = p->now + (size_t)r * n;
+        const double *sources = p->sources + (size_t)(r - 1) * n;
         double *out = p->next + (size_t)r * n;
         for (int c = 0; c < n; c++) {
-            double kept = source(n, p->first_row + r - 1, c);
-            if (kept >= 0.0) {
-                out[c] = kept;
+            if (sources[c] >= 0.0) {
+                out[c] = sources[c];
                 continue;
             }
             out[c] = 0.25 * (row[c - n] + row[c + n] + row[c - 1] + row[c + 1]);
@@ -213,9 +217,10 @@ static void allocate(struct plate *p) {
     p->rows = first_row_of(p, p->me + 1) - p->first_row;
     p->now = shmem_malloc(count * sizeof(double));
     p->next = shmem_malloc(count * sizeof(double));
+    p->sources = malloc(count * sizeof(double));
     p->from_above = shmem_calloc(1, sizeof(uint64_t));
     p->from_below = shmem_calloc(1, sizeof(uint64_t));
-    if (!p->now || !p->next || !p->from_above || !p->from_below) {
+    if (!p->now || !p->next || !p->sources || !p->from_above || !p->from_below) {
         fprintf(stderr, "PE %d: %d x %d points do not fit into the symmetric heap\n", p->me,
                 p->points, p->points);
         shmem_global_exit(1);
@@ -233,7 +238,7 @@ int main(int argc, char **argv) {
     int steps = argc > 3 ? atoi(argv[3]) : 8000;
     if (p.points < p.npes || p.points < 16 || p.points > 20000 || steps < 1) {
         if (p.me == 0)
-            fprintf(stderr, "heat: between 16 (and one per PE) and 20000 points, at least 1 step\n");
+            fprintf(stderr, "heat: 16 to 20000 points, one per PE at least, and 1 step or more\n");
         shmem_global_exit(2);
     }
     allocate(&p);
@@ -267,6 +272,7 @@ int main(int argc, char **argv) {
     shmem_free(p.now < p.next ? p.next : p.now);
     shmem_free(p.from_above);
     shmem_free(p.from_below);
+    free(p.sources);
     shmem_finalize();
     return written ? 0 : 1;
 }

@@ -29,10 +29,12 @@ macro_rules! routines {
     )+ };
 }
 
-/// Defines pairs of C routines, `shmem_x` on the default context and `shmem_ctx_x` on the context that
-/// is its first argument.
+/// Defines pairs of C routines, `shmem_x` on the default context and `shmem_ctx_x` on the context
+/// that is its first argument.
 macro_rules! context_routines {
-    ($([$($name:tt)+] ($ctx:ident; $($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)+) => { $(
+    ($(
+        [$($name:tt)+] ($ctx:ident; $($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
+    )+) => { $(
         routines! {
             [shmem_ $($name)+] ($($arg: $ty),*) $(-> $ret)? {
                 let $ctx = $crate::c::handle::Ctx::DEFAULT;
@@ -86,4 +88,5 @@ mod signal;
 mod slow;
 mod strided;
 mod team;
+pub mod tune;
 mod wait;

@@ -8,7 +8,8 @@ use crate::abi::{SHMEM_MAJOR_VERSION, SHMEM_MINOR_VERSION, SHMEM_THREAD_MULTIPLE
 use crate::abi::{SHMEM_THREAD_SINGLE, SHMEM_VENDOR_STRING};
 use crate::c::fast;
 use crate::c::handle::Objects;
-use crate::logging;
+use crate::c::tune;
+use crate::{logging, transports};
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -18,6 +19,7 @@ use tombolo_collectives as coll;
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::{self, Bootstrap};
 use tombolo_core::config::VARIABLES;
+use tombolo_core::error::report;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
 
 /// What exists while the library is initialised.
@@ -162,7 +164,10 @@ fn process() -> MutexGuard<'static, Process> {
 
 fn start(process: &mut Process) -> Result<()> {
     logging::start()?;
-    let config = Config::from_env()?;
+    let mut config = Config::from_env()?;
+    if cfg!(debug_assertions) && std::env::var_os("SHMEM_DEBUG").is_none() {
+        config.debug.0 = true;
+    }
     if process.job.is_none() {
         process.job = Some(join(&config)?);
     }
@@ -170,10 +175,11 @@ fn start(process: &mut Process) -> Result<()> {
     let world = World::start(Setup {
         bootstrap: job.bootstrap.clone(),
         board: job.board.clone(),
-        transports: transports(&config)?,
+        transports: transports::chosen(&config)?,
         share_statics: true,
         config,
     })?;
+    tune::start(&world)?;
     announce(&world);
     let scratch = world.config().debug.0.then(|| {
         let lines = world.heap().allocate((world.n_pes() + 1) * 64, 64);
@@ -207,18 +213,6 @@ fn join(config: &Config) -> Result<Job> {
     Ok(Job { bootstrap, board: Arc::new(board), pid: std::process::id() })
 }
 
-fn transports(config: &Config) -> Result<Vec<Box<dyn tombolo_core::transport::Transport>>> {
-    let known = tombolo_transports::NAMES;
-    if let Some(name) = config.transports.named().iter().find(|n| !known.contains(&n.as_str())) {
-        return Err(Error::Config {
-            name: "SHMEM_TRANSPORTS".into(),
-            value: config.transports.named().join(","),
-            why: format!("there is no transport '{name}', only {}", known.join(", ")),
-        });
-    }
-    Ok(config.transports.choose(known).into_iter().filter_map(tombolo_transports::create).collect())
-}
-
 /// Prints what `SHMEM_VERSION` and `SHMEM_INFO` ask for.
 fn announce(world: &World) {
     let config = world.config();
@@ -230,6 +224,11 @@ fn announce(world: &World) {
         println!("launcher: {}", world.bootstrap().launcher());
         let names: Vec<_> = world.transports().iter().map(|t| t.name()).collect();
         println!("transports in use: {}", names.join(", "));
+        for transport in world.transports() {
+            for line in transport.describe() {
+                println!("    {}: {line}", transport.name());
+            }
+        }
         for (variable, value) in VARIABLES.iter().zip(config.values()) {
             println!("{}={value}", variable.name);
             println!("    {} Default: '{}'.", variable.help, variable.default);
@@ -277,7 +276,7 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
         }
         process.calls = 0;
         if let Err(error) = stop("exit (implicit shmem_finalize)") {
-            eprintln!("tombolo: PE {}: exit: {error}", bootstrap.pe());
+            report(format_args!("PE {}: exit: {error}", bootstrap.pe()));
             return;
         }
     }
@@ -295,11 +294,13 @@ fn refuse(routine: &str) -> ! {
     match &process.job {
         Some(job) => {
             let pe = job.bootstrap.pe();
-            eprintln!("tombolo: PE {pe}: {routine}: called after shmem_finalize");
+            report(format_args!("PE {pe}: {routine}: called after shmem_finalize"));
             world::end(&*job.bootstrap, 1)
         }
         None => {
-            eprintln!("tombolo: {routine}: called before shmem_init");
+            // Not part of a job yet; the launcher's number tells which process it is.
+            let pe = std::env::var("PMI_RANK").map(|pe| format!("PE {pe}: ")).unwrap_or_default();
+            report(format_args!("{pe}{routine}: called before shmem_init"));
             std::process::exit(1)
         }
     }
@@ -310,11 +311,11 @@ fn fail(routine: &str, error: &Error) -> ! {
     let process = process();
     match &process.job {
         Some(job) => {
-            eprintln!("tombolo: PE {}: {routine}: {error}", job.bootstrap.pe());
+            report(format_args!("PE {}: {routine}: {error}", job.bootstrap.pe()));
             world::end(&*job.bootstrap, 1)
         }
         None => {
-            eprintln!("tombolo: {routine}: {error}");
+            report(format_args!("{routine}: {error}"));
             std::process::exit(1)
         }
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 mod value;
-pub use value::{Bytes, Static, Switch, Transports, Value};
+pub use value::{Bytes, Millis, Report, ReportForm, Static, Switch, Transports, Tune, Value};
 
 /// What a variable is for, used to group listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,10 +99,42 @@ variables! {
     User huge_pages: Switch = "on", "SHMEM_HUGE_PAGES";
     /// Longest time to wait for the other PEs of the job during start, in seconds.
     User start_timeout: Duration = "60", "SHMEM_START_TIMEOUT";
+    /// How operations are routed: "auto" measures the channels once per machine and keeps the
+    /// result, "always" measures at every start, "adaptive" also corrects routes while the
+    /// program runs, "off" routes by fixed rules, a path replays a saved table.
+    User tune: Tune = "auto", "SHMEM_TUNE";
+    /// Time that measuring may take at start, all PEs together, in milliseconds.
+    User tune_budget: Millis = "150", "SHMEM_TUNE_BUDGET";
+    /// Forces channels, for example "put:heap:>=64K=cma,get:*=cached". Each rule is
+    /// OPERATION:BUFFER:SIZES=CHANNEL; parts left out mean all; later rules win.
+    User route: String = "", "SHMEM_ROUTE";
+    /// Where measurements are kept: a directory, or "off". Empty is $XDG_CACHE_HOME/tombolo, or
+    /// ~/.cache/tombolo.
+    User tune_cache: String = "", "SHMEM_TUNE_CACHE";
+    /// Writes from PE 0 at start what was measured and why each route was chosen: text, json or
+    /// html, with ":PATH" to a file.
+    User tune_report: Report = "off", "SHMEM_TUNE_REPORT";
     /// What to log on standard error: error, warn, info or debug.
     User log: String = "warn", "SHMEM_LOG";
+    /// Hardware that emulated NTB ports take after: plx8749, intel-gen3 or switchtec.
+    User ntb_profile: String = "plx8749", "SHMEM_NTB_PROFILE";
+    /// Pace of emulated NTB links: "direct" is as fast as memory allows, "modelled" keeps the
+    /// time of the hardware.
+    User ntb_speed: String = "direct", "SHMEM_NTB_SPEED";
+    /// Size of each window of emulated NTB ports, a power of two from 1m; empty for the sizes
+    /// usual with the hardware.
+    User ntb_window: Option<Bytes> = "", "SHMEM_NTB_WINDOW";
+    /// Protect all that crosses an NTB link by CRC32C; the same on all PEs.
+    User ntb_crc: Switch = "off", "SHMEM_NTB_CRC";
+    /// Store directly into the memory of PEs on neighbouring hosts where NTB windows are large
+    /// enough for it.
+    User ntb_direct: Switch = "on", "SHMEM_NTB_DIRECT";
+    /// Lanes of each PE on the NTB ring, each with service threads of its own; the same on all PEs.
+    User ntb_threads: u32 = "1", "SHMEM_NTB_THREADS";
     /// Number of the emulated host this process is on.
     Launcher host: Option<u32> = "", "SHMEM_HOST";
+    /// Descriptors of the emulated NTB links to the left and to the right of this host.
+    Launcher ntb_fd: String = "", "SHMEM_NTB_FD";
     /// Descriptor of the status board shared with oshrun.
     Launcher board_fd: Option<i32> = "", "SHMEM_BOARD_FD";
     /// Number of processor cores this PE was bound to; oshrun sets it for its PEs.

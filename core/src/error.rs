@@ -1,6 +1,7 @@
 //! The one error type of the control plane. The data path returns a status instead.
 
-use std::io;
+use std::fmt;
+use std::io::{self, Write};
 
 /// Result of set-up, tear-down and other operations off the data path.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -56,4 +57,11 @@ impl Error {
     pub fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::System { what: what.into(), source: source.into() }
     }
+}
+
+/// Writes `what` to standard error as one line of this library, in one piece: the PEs of a job share
+/// their terminal.
+pub fn report(what: impl fmt::Display) {
+    // Where there is no standard error there is nobody to tell.
+    let _ = io::stderr().write_all(format!("tombolo: {what}\n").as_bytes());
 }

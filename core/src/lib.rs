@@ -17,6 +17,7 @@ pub mod copy;
 pub mod error;
 pub mod memory;
 pub mod ops;
+pub mod reroute;
 pub mod route;
 pub mod service;
 pub mod table;

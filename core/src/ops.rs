@@ -9,6 +9,7 @@ use crate::amo;
 use crate::context::Context;
 use crate::control;
 use crate::copy;
+use crate::reroute::Observation;
 use crate::route::Channel;
 use crate::service::{self, Bell};
 use crate::transport::{
@@ -71,15 +72,16 @@ impl World {
             return;
         }
         let target = self.target(routine, "dest", dest, len, pe);
-        let routes = self.routes();
-        match routes.peers[pe].put[target.segment as usize].choose(len) {
-            // SAFETY: the target was located, so the mapped range is valid; the caller vouches for
-            // the source.
-            Channel::Cached => unsafe { copy::cached(self.mapped(target, pe), source, len) },
-            // SAFETY: as above.
-            Channel::Streaming => unsafe {
-                copy::streaming(self.mapped(target, pe), source, len);
-            },
+        let channel = self.routes().peers[pe].put[target.segment as usize].choose(len);
+        match channel {
+            Channel::Cached | Channel::Streaming => {
+                let seen = Seen { get: false, target, pe, len, channel };
+                // SAFETY: the target was located, so the mapped range is valid; the caller vouches
+                // for the source.
+                self.watched(seen, || unsafe {
+                    copy_by(channel, self.mapped(target, pe), source, len);
+                });
+            }
             Channel::Endpoint(index) => {
                 let endpoint = self.endpoint_of(index, pe, routine);
                 let word = matches!(len, 4 | 8) && target.offset.is_multiple_of(len);
@@ -91,14 +93,43 @@ impl World {
                     return;
                 }
                 // SAFETY: as above.
-                unsafe {
+                let sent = unsafe {
                     self.send(context, index, endpoint, target, source, len, pe, mode, routine)
+                };
+                if !sent {
+                    self.another_way(index, pe, target, false, routine);
+                    // SAFETY: the same call once more, by another channel.
+                    unsafe { self.put(context, dest, source, len, pe, mode, routine) };
                 }
             }
             Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
         }
     }
 
+    /// Carries out an operation, timed if somebody wants to know.
+    #[inline]
+    fn watched(&self, seen: Seen, operate: impl FnOnce()) {
+        let Some(observer) = self.observer() else { return operate() };
+        let begun = crate::board::monotonic_ns();
+        operate();
+        let Seen { get, target, pe, len: bytes, channel } = seen;
+        let ns = crate::board::monotonic_ns() - begun;
+        let segment = target.segment;
+        observer.saw(self, Observation { get, segment, pe, bytes, channel, ns });
+    }
+
+    /// After a transport failed: returns if puts (or gets) have another way, else ends the job.
+    #[cold]
+    fn another_way(&self, index: u8, pe: usize, target: Remote, get: bool, routine: &'static str) {
+        if !self.drop_channel(index, pe, target.segment, get, routine) {
+            self.lost(routine, pe);
+        }
+    }
+
+    /// Puts in pieces that the endpoint takes; false if it fails.
+    ///
+    /// # Safety
+    /// As [`World::put`].
     #[expect(clippy::too_many_arguments, reason = "the arguments of a put and its route")]
     unsafe fn send(
         &self,
@@ -111,15 +142,15 @@ impl World {
         pe: usize,
         mode: Mode,
         routine: &'static str,
-    ) {
+    ) -> bool {
         let stream = context.stream(index.into());
-        for (at, piece) in pieces(len, endpoint.capabilities().max_bytes) {
+        pieces(len, endpoint.capabilities().max_bytes).all(|(at, piece)| {
             let dest = Remote { offset: target.offset + at, ..target };
-            self.until_accepted(routine, pe, || {
+            self.accepted(routine, pe, || {
                 // SAFETY: a part of the ranges that the caller vouches for.
                 unsafe { endpoint.put(stream, dest, source.add(at), piece, mode == Mode::Blocking) }
-            });
-        }
+            })
+        })
     }
 
     /// Copies `len` bytes from symmetric `source` at `pe` to `dest`. Non-blocking gets are complete
@@ -142,28 +173,67 @@ impl World {
             return;
         }
         let target = self.target(routine, "source", source.cast_mut(), len, pe);
-        let routes = self.routes();
-        match routes.peers[pe].get[target.segment as usize].choose(len) {
+        let channel = self.routes().peers[pe].get[target.segment as usize].choose(len);
+        let seen = Seen { get: true, target, pe, len, channel };
+        match channel {
             // SAFETY: the target was located; the caller vouches for the destination.
-            Channel::Cached => unsafe { copy::cached(dest, self.mapped(target, pe), len) },
-            // SAFETY: as above.
-            Channel::Streaming => unsafe { copy::streaming(dest, self.mapped(target, pe), len) },
+            Channel::Cached | Channel::Streaming => self.watched(seen, || unsafe {
+                copy_by(channel, dest, self.mapped(target, pe), len);
+            }),
             Channel::Endpoint(index) => {
-                let endpoint = self.endpoint_of(index, pe, routine);
-                let shared = context.stream(index.into());
-                let own = Stream::new(shared.id, true);
-                let stream = if mode == Mode::Blocking { &own } else { shared };
-                for (at, piece) in pieces(len, endpoint.capabilities().max_bytes) {
-                    let from = Remote { offset: target.offset + at, ..target };
-                    self.until_accepted(routine, pe, || {
-                        // SAFETY: a part of the ranges the caller vouches for.
-                        unsafe { endpoint.get(stream, dest.add(at), from, piece) }
-                    });
+                let mut received = true;
+                // SAFETY: by the caller's word.
+                let mut receive = || unsafe {
+                    received = self.receive(context, index, dest, target, len, pe, mode, routine);
+                };
+                match mode {
+                    Mode::Blocking => self.watched(seen, receive),
+                    Mode::NonBlocking => receive(),
                 }
-                self.until_quiet(&own, routine, pe);
+                if !received {
+                    self.another_way(index, pe, target, true, routine);
+                    // SAFETY: the same call once more, by another channel.
+                    unsafe { self.get(context, dest, source, len, pe, mode, routine) };
+                }
             }
             Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
         }
+    }
+
+    /// Gets in pieces that the endpoint takes; false if it fails before any of them is under way.
+    ///
+    /// # Safety
+    /// As [`World::get`].
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a get and its route")]
+    unsafe fn receive(
+        &self,
+        context: &Context,
+        index: u8,
+        dest: *mut u8,
+        target: Remote,
+        len: usize,
+        pe: usize,
+        mode: Mode,
+        routine: &'static str,
+    ) -> bool {
+        let endpoint = self.endpoint_of(index, pe, routine);
+        let shared = context.stream(index.into());
+        let own = Stream::new(shared.id, true);
+        let stream = if mode == Mode::Blocking { &own } else { shared };
+        for (at, piece) in pieces(len, endpoint.capabilities().max_bytes) {
+            let from = Remote { offset: target.offset + at, ..target };
+            // SAFETY: a part of the ranges the caller vouches for.
+            let get = || unsafe { endpoint.get(stream, dest.add(at), from, piece) };
+            if !self.accepted(routine, pe, get) {
+                if own.is_quiet() {
+                    return false;
+                }
+                // Pieces under way may still be written when the caller has long gone on.
+                self.lost(routine, pe);
+            }
+        }
+        self.until_quiet(&own, routine, pe);
+        true
     }
 
     /// Executes an AMO on a variable of `pe` and returns its old value, zero-extended.
@@ -366,14 +436,22 @@ impl World {
         self.stop_job(routine, format_args!("no transport reaches {what} of PE {pe} ({why})"))
     }
 
-    /// Repeats `attempt` while it says `Again`.
+    /// Repeats `attempt` while it says `Again`; ends the job if it fails.
     #[inline]
-    fn until_accepted(
+    fn until_accepted(&self, routine: &'static str, pe: usize, attempt: impl FnMut() -> Status) {
+        if !self.accepted(routine, pe, attempt) {
+            self.lost(routine, pe);
+        }
+    }
+
+    /// Repeats `attempt` while it says `Again`; false if it fails.
+    #[inline]
+    fn accepted(
         &self,
         routine: &'static str,
         pe: usize,
         mut attempt: impl FnMut() -> Status,
-    ) {
+    ) -> bool {
         let mut status = attempt();
         if status == Status::Again {
             self.wait(Waiting { routine, argument: pe as u64 }, || {
@@ -381,9 +459,7 @@ impl World {
                 status != Status::Again
             });
         }
-        if status == Status::Failed {
-            self.lost(routine, pe);
-        }
+        status != Status::Failed
     }
 
     /// Repeats `attempt` until it is true.
@@ -403,7 +479,7 @@ impl World {
     }
 
     #[cold]
-    fn lost(&self, routine: &'static str, pe: usize) -> ! {
+    pub(crate) fn lost(&self, routine: &'static str, pe: usize) -> ! {
         let host = self.localities().get(pe).map_or("?", |l| &l.host_name);
         self.stop_job(routine, format_args!("PE {pe} on {host} cannot be reached any more"))
     }
@@ -460,7 +536,7 @@ impl World {
             Channel::Endpoint(index) => {
                 let endpoint = self.endpoint_of(index, pe, routine);
                 // SAFETY: the source is a local variable of the caller, and the put blocks.
-                unsafe {
+                let sent = unsafe {
                     self.send(
                         self.context(),
                         index,
@@ -471,7 +547,11 @@ impl World {
                         pe,
                         Mode::Blocking,
                         routine,
-                    );
+                    )
+                };
+                if !sent {
+                    self.another_way(index, pe, target, false, routine);
+                    self.control_put(offset, source, len, pe, routine);
                 }
             }
             // SAFETY: as above; the control area is mapped.
@@ -502,6 +582,27 @@ pub fn signal_amo(op: SignalOp, value: u64) -> Amo {
         SignalOp::Add => AmoOp::Add,
     };
     Amo { op, size: 8, operand: value, compare: 0 }
+}
+
+/// What an observer is told, but for the time.
+struct Seen {
+    get: bool,
+    target: Remote,
+    pe: usize,
+    len: usize,
+    channel: Channel,
+}
+
+/// # Safety
+/// Both ranges are valid for `len` bytes.
+unsafe fn copy_by(channel: Channel, dest: *mut u8, source: *const u8, len: usize) {
+    // SAFETY: by the caller's word.
+    unsafe {
+        match channel {
+            Channel::Streaming => copy::streaming(dest, source, len),
+            _ => copy::cached(dest, source, len),
+        }
+    }
 }
 
 /// # Safety

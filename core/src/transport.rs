@@ -317,8 +317,23 @@ pub trait Transport: Send + Sync {
         addresses: &[Vec<u8>],
     ) -> Result<Vec<std::result::Result<Box<dyn Endpoint>, String>>>;
 
+    /// The segments of this host's PEs as memory of this process, by local index and segment; none
+    /// where they are not mapped. For transports that deliver on behalf of other PEs of the host.
+    ///
+    /// Called once, when all transports have connected and before any PE may be written to. The
+    /// memory stays mapped until `close` has returned.
+    fn deliver_to(&mut self, _memory: &[[Option<Mapping>; SegmentKind::ALL.len()]]) -> Result<()> {
+        Ok(())
+    }
+
     /// Moves outstanding work on; cheap when there is none. Callable from any thread.
     fn progress(&self) {}
+
+    /// A PE that this transport reached and has given up, if any: who waits for what it would
+    /// have done waits in vain.
+    fn lost(&self) -> Option<usize> {
+        None
+    }
 
     /// Whether waiting PEs must call `progress`.
     fn needs_progress(&self) -> bool {
@@ -335,6 +350,6 @@ pub trait Transport: Send + Sync {
         Vec::new()
     }
 
-    /// Ends service. Endpoints may not be used afterwards.
+    /// Ends service. Endpoints may not be used afterwards. May be called again.
     fn close(&mut self) {}
 }

@@ -6,6 +6,7 @@
 
 use crate::board::monotonic_ns;
 use crate::config::Config;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a PE is waiting for, shown when the job hangs.
@@ -36,7 +37,9 @@ impl Patience {
         if config.bound.0 || local_pes <= usable_cpus() {
             Patience {
                 checks: 200,
-                spin_ns: 100_000,
+                // Longer than most awaited peers take, and shorter than anything a scheduler does:
+                // where other jobs keep the processors busy, spinning holds up the peer itself.
+                spin_ns: 10_000,
                 yield_ns: 5_000_000,
                 sleep_max: Duration::from_micros(500),
             }
@@ -79,6 +82,37 @@ impl Patience {
                 checked = now;
                 every_so_often();
             }
+        }
+    }
+}
+
+/// Counts how often a program has polled in vain, and lets others run when that gets long: a program
+/// that tests in a loop of its own waits no less than one in a waiting call.
+#[derive(Debug, Default)]
+pub struct Polls(AtomicU64);
+
+impl Polls {
+    /// Nothing polled yet.
+    pub const fn new() -> Polls {
+        Polls(AtomicU64::new(0))
+    }
+
+    /// The program found what it polled for.
+    #[inline]
+    pub fn found(&self) {
+        if self.0.load(Ordering::Relaxed) != 0 {
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The program polled in vain. A poll takes a nanosecond at least, so after `spin_ns` of them it
+    /// has spun as long as a waiting call does before it yields.
+    pub fn in_vain(&self, patience: &Patience) {
+        // Threads that poll at the same time may lose counts; it is only a measure.
+        let polls = self.0.load(Ordering::Relaxed);
+        self.0.store(polls + 1, Ordering::Relaxed);
+        if polls >= patience.spin_ns.max(patience.checks.into()) {
+            std::thread::yield_now();
         }
     }
 }

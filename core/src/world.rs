@@ -5,16 +5,17 @@ use crate::bootstrap::Bootstrap;
 use crate::config::{Config, Static};
 use crate::context::{Context, ContextOptions};
 use crate::control;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, report};
 use crate::memory::{Heap, StaticData};
+use crate::reroute::{Dropped, Observer};
 use crate::route::{Channel, Routes};
 use crate::service::{Lines, Served, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
-use crate::transport::{Endpoint, Job, Locality, Segment, SegmentKind, Transport};
+use crate::transport::{Endpoint, Job, Locality, Mapping, Segment, SegmentKind, Transport};
 use crate::wait::{Patience, Waiting};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 mod exchange;
@@ -60,6 +61,9 @@ pub struct World {
     /// Replaced routes: other threads may still be reading them.
     #[expect(clippy::vec_box, reason = "readers hold the address")]
     retired: Mutex<Vec<Box<Routes>>>,
+    /// Transports that have failed towards a PE.
+    dropped: Mutex<Dropped>,
+    observer: OnceLock<Box<dyn Observer>>,
     patience: Patience,
     team_slots: TeamSlots,
     world_team: Arc<Team>,
@@ -69,7 +73,6 @@ pub struct World {
     service: Option<Service>,
     /// Last ticket per target of the service protocol; the lock allows one request at a time.
     pub(crate) tickets: Mutex<Vec<u64>>,
-    streaming_copies: AtomicU64,
 }
 
 enum Statics {
@@ -111,7 +114,7 @@ impl World {
             let peers = mapped[segment.kind as usize].as_ptr();
             // SAFETY: nobody else has the table yet; endpoints promise their mappings until the
             // world, which owns both, is dropped.
-            unsafe { table.fill(segment.kind, segment.base, segment.len, peers) };
+            unsafe { table.fill(segment.base, segment.len, peers) };
         }
         let routes = default_routes(&endpoints, &mapped);
         if let Some(lost) =
@@ -119,16 +122,26 @@ impl World {
         {
             return Err(Error::Unreachable { pe: lost as u32, why: reasons[lost].clone() });
         }
+        let memory = memory_of(&local, &segments, &mapped);
+        transports.iter_mut().try_for_each(|transport| transport.deliver_to(&memory))?;
 
         let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
         let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
-        let me = localities[pe].local_index as usize;
-        let shared_team = Arc::new(Team::new(SHARED_SLOT, local.into(), me, i32::MAX));
-        let patience = Patience::for_host(&config, shared_team.n_pes());
+        // PEs of other emulated hosts want the same processors.
+        let crowd = if config.host.is_some() { job.n_pes() } else { local.len() };
+        let patience = Patience::for_host(&config, crowd);
+        // The standard wants `shmem_ptr` to work for its members: being on one host is not enough.
+        let shared: Box<[u32]> =
+            local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();
+        let me = shared.iter().position(|peer| *peer as usize == pe).unwrap_or(0);
+        let shared_team = Arc::new(Team::new(SHARED_SLOT, shared, me, i32::MAX));
         let context = Context::new(world_team.clone(), ContextOptions::default(), transports.len());
         let internal_context =
             Context::new(world_team.clone(), ContextOptions::default(), transports.len());
-        let service = start_service(&heap, statics.as_ref(), &mapped, job.n_pes())?;
+        let service = match routes.peers.iter().any(|r| r.amo.contains(&Channel::Service)) {
+            true => start_service(&heap, statics.as_ref(), &mapped, job.n_pes())?,
+            false => None,
+        };
         let world = World {
             pe,
             bootstrap,
@@ -143,6 +156,8 @@ impl World {
             transports,
             routes: AtomicPtr::new(Box::into_raw(Box::new(routes))),
             retired: Mutex::default(),
+            dropped: Mutex::default(),
+            observer: OnceLock::new(),
             patience,
             team_slots: TeamSlots::new(2),
             world_team,
@@ -151,7 +166,6 @@ impl World {
             internal_context,
             service,
             tickets: Mutex::new(vec![0; localities.len()]),
-            streaming_copies: AtomicU64::new(0),
             localities,
             config,
         };
@@ -163,13 +177,9 @@ impl World {
 
     /// Collective: leaves the job. The caller has synchronised: nobody uses this PE's memory any
     /// more.
-    pub fn stop(mut self) -> Result<()> {
+    pub fn stop(self) -> Result<()> {
         let result = self.bootstrap.barrier();
         self.board.announce(self.pe, State::Finished);
-        self.service = None;
-        for transport in &mut self.transports {
-            transport.close();
-        }
         result
     }
 
@@ -265,13 +275,34 @@ impl World {
         unsafe { &*self.routes.load(Ordering::Acquire) }
     }
 
-    /// Replaces the routes; operations under way finish by the old ones.
+    /// Replaces the routes; operations under way finish by the old ones. Channels that have failed
+    /// stay out of use.
     pub fn set_routes(&self, routes: Routes) {
         assert_eq!(routes.peers.len(), self.n_pes(), "one row per PE");
+        let dropped = self.dropped();
+        self.swap_routes(self.without(&dropped, routes));
+    }
+
+    pub(crate) fn swap_routes(&self, routes: Routes) {
         let old = self.routes.swap(Box::into_raw(Box::new(routes)), Ordering::AcqRel);
         // SAFETY: the pointer came from a box, and only this swap took it.
         let old = unsafe { Box::from_raw(old) };
         self.retired.lock().unwrap_or_else(|e| e.into_inner()).push(old);
+    }
+
+    pub(crate) fn dropped(&self) -> MutexGuard<'_, Dropped> {
+        self.dropped.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Has `observer` watch operations from now on; false if there is one already.
+    pub fn observe(&self, observer: Box<dyn Observer>) -> bool {
+        self.observer.set(observer).is_ok()
+    }
+
+    /// The observer, if it wants to see the next operation.
+    #[inline]
+    pub(crate) fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.get().map(|observer| &**observer).filter(|observer| observer.wants())
     }
 
     /// Moves outstanding work of the transports on.
@@ -282,6 +313,11 @@ impl World {
                 transport.progress();
             }
         }
+    }
+
+    /// How this PE waits.
+    pub fn patience(&self) -> &Patience {
+        &self.patience
     }
 
     /// Waits until `ready` says so, making progress. Shows on the status board while it lasts, and
@@ -311,6 +347,9 @@ impl World {
             if !self.bootstrap.is_alive() {
                 self.stop_job(waiting.routine, "the launcher is gone");
             }
+            if let Some(pe) = self.transports.iter().find_map(|transport| transport.lost()) {
+                self.lost(waiting.routine, pe);
+            }
         });
         self.board.leave(self.pe);
     }
@@ -318,31 +357,57 @@ impl World {
     /// Says what is wrong and ends the job with exit code 1.
     #[cold]
     pub fn stop_job(&self, routine: &str, what: impl std::fmt::Display) -> ! {
-        eprintln!("tombolo: PE {}: {routine}: {what}", self.pe);
+        report(format_args!("PE {}: {routine}: {what}", self.pe));
         end(&*self.bootstrap, 1)
-    }
-
-    /// How often copies bypassed the caches.
-    pub fn streaming_copies(&self) -> &AtomicU64 {
-        &self.streaming_copies
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
+        // Threads of both work on the segments, which go away after this.
+        self.service = None;
+        for transport in &mut self.transports {
+            transport.close();
+        }
         // SAFETY: the last pointer, from a box; nobody reads it while the world is dropped.
         drop(unsafe { Box::from_raw(self.routes.load(Ordering::Acquire)) });
     }
 }
 
-/// Ends the job with exit code `code`: tells the launcher, lets the program's output out and leaves
+/// Ends the job with exit code `code`: lets the program's output out, tells the launcher and leaves
 /// without running exit handlers, which might wait for PEs that are gone.
 pub fn end(bootstrap: &dyn Bootstrap, code: i32) -> ! {
+    // SAFETY: flushing all streams is allowed at any time.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    await_readers();
     bootstrap.abort(code);
-    // SAFETY: flushing all streams is allowed at any time; the process then ends.
-    unsafe {
-        libc::fflush(std::ptr::null_mut());
-        libc::_exit(code)
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+/// Waits, for a tenth of a second at most, until somebody has read what this process wrote to its
+/// standard output and error. Hydra closes their pipes unread when it hears of an abort, and the
+/// line that says why the job ends would be lost with them.
+fn await_readers() {
+    let unread = |fd: i32| {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: asks how many bytes lie in a pipe; fails on anything else.
+        let asked = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) };
+        asked == 0 && bytes > 0
+    };
+    let is_pipe = |fd: &i32| {
+        // SAFETY: all-zero is a valid value, and the call only fills it.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            libc::fstat(*fd, &mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
+        }
+    };
+    let pipes: Vec<i32> = [1, 2].into_iter().filter(is_pipe).collect();
+    for _ in 0..100 {
+        if !pipes.iter().any(|fd| unread(*fd)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -394,6 +459,21 @@ fn addresses(own: &Segment<'_>, pe: usize, endpoints: &exchange::Endpoints) -> B
             mapping.map_or(0, |mapping| mapping.base as usize)
         })
         .collect()
+}
+
+/// The segments of `local` PEs as memory of this process.
+fn memory_of(
+    local: &[u32],
+    segments: &[Segment<'_>],
+    mapped: &[Box<[usize]>; 2],
+) -> Vec<[Option<Mapping>; 2]> {
+    let mapping = |kind: SegmentKind, pe: u32| {
+        let own = segments.iter().find(|segment| segment.kind == kind)?;
+        let address = mapped[kind as usize][pe as usize];
+        let base = address as *mut u8;
+        (address != 0).then_some(Mapping { base, len: own.len, load: true, atomic: true })
+    };
+    local.iter().map(|pe| SegmentKind::ALL.map(|kind| mapping(kind, *pe))).collect()
 }
 
 fn default_routes(endpoints: &exchange::Endpoints, mapped: &[Box<[usize]>; 2]) -> Routes {

@@ -161,7 +161,14 @@ static void test_many(void) {
 static void test_sync(void) {
     long *slot = check_alloc((size_t)npes, sizeof *slot);
     for (long round = 1; round <= 50; round++) {
-        *(long *)shmem_ptr(slot + me, next_pe) = round; /* a store: sync makes it visible */
+        /* A store: sync makes it visible. A put to another host needs a quiet as well. */
+        long *remote = shmem_ptr(slot + me, next_pe);
+        if (remote != NULL) {
+            *remote = round;
+        } else {
+            shmem_long_p(slot + me, round, next_pe);
+            shmem_quiet();
+        }
         switch (round % 4) {
         case 0: shmem_sync_all(); break;
         case 1: CHECK_EQ(shmem_team_sync(SHMEM_TEAM_WORLD), 0); break;

@@ -5,17 +5,20 @@
 //! not claim still runs through the core's emulation, since programs rely on the result, not on who
 //! produced it.
 
-use crate::{MakeTransports, run_job};
+use crate::ring::{self, Ring};
+use crate::run_job;
 use tombolo_core::ops::Mode;
 use tombolo_core::transport::{Amo, AmoOp, SegmentKind, SignalOp, Status, Stream};
 use tombolo_core::{Context, ContextOptions, Waiting, World};
 
 /// A back end under test.
 pub struct BackEnd {
-    /// Name in test names and `SHMEM_TRANSPORTS`.
+    /// Name in test names.
     pub name: &'static str,
-    /// Makes one PE's instance.
-    pub make: &'static MakeTransports,
+    /// Transports that a PE gets.
+    pub transports: &'static [&'static str],
+    /// Emulated hosts that the PEs are on, if they are not all on one.
+    pub ring: Option<Ring>,
 }
 
 /// A case of the suite.
@@ -28,15 +31,39 @@ pub struct Case {
     pub check: fn(&World),
 }
 
+const fn on_ring(name: &'static str, transports: &'static [&'static str], ring: Ring) -> BackEnd {
+    BackEnd { name, transports, ring: Some(ring) }
+}
+
 /// Every back end, with what it is made of.
 pub const BACK_ENDS: &[BackEnd] = &[
-    BackEnd { name: "shm", make: &|| vec![tombolo_transports::create("shm").expect("known")] },
-    BackEnd { name: "cma", make: &|| vec![tombolo_transports::create("cma").expect("known")] },
+    BackEnd { name: "shm", transports: &["shm"], ring: None },
+    BackEnd { name: "cma", transports: &["cma"], ring: None },
+    on_ring("ntb", &["ntb"], ring::DIRECT),
+    on_ring("ntb_ring_only", &["ntb"], ring::RING_ONLY),
+    on_ring("ntb_small_windows", &["ntb"], ring::SMALL),
+    on_ring("ntb_two_hosts", &["shm", "ntb"], ring::TWO_HOSTS),
+    on_ring("ntb_two_hosts_small_windows", &["shm", "ntb"], ring::TWO_HOSTS_SMALL),
+    on_ring("ntb_intel_crc", &["ntb"], ring::INTEL_CRC),
+    on_ring("ntb_switchtec_combining", &["ntb"], ring::SWITCHTEC_COMBINING),
+    on_ring("ntb_modelled", &["ntb"], ring::MODELLED),
 ];
 
 /// Runs a case on a back end.
 pub fn run(back_end: &BackEnd, case: &Case) {
-    run_job(case.n_pes, &[("SHMEM_TRANSPORTS", back_end.name)], back_end.make, case.check);
+    let make = || {
+        let names = back_end.transports.iter();
+        names.map(|name| tombolo_transports::create(name).expect("known")).collect()
+    };
+    match &back_end.ring {
+        // A single PE has nobody behind a link.
+        Some(ring) if case.n_pes > 1 => {
+            let fabric = ring.fabric(case.n_pes);
+            ring.run(&fabric, case.n_pes, &make, case.check);
+            ring::check_counters(&fabric);
+        }
+        _ => run_job(case.n_pes, &[], &make, case.check),
+    }
 }
 
 /// The suite.
@@ -345,7 +372,9 @@ fn bounds(world: &World) {
     use tombolo_core::transport::Remote;
     let stream = Stream::new(u32::MAX, true);
     let other = 1 - world.pe();
-    let endpoint = world.endpoint(0, other).expect("an endpoint");
+    let mut endpoints =
+        (0..world.transports().len()).filter_map(|index| world.endpoint(index, other));
+    let endpoint = endpoints.next().expect("an endpoint");
     assert!(endpoint.reaches(SegmentKind::Heap));
     let mut byte = [0u8; 16];
     for offset in [world.heap().len() - 8, world.heap().len(), usize::MAX - 4] {

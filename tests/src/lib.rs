@@ -2,6 +2,7 @@
 //! every back end has to pass.
 
 pub mod conformance;
+pub mod ring;
 
 use std::sync::Arc;
 use tombolo_core::board::Board;
@@ -20,20 +21,35 @@ pub fn run_job(
     transports: &MakeTransports,
     body: impl Fn(&World) + Sync,
 ) {
+    let lookup = |_: usize, name: &str| {
+        let found = environment.iter().find(|(n, _)| *n == name);
+        found.map(|(_, value)| value.to_string())
+    };
+    run_job_of(n_pes, &lookup, &|_| transports(), body);
+}
+
+/// As [`run_job`], with an environment and transports of its own for each PE.
+pub fn run_job_of(
+    n_pes: usize,
+    environment: &(dyn Fn(usize, &str) -> Option<String> + Sync),
+    transports: &(dyn Fn(usize) -> Vec<Box<dyn Transport>> + Sync),
+    body: impl Fn(&World) + Sync,
+) {
     let board = Arc::new(Board::create(n_pes).expect("a board"));
-    let lookup = |name: &str| {
-        let found = environment.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
-        found.or((name == "SHMEM_SYMMETRIC_SIZE").then_some("4m")).map(str::to_owned)
+    let lookup = |pe: usize, name: &str| {
+        let default = || (name == "SHMEM_SYMMETRIC_SIZE").then(|| "4m".to_owned());
+        environment(pe, name).or_else(default)
     };
     std::thread::scope(|scope| {
-        for bootstrap in Threads::job(n_pes) {
+        for (pe, bootstrap) in Threads::job(n_pes).into_iter().enumerate() {
             let (board, body) = (board.clone(), &body);
             scope.spawn(move || {
+                let config = Config::from_lookup(|name| lookup(pe, name));
                 let world = World::start(Setup {
                     bootstrap: Arc::new(bootstrap),
                     board,
-                    config: Config::from_lookup(lookup).expect("a valid environment"),
-                    transports: transports(),
+                    config: config.expect("a valid environment"),
+                    transports: transports(pe),
                     share_statics: false,
                 })
                 .expect("the world starts");

@@ -235,8 +235,8 @@ fn generic_calls() -> String {
     source
 }
 
-/// `RETURNS function(PARAMETERS)` that passes its parameters to `generic`, and checks its return type
-/// in C.
+/// `RETURNS function(PARAMETERS)` that passes its parameters to `generic`, and in C checks the type
+/// that comes back.
 fn call(function: &str, prototype: &str, generic: &str) -> String {
     let (head, rest) = prototype.split_once('(').expect("a prototype");
     let parameters = rest.trim_end_matches(");");

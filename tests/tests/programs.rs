@@ -1,9 +1,10 @@
 //! C and C++ programs, compiled by the installed `oshcc` and run by the installed `oshrun`.
 //!
 //! `c/*.c` each run on 1, 2, 3, 4 and 7 PEs and together call every routine of the standard.
+//! They run again with their PEs on emulated hosts, tied into rings of several sizes and speeds.
 //! `c/special` holds programs that want arguments, fail on purpose, or exist in one language only.
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,38 @@ const BY_CMA: [&str; 4] = ["static_data", "rma", "amo", "random"];
 /// Programs that synchronise often, run with more PEs than this machine is likely to have cores.
 const CROWDED: [&str; 4] = ["teams", "locks", "contended", "collectives"];
 
+/// Rings on which every program runs: number of PEs, and options of `oshrun`.
+const RINGS: [(usize, &[&str]); 5] = [
+    (4, &["--hosts", "2"]),
+    (6, &["--hosts", "3", "--placement", "cyclic", "-x", "SHMEM_NTB_WINDOW=1m"]),
+    (5, &["--hosts", "5", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CRC=on"]),
+    (5, &["--hosts", "3", "-x", "SHMEM_NTB_THREADS=2", "-x", "SHMEM_NTB_PROFILE=switchtec"]),
+    (3, &["--hosts", "3", "-x", "SHMEM_NTB_SPEED=modelled"]),
+];
+/// What goes wrong with the links while `special/traffic.c` must not notice.
+const FLAPS: &str = "link 1 down at 100ms; up at 300ms; link 0 down at 400ms; up at 500ms; \
+                     down at 550ms";
+const DAMAGE: &str =
+    "link 0 corrupt 300; link 1 corrupt 300; delay 20us at 200ms; delay 0us at 300ms";
+/// Rings that survive it: PEs, options, and the faults.
+const HARDSHIPS: [(usize, &[&str], &str); 5] = [
+    (6, &["--hosts", "3"], FLAPS),
+    (4, &["--hosts", "2", "-x", "SHMEM_NTB_WINDOW=1m"], FLAPS),
+    (5, &["--hosts", "5", "-x", "SHMEM_NTB_PROFILE=intel-gen3"], FLAPS),
+    (4, &["--hosts", "4", "-x", "SHMEM_NTB_CRC=on", "-x", "SHMEM_NTB_DIRECT=off"], DAMAGE),
+    (12, &["--hosts", "4"], FLAPS),
+];
+/// Rings that do not: PEs, options, the faults, and which PEs may be found to be out of reach.
+const DISASTERS: [(usize, &[&str], &str, &[&str]); 2] = [
+    (6, &["--hosts", "3"], "host 2 die at 300ms", &["PE 4", "PE 5"]),
+    (
+        4,
+        &["--hosts", "4"],
+        "link 0 down at 300ms; link 2 down at 300ms",
+        &["PE 0", "PE 1", "PE 2", "PE 3"],
+    ),
+];
+
 fn main() {
     let mut arguments = Arguments::from_args();
     // Jobs have several processes each: more at a time would measure the scheduler.
@@ -55,6 +88,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let mut trials = Vec::new();
     for program in &all {
         trials.extend(PES.map(|pes| runs(program, pes, &[])));
+        trials.extend(RINGS.map(|(pes, options)| runs_on_ring(program, pes, options)));
     }
     trials.push(every_routine_is_called(&all));
 
@@ -75,6 +109,12 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let cxx = special("generics.cc");
     trials.extend(PES.map(|pes| runs(&cxx, pes, &[])));
     trials.push(mpmd(special("mpmd.c")));
+    let traffic = special("traffic.c");
+    trials.extend(HARDSHIPS.map(|(pes, options, plan)| endures(&traffic, pes, options, plan)));
+    trials.extend(
+        DISASTERS
+            .map(|(pes, options, plan, lost)| ends_clearly(&traffic, (pes, options, plan), lost)),
+    );
     trials.extend(global_exits(&special("global_exit.c")));
     trials.push(killed(special("killed.c")));
     let errors = special("errors.c");
@@ -133,18 +173,31 @@ impl Program {
         Ok(executable)
     }
 
-    /// `oshrun ARGUMENTS`, with a heap small enough for many jobs at once.
+    /// `oshrun ARGUMENTS`, with a heap small enough for many jobs at once and a cache of its own.
     fn oshrun(&self) -> Command {
         let mut oshrun = Command::new(self.prefix.join("bin/oshrun"));
         oshrun.env("SHMEM_SYMMETRIC_SIZE", "16m");
+        // What is measured while tests run beside each other is not for the user's cache.
+        oshrun.env("SHMEM_TUNE_CACHE", scratch("tuning"));
         oshrun
     }
 
     /// Runs the program on `pes` PEs.
     fn launch(&self, pes: usize, args: &[&str], env: &[(&str, &str)]) -> Result<Ran, String> {
+        self.launch_with(&[], pes, args, env)
+    }
+
+    /// The same with more options of `oshrun`.
+    fn launch_with(
+        &self,
+        options: &[&str],
+        pes: usize,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> Result<Ran, String> {
         let executable = self.executable()?;
         let mut oshrun = self.oshrun();
-        oshrun.args(["-n", &pes.to_string()]).arg(executable).args(args);
+        oshrun.args(["-n", &pes.to_string()]).args(options).arg(executable).args(args);
         oshrun.envs(env.iter().copied());
         run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))
     }
@@ -163,6 +216,59 @@ fn runs(program: &Arc<Program>, pes: usize, env: &[(&'static str, &'static str)]
     Trial::test(name, move || {
         program.launch(pes, &[], &env)?.succeeded()?;
         Ok(())
+    })
+}
+
+/// "rma on 4 PEs --hosts 2": succeeds on emulated hosts.
+fn runs_on_ring(program: &Arc<Program>, pes: usize, options: &'static [&str]) -> Trial {
+    let program = program.clone();
+    let name = format!("{} on {pes} PEs {}", program.name, options.join(" "));
+    Trial::test(name, move || {
+        program.launch_with(options, pes, &[], &[])?.succeeded()?;
+        Ok(())
+    })
+}
+
+/// Traffic that does not notice faults, which people are told of.
+fn endures(
+    program: &Arc<Program>,
+    pes: usize,
+    options: &'static [&str],
+    plan: &'static str,
+) -> Trial {
+    let program = program.clone();
+    let name = format!("{} on {pes} PEs {} endures {plan}", program.name, options.join(" "));
+    Trial::test(name, move || {
+        let options = [options, &["--fault", plan]].concat();
+        let ran = program.launch_with(&options, pes, &["0.7"], &[])?.succeeded()?;
+        let told = ran.stderr.lines().filter(|line| line.contains("NTB link")).count();
+        match (plan.matches("down").count(), told) {
+            (0, 0) => Ok(()),
+            // Warned once for each time; the last may come with the end of the program.
+            (downs, told) if told >= downs - 1 && told <= downs => Ok(()),
+            (downs, _) => Err(ran.account(&format!("expected {downs} warnings")).into()),
+        }
+    })
+}
+
+/// Faults that leave PEs out of reach end the job, which says so.
+fn ends_clearly(
+    program: &Arc<Program>,
+    (pes, options, plan): (usize, &'static [&str], &'static str),
+    lost: &'static [&str],
+) -> Trial {
+    let program = program.clone();
+    let name = format!("{} on {pes} PEs {} ends after {plan}", program.name, options.join(" "));
+    Trial::test(name, move || {
+        let options = [options, &["--fault", plan]].concat();
+        let ran = program.launch_with(&options, pes, &["30"], &[])?;
+        let says = |line: &str| {
+            line.contains("cannot be reached any more") && lost.iter().any(|pe| line.contains(pe))
+        };
+        if matches!(ran.code, Some(code) if code != 0) && ran.stderr.lines().any(says) {
+            return Ok(());
+        }
+        Err(ran.account(&format!("expected failure and a line naming one of {lost:?}")).into())
     })
 }
 
@@ -260,7 +366,8 @@ const fn mistake_of(case: &'static str, pes: usize, says: &'static [&'static str
     Mistake { case, pes, says }
 }
 
-/// Every line also names the PE that made the mistake.
+/// The line also names the PE that made the mistake, except before `shmem_init`, when the library
+/// does not know it: there it is for `oshrun` to say which PE ended.
 const ERRORS: [Mistake; 24] = [
     mistake_of("pe-too-large", 2, &["shmem_long_p", "2"]),
     mistake_of("pe-negative", 2, &["shmem_long_g", "-1"]),
@@ -301,13 +408,19 @@ fn mistake(program: Arc<Program>, mistake: &'static Mistake) -> Trial {
         if !matches!(ran.code, Some(code) if code != 0 && code != 98 && code < 128) {
             return Err(ran.account("expected the library to end the job").into());
         }
-        let fits =
-            |line: &str| line.contains("PE") && mistake.says.iter().all(|part| line.contains(part));
-        match ran.stderr.lines().any(fits) {
-            true => Ok(()),
-            false => Err(Failed::from(
-                ran.account(&format!("expected a line with 'PE' and all of {:?}", mistake.says)),
-            )),
+        let unnumbered = mistake.case.ends_with("before-init");
+        let fits = |line: &str| {
+            (unnumbered || names_a_pe(line)) && mistake.says.iter().all(|part| line.contains(part))
+        };
+        if ran.stderr.lines().any(fits) && ran.stderr.lines().any(names_a_pe) {
+            return Ok(());
         }
+        let says = mistake.says;
+        Err(ran.account(&format!("expected a line with the PE and all of {says:?}")).into())
     })
+}
+
+/// "PE 3", in any sentence.
+fn names_a_pe(line: &str) -> bool {
+    line.split("PE ").skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }

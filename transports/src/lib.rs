@@ -13,13 +13,14 @@ use tombolo_core::transport::Transport;
 
 /// Names of all back ends, in the order of preference that is used unless `SHMEM_TRANSPORTS` says
 /// otherwise.
-pub const NAMES: &[&str] = &["shm", "cma"];
+pub const NAMES: &[&str] = &["shm", "cma", "ntb"];
 
 /// Makes the back end called `name`.
 pub fn create(name: &str) -> Option<Box<dyn Transport>> {
     match name {
         "shm" => Some(Box::new(shm::Shm::new())),
         "cma" => Some(Box::new(cma::Cma::new())),
+        "ntb" => Some(Box::new(ntb::drive::Ntb::new())),
         _ => None,
     }
 }

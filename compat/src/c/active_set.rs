@@ -1,6 +1,8 @@
-//! Deprecated collectives over active sets (OpenSHMEM 1.6, "Active-set-based collectives"). The work
-//! arrays `pWrk` are not needed; `pSync` arrays are.
+//! Deprecated collectives over active sets (OpenSHMEM 1.6, "Active-set-based collectives"). The
+//! arrays `pSync` are needed, the work arrays `pWrk` are not.
 
+use super::collective::extent;
+use super::slow::{check_buffers, check_root};
 use crate::process::library;
 use std::ffi::{c_int, c_long, c_void};
 use tombolo_collectives::active::{self, ActiveSet};
@@ -9,45 +11,74 @@ use tombolo_collectives::{And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
 routines! {
     [shmem_barrier](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
         let world = &library(ROUTINE).world;
-        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-        active::barrier(world, set, p_sync, ROUTINE)
+        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+        active::barrier(world, set, ROUTINE)
     }
     [shmem_sync](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
         let world = &library(ROUTINE).world;
-        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-        active::sync(world, set, p_sync, ROUTINE)
+        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+        active::sync(world, set, ROUTINE)
     }
 }
 
 macro_rules! data {
     ($size:tt, $ty:ty) => {
         routines! {
-            [shmem_broadcast $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_root: c_int, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
-                let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-                world.check_pe(ROUTINE, pe_root.into(), pe_size as usize);
-                active::broadcast(world, set, dest.cast(), source.cast(), len, pe_root, p_sync, ROUTINE)
+            [shmem_broadcast $size](
+                dest: *mut c_void, source: *const c_void, nelems: usize, pe_root: c_int,
+                pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
+            ) {
+                let library = library(ROUTINE);
+                let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                check_root(library, ROUTINE, pe_root, pe_size as usize);
+                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
+                active::broadcast(world, set, dest.cast(), source.cast(), len, pe_root, ROUTINE)
             }
-            [shmem_collect $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
-                let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-                active::collect(world, set, dest.cast(), source.cast(), len, p_sync, ROUTINE)
+            [shmem_collect $size](
+                dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
+                log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
+            ) {
+                let library = library(ROUTINE);
+                let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
+                active::collect(world, set, dest.cast(), source.cast(), len, ROUTINE)
             }
-            [shmem_fcollect $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
-                let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-                active::fcollect(world, set, dest.cast(), source.cast(), len, p_sync, ROUTINE)
+            [shmem_fcollect $size](
+                dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
+                log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
+            ) {
+                let library = library(ROUTINE);
+                let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                let all = len * pe_size as usize;
+                check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), len), false);
+                active::fcollect(world, set, dest.cast(), source.cast(), len, ROUTINE)
             }
-            [shmem_alltoall $size](dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
-                let (world, len) = (&library(ROUTINE).world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
-                active::alltoall(world, set, dest.cast(), source.cast(), len, p_sync, ROUTINE)
+            [shmem_alltoall $size](
+                dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
+                log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
+            ) {
+                let library = library(ROUTINE);
+                let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                let all = len * pe_size as usize;
+                check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), all), false);
+                active::alltoall(world, set, dest.cast(), source.cast(), len, ROUTINE)
             }
-            [shmem_alltoalls $size](dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize, pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
-                let world = &library(ROUTINE).world;
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+            [shmem_alltoalls $size](
+                dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize,
+                pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
+            ) {
+                let library = library(ROUTINE);
+                let world = &library.world;
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
                 let strided = Strided { dst, sst, nelems, size: size_of::<$ty>() };
-                active::alltoalls(world, set, dest.cast(), source.cast(), strided, p_sync, ROUTINE)
+                let count = nelems * pe_size as usize;
+                let [to, from] = [dst, sst].map(|stride| extent(stride, count, strided.size));
+                check_buffers(library, ROUTINE, (dest.cast(), to), (source.cast(), from), false);
+                active::alltoalls(world, set, dest.cast(), source.cast(), strided, ROUTINE)
             }
         }
     };
@@ -64,14 +95,17 @@ macro_rules! to_all {
                 pe_start: c_int, log_pe_stride: c_int, pe_size: c_int,
                 _p_wrk: *mut $ty, p_sync: *mut c_long,
             ) {
-                let world = &library(ROUTINE).world;
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, ROUTINE);
+                let library = library(ROUTINE);
+                let world = &library.world;
+                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
                 let Ok(nelems) = usize::try_from(nreduce) else {
                     let what = format_args!("nreduce = {nreduce}: expected 0 or more elements");
                     world.stop_job(ROUTINE, what)
                 };
+                let len = nelems * size_of::<$ty>();
+                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), true);
                 let reducer = const { reducer::<$op, $ty>() };
-                active::reduce(world, set, dest.cast(), source.cast(), nelems, reducer, p_sync, ROUTINE)
+                active::reduce(world, set, dest.cast(), source.cast(), nelems, reducer, ROUTINE)
             }
         )+ }
     };

@@ -48,7 +48,9 @@ extended_amo_types! {extended}
 macro_rules! standard {
     ($name:ident, $ty:ty) => {
         context_routines! {
-            [$name _atomic_compare_swap](ctx; dest: *mut $ty, cond: $ty, value: $ty, pe: c_int) -> $ty {
+            [$name _atomic_compare_swap](
+                ctx; dest: *mut $ty, cond: $ty, value: $ty, pe: c_int,
+            ) -> $ty {
                 fast::amo_fetch(ROUTINE, ctx, AmoOp::CompareSwap, dest, [value, cond], pe)
             }
             [$name _atomic_fetch_inc](ctx; dest: *mut $ty, pe: c_int) -> $ty {
@@ -63,13 +65,17 @@ macro_rules! standard {
             [$name _atomic_add](ctx; dest: *mut $ty, value: $ty, pe: c_int) {
                 fast::amo(ROUTINE, ctx, AmoOp::Add, dest, value, pe)
             }
-            [$name _atomic_compare_swap_nbi](ctx; fetch: *mut $ty, dest: *mut $ty, cond: $ty, value: $ty, pe: c_int) {
+            [$name _atomic_compare_swap_nbi](
+                ctx; fetch: *mut $ty, dest: *mut $ty, cond: $ty, value: $ty, pe: c_int,
+            ) {
                 fast::amo_nbi(ROUTINE, ctx, AmoOp::CompareSwap, fetch, dest, [value, cond], pe)
             }
             [$name _atomic_fetch_inc_nbi](ctx; fetch: *mut $ty, dest: *mut $ty, pe: c_int) {
                 fast::amo_nbi(ROUTINE, ctx, AmoOp::Add, fetch, dest, [1; 2], pe)
             }
-            [$name _atomic_fetch_add_nbi](ctx; fetch: *mut $ty, dest: *mut $ty, value: $ty, pe: c_int) {
+            [$name _atomic_fetch_add_nbi](
+                ctx; fetch: *mut $ty, dest: *mut $ty, value: $ty, pe: c_int,
+            ) {
                 fast::amo_nbi(ROUTINE, ctx, AmoOp::Add, fetch, dest, [value; 2], pe)
             }
         }
@@ -110,7 +116,9 @@ macro_rules! bitwise {
             [$name _atomic_ $verb](ctx; dest: *mut $ty, value: $ty, pe: c_int) {
                 fast::amo(ROUTINE, ctx, $op, dest, value, pe)
             }
-            [$name _atomic_fetch_ $verb _nbi](ctx; fetch: *mut $ty, dest: *mut $ty, value: $ty, pe: c_int) {
+            [$name _atomic_fetch_ $verb _nbi](
+                ctx; fetch: *mut $ty, dest: *mut $ty, value: $ty, pe: c_int,
+            ) {
                 fast::amo_nbi(ROUTINE, ctx, $op, fetch, dest, [value; 2], pe)
             }
         }

@@ -1,6 +1,7 @@
 //! Collectives over teams (OpenSHMEM 1.6, "Collective Routines").
 
 use super::handle::TeamHandle;
+use super::slow::{check_buffers, check_root};
 use crate::process::library;
 use std::ffi::{c_int, c_void};
 use tombolo_collectives::{self as coll, And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
@@ -22,35 +23,57 @@ routines! {
 macro_rules! data {
     ([$($prefix:tt)*], [$($suffix:tt)*], $ty:ty, $element:ty) => {
         routines! {
-            [shmem_ $($prefix)* broadcast $($suffix)*](team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize, pe_root: c_int) -> c_int {
+            [shmem_ $($prefix)* broadcast $($suffix)*](
+                team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
+                pe_root: c_int,
+            ) -> c_int {
                 let library = library(ROUTINE);
                 let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
-                library.world.check_pe(ROUTINE, pe_root.into(), team.n_pes());
-                coll::broadcast(&library.world, team, dest.cast(), source.cast(), len, pe_root, ROUTINE);
+                check_root(library, ROUTINE, pe_root, team.n_pes());
+                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
+                let (dest, source) = (dest.cast(), source.cast());
+                coll::broadcast(&library.world, team, dest, source, len, pe_root, ROUTINE);
                 0
             }
-            [shmem_ $($prefix)* collect $($suffix)*](team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize) -> c_int {
+            [shmem_ $($prefix)* collect $($suffix)*](
+                team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
+            ) -> c_int {
                 let library = library(ROUTINE);
                 let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
                 coll::collect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
                 0
             }
-            [shmem_ $($prefix)* fcollect $($suffix)*](team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize) -> c_int {
+            [shmem_ $($prefix)* fcollect $($suffix)*](
+                team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
+            ) -> c_int {
                 let library = library(ROUTINE);
                 let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                let all = len * team.n_pes();
+                check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), len), false);
                 coll::fcollect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
                 0
             }
-            [shmem_ $($prefix)* alltoall $($suffix)*](team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize) -> c_int {
+            [shmem_ $($prefix)* alltoall $($suffix)*](
+                team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
+            ) -> c_int {
                 let library = library(ROUTINE);
                 let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                let all = len * team.n_pes();
+                check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), all), false);
                 coll::alltoall(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
                 0
             }
-            [shmem_ $($prefix)* alltoalls $($suffix)*](team: TeamHandle, dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize) -> c_int {
+            [shmem_ $($prefix)* alltoalls $($suffix)*](
+                team: TeamHandle, dest: *mut $ty, source: *const $ty, dst: isize, sst: isize,
+                nelems: usize,
+            ) -> c_int {
                 let library = library(ROUTINE);
                 let team = team.team(library, ROUTINE);
                 let strided = Strided { dst, sst, nelems, size: size_of::<$element>() };
+                let count = nelems * team.n_pes();
+                let [to, from] = [dst, sst].map(|stride| extent(stride, count, strided.size));
+                check_buffers(library, ROUTINE, (dest.cast(), to), (source.cast(), from), false);
                 coll::alltoalls(&library.world, team, dest.cast(), source.cast(), strided, ROUTINE);
                 0
             }
@@ -70,11 +93,16 @@ data! {[], [mem], c_void, u8}
 macro_rules! reductions {
     ($name:ident, $ty:ty, $($verb:ident: $function:ident $op:ty;)+) => {
         routines! { $(
-            [shmem_ $name _ $verb](team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize) -> c_int {
+            [shmem_ $name _ $verb](
+                team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
+            ) -> c_int {
                 let library = library(ROUTINE);
                 let team = team.team(library, ROUTINE);
+                let len = nelems * size_of::<$ty>();
+                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), true);
                 let reducer = const { reducer::<$op, $ty>() };
-                coll::$function(&library.world, team, dest.cast(), source.cast(), nelems, reducer, ROUTINE);
+                let (dest, source) = (dest.cast(), source.cast());
+                coll::$function(&library.world, team, dest, source, nelems, reducer, ROUTINE);
                 0
             }
         )+ }
@@ -83,7 +111,9 @@ macro_rules! reductions {
 
 macro_rules! bitwise {
     ($name:ident, $ty:ty) => {
-        reductions! {$name, $ty, and_reduce: reduce And; or_reduce: reduce Or; xor_reduce: reduce Xor;}
+        reductions! {$name, $ty,
+            and_reduce: reduce And; or_reduce: reduce Or; xor_reduce: reduce Xor;
+        }
     };
 }
 
@@ -105,3 +135,12 @@ macro_rules! arithmetic {
 bitwise_reduce_types! {bitwise}
 rma_pointer_types! {ordered}
 arithmetic_types! {arithmetic}
+
+/// Bytes from the first of `count` elements of `size` bytes to the end of the last, `stride`
+/// elements apart.
+pub fn extent(stride: isize, count: usize, size: usize) -> usize {
+    match count {
+        0 => 0,
+        _ => ((count - 1) * stride.unsigned_abs() + 1) * size,
+    }
+}

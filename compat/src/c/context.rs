@@ -47,7 +47,9 @@ routines! {
         team.write(TeamHandle::of(ctx.context(library, ROUTINE).team()));
         0
     }
-    [shmem_ctx_session_start](ctx: Ctx, options: c_long, config: *const SessionConfig, config_mask: c_long) {
+    [shmem_ctx_session_start](
+        ctx: Ctx, options: c_long, config: *const SessionConfig, config_mask: c_long,
+    ) {
         let library = library(ROUTINE);
         if ctx == Ctx::INVALID {
             return;
@@ -86,10 +88,7 @@ unsafe fn create(
     let limit = usize::try_from(team.num_contexts).unwrap_or(0);
     let within_limit = |n: usize| (n < limit).then_some(n + 1);
     let created = options & !known == 0
-        && team
-            .contexts
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within_limit)
-            .is_ok();
+        && team.contexts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within_limit).is_ok();
     let handle = if created {
         let options = ContextOptions {
             serialized: options & SHMEM_CTX_SERIALIZED != 0,

@@ -1,6 +1,6 @@
 //! The paths that decide about speed: an address and a PE become a mapped address, and the
-//! operation is done there with the processor's own instructions. Nothing here calls, locks or looks
-//! at the library's state; whatever these paths cannot do is left to [`super::slow`].
+//! operation is done there with the processor's own instructions. Nothing here calls, locks or
+//! looks at the library's state; whatever these paths cannot do is left to [`super::slow`].
 //!
 //! The tables are empty before initialisation, after finalisation and while arguments are checked,
 //! so in all these cases every operation takes the slow path.
@@ -139,7 +139,7 @@ pub unsafe fn p<T: Copy>(routine: &'static str, ctx: Ctx, dest: *mut T, value: T
     unsafe {
         let at = remote(ctx, dest, pe);
         if at.is_null() {
-            return slow::p(routine, ctx, dest, value, pe);
+            return slow::p(dest, value, pe, ctx, routine);
         }
         at.write_volatile(value);
     }
@@ -155,7 +155,7 @@ pub unsafe fn g<T: Copy>(routine: &'static str, ctx: Ctx, source: *const T, pe: 
     unsafe {
         let at = remote(ctx, source, pe);
         if at.is_null() {
-            return slow::g(routine, ctx, source, pe);
+            return slow::g(source, pe, ctx, routine);
         }
         at.read_volatile()
     }
@@ -178,8 +178,8 @@ pub unsafe fn put(
     // SAFETY: mapped memory; the caller vouches for the source.
     unsafe {
         let at = remote(ctx, dest, pe);
-        if at.is_null() || len > cached_limit() {
-            return slow::put(routine, ctx, dest, source, len, pe, mode);
+        if at.is_null() || (len != 8 && len > cached_limit()) {
+            return slow::put(dest, source, len, pe, ctx, routine, mode);
         }
         copy::cached(at, source, len);
     }
@@ -202,8 +202,8 @@ pub unsafe fn get(
     // SAFETY: mapped memory; the caller vouches for the destination.
     unsafe {
         let at = remote(ctx, source, pe);
-        if at.is_null() || len > cached_limit() {
-            return slow::get(routine, ctx, dest, source, len, pe, mode);
+        if at.is_null() || (len != 8 && len > cached_limit()) {
+            return slow::get(dest, source, len, pe, ctx, routine, mode);
         }
         copy::cached(dest, at, len);
     }
@@ -225,11 +225,10 @@ pub unsafe fn amo_fetch<T: Word>(
     // SAFETY: mapped memory on which processor atomics are the chosen means.
     unsafe {
         let at = remote_atomic(ctx, variable, pe);
-        let amo = T::amo(op, operand, compare);
         if at.is_null() {
-            return slow::amo_fetch(routine, ctx, amo, variable, pe);
+            return slow::amo_fetch(routine, ctx, op, variable, operand, compare, pe);
         }
-        T::from_bits(amo::execute(at.cast(), amo))
+        T::from_bits(amo::execute(at.cast(), T::amo(op, operand, compare)))
     }
 }
 
@@ -249,11 +248,11 @@ pub unsafe fn amo<T: Word>(
     // SAFETY: mapped memory on which processor atomics are the chosen means.
     unsafe {
         let at = remote_atomic(ctx, variable, pe);
-        let amo = T::amo(op, operand, operand);
         if at.is_null() {
-            return slow::amo(routine, ctx, amo, variable.cast(), std::ptr::null_mut(), pe);
+            let nobody = std::ptr::null_mut();
+            return slow::amo(routine, ctx, op, nobody, variable, operand, operand, pe);
         }
-        amo::update(at.cast(), amo);
+        amo::update(at.cast(), T::amo(op, operand, operand));
     }
 }
 
@@ -275,11 +274,10 @@ pub unsafe fn amo_nbi<T: Word>(
     // `fetch`.
     unsafe {
         let at = remote_atomic(ctx, variable, pe);
-        let amo = T::amo(op, operand, compare);
         if at.is_null() {
-            return slow::amo(routine, ctx, amo, variable.cast(), fetch.cast(), pe);
+            return slow::amo(routine, ctx, op, fetch, variable, operand, compare, pe);
         }
-        fetch.write(T::from_bits(amo::execute(at.cast(), amo)));
+        fetch.write(T::from_bits(amo::execute(at.cast(), T::amo(op, operand, compare))));
     }
 }
 

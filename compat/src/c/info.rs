@@ -1,7 +1,9 @@
-//! What the library is, and calls that are there for tools (OpenSHMEM 1.6, `shmem_info_get_version`,
-//! `shmem_info_get_name`, `shmem_pcontrol`).
+//! What the library is, and calls that are there for tools (OpenSHMEM 1.6,
+//! `shmem_info_get_version`, `shmem_info_get_name`, `shmem_pcontrol`).
 
-use crate::abi::{SHMEM_MAJOR_VERSION, SHMEM_MAX_NAME_LEN, SHMEM_MINOR_VERSION, SHMEM_VENDOR_STRING};
+use crate::abi::{
+    SHMEM_MAJOR_VERSION, SHMEM_MAX_NAME_LEN, SHMEM_MINOR_VERSION, SHMEM_VENDOR_STRING,
+};
 use std::ffi::{c_char, c_int};
 
 const _: () = assert!(SHMEM_VENDOR_STRING.len() < SHMEM_MAX_NAME_LEN, "the name has no room");

@@ -1,5 +1,6 @@
 //! Distributed locks (OpenSHMEM 1.6, "Distributed Locking Routines").
 
+use super::wait::POLLS;
 use super::{fast, slow};
 use crate::process::library;
 use std::ffi::{c_int, c_long};
@@ -12,8 +13,14 @@ routines! {
     }
     [shmem_test_lock](lock: *mut c_long) -> c_int {
         check(ROUTINE, lock);
-        let taken = !locks::test(&library(ROUTINE).world, lock, ROUTINE);
-        taken.into()
+        let world = &library(ROUTINE).world;
+        let free = locks::test(world, lock, ROUTINE);
+        if free {
+            POLLS.found();
+        } else {
+            POLLS.in_vain(world.patience());
+        }
+        (!free).into()
     }
     [shmem_clear_lock](lock: *mut c_long) {
         check(ROUTINE, lock);

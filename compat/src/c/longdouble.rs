@@ -32,6 +32,7 @@ weak_alias!(shmem_ctx_longdouble_p);
 #[unsafe(naked)]
 extern "C" fn g() {
     naked_asm!(
+        ".cfi_startproc",
         "sub rsp, 24",
         ".cfi_adjust_cfa_offset 24",
         "mov rdx, rsp",
@@ -40,6 +41,7 @@ extern "C" fn g() {
         "add rsp, 24",
         ".cfi_adjust_cfa_offset -24",
         "ret",
+        ".cfi_endproc",
         sym g_by_address
     )
 }
@@ -50,6 +52,7 @@ weak_alias!(shmem_longdouble_g);
 #[unsafe(naked)]
 extern "C" fn ctx_g() {
     naked_asm!(
+        ".cfi_startproc",
         "sub rsp, 24",
         ".cfi_adjust_cfa_offset 24",
         "mov rcx, rsp",
@@ -58,6 +61,7 @@ extern "C" fn ctx_g() {
         "add rsp, 24",
         ".cfi_adjust_cfa_offset -24",
         "ret",
+        ".cfi_endproc",
         sym ctx_g_by_address
     )
 }

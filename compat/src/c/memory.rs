@@ -73,7 +73,7 @@ pub fn reallocate(routine: &'static str, ptr: *mut c_void, size: usize) -> *mut 
     }
     let library = library(routine);
     let (world, old) = (&library.world, ptr.cast::<u8>());
-    compare(library, routine, [("ptr", offset(library, ptr)), ("size", size)]);
+    compare(library, routine, [("ptr", offset(library, routine, ptr)), ("size", size)]);
     coll::barrier_all(world, routine);
     let Some(before) = world.heap().size_of(old) else {
         no_block(library, routine, ptr);
@@ -94,7 +94,7 @@ pub fn reallocate(routine: &'static str, ptr: *mut c_void, size: usize) -> *mut 
 /// `shmem_free`: a barrier on entry, unless there is nothing to free.
 pub fn free(routine: &'static str, ptr: *mut c_void) {
     let library = library(routine);
-    compare(library, routine, [("ptr", offset(library, ptr)), ("size", 0)]);
+    compare(library, routine, [("ptr", offset(library, routine, ptr)), ("size", 0)]);
     if ptr.is_null() {
         return;
     }
@@ -120,14 +120,20 @@ fn take(library: &Library, routine: &'static str, size: usize, align: usize) -> 
 fn no_block(library: &Library, routine: &'static str, ptr: *mut c_void) -> ! {
     library.world.stop_job(
         routine,
-        format_args!("ptr = {ptr:p} is no block of the symmetric heap: expected what an allocation returned and no call has freed"),
+        format_args!(
+            "ptr = {ptr:p} is no block of the symmetric heap: expected what an allocation returned \
+             and no call has freed"
+        ),
     )
 }
 
 /// Where a block is: the same on every PE, as addresses are not.
-fn offset(library: &Library, ptr: *const c_void) -> usize {
+fn offset(library: &Library, routine: &'static str, ptr: *mut c_void) -> usize {
     if ptr.is_null() {
         return usize::MAX;
+    }
+    if library.checks() && library.world.heap().size_of(ptr.cast()).is_none() {
+        no_block(library, routine, ptr);
     }
     (ptr as usize).wrapping_sub(library.world.heap().base() as usize)
 }
@@ -150,7 +156,10 @@ fn compare(library: &Library, routine: &'static str, arguments: [(&str, usize); 
             if value != other {
                 world.stop_job(
                     routine,
-                    format_args!("{name} = {value:#x} here, but {other:#x} at PE {pe}: expected the same value at all PEs"),
+                    format_args!(
+                        "{name} = {value:#x} here, but {other:#x} at PE {pe}: expected the same \
+                         value at all PEs"
+                    ),
                 );
             }
         }

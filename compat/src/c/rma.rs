@@ -37,7 +37,9 @@ macro_rules! untyped {
                 let len = nelems * size_of::<$ty>();
                 fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
             }
-            [put $size _nbi](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int) {
+            [put $size _nbi](
+                ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int,
+            ) {
                 let len = nelems * size_of::<$ty>();
                 fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
             }
@@ -45,7 +47,9 @@ macro_rules! untyped {
                 let len = nelems * size_of::<$ty>();
                 fast::get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
             }
-            [get $size _nbi](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int) {
+            [get $size _nbi](
+                ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int,
+            ) {
                 let len = nelems * size_of::<$ty>();
                 fast::get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
             }

@@ -4,6 +4,7 @@
 use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
 use crate::process::{self, library};
 use std::ffi::{c_int, c_void};
+use tombolo_core::error::report;
 use tombolo_core::route::Channel;
 
 routines! {
@@ -13,7 +14,7 @@ routines! {
     // The library is safe at every level, so the level provided is the one asked for.
     [shmem_init_thread](requested: c_int, provided: *mut c_int) -> c_int {
         if !(SHMEM_THREAD_SINGLE..=SHMEM_THREAD_MULTIPLE).contains(&requested) {
-            eprintln!("tombolo: {ROUTINE}: requested = {requested} is not a thread level");
+            report(format_args!("{ROUTINE}: requested = {requested} is not a thread level"));
             return 1;
         }
         match process::enter(requested) {
@@ -24,7 +25,7 @@ routines! {
                 0
             }
             Err(error) => {
-                eprintln!("tombolo: {ROUTINE}: {error}");
+                report(format_args!("{ROUTINE}: {error}"));
                 1
             }
         }
@@ -53,9 +54,8 @@ routines! {
     }
     [shmem_addr_accessible](addr: *const c_void, pe: c_int) -> c_int {
         let world = &library(ROUTINE).world;
-        let Some(routes) = usize::try_from(pe).ok().and_then(|pe| world.routes().peers.get(pe)) else {
-            return 0;
-        };
+        let routes = usize::try_from(pe).ok().and_then(|pe| world.routes().peers.get(pe));
+        let Some(routes) = routes else { return 0 };
         let reached = |kind: usize| routes.put[kind].choose(8) != Channel::Unreachable;
         world.locate(addr.cast()).is_some_and(|place| reached(place.segment as usize)).into()
     }

@@ -10,15 +10,23 @@ use tombolo_core::transport::AmoOp;
 macro_rules! put_signal {
     ($name:ident, $ty:ty) => {
         context_routines! {
-            [$name _put_signal](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, sig_addr: *mut u64, signal: u64, sig_op: c_int, pe: c_int) {
+            [$name _put_signal](
+                ctx; dest: *mut $ty, source: *const $ty, nelems: usize, sig_addr: *mut u64,
+                signal: u64, sig_op: c_int, pe: c_int,
+            ) {
                 let len = nelems * size_of::<$ty>();
                 let signal = Signal { word: sig_addr, value: signal, op: sig_op };
-                fast::put_signal(ROUTINE, ctx, dest.cast(), source.cast(), len, signal, pe, Blocking)
+                let (dest, source) = (dest.cast(), source.cast());
+                fast::put_signal(ROUTINE, ctx, dest, source, len, signal, pe, Blocking)
             }
-            [$name _put_signal_nbi](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, sig_addr: *mut u64, signal: u64, sig_op: c_int, pe: c_int) {
+            [$name _put_signal_nbi](
+                ctx; dest: *mut $ty, source: *const $ty, nelems: usize, sig_addr: *mut u64,
+                signal: u64, sig_op: c_int, pe: c_int,
+            ) {
                 let len = nelems * size_of::<$ty>();
                 let signal = Signal { word: sig_addr, value: signal, op: sig_op };
-                fast::put_signal(ROUTINE, ctx, dest.cast(), source.cast(), len, signal, pe, NonBlocking)
+                let (dest, source) = (dest.cast(), source.cast());
+                fast::put_signal(ROUTINE, ctx, dest, source, len, signal, pe, NonBlocking)
             }
         }
     };
@@ -29,15 +37,23 @@ rma_pointer_types! {put_signal}
 macro_rules! untyped {
     ($size:tt, $ty:ty) => {
         context_routines! {
-            [put $size _signal](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, sig_addr: *mut u64, signal: u64, sig_op: c_int, pe: c_int) {
+            [put $size _signal](
+                ctx; dest: *mut c_void, source: *const c_void, nelems: usize, sig_addr: *mut u64,
+                signal: u64, sig_op: c_int, pe: c_int,
+            ) {
                 let len = nelems * size_of::<$ty>();
                 let signal = Signal { word: sig_addr, value: signal, op: sig_op };
-                fast::put_signal(ROUTINE, ctx, dest.cast(), source.cast(), len, signal, pe, Blocking)
+                let (dest, source) = (dest.cast(), source.cast());
+                fast::put_signal(ROUTINE, ctx, dest, source, len, signal, pe, Blocking)
             }
-            [put $size _signal_nbi](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, sig_addr: *mut u64, signal: u64, sig_op: c_int, pe: c_int) {
+            [put $size _signal_nbi](
+                ctx; dest: *mut c_void, source: *const c_void, nelems: usize, sig_addr: *mut u64,
+                signal: u64, sig_op: c_int, pe: c_int,
+            ) {
                 let len = nelems * size_of::<$ty>();
                 let signal = Signal { word: sig_addr, value: signal, op: sig_op };
-                fast::put_signal(ROUTINE, ctx, dest.cast(), source.cast(), len, signal, pe, NonBlocking)
+                let (dest, source) = (dest.cast(), source.cast());
+                fast::put_signal(ROUTINE, ctx, dest, source, len, signal, pe, NonBlocking)
             }
         }
     };

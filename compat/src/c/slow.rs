@@ -9,7 +9,7 @@ use crate::process::{Library, library};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use tombolo_core::ops::Mode;
-use tombolo_core::transport::{Amo, SignalOp};
+use tombolo_core::transport::{AmoOp, SignalOp};
 use tombolo_core::{Context, World};
 
 /// A call that has been checked as far as its context and PE go.
@@ -63,7 +63,9 @@ pub fn check_not_null<T>(world: &World, routine: &'static str, argument: &str, a
     }
 }
 
-/// Checks a variable of this PE that the library reads atomically or writes for others.
+/// Checks variables of this PE that the library reads atomically or writes for others.
+#[cold]
+#[inline(never)]
 pub fn check_variable<T>(routine: &'static str, argument: &str, variable: *const T, count: usize) {
     let world = &library(routine).world;
     if count == 0 {
@@ -78,24 +80,68 @@ pub fn check_variable<T>(routine: &'static str, argument: &str, variable: *const
     world.check_range(routine, argument, variable.cast(), count.saturating_mul(size_of::<T>()));
 }
 
+/// Checks the buffers of a collective on this PE, each with its length in bytes. Source and
+/// destination may be the same buffer only where `in_place` says so.
+pub fn check_buffers(
+    library: &Library,
+    routine: &'static str,
+    (dest, dest_len): (*const u8, usize),
+    (source, source_len): (*const u8, usize),
+    in_place: bool,
+) {
+    if !library.checks() {
+        return;
+    }
+    let world = &library.world;
+    for (argument, address, len) in [("dest", dest, dest_len), ("source", source, source_len)] {
+        if len > 0 {
+            world.check_range(routine, argument, address, len);
+        }
+    }
+    let distance = (dest as usize).abs_diff(source as usize);
+    let reach = if dest < source { dest_len } else { source_len };
+    if distance < reach && !(in_place && distance == 0) {
+        world.stop_job(
+            routine,
+            format_args!("dest = {dest:p} and source = {source:p} overlap: expected two buffers"),
+        );
+    }
+}
+
+/// Checks the root of a collective over `n_pes` PEs.
+pub fn check_root(library: &Library, routine: &'static str, root: c_int, n_pes: usize) {
+    if !usize::try_from(root).is_ok_and(|root| root < n_pes) {
+        let last = n_pes - 1;
+        library.world.stop_job(
+            routine,
+            format_args!("PE_root = {root}: expected a PE of the team, 0 to {last}"),
+        );
+    }
+}
+
+/// Not inlined, and with arguments in the order of the C routine, here and in [`g`], [`put`] and
+/// [`get`]: on the fast path they then stay in the registers they came in.
+///
 /// # Safety
 /// As `fast::p`; so for all operations below and their likes in [`super::fast`].
 #[cold]
-pub unsafe fn p<T: Copy>(routine: &'static str, ctx: Ctx, dest: *mut T, value: T, pe: c_int) {
+#[inline(never)]
+pub unsafe fn p<T: Copy>(dest: *mut T, value: T, pe: c_int, ctx: Ctx, routine: &'static str) {
     let source = (&raw const value).cast();
     // SAFETY: the source lives until the call returns, and the put blocks.
-    unsafe { put(routine, ctx, dest.cast(), source, size_of::<T>(), pe, Mode::Blocking) }
+    unsafe { put(dest.cast(), source, size_of::<T>(), pe, ctx, routine, Mode::Blocking) }
 }
 
 /// # Safety
 /// See [`p`].
 #[cold]
-pub unsafe fn g<T: Copy>(routine: &'static str, ctx: Ctx, source: *const T, pe: c_int) -> T {
+#[inline(never)]
+pub unsafe fn g<T: Copy>(source: *const T, pe: c_int, ctx: Ctx, routine: &'static str) -> T {
     let mut value = MaybeUninit::<T>::uninit();
     let dest = value.as_mut_ptr().cast();
     // SAFETY: the destination lives until the call returns, and the get blocks and fills it.
     unsafe {
-        get(routine, ctx, dest, source.cast(), size_of::<T>(), pe, Mode::Blocking);
+        get(dest, source.cast(), size_of::<T>(), pe, ctx, routine, Mode::Blocking);
         value.assume_init()
     }
 }
@@ -104,12 +150,12 @@ pub unsafe fn g<T: Copy>(routine: &'static str, ctx: Ctx, source: *const T, pe: 
 /// See [`p`].
 #[cold]
 pub unsafe fn put(
-    routine: &'static str,
-    ctx: Ctx,
     dest: *mut u8,
     source: *const u8,
     len: usize,
     pe: c_int,
+    ctx: Ctx,
+    routine: &'static str,
     mode: Mode,
 ) {
     let call = Call::new(routine, ctx, pe);
@@ -122,12 +168,12 @@ pub unsafe fn put(
 /// See [`p`].
 #[cold]
 pub unsafe fn get(
-    routine: &'static str,
-    ctx: Ctx,
     dest: *mut u8,
     source: *const u8,
     len: usize,
     pe: c_int,
+    ctx: Ctx,
+    routine: &'static str,
     mode: Mode,
 ) {
     let call = Call::new(routine, ctx, pe);
@@ -142,11 +188,14 @@ pub unsafe fn get(
 pub unsafe fn amo_fetch<T: Word>(
     routine: &'static str,
     ctx: Ctx,
-    amo: Amo,
+    op: AmoOp,
     variable: *mut T,
+    operand: T,
+    compare: T,
     pe: c_int,
 ) -> T {
     let call = Call::new(routine, ctx, pe);
+    let amo = T::amo(op, operand, compare);
     let old = call.world().amo_fetch(call.context, variable.cast(), amo, call.pe, routine);
     T::from_bits(old)
 }
@@ -156,18 +205,22 @@ pub unsafe fn amo_fetch<T: Word>(
 /// # Safety
 /// See [`p`].
 #[cold]
-pub unsafe fn amo(
+#[expect(clippy::too_many_arguments, reason = "the arguments of shmem_atomic_compare_swap_nbi")]
+pub unsafe fn amo<T: Word>(
     routine: &'static str,
     ctx: Ctx,
-    amo: Amo,
-    variable: *mut u8,
-    fetch: *mut u8,
+    op: AmoOp,
+    fetch: *mut T,
+    variable: *mut T,
+    operand: T,
+    compare: T,
     pe: c_int,
 ) {
     let call = Call::new(routine, ctx, pe);
-    let fetch = (!fetch.is_null()).then_some(fetch);
+    let amo = T::amo(op, operand, compare);
+    let fetch = (!fetch.is_null()).then_some(fetch.cast());
     // SAFETY: the caller vouches for `fetch`.
-    unsafe { call.world().amo_nbi(call.context, fetch, variable, amo, call.pe, routine) }
+    unsafe { call.world().amo_nbi(call.context, fetch, variable.cast(), amo, call.pe, routine) }
 }
 
 /// # Safety
@@ -201,17 +254,6 @@ pub unsafe fn put_signal(
     }
     // SAFETY: the caller vouches for the source.
     unsafe {
-        world.put_signal(
-            call.context,
-            dest,
-            source,
-            len,
-            word,
-            value,
-            op,
-            call.pe,
-            mode,
-            routine,
-        );
+        world.put_signal(call.context, dest, source, len, word, value, op, call.pe, mode, routine);
     }
 }

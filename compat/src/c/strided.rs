@@ -19,16 +19,28 @@ struct Layout {
 macro_rules! strided {
     ($name:ident, $ty:ty) => {
         context_routines! {
-            [$name _iput](ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize, pe: c_int) {
+            [$name _iput](
+                ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize,
+                pe: c_int,
+            ) {
                 put(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize: 1, nblocks: nelems }, pe)
             }
-            [$name _ibput](ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, bsize: usize, nblocks: usize, pe: c_int) {
+            [$name _ibput](
+                ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, bsize: usize,
+                nblocks: usize, pe: c_int,
+            ) {
                 put(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize, nblocks }, pe)
             }
-            [$name _iget](ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize, pe: c_int) {
+            [$name _iget](
+                ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize,
+                pe: c_int,
+            ) {
                 get(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize: 1, nblocks: nelems }, pe)
             }
-            [$name _ibget](ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, bsize: usize, nblocks: usize, pe: c_int) {
+            [$name _ibget](
+                ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, bsize: usize,
+                nblocks: usize, pe: c_int,
+            ) {
                 get(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize, nblocks }, pe)
             }
         }
@@ -40,19 +52,31 @@ rma_pointer_types! {strided}
 macro_rules! untyped {
     ($size:tt, $ty:ty) => {
         context_routines! {
-            [iput $size](ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize, pe: c_int) {
+            [iput $size](
+                ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize,
+                nelems: usize, pe: c_int,
+            ) {
                 let layout = Layout { dst, sst, bsize: 1, nblocks: nelems };
                 put(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
             }
-            [ibput $size](ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, bsize: usize, nblocks: usize, pe: c_int) {
+            [ibput $size](
+                ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize,
+                bsize: usize, nblocks: usize, pe: c_int,
+            ) {
                 let layout = Layout { dst, sst, bsize, nblocks };
                 put(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
             }
-            [iget $size](ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize, pe: c_int) {
+            [iget $size](
+                ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize,
+                nelems: usize, pe: c_int,
+            ) {
                 let layout = Layout { dst, sst, bsize: 1, nblocks: nelems };
                 get(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
             }
-            [ibget $size](ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, bsize: usize, nblocks: usize, pe: c_int) {
+            [ibget $size](
+                ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize,
+                bsize: usize, nblocks: usize, pe: c_int,
+            ) {
                 let layout = Layout { dst, sst, bsize, nblocks };
                 get(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
             }

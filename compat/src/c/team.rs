@@ -15,7 +15,9 @@ routines! {
     [shmem_team_n_pes](team: TeamHandle) -> c_int {
         team.find(library(ROUTINE), ROUTINE, "team").map_or(-1, |team| team.n_pes() as c_int)
     }
-    [shmem_team_get_config](team: TeamHandle, config_mask: c_long, config: *mut TeamConfig) -> c_int {
+    [shmem_team_get_config](
+        team: TeamHandle, config_mask: c_long, config: *mut TeamConfig,
+    ) -> c_int {
         let library = library(ROUTINE);
         let Some(team) = team.find(library, ROUTINE, "team") else { return 1 };
         if config_mask & SHMEM_TEAM_NUM_CONTEXTS != 0 {
@@ -31,7 +33,10 @@ routines! {
         let (Some(source), Some(dest)) = (source, dest) else { return -1 };
         teams::translate_pe(source, src_pe, dest).map_or(-1, |pe| pe as c_int)
     }
-    [shmem_team_split_strided](parent_team: TeamHandle, start: c_int, stride: c_int, size: c_int, config: *const TeamConfig, config_mask: c_long, new_team: *mut TeamHandle) -> c_int {
+    [shmem_team_split_strided](
+        parent_team: TeamHandle, start: c_int, stride: c_int, size: c_int,
+        config: *const TeamConfig, config_mask: c_long, new_team: *mut TeamHandle,
+    ) -> c_int {
         let library = library(ROUTINE);
         check_not_null(&library.world, ROUTINE, "new_team", new_team);
         new_team.write(TeamHandle::INVALID);

@@ -4,11 +4,14 @@
 use super::fast;
 use super::slow;
 use super::types::Watched;
-use crate::abi::{SHMEM_CMP_EQ, SHMEM_CMP_GE, SHMEM_CMP_GT, SHMEM_CMP_LE, SHMEM_CMP_LT, SHMEM_CMP_NE};
+use crate::abi::{
+    SHMEM_CMP_EQ, SHMEM_CMP_GE, SHMEM_CMP_GT, SHMEM_CMP_LE, SHMEM_CMP_LT, SHMEM_CMP_NE,
+};
 use crate::process::library;
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::Waiting;
+use tombolo_core::wait::Polls;
 
 macro_rules! wait_and_test {
     ($name:ident, $ty:ty) => {
@@ -25,45 +28,77 @@ macro_rules! wait_and_test {
         }
 
         routines! {
-            [shmem_ $name _wait_until_all](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) {
+            [shmem_ $name _wait_until_all](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_all()
             }
-            [shmem_ $name _wait_until_any](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _wait_until_any](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_any()
             }
-            [shmem_ $name _wait_until_some](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _wait_until_some](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 let set = Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
                 set.wait_some(indices)
             }
-            [shmem_ $name _wait_until_all_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) {
+            [shmem_ $name _wait_until_all_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_all()
             }
-            [shmem_ $name _wait_until_any_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _wait_until_any_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_any()
             }
-            [shmem_ $name _wait_until_some_vector](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _wait_until_some_vector](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_some(indices)
             }
         }
 
         routines! {
-            [shmem_ $name _test_all](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> c_int {
+            [shmem_ $name _test_all](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) -> c_int {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_all()
             }
-            [shmem_ $name _test_any](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _test_any](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_any()
             }
-            [shmem_ $name _test_some](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_value: $ty) -> usize {
+            [shmem_ $name _test_some](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_value: $ty,
+            ) -> usize {
                 let set = Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
                 set.test_some(indices)
             }
-            [shmem_ $name _test_all_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> c_int {
+            [shmem_ $name _test_all_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) -> c_int {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_all()
             }
-            [shmem_ $name _test_any_vector](ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _test_any_vector](
+                ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
+                cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_any()
             }
-            [shmem_ $name _test_some_vector](ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int, cmp: c_int, cmp_values: *const $ty) -> usize {
+            [shmem_ $name _test_some_vector](
+                ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
+                cmp: c_int, cmp_values: *const $ty,
+            ) -> usize {
                 Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_some(indices)
             }
         }
@@ -106,7 +141,10 @@ fn compare<T: PartialOrd>(routine: &'static str, value: T, cmp: c_int, cmp_value
 #[cold]
 fn no_comparison(routine: &'static str, cmp: c_int) -> ! {
     let world = &library(routine).world;
-    world.stop_job(routine, format_args!("cmp = {cmp}: expected one of SHMEM_CMP_EQ to SHMEM_CMP_GE"))
+    world.stop_job(
+        routine,
+        format_args!("cmp = {cmp}: expected one of SHMEM_CMP_EQ to SHMEM_CMP_GE"),
+    )
 }
 
 /// Waits for one variable and gives the value that satisfied the condition.
@@ -166,10 +204,25 @@ unsafe fn test<T: Watched>(
     // SAFETY: by the caller's word.
     let holds = || unsafe { compare(routine, T::load(ivar), cmp, cmp_value) };
     if holds() {
+        POLLS.found();
         return 1;
     }
-    library(routine).world.progress();
-    holds().into()
+    poll_again(routine, || holds().then_some(())).is_some().into()
+}
+
+/// Failed tests of the program, of variables and of locks.
+pub static POLLS: Polls = Polls::new();
+
+/// Asks once more, after progress, for what a test has not found.
+fn poll_again<R>(routine: &'static str, ask: impl Fn() -> Option<R>) -> Option<R> {
+    let world = &library(routine).world;
+    world.progress();
+    let found = ask();
+    match found {
+        Some(_) => POLLS.found(),
+        None => POLLS.in_vain(world.patience()),
+    }
+    found
 }
 
 /// The variables of a call on many: those of `ivars` that `status` does not exclude.
@@ -189,8 +242,8 @@ static SEARCHES: AtomicU64 = AtomicU64::new(0);
 
 impl<T: Watched> Set<T> {
     /// # Safety
-    /// The arrays are valid for `nelems` elements while the set is used, `status` if it is not null,
-    /// the values for `nelems` or for one.
+    /// The arrays are valid for `nelems` elements while the set is used, `status` if it is not
+    /// null, the values for `nelems` or for one.
     unsafe fn new(
         routine: &'static str,
         ivars: *const T,
@@ -264,10 +317,13 @@ impl<T: Watched> Set<T> {
 
     /// Asks once, and once more after progress.
     fn test<R>(&self, ask: impl Fn() -> Option<R>) -> Option<R> {
-        ask().or_else(|| {
-            library(self.routine).world.progress();
-            ask()
-        })
+        match ask() {
+            Some(found) => {
+                POLLS.found();
+                Some(found)
+            }
+            None => poll_again(self.routine, ask),
+        }
     }
 
     fn wait_all(&self) {
@@ -328,7 +384,14 @@ mod tests {
 
     fn set<T: Watched>(ivars: &[T], status: &[c_int], cmp: c_int, value: &T) -> Set<T> {
         let status = if status.is_empty() { std::ptr::null() } else { status.as_ptr() };
-        Set { routine: "test", ivars: ivars.as_ptr(), nelems: ivars.len(), status, cmp, values: (value, 0) }
+        Set {
+            routine: "test",
+            ivars: ivars.as_ptr(),
+            nelems: ivars.len(),
+            status,
+            cmp,
+            values: (value, 0),
+        }
     }
 
     #[test]
@@ -336,7 +399,9 @@ mod tests {
         assert!(compare("test", -1i32, SHMEM_CMP_LT, 0));
         assert!(compare("test", -1i32 as u32, SHMEM_CMP_GT, 0));
         assert!(compare("test", 3usize, SHMEM_CMP_GE, 3) && compare("test", 3u64, SHMEM_CMP_LE, 3));
-        assert!(compare("test", i64::MIN, SHMEM_CMP_NE, 0) && compare("test", 7i16, SHMEM_CMP_EQ, 7));
+        assert!(
+            compare("test", i64::MIN, SHMEM_CMP_NE, 0) && compare("test", 7i16, SHMEM_CMP_EQ, 7)
+        );
     }
 
     #[test]

@@ -64,6 +64,18 @@ impl fmt::Display for Bytes {
     }
 }
 
+impl Value for Option<Bytes> {
+    const FORM: &'static str = Bytes::FORM;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() { Ok(None) } else { Bytes::parse(text).map(Some) }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.map_or(Ok(()), |bytes| bytes.show(f))
+    }
+}
+
 /// On or off. Any value switches on, save 0, off, no, false and the empty text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch(pub bool);
@@ -162,6 +174,18 @@ impl Value for String {
     }
 }
 
+impl Value for u32 {
+    const FORM: &'static str = "a whole number";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.trim().parse().map_err(|_| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
 macro_rules! optional_number {
     ($($ty:ty),*) => { $(
         impl Value for Option<$ty> {
@@ -224,6 +248,118 @@ choice! {
     }
 }
 
+/// A time in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Millis(pub Duration);
+
+impl Value for Millis {
+    const FORM: &'static str = "a number of milliseconds";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let number = text.trim().trim_end_matches("ms").trim_end();
+        let millis: f64 = number.parse().map_err(|_| format!("expected {}", Self::FORM))?;
+        Duration::try_from_secs_f64(millis / 1000.0)
+            .map(Millis)
+            .map_err(|_| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.as_secs_f64() * 1000.0)
+    }
+}
+
+/// Where routes come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tune {
+    /// Measured once per machine, then read from the cache.
+    Auto,
+    /// Measured at every start.
+    Always,
+    /// As `Auto`, and corrected while the program runs.
+    Adaptive,
+    /// Fixed rules.
+    Off,
+    /// A saved table.
+    File(String),
+}
+
+impl Value for Tune {
+    const FORM: &'static str = "auto, always, adaptive, off, or the path of a saved table";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        match text.to_ascii_lowercase().as_str() {
+            "auto" | "on" | "" => Ok(Tune::Auto),
+            "always" => Ok(Tune::Always),
+            "adaptive" => Ok(Tune::Adaptive),
+            "off" => Ok(Tune::Off),
+            // A bare word is a misspelt mode rather than a file.
+            _ if text.contains(['/', '.']) => Ok(Tune::File(text.to_owned())),
+            _ => Err(format!("expected {} (with a '/' or '.' in it)", Self::FORM)),
+        }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tune::Auto => "auto",
+            Tune::Always => "always",
+            Tune::Adaptive => "adaptive",
+            Tune::Off => "off",
+            Tune::File(path) => path,
+        })
+    }
+}
+
+choice! {
+    /// The form of a report.
+    ReportForm {
+        /// For a terminal.
+        Text = "text",
+        /// For programs.
+        Json = "json",
+        /// For a browser, with plots.
+        Html = "html",
+    }
+}
+
+/// Whether a report is written, in which form and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// None.
+    Off,
+    /// To standard output, or to a file.
+    To(ReportForm, Option<String>),
+}
+
+impl Value for Report {
+    const FORM: &'static str = "off, text, json or html, with :PATH to write to a file";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let (form, path) = match text.split_once(':') {
+            Some((form, path)) => (form, Some(path.trim().to_owned())),
+            None => (text, None),
+        };
+        if ["", "off", "0", "no"].contains(&form.trim().to_ascii_lowercase().as_str()) {
+            return Ok(Report::Off);
+        }
+        let form = ReportForm::parse(form).map_err(|_| format!("expected {}", Self::FORM))?;
+        if path.as_deref() == Some("") {
+            return Err("expected a path after the colon".into());
+        }
+        Ok(Report::To(form, path))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Report::Off => f.write_str("off"),
+            Report::To(form, path) => {
+                form.show(f)?;
+                path.as_ref().map_or(Ok(()), |path| write!(f, ":{path}"))
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,5 +392,23 @@ mod tests {
         assert_eq!(choose("ntb,shm"), ["ntb", "shm"]);
         assert_eq!(choose("^cma"), ["shm", "ntb"]);
         assert!(Transports::parse("shm,^cma").is_err());
+    }
+
+    #[test]
+    fn tuning_words_are_told_from_paths() {
+        assert_eq!(Tune::parse("ALWAYS"), Ok(Tune::Always));
+        assert_eq!(Tune::parse("./a.json"), Ok(Tune::File("./a.json".into())));
+        assert!(Tune::parse("allways").unwrap_err().contains("adaptive"));
+        assert_eq!(Millis::parse("12.5ms"), Ok(Millis(Duration::from_micros(12_500))));
+        assert!(Millis::parse("-1").is_err());
+    }
+
+    #[test]
+    fn reports_have_a_form_and_perhaps_a_path() {
+        assert_eq!(Report::parse("off"), Ok(Report::Off));
+        assert_eq!(Report::parse("text"), Ok(Report::To(ReportForm::Text, None)));
+        let html = Report::To(ReportForm::Html, Some("/tmp/a:b.html".into()));
+        assert_eq!(Report::parse("html:/tmp/a:b.html"), Ok(html));
+        assert!(Report::parse("pdf").is_err() && Report::parse("json:").is_err());
     }
 }

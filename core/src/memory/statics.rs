@@ -15,7 +15,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The writable static data of the executable.
 #[derive(Debug)]
@@ -253,16 +253,22 @@ fn touched_bss(extent: Extent) -> Vec<(usize, usize)> {
 mod forked {
     use super::*;
 
-    static BASE: AtomicUsize = AtomicUsize::new(0);
-    static LEN: AtomicUsize = AtomicUsize::new(0);
-    static FILE: AtomicUsize = AtomicUsize::new(0);
-    static SNAPSHOT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+    /// Lies in private memory: where this library is linked into the executable, its own static
+    /// variables are part of the segment, and parent and child would share the snapshot's address.
+    struct Protected {
+        base: usize,
+        len: usize,
+        file: i32,
+        snapshot: AtomicPtr<libc::c_void>,
+    }
+
+    static PROTECTED: AtomicPtr<Protected> = AtomicPtr::new(std::ptr::null_mut());
 
     /// Registers the fork handlers for the segment.
     pub fn protect(base: usize, len: usize, file: i32) -> Result<()> {
-        BASE.store(base, Ordering::Relaxed);
-        LEN.store(len, Ordering::Relaxed);
-        FILE.store(file as usize, Ordering::Relaxed);
+        let snapshot = AtomicPtr::new(std::ptr::null_mut());
+        let protected = Box::new(Protected { base, len, file, snapshot });
+        PROTECTED.store(Box::into_raw(protected), Ordering::Relaxed);
         // SAFETY: the handlers call only system calls and memcpy.
         match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
             0 => Ok(()),
@@ -272,14 +278,19 @@ mod forked {
         }
     }
 
+    fn protected() -> &'static Protected {
+        // SAFETY: set before the handlers were registered, and never freed.
+        unsafe { &*PROTECTED.load(Ordering::Relaxed) }
+    }
+
     unsafe extern "C" fn prepare() {
-        let (base, len) = (BASE.load(Ordering::Relaxed), LEN.load(Ordering::Relaxed));
+        let Protected { base, len, file, snapshot } = protected();
         // SAFETY: private memory at an address of the kernel's choice; the copies stay inside it
         // and inside the segment.
         unsafe {
             let copy = libc::mmap(
                 std::ptr::null_mut(),
-                len,
+                *len,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
@@ -288,14 +299,13 @@ mod forked {
             if copy == libc::MAP_FAILED {
                 return;
             }
-            let file = FILE.load(Ordering::Relaxed) as i32;
             let mut at: libc::off_t = 0;
             loop {
-                let start = libc::lseek(file, at, libc::SEEK_DATA);
+                let start = libc::lseek(*file, at, libc::SEEK_DATA);
                 if start < 0 {
                     break;
                 }
-                let end = libc::lseek(file, start, libc::SEEK_HOLE).min(len as libc::off_t);
+                let end = libc::lseek(*file, start, libc::SEEK_HOLE).min(*len as libc::off_t);
                 if end <= start {
                     break;
                 }
@@ -307,26 +317,26 @@ mod forked {
                 );
                 at = end;
             }
-            SNAPSHOT.store(copy, Ordering::Relaxed);
+            snapshot.store(copy, Ordering::Relaxed);
         }
     }
 
     unsafe extern "C" fn parent() {
-        let copy = SNAPSHOT.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        let Protected { len, snapshot, .. } = protected();
+        let copy = snapshot.swap(std::ptr::null_mut(), Ordering::Relaxed);
         if !copy.is_null() {
             // SAFETY: the memory made by `prepare`, used by nobody else in this process.
-            unsafe { libc::munmap(copy, LEN.load(Ordering::Relaxed)) };
+            unsafe { libc::munmap(copy, *len) };
         }
     }
 
     unsafe extern "C" fn child() {
-        let (base, len) = (BASE.load(Ordering::Relaxed), LEN.load(Ordering::Relaxed));
-        // Not swapped: until the memory is moved, a write here would reach the parent's data.
-        let copy = SNAPSHOT.load(Ordering::Relaxed);
+        let Protected { base, len, snapshot, .. } = protected();
+        let copy = snapshot.swap(std::ptr::null_mut(), Ordering::Relaxed);
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: moves the snapshot over the shared mapping of the same length.
         let moved = !copy.is_null()
-            && unsafe { libc::mremap(copy, len, len, flags, base as *mut libc::c_void) }
+            && unsafe { libc::mremap(copy, *len, *len, flags, *base as *mut libc::c_void) }
                 != libc::MAP_FAILED;
         if !moved {
             // Going on would let the child write into the parent's variables.
@@ -337,13 +347,13 @@ mod forked {
                 libc::_exit(127);
             }
         }
-        SNAPSHOT.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicUsize;
 
     static INITIALISED: AtomicUsize = AtomicUsize::new(7);
 

@@ -19,6 +19,10 @@ pub fn localities(bootstrap: &dyn Bootstrap, config: &Config) -> Result<Vec<Loca
     let host_name = nix::unistd::gethostname()
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_else(|_| "unknown".into());
+    let host_name = match config.host {
+        Some(number) => format!("emulated host {number} of {host_name}"),
+        None => host_name,
+    };
     let mine = format!("{VERSION}\n{}\n{}\n{host_name}", host_id(config), std::process::id());
     let all = bootstrap.allgather(mine.as_bytes())?;
     let mut hosts: HashMap<u64, (u32, u32)> = HashMap::new();

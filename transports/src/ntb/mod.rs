@@ -1,3 +1,11 @@
-//! The PCIe non-transparent bridge ring.
+//! PCIe non-transparent bridges: hosts tied into a switchless ring.
+//!
+//! - [`port`]: what one end of a link can do, and the emulated bridge.
+//! - [`ring`]: the protocol, a state machine without I/O or clock.
+//! - [`drive`]: the transport: runs the protocol on ports.
+//! - [`sim`]: the protocol under virtual time.
 
+pub mod drive;
 pub mod port;
+pub mod ring;
+pub mod sim;

@@ -1,20 +1,23 @@
 //! Supervision of a job from its first PE to the last process it leaves behind.
 
+mod deadlines;
+mod ends;
+mod requests;
+
 use crate::cores::Cores;
+use crate::fabric::Ring;
 use crate::options::Plan;
-use crate::output::{self, Outlets};
+use crate::output::Outlets;
 use crate::placement::Hosts;
-use crate::pmi::{self, Effect, Server, Stage};
+use crate::pmi::Server;
 use crate::report;
-use crate::signals::{self, Ended, Event, Signals};
+use crate::signals::{self, Event, Signals};
 use crate::spawn::{self, Common, Failure, Place};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::cell::RefCell;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
@@ -64,6 +67,9 @@ struct Job {
     server: Server,
     board: Board,
     hosts: Hosts,
+    ring: Ring,
+    /// The start, from which times of faults count.
+    started: Instant,
     /// Machine's name, for messages.
     machine: String,
     /// Cores stay claimed as long as the job lives.
@@ -86,6 +92,8 @@ struct Pe {
     connection: Option<Rc<UnixStream>>,
     /// The beginning of a request.
     input: Vec<u8>,
+    /// It went down with its emulated host, which is for the other PEs to find out.
+    downed: bool,
     /// When to find the job broken because the connection was closed too early.
     lost_at: Option<Instant>,
 }
@@ -104,6 +112,7 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
     let files = spawn::allow_files((size + outlets.files(size) + 64) as u64)?;
     let board = Board::create(size).map_err(|e| system("status board", &e))?;
     let hosts = Hosts::new(plan);
+    let ring = Ring::new(plan)?;
     let cores = Cores::claim(plan.bind, size);
     let common = Common { size, board: &board, mask: signals.mask_before, files };
     let mut pes = Vec::with_capacity(size);
@@ -112,10 +121,12 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
         for _ in 0..program.count {
             let pe = pes.len();
             let host = hosts.emulated.then(|| hosts.of(pe));
-            let place = Place { pe, host, core: cores.of(pe) };
+            let links = ring.links_of(hosts.of(pe));
+            let place = Place { pe, host, links, core: cores.of(pe) };
             let (pid, connection) = spawn::spawn(program, &place, &common, &mut outlets)?;
             let connection = Some(Rc::new(connection));
-            pes.push(Pe { pid, alive: true, connection, input: vec![], lost_at: None });
+            let input = vec![];
+            pes.push(Pe { pid, alive: true, connection, input, downed: false, lost_at: None });
             appnums.push(appnum);
         }
     }
@@ -127,6 +138,8 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
         server,
         board,
         hosts,
+        ring,
+        started: Instant::now(),
         machine,
         _cores: cores,
         timeout: plan.timeout,
@@ -184,6 +197,7 @@ async fn serve(
 ) {
     while let Ok(mut ready) = connection.readable().await {
         job.borrow_mut().take_requests(pe);
+        job.borrow_mut().check_barrier();
         ready.clear_ready();
         changed.notify_one();
         if job.borrow().pes[pe].connection.is_none() {
@@ -267,245 +281,5 @@ impl Job {
         self.send_all(Signal::SIGKILL);
         (self.terminate_at, self.kill_at) = (None, None);
         self.give_up_at = Some(Instant::now() + GIVE_UP);
-    }
-}
-
-/// The PMI connections.
-impl Job {
-    /// Takes and answers what PE `pe` has sent so far.
-    fn take_requests(&mut self, pe: usize) {
-        let mut chunk = [0; 4096];
-        while let Some(connection) = self.pes[pe].connection.clone() {
-            match (&*connection).read(&mut chunk) {
-                Ok(0) => self.close(pe),
-                Ok(count) => self.take_bytes(pe, &chunk[..count]),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return,
-                    io::ErrorKind::Interrupted => {}
-                    _ => self.close(pe),
-                },
-            }
-        }
-    }
-
-    fn close(&mut self, pe: usize) {
-        self.pes[pe].connection = None;
-        if self.server.stage(pe) == Stage::Inside {
-            self.pes[pe].lost_at = Some(Instant::now() + LOST);
-        }
-    }
-
-    fn take_bytes(&mut self, pe: usize, bytes: &[u8]) {
-        self.pes[pe].input.extend_from_slice(bytes);
-        while let Some(end) = self.pes[pe].input.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.pes[pe].input.drain(..=end).collect();
-            match self.server.receive(pe, &line[..end]) {
-                Ok(effects) => effects.into_iter().for_each(|effect| self.perform(effect)),
-                Err(why) => return self.break_off(pe, &why),
-            }
-        }
-        if self.pes[pe].input.len() > pmi::LINE_MAX {
-            self.break_off(pe, "a request that does not end");
-        }
-    }
-
-    /// The PE does not speak PMI-1: nothing it says can be relied upon any more.
-    fn break_off(&mut self, pe: usize, why: &str) {
-        self.pes[pe].connection = None;
-        let why: String = why.chars().take(200).collect();
-        self.fail(format_args!("{} sent a wrong PMI request: {why}", self.name(pe)));
-    }
-
-    fn perform(&mut self, effect: Effect) {
-        match effect {
-            Effect::Reply(pe, line) => {
-                let Some(connection) = self.pes[pe].connection.clone() else { return };
-                let written = (&*connection).write_all(format!("{line}\n").as_bytes());
-                // Replies are far smaller than the socket's buffer, and a PE that has gone is
-                // noticed by its end.
-                if written.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-                    self.break_off(pe, "more requests than it reads replies");
-                }
-            }
-            Effect::Abort { pe, code } => {
-                // An exit code has 8 bits; a failure must not turn into a success.
-                let byte = if code != 0 && code & 0xff == 0 { 1 } else { (code & 0xff) as u8 };
-                // The others end at once; the one that asked may write its output first.
-                let others = self.pes.iter().enumerate().filter(|(other, _)| *other != pe);
-                others.filter(|(_, other)| other.alive).for_each(|(_, other)| {
-                    signals::send(other.pid, Signal::SIGTERM);
-                });
-                self.end(Ending::Code(byte), FINISH);
-            }
-        }
-    }
-}
-
-/// The ends of PEs.
-impl Job {
-    /// Takes all children that have ended and draws the conclusions.
-    fn collect(&mut self) {
-        let mut ended: Vec<(usize, ExitStatus)> = vec![];
-        for Ended { pid, status } in signals::reap() {
-            // Others are processes that PEs have left behind.
-            if let Some(pe) = self.pes.iter().position(|pe| pe.alive && pe.pid == pid) {
-                // What it said last, such as an abort, comes before its end.
-                self.take_requests(pe);
-                self.pes[pe].alive = false;
-                self.pes[pe].lost_at = None;
-                ended.push((pe, status));
-            }
-        }
-        // Of several that ended at once, the one that crashed is the cause of the others' ends.
-        ended.sort_by_key(|(_, status)| status.signal().is_none());
-        for (pe, status) in ended {
-            self.judge(pe, status);
-        }
-        self.check_barrier();
-    }
-
-    fn judge(&mut self, pe: usize, status: ExitStatus) {
-        if self.verdict.is_some() {
-            return;
-        }
-        if let Some(signal) = status.signal() {
-            return self.judge_signal(pe, signal, status.core_dumped());
-        }
-        let stage = self.server.stage(pe);
-        let code = status.code().unwrap_or(1) as u8;
-        // Others that have no more to do with this PE may end in peace.
-        let time = if stage == Stage::Inside { Duration::ZERO } else { FINISH };
-        if code != 0 {
-            // After an interrupt a code tells that it has been heard, not that something broke.
-            if self.interrupted.is_none() {
-                let name = self.name(pe);
-                report::line(format_args!("{name} exited with code {code}; ending the job"));
-            }
-            self.end(Ending::Code(code), time);
-        } else if stage == Stage::Inside {
-            self.fail(format_args!("{} exited without calling shmem_finalize", self.name(pe)));
-        }
-    }
-
-    fn judge_signal(&mut self, pe: usize, signal: i32, core_dumped: bool) {
-        let known = Signal::try_from(signal).ok();
-        if let Some(signal) = known.filter(|_| known == self.interrupted) {
-            return self.end(Ending::Signal(signal), FINISH);
-        }
-        if known == Some(Signal::SIGPIPE) && output::reader_is_gone() {
-            return self.end(Ending::Signal(Signal::SIGPIPE), Duration::ZERO);
-        }
-        let name = self.name(pe);
-        let what = signals::describe(signal);
-        let note = match known {
-            Some(Signal::SIGKILL) => ", sent by someone or by the kernel for lack of memory",
-            _ if core_dumped => ", core dumped",
-            _ => "",
-        };
-        report::line(format_args!("{name} was killed by {what}{note}; ending the job"));
-        self.end(Ending::Code(128 + signal as u8), Duration::ZERO);
-    }
-
-    /// A barrier that some PE can no longer enter will never open.
-    fn check_barrier(&mut self) {
-        if self.server.barrier_is_waiting()
-            && let Some(pe) = self.pes.iter().position(|pe| !pe.alive)
-        {
-            self.fail(format_args!(
-                "{} has exited while other PEs wait for it to start or finish",
-                self.name(pe)
-            ));
-        }
-    }
-}
-
-/// Signals and deadlines.
-impl Job {
-    fn take_signal(&mut self, event: Event) {
-        match event.signal {
-            Signal::SIGCHLD => self.collect(),
-            Signal::SIGQUIT => self.print_report(),
-            Signal::SIGTSTP => self.stop(event),
-            signal if signals::is_passed_on(signal) => self.send_all(signal),
-            signal => self.interrupt(signal, event.from_terminal),
-        }
-    }
-
-    /// Stops the PEs and ourselves until someone continues us.
-    fn stop(&self, event: Event) {
-        if !event.from_terminal {
-            self.send_all(Signal::SIGTSTP);
-        }
-        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
-    }
-
-    /// The first interrupt is the PEs' to handle; one during the end of a job ends it at once.
-    fn interrupt(&mut self, signal: Signal, from_terminal: bool) {
-        if self.interrupted.is_some() || self.verdict.is_some() {
-            self.end(Ending::Signal(signal), Duration::ZERO);
-            return self.kill();
-        }
-        self.interrupted = Some(signal);
-        self.kill_at = Some(Instant::now() + INTERRUPT);
-        if !from_terminal {
-            self.send_all(signal);
-        }
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        let job = [self.timeout_at, self.terminate_at, self.kill_at, self.give_up_at];
-        job.into_iter().chain(self.pes.iter().map(|pe| pe.lost_at)).flatten().min()
-    }
-
-    fn meet_deadlines(&mut self) {
-        let now = Instant::now();
-        let due = |deadline: &mut Option<Instant>| deadline.take_if(|at| *at <= now).is_some();
-        for pe in 0..self.pes.len() {
-            if due(&mut self.pes[pe].lost_at) {
-                self.fail(format_args!(
-                    "{} closed its connection before shmem_finalize",
-                    self.name(pe)
-                ));
-            }
-        }
-        if due(&mut self.timeout_at) {
-            let seconds = self.timeout.unwrap_or_default().as_secs_f64();
-            report::line(format_args!("the job has not ended after {seconds} s; ending it"));
-            self.print_report();
-            self.end(Ending::Code(124), Duration::ZERO);
-        }
-        if due(&mut self.terminate_at) {
-            self.send_all(Signal::SIGTERM);
-        }
-        if due(&mut self.kill_at) {
-            if let (None, Some(signal)) = (self.verdict, self.interrupted) {
-                let seconds = INTERRUPT.as_secs();
-                report::line(format_args!(
-                    "PEs still run {seconds} s after {signal}; killing them"
-                ));
-                self.end(Ending::Signal(signal), Duration::ZERO);
-            }
-            self.kill();
-        }
-        if due(&mut self.give_up_at) {
-            for pe in 0..self.pes.len() {
-                if std::mem::take(&mut self.pes[pe].alive) {
-                    report::line(format_args!("{} cannot be killed", self.name(pe)));
-                }
-            }
-        }
-    }
-
-    /// Prints what each PE is doing.
-    fn print_report(&self) {
-        for (index, pe) in self.pes.iter().enumerate() {
-            let report = self.board.report(index);
-            // Where a script runs the program, it is the program's process that is of interest.
-            let pid = if report.pid > 0 { report.pid } else { pe.pid.as_raw() };
-            match pe.alive {
-                true => report::line(format_args!("PE {index} (pid {pid}): {report}")),
-                false => report::line(format_args!("PE {index} (pid {pid}): has ended")),
-            }
-        }
     }
 }

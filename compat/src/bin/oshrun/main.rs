@@ -2,6 +2,7 @@
 //!
 //! - [`options`]: the command line, resolved into a [`options::Plan`].
 //! - [`placement`]: which host and which cores each PE gets.
+//! - [`fabric`]: the links between emulated hosts, and their faults.
 //! - [`spawn`]: starting one PE.
 //! - [`pmi`]: the PMI-1 server, a state machine without I/O.
 //! - [`output`]: forwarding what the PEs print.
@@ -9,6 +10,7 @@
 //! - [`job`]: supervision from the first PE to the last, and the exit code.
 
 mod cores;
+mod fabric;
 mod job;
 mod options;
 mod output;

@@ -4,6 +4,7 @@ use crate::report;
 use clap::{Args, CommandFactory, Parser, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
+use tombolo_transports::ntb::port::emulated::FaultPlan;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -11,6 +12,7 @@ Examples:
   oshrun -n 4 --label ./app | sort      each line of output begins with its PE: [2] text
   oshrun -n 8 --timeout 60 ./app        end a job that hangs, and show where each PE hangs
   oshrun -n 2 -x SHMEM_DEBUG=1 ./app    set an environment variable for the PEs
+  oshrun -n 6 --hosts 3 ./app           3 emulated hosts tied into a ring by NTB links
   oshrun -n 1 ./master : -n 3 ./worker  two programs in one job: PE 0 and PEs 1 to 3
   kill -QUIT PID-OF-OSHRUN              (or Ctrl-\\) print what each PE is waiting for
 
@@ -30,6 +32,8 @@ pub struct Plan {
     /// Number of emulated hosts, if any.
     pub hosts: Option<usize>,
     pub placement: Placement,
+    /// What goes wrong with the links between them.
+    pub faults: FaultPlan,
 }
 
 /// One program of a job.
@@ -86,6 +90,10 @@ struct Options {
     /// How PEs are dealt to hosts
     #[arg(long, value_enum, default_value = "block")]
     placement: Placement,
+
+    /// Make links between emulated hosts fail: "link 1 down at 200ms; up at 800ms; host 2 die at 1s"
+    #[arg(long, value_name = "PLAN", default_value = "")]
+    fault: FaultPlan,
 
     #[command(flatten)]
     section: Section,
@@ -146,6 +154,7 @@ impl Plan {
             bind: first.bind,
             hosts: first.hosts,
             placement: first.placement,
+            faults: first.fault,
         };
         match plan.hosts {
             Some(hosts) if hosts > plan.size() => Err(Options::command().error(
@@ -287,6 +296,7 @@ mod tests {
             ": a",
             "--unknown a",
             "--bind socket a",
+            "--hosts 2 -n 2 --fault sometimes a",
         ] {
             assert!(plan(line).is_err(), "{line}");
         }

@@ -62,6 +62,7 @@ impl Hosts {
 mod tests {
     use super::*;
     use crate::options::{Bind, Program};
+    use tombolo_transports::ntb::port::emulated::FaultPlan;
 
     fn hosts(size: usize, hosts: Option<usize>, placement: Placement) -> Hosts {
         let program =
@@ -74,6 +75,7 @@ mod tests {
             bind: Bind::None,
             hosts,
             placement,
+            faults: FaultPlan::default(),
         })
     }
 

@@ -31,6 +31,8 @@ pub struct Place {
     pub pe: usize,
     /// Index of its emulated host.
     pub host: Option<usize>,
+    /// Links of that host to the left and to the right.
+    pub links: Option<[RawFd; 2]>,
     /// The processors of its core, if it is bound.
     pub core: Option<CpuSet>,
 }
@@ -76,7 +78,7 @@ fn variables(
     place: &Place,
     common: &Common<'_>,
     pmi: RawFd,
-) -> [(&'static str, Option<String>); 7] {
+) -> [(&'static str, Option<String>); 8] {
     [
         ("PMI_FD", Some(pmi.to_string())),
         ("PMI_RANK", Some(place.pe.to_string())),
@@ -84,6 +86,7 @@ fn variables(
         ("PMI_SPAWNED", Some("0".into())),
         ("SHMEM_BOARD_FD", Some(common.board.fd().as_raw_fd().to_string())),
         ("SHMEM_HOST", place.host.map(|host| host.to_string())),
+        ("SHMEM_NTB_FD", place.links.map(|[left, right]| format!("{left},{right}"))),
         ("SHMEM_BOUND", place.core.map(|_| "on".into())),
     ]
 }
@@ -91,7 +94,9 @@ fn variables(
 /// Arranges what the new process does between fork and exec.
 fn prepare(command: &mut Command, place: &Place, common: &Common<'_>, pmi: RawFd) {
     let parent = std::process::id();
-    let kept = [pmi, common.board.fd().as_raw_fd()];
+    let board = common.board.fd().as_raw_fd();
+    let [left, right] = place.links.unwrap_or([board; 2]);
+    let kept = [pmi, board, left, right];
     let (mask, files, core) = (common.mask, common.files, place.core);
     let setup = move || {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -100,7 +105,7 @@ fn prepare(command: &mut Command, place: &Place, common: &Common<'_>, pmi: RawFd
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         for fd in kept {
-            // SAFETY: both descriptors are open in the parent for as long as it spawns.
+            // SAFETY: the descriptors are open in the parent for as long as it spawns.
             if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -186,7 +191,8 @@ mod tests {
         let board = Board::create(1).unwrap();
         let files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         let common = Common { size: 1, board: &board, mask: SigSet::empty(), files };
-        let set = variables(&Place { pe: 0, host: Some(0), core: None }, &common, 3);
+        let set =
+            variables(&Place { pe: 0, host: Some(0), links: Some([7, 8]), core: None }, &common, 3);
         for variable in VARIABLES.iter().filter(|v| v.audience == Audience::Launcher) {
             assert!(set.iter().any(|(name, _)| *name == variable.name), "{}", variable.name);
         }

@@ -1,0 +1,16 @@
+/* The references: what the operations cost when written as plain code. They live in a shared
+ * library of their own and are called through it, as the operations of a library are. */
+#ifndef PLAIN_H
+#define PLAIN_H
+
+#include <stddef.h>
+
+void plain_store(long *to, long value);
+long plain_load(const long *from);
+long plain_fetch_add(long *variable, long value);
+/* memcpy of the C library. */
+void plain_copy(void *to, const void *from, size_t bytes);
+/* With stores that bypass the caches, where the processor has AVX; else as plain_copy. */
+void plain_copy_streaming(void *to, const void *from, size_t bytes);
+
+#endif

@@ -1,0 +1,167 @@
+//! The programs and how they are run.
+
+use crate::implementation::{Implementation, finish};
+use crate::samples::Samples;
+use std::error::Error;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A job that takes longer is given up. The longest takes two seconds on an idle machine.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Starts of the shortest job per repetition: enough for a median.
+const STARTS: usize = 7;
+
+/// One program in one set-up.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Name of the source, without extension.
+    pub program: &'static str,
+    /// What is measured, for `--list`.
+    pub about: &'static str,
+    /// Number of PEs.
+    pub pes: u32,
+    /// Its argument, if any.
+    argument: Option<&'static str>,
+    /// Whether each PE gets a core of its own.
+    bind: bool,
+    /// Cores the whole job is confined to.
+    cpus: Option<&'static str>,
+    /// Emulated hosts the PEs are spread over; this library only.
+    hosts: Option<u32>,
+    /// Whether other implementations are measured as well.
+    compared: bool,
+}
+
+const fn run(program: &'static str, pes: u32, about: &'static str) -> Run {
+    Run { program, about, pes, argument: None, bind: true, cpus: None, hosts: None, compared: true }
+}
+
+/// Everything there is to run.
+pub const RUNS: &[Run] = &[
+    run("hello", 4, "start to end of the shortest job"),
+    run("scalar", 2, "p, g and 8-byte put and get against a plain store and load"),
+    run("copy", 2, "put and get of 8 B to 4 MiB, heap and static, against plain copies"),
+    run("atomics", 2, "fetch-add against the CPU's instruction, alone and contended, 2 PEs"),
+    run("atomics", 4, "the same with 4 PEs"),
+    run("barrier", 2, "barrier against the way of a cache line between cores, 2 PEs"),
+    run("barrier", 4, "the same with 4 PEs"),
+    Run {
+        // Open MPI 4.1.4 does not come back from puts of several threads on private contexts.
+        compared: false,
+        bind: false,
+        ..run("threads", 2, "message rate of 1, 2 and 4 threads on contexts of their own")
+    },
+    Run {
+        bind: false,
+        cpus: Some("0,1"),
+        ..run("oversubscribed", 16, "barriers of 16 PEs on 2 cores")
+    },
+    mandelbrot(2, "work stealing without and with contexts, 2 threads per PE"),
+    run("key_exchange", 4, "integer sort's key exchange without and with contexts"),
+    over(2, run("across_hosts", 2, "words and large puts over an NTB link, 2 emulated hosts")),
+    over(4, run("across_hosts", 4, "the same on a ring of 4 hosts, and over two links")),
+    over(2, mandelbrot(2, "work stealing over an NTB link")),
+    over(4, run("key_exchange", 4, "key exchange on a ring of 4 hosts")),
+];
+
+const fn mandelbrot(pes: u32, about: &'static str) -> Run {
+    Run { bind: false, argument: Some("2"), ..run("mandelbrot", pes, about) }
+}
+
+/// PEs of emulated hosts have service threads beside them: they are not bound.
+const fn over(hosts: u32, run: Run) -> Run {
+    Run { hosts: Some(hosts), bind: false, compared: false, ..run }
+}
+
+/// Sources to compile, each once.
+pub fn names() -> Vec<&'static str> {
+    let mut names: Vec<_> = RUNS.iter().map(|run| run.program).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The runs of the programs named; all if none is.
+pub fn chosen(only: &[String]) -> Result<Vec<Run>, String> {
+    if let Some(unknown) = only.iter().find(|name| !names().contains(&name.as_str())) {
+        return Err(format!("there is no program '{unknown}'; they are: {}", names().join(", ")));
+    }
+    let wanted = |run: &&Run| only.is_empty() || only.iter().any(|name| name == run.program);
+    Ok(RUNS.iter().filter(wanted).copied().collect())
+}
+
+impl Run {
+    /// What the names of its samples end with: the number of PEs, and of hosts.
+    pub fn place(&self) -> String {
+        match self.hosts {
+            Some(hosts) => format!("{}x{hosts}", self.pes),
+            None => self.pes.to_string(),
+        }
+    }
+
+    fn job(&self, implementation: &Implementation, program: &Path) -> Command {
+        let mut job = implementation.job(self.bind, self.cpus);
+        if let Some(hosts) = self.hosts {
+            job.arg("--hosts").arg(hosts.to_string());
+        }
+        job.arg("-n").arg(self.pes.to_string()).arg(program).args(self.argument);
+        job
+    }
+
+    /// Runs the program built in `place` and takes what it measured.
+    pub fn measure(
+        &self,
+        implementation: &Implementation,
+        place: &Path,
+        samples: &mut Samples,
+    ) -> Result<(), Box<dyn Error>> {
+        if !self.compared && implementation.name != "tombolo" {
+            return Ok(());
+        }
+        let program = place.join(self.program);
+        if self.program == "hello" {
+            return self.measure_starts(implementation, &program, samples);
+        }
+        let output = finish(self.job(implementation, &program), LIMIT)?;
+        let lines = samples.read(&String::from_utf8_lossy(&output.stdout), &self.place())?;
+        if lines == 0 {
+            return Err("printed no samples".into());
+        }
+        Ok(())
+    }
+
+    /// The wall time of whole jobs, the launcher's start and end included.
+    fn measure_starts(
+        &self,
+        implementation: &Implementation,
+        program: &Path,
+        samples: &mut Samples,
+    ) -> Result<(), Box<dyn Error>> {
+        for _ in 0..STARTS {
+            let job = self.job(implementation, program);
+            let begun = Instant::now();
+            let output = finish(job, LIMIT)?;
+            let ms = begun.elapsed().as_secs_f64() * 1e3;
+            let lines = String::from_utf8_lossy(&output.stdout).lines().count();
+            if lines != self.pes as usize {
+                return Err(format!("{lines} of {} PEs said hello", self.pes).into());
+            }
+            samples.add(&format!("{}@{}", self.program, self.place()), "ms", [ms]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_chosen_by_name_and_unknown_names_refused() {
+        assert_eq!(chosen(&[]).unwrap().len(), RUNS.len());
+        assert_eq!(chosen(&["atomics".into()]).unwrap().len(), 2);
+        assert!(chosen(&["nothing".into()]).unwrap_err().contains("scalar"));
+    }
+}

@@ -1,1 +1,0 @@
-//! Place holder until the first module lands.

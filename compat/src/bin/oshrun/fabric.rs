@@ -1,0 +1,95 @@
+//! The links between emulated hosts, and what is to go wrong with them.
+
+use crate::options::{Plan, Program};
+use crate::spawn::Failure;
+use nix::unistd::Pid;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+use tombolo_core::Config;
+use tombolo_transports::ntb::port::emulated::{Fabric, FabricSpec, Fault, HOSTS};
+
+/// The ring of a job on two or more emulated hosts.
+pub struct Ring {
+    fabric: Option<Fabric>,
+    /// What is still to come, earliest first.
+    faults: std::vec::IntoIter<(Duration, Fault)>,
+}
+
+impl Ring {
+    /// Makes the links that the plan asks for.
+    pub fn new(plan: &Plan) -> Result<Ring, Failure> {
+        let wrong = |text: String| Failure { code: 2, text };
+        let hosts = plan.hosts.unwrap_or(1);
+        if hosts < 2 {
+            return match plan.faults.0.is_empty() {
+                true => Ok(Ring { fabric: None, faults: Vec::new().into_iter() }),
+                false => Err(wrong("--fault needs --hosts with at least 2 hosts".into())),
+            };
+        }
+        if hosts > HOSTS as usize {
+            return Err(wrong(format!("--hosts {hosts}: at most {HOSTS} hosts can be emulated")));
+        }
+        if let Some((_, fault)) = plan.faults.0.iter().find(|(_, fault)| !exists(fault, hosts)) {
+            let last = hosts - 1;
+            return Err(wrong(format!("--fault: {fault:?} is about a link or host above {last}")));
+        }
+        let spec = spec(hosts, &plan.programs[0]).map_err(wrong)?;
+        let fabric = Fabric::create(&spec).map_err(|e| wrong(format!("--hosts: {e}")))?;
+        Ok(Ring { fabric: Some(fabric), faults: plan.faults.0.clone().into_iter() })
+    }
+
+    /// Descriptors of the links to the left and to the right of a host.
+    pub fn links_of(&self, host: usize) -> Option<[RawFd; 2]> {
+        let fds = self.fabric.as_ref()?.fds_of(host as u32).ok()?;
+        Some(fds.map(|fd| fd.as_raw_fd()))
+    }
+
+    /// Time of the next fault since the start of the job.
+    pub fn next_fault(&self) -> Option<Duration> {
+        self.faults.as_slice().first().map(|(at, _)| *at)
+    }
+
+    /// Brings the next fault about. Gives the host that dies of it, and why it could not be done.
+    pub fn inject(&mut self) -> (Option<usize>, Option<String>) {
+        let (Some(fabric), Some((_, fault))) = (&self.fabric, self.faults.next()) else {
+            return (None, None);
+        };
+        let failed = fabric.inject(fault).err().map(|e| format!("injecting {fault:?}: {e}"));
+        match fault {
+            Fault::HostDie { host } => (Some(host as usize), failed),
+            _ => (None, failed),
+        }
+    }
+}
+
+/// The processes of one host, which die with it.
+pub fn kill_all(pids: impl Iterator<Item = Pid>) {
+    pids.for_each(|pid| crate::signals::send(pid, nix::sys::signal::Signal::SIGKILL));
+}
+
+fn spec(hosts: usize, program: &Program) -> Result<FabricSpec, String> {
+    // What is set for the PEs with -x holds for their links as well.
+    let config = Config::from_lookup(|name| {
+        let given = program.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        given.or_else(|| std::env::var_os(name)).map(|value| value.to_string_lossy().into_owned())
+    });
+    let config = config.map_err(|e| e.to_string())?;
+    let mut spec = FabricSpec::new(hosts as u32);
+    spec.profile = config.ntb_profile.parse().map_err(|e| format!("SHMEM_NTB_PROFILE: {e}"))?;
+    spec.speed = config.ntb_speed.parse().map_err(|e| format!("SHMEM_NTB_SPEED: {e}"))?;
+    spec.window_size = config.ntb_window.map(|bytes| bytes.0);
+    Ok(spec)
+}
+
+fn exists(fault: &Fault, hosts: usize) -> bool {
+    let (link, host) = match *fault {
+        Fault::LinkDown { link }
+        | Fault::LinkUp { link }
+        | Fault::Corrupt { link, .. }
+        | Fault::Delay { link, .. }
+        | Fault::DmaErrors { link, .. } => (link, 0),
+        Fault::HostDie { host } => (0, host),
+        Fault::StuckBelief { link, host, .. } => (link, host),
+    };
+    (link as usize) < hosts && (host as usize) < hosts
+}

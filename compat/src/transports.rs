@@ -1,0 +1,52 @@
+//! Which transports a process may use, and what each of them says about this machine.
+
+use tombolo_core::transport::{Job, Locality, Transport};
+use tombolo_core::{Config, Error, Result};
+use tombolo_transports::{NAMES, create};
+
+/// What is known of a transport without a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// Name of the transport.
+    pub name: &'static str,
+    /// Lines about it if it can be used, or why it cannot.
+    pub state: std::result::Result<Vec<String>, String>,
+}
+
+/// Makes the transports that `SHMEM_TRANSPORTS` asks for, in order of preference; a name that there
+/// is none of is an error.
+pub(crate) fn chosen(config: &Config) -> Result<Vec<Box<dyn Transport>>> {
+    if let Some(name) = config.transports.named().iter().find(|n| !NAMES.contains(&n.as_str())) {
+        return Err(Error::Config {
+            name: "SHMEM_TRANSPORTS".into(),
+            value: config.transports.named().join(","),
+            why: format!("there is no transport '{name}', only {}", NAMES.join(", ")),
+        });
+    }
+    Ok(config.transports.choose(NAMES).into_iter().filter_map(create).collect())
+}
+
+/// Tries every transport on this machine, as a job of one PE would.
+pub fn survey(config: &Config) -> Vec<Survey> {
+    let wanted = config.transports.choose(NAMES);
+    let here = Locality {
+        host: 0,
+        host_index: config.host.unwrap_or(0),
+        local_index: 0,
+        host_name: String::new(),
+        pid: std::process::id() as i32,
+    };
+    let job = Job { pe: 0, localities: &[here], config };
+    NAMES
+        .iter()
+        .filter_map(|name| create(name))
+        .map(|transport| {
+            let name = transport.name();
+            let state = match wanted.contains(&name) {
+                false => Err("left out by SHMEM_TRANSPORTS".to_owned()),
+                true => transport.probe(&job).map(|()| transport.describe()),
+            };
+            Survey { name, state }
+        })
+        .collect()
+}

@@ -1,0 +1,312 @@
+//! What was measured: a plain value that is exchanged between PEs, cached, saved and replayed.
+
+use crate::class::Class;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use tombolo_core::transport::SegmentKind;
+
+/// Name of the channel of stores and loads on mapped memory.
+pub const CACHED: &str = "cached";
+/// Name of the same with stores that bypass the caches.
+pub const STREAMING: &str = "streaming";
+/// Name of execution by the target from its request queue.
+pub const SERVICE: &str = "service";
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $text:literal ),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name { $( $(#[$vdoc])* #[serde(rename = $text)] $variant ),* }
+
+        impl $name {
+            /// All, in order.
+            pub const ALL: &[$name] = &[$($name::$variant),*];
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $( $name::$variant => $text ),* })
+            }
+        }
+    };
+}
+
+words! {
+    /// What is measured and routed.
+    Operation {
+        /// A put, complete at the target.
+        Put = "put",
+        /// A blocking get.
+        Get = "get",
+        /// A fetching add of 8 bytes.
+        Amo = "amo",
+        /// One of sixteen non-blocking puts that complete together.
+        Pipeline = "pipeline",
+    }
+}
+
+words! {
+    /// Where the two buffers lie.
+    Buffer {
+        /// Both in the symmetric heap, aligned.
+        Heap = "heap",
+        /// Remote in the heap, local in private memory.
+        Private = "private",
+        /// Remote in the heap, local private; neither aligned to a word.
+        Unaligned = "unaligned",
+        /// Remote in static data.
+        Static = "static",
+        /// As heap, on memory that was not used a moment ago.
+        Cold = "cold",
+    }
+}
+
+impl Buffer {
+    /// The segment of the remote side.
+    pub fn segment(self) -> SegmentKind {
+        if self == Buffer::Static { SegmentKind::Static } else { SegmentKind::Heap }
+    }
+}
+
+/// One size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "(u64, f32, f32)", from = "(u64, f32, f32)")]
+pub struct Point {
+    /// Payload in bytes.
+    pub bytes: u64,
+    /// Time of one operation in nanoseconds: the median of the faster half of the batches.
+    pub ns: f32,
+    /// How far that lies above the fastest batch, as a fraction.
+    pub spread: f32,
+}
+
+impl From<(u64, f32, f32)> for Point {
+    fn from((bytes, ns, spread): (u64, f32, f32)) -> Point {
+        Point { bytes, ns, spread }
+    }
+}
+
+impl From<Point> for (u64, f32, f32) {
+    fn from(point: Point) -> (u64, f32, f32) {
+        (point.bytes, point.ns, point.spread)
+    }
+}
+
+/// What a curve is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key {
+    /// Between which PEs.
+    #[serde(with = "as_text")]
+    pub class: Class,
+    /// Doing what.
+    pub operation: Operation,
+    /// On which buffers.
+    pub buffer: Buffer,
+    /// By which channel: [`CACHED`], [`STREAMING`], [`SERVICE`] or the name of a transport.
+    pub channel: String,
+}
+
+mod as_text {
+    use crate::class::Class;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(class: &Class, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(class)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Class, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Times of one channel by size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// About what.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Measured, by rising size; the model is made from these.
+    pub points: Vec<Point>,
+    /// Measured apart, at other sizes; the model is judged by these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Point>,
+}
+
+/// A channel that is no candidate between PEs of a class.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Rejected {
+    /// Between which PEs.
+    #[serde(with = "as_text")]
+    pub class: Class,
+    /// Which channel.
+    pub channel: String,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measurements {
+    /// By key, in key order.
+    pub curves: Vec<Curve>,
+    /// In order.
+    #[serde(default)]
+    pub rejected: Vec<Rejected>,
+}
+
+impl Measurements {
+    /// The curve of a channel.
+    pub fn curve(
+        &self,
+        class: Class,
+        operation: Operation,
+        buffer: Buffer,
+        channel: &str,
+    ) -> Option<&Curve> {
+        let wanted = (class, operation, buffer, channel);
+        let of = |c: &Curve| (c.key.class, c.key.operation, c.key.buffer);
+        let at = self
+            .curves
+            .binary_search_by(|c| {
+                (of(c), c.key.channel.as_str()).cmp(&((wanted.0, wanted.1, wanted.2), wanted.3))
+            })
+            .ok()?;
+        Some(&self.curves[at])
+    }
+
+    /// Classes with curves, in order.
+    pub fn classes(&self) -> Vec<Class> {
+        let mut classes: Vec<Class> = self.curves.iter().map(|c| c.key.class).collect();
+        classes.dedup();
+        classes
+    }
+
+    /// Channels measured for an operation between PEs of a class, in the order in which ties are
+    /// broken: cached, streaming, then by name.
+    pub fn channels(&self, class: Class, operation: Operation) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .curves
+            .iter()
+            .filter(|c| c.key.class == class && c.key.operation == operation)
+            .map(|c| c.key.channel.as_str())
+            .collect();
+        names.sort_unstable_by_key(|name| (rank(name), *name));
+        names.dedup();
+        names
+    }
+
+    /// Adds what another PE measured; for a class both know, the other's curves replace these.
+    pub fn merge(&mut self, other: Measurements) {
+        let newer = other.classes();
+        self.curves.retain(|curve| !newer.contains(&curve.key.class));
+        self.rejected.retain(|r| !newer.contains(&r.class));
+        self.curves.extend(other.curves);
+        self.rejected.extend(other.rejected);
+        self.put_in_order();
+    }
+
+    /// Sorts what was added in any order; curves of one key become one, with the best time of each
+    /// size.
+    pub fn put_in_order(&mut self) {
+        self.curves.sort_by(|a, b| a.key.cmp(&b.key));
+        self.curves.dedup_by(|later, first| {
+            let same = later.key == first.key;
+            if same {
+                first.points.append(&mut later.points);
+                first.checks.append(&mut later.checks);
+            }
+            same
+        });
+        for curve in &mut self.curves {
+            for points in [&mut curve.points, &mut curve.checks] {
+                // Of several times for one size the best counts.
+                points.sort_by(|a, b| a.bytes.cmp(&b.bytes).then(a.ns.total_cmp(&b.ns)));
+                points.dedup_by_key(|p| p.bytes);
+            }
+        }
+        self.rejected.sort();
+        self.rejected.dedup();
+    }
+
+    /// Whether the numbers can be used: finite, positive, in order. Says what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        for curve in &self.curves {
+            for points in [&curve.points, &curve.checks] {
+                let sane = points.iter().all(|p| {
+                    p.ns.is_finite() && p.ns > 0.0 && p.spread.is_finite() && p.spread >= 0.0
+                });
+                let rising = points.windows(2).all(|w| w[0].bytes < w[1].bytes);
+                if !sane || !rising {
+                    return Err(format!("the curve {} has impossible points", curve.key));
+                }
+            }
+            if curve.points.is_empty() {
+                return Err(format!("the curve {} has no points", curve.key));
+            }
+        }
+        if !self.curves.windows(2).all(|w| w[0].key < w[1].key) {
+            return Err("the curves are not in order".into());
+        }
+        Ok(())
+    }
+
+    /// A number that changes with any measured value.
+    pub fn digest(&self) -> u64 {
+        let mut digest = Digest::default();
+        for curve in &self.curves {
+            digest.text(&curve.key.to_string());
+            for point in curve.points.iter().chain(&curve.checks) {
+                digest.number(point.bytes);
+                digest.number(u64::from(point.ns.to_bits()));
+                digest.number(u64::from(point.spread.to_bits()));
+            }
+        }
+        for rejected in &self.rejected {
+            digest.text(&rejected.class.to_string());
+            digest.text(&rejected.channel);
+            digest.text(&rejected.why);
+        }
+        digest.0
+    }
+}
+
+/// Order of preference between channels that cost the same.
+pub fn rank(channel: &str) -> u8 {
+    match channel {
+        CACHED => 0,
+        STREAMING => 1,
+        SERVICE => 3,
+        _ => 2,
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} {}", self.class, self.operation, self.buffer, self.channel)
+    }
+}
+
+/// FNV-1a, 64 bits: the same on every machine and in every version of the compiler.
+pub struct Digest(pub u64);
+
+impl Default for Digest {
+    fn default() -> Digest {
+        Digest(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Digest {
+    /// Takes in some bytes and an end mark.
+    pub fn text(&mut self, text: &str) {
+        for byte in text.bytes().chain([0xff]) {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// Takes in a number.
+    pub fn number(&mut self, number: u64) {
+        for byte in number.to_le_bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The policy: from measurements to the channel for every size. Pure and deterministic: PEs that
+//! hold the same measurements reach the same decisions.
+//!
+//! One channel is the default of its class: mapped memory with cached copies where there is mapped
+//! memory, else the transport people prefer. Another channel takes over at sizes where it was
+//! measured to be faster by a margin that noise does not reach, so that no decision makes an
+//! operation slower than the default.
+
+use crate::class::Class;
+use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, SERVICE, STREAMING};
+use crate::model::Line;
+use crate::probe::HUGE;
+use tombolo_core::route::STEPS_MAX;
+
+/// A challenger has to be faster by this fraction, or by the spread of the measurements if that is
+/// more.
+pub const MARGIN: f64 = 0.05;
+
+/// Beyond this spread nothing more is asked: the measurement then says little about anything.
+const MARGIN_MAX: f64 = 0.30;
+
+/// How the program uses its buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reuse {
+    /// Again soon: they stay in the caches.
+    #[default]
+    Hot,
+    /// Once: they come from memory and go there.
+    Cold,
+}
+
+/// One channel for sizes up to a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Largest size in bytes; `u64::MAX` for the last step.
+    pub limit: u64,
+    /// The channel.
+    pub channel: String,
+}
+
+/// The channels for one operation between PEs of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Between which PEs.
+    pub class: Class,
+    /// Doing what.
+    pub operation: Operation,
+    /// [`Buffer::Heap`] or [`Buffer::Static`]: where the remote buffer lies.
+    pub remote: Buffer,
+    /// The channel others have to beat.
+    pub default: String,
+    /// Channels by rising size; at least one, at most [`STEPS_MAX`].
+    pub steps: Vec<Step>,
+}
+
+impl Decision {
+    /// The channel for `bytes` bytes.
+    pub fn channel(&self, bytes: u64) -> &str {
+        let step = self.steps.iter().find(|step| bytes <= step.limit);
+        step.map_or(self.default.as_str(), |step| step.channel.as_str())
+    }
+}
+
+/// Decides everything that was measured. `preference` names the transports in the order in which
+/// the user wants them.
+pub fn decide(measured: &Measurements, preference: &[&str], reuse: Reuse) -> Vec<Decision> {
+    let mut decisions = Vec::new();
+    for class in measured.classes() {
+        for operation in [Operation::Put, Operation::Get, Operation::Amo] {
+            for remote in [Buffer::Heap, Buffer::Static] {
+                let candidates = Candidates::of(measured, class, operation, remote, reuse);
+                decisions.extend(candidates.decide(preference));
+            }
+        }
+    }
+    decisions
+}
+
+/// Curves that compete for one decision.
+struct Candidates<'a> {
+    class: Class,
+    operation: Operation,
+    remote: Buffer,
+    reuse: Reuse,
+    /// In the order in which ties are broken: the channel, and its curves by buffer.
+    channels: Vec<(&'a str, Vec<(Buffer, &'a Curve)>)>,
+}
+
+impl<'a> Candidates<'a> {
+    fn of(
+        measured: &'a Measurements,
+        class: Class,
+        operation: Operation,
+        remote: Buffer,
+        reuse: Reuse,
+    ) -> Candidates<'a> {
+        let curves = |channel: &'a str, buffers: &[Buffer]| -> Vec<(Buffer, &'a Curve)> {
+            let curve = |b: &Buffer| Some((*b, measured.curve(class, operation, *b, channel)?));
+            buffers.iter().filter_map(curve).collect()
+        };
+        let names = measured.channels(class, operation);
+        let of = |buffers: &[Buffer]| {
+            let all = names.iter().map(|name| (*name, curves(name, buffers)));
+            all.filter(|(_, curves)| !curves.is_empty()).collect::<Vec<_>>()
+        };
+        let hot: &[Buffer] = match remote {
+            Buffer::Static => &[Buffer::Static],
+            _ => &[Buffer::Heap, Buffer::Private],
+        };
+        let mut channels = of(hot);
+        if reuse == Reuse::Cold && remote == Buffer::Heap {
+            let cold = of(&[Buffer::Cold]);
+            if !cold.is_empty() {
+                channels = cold;
+            }
+        }
+        Candidates { class, operation, remote, reuse, channels }
+    }
+
+    fn decide(&self, preference: &[&str]) -> Option<Decision> {
+        let default = self.default_channel(preference)?;
+        let sizes = self.sizes();
+        let mut choice: Vec<usize> = sizes.iter().map(|n| self.choose(default, *n)).collect();
+        self.simplify(default, &sizes, &mut choice);
+        let mut steps: Vec<Step> = Vec::new();
+        for (i, &channel) in choice.iter().enumerate() {
+            let name = self.channels[channel].0;
+            if steps.last().is_some_and(|step| step.channel == name) {
+                continue;
+            }
+            if i > 0 {
+                let limit = self.crossing(choice[i - 1], channel, sizes[i - 1], sizes[i]);
+                if let Some(step) = steps.last_mut() {
+                    step.limit = limit;
+                }
+            }
+            steps.push(Step { limit: u64::MAX, channel: name.to_owned() });
+        }
+        Some(Decision {
+            class: self.class,
+            operation: self.operation,
+            remote: self.remote,
+            default: self.channels[default].0.to_owned(),
+            steps,
+        })
+    }
+
+    fn default_channel(&self, preference: &[&str]) -> Option<usize> {
+        let place = |name: &str| match name {
+            CACHED => 0,
+            SERVICE => usize::MAX,
+            _ => preference.iter().position(|p| *p == name).map_or(usize::MAX - 1, |p| p + 1),
+        };
+        (0..self.channels.len()).min_by_key(|index| place(self.channels[*index].0))
+    }
+
+    /// All measured sizes, rising.
+    fn sizes(&self) -> Vec<u64> {
+        let curves = self.channels.iter().flat_map(|(_, curves)| curves);
+        let points = curves.flat_map(|(_, curve)| &curve.points);
+        let mut sizes: Vec<u64> = points.map(|p| p.bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
+    /// The fastest channel at a size, if it beats the default by the margin.
+    fn choose(&self, default: usize, bytes: u64) -> usize {
+        let gain = |channel: &usize| {
+            let (ratio, margin) = self.compare(*channel, default, bytes)?;
+            (ratio < 1.0 - margin).then_some((ratio, *channel))
+        };
+        let best = (0..self.channels.len())
+            .filter(|channel| *channel != default)
+            .filter_map(|channel| gain(&channel))
+            .reduce(|best, next| if next.0 < best.0 { next } else { best });
+        best.map_or(default, |(_, channel)| channel)
+    }
+
+    /// Time of `channel` relative to `other`, and the margin that their noise asks for, over the
+    /// buffers on which both were measured around this size.
+    fn compare(&self, channel: usize, other: usize, bytes: u64) -> Option<(f64, f64)> {
+        let (mut mine, mut theirs, mut spread) = (0.0, 0.0, 0.0f64);
+        for (buffer, curve) in &self.channels[channel].1 {
+            let covers = |c: &Curve| {
+                c.points.first().is_some_and(|p| p.bytes <= bytes)
+                    && c.points.last().is_some_and(|p| p.bytes >= bytes)
+            };
+            let rival = self.channels[other].1.iter().find(|(b, _)| b == buffer);
+            let Some((_, rival)) = rival.filter(|(_, c)| covers(c) && covers(curve)) else {
+                continue;
+            };
+            mine += Line::new(&curve.points)?.at(bytes);
+            theirs += Line::new(&rival.points)?.at(bytes);
+            spread = spread.max((spread_at(curve, bytes) + spread_at(rival, bytes)) / 2.0);
+        }
+        (theirs > 0.0).then(|| (mine / theirs, spread.clamp(MARGIN, MARGIN_MAX)))
+    }
+
+    /// Returns stretches to the default, those that gain least first, until the table holds what is
+    /// left; and a single size in the midst of others is noise unless it gains a lot.
+    ///
+    /// Bypassing the caches pays from some size on. Where it seems to pay up to some size only, that
+    /// comes from the state in which the caches were left, and other programs leave them in others.
+    /// On buffers that are used again it has to pay at a size no cache of a core holds.
+    fn simplify(&self, default: usize, sizes: &[u64], choice: &mut [usize]) {
+        const LONE_GAIN: f64 = 0.25;
+        loop {
+            let stretches = stretches(choice);
+            let gain = |range: &std::ops::Range<usize>| -> f64 {
+                let channel = choice[range.start];
+                range
+                    .clone()
+                    .filter_map(|i| self.compare(channel, default, sizes[i]))
+                    .map(|(ratio, _)| 1.0 - ratio)
+                    .sum()
+            };
+            let proven = self.reuse == Reuse::Cold || self.measured_at(default, HUGE);
+            let passing = |r: &std::ops::Range<usize>| {
+                self.channels[choice[r.start]].0 == STREAMING && (r.end < choice.len() || !proven)
+            };
+            let inner = |r: &std::ops::Range<usize>| r.start > 0 && r.end < choice.len();
+            let weakest = stretches
+                .iter()
+                .filter(|range| choice[range.start] != default)
+                .filter(|range| {
+                    stretches.len() > STEPS_MAX
+                        || passing(range)
+                        || (range.len() == 1 && inner(range) && gain(range) < LONE_GAIN)
+                })
+                .min_by(|a, b| gain(a).total_cmp(&gain(b)))
+                .cloned();
+            match weakest {
+                Some(range) => choice[range].fill(default),
+                None => return,
+            }
+        }
+    }
+
+    fn measured_at(&self, channel: usize, bytes: u64) -> bool {
+        let mut curves = self.channels[channel].1.iter();
+        curves.any(|(_, curve)| curve.points.iter().any(|point| point.bytes == bytes))
+    }
+
+    /// The largest size up to which `before` is not slower than `after`, between two measured ones.
+    fn crossing(&self, before: usize, after: usize, low: u64, high: u64) -> u64 {
+        let after_wins =
+            |bytes: u64| self.compare(after, before, bytes).is_none_or(|(ratio, _)| ratio < 1.0);
+        let (mut low, mut high) = (low, high);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if after_wins(middle) { high = middle } else { low = middle }
+        }
+        low
+    }
+}
+
+/// Runs of equal values.
+fn stretches(choice: &[usize]) -> Vec<std::ops::Range<usize>> {
+    let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
+    for (i, channel) in choice.iter().enumerate() {
+        match ranges.last_mut() {
+            Some(range) if choice[range.start] == *channel => range.end = i + 1,
+            _ => ranges.push(i..i + 1),
+        }
+    }
+    ranges
+}
+
+fn spread_at(curve: &Curve, bytes: u64) -> f64 {
+    let after = curve.points.partition_point(|p| p.bytes < bytes).min(curve.points.len() - 1);
+    f64::from(curve.points[after].spread)
+}
+
+#[cfg(test)]
+mod tests;

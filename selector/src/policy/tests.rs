@@ -1,0 +1,175 @@
+use super::*;
+use crate::data::{Key, Point, STREAMING};
+use crate::probe::LADDER;
+use proptest::prelude::*;
+
+pub(crate) fn curve(channel: &str, buffer: Buffer, cost: impl Fn(u64) -> (f32, f32)) -> Curve {
+    let point = |bytes: &u64| {
+        let (ns, spread) = cost(*bytes);
+        Point { bytes: *bytes, ns, spread }
+    };
+    Curve {
+        key: Key {
+            class: Class::Cache,
+            operation: Operation::Put,
+            buffer,
+            channel: channel.to_owned(),
+        },
+        points: LADDER.iter().map(point).collect(),
+        checks: Vec::new(),
+    }
+}
+
+fn measured(curves: Vec<Curve>) -> Measurements {
+    let mut measured = Measurements { curves, rejected: Vec::new() };
+    measured.put_in_order();
+    measured
+}
+
+fn put(curves: Vec<Curve>) -> Decision {
+    decide(&measured(curves), &["shm", "cma"], Reuse::Hot).remove(0)
+}
+
+#[test]
+fn crossing_curves_switch_where_they_cross() {
+    let decision = put(vec![
+        curve(CACHED, Buffer::Heap, |n| (5.0 + n as f32, 0.0)),
+        curve("cma", Buffer::Heap, |n| (100_005.0 + n as f32 * 0.5, 0.0)),
+    ]);
+    assert_eq!(decision.steps.len(), 2, "{decision:?}");
+    assert_eq!((decision.channel(8), decision.channel(1 << 22)), (CACHED, "cma"));
+    let limit = decision.steps[0].limit;
+    assert!((190_000..=200_100).contains(&limit), "{limit}");
+}
+
+#[test]
+fn caches_are_bypassed_from_some_size_on_or_not_at_all() {
+    let cached = |n: u64| (10.0 + n as f32, 0.0);
+    let from = |n: u64| (if n >= 1 << 20 { 0.6 } else { 3.0 } * n as f32, 0.0);
+    let window = |n: u64| (if n >> 20 == 1 { 0.6 } else { 3.0 } * n as f32, 0.0);
+    let against = |cost: &dyn Fn(u64) -> (f32, f32)| {
+        put(vec![curve(CACHED, Buffer::Heap, cached), curve(STREAMING, Buffer::Heap, cost)])
+    };
+    assert_eq!(against(&from).channel(1 << 20), STREAMING);
+    assert_eq!(against(&from).channel(1 << 30), STREAMING);
+    assert_eq!(against(&window).channel(1 << 20), CACHED);
+    let mut short = [curve(CACHED, Buffer::Heap, cached), curve(STREAMING, Buffer::Heap, from)];
+    short.iter_mut().for_each(|curve| curve.points.retain(|point| point.bytes < HUGE));
+    assert_eq!(put(short.to_vec()).channel(1 << 20), CACHED);
+}
+
+#[test]
+fn equal_costs_stay_with_the_default() {
+    let same = |n: u64| (10.0 + n as f32, 0.0);
+    let decision = put(vec![
+        curve("cma", Buffer::Heap, same),
+        curve(CACHED, Buffer::Heap, same),
+        curve(STREAMING, Buffer::Heap, same),
+    ]);
+    assert_eq!(decision.steps, [Step { limit: u64::MAX, channel: CACHED.into() }]);
+}
+
+#[test]
+fn equal_challengers_are_taken_in_a_fixed_order() {
+    let slow = |n: u64| (1000.0 + n as f32, 0.0);
+    let fast = |n: u64| (10.0 + n as f32 / 2.0, 0.0);
+    let curves = vec![
+        curve("zeta", Buffer::Heap, fast),
+        curve("alpha", Buffer::Heap, fast),
+        curve(CACHED, Buffer::Heap, slow),
+    ];
+    assert_eq!(put(curves.clone()).channel(8), "alpha");
+    assert_eq!(put(curves.into_iter().rev().collect()).channel(8), "alpha");
+}
+
+#[test]
+fn a_gain_within_the_noise_changes_nothing() {
+    let decision = put(vec![
+        curve(CACHED, Buffer::Heap, |n| (100.0 + n as f32, 0.25)),
+        curve("cma", Buffer::Heap, |n| (0.85 * (100.0 + n as f32), 0.25)),
+    ]);
+    assert_eq!(decision.steps.len(), 1);
+    assert_eq!(decision.channel(4096), CACHED);
+}
+
+#[test]
+fn one_lucky_size_is_not_believed() {
+    let lucky = |n: u64| if n == 4096 { 0.9 } else { 1.0 };
+    let decision = put(vec![
+        curve(CACHED, Buffer::Heap, |n| (100.0 + n as f32, 0.0)),
+        curve("cma", Buffer::Heap, |n| (lucky(n) * (101.0 + n as f32), 0.0)),
+    ]);
+    assert_eq!(decision.steps.len(), 1, "{decision:?}");
+}
+
+#[test]
+fn sizes_a_channel_was_not_measured_at_are_not_given_to_it() {
+    let mut short = curve("cma", Buffer::Heap, |_| (1.0, 0.0));
+    short.points.truncate(4);
+    let last = short.points[3].bytes;
+    let decision = put(vec![curve(CACHED, Buffer::Heap, |n| (100.0 + n as f32, 0.0)), short]);
+    assert_eq!((decision.channel(8), decision.channel(1 << 20)), ("cma", CACHED));
+    assert!(decision.steps[0].limit >= last);
+}
+
+#[test]
+fn without_mapped_memory_the_preferred_transport_is_to_be_beaten() {
+    let curves = vec![
+        curve("abc", Buffer::Heap, |n| (98.0 + n as f32, 0.0)),
+        curve("cma", Buffer::Heap, |n| (100.0 + n as f32, 0.0)),
+    ];
+    assert_eq!(decide(&measured(curves), &["cma", "abc"], Reuse::Hot)[0].channel(8), "cma");
+}
+
+#[test]
+fn cold_buffers_have_their_own_decision() {
+    let all = measured(vec![
+        curve(CACHED, Buffer::Heap, |n| (n as f32, 0.0)),
+        curve(STREAMING, Buffer::Heap, |n| (2.0 * n as f32, 0.0)),
+        curve(CACHED, Buffer::Cold, |n| (4.0 * n as f32, 0.0)),
+        curve(STREAMING, Buffer::Cold, |n| (2.0 * n as f32, 0.0)),
+    ]);
+    assert_eq!(decide(&all, &[], Reuse::Hot)[0].channel(1 << 20), CACHED);
+    assert_eq!(decide(&all, &[], Reuse::Cold)[0].channel(1 << 20), STREAMING);
+}
+
+#[test]
+fn nothing_measured_decides_nothing() {
+    assert_eq!(decide(&Measurements::default(), &["shm"], Reuse::Hot), []);
+}
+
+proptest! {
+    /// Whatever was measured, at no measured size is the choice slower than the default, the table
+    /// fits the data path, and every size has a channel.
+    #[test]
+    fn no_decision_is_worse_than_the_default(
+        noise in proptest::collection::vec(0.2f32..5.0, 3 * 40), spread in 0.0f32..0.5,
+        gaps in proptest::collection::vec(any::<bool>(), 40),
+    ) {
+        let of = |k: usize| {
+            let noise = &noise;
+            let index = |n: u64| LADDER.iter().position(|l| *l == n).unwrap();
+            move |n: u64| ((50.0 + n as f32) * noise[k * 40 + index(n)], spread)
+        };
+        let mut curves = vec![
+            curve(CACHED, Buffer::Heap, of(0)),
+            curve(STREAMING, Buffer::Heap, of(1)),
+            curve("cma", Buffer::Heap, of(2)),
+        ];
+        let mut index = 0;
+        curves[1].points.retain(|_| { index += 1; gaps[index] });
+        curves.retain(|c| !c.points.is_empty());
+        let decision = put(curves.clone());
+        prop_assert!(decision.steps.len() <= STEPS_MAX);
+        prop_assert_eq!(decision.steps.last().unwrap().limit, u64::MAX);
+        prop_assert!(decision.steps.windows(2).all(|w| w[0].limit < w[1].limit));
+        let at = |name: &str, n| {
+            let curve = curves.iter().find(|c| c.key.channel == name).unwrap();
+            Line::new(&curve.points).unwrap().at(n)
+        };
+        for n in LADDER {
+            let chosen = at(decision.channel(*n), *n);
+            prop_assert!(chosen <= at(CACHED, *n) * 1.0001, "{} at {n}", decision.channel(*n));
+        }
+    }
+}

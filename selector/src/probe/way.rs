@@ -1,0 +1,284 @@
+//! One operation over one channel, as it is timed.
+
+use super::Scratch;
+use crate::data::{Buffer, Operation};
+use std::fmt;
+use std::time::{Duration, Instant};
+use tombolo_core::transport::{
+    Amo, AmoOp, Capabilities, Endpoint, Remote, SegmentKind, Status, Stream,
+};
+use tombolo_core::{Context, World, amo, copy};
+
+/// Operations that are under way together in a pipeline.
+pub const PIPELINE: usize = 16;
+
+/// An operation that takes longer will not come back.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Memory that cold operations go through in turn: more than the caches of one core hold.
+const COLD_AREA: usize = 8 << 20;
+
+const ROUTINE: &str = "measuring channels";
+
+/// Why a channel dropped out while it was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// An operation failed.
+    Failed,
+    /// An operation did not complete.
+    Stuck,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lost::Failed => f.write_str("failed while it was measured"),
+            Lost::Stuck => write!(f, "an operation did not complete within {PATIENCE:?}"),
+        }
+    }
+}
+
+/// A channel to the target.
+pub struct Way<'a> {
+    /// Its name.
+    pub name: String,
+    /// How it works.
+    pub kind: WayKind<'a>,
+}
+
+/// How a channel works.
+pub enum WayKind<'a> {
+    /// Mapped memory: where the target's heap and static data are, null where they are not.
+    Mapped {
+        /// By segment.
+        bases: [*mut u8; 2],
+        /// With stores that bypass the caches.
+        streaming: bool,
+    },
+    /// An endpoint.
+    Endpoint {
+        /// The data path.
+        endpoint: &'a dyn Endpoint,
+        /// Index of its transport.
+        index: usize,
+    },
+    /// The target's request queue.
+    Service,
+}
+
+/// Where one operation takes place.
+pub struct Buffers {
+    remote: Remote,
+    local: *mut u8,
+    len: usize,
+    /// Bytes by which successive operations are apart, and how many places there are.
+    stride: usize,
+    places: usize,
+}
+
+impl Buffers {
+    /// Places for an operation on `len` bytes; none where there is no such buffer.
+    pub fn of(world: &World, scratch: &mut Scratch, buffer: Buffer, len: usize) -> Option<Buffers> {
+        let (mut remote, mut local) = (scratch.inbound(), scratch.outbound());
+        let (mut stride, mut places) = (0, 1);
+        match buffer {
+            Buffer::Heap => {}
+            Buffer::Private => local = scratch.private(),
+            Buffer::Unaligned => {
+                (remote, local) = (remote.wrapping_add(3), scratch.private().wrapping_add(1));
+            }
+            Buffer::Static => {
+                let data = world.static_data()?;
+                // Only read: it is the program's.
+                (data.len() >= len).then_some(())?;
+                (remote, local) = (data.base(), scratch.private());
+            }
+            Buffer::Cold => {
+                (stride, places) = (len, scratch.capacity().min(COLD_AREA) / len);
+                // Fewer places would stay in the caches.
+                (places >= 4).then_some(())?;
+            }
+        }
+        scratch.touch(if places > 1 { stride * places } else { len.max(64 * PIPELINE) });
+        Some(Buffers { remote: world.locate(remote)?, local, len, stride, places })
+    }
+
+    /// Places that successive operations go through.
+    pub fn places(&self) -> usize {
+        self.places
+    }
+
+    fn place(&self, round: usize) -> (Remote, *mut u8) {
+        let shift = (round % self.places) * self.stride;
+        let remote = Remote { offset: self.remote.offset + shift, ..self.remote };
+        (remote, self.local.wrapping_add(shift))
+    }
+}
+
+impl Way<'_> {
+    /// Whether the channel carries out an operation, as the core would use it.
+    pub fn can(&self, world: &World, operation: Operation, buffer: Buffer, bytes: u64) -> bool {
+        let segment = buffer.segment();
+        match &self.kind {
+            WayKind::Mapped { bases, streaming } => {
+                !bases[segment as usize].is_null()
+                    && match operation {
+                        Operation::Put | Operation::Get => true,
+                        Operation::Amo => !streaming,
+                        Operation::Pipeline => false,
+                    }
+            }
+            WayKind::Endpoint { endpoint, .. } => {
+                let can = endpoint.capabilities();
+                // Single words are sent as AMOs where the endpoint might tear them.
+                let word_safe = can.whole_words || bytes > 8;
+                let fits = world.static_data().is_some() || segment == SegmentKind::Heap;
+                endpoint.reaches(segment)
+                    && fits
+                    && buffer != Buffer::Cold
+                    && bytes < super::HUGE
+                    && match operation {
+                        Operation::Put | Operation::Pipeline => can.put && word_safe,
+                        Operation::Get => can.get,
+                        Operation::Amo => can.amo,
+                    }
+            }
+            WayKind::Service => operation == Operation::Amo,
+        }
+    }
+
+    /// Carries out one operation and waits for it.
+    pub fn perform(
+        &self,
+        (world, context, target): (&World, &Context, usize),
+        operation: Operation,
+        buffers: &Buffers,
+        round: usize,
+    ) -> Result<(), Lost> {
+        let (remote, local) = buffers.place(round);
+        let add = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
+        match &self.kind {
+            WayKind::Mapped { bases, streaming } => {
+                let there = bases[remote.segment as usize].wrapping_add(remote.offset);
+                let (dest, source) =
+                    if operation == Operation::Get { (local, there) } else { (there, local) };
+                // SAFETY: both ranges lie in scratch memory (or, for reading, in static data) of
+                // at least `len` bytes, and do not overlap.
+                unsafe {
+                    match (operation, streaming) {
+                        (Operation::Amo, _) => {
+                            std::hint::black_box(amo::execute(there, add));
+                        }
+                        (_, false) => copy::cached(dest, source, buffers.len),
+                        (_, true) => copy::streaming(dest, source, buffers.len),
+                    }
+                }
+                Ok(())
+            }
+            WayKind::Endpoint { endpoint, index } => {
+                let issuer = Issuer { world, endpoint: *endpoint, stream: context.stream(*index) };
+                match operation {
+                    Operation::Pipeline => issuer.pipeline(remote, local, buffers.len),
+                    _ => {
+                        issuer.issue(operation, remote, local, buffers.len, add)?;
+                        issuer.complete()
+                    }
+                }
+            }
+            WayKind::Service => {
+                let variable = world.heap().base().wrapping_add(remote.offset);
+                std::hint::black_box(world.amo_fetch(context, variable, add, target, ROUTINE));
+                Ok(())
+            }
+        }
+    }
+}
+
+struct Issuer<'a> {
+    world: &'a World,
+    endpoint: &'a dyn Endpoint,
+    stream: &'a Stream,
+}
+
+impl Issuer<'_> {
+    fn issue(
+        &self,
+        operation: Operation,
+        remote: Remote,
+        local: *mut u8,
+        len: usize,
+        add: Amo,
+    ) -> Result<(), Lost> {
+        if operation == Operation::Amo {
+            // SAFETY: an aligned word of scratch memory there, and one here for the old value.
+            return self
+                .accepted(|| unsafe { self.endpoint.amo(self.stream, remote, add, Some(local)) });
+        }
+        let Capabilities { max_bytes, .. } = self.endpoint.capabilities();
+        let piece = if max_bytes == 0 { len } else { max_bytes };
+        for at in (0..len).step_by(piece.max(1)) {
+            let (place, len) =
+                (Remote { offset: remote.offset + at, ..remote }, piece.min(len - at));
+            let here = local.wrapping_add(at);
+            // SAFETY: parts of scratch memory, valid until the operation is complete; memory of
+            // operations that never complete is not given back.
+            self.accepted(|| unsafe {
+                match operation {
+                    Operation::Get => self.endpoint.get(self.stream, here, place, len),
+                    _ => self.endpoint.put(self.stream, place, here, len, false),
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn pipeline(&self, remote: Remote, local: *mut u8, len: usize) -> Result<(), Lost> {
+        let nothing = Amo { op: AmoOp::Fetch, size: 8, operand: 0, compare: 0 };
+        for _ in 0..PIPELINE {
+            self.issue(Operation::Put, remote, local, len, nothing)?;
+        }
+        self.complete()
+    }
+
+    fn accepted(&self, mut attempt: impl FnMut() -> Status) -> Result<(), Lost> {
+        let mut status = attempt();
+        self.until(|| {
+            if status == Status::Again {
+                status = attempt();
+            }
+            status != Status::Again
+        })?;
+        if status == Status::Failed { Err(Lost::Failed) } else { Ok(()) }
+    }
+
+    fn complete(&self) -> Result<(), Lost> {
+        use std::sync::atomic::Ordering;
+        let failed = || self.stream.failed.load(Ordering::Relaxed) != 0;
+        self.until(|| self.stream.is_quiet() || failed())?;
+        // What was under way when a peer was lost may still arrive.
+        if failed() { Err(Lost::Stuck) } else { Ok(()) }
+    }
+
+    /// Waits with progress; yields to peers that may need this processor.
+    fn until(&self, mut ready: impl FnMut() -> bool) -> Result<(), Lost> {
+        if ready() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        for turn in 1u32.. {
+            self.world.progress();
+            if ready() {
+                return Ok(());
+            }
+            if turn.is_multiple_of(64) {
+                if begun.elapsed() > PATIENCE {
+                    return Err(Lost::Stuck);
+                }
+                if begun.elapsed() > Duration::from_micros(50) {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        Ok(())
+    }
+}

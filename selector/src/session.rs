@@ -1,0 +1,347 @@
+//! The collective part: PEs agree on what is known, measure what is not, and share it.
+
+use crate::cache::{self, Saved};
+use crate::class::{self, Class, Place};
+use crate::data::Measurements;
+use crate::force;
+use crate::probe::{self, Effort, Scratch};
+use crate::tuning::{Origin, Tuning};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tombolo_core::config::Tune;
+use tombolo_core::error::{Error, Result};
+use tombolo_core::wait::usable_cpus;
+use tombolo_core::{Config, World};
+
+/// Part of the budget that goes to the micro-benchmarks; the rest is for talking about them.
+const MEASURING: f64 = 0.8;
+
+/// What every PE says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hello {
+    /// Key of the PE's machine.
+    fingerprint: u64,
+    /// Digest of the measurements it found in its cache, 0 if none.
+    known: u64,
+    place: Place,
+    /// PEs of its host outnumber processors.
+    crowded: bool,
+}
+
+impl Hello {
+    fn bytes(self) -> Vec<u8> {
+        let mut bytes = self.fingerprint.to_le_bytes().to_vec();
+        bytes.extend(self.known.to_le_bytes());
+        bytes.extend(self.place.cache.to_le_bytes());
+        bytes.extend(self.place.node.to_le_bytes());
+        bytes.push(self.crowded.into());
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Hello> {
+        let (fingerprint, rest) = bytes.split_first_chunk()?;
+        let (known, rest) = rest.split_first_chunk()?;
+        let (cache, rest) = rest.split_first_chunk()?;
+        let (node, rest) = rest.split_first_chunk()?;
+        let [crowded] = rest else { return None };
+        Some(Hello {
+            fingerprint: u64::from_le_bytes(*fingerprint),
+            known: u64::from_le_bytes(*known),
+            place: Place { cache: i32::from_le_bytes(*cache), node: i32::from_le_bytes(*node) },
+            crowded: *crowded != 0,
+        })
+    }
+}
+
+/// What a PE that measured tells the others.
+#[derive(Debug, Serialize, Deserialize)]
+struct Told {
+    stuck: bool,
+    written: usize,
+    measured: Measurements,
+}
+
+pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
+    let begun = Instant::now();
+    let names: Vec<&str> = world.transports().iter().map(|t| t.name()).collect();
+    let forced = &world.config().route;
+    let rules = force::parse(forced, &names).map_err(|why| invalid("SHMEM_ROUTE", forced, why))?;
+    let mut session =
+        Session { world, places: vec![class::here(); world.n_pes()], machine: String::new() };
+    let (origin, measured) = match mode {
+        Tune::Off => (Origin::Off, Measurements::default()),
+        Tune::File(path) => {
+            let measured = session.replay(path)?;
+            (Origin::File(path.into()), measured)
+        }
+        Tune::Auto | Tune::Adaptive if world.n_pes() == 1 => {
+            (Origin::Alone, Measurements::default())
+        }
+        Tune::Auto | Tune::Adaptive => session.remember_or_measure(false)?,
+        Tune::Always => session.remember_or_measure(true)?,
+    };
+    let Session { places, machine, .. } = session;
+    Ok(Tuning::new(world, origin, machine, measured, rules, places, begun.elapsed()))
+}
+
+fn invalid(name: &str, value: &str, why: String) -> Error {
+    Error::Config { name: name.to_owned(), value: value.to_owned(), why }
+}
+
+/// Whether this PE's host has more PEs than processors for them.
+fn crowded(world: &World) -> bool {
+    world.shared_team().n_pes() > usable_cpus() && !world.config().bound.0
+}
+
+struct Session<'a> {
+    world: &'a World,
+    places: Vec<Place>,
+    machine: String,
+}
+
+impl Session<'_> {
+    fn config(&self) -> &Config {
+        self.world.config()
+    }
+
+    /// All PEs say hello; the places become known.
+    fn greet(&mut self, fingerprint: u64, known: u64) -> Result<Vec<Hello>> {
+        let me = self.places[self.world.pe()];
+        let hello = Hello { fingerprint, known, place: me, crowded: crowded(self.world) };
+        let all = self.world.bootstrap().allgather(&hello.bytes())?;
+        let parse = |(pe, bytes): (usize, &Vec<u8>)| {
+            Hello::parse(bytes)
+                .ok_or_else(|| Error::Bootstrap(format!("PE {pe} greets the selector unreadably")))
+        };
+        let all = all.iter().enumerate().map(parse).collect::<Result<Vec<Hello>>>()?;
+        self.places = all.iter().map(|hello| hello.place).collect();
+        Ok(all)
+    }
+
+    /// Reads a saved table on PE 0 for everybody; a file need not be visible everywhere.
+    fn replay(&mut self, path: &str) -> Result<Measurements> {
+        self.greet(0, 0)?;
+        let mut mine = Vec::new();
+        if self.world.pe() == 0 {
+            let read = std::fs::read_to_string(path).map_err(|e| e.to_string());
+            mine = match read.and_then(|text| Saved::parse(&text).map(|_| text)) {
+                Ok(text) => text.into_bytes(),
+                // Everybody learns why, so that everybody fails alike.
+                Err(why) => format!("!{why}").into_bytes(),
+            };
+        }
+        let all = self.world.bootstrap().allgather(&mine)?;
+        let text = String::from_utf8_lossy(&all[0]);
+        let saved = match text.strip_prefix('!') {
+            Some(why) => Err(why.to_owned()),
+            None => Saved::parse(&text),
+        };
+        let saved = saved.map_err(|why| invalid("SHMEM_TUNE", path, why))?;
+        self.machine = saved.machine;
+        Ok(saved.measured)
+    }
+
+    fn remember_or_measure(&mut self, anew: bool) -> Result<(Origin, Measurements)> {
+        self.machine = cache::machine(self.world);
+        let mut fingerprint = cache::fingerprint(&self.machine);
+        let directory = cache::directory(&self.config().tune_cache);
+        let path = |fingerprint| directory.as_ref().map(|d| cache::file(d, fingerprint));
+        let load = |path: Option<PathBuf>, machine: &str| {
+            path.filter(|_| !anew).and_then(|path| cache::load(&path, machine)).unwrap_or_default()
+        };
+        let digest =
+            |known: &Measurements| if known.curves.is_empty() { 0 } else { known.digest() };
+
+        let mut known = load(path(fingerprint), &self.machine);
+        let mut hellos = self.greet(fingerprint, digest(&known))?;
+        if hellos.iter().any(|hello| hello.fingerprint != hellos[0].fingerprint) {
+            // Hosts differ: what was measured between them belongs to all of them together.
+            let mut prints: Vec<u64> = hellos.iter().map(|hello| hello.fingerprint).collect();
+            prints.sort_unstable();
+            prints.dedup();
+            self.machine = format!("hosts {prints:016x?}");
+            fingerprint = cache::fingerprint(&self.machine);
+            known = load(path(fingerprint), &self.machine);
+            hellos = self.greet(fingerprint, digest(&known))?;
+        }
+        let mine = digest(&known);
+        if hellos.iter().any(|hello| hello.known != mine) {
+            known = self.share(&hellos, known)?;
+        }
+
+        let pairs = class::representatives(self.world.localities(), &self.places);
+        let classes = known.classes();
+        let missing: Vec<(Class, usize, usize)> =
+            pairs.into_iter().filter(|(class, ..)| !classes.contains(class)).collect();
+        let path = path(fingerprint);
+        let origin = if missing.is_empty() {
+            Origin::Cache(path.clone().unwrap_or_default())
+        } else {
+            let crowded = hellos.iter().any(|hello| hello.crowded);
+            match self.measure(&missing, crowded)? {
+                Some(measured) => known.merge(measured),
+                None => return Ok((Origin::NoRoom, known)),
+            }
+            Origin::Measured
+        };
+        let leader = self.world.localities()[self.world.pe()].local_index == 0;
+        if let Some(path) = path.filter(|_| leader && digest(&known) != mine)
+            && let Err(e) = cache::store(&path, &Saved::new(&self.machine, known.clone()))
+        {
+            tracing::info!("measurements are not kept in {}: {e}", path.display());
+        }
+        Ok((origin, known))
+    }
+
+    /// PEs found different things in their caches: what the first of them found counts.
+    fn share(&self, hellos: &[Hello], known: Measurements) -> Result<Measurements> {
+        let Some(giver) = hellos.iter().position(|hello| hello.known != 0) else {
+            return Ok(known);
+        };
+        let mut mine = Vec::new();
+        if giver == self.world.pe() {
+            mine = Saved::new("", known).text().into_bytes();
+        }
+        let all = self.world.bootstrap().allgather(&mine)?;
+        let text = String::from_utf8_lossy(&all[giver]);
+        let saved = Saved::parse(&text).map_err(|why| {
+            Error::Bootstrap(format!("PE {giver} tells its measurements unreadably: {why}"))
+        })?;
+        Ok(saved.measured)
+    }
+
+    /// Measures one pair per class. PEs of a host take turns, hosts do not wait for each other.
+    /// None if the heap has no room to measure in.
+    fn measure(
+        &self,
+        pairs: &[(Class, usize, usize)],
+        crowded: bool,
+    ) -> Result<Option<Measurements>> {
+        let world = self.world;
+        let Some(mut scratch) = Scratch::take(world) else { return Ok(None) };
+        let turns = turns(pairs, |pe| world.localities()[pe].host_index);
+        let last = turns.iter().map(|(_, turn)| *turn).max().unwrap_or(0);
+        let budget = self.config().tune_budget.0.mul_f64(MEASURING) / (last + 1);
+        let mine = turns.iter().find(|(pe, _)| *pe == world.pe());
+        let target = pairs.iter().any(|(_, from, to)| from != to && *to == world.pe());
+        let mut told = Vec::new();
+        for turn in 0..=last {
+            if mine.is_some_and(|(_, my_turn)| *my_turn == turn) {
+                let result = self.measure_mine(pairs, &mut scratch, budget, crowded);
+                told = serde_json::to_vec(&result)
+                    .map_err(|e| Error::Bootstrap(format!("measurements cannot be told: {e}")))?;
+            }
+            if turn < last {
+                attended(world, target, || world.bootstrap().barrier())?;
+            }
+        }
+        let all = attended(world, target, || world.bootstrap().allgather(&told))?;
+        let mut measured = Measurements::default();
+        let (mut stuck, mut written) = (false, 0);
+        for (pe, _) in &turns {
+            let told: Told = serde_json::from_slice(&all[*pe]).map_err(|e| {
+                Error::Bootstrap(format!("PE {pe} tells its measurements unreadably: {e}"))
+            })?;
+            stuck |= told.stuck;
+            if pairs.iter().any(|(_, from, to)| from == pe && *to == world.pe()) {
+                written = written.max(told.written);
+            }
+            measured.merge(told.measured);
+        }
+        measured.check().map_err(Error::Bootstrap)?;
+        if stuck {
+            scratch.abandon();
+        } else {
+            scratch.give_back(world, written);
+        }
+        Ok(Some(measured))
+    }
+
+    /// Measures the pairs that start here. A PE and itself need little time.
+    fn measure_mine(
+        &self,
+        pairs: &[(Class, usize, usize)],
+        scratch: &mut Scratch,
+        budget: Duration,
+        crowded: bool,
+    ) -> Told {
+        let pe = self.world.pe();
+        let weight = |class: Class| if class == Class::Own { 1 } else { 4 };
+        let mine = || pairs.iter().filter(|(_, from, _)| *from == pe);
+        let whole: u32 = mine().map(|(class, ..)| weight(*class)).sum();
+        let (begun, mut done) = (Instant::now(), 0);
+        let mut told = Told { stuck: false, written: 0, measured: Measurements::default() };
+        for (class, _, target) in mine() {
+            done += weight(*class);
+            let effort = Effort { deadline: begun + budget * done / whole.max(1), coarse: crowded };
+            let outcome = probe::run(self.world, *class, *target, scratch, effort);
+            told.stuck |= outcome.stuck;
+            told.measured.merge(outcome.measured);
+            if told.stuck {
+                break;
+            }
+        }
+        told.written = scratch.touched();
+        told
+    }
+}
+
+/// PEs that measure, each with its turn: those of one host have different turns.
+fn turns(pairs: &[(Class, usize, usize)], host: impl Fn(usize) -> u32) -> Vec<(usize, u32)> {
+    let mut turns: Vec<(usize, u32)> = Vec::new();
+    let mut initiators: Vec<usize> = pairs.iter().map(|(_, from, _)| *from).collect();
+    initiators.sort_unstable();
+    initiators.dedup();
+    for pe in initiators {
+        let before = turns.iter().filter(|(other, _)| host(*other) == host(pe)).count();
+        turns.push((pe, before as u32));
+    }
+    turns
+}
+
+/// Runs `wait`, which blocks without making progress. On a PE that others measure with, transports
+/// that need progress get it meanwhile from a thread, as they would from a waiting program.
+fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> T) -> T {
+    if !target || !world.transports().iter().any(|t| t.needs_progress()) {
+        return wait();
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                world.progress();
+                std::thread::yield_now();
+            }
+        });
+        let result = wait();
+        done.store(true, Ordering::Release);
+        result
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greetings_survive_the_way() {
+        let hello = Hello {
+            fingerprint: 1 << 60,
+            known: 7,
+            place: Place { cache: -1, node: 3 },
+            crowded: true,
+        };
+        assert_eq!(Hello::parse(&hello.bytes()), Some(hello));
+        assert_eq!(Hello::parse(&hello.bytes()[1..]), None);
+    }
+
+    #[test]
+    fn pes_of_a_host_take_turns_and_hosts_do_not_wait() {
+        let pairs =
+            [(Class::Own, 0, 0), (Class::Cache, 0, 1), (Class::Node, 2, 3), (Class::Host, 5, 6)];
+        let host = |pe: usize| if pe < 4 { 0 } else { 1 };
+        assert_eq!(turns(&pairs, host), [(0, 0), (2, 1), (5, 0)]);
+    }
+}

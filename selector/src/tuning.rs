@@ -1,0 +1,428 @@
+//! The outcome of tuning: what is known, what was decided, and this PE's routes.
+
+use crate::cache::{self, Saved};
+use crate::class::{Class, Place};
+use crate::data::{Buffer, CACHED, Key, Measurements, Operation, SERVICE, STREAMING};
+use crate::force::{self, Rule};
+use crate::model::Model;
+use crate::policy::{self, Decision, Reuse, Step};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+use tombolo_core::World;
+use tombolo_core::route::{Channel, PeerRoutes, Routes, STEPS_MAX, Steps};
+use tombolo_core::transport::{Endpoint, SegmentKind};
+
+/// Where the measurements come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// `SHMEM_TUNE=off`: there are none.
+    Off,
+    /// A job of one PE: there is nothing to choose.
+    Alone,
+    /// The heap has no room to measure in.
+    NoRoom,
+    /// They were made just now.
+    Measured,
+    /// An earlier job on this machine.
+    Cache(PathBuf),
+    /// A saved table.
+    File(PathBuf),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Off => f.write_str("nothing was measured: SHMEM_TUNE is off"),
+            Origin::Alone => f.write_str("nothing was measured: there is only one PE"),
+            Origin::NoRoom => {
+                f.write_str("nothing was measured: the symmetric heap has no room for it")
+            }
+            Origin::Measured => f.write_str("measured at start"),
+            Origin::Cache(path) => write!(f, "measured by an earlier job, from {}", path.display()),
+            Origin::File(path) => write!(f, "replayed from {}", path.display()),
+        }
+    }
+}
+
+/// What is known and decided. The same on all PEs, save for [`Tuning::routes`] and
+/// [`Tuning::class_of`], which are this PE's view.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    origin: Origin,
+    took: Duration,
+    machine: String,
+    measured: Measurements,
+    /// Fitted when somebody asks: starting a program does not need it.
+    model: OnceLock<Model>,
+    reuse: Reuse,
+    preference: Vec<String>,
+    decisions: Vec<Decision>,
+    rules: Vec<Rule>,
+    unused_rules: Vec<String>,
+    /// Class of every PE, seen from this one.
+    classes: Vec<Class>,
+    routes: Routes,
+}
+
+impl Tuning {
+    pub(crate) fn new(
+        world: &World,
+        origin: Origin,
+        machine: String,
+        measured: Measurements,
+        rules: Vec<Rule>,
+        places: Vec<Place>,
+        took: Duration,
+    ) -> Tuning {
+        let class = |pe| Class::of(world.localities(), &places, world.pe(), pe);
+        let mut tuning = Tuning {
+            origin,
+            took,
+            machine,
+            model: OnceLock::new(),
+            measured,
+            reuse: Reuse::Hot,
+            preference: world.transports().iter().map(|t| t.name().to_owned()).collect(),
+            decisions: Vec::new(),
+            rules,
+            unused_rules: Vec::new(),
+            classes: (0..world.n_pes()).map(class).collect(),
+            routes: Routes { peers: Vec::new() },
+        };
+        tuning.decide(world);
+        tuning
+    }
+
+    /// A tuning without a job, to be explained.
+    pub fn without_job(
+        origin: Origin,
+        machine: String,
+        measured: Measurements,
+        preference: &[&str],
+    ) -> Tuning {
+        Tuning {
+            origin,
+            took: Duration::ZERO,
+            machine,
+            model: OnceLock::new(),
+            decisions: policy::decide(&measured, preference, Reuse::Hot),
+            measured,
+            reuse: Reuse::Hot,
+            preference: preference.iter().map(|name| (*name).to_owned()).collect(),
+            rules: Vec::new(),
+            unused_rules: Vec::new(),
+            classes: Vec::new(),
+            routes: Routes { peers: Vec::new() },
+        }
+    }
+
+    /// Puts the routes into force on this PE; see [`World::set_routes`].
+    pub fn apply(&self, world: &World) {
+        for rule in &self.unused_rules {
+            tracing::warn!("SHMEM_ROUTE: '{rule}' is not used: its channel reaches no such buffer");
+        }
+        world.set_routes(self.routes.clone());
+    }
+
+    /// The routes of this PE.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// The largest size that every mapped PE is reached at by a plain cached copy; see
+    /// [`cached_max`].
+    pub fn cached_max(&self, world: &World) -> usize {
+        cached_max(world, &self.routes)
+    }
+
+    /// Decides again for another use of buffers; call [`Tuning::apply`] afterwards. Concerns this PE
+    /// alone: whether copies bypass its caches is nobody else's business.
+    pub fn set_reuse(&mut self, world: &World, reuse: Reuse) {
+        self.reuse = reuse;
+        self.decide(world);
+    }
+
+    /// How buffers are used, as far as was said.
+    pub fn reuse(&self) -> Reuse {
+        self.reuse
+    }
+
+    /// Replaces the measurements of this PE and decides again; call [`Tuning::apply`] afterwards.
+    pub(crate) fn correct(&mut self, world: &World, measured: Measurements) {
+        self.measured = measured;
+        self.model = OnceLock::new();
+        self.decide(world);
+    }
+
+    /// Where the measurements come from.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// How long tuning took on this PE.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// The machine that was measured, in words.
+    pub fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    /// What was measured.
+    pub fn measured(&self) -> &Measurements {
+        &self.measured
+    }
+
+    /// The model of it.
+    pub fn model(&self) -> &Model {
+        self.model.get_or_init(|| Model::fit(&self.measured))
+    }
+
+    /// What was decided, before forced rules.
+    pub fn decisions(&self) -> &[Decision] {
+        &self.decisions
+    }
+
+    /// Forced rules.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The class of a PE, seen from this one.
+    pub fn class_of(&self, pe: usize) -> Class {
+        self.classes[pe]
+    }
+
+    /// The decision on an operation; static data without measurements of its own goes like the heap.
+    pub fn decision(
+        &self,
+        class: Class,
+        operation: Operation,
+        remote: Buffer,
+    ) -> Option<&Decision> {
+        let find = |remote| {
+            self.decisions
+                .iter()
+                .find(|d| (d.class, d.operation, d.remote) == (class, operation, remote))
+        };
+        find(remote).or_else(|| find(Buffer::Heap))
+    }
+
+    /// Nanoseconds that the model expects of an operation by the chosen channel; none where
+    /// nothing is known. What algorithms for collective operations are chosen by.
+    pub fn predict(&self, class: Class, operation: Operation, bytes: u64) -> Option<f64> {
+        let decision = self.decision(class, operation, Buffer::Heap);
+        let channel = match decision {
+            Some(decision) => decision.channel(bytes).to_owned(),
+            // Between distances that were measured and ones that were not, channels are the same.
+            None => {
+                self.decision(Class::Ring(1), operation, Buffer::Heap)?.channel(bytes).to_owned()
+            }
+        };
+        let key = Key { class, operation, buffer: Buffer::Heap, channel };
+        self.model().predict(&self.measured, &key, bytes)
+    }
+
+    /// Saves everything for `SHMEM_TUNE=PATH`.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        cache::store(path, &Saved::new(&self.machine, self.measured.clone()))
+    }
+
+    fn decide(&mut self, world: &World) {
+        let preference: Vec<&str> = self.preference.iter().map(String::as_str).collect();
+        self.decisions = policy::decide(&self.measured, &preference, self.reuse);
+        let mut used = vec![false; self.rules.len()];
+        let peers = (0..world.n_pes()).map(|pe| self.peer_routes(world, pe, &mut used)).collect();
+        self.routes = Routes { peers };
+        let unused = self.rules.iter().zip(used).filter(|(_, used)| !used);
+        self.unused_rules = unused.map(|(rule, _)| rule.text.clone()).collect();
+    }
+
+    fn peer_routes(&self, world: &World, pe: usize, used: &mut [bool]) -> PeerRoutes {
+        let peer = Peer::of(world, pe, &self.preference);
+        let mut routes = peer.default_routes();
+        for segment in SegmentKind::ALL {
+            let index = segment as usize;
+            for operation in [Operation::Put, Operation::Get] {
+                let base = match operation {
+                    Operation::Put => &mut routes.put[index],
+                    _ => &mut routes.get[index],
+                };
+                let mut decision = self.starting_point(&peer, pe, operation, segment, base);
+                for (rule, used) in self.rules.iter().zip(used.iter_mut()) {
+                    if rule.concerns(decision.class, operation, remote(segment))
+                        && peer.channel(&rule.channel, segment, operation).is_some()
+                    {
+                        *used = true;
+                        force::overlay(&mut decision, rule);
+                    }
+                }
+                *base = peer.compile(&decision.steps, segment, operation, base);
+            }
+            let class = self.classes[pe];
+            // Atomics on a variable stay in one domain: mapped memory is always taken where it is.
+            if peer.mapped(segment) || pe == world.pe() {
+                continue;
+            }
+            let chosen = self.decision(class, Operation::Amo, remote(segment));
+            let mut name = chosen.map(|decision| decision.channel(8));
+            for (rule, used) in self.rules.iter().zip(used.iter_mut()) {
+                // A transport named for everything does not claim atomics it cannot do.
+                if rule.operation == Some(Operation::Amo)
+                    && rule.concerns(class, Operation::Amo, remote(segment))
+                    && peer.channel(&rule.channel, segment, Operation::Amo).is_some()
+                {
+                    *used = true;
+                    name = Some(&rule.channel);
+                }
+            }
+            if let Some(channel) = name.and_then(|n| peer.channel(n, segment, Operation::Amo)) {
+                routes.amo[index] = channel;
+            }
+        }
+        routes
+    }
+
+    /// The decision for a peer, or what the default amounts to.
+    fn starting_point(
+        &self,
+        peer: &Peer<'_>,
+        pe: usize,
+        operation: Operation,
+        segment: SegmentKind,
+        base: &Steps,
+    ) -> Decision {
+        let class = self.classes[pe];
+        let known = self.decision(class, operation, remote(segment)).cloned();
+        known.unwrap_or_else(|| {
+            let steps: Vec<Step> = (0..STEPS_MAX)
+                .map(|i| Step {
+                    limit: base.limits[i] as u64,
+                    channel: peer.name(base.channels[i]).to_owned(),
+                })
+                .collect();
+            let end = steps.iter().position(|s| s.limit == u64::MAX).unwrap_or(STEPS_MAX - 1);
+            Decision {
+                class,
+                operation,
+                remote: remote(segment),
+                default: steps[0].channel.clone(),
+                steps: steps[..=end].to_vec(),
+            }
+        })
+    }
+}
+
+fn remote(segment: SegmentKind) -> Buffer {
+    match segment {
+        SegmentKind::Heap => Buffer::Heap,
+        SegmentKind::Static => Buffer::Static,
+    }
+}
+
+/// Capabilities towards one PE: what may be routed to at all.
+struct Peer<'a> {
+    endpoints: Vec<Option<&'a dyn Endpoint>>,
+    names: &'a [String],
+    mapped: [bool; 2],
+}
+
+impl<'a> Peer<'a> {
+    fn of(world: &'a World, pe: usize, names: &'a [String]) -> Peer<'a> {
+        let heap = !world.ptr(world.heap().base().cast_const(), pe).is_null();
+        let data = world
+            .static_data()
+            .is_some_and(|data| !world.ptr(data.base().cast_const(), pe).is_null());
+        Peer {
+            endpoints: (0..names.len()).map(|index| world.endpoint(index, pe)).collect(),
+            names,
+            mapped: [heap, data],
+        }
+    }
+
+    fn mapped(&self, segment: SegmentKind) -> bool {
+        self.mapped[segment as usize]
+    }
+
+    fn default_routes(&self) -> PeerRoutes {
+        Routes::default_for(&self.endpoints, |segment| self.mapped(segment))
+    }
+
+    /// The channel of a name, if it can do the operation on the segment.
+    fn channel(&self, name: &str, segment: SegmentKind, operation: Operation) -> Option<Channel> {
+        match name {
+            CACHED => return self.mapped(segment).then_some(Channel::Cached),
+            STREAMING => return self.mapped(segment).then_some(Channel::Streaming),
+            SERVICE => {
+                let default = self.default_routes().amo[segment as usize];
+                let reached = default != Channel::Unreachable;
+                return (operation == Operation::Amo && reached).then_some(Channel::Service);
+            }
+            _ => {}
+        }
+        let index = self.names.iter().position(|known| known == name)?;
+        let endpoint = self.endpoints[index]?;
+        let can = endpoint.capabilities();
+        let able = match operation {
+            Operation::Put | Operation::Pipeline => can.put,
+            Operation::Get => can.get,
+            Operation::Amo => can.amo,
+        };
+        (able && endpoint.reaches(segment)).then_some(Channel::Endpoint(index as u8))
+    }
+
+    fn name(&self, channel: Channel) -> &str {
+        match channel {
+            Channel::Cached => CACHED,
+            Channel::Streaming => STREAMING,
+            Channel::Service => SERVICE,
+            Channel::Unreachable => "unreachable",
+            Channel::Endpoint(index) => &self.names[usize::from(index)],
+        }
+    }
+
+    /// Steps for the data path; a channel that cannot serve leaves its sizes to the default.
+    fn compile(
+        &self,
+        steps: &[Step],
+        segment: SegmentKind,
+        operation: Operation,
+        default: &Steps,
+    ) -> Steps {
+        let mut compiled = *default;
+        let last = steps.len().min(STEPS_MAX) - 1;
+        for i in 0..STEPS_MAX {
+            let step = &steps[i.min(last)];
+            let limit = usize::try_from(step.limit).unwrap_or(usize::MAX);
+            compiled.limits[i] = if i >= last { usize::MAX } else { limit };
+            compiled.channels[i] = self
+                .channel(&step.channel, segment, operation)
+                .unwrap_or_else(|| default.choose(limit));
+        }
+        compiled
+    }
+}
+
+/// The largest size for which every PE that is mapped is reached, in both directions and segments,
+/// by a plain cached copy: the limit up to which a fast path need not look at the routes.
+pub fn cached_max(world: &World, routes: &Routes) -> usize {
+    let names: Vec<String> = world.transports().iter().map(|t| t.name().to_owned()).collect();
+    let limit = |steps: &Steps| {
+        let other = steps.channels.iter().position(|channel| *channel != Channel::Cached);
+        match other {
+            None => usize::MAX,
+            Some(0) => 0,
+            Some(step) => steps.limits[step - 1],
+        }
+    };
+    let of_peer = |(pe, routes): (usize, &PeerRoutes)| {
+        let peer = Peer::of(world, pe, &names);
+        let mapped = SegmentKind::ALL.into_iter().filter(move |segment| peer.mapped(*segment));
+        mapped.map(|s| limit(&routes.put[s as usize]).min(limit(&routes.get[s as usize]))).min()
+    };
+    routes.peers.iter().enumerate().filter_map(of_peer).min().unwrap_or(usize::MAX)
+}

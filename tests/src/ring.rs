@@ -1,0 +1,100 @@
+//! Emulated rings of hosts for jobs whose PEs are threads.
+
+use crate::{MakeTransports, run_job_of};
+use std::os::fd::AsRawFd;
+use tombolo_core::World;
+use tombolo_transports::ntb::port::Event;
+use tombolo_transports::ntb::port::emulated::{Fabric, FabricSpec, Profile, Speed, WriteCombining};
+
+/// How hosts are tied together, and how PEs are set up to use it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    /// Most hosts; PEs are dealt to them in turn.
+    pub hosts_max: usize,
+    /// Hardware.
+    pub profile: Profile,
+    /// Size of every window, if not that of the profile.
+    pub window_size: Option<u64>,
+    /// Whether time is modelled.
+    pub speed: Speed,
+    /// How stores leave the CPU.
+    pub write_combining: WriteCombining,
+    /// Environment of the PEs.
+    pub environment: &'static [(&'static str, &'static str)],
+}
+
+/// Every PE on a host of its own, with windows for direct access.
+pub const DIRECT: Ring = Ring {
+    hosts_max: 64,
+    profile: Profile::Plx8749,
+    window_size: None,
+    speed: Speed::Direct,
+    write_combining: WriteCombining::InOrder,
+    environment: &[],
+};
+/// The same with everything over the rings, and two lanes.
+pub const RING_ONLY: Ring =
+    Ring { environment: &[("SHMEM_NTB_DIRECT", "off"), ("SHMEM_NTB_THREADS", "2")], ..DIRECT };
+/// Windows smaller than the heap.
+pub const SMALL: Ring = Ring { window_size: Some(1 << 20), ..DIRECT };
+/// Several PEs on a host, not the same number on both.
+pub const TWO_HOSTS: Ring = Ring { hosts_max: 2, ..DIRECT };
+/// The same with everything over the rings.
+pub const TWO_HOSTS_SMALL: Ring = Ring { hosts_max: 2, ..SMALL };
+/// Other hardware, with checksums.
+pub const INTEL_CRC: Ring = Ring {
+    profile: Profile::IntelGen3,
+    environment: &[("SHMEM_NTB_CRC", "on"), ("SHMEM_NTB_DIRECT", "off")],
+    ..DIRECT
+};
+/// Stores that leave the CPU in any order unless flushed.
+pub const SWITCHTEC_COMBINING: Ring =
+    Ring { profile: Profile::Switchtec, write_combining: WriteCombining::Adversarial, ..DIRECT };
+/// With the pace of hardware.
+pub const MODELLED: Ring = Ring { speed: Speed::Modelled, ..DIRECT };
+
+impl Ring {
+    /// Ties hosts for a job of `n_pes`, at least 2.
+    pub fn fabric(&self, n_pes: usize) -> Fabric {
+        let mut spec = FabricSpec::new(self.hosts_max.min(n_pes) as u32);
+        spec.profile = self.profile;
+        spec.speed = self.speed;
+        spec.window_size = self.window_size;
+        spec.write_combining = self.write_combining;
+        Fabric::create(&spec).expect("a fabric")
+    }
+
+    /// Runs a job on the hosts of `fabric`; see [`run_job_of`].
+    pub fn run(
+        &self,
+        fabric: &Fabric,
+        n_pes: usize,
+        transports: &MakeTransports,
+        body: impl Fn(&World) + Sync,
+    ) {
+        let lookup = |pe: usize, name: &str| {
+            let host = pe as u32 % fabric.hosts();
+            match name {
+                "SHMEM_HOST" => Some(host.to_string()),
+                "SHMEM_NTB_FD" => {
+                    let fds = fabric.fds_of(host).expect("a host of the fabric");
+                    Some(fds.map(|fd| fd.as_raw_fd().to_string()).join(","))
+                }
+                _ => {
+                    let found = self.environment.iter().find(|(n, _)| *n == name);
+                    found.map(|(_, value)| value.to_string())
+                }
+            }
+        };
+        run_job_of(n_pes, &lookup, &|_| transports(), body);
+    }
+}
+
+/// Nothing is ever read across a link.
+pub fn check_counters(fabric: &Fabric) {
+    for link in 0..fabric.hosts() {
+        for side in fabric.counters(link).expect("a link of the fabric") {
+            assert_eq!(side[Event::Reads], 0, "reads across link {link}: {side}");
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! The cases.
+
+use crate::harness::{Job, Outcome, is_running, oshrun, run, run_with_input, shell, wait_until};
+use libtest_mimic::Trial;
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        /// Every case with its name.
+        pub const CASES: &[(&str, fn())] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+cases! {
+    pes_exchange_values_through_the_server,
+    many_pes_start_and_end,
+    a_job_can_start_a_job,
+    a_pe_may_be_started_by_a_script,
+    the_exit_code_is_that_of_the_pe_that_failed,
+    a_crash_ends_the_job_and_is_named,
+    a_real_time_signal_is_an_end_as_well,
+    leaving_without_finalize_is_a_failure,
+    a_lost_connection_is_a_failure,
+    a_pe_that_never_joins_is_a_failure,
+    abort_ends_the_job_quietly_with_its_code,
+    malformed_requests_end_the_job_with_a_reason,
+    input_goes_to_pe_0_alone,
+    labels_name_the_pe_of_every_line,
+    lines_of_several_pes_are_never_torn,
+    bytes_arrive_as_they_were_written,
+    the_last_words_of_a_crashed_pe_arrive,
+    both_streams_in_one_file_stay_in_order,
+    a_prompt_appears_before_its_line_ends,
+    a_reader_that_leaves_ends_the_job_quietly,
+    programs_share_a_job,
+    variables_are_set_for_their_program,
+    hosts_are_emulated_by_block_and_in_turn,
+    a_timeout_tells_what_each_pe_was_doing,
+    a_report_can_be_asked_for,
+    user_signals_are_passed_on,
+    an_interrupt_leaves_nothing_running,
+    a_second_interrupt_kills,
+    a_program_may_finish_after_an_interrupt,
+    a_killed_launcher_takes_its_pes_along,
+    processes_left_behind_are_killed,
+    the_end_of_a_pipeline_may_finish,
+    programs_that_cannot_run_are_named,
+    wrong_usage_is_explained,
+}
+
+fn pes_exchange_values_through_the_server() {
+    for size in [1, 2, 4, 7] {
+        let outcome = run(oshrun(&format!("-n {size} PE exchange"))).well();
+        let expected: Vec<String> = (0..size)
+            .map(|pe| format!("PE {pe} of {size}, program 0, (vector,(0,1,{size}))"))
+            .collect();
+        assert_eq!(outcome.sorted(), expected);
+    }
+}
+
+fn many_pes_start_and_end() {
+    assert_eq!(run(oshrun("-np 64 PE exchange")).well().text().lines().count(), 64);
+}
+
+fn a_job_can_start_a_job() {
+    assert_eq!(
+        run(oshrun("-n 2 --hosts 2 OSHRUN -n 3 PE exchange")).well().text().lines().count(),
+        6
+    );
+}
+
+fn a_pe_may_be_started_by_a_script() {
+    let own = std::env::current_exe().unwrap();
+    let script = format!("'{}' pe exchange; true", own.display());
+    assert_eq!(run(shell("-n 3", &script)).well().text().lines().count(), 3);
+}
+
+fn the_exit_code_is_that_of_the_pe_that_failed() {
+    let outcome = run(oshrun("-n 3 PE exit 1 5"));
+    assert_eq!(outcome.code(), 5);
+    assert!(outcome.stderr.starts_with("oshrun: PE 1 (pid "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("exited with code 5"), "{}", outcome.stderr);
+    assert_eq!(run(oshrun("-n 4 true")).well().code(), 0);
+    assert_eq!(run(shell("-n 2", "exit 255")).code(), 255);
+}
+
+fn a_crash_ends_the_job_and_is_named() {
+    for (number, name) in
+        [(libc::SIGSEGV, "SIGSEGV"), (libc::SIGKILL, "SIGKILL"), (libc::SIGABRT, "SIGABRT")]
+    {
+        let outcome = run(oshrun(&format!("-n 3 PE crash 2 {number}")));
+        assert_eq!(outcome.code(), 128 + number);
+        let machine = nix::unistd::gethostname().unwrap();
+        let (pid, machine) = (outcome.text().trim(), machine.display());
+        let start = format!("oshrun: PE 2 (pid {pid}, host {machine}) was killed by {name} (");
+        assert!(outcome.stderr.starts_with(&start), "{}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+        // Generous for machines under load: a second is promised for the launcher's own part.
+        assert!(outcome.time < Duration::from_secs(5), "{:?}", outcome.time);
+    }
+}
+
+fn a_real_time_signal_is_an_end_as_well() {
+    let number = libc::SIGRTMIN() + 2;
+    assert_eq!(run(oshrun(&format!("-n 2 PE crash 0 {number}"))).code(), 128 + number);
+}
+
+#[track_caller]
+fn failed_with(outcome: &Outcome, what: &str) {
+    assert_eq!(outcome.code(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(what), "{}", outcome.stderr);
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+}
+
+fn leaving_without_finalize_is_a_failure() {
+    failed_with(&run(oshrun("-n 2 PE leave")), "exited without calling shmem_finalize");
+}
+
+fn a_lost_connection_is_a_failure() {
+    failed_with(&run(oshrun("-n 2 PE close")), "closed its connection before shmem_finalize");
+}
+
+fn a_pe_that_never_joins_is_a_failure() {
+    failed_with(&run(oshrun("-n 3 PE skip 1")), "has exited while other PEs wait");
+}
+
+fn abort_ends_the_job_quietly_with_its_code() {
+    // 256 would turn into success if it were cut to 8 bits as it is.
+    for (asked, code) in [(7, 7), (0, 0), (256, 1), (-1, 255)] {
+        let outcome = run(oshrun(&format!("-n 3 PE abort 1 {asked}")));
+        assert_eq!((outcome.code(), outcome.stderr.as_str()), (code, ""));
+        assert_eq!(outcome.text(), "last words\n");
+    }
+}
+
+fn malformed_requests_end_the_job_with_a_reason() {
+    for line in ["garbage", "cmd=spawn_nprocs=2", "cmd=put", "cmd=get_kvsname=x_key=y", "cmd=init"]
+    {
+        let outcome = run(oshrun(&format!("-n 2 PE send {line}")));
+        failed_with(&outcome, "PE 0 (pid ");
+        failed_with(&outcome, "sent a wrong PMI request: ");
+    }
+    let endless = format!("-n 2 PE send {}", "x".repeat(100_000));
+    failed_with(&run(oshrun(&endless)), "sent a wrong PMI request: ");
+}
+
+fn input_goes_to_pe_0_alone() {
+    let input: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
+    let outcome = run_with_input(shell("-n 3", "cat"), &input).well();
+    assert!(outcome.stdout == input, "{} bytes", outcome.stdout.len());
+}
+
+fn labels_name_the_pe_of_every_line() {
+    let outcome = run(shell("-n 3 --label", "echo a; echo; echo e >&2; printf $PMI_RANK"));
+    let expected: Vec<String> = (0..3)
+        .flat_map(|pe| [format!("[{pe}] "), format!("[{pe}] {pe}"), format!("[{pe}] a")])
+        .collect();
+    assert_eq!((outcome.code(), outcome.sorted()), (0, expected.iter().map(|s| &**s).collect()));
+    let mut errors: Vec<_> = outcome.stderr.lines().collect();
+    errors.sort();
+    assert_eq!(errors, ["[0] e", "[1] e", "[2] e"]);
+}
+
+fn lines_of_several_pes_are_never_torn() {
+    let outcome = run(oshrun("-n 4 PE lines 2000")).well();
+    let mut next = [0usize; 4];
+    for line in outcome.text().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [rank, number, rest] = words[..] else { panic!("torn: {line}") };
+        let pe: usize = rank.parse().unwrap();
+        assert_eq!((number.parse(), rest.len()), (Ok(next[pe]), 100 + next[pe] % 50), "{line}");
+        next[pe] += 1;
+    }
+    assert_eq!(next, [2000; 4]);
+}
+
+fn bytes_arrive_as_they_were_written() {
+    let input: Vec<u8> =
+        (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for size in ["-n 1", "-n 2"] {
+        let outcome = run_with_input(shell(size, "cat"), &input).well();
+        assert!(outcome.stdout == input, "{size}: {} bytes", outcome.stdout.len());
+    }
+}
+
+fn the_last_words_of_a_crashed_pe_arrive() {
+    let outcome = run(shell("-n 2", "printf 'last words'; kill -KILL $$"));
+    assert!(outcome.text().starts_with("last words"), "{}", outcome.text());
+}
+
+fn both_streams_in_one_file_stay_in_order() {
+    let script = "for i in 1 2 3 4 5 6 7 8; do echo out $i; echo err $i >&2; done";
+    let mut command = std::process::Command::new("sh");
+    let inner = shell("-n 2 --label", script);
+    command
+        .arg("-c")
+        .arg("exec \"$@\" 2>&1")
+        .arg("sh")
+        .arg(inner.get_program())
+        .args(inner.get_args());
+    let outcome = run(command).well();
+    for pe in 0..2 {
+        let label = format!("[{pe}] ");
+        let lines: Vec<_> = outcome.text().lines().filter_map(|l| l.strip_prefix(&label)).collect();
+        let expected: Vec<String> =
+            (1..9).flat_map(|i| [format!("out {i}"), format!("err {i}")]).collect();
+        assert_eq!(lines, expected);
+    }
+}
+
+fn a_prompt_appears_before_its_line_ends() {
+    use std::io::Write;
+    let mut job = Job::start(shell(
+        "-n 2",
+        "[ $PMI_RANK = 1 ] || { printf 'name? '; read name; echo $name; }",
+    ));
+    let mut prompt = [0; 6];
+    job.read_exact(&mut prompt);
+    assert_eq!(&prompt, b"name? ");
+    job.stdin.take().unwrap().write_all(b"ada\n").unwrap();
+    assert_eq!(job.finish().well().text(), "ada\n");
+}
+
+fn a_reader_that_leaves_ends_the_job_quietly() {
+    for options in ["-n 1", "-n 4", "-n 4 --label"] {
+        let mut job = Job::start(oshrun(&format!("{options} yes")));
+        assert!(job.line().ends_with('y'));
+        job.close_output();
+        let outcome = job.finish();
+        assert_eq!((outcome.signal(), outcome.stderr.as_str()), (Some(libc::SIGPIPE), ""));
+    }
+}
+
+fn programs_share_a_job() {
+    let outcome = run(oshrun("-n 1 PE exchange : -n 2 PE exchange : PE exchange")).well();
+    let programs: Vec<_> =
+        outcome.sorted().iter().map(|line| line.split(", ").nth(1).unwrap().to_owned()).collect();
+    assert_eq!(programs, ["program 0", "program 1", "program 1", "program 2"]);
+}
+
+fn variables_are_set_for_their_program() {
+    let mut command = oshrun("-x A=1=2 -x GIVEN -n 1 sh -c");
+    command.arg("echo $A $B $GIVEN").args(["-x", "--"]).env("GIVEN", "inherited");
+    command.args([":", "-x", "B=", "-n", "1", "sh", "-c", "echo \"${A-none} ${B-none} $GIVEN\""]);
+    let outcome = run(command).well();
+    assert_eq!(outcome.sorted(), ["1=2 inherited", "none  inherited"]);
+    let outcome = run(oshrun("-x NOT_SET_ANYWHERE true"));
+    assert_eq!(outcome.code(), 0);
+    assert!(outcome.stderr.contains("NOT_SET_ANYWHERE: not set"), "{}", outcome.stderr);
+}
+
+fn hosts_are_emulated_by_block_and_in_turn() {
+    let hosts = |options: &str| -> String {
+        let outcome = run(shell(options, "echo $PMI_RANK ${SHMEM_HOST-none}")).well();
+        outcome.sorted().iter().map(|line| line.split_once(' ').unwrap().1).collect()
+    };
+    assert_eq!(hosts("-n 5 --hosts 2"), "00011");
+    assert_eq!(hosts("-n 5 --hosts 2 --placement cyclic"), "01010");
+    assert_eq!(hosts("-n 2"), "nonenone");
+}
+
+fn a_timeout_tells_what_each_pe_was_doing() {
+    let mut job = Job::start(oshrun("-n 3 --timeout 1 PE blocked"));
+    let pids = job.pids(3);
+    let outcome = job.finish();
+    assert_eq!(outcome.code(), 124);
+    let lines: Vec<_> = outcome.stderr.lines().collect();
+    assert_eq!(lines.len(), 4, "{}", outcome.stderr);
+    assert!(lines[0].contains("has not ended after 1 s"), "{}", lines[0]);
+    assert!(
+        lines[1].starts_with("oshrun: PE 0 (pid ") && lines[1].contains("computing"),
+        "{}",
+        lines[1]
+    );
+    assert!(lines[3].contains("PE 2") && lines[3].contains("in shmem_barrier_all"), "{}", lines[3]);
+    assert!(pids.iter().all(|pid| outcome.stderr.contains(&format!("(pid {pid}): "))));
+    assert!(pids.iter().all(|pid| !is_running(*pid)));
+}
+
+fn a_report_can_be_asked_for() {
+    let mut job = Job::start(oshrun("-n 2 PE blocked"));
+    let pids = job.pids(2);
+    for times in 1..3 {
+        job.send(Signal::SIGQUIT);
+        job.wait_for_message("in shmem_barrier_all", times);
+    }
+    assert!(pids.iter().all(|pid| is_running(*pid)), "a report ends nothing");
+    job.send(Signal::SIGTERM);
+    assert_eq!(job.finish().signal(), Some(libc::SIGTERM));
+}
+
+fn user_signals_are_passed_on() {
+    let script = "trap 'echo heard; exit 0' USR1; echo ready; while :; do sleep 0.01; done";
+    let mut job = Job::start(shell("-n 2", script));
+    assert_eq!([job.line(), job.line()], ["ready", "ready"]);
+    job.send(Signal::SIGUSR1);
+    assert_eq!(job.finish().well().text(), "heard\nheard\n");
+}
+
+fn an_interrupt_leaves_nothing_running() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let mut job = Job::start(oshrun("-n 3 PE hang"));
+        let pids = job.pids(3);
+        job.send(signal);
+        let outcome = job.finish();
+        assert_eq!((outcome.signal(), outcome.stderr.as_str()), (Some(signal as i32), ""));
+        assert!(pids.iter().all(|pid| !is_running(*pid)));
+    }
+}
+
+fn a_second_interrupt_kills() {
+    let mut job = Job::start(oshrun("-n 2 PE ignore SIGINT"));
+    let pids = job.pids(2);
+    job.send(Signal::SIGINT);
+    // Two of the same that arrive together count as one: the first has to be seen before.
+    job.send(Signal::SIGQUIT);
+    job.wait_for_message("PE 1", 1);
+    job.send(Signal::SIGINT);
+    let outcome = job.finish();
+    assert_eq!(outcome.signal(), Some(libc::SIGINT));
+    assert!(outcome.time < Duration::from_secs(4), "{:?}", outcome.time);
+    assert!(pids.iter().all(|pid| !is_running(*pid)));
+}
+
+fn a_program_may_finish_after_an_interrupt() {
+    let script = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut job = Job::start(shell("-n 2", script));
+    assert_eq!([job.line(), job.line()], ["ready", "ready"]);
+    job.send(Signal::SIGTERM);
+    assert_eq!(job.finish().well().text(), "saved\nsaved\n");
+}
+
+fn a_killed_launcher_takes_its_pes_along() {
+    let mut job = Job::start(oshrun("-n 4 PE ignore SIGTERM"));
+    let pids = job.pids(4);
+    job.send(Signal::SIGKILL);
+    assert_eq!(job.finish().signal(), Some(libc::SIGKILL));
+    for pid in pids {
+        wait_until("the kernel kills the PEs", || !is_running(pid));
+    }
+}
+
+fn processes_left_behind_are_killed() {
+    let mut job = Job::start(oshrun("-n 2 PE orphan"));
+    let orphans = job.pids(2);
+    job.finish().well();
+    assert!(orphans.iter().all(|pid| !is_running(*pid)));
+    // A script that dies leaves the program it waits for behind.
+    let mut job = Job::start(shell("-n 2", "trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000"));
+    let programs = job.pids(2);
+    job.send(Signal::SIGTERM);
+    // Seen before the second signal is sent, as above.
+    job.send(Signal::SIGQUIT);
+    job.wait_for_message("PE 1", 1);
+    job.send(Signal::SIGTERM);
+    assert_eq!(job.finish().signal(), Some(libc::SIGTERM));
+    assert!(programs.iter().all(|pid| !is_running(*pid)));
+}
+
+fn the_end_of_a_pipeline_may_finish() {
+    // The shell ends at once; what copies its output needs a moment longer.
+    let script = "(sleep 0.05; echo late) &";
+    assert_eq!(run(shell("-n 2", script)).well().text(), "late\nlate\n");
+}
+
+fn programs_that_cannot_run_are_named() {
+    for (program, code, what) in [
+        ("./no-such-program", 127, "no such file"),
+        ("no-such-program", 127, "not found in PATH"),
+        ("/tmp", 126, "it is a directory"),
+        ("/etc/passwd", 126, "no permission"),
+    ] {
+        let outcome = run(oshrun(&format!("-n 2 {program}")));
+        assert_eq!(outcome.code(), code, "{program}");
+        assert!(
+            outcome.stderr.contains(what) && outcome.stderr.contains(program),
+            "{}",
+            outcome.stderr
+        );
+    }
+    // A program that cannot start after others have started.
+    let mut command = oshrun("-n 2 sleep 1000 : -n 1 no-such-program");
+    command.stdin(std::process::Stdio::null());
+    assert_eq!(run(command).code(), 127);
+}
+
+fn wrong_usage_is_explained() {
+    for (line, what) in [
+        ("-n 0 true", "at least 1"),
+        ("-n -2 true", "at least 1"),
+        ("-n two true", "at least 1"),
+        ("", "PROGRAM"),
+        ("-n 2 true :", "PROGRAM"),
+        ("--hosts 3 -n 2 true", "without PE"),
+        ("--timeout never true", "number of seconds"),
+        ("--no-such-option true", "--no-such-option"),
+    ] {
+        let outcome = run(oshrun(line));
+        assert_eq!(outcome.code(), 2, "{line}");
+        assert!(outcome.stderr.contains(what), "{line}: {}", outcome.stderr);
+    }
+    for option in ["--help", "--version"] {
+        assert!(!run(oshrun(option)).well().stdout.is_empty());
+    }
+}
+
+/// Cases that need two cores.
+pub fn with_two_cores() -> Vec<Trial> {
+    let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let trial = Trial::test("bound_jobs_do_not_share_cores", || {
+        bound_jobs_do_not_share_cores();
+        Ok(())
+    });
+    let too_few = cores < 2;
+    vec![trial.with_kind(if too_few { "needs two cores" } else { "" }).with_ignored_flag(too_few)]
+}
+
+fn bound_jobs_do_not_share_cores() {
+    let script = "echo $SHMEM_BOUND $(grep Cpus_allowed_list /proc/self/status); read end";
+    let mut first = Job::start(shell("-n 1 --bind core", script));
+    let mut second = Job::start(shell("-n 1 --bind core", script));
+    let (one, two) = (first.line(), second.line());
+    assert!(one.starts_with("on ") && two.starts_with("on ") && one != two, "{one}; {two}");
+    // `read` fails at the end of the input, which is not the point here.
+    first.finish();
+    second.finish();
+    let outcome = run(oshrun("-n 1000 --bind core true"));
+    assert_eq!(outcome.code(), 0);
+    assert!(outcome.stderr.contains("1000 PEs on "), "{}", outcome.stderr);
+}

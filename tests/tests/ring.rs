@@ -1,0 +1,201 @@
+//! The NTB transport over emulated rings inside one process: what the conformance suite does not
+//! see from outside.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use tombolo_core::ops::Mode;
+use tombolo_core::transport::{Amo, AmoOp, Job, Locality, Transport};
+use tombolo_core::{Config, Waiting, World};
+use tombolo_tests::MakeTransports;
+use tombolo_tests::ring::{DIRECT, RING_ONLY, Ring, SMALL, TWO_HOSTS, check_counters};
+use tombolo_transports::create;
+use tombolo_transports::ntb::port::Event;
+use tombolo_transports::ntb::port::emulated::{Fabric, Fault};
+
+const ROUTINE: &str = "ring";
+
+fn ntb() -> Vec<Box<dyn Transport>> {
+    vec![create("ntb").expect("known")]
+}
+
+fn shm_and_ntb() -> Vec<Box<dyn Transport>> {
+    ["shm", "ntb"].map(|name| create(name).expect("known")).into()
+}
+
+fn put(world: &World, dest: *mut u8, bytes: &[u8], pe: usize) {
+    let (source, len) = (bytes.as_ptr(), bytes.len());
+    // SAFETY: a slice, reused only after the put has returned.
+    unsafe { world.put(world.context(), dest, source, len, pe, Mode::Blocking, ROUTINE) };
+}
+
+fn fetch_add(world: &World, counter: *mut u8, pe: usize) -> u64 {
+    let add = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
+    world.amo_fetch(world.context(), counter, add, pe, ROUTINE)
+}
+
+fn word(at: *mut u8) -> u64 {
+    // SAFETY: an aligned word of this PE's heap.
+    unsafe { (*at.cast::<AtomicU64>()).load(Ordering::Acquire) }
+}
+
+fn tlps(fabric: &Fabric) -> u64 {
+    let sides = (0..fabric.hosts()).flat_map(|link| fabric.counters(link).expect("a link"));
+    sides.map(|side| side[Event::Tlps]).sum()
+}
+
+/// All PEs put 1 MiB to their right neighbour; gives the TLPs that crossed the links.
+fn tlps_of_neighbour_puts(ring: &Ring, direct: bool) -> u64 {
+    const LEN: usize = 1 << 20;
+    let fabric = ring.fabric(3);
+    ring.run(&fabric, 3, &ntb, |world| {
+        let space = world.heap().allocate(LEN, 64);
+        world.bootstrap().barrier().expect("all PEs meet");
+        // Should mapping take long, the job begins without.
+        let open = |line: &String| line.contains("direct windows: 2 of 2");
+        let waiting = Waiting { routine: ROUTINE, argument: 0 };
+        if direct {
+            world.wait(waiting, || world.transports()[0].describe().iter().any(open));
+        }
+        let right = (world.pe() + 1) % 3;
+        put(world, space, &vec![world.pe() as u8 + 1; LEN], right);
+        world.quiet(world.context(), ROUTINE);
+        world.bootstrap().barrier().expect("all PEs meet");
+        let left = (world.pe() + 2) % 3;
+        // SAFETY: inside this PE's heap, and its writer is done.
+        let sum = (0..LEN).map(|i| u64::from(unsafe { space.add(i).read_volatile() })).sum::<u64>();
+        assert_eq!(sum, (left as u64 + 1) * LEN as u64);
+        world.bootstrap().barrier().expect("all PEs meet");
+    });
+    check_counters(&fabric);
+    tlps(&fabric)
+}
+
+#[test]
+fn direct_windows_carry_neighbour_puts_past_the_rings() {
+    let payload = 3 * (1 << 20) / 64;
+    let direct = tlps_of_neighbour_puts(&DIRECT, true);
+    let small = tlps_of_neighbour_puts(&SMALL, false);
+    assert!(direct < payload / 10, "{direct} TLPs although the window is large enough");
+    assert!(small >= payload, "{small} TLPs cannot have carried {payload} of payload");
+}
+
+/// A link flaps while PEs count at each other; nothing is lost or applied twice.
+fn flaps(ring: &Ring, n_pes: usize, make: &MakeTransports) {
+    const ROUNDS: u64 = 600;
+    let fabric = ring.fabric(n_pes);
+    ring.run(&fabric, n_pes, make, |world| {
+        let counter = world.heap().allocate(8, 8);
+        let data = world.heap().allocate(4096 * n_pes, 64);
+        world.bootstrap().barrier().expect("all PEs meet");
+        let mut last = vec![None; n_pes];
+        for round in 0..ROUNDS {
+            if world.pe() == 0 && round % 100 == 50 {
+                let link = (round / 200) as u32 % fabric.hosts();
+                let down = round % 200 < 100;
+                let fault = if down { Fault::LinkDown { link } } else { Fault::LinkUp { link } };
+                fabric.inject(fault).expect("a fault");
+            }
+            for (pe, last) in last.iter_mut().enumerate() {
+                let place = data.wrapping_add(4096 * world.pe());
+                put(world, place, &[round as u8; 4096], pe);
+                let old = fetch_add(world, counter, pe);
+                assert!(*last < Some(old), "round {round}: from {last:?} to {old}");
+                *last = Some(old);
+            }
+        }
+        world.quiet(world.context(), ROUTINE);
+        world.bootstrap().barrier().expect("all PEs meet");
+        assert_eq!(word(counter), ROUNDS * n_pes as u64);
+        for i in 0..4096 * n_pes {
+            // SAFETY: inside this PE's heap, and its writers are done.
+            assert_eq!(unsafe { data.add(i).read_volatile() }, (ROUNDS - 1) as u8, "byte {i}");
+        }
+        world.bootstrap().barrier().expect("all PEs meet");
+    });
+    check_counters(&fabric);
+    let changes = (0..fabric.hosts())
+        .map(|link| fabric.counters(link).expect("a link")[0][Event::LinkChanges])
+        .sum::<u64>();
+    assert!(changes >= 6 + u64::from(fabric.hosts()), "only {changes} link changes");
+}
+
+#[test]
+fn a_flapping_link_loses_nothing_over_direct_windows() {
+    flaps(&DIRECT, 3, &ntb);
+}
+
+#[test]
+fn a_flapping_link_loses_nothing_over_rings() {
+    flaps(&RING_ONLY, 3, &ntb);
+}
+
+#[test]
+fn a_flapping_link_loses_nothing_between_hosts_with_several_pes() {
+    flaps(&TWO_HOSTS, 5, &shm_and_ntb);
+}
+
+#[test]
+fn a_target_that_sleeps_is_woken() {
+    let fabric = SMALL.fabric(2);
+    SMALL.run(&fabric, 2, &ntb, |world| {
+        let counter = world.heap().allocate(8, 8);
+        world.bootstrap().barrier().expect("all PEs meet");
+        if world.pe() == 0 {
+            for round in 0..200 {
+                assert_eq!(fetch_add(world, counter, 1), round);
+                // Long enough for service threads to fall asleep now and then.
+                let begun = std::time::Instant::now();
+                while begun.elapsed().as_micros() < round as u128 * 2 {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        // PE 1 has only waited for the launcher meanwhile.
+        world.bootstrap().barrier().expect("all PEs meet");
+    });
+    let rung = fabric.counters(0).expect("a link")[0][Event::DoorbellsRung]
+        + fabric.counters(1).expect("a link")[1][Event::DoorbellsRung];
+    assert!(rung > 0, "nobody slept, or nobody was woken");
+}
+
+#[test]
+fn oshinfo_lines_name_ports_links_windows_epoch_and_counters() {
+    let fabric = DIRECT.fabric(2);
+    DIRECT.run(&fabric, 2, &ntb, |world| {
+        let text = world.transports()[0].describe().join("\n");
+        for part in
+            ["host ", "epoch 0x", "right: emulated plx8749 link", "left:", "windows of 64 MiB"]
+        {
+            assert!(text.contains(part), "no '{part}' in:\n{text}");
+        }
+        for part in ["lanes in use", "direct windows:", "ring: packets injected", "tlps="] {
+            assert!(text.contains(part), "no '{part}' in:\n{text}");
+        }
+        world.bootstrap().barrier().expect("all PEs meet");
+    });
+}
+
+#[test]
+fn without_a_fabric_the_reason_is_said() {
+    let place = |host| Locality {
+        host,
+        host_index: host as u32,
+        local_index: 0,
+        host_name: "here".into(),
+        pid: 1,
+    };
+    let localities = [place(0), place(1)];
+    let why = |environment: &[(&str, &str)]| {
+        let lookup = |name: &str| {
+            let found = environment.iter().find(|(n, _)| *n == name);
+            found.map(|(_, value)| value.to_string())
+        };
+        let config = Config::from_lookup(lookup).expect("a valid environment");
+        let job = Job { pe: 0, localities: &localities, config: &config };
+        create("ntb").expect("known").probe(&job).expect_err("no ports")
+    };
+    assert!(why(&[]).contains("no NTB port on this machine"), "{}", why(&[]));
+    let unreadable = why(&[("SHMEM_NTB_FD", "5"), ("SHMEM_HOST", "0")]);
+    assert!(unreadable.contains("SHMEM_NTB_FD='5'"), "{unreadable}");
+    let closed = why(&[("SHMEM_NTB_FD", "100000,100001"), ("SHMEM_HOST", "0")]);
+    assert!(closed.contains("opening the emulated NTB port"), "{closed}");
+}

@@ -1,0 +1,28 @@
+//! Jobs of threads set up for tuning: room to measure in, and no cache but the test's own.
+
+use tombolo_core::World;
+use tombolo_core::transport::Transport;
+
+/// The transports of one host.
+pub fn local(_pe: usize) -> Vec<Box<dyn Transport>> {
+    ["shm", "cma"].into_iter().filter_map(tombolo_transports::create).collect()
+}
+
+/// Runs `body` once per PE; `environment` is all that the worlds see of an environment.
+pub fn run_job(
+    n_pes: usize,
+    environment: &[(&str, &str)],
+    transports: &(dyn Fn(usize) -> Vec<Box<dyn Transport>> + Sync),
+    body: impl Fn(&World) + Sync,
+) {
+    let lookup = |_: usize, name: &str| {
+        let found = environment.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+        let default = match name {
+            "SHMEM_SYMMETRIC_SIZE" => Some("16m"),
+            "SHMEM_TUNE_CACHE" => Some("off"),
+            _ => None,
+        };
+        found.or(default).map(str::to_owned)
+    };
+    tombolo_tests::run_job_of(n_pes, &lookup, transports, body);
+}

@@ -1,0 +1,482 @@
+//! Tuning in whole jobs: PEs as threads, real shared memory and CMA, and a channel that fails.
+
+mod common;
+#[path = "common/directory.rs"]
+mod directory;
+
+use common::{local, run_job};
+use directory::Directory;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tombolo_core::Error;
+use tombolo_core::ops::Mode;
+use tombolo_core::route::Channel;
+use tombolo_core::transport::{
+    Amo, Capabilities, Endpoint, Job, Mapping, Remote, Segment, SegmentKind, Signal, Status,
+    Stream, Transport,
+};
+use tombolo_selector::class::Class;
+use tombolo_selector::data::{Buffer, CACHED, Operation};
+use tombolo_selector::{Origin, retune, tune};
+
+const ROUTINE: &str = "test";
+
+#[test]
+fn all_pes_decide_alike_and_routes_are_symmetric() {
+    let seen = Mutex::new(Vec::new());
+    run_job(4, &[("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "1000")], &local, |world| {
+        let before = world.heap().free_bytes();
+        let tuning = tune(world).unwrap();
+        tuning.apply(world);
+        assert_eq!(world.heap().free_bytes(), before, "tuning leaves the heap as it was");
+        assert_eq!(tuning.origin(), &Origin::Measured);
+        let view: Vec<_> =
+            (0..4).map(|pe| (tuning.class_of(pe), world.routes().peers[pe])).collect();
+        let all = (tuning.measured().clone(), tuning.decisions().to_vec());
+        seen.lock().unwrap().push((world.pe(), all, view));
+    });
+    let mut seen = seen.into_inner().unwrap();
+    seen.sort_by_key(|(pe, ..)| *pe);
+    for (_, all, _) in &seen {
+        assert_eq!(*all, seen[0].1);
+    }
+    for a in 0..4 {
+        for b in 0..4 {
+            assert_eq!(seen[a].2[b], seen[b].2[a], "the route from {a} to {b}");
+        }
+    }
+    let (measured, _) = &seen[0].1;
+    assert!(measured.curves.iter().any(|c| c.key.channel == "cma"), "CMA was measured");
+    assert!(measured.curves.iter().any(|c| c.key.channel == CACHED));
+}
+
+#[test]
+fn scratch_memory_is_zero_again() {
+    run_job(2, &[("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "60")], &local, |world| {
+        tune(world).unwrap();
+        let heap = world.heap();
+        let (_, largest, _) = heap.free_bytes();
+        let place = heap.allocate(largest, 64);
+        // SAFETY: a block of this length, which nobody else uses.
+        let bytes = unsafe { std::slice::from_raw_parts(place, largest) };
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        world.bootstrap().barrier().unwrap();
+    });
+}
+
+#[test]
+fn the_budget_is_kept_even_when_pes_outnumber_processors() {
+    let n_pes = 3 * tombolo_core::wait::usable_cpus();
+    let environment = [("SHMEM_TUNE", "always"), ("SHMEM_SYMMETRIC_SIZE", "1m")];
+    run_job(n_pes, &environment, &local, |world| {
+        let begun = Instant::now();
+        let tuning = tune(world).unwrap();
+        // Far above the budget, for machines that do other things; far below a hang.
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert_eq!(tuning.origin(), &Origin::Measured);
+        let measured = tuning.measured();
+        assert!(measured.curves.iter().all(|c| c.checks.is_empty()), "only the coarse tier");
+        tuning.apply(world);
+    });
+}
+
+#[test]
+fn a_heap_without_room_is_no_error() {
+    run_job(2, &[("SHMEM_TUNE", "always"), ("SHMEM_SYMMETRIC_SIZE", "8k")], &local, |world| {
+        let before = world.routes().clone();
+        let tuning = tune(world).unwrap();
+        assert_eq!(tuning.origin(), &Origin::NoRoom);
+        tuning.apply(world);
+        assert_eq!(world.routes(), &before);
+    });
+}
+
+#[test]
+fn off_changes_no_route() {
+    run_job(2, &[("SHMEM_TUNE", "off")], &local, |world| {
+        let before = world.routes().clone();
+        let tuning = tune(world).unwrap();
+        assert_eq!(tuning.origin(), &Origin::Off);
+        assert_eq!(tuning.routes(), &before);
+        assert_eq!(tuning.cached_max(world), usize::MAX);
+    });
+}
+
+#[test]
+fn the_second_job_finds_what_the_first_measured() {
+    let cache = Directory::new();
+    let environment = [("SHMEM_TUNE_CACHE", cache.text()), ("SHMEM_TUNE_BUDGET", "1000")];
+    let first = Mutex::new(None);
+    run_job(2, &environment, &local, |world| {
+        let tuning = tune(world).unwrap();
+        assert_eq!(tuning.origin(), &Origin::Measured);
+        first.lock().unwrap().replace(tuning.measured().clone());
+    });
+    let files: Vec<_> = std::fs::read_dir(&cache.0).unwrap().map(|f| f.unwrap().path()).collect();
+    assert_eq!(files.len(), 1);
+    run_job(2, &environment, &local, |world| {
+        let tuning = tune(world).unwrap();
+        assert_eq!(tuning.origin(), &Origin::Cache(files[0].clone()));
+        assert_eq!(Some(tuning.measured()), first.lock().unwrap().as_ref());
+    });
+    // A damaged file is measured anew and replaced.
+    std::fs::write(&files[0], "{\"format\":1,").unwrap();
+    run_job(2, &environment, &local, |world| {
+        assert_eq!(tune(world).unwrap().origin(), &Origin::Measured);
+    });
+    run_job(2, &environment, &local, |world| {
+        assert_eq!(tune(world).unwrap().origin(), &Origin::Cache(files[0].clone()));
+    });
+}
+
+#[test]
+fn a_saved_table_is_replayed() {
+    let directory = Directory::new();
+    let path = directory.0.join("table.json");
+    let saved = Mutex::new(None);
+    run_job(2, &[("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "1000")], &local, |world| {
+        let tuning = tune(world).unwrap();
+        if world.pe() == 0 {
+            tuning.save(&path).unwrap();
+            saved.lock().unwrap().replace((tuning.measured().clone(), tuning.routes().clone()));
+        }
+    });
+    let (measured, routes) = saved.into_inner().unwrap().unwrap();
+    run_job(2, &[("SHMEM_TUNE", path.to_str().unwrap())], &local, |world| {
+        let tuning = tune(world).unwrap();
+        assert_eq!(tuning.origin(), &Origin::File(path.clone()));
+        assert_eq!(tuning.measured(), &measured);
+        if world.pe() == 0 {
+            assert_eq!(tuning.routes(), &routes);
+        }
+    });
+    run_job(2, &[("SHMEM_TUNE", "/nowhere/table.json")], &local, |world| {
+        let error = tune(world).unwrap_err().to_string();
+        assert!(error.contains("SHMEM_TUNE='/nowhere/table.json'"), "{error}");
+    });
+}
+
+#[test]
+fn forced_routes_are_taken_and_wrong_ones_named() {
+    let forced = [("SHMEM_ROUTE", "put:heap:>=64K=cma"), ("SHMEM_TUNE", "off")];
+    run_job(2, &forced, &local, |world| {
+        let tuning = tune(world).unwrap();
+        tuning.apply(world);
+        let other = 1 - world.pe();
+        let cma = world.transports().iter().position(|t| t.name() == "cma").unwrap();
+        let routes = world.routes().peers[other];
+        assert_eq!(routes.put[0].choose(65535), Channel::Cached);
+        assert_eq!(routes.put[0].choose(65536), Channel::Endpoint(cma as u8));
+        assert_eq!(routes.get[0].choose(1 << 20), Channel::Cached);
+        assert_eq!(tuning.cached_max(world), 65535);
+        let place = world.heap().allocate(1 << 17, 64);
+        let data = vec![world.pe() as u8 + 1; 1 << 17];
+        // SAFETY: a block of the heap on every PE, and a vector of the same length.
+        unsafe {
+            world.put(
+                world.context(),
+                place,
+                data.as_ptr(),
+                1 << 17,
+                other,
+                Mode::Blocking,
+                ROUTINE,
+            )
+        };
+        world.bootstrap().barrier().unwrap();
+        // SAFETY: the barrier follows the other PE's put.
+        assert_eq!(unsafe { place.add(99_999).read_volatile() }, other as u8 + 1);
+    });
+    run_job(1, &[("SHMEM_ROUTE", "put:heep=cma")], &local, |world| {
+        let Err(Error::Config { name, why, .. }) = tune(world) else { panic!("accepted") };
+        assert!(name == "SHMEM_ROUTE" && why.contains("'heep'"), "{why}");
+    });
+}
+
+#[test]
+fn tuning_again_measures_again() {
+    run_job(2, &[("SHMEM_TUNE", "off"), ("SHMEM_TUNE_BUDGET", "1000")], &local, |world| {
+        let used = world.heap().allocate(1000, 64);
+        // SAFETY: a block of this length.
+        unsafe { used.write_bytes(7, 1000) };
+        let tuning = retune(world).unwrap();
+        assert_eq!(tuning.origin(), &Origin::Measured);
+        // SAFETY: as above.
+        assert!((0..1000).all(|i| unsafe { used.add(i).read_volatile() } == 7));
+        let other = tuning.class_of(1 - world.pe());
+        let expected = tuning.predict(other, Operation::Put, 4096).unwrap();
+        assert!(expected > 0.0 && expected < 1e9, "{expected}");
+        assert_eq!(tuning.class_of(world.pe()), Class::Own);
+        world.bootstrap().barrier().unwrap();
+    });
+}
+
+/// A transport without mapped memory that carries out operations in this process, and fails or
+/// never completes when told to.
+struct Faulty {
+    name: &'static str,
+    shared: &'static Faults,
+}
+
+#[derive(Default)]
+struct Faults {
+    /// Operations fail.
+    failing: AtomicBool,
+    /// Operations are accepted and never complete.
+    silent: AtomicBool,
+    operations: AtomicUsize,
+}
+
+struct FaultyEndpoint {
+    base: usize,
+    shared: &'static Faults,
+}
+
+impl Transport for Faulty {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn probe(&self, _: &Job<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn open(&mut self, _: &Job<'_>, segments: &[Segment<'_>]) -> tombolo_core::Result<Vec<u8>> {
+        Ok((segments[0].base as u64).to_le_bytes().to_vec())
+    }
+
+    fn connect(
+        &mut self,
+        _: &Job<'_>,
+        addresses: &[Vec<u8>],
+    ) -> tombolo_core::Result<Vec<Result<Box<dyn Endpoint>, String>>> {
+        let endpoint = |address: &Vec<u8>| -> Result<Box<dyn Endpoint>, String> {
+            let base = u64::from_le_bytes(address[..8].try_into().unwrap()) as usize;
+            Ok(Box::new(FaultyEndpoint { base, shared: self.shared }))
+        };
+        Ok(addresses.iter().map(endpoint).collect())
+    }
+}
+
+impl FaultyEndpoint {
+    fn operate(&self, stream: &Stream, copy: impl FnOnce()) -> Status {
+        self.shared.operations.fetch_add(1, Ordering::Relaxed);
+        if self.shared.failing.load(Ordering::Relaxed) {
+            return Status::Failed;
+        }
+        if self.shared.silent.load(Ordering::Relaxed) {
+            stream.issued.fetch_add(1, Ordering::Relaxed);
+            return Status::Pending;
+        }
+        copy();
+        Status::Complete
+    }
+}
+
+impl Endpoint for FaultyEndpoint {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            put: true,
+            get: true,
+            whole_words: true,
+            max_bytes: 4096,
+            ..Default::default()
+        }
+    }
+
+    fn mapped(&self, _: SegmentKind) -> Option<Mapping> {
+        None
+    }
+
+    fn reaches(&self, segment: SegmentKind) -> bool {
+        segment == SegmentKind::Heap
+    }
+
+    unsafe fn put(
+        &self,
+        stream: &Stream,
+        dest: Remote,
+        source: *const u8,
+        len: usize,
+        _: bool,
+    ) -> Status {
+        let dest = (self.base + dest.offset) as *mut u8;
+        // SAFETY: PEs are threads of this process; the caller vouches for the ranges.
+        self.operate(stream, || unsafe { tombolo_core::copy::cached(dest, source, len) })
+    }
+
+    unsafe fn get(&self, stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status {
+        let source = (self.base + source.offset) as *const u8;
+        // SAFETY: as above.
+        self.operate(stream, || unsafe { tombolo_core::copy::cached(dest, source, len) })
+    }
+
+    unsafe fn amo(&self, _: &Stream, _: Remote, _: Amo, _: Option<*mut u8>) -> Status {
+        Status::Failed
+    }
+
+    unsafe fn put_signal(
+        &self,
+        _: &Stream,
+        _: Remote,
+        _: *const u8,
+        _: usize,
+        _: Signal,
+        _: bool,
+    ) -> Status {
+        Status::Failed
+    }
+
+    fn fence(&self, _: &Stream) -> Status {
+        Status::Complete
+    }
+}
+
+fn faults() -> &'static Faults {
+    Box::leak(Box::default())
+}
+
+#[test]
+fn a_channel_that_fails_at_run_time_gives_way_to_the_next() {
+    let (first, second) = (faults(), faults());
+    let make = move |_| -> Vec<Box<dyn Transport>> {
+        vec![
+            Box::new(Faulty { name: "first", shared: first }),
+            Box::new(Faulty { name: "second", shared: second }),
+        ]
+    };
+    let environment = [("SHMEM_TUNE", "off"), ("SHMEM_ROUTE", "*=first")];
+    run_job(2, &environment, &make, |world| {
+        let tuning = tune(world).unwrap();
+        tuning.apply(world);
+        let place = world.heap().allocate(1 << 16, 64);
+        let other = 1 - world.pe();
+        let exchange = |fill: u8| {
+            let data = vec![fill + world.pe() as u8; 1 << 16];
+            let mut back = vec![0u8; 1 << 16];
+            world.bootstrap().barrier().unwrap();
+            // SAFETY: a block of the heap on every PE, and vectors of the same length.
+            unsafe {
+                let (context, mode) = (world.context(), Mode::Blocking);
+                world.put(context, place, data.as_ptr(), 1 << 16, other, mode, ROUTINE);
+                world.quiet(context, ROUTINE);
+                world.get(context, back.as_mut_ptr(), place, 1 << 16, other, mode, ROUTINE);
+            }
+            assert_eq!(back, data);
+            world.bootstrap().barrier().unwrap();
+        };
+        exchange(10);
+        assert!(first.operations.load(Ordering::Relaxed) >= 64);
+        assert_eq!(second.operations.load(Ordering::Relaxed), 0);
+        world.bootstrap().barrier().unwrap();
+        first.failing.store(true, Ordering::Relaxed);
+        exchange(20);
+        assert!(second.operations.load(Ordering::Relaxed) > 0);
+        assert_eq!(world.routes().peers[other].put[0].choose(8), Channel::Endpoint(1));
+        // What failed stays out of use, whatever routes are set.
+        tuning.apply(world);
+        let calls = first.operations.load(Ordering::Relaxed);
+        exchange(30);
+        assert_eq!(first.operations.load(Ordering::Relaxed), calls);
+    });
+}
+
+#[test]
+fn a_channel_that_fails_or_hangs_while_measured_is_no_candidate() {
+    for (failing, silent) in [(true, false), (false, true)] {
+        let (bad, good) = (faults(), faults());
+        bad.failing.store(failing, Ordering::Relaxed);
+        bad.silent.store(silent, Ordering::Relaxed);
+        let make = move |_| -> Vec<Box<dyn Transport>> {
+            vec![
+                Box::new(Faulty { name: "good", shared: good }),
+                Box::new(Faulty { name: "bad", shared: bad }),
+            ]
+        };
+        let environment = [("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "2000")];
+        run_job(2, &environment, &make, |world| {
+            let before = world.heap().free_bytes();
+            let tuning = tune(world).unwrap();
+            let measured = tuning.measured();
+            assert!(measured.curves.iter().all(|c| c.key.channel != "bad"));
+            let rejected = measured.rejected.iter().find(|r| r.channel == "bad").unwrap();
+            assert!(rejected.why.contains(if silent { "complete" } else { "failed" }));
+            let class = tuning.class_of(1 - world.pe());
+            let decision = tuning.decision(class, Operation::Put, Buffer::Heap).unwrap();
+            assert_eq!(decision.channel(1024), "good");
+            // Memory that a hanging operation may still write to is not handed out again.
+            assert_eq!(world.heap().free_bytes() == before, !silent);
+            // The hanging operations were counted on a stream of their own.
+            world.quiet(world.context(), ROUTINE);
+        });
+    }
+}
+
+/// A table in which streaming is the better copy from 64 KiB on.
+const TABLE: &str = r#"{"format":1,"machine":"made up","digest":"","curves":[
+{"class":"cache","operation":"put","buffer":"heap","channel":"cached",
+ "points":[[8,10,0],[65536,10000,0],[262144,40000,0],[1048576,160000,0],[8388608,1280000,0]]},
+{"class":"cache","operation":"put","buffer":"heap","channel":"streaming",
+ "points":[[8,500,0],[65536,5000,0],[262144,20000,0],[1048576,80000,0],[8388608,640000,0]]}]}"#;
+
+#[test]
+fn drift_is_corrected_and_disturbances_are_not() {
+    use tombolo_core::reroute::{Observation, Observer};
+    use tombolo_selector::adaptive::{Adaptive, BLOCK};
+    let directory = Directory::new();
+    let path = directory.0.join("table.json");
+    std::fs::write(&path, TABLE).unwrap();
+    run_job(2, &[("SHMEM_TUNE", path.to_str().unwrap())], &local, |world| {
+        let tuning = tune(world).unwrap();
+        tuning.apply(world);
+        let pe = 1 - world.pe();
+        if tuning.class_of(pe) != Class::Cache {
+            // The table speaks of PEs that share a cache; where they may run anywhere, nothing is
+            // known, and nothing may change.
+            assert_eq!(world.routes().peers[pe].put[0].choose(262_144), Channel::Cached);
+            return;
+        }
+        let chosen = || world.routes().peers[pe].put[0].choose(262_144);
+        assert_eq!(chosen(), Channel::Streaming);
+        let adaptive = Adaptive::new(tuning.clone());
+        let see = |ns| {
+            let (segment, channel) = (SegmentKind::Heap, Channel::Streaming);
+            let seen = Observation { get: false, segment, pe, bytes: 262_144, channel, ns };
+            adaptive.saw(world, seen);
+        };
+        // Seven slow ones and one as measured: somebody was in the way.
+        (1..BLOCK).for_each(|_| see(900_000));
+        see(20_500);
+        assert_eq!(chosen(), Channel::Streaming);
+        (0..BLOCK).for_each(|_| see(70_000));
+        assert_eq!(chosen(), Channel::Cached);
+    });
+}
+
+#[test]
+fn the_observer_sees_slow_path_operations() {
+    use tombolo_core::reroute::{Observation, Observer};
+    struct Counter(&'static AtomicUsize);
+    impl Observer for Counter {
+        fn wants(&self) -> bool {
+            true
+        }
+        fn saw(&self, _: &tombolo_core::World, seen: Observation) {
+            assert!(seen.bytes == 512 && seen.channel == Channel::Cached);
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let count: &'static AtomicUsize = Box::leak(Box::default());
+    run_job(1, &[], &local, |world| {
+        assert!(world.observe(Box::new(Counter(count))));
+        assert!(!world.observe(Box::new(Counter(count))));
+        let place = world.heap().allocate(512, 64);
+        let data = [3u8; 512];
+        // SAFETY: a block of the heap and an array of the same length.
+        unsafe {
+            world.put(world.context(), place, data.as_ptr(), 512, 0, Mode::Blocking, ROUTINE)
+        };
+    });
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+}

@@ -1,0 +1,102 @@
+//! What the PEs tell each other about their NTB ports before any link is used.
+
+use super::memory::Extent;
+use tombolo_core::transport::SegmentKind;
+
+/// Version of the address and of all that it leads to.
+const VERSION: u32 = 1;
+const WORDS: usize = 12;
+
+/// One PE's address, exchanged by the bootstrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advert {
+    /// Position of its host in the ring.
+    pub host: u16,
+    /// Hosts of the ring.
+    pub hosts: u16,
+    /// Random for this start of the PE.
+    pub incarnation: u32,
+    /// Segments that exist; other PEs of its host can write to them.
+    pub segments: [Option<Extent>; SegmentKind::ALL.len()],
+    /// Where each segment starts in its window for direct access, if it is there.
+    pub direct: [Option<u64>; SegmentKind::ALL.len()],
+}
+
+impl Advert {
+    /// As the bytes that are exchanged.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut words = [0u64; WORDS];
+        words[0] = u64::from(VERSION) << 32 | u64::from(self.incarnation);
+        words[1] = u64::from(self.host) << 16 | u64::from(self.hosts);
+        for kind in SegmentKind::ALL {
+            let at = 2 + kind as usize * 5;
+            if let Some(extent) = self.segments[kind as usize] {
+                words[at..at + 3].copy_from_slice(&[1, extent.len, extent.layout]);
+            }
+            if let Some(offset) = self.direct[kind as usize] {
+                words[at + 3..at + 5].copy_from_slice(&[1, offset]);
+            }
+        }
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Reads it back; the error is for people.
+    pub fn decode(bytes: &[u8]) -> Result<Advert, String> {
+        if bytes.is_empty() {
+            return Err("it has no NTB port".into());
+        }
+        if bytes.len() != WORDS * 8 {
+            return Err("its NTB address is unreadable".into());
+        }
+        let word = |at: usize| {
+            let bytes = bytes[at * 8..].first_chunk().copied().unwrap_or_default();
+            u64::from_le_bytes(bytes)
+        };
+        if word(0) >> 32 != u64::from(VERSION) {
+            return Err(format!("its NTB version is {}, not {VERSION}", word(0) >> 32));
+        }
+        let segment = |at: usize| Extent { len: word(at + 1), layout: word(at + 2) };
+        Ok(Advert {
+            host: (word(1) >> 16) as u16,
+            hosts: word(1) as u16,
+            incarnation: word(0) as u32,
+            segments: [2, 7].map(|at| (word(at) == 1).then(|| segment(at))),
+            direct: [5, 10].map(|at| (word(at) == 1).then(|| word(at + 1))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_advert_is_read_back_as_it_was_written() {
+        let full = Advert {
+            host: 3,
+            hosts: 5,
+            incarnation: 0xdead_beef,
+            segments: [Some(Extent { len: 1 << 30, layout: 7 }), None],
+            direct: [None, Some(1 << 33)],
+        };
+        assert_eq!(Advert::decode(&full.encode()), Ok(full));
+        let swapped = Advert {
+            segments: [None, Some(Extent { len: 9, layout: u64::MAX })],
+            direct: [Some(0), None],
+            ..full
+        };
+        assert_eq!(Advert::decode(&swapped.encode()), Ok(swapped));
+    }
+
+    #[test]
+    fn what_is_no_advert_is_refused() {
+        let good =
+            Advert { host: 0, hosts: 2, incarnation: 1, segments: [None; 2], direct: [None; 2] }
+                .encode();
+        assert!(Advert::decode(&[]).is_err());
+        assert!(Advert::decode(&good[1..]).is_err());
+        let mut other = good;
+        other[4] = 99;
+        assert!(Advert::decode(&other).unwrap_err().contains("99"));
+    }
+}

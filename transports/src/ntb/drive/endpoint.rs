@@ -1,0 +1,198 @@
+//! The data path to a PE of another host.
+
+use super::direct::DirectPeer;
+use super::host::token;
+use super::lane::Lane;
+use crate::ntb::ring::{AmoRequest, GetRequest, PutRequest, Target};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tombolo_core::transport::{
+    Amo, AmoOp, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, SignalOp, Status,
+    Stream,
+};
+
+/// One peer behind the ring.
+pub struct NtbEndpoint {
+    /// Lanes of this PE; a stream keeps to one.
+    pub(super) lanes: Vec<Arc<Lane>>,
+    pub(super) pe: usize,
+    /// Position of its host in the ring.
+    pub(super) host: u16,
+    /// The PE, counted within its host.
+    pub(super) local: u8,
+    /// Bytes of its segments, 0 where one is not reached.
+    pub(super) lens: [usize; SegmentKind::ALL.len()],
+    /// For a PE of a neighbouring host.
+    pub(super) direct: Option<Arc<DirectPeer>>,
+    pub(super) max_bytes: usize,
+}
+
+impl NtbEndpoint {
+    fn holds(&self, remote: Remote, len: usize) -> bool {
+        let end = remote.offset.checked_add(len);
+        end.is_some_and(|end| end <= self.lens[remote.segment as usize])
+    }
+
+    fn lane(&self, stream: &Stream) -> &Lane {
+        &self.lanes[stream.id as usize % self.lanes.len()]
+    }
+
+    fn target(&self, remote: Remote) -> Target {
+        Target { host: self.host, pe: self.local, remote }
+    }
+
+    /// # Safety
+    /// As `Endpoint::put`, and the range was checked.
+    #[inline]
+    unsafe fn put_directly(&self, dest: Remote, source: *const u8, len: usize) -> bool {
+        // SAFETY: the caller's promise.
+        self.direct
+            .as_deref()
+            .is_some_and(|d| unsafe { d.put(dest.segment, dest.offset, source, len) })
+    }
+
+    fn put_request(
+        &self,
+        stream: &Stream,
+        dest: Remote,
+        source: *const u8,
+        len: usize,
+        retain: bool,
+    ) -> PutRequest {
+        PutRequest {
+            token: token(stream, self.pe),
+            stream: stream.id,
+            target: self.target(dest),
+            source: source as u64,
+            len,
+            retain,
+            signal: None,
+        }
+    }
+}
+
+/// Counts an operation while it is submitted. It counts before it can complete, or another thread
+/// of a shared context could take its completion for that of an earlier one.
+fn counted(stream: &Stream, submit: impl FnOnce() -> Status) -> Status {
+    if stream.exclusive {
+        let issued = stream.issued.load(Ordering::Relaxed);
+        stream.issued.store(issued + 1, Ordering::Relaxed);
+        let status = submit();
+        if status != Status::Pending {
+            stream.issued.store(issued, Ordering::Relaxed);
+        }
+        return status;
+    }
+    stream.issued.fetch_add(1, Ordering::Relaxed);
+    let status = submit();
+    if status != Status::Pending {
+        stream.issued.fetch_sub(1, Ordering::Relaxed);
+    }
+    status
+}
+
+impl Endpoint for NtbEndpoint {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            put: true,
+            get: true,
+            amo: true,
+            put_signal: true,
+            whole_words: true,
+            needs_target_cpu: true,
+            max_bytes: self.max_bytes,
+        }
+    }
+
+    fn mapped(&self, _segment: SegmentKind) -> Option<Mapping> {
+        // Windows are for stores only, and may close at any time.
+        None
+    }
+
+    fn reaches(&self, segment: SegmentKind) -> bool {
+        self.lens[segment as usize] > 0
+    }
+
+    unsafe fn put(
+        &self,
+        stream: &Stream,
+        dest: Remote,
+        source: *const u8,
+        len: usize,
+        blocking: bool,
+    ) -> Status {
+        if !self.holds(dest, len) {
+            return Status::Failed;
+        }
+        // SAFETY: the range was checked; the caller vouches for the source.
+        if unsafe { self.put_directly(dest, source, len) } {
+            return Status::Complete;
+        }
+        let put = self.put_request(stream, dest, source, len, blocking);
+        counted(stream, || self.lane(stream).submit(|engine, host| engine.put(&put, host)))
+    }
+
+    unsafe fn get(&self, stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status {
+        if !self.holds(source, len) {
+            return Status::Failed;
+        }
+        let (token, target) = (token(stream, self.pe), self.target(source));
+        let get = GetRequest { token, target, dest: dest as u64, len };
+        counted(stream, || self.lane(stream).submit(|engine, _| engine.get(&get)))
+    }
+
+    unsafe fn amo(
+        &self,
+        stream: &Stream,
+        target: Remote,
+        amo: Amo,
+        result: Option<*mut u8>,
+    ) -> Status {
+        if !self.holds(target, amo.size.into()) {
+            return Status::Failed;
+        }
+        let request = AmoRequest {
+            token: token(stream, self.pe),
+            target: self.target(target),
+            amo,
+            result: result.map(|at| at as u64),
+        };
+        counted(stream, || self.lane(stream).submit(|engine, _| engine.amo(&request)))
+    }
+
+    unsafe fn put_signal(
+        &self,
+        stream: &Stream,
+        dest: Remote,
+        source: *const u8,
+        len: usize,
+        signal: Signal,
+        blocking: bool,
+    ) -> Status {
+        if !self.holds(dest, len) || !self.holds(signal.word, 8) {
+            return Status::Failed;
+        }
+        // SAFETY: the range was checked; the caller vouches for the source.
+        if unsafe { self.put_directly(dest, source, len) } {
+            // The data have arrived. If there is no room for the signal now, both are repeated.
+            let op = match signal.op {
+                SignalOp::Set => AmoOp::Set,
+                SignalOp::Add => AmoOp::Add,
+            };
+            let amo = Amo { op, size: 8, operand: signal.value, compare: 0 };
+            // SAFETY: no result is asked for.
+            return unsafe { self.amo(stream, signal.word, amo, None) };
+        }
+        let put = self.put_request(stream, dest, source, len, blocking).with_signal(signal);
+        counted(stream, || self.lane(stream).submit(|engine, host| engine.put(&put, host)))
+    }
+
+    fn fence(&self, stream: &Stream) -> Status {
+        // A direct put overtakes every packet.
+        let ordered = match self.direct {
+            Some(_) => stream.is_quiet() || stream.failed.load(Ordering::Relaxed) != 0,
+            None => self.lane(stream).fence(stream.id, self.host),
+        };
+        if ordered { Status::Complete } else { Status::Pending }
+    }
+}

@@ -1,0 +1,256 @@
+//! Windows and memory for one engine: its [`Host`] on real ports.
+
+use super::memory::{self, HostMemory};
+use crate::ntb::port::{self, InboundMemory, NtbPort, Outbound};
+use crate::ntb::ring::{Event, Host, LINE, Line, OutOfRange, Outcome, Place, Side, Span};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tombolo_core::copy;
+use tombolo_core::transport::{Amo, Stream};
+
+/// Events kept for the service thread; more are dropped, as they only describe.
+const EVENTS: usize = 64;
+
+/// One side of a lane.
+pub struct SideParts {
+    pub port: Arc<dyn NtbPort>,
+    pub inbound: Arc<InboundMemory>,
+    pub outbound: Box<dyn Outbound>,
+}
+
+struct SideState {
+    port: Arc<dyn NtbPort>,
+    inbound: Arc<InboundMemory>,
+    outbound: Box<dyn Outbound>,
+    /// Stores leave in any order until a flush.
+    combining: bool,
+    /// Something was stored since the last flush.
+    dirty: bool,
+}
+
+/// Everything an engine reaches. Used under the lane's lock by one thread at a time.
+pub struct DriveHost {
+    sides: [SideState; 2],
+    /// Where this lane's region lies in the windows.
+    start: usize,
+    doorbell: u64,
+    retained: Box<[u64]>,
+    memory: HostMemory,
+    events: VecDeque<Event>,
+    refused: u64,
+}
+
+impl DriveHost {
+    /// For the lane whose region starts at `start` in the windows. `sides` by [`Side`].
+    pub fn new(sides: [SideParts; 2], start: usize, doorbell: u64, retained: usize) -> DriveHost {
+        let state = |parts: SideParts| SideState {
+            combining: parts.port.capabilities().write_combining,
+            port: parts.port,
+            inbound: parts.inbound,
+            outbound: parts.outbound,
+            dirty: false,
+        };
+        DriveHost {
+            sides: sides.map(state),
+            start,
+            doorbell,
+            retained: vec![0; retained.div_ceil(8)].into(),
+            memory: HostMemory::default(),
+            events: VecDeque::with_capacity(EVENTS),
+            refused: 0,
+        }
+    }
+
+    /// Hands over the memory that packets are delivered to.
+    pub fn deliver_to(&mut self, memory: HostMemory) {
+        self.memory = memory;
+    }
+
+    /// Sends what write-combining buffers still hold.
+    pub fn flush(&mut self) {
+        self.sides.iter_mut().for_each(SideState::flush);
+    }
+
+    /// The oldest event not yet told.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Operations of this PE whose address the target refused.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn source(&self, span: Span, len: usize) -> Result<*const u8, OutOfRange> {
+        match span {
+            Span::Inbound(side, offset) => {
+                let inbound = &self.sides[side as usize].inbound;
+                debug_assert!(offset + len <= inbound.size());
+                Ok(inbound.base().wrapping_add(offset))
+            }
+            Span::Symmetric(place) => Ok(self.memory.at(place, len)?),
+            Span::Local(address) => Ok(address as *const u8),
+            Span::Retained(offset) => Ok(self.kept(offset, len)),
+            // Nothing is read across a link.
+            Span::Outbound(..) => Err(OutOfRange),
+        }
+    }
+
+    fn kept(&self, offset: usize, len: usize) -> *mut u8 {
+        debug_assert!(offset + len <= self.retained.len() * 8);
+        self.retained.as_ptr().cast_mut().cast::<u8>().wrapping_add(offset)
+    }
+}
+
+impl SideState {
+    fn flush(&mut self) {
+        if self.dirty {
+            self.outbound.flush();
+            self.dirty = false;
+        }
+    }
+}
+
+impl Host for DriveHost {
+    fn load_word(&mut self, side: Side, offset: usize) -> u64 {
+        self.sides[side as usize].inbound.load(offset)
+    }
+
+    fn load_line(&mut self, side: Side, offset: usize) -> Line {
+        let inbound = &self.sides[side as usize].inbound;
+        std::array::from_fn(|word| inbound.load(offset + word * 8))
+    }
+
+    fn store_line(&mut self, side: Side, offset: usize, line: &Line) {
+        let state = &mut self.sides[side as usize];
+        if state.combining {
+            state.flush();
+        }
+        state.outbound.write_line(self.start + offset, &port::Line(*line));
+        state.dirty = true;
+    }
+
+    fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
+        let source = self.source(from, len)?;
+        match to {
+            Span::Outbound(side, offset) => {
+                let state = &mut self.sides[side as usize];
+                // SAFETY: the source was resolved for `len` bytes; a local one the submitter of the
+                // operation vouches for.
+                unsafe { state.outbound.write(self.start + offset, source, len) };
+                state.dirty = true;
+                return Ok(());
+            }
+            // SAFETY: checked against the segment, and the two never overlap: what comes in lies in
+            // memory of the ring.
+            Span::Symmetric(place) => unsafe {
+                copy::cached(self.memory.at(place, len)?, source, len);
+            },
+            // SAFETY: the submitter of the operation vouches for the buffer.
+            Span::Local(address) => unsafe { copy::cached(address as *mut u8, source, len) },
+            // SAFETY: retained memory is touched under the lane's lock alone.
+            Span::Retained(offset) => unsafe {
+                copy::cached(self.kept(offset, len), source, len);
+            },
+            Span::Inbound(..) => return Err(OutOfRange),
+        }
+        Ok(())
+    }
+
+    fn checksum(&mut self, span: Span, len: usize) -> u32 {
+        match self.source(span, len) {
+            // SAFETY: resolved for `len` bytes. A neighbour that breaks the protocol may write to
+            // a slot meanwhile: then the sum is wrong, which is what it is for.
+            Ok(at) => crc32c::crc32c(unsafe { std::slice::from_raw_parts(at, len) }),
+            Err(OutOfRange) => 0,
+        }
+    }
+
+    fn read(&mut self, span: Span, bytes: &mut [u8]) -> Result<(), OutOfRange> {
+        let at = self.source(span, bytes.len())?;
+        // SAFETY: resolved for this length.
+        unsafe { memory::load(at, bytes) };
+        Ok(())
+    }
+
+    fn write(&mut self, span: Span, bytes: &[u8]) -> Result<(), OutOfRange> {
+        let at = match span {
+            Span::Symmetric(place) => self.memory.at(place, bytes.len())?,
+            Span::Local(address) => address as *mut u8,
+            _ => return Err(OutOfRange),
+        };
+        // SAFETY: checked, or vouched for by the submitter.
+        unsafe { memory::store(at, bytes) };
+        Ok(())
+    }
+
+    fn amo(&mut self, place: Place, amo: &Amo) -> Result<u64, OutOfRange> {
+        self.memory.amo(place, amo)
+    }
+
+    fn ring(&mut self, side: Side) {
+        let state = &mut self.sides[side as usize];
+        state.flush();
+        state.port.peer_db_set(self.doorbell);
+    }
+
+    fn link_is_up(&mut self, side: Side) -> bool {
+        self.sides[side as usize].port.link_state().up
+    }
+
+    fn complete(&mut self, token: u64, outcome: Outcome) {
+        let (stream, pe) = token_parts(token);
+        // SAFETY: made by `token` from a live stream. Its owner keeps it until everything issued
+        // has completed or the job ends.
+        let stream = unsafe { &*stream };
+        if outcome == Outcome::Refused {
+            self.refused += 1;
+        }
+        match outcome {
+            Outcome::Done => {
+                stream.completed.fetch_add(1, Ordering::Release);
+            }
+            Outcome::Refused | Outcome::Lost => stream.failed.store(pe + 1, Ordering::Release),
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        if self.events.len() < EVENTS {
+            self.events.push_back(event);
+        }
+    }
+}
+
+const PE_BITS: u32 = 24;
+const ALIGN_BITS: u32 = align_of::<Stream>().trailing_zeros();
+
+/// What an engine gives back when an operation to `pe` ends. User addresses have 47 bits; those a
+/// stream's alignment leaves make room for the PE.
+pub fn token(stream: &Stream, pe: usize) -> u64 {
+    debug_assert!(pe < 1 << PE_BITS);
+    ((&raw const *stream) as u64 >> ALIGN_BITS) << PE_BITS | pe as u64
+}
+
+fn token_parts(token: u64) -> (*const Stream, u32) {
+    let address = token >> PE_BITS << ALIGN_BITS;
+    (address as *const Stream, (token & ((1 << PE_BITS) - 1)) as u32)
+}
+
+const _: () = assert!(47 - ALIGN_BITS + PE_BITS <= 64 && LINE == port::Line::BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_lead_back_to_stream_and_pe() {
+        let streams = [Stream::new(1, true), Stream::new(2, true)];
+        for stream in &streams {
+            for pe in [0, 1, 65_535, (1 << PE_BITS) - 1] {
+                let parts = token_parts(token(stream, pe));
+                assert_eq!(parts, (&raw const *stream, pe as u32));
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Care for the links of a host: translations, handshake, news for the engines, direct windows.
+//!
+//! Everything here can be done again at any time. It is done again whenever a link has changed,
+//! since chips lose translations and doorbell masks with the link.
+
+use super::direct::{DirectPeer, Opening};
+use super::handshake::Greeting;
+use super::lane::Lane;
+use crate::ntb::port::{BusAddress, NtbPort, Outbound, PortError};
+use crate::ntb::ring::Side;
+use std::sync::{Arc, Mutex, PoisonError};
+use tombolo_core::board::monotonic_ns;
+
+/// Between repetitions of the greeting, and between tries to map a neighbour's memory.
+const REPEAT_NS: u64 = 3_000_000;
+/// Time after a link came into use for which mapping is tried: the neighbour may not be as far.
+const MAP_NS: u64 = 5_000_000_000;
+
+/// A range of slots of an inbound window and the memory that belongs behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Translation {
+    pub window: usize,
+    pub slot: usize,
+    pub slots: usize,
+    pub address: BusAddress,
+    pub size: u64,
+}
+
+impl Translation {
+    /// A direct opening in `window` onto memory at `address`.
+    pub fn of(opening: &Opening, window: usize, address: BusAddress) -> Translation {
+        let Opening { slot, slots, size, .. } = *opening;
+        Translation { window, slot, slots, address, size }
+    }
+}
+
+/// What must be known of one side.
+pub struct SidePlan {
+    pub port: Arc<dyn NtbPort>,
+    /// Everything that is to be behind this PE's slots.
+    pub translations: Vec<Translation>,
+    /// What this host says; none where another PE says it.
+    pub greeting: Option<Greeting>,
+    /// What the neighbour must say.
+    pub expected: Greeting,
+    /// The window for direct access, where the port has one and it is used.
+    pub direct_window: Option<usize>,
+}
+
+/// The keeper of both links.
+pub struct Links {
+    plans: [SidePlan; 2],
+    lanes: Vec<Arc<Lane>>,
+    doorbells: u64,
+    /// Neighbouring PEs.
+    direct: Vec<Arc<DirectPeer>>,
+    sides: Mutex<[SideState; 2]>,
+}
+
+#[derive(Default)]
+struct SideState {
+    /// The port's count of changes and its belief when last looked at.
+    seen: Option<(u64, bool)>,
+    phase: Phase,
+    greeted_at: u64,
+    ready_at: u64,
+    mapped: bool,
+    tried_at: u64,
+    window: Option<Box<dyn Outbound>>,
+    /// Why the link is not used although it is up.
+    trouble: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Down,
+    /// Up, translations not set.
+    Up,
+    /// Translations set, waiting to hear who is there.
+    Greeting,
+    /// The engines know.
+    Ready,
+}
+
+impl Links {
+    /// Enables both links. `plans` by [`Side`].
+    pub fn new(
+        plans: [SidePlan; 2],
+        lanes: Vec<Arc<Lane>>,
+        doorbells: u64,
+        direct: Vec<Arc<DirectPeer>>,
+    ) -> Result<Links, PortError> {
+        for plan in &plans {
+            plan.port.link_enable()?;
+        }
+        Ok(Links { plans, lanes, doorbells, direct, sides: Mutex::default() })
+    }
+
+    /// Looks after both links; cheap when nothing has changed. Somebody else at it is enough.
+    pub fn tend(&self) {
+        let Ok(mut sides) = self.sides.try_lock() else { return };
+        let now = monotonic_ns();
+        for side in Side::BOTH {
+            self.tend_side(side, &mut sides[side as usize], now);
+        }
+    }
+
+    /// Why a link is not used although it is up.
+    pub fn trouble(&self, side: Side) -> Option<String> {
+        let sides = self.sides.lock().unwrap_or_else(PoisonError::into_inner);
+        sides[side as usize].trouble.clone()
+    }
+
+    /// Whether all that can be mapped through a link is mapped.
+    pub fn is_mapped(&self, side: Side) -> bool {
+        self.sides.lock().unwrap_or_else(PoisonError::into_inner)[side as usize].mapped
+    }
+
+    /// Closes this PE's slots.
+    pub fn close(&self) {
+        for plan in &self.plans {
+            plan.port.db_set_mask(self.doorbells);
+            for Translation { window, slot, slots, .. } in &plan.translations {
+                if let Err(error) = plan.port.mw_clear_trans(*window, *slot, *slots) {
+                    tracing::info!(%error, "closing an NTB window");
+                }
+            }
+        }
+    }
+
+    fn tend_side(&self, side: Side, state: &mut SideState, now: u64) {
+        let plan = &self.plans[side as usize];
+        // Consumed before the state is read: a later change raises it again.
+        plan.port.link_event();
+        let link = plan.port.link_state();
+        let seen = (link.generation, link.up);
+        if state.seen != Some(seen) {
+            state.seen = Some(seen);
+            state.phase = if link.up { Phase::Up } else { Phase::Down };
+            self.lanes.iter().for_each(|lane| lane.link_event(side, false));
+        }
+        if state.phase == Phase::Up {
+            match self.prepare(plan) {
+                Ok(()) => {
+                    state.phase = Phase::Greeting;
+                    state.greeted_at = 0;
+                    state.trouble = None;
+                }
+                // It went down again: there will be an event.
+                Err(PortError::NotConnected) => {}
+                Err(error) => complain(state, side, error.to_string()),
+            }
+        }
+        if matches!(state.phase, Phase::Greeting) {
+            match plan.expected.heard(&*plan.port) {
+                Some(Ok(())) => {
+                    state.phase = Phase::Ready;
+                    (state.ready_at, state.tried_at) = (now, 0);
+                    (state.mapped, state.trouble) = (false, None);
+                    self.lanes.iter().for_each(|lane| lane.link_event(side, true));
+                }
+                Some(Err(what)) => complain(state, side, what),
+                None => {}
+            }
+        }
+        let since = |then: u64| now.saturating_sub(then);
+        let in_use = state.phase == Phase::Ready && self.lanes[0].link_in_use(side);
+        let greets = matches!(state.phase, Phase::Greeting | Phase::Ready) && !in_use;
+        // The neighbour may have missed it for as long as it has not answered.
+        if greets && since(state.greeted_at) >= REPEAT_NS {
+            state.greeted_at = now;
+            if let Some(greeting) = &plan.greeting {
+                greeting.send(&*plan.port);
+            }
+        }
+        let maps = in_use && !state.mapped && since(state.ready_at) < MAP_NS;
+        if maps && since(state.tried_at) >= REPEAT_NS {
+            state.tried_at = now;
+            self.map(side, state);
+        }
+    }
+
+    /// Puts everything behind the inbound windows and unmasks the doorbells.
+    fn prepare(&self, plan: &SidePlan) -> Result<(), PortError> {
+        for &Translation { window, slot, address, size, .. } in &plan.translations {
+            plan.port.mw_set_trans(window, slot, address, size)?;
+        }
+        plan.port.db_clear_mask(self.doorbells);
+        Ok(())
+    }
+
+    fn map(&self, side: Side, state: &mut SideState) {
+        let plan = &self.plans[side as usize];
+        let Some(window) = plan.direct_window else {
+            state.mapped = true;
+            return;
+        };
+        if state.window.is_none() {
+            state.window = plan.port.outbound(window).ok();
+        }
+        if let Some(window) = &mut state.window {
+            let missing = self.direct.iter().filter(|peer| !peer.map(side, &mut **window)).count();
+            state.mapped = missing == 0;
+        }
+    }
+}
+
+/// Says once what is wrong.
+fn complain(state: &mut SideState, side: Side, what: String) {
+    if state.trouble.as_ref() != Some(&what) {
+        tracing::warn!("the NTB link to the {} cannot be used: {what}", name(side));
+        state.trouble = Some(what);
+    }
+}
+
+/// A side for people.
+pub fn name(side: Side) -> &'static str {
+    match side {
+        Side::Right => "right",
+        Side::Left => "left",
+    }
+}

@@ -1,0 +1,258 @@
+//! The NTB transport: runs the ring protocol on real ports.
+//!
+//! ```text
+//! endpoint --- direct window ------------------------------> neighbour's memory
+//!     |
+//!     +-- lane: engine + host (windows, memory), lock
+//!            ^        ^
+//!            |        +-- service threads: doorbells, clock
+//!            +-- links: translations, handshake, mappings
+//! ```
+//!
+//! - A PE has a lane of its own on the whole ring (more with `SHMEM_NTB_THREADS`). It sends on it,
+//!   and serves what arrives on it for any PE of its host, whose memory it has mapped. Where
+//!   hosts have different numbers of PEs, those of the smaller hosts serve several lanes, so that
+//!   every lane goes all the way round.
+//! - AMOs are applied by the target host's CPU, so that they are atomic with those of its PEs.
+//! - Progress: service threads move everything on while programs compute. A direct put needs none.
+
+mod advert;
+mod direct;
+mod endpoint;
+mod handshake;
+mod hardware;
+mod host;
+mod lane;
+mod links;
+mod memory;
+mod report;
+mod service;
+mod setup;
+
+use advert::Advert;
+use direct::DirectPeer;
+use hardware::Hardware;
+use lane::Pace;
+use links::{Links, name};
+use memory::HostMemory;
+use report::Reporter;
+use service::{Post, Threads};
+use setup::Opened;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tombolo_core::error::{Error, Result};
+use tombolo_core::transport::{Endpoint, Job, Mapping, Segment, SegmentKind, Transport};
+
+use super::ring::{Side, Stats};
+
+const NAME: &str = "ntb";
+/// How long the start waits for the second link when the first is in use.
+const SECOND_LINK: Duration = Duration::from_secs(1);
+
+/// How long it waits for direct windows, without which there is only less speed.
+const MAPPINGS: Duration = Duration::from_millis(20);
+
+type Connected = Vec<std::result::Result<Box<dyn Endpoint>, String>>;
+
+/// The NTB ring transport.
+#[derive(Default)]
+pub struct Ntb {
+    opened: Option<Opened>,
+    running: Option<Running>,
+    threads: Option<Threads>,
+}
+
+/// What exists once the PEs know each other.
+struct Running {
+    links: Arc<Links>,
+    reporter: Arc<Reporter>,
+    direct: Vec<Arc<DirectPeer>>,
+    local_pes: Vec<usize>,
+}
+
+impl Ntb {
+    /// A transport with nothing open.
+    pub fn new() -> Ntb {
+        Ntb::default()
+    }
+
+    /// Waits until the links are in use: both, or one of them if the other does not come.
+    fn settle(&self, opened: &Opened, running: &Running, limit: Duration) -> Result<()> {
+        let begun = Instant::now();
+        let mut first_at = None;
+        loop {
+            running.links.tend();
+            opened.lanes.iter().for_each(|lane| lane.progress());
+            let in_use = |side| opened.lanes.iter().all(|lane| lane.link_in_use(side));
+            let count = Side::BOTH.into_iter().filter(|side| in_use(*side)).count();
+            if count > 0 {
+                first_at.get_or_insert_with(Instant::now);
+            }
+            let waited = first_at.map_or(Duration::ZERO, |at| at.elapsed());
+            let mapped = Side::BOTH.into_iter().all(|side| running.links.is_mapped(side));
+            if (count == 2 && (mapped || waited > MAPPINGS)) || waited > SECOND_LINK {
+                return Ok(());
+            }
+            if begun.elapsed() > limit {
+                let why: Vec<String> = Side::BOTH
+                    .into_iter()
+                    .map(|side| {
+                        let trouble = running.links.trouble(side);
+                        let trouble = trouble.unwrap_or_else(|| "no answer".into());
+                        let port = opened.hardware.ports[side as usize].describe();
+                        format!("{}: {trouble} ({port})", name(side))
+                    })
+                    .collect();
+                return Err(failure(format!(
+                    "no link of host {} came into use within {limit:?}: {}",
+                    opened.hardware.host,
+                    why.join("; ")
+                )));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+impl Transport for Ntb {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
+        let hardware = Hardware::find(job.config)?;
+        setup::Plan::new(&hardware, job).map(drop)
+    }
+
+    fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
+        let hardware = Hardware::find(job.config).map_err(failure)?;
+        let opened = Opened::new(hardware, job, segments)?;
+        let address = opened.advert.encode();
+        self.opened = Some(opened);
+        Ok(address)
+    }
+
+    fn connect(&mut self, job: &Job<'_>, addresses: &[Vec<u8>]) -> Result<Connected> {
+        let opened = self.opened.as_mut().ok_or_else(|| failure("it was not opened"))?;
+        let adverts: Vec<std::result::Result<Advert, String>> =
+            addresses.iter().map(|bytes| Advert::decode(bytes)).collect();
+        let pes_of = setup::pes_of_hosts(job, &opened.hardware, &adverts).map_err(failure)?;
+        let me = opened.hardware.host;
+        let speaks = job.localities[job.pe].local_index == 0;
+        let mut direct = Vec::new();
+        let mut endpoints: Connected = Vec::with_capacity(adverts.len());
+        for (pe, advert) in adverts.iter().enumerate() {
+            endpoints.push(match advert {
+                _ if job.is_local(pe) => Err("on this host".into()),
+                Err(why) => Err(why.clone()),
+                Ok(advert) => opened.endpoint_to(job, pe, advert).map(|endpoint| {
+                    direct.extend(endpoint.direct.clone());
+                    Box::new(endpoint) as Box<dyn Endpoint>
+                }),
+            });
+        }
+        let plans = opened.side_plans(&adverts, &pes_of);
+        let links = Links::new(plans, opened.lanes.clone(), opened.doorbells, direct.clone());
+        let links = Arc::new(links.map_err(|e| failure(e.to_string()))?);
+        let local_pes = pes_of[usize::from(me)].clone();
+        let reporter = Arc::new(Reporter::new(me, pes_of, speaks));
+        let pace = Pace::new(job.n_pes(), opened.own_threads);
+        let lanes = opened.lanes.iter().zip(&opened.lane_doorbells).enumerate();
+        let posts = lanes.flat_map(|(index, (lane, doorbell))| {
+            Side::BOTH.map(|side| Post {
+                leads: index == 0,
+                lane: lane.clone(),
+                links: links.clone(),
+                reporter: reporter.clone(),
+                port: opened.hardware.ports[side as usize].clone(),
+                side,
+                doorbell: *doorbell,
+                pace,
+            })
+        });
+        let threads = Threads::start(posts.collect());
+        self.threads = Some(threads.map_err(|e| Error::system("starting NTB service threads", e))?);
+        let running = Running { links, reporter, direct, local_pes };
+        self.running = Some(running);
+        if let (Some(opened), Some(running)) = (&self.opened, &self.running) {
+            self.settle(opened, running, job.config.start_timeout)?;
+        }
+        Ok(endpoints)
+    }
+
+    fn deliver_to(&mut self, memory: &[[Option<Mapping>; SegmentKind::ALL.len()]]) -> Result<()> {
+        let (Some(opened), Some(running)) = (&self.opened, &self.running) else { return Ok(()) };
+        let unmapped = memory.iter().position(|pe| pe[SegmentKind::Heap as usize].is_none());
+        if let Some(local) = unmapped {
+            return Err(failure(format!(
+                "PE {} of the same host must be reached through shared memory, for which what \
+                 comes over the ring is delivered to it: use shm as well",
+                running.local_pes.get(local).copied().unwrap_or_default()
+            )));
+        }
+        // SAFETY: mapped until `close` has returned, by contract; no lane turns after that.
+        let memory = unsafe { HostMemory::new(memory) };
+        opened.lanes.iter().for_each(|lane| lane.deliver_to(memory.clone()));
+        Ok(())
+    }
+
+    fn progress(&self) {
+        if let Some(opened) = &self.opened {
+            opened.lanes.iter().for_each(|lane| lane.progress());
+        }
+    }
+
+    fn needs_progress(&self) -> bool {
+        // Service threads would do it, at the price of a switch to them.
+        true
+    }
+
+    fn lost(&self) -> Option<usize> {
+        self.running.as_ref()?.reporter.lost()
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let Some(opened) = &self.opened else { return Vec::new() };
+        let mut lines = opened.describe();
+        for side in Side::BOTH {
+            let port = &opened.hardware.ports[side as usize];
+            let in_use = opened.lanes.iter().filter(|lane| lane.link_in_use(side)).count();
+            let (all, side) = (opened.lanes.len(), name(side));
+            lines.push(format!("{side}: {}, {in_use} of {all} lanes in use", port.describe()));
+            lines.push(format!("{side}: {}", port.counters()));
+        }
+        let mut total = Stats::default();
+        for lane in &opened.lanes {
+            total.add(&lane.stats().0);
+        }
+        if let Some(running) = &self.running {
+            let open = |peer: &&Arc<DirectPeer>| peer.is_open(SegmentKind::Heap);
+            lines.push(format!(
+                "direct windows: {} of {} neighbouring PEs",
+                running.direct.iter().filter(open).count(),
+                running.direct.len()
+            ));
+        }
+        let Stats {
+            injected, delivered, relayed, replayed, duplicates, malformed, corrupt, ..
+        } = total;
+        let (stalled, rung) = (total.stalled_injection + total.stalled_transit, total.doorbells);
+        lines.push(format!(
+            "ring: packets injected {injected}, delivered {delivered}, relayed {relayed}, replayed \
+             {replayed}, duplicate {duplicates}, malformed {malformed}, corrupt {corrupt}; polls \
+             without credit {stalled}; doorbells rung {rung}"
+        ));
+        lines
+    }
+
+    fn close(&mut self) {
+        self.threads = None;
+        if let Some(running) = &self.running {
+            running.links.close();
+        }
+    }
+}
+
+fn failure(what: impl Into<String>) -> Error {
+    Error::Transport { transport: NAME, what: what.into() }
+}

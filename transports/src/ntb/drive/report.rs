@@ -1,0 +1,101 @@
+//! What people are told about links and hosts, and what the core must know of it.
+
+use super::lane::Lane;
+use crate::ntb::ring::{Event, Side};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Turns events of engines into messages.
+pub struct Reporter {
+    /// PEs by host of the ring.
+    pes: Vec<Vec<usize>>,
+    me: u16,
+    /// All PEs see the same; one of a host speaks for it.
+    speaks: bool,
+    /// 1 + a PE that was given up, or 0.
+    lost: AtomicU32,
+}
+
+impl Reporter {
+    /// For host `me`; `pes` by host.
+    pub fn new(me: u16, pes: Vec<Vec<usize>>, speaks: bool) -> Reporter {
+        Reporter { pes, me, speaks, lost: AtomicU32::new(0) }
+    }
+
+    /// A PE that was given up.
+    pub fn lost(&self) -> Option<usize> {
+        match self.lost.load(Ordering::Acquire) {
+            0 => None,
+            pe => Some(pe as usize - 1),
+        }
+    }
+
+    /// Tells what has happened on a lane; links go down for all lanes at once, so only the
+    /// one that `leads` warns of it.
+    pub fn report(&self, lane: &Lane, leads: bool) {
+        while let Some(event) = lane.next_event() {
+            self.tell(event, leads);
+        }
+    }
+
+    fn tell(&self, event: Event, leads: bool) {
+        match event {
+            Event::LinkUp(side) => self.say_link(side, "is in use", false),
+            Event::LinkDown(side) => {
+                self.say_link(side, "is out of use; traffic goes the other way round", leads);
+            }
+            Event::Mismatch(side) => self.say_link(
+                side,
+                "leads to a host whose NTB transport was set up differently",
+                leads,
+            ),
+            Event::Lost { first, count } => {
+                let hosts = self.pes.len() as u16;
+                self.give_up((0..count).map(|step| (first + step) % hosts));
+            }
+            Event::GaveUp(host) => self.give_up(std::iter::once(host)),
+        }
+    }
+
+    /// Both ends see a link change: the host at its left end warns.
+    fn say_link(&self, side: Side, what: &str, warn: bool) {
+        let hosts = self.pes.len() as u16;
+        let (link, ends) = match side {
+            Side::Right => (self.me, [self.me, (self.me + 1) % hosts]),
+            Side::Left => ((self.me + hosts - 1) % hosts, [(self.me + hosts - 1) % hosts, self.me]),
+        };
+        let [a, b] = ends;
+        if self.speaks && warn && side == Side::Right {
+            tracing::warn!("NTB link {link} (hosts {a} and {b}) {what}");
+        } else {
+            tracing::debug!("NTB link {link} (hosts {a} and {b}) {what}");
+        }
+    }
+
+    fn give_up(&self, hosts: impl Iterator<Item = u16>) {
+        let hosts: Vec<u16> = hosts.collect();
+        let pes: Vec<usize> = hosts
+            .iter()
+            .filter_map(|host| self.pes.get(usize::from(*host)))
+            .flatten()
+            .copied()
+            .collect();
+        if let Some(pe) = pes.first() {
+            let news =
+                self.lost.compare_exchange(0, *pe as u32 + 1, Ordering::AcqRel, Ordering::Relaxed);
+            if news.is_ok() && self.speaks {
+                tracing::error!(
+                    "host {} cannot reach {} over the NTB ring any more ({})",
+                    self.me,
+                    list("host", hosts.iter()),
+                    list("PE", pes.iter())
+                );
+            }
+        }
+    }
+}
+
+fn list<T: std::fmt::Display>(what: &str, items: impl ExactSizeIterator<Item = T>) -> String {
+    let plural = if items.len() == 1 { "" } else { "s" };
+    let items: Vec<String> = items.map(|item| item.to_string()).collect();
+    format!("{what}{plural} {}", items.join(", "))
+}

@@ -1,0 +1,385 @@
+//! Set-up: who serves which lanes, what lies where in the windows, and who is reached how.
+
+use super::advert::Advert;
+use super::direct::{self, DirectPeer, Opening};
+use super::endpoint::NtbEndpoint;
+use super::failure;
+use super::handshake::{self, Greeting};
+use super::hardware::Hardware;
+use super::host::{DriveHost, SideParts};
+use super::lane::Lane;
+use super::links::{SidePlan, Translation};
+use super::memory::Extent;
+use crate::ntb::port::{InboundMemory, NtbPort, PortError, Region};
+use crate::ntb::ring::{self, Engine, Geometry, Side};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::Arc;
+use tombolo_core::Result;
+use tombolo_core::transport::{Job, Segment, SegmentKind};
+
+/// The window that holds the rings.
+const RING_WINDOW: usize = 0;
+/// The window for direct access.
+const DIRECT_WINDOW: usize = 1;
+/// Lanes that a packet can name.
+const LANES_MAX: usize = 256;
+
+/// Numbers that follow from the ports and from where the PEs are; the same on all hosts.
+pub struct Plan {
+    /// Lanes of the ring.
+    pub lanes: usize,
+    /// PEs of the host with most of them.
+    pub pes_max: usize,
+    /// Lanes that a PE sends on.
+    pub threads: usize,
+    pub geometry: Geometry,
+}
+
+impl Plan {
+    /// The error says to people why these ports cannot carry this job.
+    pub fn new(hardware: &Hardware, job: &Job<'_>) -> std::result::Result<Plan, String> {
+        if job.localities.iter().all(|place| place.host == job.localities[job.pe].host) {
+            let ports = hardware.ports.each_ref().map(|port| port.describe());
+            return Err(format!(
+                "all PEs are on one host, number {} of {}; its ports are: {}",
+                hardware.host,
+                hardware.hosts,
+                ports.join("; ")
+            ));
+        }
+        let [right, left] = hardware.ports.each_ref().map(|port| port.capabilities());
+        if right.windows != left.windows || right.doorbell_bits != left.doorbell_bits {
+            return Err("the two ports of this host have different windows or doorbells".into());
+        }
+        if right.spads < handshake::WORDS || right.doorbell_bits == 0 || right.windows.is_empty() {
+            return Err(format!(
+                "a port needs a window, a doorbell and {} scratchpads, {} has {}, {} and {}",
+                handshake::WORDS,
+                right.name,
+                right.windows.len(),
+                right.doorbell_bits,
+                right.spads
+            ));
+        }
+        let threads = job.config.ntb_threads.max(1) as usize;
+        let most = job.localities.iter().map(|place| place.local_index).max().unwrap_or(0);
+        let pes_max = most as usize + 1;
+        let lanes = pes_max * threads;
+        let window = right.windows[RING_WINDOW];
+        let share = window.share(0, lanes);
+        if lanes > LANES_MAX || share.is_empty() {
+            return Err(format!(
+                "{pes_max} PEs on a host with {threads} lanes each need {lanes} slots of a window; \
+                 there are {}",
+                window.slots.min(LANES_MAX)
+            ));
+        }
+        let room = share.len() as u64 * window.slot_size();
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let geometry = Geometry::fit(room).map_err(|e| e.to_string())?;
+        Ok(Plan { lanes, pes_max, threads, geometry })
+    }
+
+    /// Lanes that PE `local` of `pes` on a host serves: all that would be its own if the host had
+    /// as many PEs as the largest, and as many times more as it has fewer.
+    fn served(&self, local: usize, pes: usize) -> impl Iterator<Item = usize> + '_ {
+        let threads = self.threads;
+        (0..self.lanes).filter(move |lane| lane / threads % pes == local)
+    }
+
+    /// Lanes that PE `local` sends on.
+    fn own(&self, local: usize) -> Range<usize> {
+        local * self.threads..(local + 1) * self.threads
+    }
+}
+
+/// This PE's side of the ring before it knows the others.
+pub struct Opened {
+    pub hardware: Hardware,
+    pub advert: Advert,
+    /// Lanes that this PE serves.
+    pub lanes: Vec<Arc<Lane>>,
+    /// Doorbell bit of each.
+    pub lane_doorbells: Vec<u64>,
+    /// All of them.
+    pub doorbells: u64,
+    /// Lanes, and with them pairs of service threads.
+    pub own_threads: usize,
+    own: Vec<Arc<Lane>>,
+    plan: Plan,
+    crc: bool,
+    /// By [`Side`].
+    translations: [Vec<Translation>; 2],
+    max_bytes: usize,
+    speaks: bool,
+}
+
+impl Opened {
+    pub fn new(hardware: Hardware, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Opened> {
+        let plan = Plan::new(&hardware, job).map_err(failure)?;
+        let local = job.localities[job.pe].local_index as usize;
+        let pes = (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count();
+        let mut config = ring::Config::new(plan.geometry, random());
+        config.crc = job.config.ntb_crc.0;
+        let bits = hardware.ports[0].capabilities().doorbell_bits as usize;
+        let mut translations = [Vec::new(), Vec::new()];
+        let (mut lanes, mut own, mut lane_doorbells) = (Vec::new(), Vec::new(), Vec::new());
+        for number in plan.served(local, pes) {
+            let doorbell = 1 << (number % bits);
+            let lane = open_lane(&hardware, &plan, config, number, doorbell, &mut translations)?;
+            let lane = Arc::new(lane);
+            if plan.own(local).contains(&number) {
+                own.push(lane.clone());
+            }
+            lanes.push(lane);
+            lane_doorbells.push(doorbell);
+        }
+        let direct = match job.config.ntb_direct.0 {
+            true => open_segments(&hardware, &plan, local, segments, &mut translations)?,
+            false => [None; 2],
+        };
+        let extent = |kind: SegmentKind| {
+            let segment = segments.iter().find(|segment| segment.kind == kind)?;
+            // Other PEs of the host deliver to it, if there are any.
+            let delivered = segment.file.is_some() || pes == 1;
+            delivered.then_some(Extent { len: segment.len as u64, layout: segment.layout })
+        };
+        let advert = Advert {
+            host: hardware.host,
+            hosts: hardware.hosts,
+            incarnation: config.incarnation,
+            segments: SegmentKind::ALL.map(extent),
+            direct: direct.map(|opening| opening.map(|opening| opening.offset)),
+        };
+        let max_bytes = own.first().map_or(0, |lane| lane.retain_bytes_max());
+        Ok(Opened {
+            hardware,
+            advert,
+            own_threads: lanes.len(),
+            doorbells: lane_doorbells.iter().fold(0, |all, bit| all | bit),
+            lanes,
+            lane_doorbells,
+            own,
+            plan,
+            crc: config.crc,
+            translations,
+            max_bytes,
+            speaks: local == 0,
+        })
+    }
+
+    /// The data path to a PE of another host; the error says why there is none.
+    pub fn endpoint_to(
+        &self,
+        job: &Job<'_>,
+        pe: usize,
+        advert: &Advert,
+    ) -> std::result::Result<NtbEndpoint, String> {
+        let [own_heap, _] = self.advert.segments;
+        let [heap, _] = advert.segments;
+        let bytes = |extent: Option<Extent>| extent.map_or(0, |extent| extent.len);
+        if heap != own_heap {
+            return Err(format!(
+                "PE {pe} has a symmetric heap of {} bytes, this PE one of {}: set \
+                 SHMEM_SYMMETRIC_SIZE to the same value everywhere",
+                bytes(heap),
+                bytes(own_heap)
+            ));
+        }
+        let reached = SegmentKind::ALL.map(|kind| {
+            let extent = advert.segments[kind as usize]?;
+            // The layout of static data differs where another executable runs.
+            let same = self.advert.segments[kind as usize].is_none_or(|own| own == extent);
+            same.then_some(extent.len as usize)
+        });
+        let local = u8::try_from(job.localities[pe].local_index)
+            .map_err(|_| "its host has more PEs than a packet can name".to_string())?;
+        Ok(NtbEndpoint {
+            lanes: self.own.clone(),
+            pe,
+            host: advert.host,
+            local,
+            lens: reached.map(|len| len.unwrap_or(0)),
+            direct: self.direct_to(job, advert, reached),
+            max_bytes: self.max_bytes,
+        })
+    }
+
+    fn direct_to(
+        &self,
+        job: &Job<'_>,
+        advert: &Advert,
+        reached: [Option<usize>; 2],
+    ) -> Option<Arc<DirectPeer>> {
+        let capable = self.hardware.ports[0].capabilities();
+        if !job.config.ntb_direct.0 || capable.modelled || capable.write_combining {
+            return None;
+        }
+        let Hardware { host, hosts, .. } = self.hardware;
+        let mut ways: Vec<Side> = Side::BOTH
+            .into_iter()
+            .filter(|side| advert.host == neighbour(host, hosts, *side))
+            .collect();
+        if job.localities[job.pe].local_index % 2 == 1 {
+            // Both links lead there: PEs take turns.
+            ways.reverse();
+        }
+        let offers = SegmentKind::ALL.map(|kind| {
+            let offset = advert.direct[kind as usize]?;
+            Some((usize::try_from(offset).ok()?, reached[kind as usize]?))
+        });
+        let any = !ways.is_empty() && offers.iter().any(Option::is_some);
+        any.then(|| Arc::new(DirectPeer::new(offers, ways)))
+    }
+
+    /// What the keeper of the links must know.
+    pub fn side_plans(
+        &mut self,
+        adverts: &[std::result::Result<Advert, String>],
+        pes_of: &[Vec<usize>],
+    ) -> [SidePlan; 2] {
+        let Hardware { host, hosts, .. } = self.hardware;
+        let epoch = |host: u16| {
+            let first = pes_of[usize::from(host)].first();
+            first.and_then(|pe| adverts[*pe].as_ref().ok()).map_or(0, |advert| advert.incarnation)
+        };
+        let windows = &self.hardware.ports[0].capabilities().windows;
+        let mib = |index: usize| windows.get(index).map_or(0, |w| (w.size >> 20) as u32);
+        let greeting = |host: u16, side: Side| Greeting {
+            host,
+            hosts,
+            side,
+            windows: [mib(RING_WINDOW), mib(DIRECT_WINDOW)],
+            lanes: self.plan.lanes as u16,
+            crc: self.crc,
+            geometry: self.plan.geometry,
+            epoch: epoch(host),
+        };
+        let direct_window = (windows.len() > DIRECT_WINDOW).then_some(DIRECT_WINDOW);
+        Side::BOTH.map(|side| SidePlan {
+            port: self.hardware.ports[side as usize].clone(),
+            translations: self.translations[side as usize].clone(),
+            greeting: self.speaks.then(|| greeting(host, side)),
+            expected: greeting(neighbour(host, hosts, side), side.opposite()),
+            direct_window,
+        })
+    }
+
+    /// Lines for people.
+    pub fn describe(&self) -> Vec<String> {
+        let Hardware { host, hosts, .. } = self.hardware;
+        let Plan { lanes, geometry, .. } = &self.plan;
+        vec![format!(
+            "host {host} of a ring of {hosts}, epoch {:#010x}, {lanes} lanes of {} KiB, chunks of \
+             {} bytes{}",
+            self.advert.incarnation,
+            geometry.region_bytes() >> 10,
+            geometry.chunk_bytes(),
+            if self.crc { ", CRC32C" } else { "" }
+        )]
+    }
+}
+
+/// The PEs of each host of the ring; the error says why this is no ring of them.
+pub fn pes_of_hosts(
+    job: &Job<'_>,
+    hardware: &Hardware,
+    adverts: &[std::result::Result<Advert, String>],
+) -> std::result::Result<Vec<Vec<usize>>, String> {
+    let mut pes_of = vec![Vec::new(); usize::from(hardware.hosts)];
+    for (pe, advert) in adverts.iter().enumerate() {
+        let Ok(advert) = advert else { continue };
+        if advert.hosts != hardware.hosts || advert.host >= hardware.hosts {
+            return Err(format!(
+                "PE {pe} is on host {} of a ring of {}, this PE on one of {}",
+                advert.host, advert.hosts, hardware.hosts
+            ));
+        }
+        if job.is_local(pe) != (advert.host == hardware.host) {
+            return Err(format!("PE {pe} is on another host by its NTB ports than by its kernel"));
+        }
+        pes_of[usize::from(advert.host)].push(pe);
+    }
+    match pes_of.iter().position(Vec::is_empty) {
+        Some(host) => Err(format!("there is no PE on host {host}, which the ring passes through")),
+        None => Ok(pes_of),
+    }
+}
+
+fn neighbour(host: u16, hosts: u16, side: Side) -> u16 {
+    match side {
+        Side::Right => (host + 1) % hosts,
+        Side::Left => (host + hosts - 1) % hosts,
+    }
+}
+
+/// Memory behind both inbound windows, and the engine that reads it.
+fn open_lane(
+    hardware: &Hardware,
+    plan: &Plan,
+    config: ring::Config,
+    number: usize,
+    doorbell: u64,
+    translations: &mut [Vec<Translation>; 2],
+) -> Result<Lane> {
+    let bad = |e: PortError| failure(e.to_string());
+    let window = hardware.ports[0].capabilities().windows[RING_WINDOW];
+    let share = window.share(number, plan.lanes);
+    let size = window.round_up(plan.geometry.region_bytes() as u64);
+    let open = |side: Side| -> Result<(SideParts, Translation)> {
+        let port: &Arc<dyn NtbPort> = &hardware.ports[side as usize];
+        let inbound = Arc::new(InboundMemory::new(size as usize).map_err(bad)?);
+        let address = port.register(&inbound.region()).map_err(bad)?;
+        let outbound = port.outbound(RING_WINDOW).map_err(bad)?;
+        let slots = size.div_ceil(window.slot_size()) as usize;
+        let translation =
+            Translation { window: RING_WINDOW, slot: share.start, slots, address, size };
+        Ok((SideParts { port: port.clone(), inbound, outbound }, translation))
+    };
+    let (right, left) = (open(Side::Right)?, open(Side::Left)?);
+    translations[Side::Right as usize].push(right.1);
+    translations[Side::Left as usize].push(left.1);
+    let lane = u8::try_from(number).map_err(|_| failure("too many lanes"))?;
+    let engine = Engine::new(config, hardware.host, hardware.hosts, lane)
+        .map_err(|e| failure(e.to_string()))?;
+    let start = share.start * window.slot_size() as usize;
+    let host = DriveHost::new([right.0, left.0], start, doorbell, config.retained_bytes());
+    Ok(Lane::new(engine, host))
+}
+
+/// Opens this PE's segments to both neighbours, as far as they fit in its share of the window.
+fn open_segments(
+    hardware: &Hardware,
+    plan: &Plan,
+    local: usize,
+    segments: &[Segment<'_>],
+    translations: &mut [Vec<Translation>; 2],
+) -> Result<[Option<Opening>; 2]> {
+    let Some(window) = hardware.ports[0].capabilities().windows.get(DIRECT_WINDOW) else {
+        return Ok([None; 2]);
+    };
+    let with_file = SegmentKind::ALL.map(|kind| {
+        let segment = segments.iter().find(|segment| segment.kind == kind)?;
+        Some((segment, segment.file?))
+    });
+    let lens = with_file.map(|found| found.map(|(segment, _)| segment.len as u64));
+    let openings = direct::plan(window, local, plan.pes_max, lens);
+    for (opening, found) in openings.iter().zip(with_file) {
+        let (Some(opening), Some((segment, file))) = (opening, found) else { continue };
+        let len = segment.len as u64;
+        let region = Region { base: segment.base, len, file, file_offset: 0 };
+        for side in Side::BOTH {
+            let port = &hardware.ports[side as usize];
+            let address = port.register(&region).map_err(|e| failure(e.to_string()))?;
+            let translation = Translation::of(opening, DIRECT_WINDOW, address);
+            translations[side as usize].push(translation);
+        }
+    }
+    Ok(openings)
+}
+
+/// Not 0.
+fn random() -> u32 {
+    RandomState::new().hash_one(std::process::id()) as u32 | 1
+}

@@ -1,0 +1,116 @@
+//! Ordered, acknowledged sequences of packets between two hosts.
+//!
+//! - Between two hosts (of one lane) there are two flows: the first carries everything that has an
+//!   order, the second the other half of split puts.
+//! - A flow is pinned to a direction until it is quiet; only a broken way moves it, and then it is
+//!   repeated from the first packet that was not acknowledged.
+//! - The receiver applies exactly the next sequence number and nothing else. That one number per
+//!   flow is all the memory that exactly-once needs.
+
+use super::host::Side;
+
+/// No operation, no slot.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// What was sent under a sequence number, enough to send it again.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Entry {
+    pub op: u32,
+    pub chunk: u32,
+    /// Chunk of the retained area, or `NONE`: the source itself is stable.
+    pub retained: u32,
+}
+
+/// Sending end. Sequence numbers: `una <= sent <= next <= una + window`, wrapping.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct SendFlow {
+    /// First not acknowledged.
+    pub una: u32,
+    /// Next to put on the wire; below `next` while repeating.
+    pub sent: u32,
+    /// Next that is free.
+    pub next: u32,
+    /// Where it goes; none while there is no way.
+    pub side: Option<Side>,
+    /// Operations that have packets still to be made.
+    pub head: u32,
+    pub tail: u32,
+    /// When to repeat if nothing is acknowledged by then.
+    pub deadline: u64,
+    /// Repetitions without progress.
+    pub repeats: u32,
+    /// No repetition on a gap report before this is acknowledged.
+    pub recover: u32,
+    /// Round trips: the number being timed, since when, and the smoothed result.
+    pub timed: Option<(u32, u64)>,
+    pub round_trip_ns: u64,
+}
+
+impl SendFlow {
+    pub(super) fn new() -> SendFlow {
+        SendFlow {
+            una: 0,
+            sent: 0,
+            next: 0,
+            side: None,
+            head: NONE,
+            tail: NONE,
+            deadline: 0,
+            repeats: 0,
+            recover: 0,
+            timed: None,
+            round_trip_ns: 0,
+        }
+    }
+
+    /// Nothing awaits acknowledgement.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.una == self.next
+    }
+
+    /// Nothing awaits anything.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.is_acknowledged() && self.head == NONE
+    }
+
+    /// Whether a packet could go out, given room on the ring.
+    pub(super) fn has_work(&self, window: u32) -> bool {
+        self.sent != self.next || (self.head != NONE && self.next.wrapping_sub(self.una) < window)
+    }
+
+    /// Starts again from the first that was not acknowledged.
+    pub(super) fn rewind(&mut self) {
+        self.sent = self.una;
+        self.recover = self.next;
+        self.timed = None;
+    }
+
+    /// Takes a round trip into the average.
+    pub(super) fn sample(&mut self, acknowledged: u32, now: u64) {
+        if let Some((seq, since)) = self.timed
+            && acknowledged.wrapping_sub(seq) as i32 > 0
+        {
+            let took = now.saturating_sub(since);
+            self.round_trip_ns = match self.round_trip_ns {
+                0 => took,
+                known => known - known / 8 + took / 8,
+            };
+            self.timed = None;
+        }
+    }
+}
+
+/// Receiving end.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct ReceiveFlow {
+    /// The only sequence number that is applied.
+    pub expected: u32,
+    /// Applied since the last acknowledgement.
+    pub unreported: u32,
+    /// A gap has been seen and the acknowledgement shall say so.
+    pub gap: bool,
+    /// A gap at `expected` has been reported: once is enough.
+    pub gap_reported: bool,
+    /// The packet at `expected` has been refused and the acknowledgement shall say so.
+    pub refused: bool,
+}

@@ -1,0 +1,134 @@
+//! What the protocol asks of whoever runs it: windows, memory, and a place for results.
+//!
+//! The state machine does no I/O and holds no pointer. It names memory ([`Span`], [`Place`]) and
+//! the host moves the bytes: with streaming stores over a real window, over virtual time in the
+//! simulator. Every method is on the data path: none may block, allocate or log.
+
+use tombolo_core::transport::Amo;
+
+use super::packet::Line;
+
+/// One of a host's two ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Side {
+    /// Towards the host with the next higher number.
+    Right = 0,
+    /// Towards the host with the next lower number.
+    Left = 1,
+}
+
+impl Side {
+    /// Both sides, in index order.
+    pub const BOTH: [Side; 2] = [Side::Right, Side::Left];
+
+    /// The other side.
+    pub fn opposite(self) -> Side {
+        match self {
+            Side::Right => Side::Left,
+            Side::Left => Side::Right,
+        }
+    }
+}
+
+/// A range of symmetric memory of a PE of this host. Comes from the wire: not to be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// PE, counted within the host.
+    pub pe: u8,
+    /// Segment index.
+    pub segment: u8,
+    /// Bytes from the start of the segment.
+    pub offset: u64,
+}
+
+/// Bytes that can be moved. Offsets into regions come from the geometry and are sound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// In this host's own region behind a port: what the neighbour has written.
+    Inbound(Side, usize),
+    /// In the neighbour's region, through the outbound window: to be written only.
+    Outbound(Side, usize),
+    /// Symmetric memory; the host checks the range.
+    Symmetric(Place),
+    /// A buffer of the program, by the address given with the operation.
+    Local(u64),
+    /// In the retained area, by offset ([`Config::retained_bytes`](super::Config)).
+    Retained(usize),
+}
+
+/// The range is not inside a registered segment, or not aligned for an AMO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfRange;
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Visible at the target, or the result has been written.
+    Done,
+    /// The target refused the address.
+    Refused,
+    /// The target's host cannot be reached any more.
+    Lost,
+}
+
+/// What people and the layer above should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A neighbour answers; its link is in use.
+    LinkUp(Side),
+    /// A link is out of use; traffic goes the other way round.
+    LinkDown(Side),
+    /// The neighbour speaks another version or was set up differently.
+    Mismatch(Side),
+    /// `count` hosts from `first` rightwards are cut off for good; their operations have failed.
+    /// One host: it died, or both its links did. More: the ring is split.
+    Lost {
+        /// First of them.
+        first: u16,
+        /// How many.
+        count: u16,
+    },
+    /// A host took no operation in spite of all repetitions; its operations have failed.
+    GaveUp(u16),
+}
+
+/// Windows and memory, as seen by one engine.
+pub trait Host {
+    /// Loads an aligned word of the inbound region with acquire order.
+    fn load_word(&mut self, side: Side, offset: usize) -> u64;
+
+    /// Loads a line of the inbound region.
+    fn load_line(&mut self, side: Side, offset: usize) -> Line;
+
+    /// Stores a line in the neighbour's region, its last word last, after all that was stored or
+    /// copied to that side before has been posted.
+    fn store_line(&mut self, side: Side, offset: usize, line: &Line);
+
+    /// Copies `len` bytes. Aligned words of up to 8 bytes never tear in symmetric memory.
+    fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange>;
+
+    /// CRC32C of `len` bytes.
+    fn checksum(&mut self, span: Span, len: usize) -> u32;
+
+    /// Reads up to 24 bytes; for data that travels inside a header line.
+    fn read(&mut self, span: Span, bytes: &mut [u8]) -> Result<(), OutOfRange>;
+
+    /// Writes up to 24 bytes; for data that travelled inside a header line.
+    fn write(&mut self, span: Span, bytes: &[u8]) -> Result<(), OutOfRange>;
+
+    /// Applies an AMO with the CPU's atomics, which local PEs use too, and gives the old value.
+    fn amo(&mut self, place: Place, amo: &Amo) -> Result<u64, OutOfRange>;
+
+    /// Rings the neighbour's doorbell for this lane. Called for a sleeper only.
+    fn ring(&mut self, side: Side);
+
+    /// Reads the local link state. Called only when a neighbour has been silent.
+    fn link_is_up(&mut self, side: Side) -> bool;
+
+    /// An operation ended; `token` is the one it was submitted with.
+    fn complete(&mut self, token: u64, outcome: Outcome);
+
+    /// Something worth telling.
+    fn event(&mut self, event: Event);
+}

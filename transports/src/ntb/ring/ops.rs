@@ -1,0 +1,215 @@
+//! Operations outstanding, request tags, and the chunks kept for puts whose source is reused.
+//!
+//! All tables are sized at the start; submitting takes a row or is refused.
+
+use tombolo_core::transport::{Amo, Remote};
+
+use super::flow::NONE;
+use super::host::Side;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// A put from a stable buffer.
+    Put { source: u64 },
+    /// A put from the retained area; the chunks form a list from here.
+    PutRetained { chunks: u32 },
+    /// A put whose data travel in the header.
+    PutInline { words: [u64; 3] },
+    /// An AMO without result, or a signal.
+    Amo(Amo),
+    /// An AMO with a result.
+    Fetch { amo: Amo, result: u64, tag: u32 },
+    /// A get.
+    Get { dest: u64 },
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Op {
+    /// The submitter's name for it; none where another operation stands for it (put with signal).
+    pub token: Option<u64>,
+    pub action: Action,
+    pub host: u16,
+    pub pe: u8,
+    pub remote: Remote,
+    pub len: usize,
+    /// Packets that are not answered yet.
+    pub remaining: u32,
+    /// Chunks still to be made into packets, by flow.
+    pub todo: [(u32, u32); 2],
+    /// Links of the flows' queues.
+    pub link: [u32; 2],
+    /// Set when the target refused a part of it.
+    pub refused: bool,
+    /// The stream of a put that goes both ways.
+    pub split: Option<u32>,
+    /// The signal that follows this put, or `NONE`.
+    pub signal: u32,
+}
+
+impl std::hash::Hash for Op {
+    fn hash<S: std::hash::Hasher>(&self, state: &mut S) {
+        (self.token, self.host, self.pe, self.remote.offset, self.len).hash(state);
+        (self.remaining, self.todo, self.link, self.refused, self.split, self.signal).hash(state);
+        std::mem::discriminant(&self.action).hash(state);
+        if let Action::Fetch { tag, .. } = self.action {
+            tag.hash(state);
+        }
+    }
+}
+
+/// Rows of fixed number with a free list.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Ops {
+    rows: Vec<Option<Op>>,
+    free: Vec<u32>,
+}
+
+impl Ops {
+    pub(super) fn new(count: usize) -> Ops {
+        Ops { rows: vec![None; count], free: (0..count as u32).rev().collect() }
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.rows.len() - self.free.len()
+    }
+
+    /// Takes a row; the caller has checked `room`.
+    pub(super) fn insert(&mut self, op: Op) -> u32 {
+        let index = self.free.pop().expect("room was checked");
+        self.rows[index as usize] = Some(op);
+        index
+    }
+
+    pub(super) fn remove(&mut self, index: u32) {
+        if self.rows[index as usize].take().is_some() {
+            self.free.push(index);
+        }
+    }
+
+    pub(super) fn at(&self, index: u32) -> &Op {
+        self.rows[index as usize].as_ref().expect("queues hold live operations only")
+    }
+
+    pub(super) fn at_mut(&mut self, index: u32) -> &mut Op {
+        self.rows[index as usize].as_mut().expect("queues hold live operations only")
+    }
+
+    /// The first operation to `host`, for giving up a host.
+    pub(super) fn find_to(&self, host: u16) -> Option<u32> {
+        let found = self.rows.iter().position(|row| row.is_some_and(|op| op.host == host));
+        found.map(|index| index as u32)
+    }
+}
+
+/// A request that awaits its reply.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Request {
+    pub op: u32,
+    pub chunk: u32,
+    /// Direction it was sent in.
+    pub side: Side,
+    /// When to ask again.
+    pub deadline: u64,
+    pub repeats: u32,
+}
+
+/// Requests by tag. A tag is (generation, row): a late reply to an earlier request finds another
+/// generation and is dropped.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Tags {
+    rows: Vec<(u16, Option<Request>)>,
+    free: Vec<u16>,
+}
+
+impl Tags {
+    pub(super) fn new(count: usize) -> Tags {
+        let count = count.min(usize::from(u16::MAX));
+        Tags { rows: vec![(0, None); count], free: (0..count as u16).rev().collect() }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Takes a tag; the caller has checked `has_room`.
+    pub(super) fn insert(&mut self, request: Request) -> u32 {
+        let row = self.free.pop().expect("room was checked");
+        let (generation, place) = &mut self.rows[usize::from(row)];
+        *generation = generation.wrapping_add(1);
+        *place = Some(request);
+        u32::from(*generation) << 16 | u32::from(row)
+    }
+
+    /// The request a tag from the wire names, if it is outstanding.
+    pub(super) fn find(&self, tag: u32) -> Option<Request> {
+        let (generation, request) = self.rows.get((tag & 0xffff) as usize)?;
+        if u32::from(*generation) == tag >> 16 { *request } else { None }
+    }
+
+    pub(super) fn row(&self, row: usize) -> Option<(u32, Request)> {
+        let (generation, request) = self.rows[row];
+        request.map(|request| (u32::from(generation) << 16 | row as u32, request))
+    }
+
+    pub(super) fn row_mut(&mut self, row: usize) -> Option<&mut Request> {
+        self.rows[row].1.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, tag: u32) {
+        let row = (tag & 0xffff) as usize;
+        if self.rows[row].1.take().is_some() {
+            self.free.push(row as u16);
+        }
+    }
+}
+
+/// Chunks of the retained area: a free list, and lists that belong to operations.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Retained {
+    links: Vec<u32>,
+    free: u32,
+    room: u32,
+}
+
+impl Retained {
+    pub(super) fn new(count: usize) -> Retained {
+        let mut links: Vec<u32> = (1..=count as u32).collect();
+        if let Some(last) = links.last_mut() {
+            *last = NONE;
+        }
+        Retained { links, free: if count == 0 { NONE } else { 0 }, room: count as u32 }
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.room as usize
+    }
+
+    /// Takes one and puts it before `list`.
+    pub(super) fn take(&mut self, list: u32) -> u32 {
+        let chunk = self.free;
+        self.free = self.links[chunk as usize];
+        self.links[chunk as usize] = list;
+        self.room -= 1;
+        chunk
+    }
+
+    pub(super) fn after(&self, chunk: u32) -> u32 {
+        self.links[chunk as usize]
+    }
+
+    pub(super) fn give_back(&mut self, chunk: u32) {
+        self.links[chunk as usize] = self.free;
+        self.free = chunk;
+        self.room += 1;
+    }
+}

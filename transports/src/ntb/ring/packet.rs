@@ -1,0 +1,349 @@
+//! The header line: one 64-byte line that carries an operation, and up to 24 bytes of its data.
+//!
+//! | word | bits |
+//! |---|---|
+//! | 0 | kind 8, flags 8, source host 16, destination host 16, lane 8, destination PE 8 |
+//! | 1 | tag 32, CRC32C of words 0..=6 with this field zero 32 (0 when switched off) |
+//! | 2 | sequence 32, length 32 |
+//! | 3 | offset 48, segment 8, operation 8 |
+//! | 4-6 | inline data, or operands, or in word 4 the CRC32C of the payload |
+//! | 7 | epoch of the sender's side of the link 32, ring position + 1 32 |
+//!
+//! - Word 7 belongs to the hop and is rewritten by each relay; everything else is end to end.
+//! - Word 7 is stored last: a reader that sees the word it expects sees the line, and the payload
+//!   that was written before it.
+
+use super::layout::LINE;
+
+/// A line as eight words, little endian in memory.
+pub type Line = [u64; LINE / 8];
+
+/// Payload that travels inside the header line.
+pub const INLINE_BYTES: usize = 24;
+
+/// Traffic classes, each with rings and credits of its own in each direction of each link.
+///
+/// A handler may wait for a higher class, never for its own or a lower one: requests emit replies,
+/// replies and control are always taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// Puts, AMOs, get requests.
+    Request = 0,
+    /// Data of gets, results of AMOs.
+    Reply = 1,
+    /// Acknowledgements and link states.
+    Control = 2,
+}
+
+impl Class {
+    /// Number of classes.
+    pub const COUNT: usize = 3;
+    /// All classes, in index order.
+    pub const ALL: [Class; Class::COUNT] = [Class::Request, Class::Reply, Class::Control];
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A chunk of a put. Sequenced.
+    Put = 1,
+    /// An AMO, or the signal of a put-with-signal. Sequenced.
+    Amo = 2,
+    /// Asks for a chunk. Repeatable.
+    Get = 3,
+    /// Asks again for the result of an AMO that has been applied. Repeatable.
+    Recall = 4,
+    /// A chunk asked for.
+    GetReply = 5,
+    /// The old value of an AMO.
+    AmoReply = 6,
+    /// All below `sequence` of a flow has been applied.
+    Ack = 7,
+    /// What a host knows of its two links.
+    LinkState = 8,
+}
+
+impl Kind {
+    /// The class it travels in.
+    pub fn class(self) -> Class {
+        match self {
+            Kind::Put | Kind::Amo | Kind::Get | Kind::Recall => Class::Request,
+            Kind::GetReply | Kind::AmoReply => Class::Reply,
+            Kind::Ack | Kind::LinkState => Class::Control,
+        }
+    }
+
+    fn from_bits(bits: u8) -> Option<Kind> {
+        const ALL: [Kind; 8] = [
+            Kind::Put,
+            Kind::Amo,
+            Kind::Get,
+            Kind::Recall,
+            Kind::GetReply,
+            Kind::AmoReply,
+            Kind::Ack,
+            Kind::LinkState,
+        ];
+        ALL.get(usize::from(bits).wrapping_sub(1)).copied()
+    }
+}
+
+/// Flag bits of a packet.
+pub mod flag {
+    /// The data lies in the slot's payload, not in the line.
+    pub const BULK: u8 = 1;
+    /// Belongs to the second flow between the two hosts.
+    pub const SECOND_FLOW: u8 = 2;
+    /// The sender waits for an acknowledgement of this one.
+    pub const ACK_NOW: u8 = 4;
+    /// The AMO has a result.
+    pub const FETCH: u8 = 8;
+    /// The target refused; there is no data.
+    pub const REFUSED: u8 = 16;
+    /// Something is missing after `sequence`: send again from there.
+    pub const GAP: u8 = 32;
+    /// All that have a meaning.
+    pub const ALL: u8 = 63;
+}
+
+/// A decoded header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Packet {
+    /// What it is.
+    pub kind: Kind,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// Host that made it.
+    pub src: u16,
+    /// Host that takes it.
+    pub dst: u16,
+    /// Lane it belongs to.
+    pub lane: u8,
+    /// PE of the destination host, counted within the host.
+    pub pe: u8,
+    /// Names the request that a reply answers.
+    pub tag: u32,
+    /// Place in its flow.
+    pub seq: u32,
+    /// Bytes of data carried or asked for.
+    pub len: u32,
+    /// Offset in the segment, 48 bits.
+    pub offset: u64,
+    /// Segment index.
+    pub segment: u8,
+    /// AMO operation in the low 4 bits, bytes of the variable above.
+    pub op: u8,
+    /// Inline data or operands.
+    pub words: [u64; 3],
+}
+
+/// Why a header is not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Unknown kind, undefined flags, or a kind that does not travel in this class.
+    Kind,
+    /// A host or lane that does not exist.
+    Address,
+    /// More data than a slot or a line holds.
+    Length,
+    /// The header's CRC does not match.
+    Corrupt,
+}
+
+/// What a header is checked against.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Ring it was found in.
+    pub class: Class,
+    /// Hosts of the job.
+    pub hosts: u16,
+    /// Lane of the ring.
+    pub lane: u8,
+    /// Payload bytes of a slot.
+    pub chunk_bytes: usize,
+    /// Whether headers carry a CRC.
+    pub crc: bool,
+}
+
+impl Packet {
+    /// The line without its word 7. `crc` fills in the header CRC.
+    pub fn encode(&self, crc: bool) -> Line {
+        debug_assert!(self.offset >> 48 == 0);
+        let mut line = [
+            u64::from(self.kind as u8)
+                | u64::from(self.flags) << 8
+                | u64::from(self.src) << 16
+                | u64::from(self.dst) << 32
+                | u64::from(self.lane) << 48
+                | u64::from(self.pe) << 56,
+            u64::from(self.tag),
+            u64::from(self.seq) | u64::from(self.len) << 32,
+            self.offset | u64::from(self.segment) << 48 | u64::from(self.op) << 56,
+            self.words[0],
+            self.words[1],
+            self.words[2],
+            0,
+        ];
+        if crc {
+            line[1] |= u64::from(line_crc(&line)) << 32;
+        }
+        line
+    }
+
+    /// Checks and decodes a line. Nothing of a malformed line is used.
+    pub fn decode(line: &Line, limits: &Limits) -> Result<Packet, Malformed> {
+        if limits.crc {
+            let mut bare = *line;
+            bare[1] &= u64::from(u32::MAX);
+            if line_crc(&bare) != (line[1] >> 32) as u32 {
+                return Err(Malformed::Corrupt);
+            }
+        }
+        let packet = Packet {
+            kind: Kind::from_bits(line[0] as u8).ok_or(Malformed::Kind)?,
+            flags: (line[0] >> 8) as u8,
+            src: (line[0] >> 16) as u16,
+            dst: (line[0] >> 32) as u16,
+            lane: (line[0] >> 48) as u8,
+            pe: (line[0] >> 56) as u8,
+            tag: line[1] as u32,
+            seq: line[2] as u32,
+            len: (line[2] >> 32) as u32,
+            offset: line[3] & ((1 << 48) - 1),
+            segment: (line[3] >> 48) as u8,
+            op: (line[3] >> 56) as u8,
+            words: [line[4], line[5], line[6]],
+        };
+        packet.check(limits)?;
+        Ok(packet)
+    }
+
+    /// Whether all of `bits` are set.
+    pub fn has(&self, bits: u8) -> bool {
+        self.flags & bits == bits
+    }
+
+    /// Which of the two flows of its hosts it belongs to.
+    pub fn flow(&self) -> usize {
+        usize::from(self.has(flag::SECOND_FLOW))
+    }
+
+    /// Inline data as bytes.
+    pub fn inline_bytes(&self) -> [u8; INLINE_BYTES] {
+        bytes_of(&self.words)
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), Malformed> {
+        if self.kind.class() != limits.class || self.flags & !flag::ALL != 0 {
+            return Err(Malformed::Kind);
+        }
+        let hosts = limits.hosts;
+        if self.src >= hosts || self.dst >= hosts || self.lane != limits.lane {
+            return Err(Malformed::Address);
+        }
+        let carries = matches!(self.kind, Kind::Put | Kind::GetReply);
+        if self.has(flag::BULK) && !carries {
+            return Err(Malformed::Kind);
+        }
+        let in_slot = self.has(flag::BULK) || self.kind == Kind::Get;
+        let most = if in_slot { limits.chunk_bytes } else { INLINE_BYTES };
+        if self.len as usize > most {
+            return Err(Malformed::Length);
+        }
+        Ok(())
+    }
+}
+
+/// Words of inline data as the bytes they stand for.
+pub(super) fn bytes_of(words: &[u64; 3]) -> [u8; INLINE_BYTES] {
+    let mut bytes = [0; INLINE_BYTES];
+    for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
+        at.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// Bytes of inline data as words.
+pub(super) fn words_of(bytes: &[u8; INLINE_BYTES]) -> [u64; 3] {
+    let mut words = [0; 3];
+    for (word, at) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        let mut eight = [0; 8];
+        eight.copy_from_slice(at);
+        *word = u64::from_le_bytes(eight);
+    }
+    words
+}
+
+/// CRC32C of words 0..=6.
+pub(super) fn line_crc(line: &Line) -> u32 {
+    let mut bytes = [0; LINE - 8];
+    for (at, word) in bytes.chunks_exact_mut(8).zip(line) {
+        at.copy_from_slice(&word.to_le_bytes());
+    }
+    crc32c::crc32c(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: Limits =
+        Limits { class: Class::Request, hosts: 5, lane: 1, chunk_bytes: 4096, crc: true };
+
+    fn put() -> Packet {
+        Packet {
+            kind: Kind::Put,
+            flags: flag::BULK | flag::ACK_NOW,
+            src: 4,
+            dst: 2,
+            lane: 1,
+            pe: 7,
+            tag: 9,
+            seq: u32::MAX,
+            len: 4096,
+            offset: (1 << 48) - 1,
+            segment: 1,
+            op: 0x83,
+            words: [1, 2, u64::MAX],
+        }
+    }
+
+    #[test]
+    fn a_packet_survives_the_line() {
+        assert_eq!(Packet::decode(&put().encode(true), &LIMITS), Ok(put()));
+    }
+
+    #[test]
+    fn bad_fields_are_refused() {
+        let refuse = |packet: Packet| Packet::decode(&packet.encode(true), &LIMITS).unwrap_err();
+        assert_eq!(refuse(Packet { dst: 5, ..put() }), Malformed::Address);
+        assert_eq!(refuse(Packet { src: 9, ..put() }), Malformed::Address);
+        assert_eq!(refuse(Packet { lane: 0, ..put() }), Malformed::Address);
+        assert_eq!(refuse(Packet { len: 4097, ..put() }), Malformed::Length);
+        assert_eq!(refuse(Packet { len: 25, flags: 0, ..put() }), Malformed::Length);
+        assert_eq!(refuse(Packet { flags: 0x80, ..put() }), Malformed::Kind);
+        assert_eq!(refuse(Packet { kind: Kind::Ack, ..put() }), Malformed::Kind);
+        assert_eq!(refuse(Packet { kind: Kind::Amo, ..put() }), Malformed::Kind);
+    }
+
+    proptest! {
+        #[test]
+        fn any_flipped_bit_is_noticed(bit in 0usize..448) {
+            let mut line = put().encode(true);
+            line[bit / 64] ^= 1 << (bit % 64);
+            prop_assert_eq!(Packet::decode(&line, &LIMITS), Err(Malformed::Corrupt));
+        }
+
+        #[test]
+        fn arbitrary_lines_never_pass_the_limits(line in prop::array::uniform8(any::<u64>())) {
+            let limits = Limits { crc: false, ..LIMITS };
+            if let Ok(packet) = Packet::decode(&line, &limits) {
+                prop_assert!(packet.dst < 5 && packet.src < 5 && packet.len <= 4096);
+                prop_assert_eq!(packet.kind.class(), Class::Request);
+            }
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! One end of a link: handshake, heartbeat, and the rings of the three classes with their credits.
+//!
+//! - The producer of a ring knows the consumer's index only from the credit line that the consumer
+//!   writes into the producer's memory. Nothing is read across the link.
+//! - An epoch is drawn each time a link comes up. Both sides say theirs and echo the other's in the
+//!   hello line; a side uses the link once its own epoch has been echoed. Lines of another epoch
+//!   are not seen at all, so a re-used region needs no clearing.
+//! - Word by word: every index from the wire is checked against what it can be.
+
+use super::config::{Config, Geometry};
+use super::host::{Event, Host, Side};
+use super::layout::{CREDIT_OFFSET, HELLO_OFFSET};
+use super::packet::{Class, Limits, Line, Malformed, Packet, line_crc};
+use super::stats::Stats;
+
+const MAGIC: u64 = 0x4f4c_4f42_4d4f_5401;
+/// Polls for which transit is held back; bounded, or all hosts could hold each other for ever.
+const HOLD_MAX: u16 = 16;
+
+/// Who is behind a port and what was agreed.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Identity {
+    pub me: u16,
+    pub neighbour: u16,
+    pub hosts: u16,
+    pub lane: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// No link.
+    Down,
+    /// Link, but the neighbour has not echoed this epoch.
+    Greeting,
+    /// In use.
+    Up,
+}
+
+/// A ring in the neighbour's memory.
+#[derive(Clone, Debug, Default, Hash)]
+struct Producer {
+    head: u32,
+    tail: u32,
+    /// A local packet found no room.
+    waiting: bool,
+    /// Packets in transit that have passed it since.
+    passed: u16,
+    /// Polls for which transit has been held back for it.
+    held: u16,
+}
+
+/// A ring in this host's memory.
+#[derive(Clone, Debug, Default, Hash)]
+struct Consumer {
+    next: u32,
+    returned: u32,
+    /// What the producer says it has written.
+    announced: u32,
+    /// Since when the next slot has been missing, or 0.
+    missing_since: u64,
+}
+
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Port {
+    side: Side,
+    identity: Identity,
+    geometry: Geometry,
+    crc: bool,
+    state: State,
+    epoch: u32,
+    peer_epoch: u32,
+    hello_seen: u64,
+    credit_seen: u64,
+    credit_count: u32,
+    producers: [Producer; Class::COUNT],
+    consumers: [Consumer; Class::COUNT],
+    heard_at: u64,
+    sleeping: bool,
+    peer_sleeping: bool,
+    rung: bool,
+    flaps: u16,
+}
+
+/// What a look at the next slot of a ring found.
+pub(super) enum Found {
+    Nothing,
+    Packet(Packet, Line),
+    Bad(Malformed),
+}
+
+impl Port {
+    pub(super) fn new(side: Side, identity: Identity, config: &Config) -> Port {
+        Port {
+            side,
+            identity,
+            geometry: config.geometry,
+            crc: config.crc,
+            state: State::Down,
+            epoch: config.incarnation,
+            peer_epoch: 0,
+            hello_seen: 0,
+            credit_seen: 0,
+            credit_count: 0,
+            producers: Default::default(),
+            consumers: Default::default(),
+            heard_at: 0,
+            sleeping: false,
+            peer_sleeping: false,
+            rung: false,
+            flaps: 0,
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.state == State::Up
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.state == State::Down
+    }
+
+    /// How often the link went out of use.
+    pub(super) fn flaps(&self) -> u16 {
+        self.flaps
+    }
+
+    /// When the neighbour was last heard.
+    pub(super) fn heard_at(&self) -> u64 {
+        self.heard_at
+    }
+
+    /// The link came up, or is suspected: greets under a new epoch.
+    pub(super) fn greet<H: Host>(&mut self, now: u64, host: &mut H) {
+        self.leave();
+        self.state = State::Greeting;
+        self.epoch = self.epoch.wrapping_add(1).max(1);
+        self.hello_seen = 0;
+        self.heard_at = now;
+        self.write_hello(host);
+    }
+
+    /// The link went down.
+    pub(super) fn drop_link(&mut self) {
+        self.leave();
+        self.state = State::Down;
+    }
+
+    /// Reads the hello and credit lines; returns whether anything was new.
+    pub(super) fn listen<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) -> bool {
+        if self.state == State::Down {
+            return false;
+        }
+        let mut news = false;
+        let word = host.load_word(self.side, HELLO_OFFSET + 8);
+        if word != self.hello_seen {
+            self.hello_seen = word;
+            news = self.hear_hello(now, host, stats);
+        }
+        if self.state == State::Up {
+            let word = host.load_word(self.side, CREDIT_OFFSET + 56);
+            if word != self.credit_seen && word as u32 == self.peer_epoch {
+                self.credit_seen = word;
+                news = true;
+                self.hear_credits(now, host, stats);
+            }
+        }
+        news
+    }
+
+    /// Repeats what the neighbour must know; called every heartbeat.
+    pub(super) fn beat<H: Host>(&mut self, host: &mut H) {
+        match self.state {
+            State::Down => {}
+            State::Greeting => self.write_hello(host),
+            State::Up => {
+                // The hello may have been lost while the neighbour was not listening yet.
+                self.write_hello(host);
+                self.write_credits(host);
+            }
+        }
+    }
+
+    /// Tells the neighbour whether its packets need a doorbell.
+    pub(super) fn set_sleeping<H: Host>(&mut self, sleeping: bool, host: &mut H) {
+        if self.sleeping != sleeping {
+            self.sleeping = sleeping;
+            if self.is_up() {
+                self.write_credits(host);
+            }
+        }
+    }
+
+    /// Slots that may be written now.
+    pub(super) fn free(&self, class: Class) -> u32 {
+        let producer = &self.producers[class as usize];
+        self.geometry.slots(class) - producer.head.wrapping_sub(producer.tail)
+    }
+
+    /// Whether a packet may enter the ring here.
+    ///
+    /// - Bubble rule: another slot stays free, so that transit can always move somewhere.
+    /// - One free slot in a whole ring prevents deadlock but moves one packet at a time. So half of
+    ///   this ring must be free as a rule: injections never leave less than half a ring of bubbles.
+    /// - After as many transit packets as there are hosts have passed a waiting packet, it may
+    ///   enter by the bubble rule alone. A packet makes fewer hops than there are hosts, so such
+    ///   injections do not outrun deliveries, and the ring does not fill up by them.
+    pub(super) fn may_inject(&self, class: Class) -> bool {
+        let half = self.geometry.slots(class) / 2 + 1;
+        let needed = if self.is_hungry(class) { 2 } else { half.max(2) };
+        self.is_up() && self.free(class) >= needed
+    }
+
+    /// Whether a packet in transit may take a slot now, the last one too. When a local packet has
+    /// waited long and only one slot is free, transit is held back for a bounded number of polls.
+    pub(super) fn may_forward(&mut self, class: Class, stats: &mut Stats) -> bool {
+        let free = self.free(class);
+        let hungry = self.is_hungry(class);
+        let producer = &mut self.producers[class as usize];
+        if free == 0 {
+            stats.stalled_transit += 1;
+            return false;
+        }
+        if free == 1 && hungry && producer.held < HOLD_MAX {
+            producer.held += 1;
+            stats.held_transit += 1;
+            return false;
+        }
+        producer.held = 0;
+        true
+    }
+
+    /// Notes that an injection found no room.
+    pub(super) fn starve(&mut self, class: Class, stats: &mut Stats) {
+        stats.stalled_injection += 1;
+        self.producers[class as usize].waiting = true;
+    }
+
+    /// Where the payload of the next packet goes.
+    pub(super) fn payload_offset(&self, class: Class) -> usize {
+        self.geometry.payload_offset(class, self.producers[class as usize].head)
+    }
+
+    /// Writes the header, and with it publishes the slot.
+    pub(super) fn post<H: Host>(
+        &mut self,
+        class: Class,
+        mut line: Line,
+        injected: bool,
+        host: &mut H,
+        stats: &mut Stats,
+    ) {
+        debug_assert!(self.is_up() && self.free(class) > 0);
+        let producer = &mut self.producers[class as usize];
+        let offset = self.geometry.header_offset(class, producer.head);
+        producer.head = producer.head.wrapping_add(1);
+        if injected {
+            producer.waiting = false;
+            producer.passed = 0;
+        } else if producer.waiting {
+            producer.passed = (producer.passed + 1).min(self.identity.hosts);
+        }
+        line[7] = word(self.epoch, producer.head);
+        host.store_line(self.side, offset, &line);
+        self.wake(host, stats);
+    }
+
+    /// Looks at the next slot of an inbound ring.
+    pub(super) fn peek<H: Host>(&mut self, class: Class, host: &mut H) -> Found {
+        if self.state != State::Up {
+            return Found::Nothing;
+        }
+        let consumer = &self.consumers[class as usize];
+        let offset = self.geometry.header_offset(class, consumer.next);
+        let expected = word(self.peer_epoch, consumer.next.wrapping_add(1));
+        if host.load_word(self.side, offset + 56) != expected {
+            return Found::Nothing;
+        }
+        let line = host.load_line(self.side, offset);
+        let limits = Limits {
+            class,
+            hosts: self.identity.hosts,
+            lane: self.identity.lane,
+            chunk_bytes: self.geometry.chunk_bytes(),
+            crc: self.crc,
+        };
+        match Packet::decode(&line, &limits) {
+            Ok(packet) => Found::Packet(packet, line),
+            Err(why) => Found::Bad(why),
+        }
+    }
+
+    /// Where the payload of the slot just looked at lies.
+    pub(super) fn inbound_offset(&self, class: Class) -> usize {
+        self.geometry.payload_offset(class, self.consumers[class as usize].next)
+    }
+
+    /// Gives the slot back.
+    pub(super) fn consume(&mut self, class: Class) {
+        let consumer = &mut self.consumers[class as usize];
+        consumer.next = consumer.next.wrapping_add(1);
+        consumer.missing_since = 0;
+    }
+
+    /// Writes credits back when a quarter of a ring is due: one line for many packets.
+    pub(super) fn return_credits<H: Host>(&mut self, host: &mut H, stats: &mut Stats) {
+        let due = Class::ALL.into_iter().any(|class| {
+            let consumer = &self.consumers[class as usize];
+            let owed = consumer.next.wrapping_sub(consumer.returned);
+            owed > 0 && owed >= self.geometry.slots(class) / 4
+        });
+        if due && self.is_up() {
+            self.write_credits(host);
+            self.wake(host, stats);
+        }
+    }
+
+    /// Passes over slots that were announced long ago and never arrived.
+    pub(super) fn skip_lost<H: Host>(
+        &mut self,
+        now: u64,
+        after: u64,
+        host: &mut H,
+        stats: &mut Stats,
+    ) {
+        for class in Class::ALL {
+            let absent = matches!(self.peek(class, host), Found::Nothing);
+            let consumer = &mut self.consumers[class as usize];
+            if !absent || consumer.announced.wrapping_sub(consumer.next) as i32 <= 0 {
+                consumer.missing_since = 0;
+            } else if consumer.missing_since == 0 {
+                consumer.missing_since = now.max(1);
+            } else if now - consumer.missing_since >= after {
+                stats.slots_lost += 1;
+                self.consume(class);
+            }
+        }
+    }
+
+    fn is_hungry(&self, class: Class) -> bool {
+        self.producers[class as usize].passed >= self.identity.hosts
+    }
+
+    fn leave(&mut self) {
+        if self.state == State::Up {
+            self.flaps = self.flaps.wrapping_add(1);
+        }
+        self.producers = Default::default();
+        self.consumers = Default::default();
+        self.peer_epoch = 0;
+        self.credit_seen = 0;
+        self.peer_sleeping = false;
+        self.rung = false;
+    }
+
+    fn hear_hello<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) -> bool {
+        let line = host.load_line(self.side, HELLO_OFFSET);
+        let (epoch, echo) = (line[1] as u32, (line[1] >> 32) as u32);
+        if line[7] as u32 != line_crc(&line) || epoch == 0 {
+            // Half written, or nothing yet. The neighbour repeats it.
+            self.hello_seen = 0;
+            return false;
+        }
+        let Identity { me, neighbour, hosts, lane } = self.identity;
+        if line[0] != MAGIC
+            || line[2] != identity_word(neighbour, me, hosts, lane, self.crc)
+            || line[3] != self.geometry.digest()
+        {
+            stats.malformed += 1;
+            host.event(Event::Mismatch(self.side));
+            return true;
+        }
+        self.heard_at = now;
+        if epoch != self.peer_epoch {
+            if self.state == State::Up {
+                self.greet(now, host);
+                self.hello_seen = line[1];
+            }
+            self.peer_epoch = epoch;
+            self.write_hello(host);
+        }
+        if self.state == State::Greeting && echo == self.epoch {
+            self.state = State::Up;
+        }
+        true
+    }
+
+    fn hear_credits<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) {
+        let line = host.load_line(self.side, CREDIT_OFFSET);
+        if self.crc && (line[6] as u32) != credit_crc(&line) {
+            stats.corrupt += 1;
+            return;
+        }
+        self.heard_at = now;
+        let consumed = [line[0] as u32, (line[0] >> 32) as u32, line[1] as u32];
+        let produced = [line[2] as u32, (line[2] >> 32) as u32, line[3] as u32];
+        let mut outstanding = false;
+        for class in Class::ALL {
+            let producer = &mut self.producers[class as usize];
+            // Can only lie between what is known and what was written.
+            if consumed[class as usize].wrapping_sub(producer.tail)
+                <= producer.head.wrapping_sub(producer.tail)
+            {
+                producer.tail = consumed[class as usize];
+            } else {
+                stats.malformed += 1;
+            }
+            outstanding |= producer.tail != producer.head;
+            let consumer = &mut self.consumers[class as usize];
+            let ahead = produced[class as usize].wrapping_sub(consumer.next) as i32;
+            if ahead <= self.geometry.slots(class) as i32 {
+                consumer.announced = produced[class as usize];
+            } else {
+                stats.malformed += 1;
+            }
+        }
+        self.peer_sleeping = (line[1] >> 32) & 1 == 1;
+        self.rung = false;
+        if self.peer_sleeping && outstanding {
+            // It fell asleep while packets were on the way.
+            self.wake(host, stats);
+        }
+    }
+
+    /// Rings a sleeper, once for each time it fell asleep.
+    fn wake<H: Host>(&mut self, host: &mut H, stats: &mut Stats) {
+        if self.peer_sleeping && !self.rung {
+            self.rung = true;
+            stats.doorbells += 1;
+            host.ring(self.side);
+        }
+    }
+
+    fn write_hello<H: Host>(&self, host: &mut H) {
+        let Identity { me, neighbour, hosts, lane } = self.identity;
+        let mut line = [0; 8];
+        line[0] = MAGIC;
+        line[1] = word(self.epoch, self.peer_epoch);
+        line[2] = identity_word(me, neighbour, hosts, lane, self.crc);
+        line[3] = self.geometry.digest();
+        line[7] = u64::from(line_crc(&line));
+        host.store_line(self.side, HELLO_OFFSET, &line);
+    }
+
+    fn write_credits<H: Host>(&mut self, host: &mut H) {
+        for consumer in &mut self.consumers {
+            consumer.returned = consumer.next;
+        }
+        let consumed = |class: usize| self.consumers[class].next;
+        let produced = |class: usize| self.producers[class].head;
+        let mut line = [0; 8];
+        line[0] = word(consumed(0), consumed(1));
+        line[1] = word(consumed(2), u32::from(self.sleeping));
+        line[2] = word(produced(0), produced(1));
+        line[3] = word(produced(2), 0);
+        self.credit_count = self.credit_count.wrapping_add(1);
+        line[7] = word(self.epoch, self.credit_count);
+        if self.crc {
+            line[6] = u64::from(credit_crc(&line));
+        }
+        host.store_line(self.side, CREDIT_OFFSET, &line);
+    }
+}
+
+fn word(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn identity_word(from: u16, to: u16, hosts: u16, lane: u8, crc: bool) -> u64 {
+    u64::from(from)
+        | u64::from(to) << 16
+        | u64::from(hosts) << 32
+        | u64::from(lane) << 48
+        | u64::from(crc) << 56
+}
+
+fn credit_crc(line: &Line) -> u32 {
+    let mut bare = *line;
+    bare[6] = line[7];
+    line_crc(&bare)
+}

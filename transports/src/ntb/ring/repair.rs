@@ -1,0 +1,297 @@
+//! Timers, link changes, repetition, and giving up.
+
+use super::engine::Engine;
+use super::flow::NONE;
+use super::host::{Event, Host, Outcome, Side};
+use super::ops::{Action, Request};
+use super::topology::LinkState;
+
+/// Heartbeats between repetitions of a host's link state.
+const NEWS_BEATS: u32 = 16;
+/// Most doublings of the time between repetitions.
+const BACKOFF_MAX: u32 = 5;
+
+impl Engine {
+    /// Looks at everything that depends on time.
+    pub(super) fn tick<H: Host>(&mut self, host: &mut H) {
+        self.next_tick = self.now + self.config.tick_ns;
+        if self.now >= self.next_beat {
+            self.next_beat = self.now + self.config.beat_ns;
+            self.beats = self.beats.wrapping_add(1);
+            for port in &mut self.ports {
+                port.beat(host);
+            }
+            if self.beats.is_multiple_of(NEWS_BEATS) {
+                self.announce();
+            }
+        }
+        for side in Side::BOTH {
+            self.suspect(side, host);
+            let (now, after) = (self.now, self.config.gap_ns);
+            self.ports[side as usize].skip_lost(now, after, host, &mut self.stats);
+        }
+        for id in 0..self.flows.len() {
+            if self.inflows[id].unreported > 0 {
+                self.owe_ack(id, Side::Right);
+            }
+            self.repeat_late(id, host);
+        }
+        for row in 0..self.gets.len() + self.fetches.len() {
+            self.ask_late(row, host);
+        }
+        self.look_for_lost(host);
+    }
+
+    /// Tells everyone when a port's state is not what this host has announced.
+    pub(super) fn notice_ports<H: Host>(&mut self, host: &mut H) {
+        let told = self.topology.state(self.me);
+        for side in Side::BOTH {
+            let at = side as usize;
+            let (was, is) = (told.up[at], self.ports[at].is_up());
+            let flapped = told.flaps[at] != self.ports[at].flaps();
+            if was && (!is || flapped) {
+                host.event(Event::LinkDown(side));
+            }
+            if is && (!was || flapped) {
+                host.event(Event::LinkUp(side));
+                // The neighbour may have missed anything while it was away.
+                for origin in 0..self.hosts {
+                    let known = self.topology.state(origin).seq != 0;
+                    self.news[at].set(usize::from(origin), known);
+                }
+            }
+        }
+        self.announce();
+    }
+
+    /// Moves and repeats what was on its way over a link next to `origin` that changed.
+    pub(super) fn repair(&mut self, origin: u16, changed: [bool; 2]) {
+        for id in 0..self.flows.len() {
+            let dst = (id / 2) as u16;
+            let flow = &self.flows[id];
+            if dst == self.me || flow.is_quiet() {
+                continue;
+            }
+            if flow.side.is_none_or(|side| self.is_broken(side, dst, origin, changed)) {
+                let side = self.direct(id);
+                let flow = &mut self.flows[id];
+                self.stats.rerouted += u64::from(flow.side != side);
+                flow.side = side;
+                flow.deadline = self.now + self.config.replay_ns;
+                flow.rewind();
+                self.refresh(id);
+            }
+        }
+        for row in 0..self.gets.len() {
+            let Some((_, request)) = self.gets.row(row) else { continue };
+            let dst = self.ops.at(request.op).host;
+            if self.is_broken(request.side, dst, origin, changed) {
+                self.repeat_request(row, dst);
+            }
+        }
+        for side in Side::BOTH {
+            self.turn_asks(side);
+            for id in 0..self.flows.len() {
+                if self.acks[side as usize].contains(id) {
+                    self.owe_ack(id, side);
+                }
+            }
+        }
+    }
+
+    fn is_broken(&self, side: Side, dst: u16, origin: u16, changed: [bool; 2]) -> bool {
+        !self.topology.reaches(side, dst)
+            || Side::BOTH
+                .into_iter()
+                .any(|end| changed[end as usize] && self.topology.crosses(side, dst, origin, end))
+    }
+
+    /// Moves gets that wait for a direction which no longer leads to their target.
+    fn turn_asks(&mut self, side: Side) {
+        let other = side.opposite();
+        for _ in 0..self.asks[side as usize].len() {
+            let Some(ask) = self.asks[side as usize].pop_front() else { return };
+            let dst = self.ops.at(ask.0).host;
+            let turn = !self.topology.reaches(side, dst) && self.topology.reaches(other, dst);
+            let to = if turn { other } else { side };
+            self.asks[to as usize].push_back(ask);
+        }
+    }
+
+    /// Says anew what this host's ports do.
+    fn announce(&mut self) {
+        let state = LinkState {
+            seq: self.topology.state(self.me).seq.wrapping_add(1),
+            up: [self.ports[0].is_up(), self.ports[1].is_up()],
+            flaps: [self.ports[0].flaps(), self.ports[1].flaps()],
+        };
+        let changed = self.topology.learn(self.me, state);
+        for news in &mut self.news {
+            news.set(usize::from(self.me), true);
+        }
+        if let Some(changed) = changed.filter(|&changed| changed != [false; 2]) {
+            self.repair(self.me, changed);
+        }
+    }
+
+    /// A silent neighbour: looks at the link, and after long silence does not believe it.
+    fn suspect<H: Host>(&mut self, side: Side, host: &mut H) {
+        let port = &mut self.ports[side as usize];
+        let silent = self.now.saturating_sub(port.heard_at());
+        if !port.is_up() || silent < self.config.suspect_ns {
+            return;
+        }
+        if !host.link_is_up(side) {
+            port.drop_link();
+        } else if silent >= self.config.dead_ns {
+            port.greet(self.now, host);
+        } else {
+            return;
+        }
+        self.notice_ports(host);
+    }
+
+    fn repeat_late<H: Host>(&mut self, id: usize, host: &mut H) {
+        let (now, base) = (self.now, self.config.replay_ns);
+        let flow = &mut self.flows[id];
+        if flow.is_acknowledged() || now < flow.deadline {
+            return;
+        }
+        if flow.side.is_none() || flow.sent == flow.una {
+            // No way, or no room so far: nothing is on the wire that could have been lost.
+            flow.deadline = now + base;
+            return;
+        }
+        flow.repeats += 1;
+        flow.deadline = now + (base.max(4 * flow.round_trip_ns) << flow.repeats.min(BACKOFF_MAX));
+        if flow.repeats > self.config.replays_max {
+            self.give_up((id / 2) as u16, host);
+            return;
+        }
+        flow.rewind();
+        self.refresh(id);
+    }
+
+    /// Repeats a get request, or recalls a result, whose answer is late.
+    fn ask_late<H: Host>(&mut self, row: usize, host: &mut H) {
+        let now = self.now;
+        let base = self.config.replay_ns;
+        let Some((_, request)) = self.request(row) else { return };
+        if now < request.deadline {
+            return;
+        }
+        let op = self.ops.at(request.op);
+        let dst = op.host;
+        // A fetching AMO that is not acknowledged is its flow's business.
+        let recallable = row < self.gets.len() || op.remaining == 1;
+        let reachable = self.topology.choose(dst).is_some();
+        let Some(request) = self.request_mut(row) else { return };
+        request.deadline = now + (base << request.repeats.min(BACKOFF_MAX));
+        if !recallable || !reachable {
+            return;
+        }
+        request.repeats += 1;
+        if request.repeats > self.config.replays_max {
+            self.give_up(dst, host);
+        } else {
+            self.repeat_request(row, dst);
+        }
+    }
+
+    fn repeat_request(&mut self, row: usize, dst: u16) {
+        if let Some(side) = self.topology.choose(dst) {
+            if let Some(request) = self.request_mut(row) {
+                request.side = side;
+            }
+            self.again.set(row, true);
+        }
+    }
+
+    fn request_mut(&mut self, row: usize) -> Option<&mut Request> {
+        let gets = self.gets.len();
+        if row < gets { self.gets.row_mut(row) } else { self.fetches.row_mut(row - gets) }
+    }
+
+    fn look_for_lost<H: Host>(&mut self, host: &mut H) {
+        let cut = self.topology.unreachable();
+        if cut.1 == 0 {
+            self.cut = None;
+            self.was_whole = true;
+            return;
+        }
+        let since = match self.cut {
+            Some((since, known)) if known == cut => since,
+            _ => {
+                self.cut = Some((self.now, cut));
+                self.now
+            }
+        };
+        let patience = if self.was_whole { self.config.lost_ns } else { self.config.connect_ns };
+        if self.now - since < patience {
+            return;
+        }
+        let (first, count) = cut;
+        let mut news = false;
+        for step in 0..count {
+            let dst = (first + step) % self.hosts;
+            if !self.is_lost(dst) {
+                news = true;
+                self.fail(dst, host);
+            }
+        }
+        if news {
+            host.event(Event::Lost { first, count });
+        }
+    }
+
+    fn give_up<H: Host>(&mut self, dst: u16, host: &mut H) {
+        self.fail(dst, host);
+        host.event(Event::GaveUp(dst));
+    }
+
+    /// Ends all operations to a host that will not answer any more.
+    fn fail<H: Host>(&mut self, dst: u16, host: &mut H) {
+        self.is_lost[usize::from(dst)] = true;
+        for id in [usize::from(dst) * 2, usize::from(dst) * 2 + 1] {
+            self.forget_flow(id);
+        }
+        for side in Side::BOTH {
+            let ops = &self.ops;
+            self.asks[side as usize].retain(|ask| ops.at(ask.0).host != dst);
+        }
+        for row in 0..self.gets.len() + self.fetches.len() {
+            let Some((tag, request)) = self.request(row) else { continue };
+            if self.ops.at(request.op).host == dst {
+                self.again.set(row, false);
+                let tags = if row < self.gets.len() { &mut self.gets } else { &mut self.fetches };
+                tags.remove(tag);
+            }
+        }
+        while let Some(index) = self.ops.find_to(dst) {
+            if let Action::PutRetained { chunks } = self.ops.at(index).action {
+                let mut chunk = chunks;
+                while chunk != NONE {
+                    let after = self.retained.after(chunk);
+                    self.retained.give_back(chunk);
+                    chunk = after;
+                }
+            }
+            self.finish(index, Outcome::Lost, host);
+        }
+    }
+
+    fn forget_flow(&mut self, id: usize) {
+        while self.flows[id].una != self.flows[id].next {
+            let entry = *self.entry(id, self.flows[id].una);
+            if entry.retained != NONE {
+                self.retained.give_back(entry.retained);
+            }
+            self.flows[id].una = self.flows[id].una.wrapping_add(1);
+        }
+        let flow = &mut self.flows[id];
+        flow.sent = flow.next;
+        flow.head = NONE;
+        flow.tail = NONE;
+        self.refresh(id);
+    }
+}

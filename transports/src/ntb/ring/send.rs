@@ -1,0 +1,307 @@
+//! What goes out: control, repetitions, new packets of flows, get requests.
+
+use super::config::FETCHES;
+use super::engine::Engine;
+use super::flow::{Entry, NONE};
+use super::host::{Host, Side, Span};
+use super::ops::{Action, Op, Request};
+use super::packet::{Class, INLINE_BYTES, Kind, Packet, flag};
+
+impl Engine {
+    /// Link states first (they open ways), then acknowledgements.
+    pub(super) fn send_control<H: Host>(&mut self, side: Side, host: &mut H) -> bool {
+        let at = side as usize;
+        let mut busy = false;
+        for _ in 0..self.config.burst {
+            if self.news[at].is_empty() && self.acks[at].is_empty() {
+                break;
+            }
+            if !self.ports[at].may_inject(Class::Control) {
+                if self.ports[at].is_up() {
+                    self.ports[at].starve(Class::Control, &mut self.stats);
+                }
+                break;
+            }
+            busy = true;
+            if let Some(origin) = self.news[at].next_from(0) {
+                self.news[at].set(origin, false);
+                self.send_link_state(side, origin as u16, host);
+            } else if let Some(id) = self.acks[at].next_from(self.cursor[at]) {
+                self.acks[at].set(id, false);
+                self.send_ack(side, id, host);
+            }
+        }
+        busy
+    }
+
+    /// One packet after the other while the bubble rule allows, flows and gets in turn.
+    pub(super) fn send_requests<H: Host>(&mut self, side: Side, host: &mut H) -> bool {
+        let at = side as usize;
+        let mut busy = false;
+        for _ in 0..self.config.burst {
+            let again = self.next_again(side);
+            let flow = self.ready[at].next_from(self.cursor[at]);
+            let ask = self.asks[at].front().is_some_and(|&(op, ..)| {
+                self.gets.has_room() && self.topology.reaches(side, self.ops.at(op).host)
+            });
+            if again.is_none() && flow.is_none() && !ask {
+                break;
+            }
+            if !self.ports[at].may_inject(Class::Request) {
+                if self.ports[at].is_up() {
+                    self.ports[at].starve(Class::Request, &mut self.stats);
+                }
+                break;
+            }
+            busy = true;
+            self.turn[at] = !self.turn[at];
+            match (again, flow) {
+                (Some(row), _) => self.send_again(side, row, host),
+                (None, Some(id)) if self.turn[at] || !ask => {
+                    self.cursor[at] = (id + 1) % self.flows.len();
+                    self.send_flow(side, id, host);
+                }
+                _ => self.send_ask(side, host),
+            }
+        }
+        busy
+    }
+
+    /// Sends a reply if the rules allow; the caller has checked that they do.
+    pub(super) fn inject<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) {
+        let carried = if packet.has(flag::BULK) { packet.len } else { 0 };
+        self.stats.injected += 1;
+        self.stats.injected_bytes += u64::from(carried);
+        let line = packet.encode(self.config.crc);
+        let class = packet.kind.class();
+        self.ports[side as usize].post(class, line, true, host, &mut self.stats);
+    }
+
+    /// A packet to `dst` with nothing in it.
+    pub(super) fn blank(&self, kind: Kind, dst: u16) -> Packet {
+        Packet {
+            kind,
+            flags: 0,
+            src: self.me,
+            dst,
+            lane: self.lane,
+            pe: 0,
+            tag: 0,
+            seq: 0,
+            len: 0,
+            offset: 0,
+            segment: 0,
+            op: 0,
+            words: [0; 3],
+        }
+    }
+
+    /// The length of a chunk of an operation.
+    pub(super) fn chunk_len(&self, op: &Op, chunk: u32) -> usize {
+        let size = self.chunk_bytes();
+        size.min(op.len - chunk as usize * size)
+    }
+
+    fn send_link_state<H: Host>(&mut self, side: Side, origin: u16, host: &mut H) {
+        let state = self.topology.state(origin);
+        let mut packet = self.blank(Kind::LinkState, self.topology.step(self.me, side));
+        packet.src = origin;
+        packet.seq = state.seq;
+        packet.words[0] = state.to_word();
+        self.inject(side, &packet, host);
+    }
+
+    fn send_ack<H: Host>(&mut self, side: Side, id: usize, host: &mut H) {
+        let mut packet = self.blank(Kind::Ack, (id / 2) as u16);
+        let flow = &mut self.inflows[id];
+        flow.unreported = 0;
+        packet.seq = flow.expected;
+        if id % 2 == 1 {
+            packet.flags |= flag::SECOND_FLOW;
+        }
+        if flow.gap {
+            flow.gap = false;
+            packet.flags |= flag::GAP;
+        }
+        if flow.refused {
+            flow.refused = false;
+            packet.flags |= flag::REFUSED;
+        }
+        self.stats.acks += 1;
+        self.inject(side, &packet, host);
+    }
+
+    fn send_flow<H: Host>(&mut self, side: Side, id: usize, host: &mut H) {
+        let flow = &self.flows[id];
+        let seq = flow.sent;
+        let repeated = seq != flow.next;
+        let entry = if repeated { *self.entry(id, seq) } else { self.make_entry(id) };
+        let op = *self.ops.at(entry.op);
+        let mut packet = self.blank(Kind::Put, op.host);
+        packet.seq = seq;
+        packet.pe = op.pe;
+        packet.segment = op.remote.segment as u8;
+        if id % 2 == 1 {
+            packet.flags |= flag::SECOND_FLOW;
+        }
+        self.fill(&mut packet, side, &op, &entry, host);
+        let flow = &mut self.flows[id];
+        if flow.is_acknowledged() {
+            flow.deadline = self.now + self.config.replay_ns.max(4 * flow.round_trip_ns);
+        }
+        flow.sent = seq.wrapping_add(1);
+        if repeated {
+            self.stats.replayed += 1;
+        } else {
+            flow.next = flow.sent;
+            if flow.timed.is_none() {
+                flow.timed = Some((seq, self.now));
+            }
+        }
+        if self.wants_ack(id, seq, &op, &entry) {
+            packet.flags |= flag::ACK_NOW;
+        }
+        self.inject(side, &packet, host);
+        self.refresh(id);
+    }
+
+    /// Data or operands of an operation's packet; payload goes straight to the window.
+    fn fill<H: Host>(
+        &mut self,
+        packet: &mut Packet,
+        side: Side,
+        op: &Op,
+        entry: &Entry,
+        host: &mut H,
+    ) {
+        if op.refused {
+            packet.flags |= flag::REFUSED;
+            return;
+        }
+        let size = self.chunk_bytes();
+        let at = entry.chunk as usize * size;
+        packet.offset = (op.remote.offset + at) as u64;
+        packet.len = self.chunk_len(op, entry.chunk) as u32;
+        let from = match op.action {
+            Action::Put { source } => Span::Local(source + at as u64),
+            Action::PutRetained { .. } => Span::Retained(entry.retained as usize * size),
+            Action::PutInline { words } => {
+                packet.words = words;
+                return;
+            }
+            Action::Amo(amo) | Action::Fetch { amo, .. } => {
+                packet.kind = Kind::Amo;
+                packet.op = amo.op as u8 | amo.size << 4;
+                packet.words = [amo.operand, amo.compare, 0];
+                if let Action::Fetch { tag, .. } = op.action {
+                    packet.tag = tag;
+                    packet.flags |= flag::FETCH;
+                }
+                return;
+            }
+            Action::Get { .. } => unreachable!("gets have no place in a flow"),
+        };
+        let len = packet.len as usize;
+        if len <= INLINE_BYTES {
+            // The last piece of a longer put.
+            let mut bytes = [0; INLINE_BYTES];
+            let read = host.read(from, &mut bytes[..len]);
+            debug_assert!(read.is_ok(), "only symmetric ranges can be refused");
+            packet.words = super::packet::words_of(&bytes);
+            return;
+        }
+        packet.flags |= flag::BULK;
+        if self.config.crc {
+            packet.words[0] = u64::from(host.checksum(from, len));
+        }
+        let to = Span::Outbound(side, self.ports[side as usize].payload_offset(Class::Request));
+        let copied = host.copy(from, to, len);
+        debug_assert!(copied.is_ok(), "only symmetric ranges can be refused");
+    }
+
+    /// Acknowledgements are asked for where someone may wait for them: at the end of what is
+    /// queued, at the end of a long put, and every quarter of the window to keep it moving.
+    fn wants_ack(&self, id: usize, seq: u32, op: &Op, entry: &Entry) -> bool {
+        let flow = &self.flows[id];
+        let last_queued = flow.sent == flow.next && flow.head == NONE;
+        let ends_long_put = op.len > self.chunk_bytes() && entry.chunk + 1 == op.todo[id % 2].1;
+        last_queued || ends_long_put || seq.is_multiple_of(self.config.window / 4)
+    }
+
+    pub(super) fn entry(&mut self, id: usize, seq: u32) -> &mut Entry {
+        let window = self.config.window;
+        &mut self.entries[id * window as usize + (seq & (window - 1)) as usize]
+    }
+
+    fn make_entry(&mut self, id: usize) -> Entry {
+        let flow = &mut self.flows[id];
+        let index = flow.head;
+        let op = self.ops.at_mut(index);
+        let (chunk, end) = op.todo[id % 2];
+        op.todo[id % 2].0 += 1;
+        let mut retained = NONE;
+        if let Action::PutRetained { chunks } = &mut op.action {
+            retained = *chunks;
+            *chunks = self.retained.after(retained);
+        }
+        if chunk + 1 == end {
+            flow.head = op.link[id % 2];
+        }
+        let next = flow.next;
+        let entry = Entry { op: index, chunk, retained };
+        *self.entry(id, next) = entry;
+        entry
+    }
+
+    /// A get request or recall to be repeated in this direction.
+    fn next_again(&self, side: Side) -> Option<usize> {
+        if self.again.is_empty() {
+            return None;
+        }
+        self.again.iter().find(|&row| {
+            // Not outstanding any more: `send_again` drops the mark, on whichever side.
+            self.request(row).is_none_or(|(_, request)| request.side == side)
+        })
+    }
+
+    pub(super) fn request(&self, row: usize) -> Option<(u32, Request)> {
+        let gets = self.gets.len();
+        if row < gets { self.gets.row(row) } else { self.fetches.row(row - gets) }
+    }
+
+    fn send_again<H: Host>(&mut self, side: Side, row: usize, host: &mut H) {
+        self.again.set(row, false);
+        let Some((tag, request)) = self.request(row) else { return };
+        self.stats.replayed += 1;
+        if row < self.gets.len() {
+            self.send_get(side, tag, &request, host);
+        } else {
+            debug_assert!(row < self.gets.len() + FETCHES);
+            let mut packet = self.blank(Kind::Recall, self.ops.at(request.op).host);
+            packet.tag = tag;
+            self.inject(side, &packet, host);
+        }
+    }
+
+    fn send_ask<H: Host>(&mut self, side: Side, host: &mut H) {
+        let Some((op, from, to)) = self.asks[side as usize].pop_front() else { return };
+        if from + 1 < to {
+            self.asks[side as usize].push_front((op, from + 1, to));
+        }
+        let deadline = self.now + self.config.replay_ns;
+        let request = Request { op, chunk: from, side, deadline, repeats: 0 };
+        let tag = self.gets.insert(request);
+        self.send_get(side, tag, &request, host);
+    }
+
+    fn send_get<H: Host>(&mut self, side: Side, tag: u32, request: &Request, host: &mut H) {
+        let op = *self.ops.at(request.op);
+        let mut packet = self.blank(Kind::Get, op.host);
+        packet.tag = tag;
+        packet.pe = op.pe;
+        packet.segment = op.remote.segment as u8;
+        packet.offset = (op.remote.offset + request.chunk as usize * self.chunk_bytes()) as u64;
+        packet.len = self.chunk_len(&op, request.chunk) as u32;
+        self.inject(side, &packet, host);
+    }
+}

@@ -1,0 +1,509 @@
+//! What comes in: relaying, delivery, and the handlers of each kind of packet.
+
+use tombolo_core::transport::{Amo, AmoOp};
+
+use super::config::FETCHES;
+use super::engine::Engine;
+use super::flow::NONE;
+use super::host::{Host, Outcome, Place, Side, Span};
+use super::ops::Action;
+use super::packet::{Class, INLINE_BYTES, Kind, Line, Malformed, Packet, flag, words_of};
+use super::port::Found;
+use super::topology::LinkState;
+
+/// What a sequenced packet is to its flow.
+enum Turn {
+    Now,
+    Drop,
+}
+
+impl Engine {
+    /// Takes packets of one inbound ring until it is empty, its head must wait, or the burst ends.
+    pub(super) fn take<H: Host>(&mut self, side: Side, class: Class, host: &mut H) -> bool {
+        let mut busy = false;
+        for _ in 0..self.config.burst {
+            let taken = match self.ports[side as usize].peek(class, host) {
+                Found::Nothing => break,
+                Found::Bad(Malformed::Corrupt) => {
+                    self.stats.corrupt += 1;
+                    true
+                }
+                Found::Bad(_) => {
+                    self.stats.malformed += 1;
+                    true
+                }
+                Found::Packet(packet, _) if packet.dst == self.me => {
+                    self.deliver(side, &packet, host)
+                }
+                Found::Packet(packet, line) => self.relay(side, class, &packet, &line, host),
+            };
+            if !taken {
+                break;
+            }
+            self.ports[side as usize].consume(class);
+            busy = true;
+        }
+        busy
+    }
+
+    /// Owes an acknowledgement, on the way that leads to the source.
+    pub(super) fn owe_ack(&mut self, id: usize, arrived: Side) {
+        let side = self.topology.choose((id / 2) as u16).unwrap_or(arrived);
+        self.acks[side as usize].set(id, true);
+        self.acks[side.opposite() as usize].set(id, false);
+    }
+
+    /// Passes a packet on: one copy from the inbound slot to the outbound window. False: no room.
+    fn relay<H: Host>(
+        &mut self,
+        side: Side,
+        class: Class,
+        packet: &Packet,
+        line: &Line,
+        host: &mut H,
+    ) -> bool {
+        let out = side.opposite();
+        if packet.src == self.me || packet.kind == Kind::LinkState {
+            // It has been all the way round, or link states would skip a host.
+            self.stats.malformed += 1;
+            return true;
+        }
+        if !self.ports[out as usize].is_up() {
+            // Holding it would fill the ring behind it. Its source repeats it another way.
+            self.stats.transit_dropped += 1;
+            return true;
+        }
+        if !self.ports[out as usize].may_forward(class, &mut self.stats) {
+            return false;
+        }
+        if packet.has(flag::BULK) {
+            let from = Span::Inbound(side, self.ports[side as usize].inbound_offset(class));
+            let to = Span::Outbound(out, self.ports[out as usize].payload_offset(class));
+            let copied = host.copy(from, to, packet.len as usize);
+            debug_assert!(copied.is_ok(), "only symmetric ranges can be refused");
+            self.stats.relayed_bytes += u64::from(packet.len);
+        }
+        self.stats.relayed += 1;
+        self.ports[out as usize].post(class, *line, false, host, &mut self.stats);
+        true
+    }
+
+    /// Handles a packet for this host. False: it must wait where it is.
+    fn deliver<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+        if packet.src == self.me && packet.kind != Kind::LinkState {
+            self.stats.malformed += 1;
+            return true;
+        }
+        let taken = match packet.kind {
+            Kind::Put => self.take_put(side, packet, host),
+            Kind::Amo => return self.take_amo(side, packet, host),
+            Kind::Get => return self.take_get(side, packet, host),
+            Kind::Recall => return self.take_recall(side, packet, host),
+            Kind::GetReply => self.take_get_reply(side, packet, host),
+            Kind::AmoReply => self.take_amo_reply(packet, host),
+            Kind::Ack => self.take_ack(packet, host),
+            Kind::LinkState => self.take_link_state(side, packet),
+        };
+        if taken {
+            self.stats.delivered += 1;
+        }
+        true
+    }
+
+    fn take_put<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+        if let Turn::Drop = self.turn_of(side, packet) {
+            return false;
+        }
+        if packet.has(flag::REFUSED) {
+            self.applied(side, packet);
+            return true;
+        }
+        let len = packet.len as usize;
+        let to = Span::Symmetric(Place {
+            pe: packet.pe,
+            segment: packet.segment,
+            offset: packet.offset,
+        });
+        let written = if packet.has(flag::BULK) {
+            let at = self.ports[side as usize].inbound_offset(Class::Request);
+            let from = Span::Inbound(side, at);
+            if !self.payload_is_sound(packet, from, host) {
+                self.report_gap(side, packet);
+                return false;
+            }
+            host.copy(from, to, len)
+        } else {
+            host.write(to, &packet.inline_bytes()[..len])
+        };
+        self.stats.delivered_bytes += u64::from(packet.len);
+        match written {
+            Ok(()) => self.applied(side, packet),
+            Err(_) => self.refuse(side, packet),
+        }
+        true
+    }
+
+    fn take_amo<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+        let fetch = packet.has(flag::FETCH);
+        // Room for the result is secured first: once applied there is no way back.
+        let reply = if fetch { self.reply_side(side, packet.src) } else { None };
+        if let Some(out) = reply
+            && !self.may_reply(out)
+        {
+            return false;
+        }
+        if let Turn::Drop = self.turn_of(side, packet) {
+            return true;
+        }
+        let row = (packet.tag & 0xffff) as usize;
+        let Some(amo) = decode_amo(packet).filter(|_| !fetch || row < FETCHES) else {
+            self.stats.malformed += 1;
+            return true;
+        };
+        let place = Place { pe: packet.pe, segment: packet.segment, offset: packet.offset };
+        let Ok(old) = host.amo(place, &amo) else {
+            self.refuse(side, packet);
+            return true;
+        };
+        self.stats.delivered += 1;
+        self.applied(side, packet);
+        if fetch {
+            self.results[usize::from(packet.src) * FETCHES + row] = (packet.tag, old);
+            if let Some(out) = reply {
+                self.send_result(out, packet, old, host);
+            }
+        }
+        true
+    }
+
+    fn take_recall<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+        let row = (packet.tag & 0xffff) as usize;
+        if row >= FETCHES {
+            self.stats.malformed += 1;
+            return true;
+        }
+        let (tag, old) = self.results[usize::from(packet.src) * FETCHES + row];
+        let out = self.reply_side(side, packet.src);
+        match out {
+            Some(out) if tag == packet.tag => {
+                if !self.may_reply(out) {
+                    return false;
+                }
+                self.send_result(out, packet, old, host);
+            }
+            // No way back, or an old recall that was long answered.
+            _ => {}
+        }
+        true
+    }
+
+    fn take_get<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+        let Some(out) = self.reply_side(side, packet.src) else {
+            return true;
+        };
+        if !self.may_reply(out) {
+            return false;
+        }
+        let len = packet.len as usize;
+        let mut reply = self.blank(Kind::GetReply, packet.src);
+        reply.tag = packet.tag;
+        reply.len = packet.len;
+        let from = Span::Symmetric(Place {
+            pe: packet.pe,
+            segment: packet.segment,
+            offset: packet.offset,
+        });
+        let read = if len <= INLINE_BYTES {
+            let mut bytes = [0; INLINE_BYTES];
+            let read = host.read(from, &mut bytes[..len]);
+            reply.words = words_of(&bytes);
+            read
+        } else {
+            reply.flags = flag::BULK;
+            let to = Span::Outbound(out, self.ports[out as usize].payload_offset(Class::Reply));
+            self.serve(from, to, len, &mut reply, host)
+        };
+        if read.is_err() {
+            self.stats.refused += 1;
+            reply.flags = flag::REFUSED;
+            reply.len = 0;
+        }
+        self.stats.delivered += 1;
+        self.inject(out, &reply, host);
+        true
+    }
+
+    /// Copies data asked for into the window. Other PEs may be writing to it meanwhile, so with
+    /// CRC the bytes are fixed in the retained area first, or sum and data could differ.
+    fn serve<H: Host>(
+        &mut self,
+        from: Span,
+        to: Span,
+        len: usize,
+        reply: &mut Packet,
+        host: &mut H,
+    ) -> Result<(), super::OutOfRange> {
+        if !self.config.crc {
+            return host.copy(from, to, len);
+        }
+        let fixed = Span::Retained(self.config.retained_chunks * self.chunk_bytes());
+        host.copy(from, fixed, len)?;
+        reply.words[0] = u64::from(host.checksum(fixed, len));
+        host.copy(fixed, to, len)
+    }
+
+    fn take_get_reply<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+        let Some(request) = self.gets.find(packet.tag) else {
+            self.stats.duplicates += 1;
+            return false;
+        };
+        let op = *self.ops.at(request.op);
+        let Action::Get { dest } = op.action else { unreachable!("get tags name gets") };
+        let refused = packet.has(flag::REFUSED);
+        if op.host != packet.src
+            || (!refused && packet.len as usize != self.chunk_len(&op, request.chunk))
+        {
+            self.stats.malformed += 1;
+            return false;
+        }
+        let to = Span::Local(dest + request.chunk as u64 * self.chunk_bytes() as u64);
+        let len = packet.len as usize;
+        let landed = if refused {
+            Ok(())
+        } else if packet.has(flag::BULK) {
+            let at = self.ports[side as usize].inbound_offset(Class::Reply);
+            let from = Span::Inbound(side, at);
+            if !self.payload_is_sound(packet, from, host) {
+                // Asked again at once rather than at the deadline.
+                self.again.set((packet.tag & 0xffff) as usize, true);
+                return false;
+            }
+            host.copy(from, to, len)
+        } else {
+            host.write(to, &packet.inline_bytes()[..len])
+        };
+        debug_assert!(landed.is_ok(), "only symmetric ranges can be refused");
+        self.stats.delivered_bytes += u64::from(packet.len);
+        self.gets.remove(packet.tag);
+        let op = self.ops.at_mut(request.op);
+        op.refused |= refused;
+        op.remaining -= 1;
+        if op.remaining == 0 {
+            self.finish(request.op, Outcome::Done, host);
+        }
+        true
+    }
+
+    fn take_amo_reply<H: Host>(&mut self, packet: &Packet, host: &mut H) -> bool {
+        let Some(request) = self.fetches.find(packet.tag) else {
+            self.stats.duplicates += 1;
+            return false;
+        };
+        let op = self.ops.at_mut(request.op);
+        let Action::Fetch { amo, result, .. } = op.action else {
+            unreachable!("fetch tags name fetching AMOs")
+        };
+        if op.host != packet.src {
+            self.stats.malformed += 1;
+            return false;
+        }
+        let bytes = packet.inline_bytes();
+        let landed = host.write(Span::Local(result), &bytes[..usize::from(amo.size)]);
+        debug_assert!(landed.is_ok(), "only symmetric ranges can be refused");
+        // The result is enough for the program; the row stays until the flow has moved on.
+        if let Some(token) = op.token.take() {
+            host.complete(token, Outcome::Done);
+        }
+        op.remaining -= 1;
+        if op.remaining == 0 {
+            self.finish(request.op, Outcome::Done, host);
+        }
+        self.fetches.remove(packet.tag);
+        true
+    }
+
+    fn take_ack<H: Host>(&mut self, packet: &Packet, host: &mut H) -> bool {
+        let id = usize::from(packet.src) * 2 + packet.flow();
+        let flow = &self.flows[id];
+        let advance = packet.seq.wrapping_sub(flow.una);
+        if advance > flow.next.wrapping_sub(flow.una) {
+            // Older than what is known, or of packets never sent.
+            self.stats.duplicates += 1;
+            return false;
+        }
+        self.acknowledge(id, advance, host);
+        let flow = &mut self.flows[id];
+        let news = flow.una.wrapping_sub(flow.recover) as i32 >= 0;
+        if news {
+            flow.recover = flow.una;
+        }
+        if packet.has(flag::REFUSED) && flow.una != flow.sent {
+            flow.rewind();
+            let una = flow.una;
+            let refused = self.entry(id, una).op;
+            let signal = self.ops.at(refused).signal;
+            self.ops.at_mut(refused).refused = true;
+            if signal != NONE {
+                // No signal without its data.
+                self.ops.at_mut(signal).refused = true;
+            }
+        } else if packet.has(flag::GAP) && news && flow.una != flow.sent {
+            flow.rewind();
+        }
+        self.refresh(id);
+        true
+    }
+
+    fn acknowledge<H: Host>(&mut self, id: usize, count: u32, host: &mut H) {
+        let window = self.config.window;
+        for _ in 0..count {
+            let at = (self.flows[id].una & (window - 1)) as usize;
+            let entry = self.entries[id * window as usize + at];
+            self.flows[id].una = self.flows[id].una.wrapping_add(1);
+            if entry.retained != NONE {
+                self.retained.give_back(entry.retained);
+            }
+            let op = self.ops.at_mut(entry.op);
+            op.remaining -= 1;
+            if let (Action::Fetch { tag, .. }, true) = (op.action, op.refused) {
+                // There will be no result.
+                op.remaining = 0;
+                self.fetches.remove(tag);
+            }
+            if self.ops.at(entry.op).remaining == 0 {
+                self.finish(entry.op, Outcome::Done, host);
+            }
+        }
+        if count > 0 {
+            let flow = &mut self.flows[id];
+            let una = flow.una;
+            flow.sample(una, self.now);
+            flow.repeats = 0;
+            flow.deadline = self.now + self.config.replay_ns.max(4 * flow.round_trip_ns);
+            if flow.sent.wrapping_sub(una) as i32 <= 0 {
+                flow.sent = una;
+            }
+        }
+    }
+
+    fn take_link_state(&mut self, side: Side, packet: &Packet) -> bool {
+        let origin = packet.src;
+        if origin == self.me {
+            return false;
+        }
+        let state = LinkState::from_word(packet.seq, packet.words[0]);
+        if let Some(changed) = self.topology.learn(origin, state) {
+            self.news[side.opposite() as usize].set(usize::from(origin), true);
+            if changed != [false; 2] {
+                self.repair(origin, changed);
+            }
+        }
+        true
+    }
+
+    /// Where a sequenced packet stands in its flow.
+    fn turn_of(&mut self, side: Side, packet: &Packet) -> Turn {
+        let id = usize::from(packet.src) * 2 + packet.flow();
+        let ahead = packet.seq.wrapping_sub(self.inflows[id].expected) as i32;
+        match ahead {
+            0 => Turn::Now,
+            1.. => {
+                self.stats.out_of_order += 1;
+                self.report_gap(side, packet);
+                Turn::Drop
+            }
+            _ => {
+                // The acknowledgement was lost, or the packet came both ways.
+                self.stats.duplicates += 1;
+                if packet.has(flag::ACK_NOW) {
+                    self.owe_ack(id, side);
+                }
+                Turn::Drop
+            }
+        }
+    }
+
+    fn applied(&mut self, side: Side, packet: &Packet) {
+        let id = usize::from(packet.src) * 2 + packet.flow();
+        let flow = &mut self.inflows[id];
+        flow.expected = flow.expected.wrapping_add(1);
+        flow.gap = false;
+        flow.gap_reported = false;
+        flow.unreported += 1;
+        if packet.has(flag::ACK_NOW) || flow.unreported >= self.config.window / 4 {
+            self.owe_ack(id, side);
+        }
+    }
+
+    fn report_gap(&mut self, side: Side, packet: &Packet) {
+        let id = usize::from(packet.src) * 2 + packet.flow();
+        let flow = &mut self.inflows[id];
+        if !flow.gap_reported {
+            flow.gap_reported = true;
+            flow.gap = true;
+            self.owe_ack(id, side);
+        } else if packet.has(flag::ACK_NOW) {
+            // The end of a repetition, and the gap is still there.
+            flow.gap = true;
+            self.owe_ack(id, side);
+        }
+    }
+
+    /// An address that is not there. Not applied: the source is told until it sends the same
+    /// number again with nothing in it, so that the news cannot be lost.
+    fn refuse(&mut self, side: Side, packet: &Packet) {
+        self.stats.refused += 1;
+        let id = usize::from(packet.src) * 2 + packet.flow();
+        self.inflows[id].refused = true;
+        self.owe_ack(id, side);
+    }
+
+    fn payload_is_sound<H: Host>(&mut self, packet: &Packet, from: Span, host: &mut H) -> bool {
+        let sound = !self.config.crc
+            || u64::from(host.checksum(from, packet.len as usize)) == packet.words[0];
+        if !sound {
+            self.stats.corrupt += 1;
+        }
+        sound
+    }
+
+    /// Replies go back the way the request came, or round the other way if that is broken.
+    fn reply_side(&self, arrived: Side, to: u16) -> Option<Side> {
+        [arrived, arrived.opposite()]
+            .into_iter()
+            .find(|&side| self.ports[side as usize].is_up() && self.topology.reaches(side, to))
+    }
+
+    fn may_reply(&mut self, out: Side) -> bool {
+        let port = &mut self.ports[out as usize];
+        let may = port.may_inject(Class::Reply);
+        if !may {
+            port.starve(Class::Reply, &mut self.stats);
+        }
+        may
+    }
+
+    fn send_result<H: Host>(&mut self, out: Side, packet: &Packet, old: u64, host: &mut H) {
+        let mut reply = self.blank(Kind::AmoReply, packet.src);
+        reply.tag = packet.tag;
+        reply.len = 8;
+        reply.words[0] = old;
+        self.inject(out, &reply, host);
+    }
+}
+
+fn decode_amo(packet: &Packet) -> Option<Amo> {
+    let op = match packet.op & 0xf {
+        0 => AmoOp::Set,
+        1 => AmoOp::Add,
+        2 => AmoOp::And,
+        3 => AmoOp::Or,
+        4 => AmoOp::Xor,
+        5 => AmoOp::Fetch,
+        6 => AmoOp::CompareSwap,
+        _ => return None,
+    };
+    let size = packet.op >> 4;
+    let [operand, compare, _] = packet.words;
+    matches!(size, 4 | 8).then_some(Amo { op, size, operand, compare })
+}

@@ -1,0 +1,419 @@
+//! The protocol step by step: one host polls or one write arrives at a time, in any order.
+
+mod interleavings;
+mod malformed;
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, SignalOp, Status};
+
+use super::*;
+use crate::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes};
+
+const SEGMENT_BYTES: usize = 1024;
+const LOCAL_BYTES: usize = 1024;
+
+/// Hosts with one PE each, and cables whose writes arrive when told to.
+#[derive(Clone, Hash)]
+struct World {
+    now: u64,
+    engines: Vec<Engine>,
+    sides: Vec<Parts>,
+}
+
+/// What an engine works on.
+#[derive(Clone, Hash)]
+struct Parts {
+    memory: LaneMemory,
+    symmetric: Symmetric,
+    /// Writes under way, by side.
+    wires: [VecDeque<(usize, Vec<u8>)>; 2],
+    done: Vec<(u64, Ended)>,
+    rings: u32,
+    losses: Vec<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Ended {
+    Done,
+    Refused,
+    Lost,
+}
+
+impl Host for Parts {
+    fn load_word(&mut self, side: Side, offset: usize) -> u64 {
+        self.memory.word(side, offset)
+    }
+
+    fn load_line(&mut self, side: Side, offset: usize) -> Line {
+        self.memory.line(side, offset)
+    }
+
+    fn store_line(&mut self, side: Side, offset: usize, line: &Line) {
+        self.wires[side as usize].push_back((offset, line_bytes(line).to_vec()));
+    }
+
+    fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
+        let bytes = self.memory.bytes(&self.symmetric, from, len)?.to_vec();
+        if let Span::Outbound(side, offset) = to {
+            self.wires[side as usize].push_back((offset, bytes));
+            return Ok(());
+        }
+        self.memory.write(&mut self.symmetric, to, &bytes)
+    }
+
+    fn checksum(&mut self, span: Span, len: usize) -> u32 {
+        crc32c::crc32c(self.memory.bytes(&self.symmetric, span, len).unwrap())
+    }
+
+    fn read(&mut self, span: Span, bytes: &mut [u8]) -> Result<(), OutOfRange> {
+        bytes.copy_from_slice(self.memory.bytes(&self.symmetric, span, bytes.len())?);
+        Ok(())
+    }
+
+    fn write(&mut self, span: Span, bytes: &[u8]) -> Result<(), OutOfRange> {
+        self.memory.write(&mut self.symmetric, span, bytes)
+    }
+
+    fn amo(&mut self, place: Place, request: &Amo) -> Result<u64, OutOfRange> {
+        amo(&mut self.symmetric, place, request)
+    }
+
+    fn ring(&mut self, _: Side) {
+        self.rings += 1;
+    }
+
+    fn link_is_up(&mut self, _: Side) -> bool {
+        true
+    }
+
+    fn complete(&mut self, token: u64, outcome: Outcome) {
+        self.done.push((
+            token,
+            match outcome {
+                Outcome::Done => Ended::Done,
+                Outcome::Refused => Ended::Refused,
+                Outcome::Lost => Ended::Lost,
+            },
+        ));
+    }
+
+    fn event(&mut self, event: Event) {
+        if let Event::Lost { first, .. } | Event::GaveUp(first) = event {
+            self.losses.push(first);
+        }
+    }
+}
+
+impl World {
+    /// A ring whose links are all in use.
+    fn new(hosts: u16, config: Config) -> World {
+        let side = || Parts {
+            memory: LaneMemory::new(
+                config.geometry.region_bytes(),
+                config.retained_bytes(),
+                LOCAL_BYTES,
+            ),
+            symmetric: vec![vec![0; SEGMENT_BYTES]],
+            wires: Default::default(),
+            done: Vec::new(),
+            rings: 0,
+            losses: Vec::new(),
+        };
+        let engine = |host| Engine::new(config, host, hosts, 0).unwrap();
+        let mut world = World {
+            now: 0,
+            engines: (0..hosts).map(engine).collect(),
+            sides: (0..hosts).map(|_| side()).collect(),
+        };
+        for host in 0..usize::from(hosts) {
+            for side in Side::BOTH {
+                world.with(host, |engine, parts| engine.link_event(side, true, 0, parts));
+            }
+        }
+        world.settle();
+        assert!(world.engines.iter().all(|engine| engine.is_whole()));
+        world
+    }
+
+    fn with<R>(&mut self, host: usize, call: impl FnOnce(&mut Engine, &mut Parts) -> R) -> R {
+        call(&mut self.engines[host], &mut self.sides[host])
+    }
+
+    fn poll(&mut self, host: usize) -> bool {
+        let now = self.now;
+        self.with(host, |engine, parts| engine.poll(now, parts))
+    }
+
+    /// Lets the oldest write of a port arrive.
+    fn deliver(&mut self, host: usize, side: Side) -> bool {
+        let Some((offset, bytes)) = self.sides[host].wires[side as usize].pop_front() else {
+            return false;
+        };
+        let hosts = self.engines.len();
+        let far = match side {
+            Side::Right => (host + 1) % hosts,
+            Side::Left => (host + hosts - 1) % hosts,
+        };
+        let region = &mut self.sides[far].memory.inbound[side.opposite() as usize];
+        region[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        true
+    }
+
+    /// Everyone in turn, until nothing happens any more.
+    fn settle(&mut self) {
+        for _ in 0..200_000 {
+            let mut busy = false;
+            for host in 0..self.engines.len() {
+                busy |= self.poll(host);
+                for side in Side::BOTH {
+                    while self.deliver(host, side) {
+                        busy = true;
+                    }
+                }
+            }
+            if !busy {
+                return;
+            }
+        }
+        panic!("the ring does not come to rest");
+    }
+
+    /// Lets time pass in steps, so that timers can repair.
+    fn pass(&mut self, total_ns: u64) {
+        let end = self.now + total_ns;
+        while self.now < end {
+            self.now += 50_000;
+            self.settle();
+        }
+    }
+
+    fn segment(&self, host: usize) -> &[u8] {
+        &self.sides[host].symmetric[0]
+    }
+
+    fn word(&self, host: usize, at: usize) -> u64 {
+        u64::from_le_bytes(self.segment(host)[at..at + 8].try_into().unwrap())
+    }
+
+    fn put(&mut self, from: usize, put: PutRequest) -> Status {
+        self.with(from, |engine, parts| engine.put(&put, parts))
+    }
+}
+
+fn config(chunk: usize, slots: u32) -> Config {
+    let geometry = Geometry::new(chunk, [slots, slots, slots]).unwrap();
+    Config {
+        window: 4,
+        operations: 16,
+        gets: 4,
+        retained_chunks: 16,
+        split_bytes_min: 200,
+        ..Config::simulated(geometry, false)
+    }
+}
+
+fn target(host: u16, offset: usize) -> Target {
+    Target { host, pe: 0, remote: Remote { segment: SegmentKind::Heap, offset } }
+}
+
+fn put(token: u64, target: Target, source: u64, len: usize) -> PutRequest {
+    PutRequest { token, stream: 0, target, source, len, retain: false, signal: None }
+}
+
+fn fetch_add(token: u64, target: Target, result: u64) -> AmoRequest {
+    let amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
+    AmoRequest { token, target, amo, result: Some(result) }
+}
+
+/// Something a host may do in a random history.
+#[derive(Clone, Debug)]
+enum Action {
+    Put { len: usize, offset: usize, retain: bool, signal: bool },
+    Get { len: usize, offset: usize },
+    Add { fetch: bool },
+    Poll(usize),
+    Deliver(usize, bool),
+}
+
+fn actions() -> impl Strategy<Value = Vec<(usize, usize, Action)>> {
+    let action = prop_oneof![
+        1 => (1usize..300, 64usize..512, any::<bool>(), any::<bool>()).prop_map(
+            |(len, offset, retain, signal)| Action::Put { len, offset, retain, signal }),
+        1 => (1usize..300, 64usize..512).prop_map(|(len, offset)| Action::Get { len, offset }),
+        1 => any::<bool>().prop_map(|fetch| Action::Add { fetch }),
+        12 => (0usize..5).prop_map(Action::Poll),
+        24 => (0usize..5, any::<bool>()).prop_map(|(host, right)| Action::Deliver(host, right)),
+    ];
+    prop::collection::vec((0usize..5, 1usize..5, action), 1..400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Any history of operations under any interleaving completes, and every addition and signal
+    /// counts once.
+    #[test]
+    fn random_histories_complete_and_count(
+        hosts in 2usize..=5, slots in prop::sample::select(vec![2u32, 4, 8]),
+        crc in any::<bool>(), actions in actions(),
+    ) {
+        let mut config = config(64, slots);
+        config.crc = crc;
+        let mut world = World::new(hosts as u16, config);
+        let mut accepted = vec![0usize; hosts];
+        let mut counts = vec![[0u64; 2]; hosts];
+        for (token, (from, steps, action)) in actions.into_iter().enumerate() {
+            let token = token as u64;
+            let from = from % hosts;
+            let to = (from + 1 + steps % (hosts - 1)) % hosts;
+            let at = |offset| target(to as u16, offset);
+            let status = match action {
+                Action::Poll(host) => { world.poll(host % hosts); continue }
+                Action::Deliver(host, right) => {
+                    let side = if right { Side::Right } else { Side::Left };
+                    world.deliver(host % hosts, side);
+                    continue
+                }
+                Action::Put { len, offset, retain, signal } => {
+                    let word = at(8).remote;
+                    let signal = signal.then_some((word, SignalOp::Add, 1));
+                    let request = PutRequest {
+                        retain, signal, ..put(token, at(offset), 0, len)
+                    };
+                    let status = world.put(from, request);
+                    counts[to][1] += u64::from(status == Status::Pending && signal.is_some());
+                    status
+                }
+                Action::Get { len, offset } => {
+                    let get = GetRequest { token, target: at(offset), dest: 512, len };
+                    world.engines[from].get(&get)
+                }
+                Action::Add { fetch } => {
+                    let mut request = fetch_add(token, at(0), 1000);
+                    request.result = request.result.filter(|_| fetch);
+                    let status = world.engines[from].amo(&request);
+                    counts[to][0] += u64::from(status == Status::Pending);
+                    status
+                }
+            };
+            accepted[from] += usize::from(status == Status::Pending);
+        }
+        world.settle();
+        for host in 0..hosts {
+            prop_assert_eq!(world.sides[host].done.len(), accepted[host]);
+            prop_assert!(world.sides[host].done.iter().all(|&(_, ended)| ended == Ended::Done));
+            prop_assert_eq!([world.word(host, 0), world.word(host, 8)], counts[host]);
+            prop_assert_eq!(world.engines[host].outstanding(), 0);
+            prop_assert_eq!(world.engines[host].stats().replayed, 0);
+        }
+    }
+}
+
+#[test]
+fn later_puts_of_a_stream_win_once_fenced() {
+    let mut world = World::new(2, Config { split: true, ..config(64, 2) });
+    let mut token = 0;
+    for round in 1..=20u8 {
+        world.sides[0].memory.local[..400].fill(round);
+        let before = world.engines[0].fence(3, 1);
+        assert!(before);
+        token += 1;
+        let long = PutRequest { stream: 3, ..put(token, target(1, 0), 0, 400) };
+        assert_eq!(world.put(0, long), Status::Pending);
+        assert!(!world.engines[0].fence(3, 1), "a put that goes both ways is not in order yet");
+        assert!(world.engines[0].fence(4, 1), "other streams are not concerned");
+        while !world.engines[0].fence(3, 1) {
+            for host in 0..2 {
+                world.poll(host);
+                Side::BOTH.into_iter().for_each(|side| {
+                    world.deliver(host, side);
+                });
+            }
+        }
+        assert!(world.segment(1)[..400].iter().all(|&byte| byte == round));
+    }
+}
+
+#[test]
+fn retained_sources_may_be_reused_at_once() {
+    let mut world = World::new(3, config(64, 2));
+    world.sides[0].memory.local[..600].fill(7);
+    let request = PutRequest { retain: true, ..put(1, target(2, 64), 0, 600) };
+    assert_eq!(world.put(0, request), Status::Pending);
+    assert_eq!(world.put(0, PutRequest { token: 2, ..request }), Status::Again);
+    world.sides[0].memory.local[..600].fill(8);
+    world.settle();
+    assert!(world.segment(2)[64..664].iter().all(|&byte| byte == 7));
+    assert_eq!(world.put(0, request), Status::Pending, "the chunks are free again");
+}
+
+#[test]
+fn what_the_target_refuses_fails_alone() {
+    let mut world = World::new(3, config(64, 4));
+    let bad = SEGMENT_BYTES - 10;
+    let word = target(1, 8).remote;
+    let signal = Some((word, SignalOp::Add, 1));
+    assert_eq!(
+        world.put(0, PutRequest { signal, ..put(1, target(1, bad), 0, 200) }),
+        Status::Pending
+    );
+    assert_eq!(world.engines[0].amo(&fetch_add(2, target(1, bad), 0)), Status::Pending);
+    let get = GetRequest { token: 3, target: target(1, bad), dest: 0, len: 200 };
+    assert_eq!(world.engines[0].get(&get), Status::Pending);
+    assert_eq!(world.engines[0].amo(&fetch_add(4, target(1, 0), 0)), Status::Pending);
+    world.settle();
+    let mut done = world.sides[0].done.clone();
+    done.sort_by_key(|&(token, _)| token);
+    let refused = |token| (token, Ended::Refused);
+    assert_eq!(done, [refused(1), refused(2), refused(3), (4, Ended::Done)]);
+    assert_eq!((world.word(1, 0), world.word(1, 8)), (1, 0), "no signal without its data");
+    assert_eq!(world.engines[0].outstanding(), 0);
+}
+
+#[test]
+fn a_sleeper_is_rung_once_even_if_it_fell_asleep_too_late_to_be_seen() {
+    let mut world = World::new(2, config(64, 4));
+    let word = put(1, target(1, 0), 0, 8);
+    assert_eq!(world.put(0, word), Status::Pending);
+    world.poll(0);
+    // Host 1 says that it sleeps before the packet arrives; host 0 had not heard of it.
+    world.with(1, |engine, parts| engine.set_sleeping(true, parts));
+    assert!(!world.poll(1));
+    assert_eq!(world.sides[0].rings, 0);
+    for side in Side::BOTH {
+        while world.deliver(0, side) {}
+        while world.deliver(1, side) {}
+    }
+    world.poll(0);
+    assert_eq!(world.sides[0].rings, 1, "heard of it with a packet outstanding");
+    world.with(1, |engine, parts| engine.set_sleeping(false, parts));
+    world.settle();
+    assert_eq!(world.sides[0].done, [(1, Ended::Done)]);
+}
+
+#[test]
+fn a_host_that_stops_is_given_up_and_others_are_served() {
+    let mut world = World::new(3, config(64, 4));
+    let stop = 1;
+    world.sides[0].memory.local[..8].fill(9);
+    assert_eq!(world.put(0, put(1, target(1, 0), 0, 8)), Status::Pending);
+    let mut put_late = false;
+    for _ in 0..2000 {
+        world.now += 50_000;
+        for host in [0, 2] {
+            world.poll(host);
+            Side::BOTH.into_iter().for_each(|side| while world.deliver(host, side) {});
+        }
+        if world.now > 10_000_000 && !put_late {
+            put_late = true;
+            assert_eq!(world.put(0, put(2, target(2, 0), 0, 8)), Status::Pending);
+        }
+    }
+    assert_eq!(world.sides[0].losses, [stop]);
+    assert_eq!(world.sides[2].losses, [stop]);
+    assert_eq!(world.sides[0].done, [(2, Ended::Done), (1, Ended::Lost)]);
+    assert_eq!(world.put(0, put(3, target(stop, 0), 0, 8)), Status::Failed);
+    assert_eq!(world.segment(2)[..8], [9; 8]);
+}

@@ -1,0 +1,141 @@
+//! Lines that no engine would write: refused and counted, never followed.
+
+use super::*;
+
+/// What is damaged, and how.
+type Damage = (&'static str, fn(&mut Vec<u8>));
+
+/// Replaces the next header line of host 0's right port by what `forge` makes of it.
+fn forge(world: &mut World, forge: impl FnOnce(&mut Vec<u8>)) {
+    let wire = &mut world.sides[0].wires[Side::Right as usize];
+    let headers = 4096..4096 + 3 * 8 * LINE;
+    let (_, bytes) = wire
+        .iter_mut()
+        .find(|(offset, bytes)| headers.contains(offset) && bytes.len() == LINE)
+        .expect("a header is under way");
+    forge(bytes);
+}
+
+fn world_with_a_packet_under_way() -> World {
+    let mut world = World::new(3, config(64, 8));
+    world.sides[0].memory.local[..40].fill(5);
+    assert_eq!(world.put(0, put(1, target(1, 64), 0, 40)), Status::Pending);
+    world.poll(0);
+    world
+}
+
+/// After the damage is noticed the repetition brings the real packet.
+fn recovers(world: &mut World) {
+    world.pass(20_000_000);
+    assert_eq!(world.sides[0].done, [(1, Ended::Done)]);
+    assert_eq!(world.segment(1)[64..104], [5; 40]);
+    assert!(world.segment(1)[..64].iter().chain(&world.segment(1)[104..]).all(|&byte| byte == 0));
+}
+
+#[test]
+fn bad_headers_are_counted_and_repaired() {
+    let cases: [Damage; 6] = [
+        ("kind", |line| line[0] = 99),
+        ("flags", |line| line[1] = 0xc0),
+        ("source", |line| line[2] = 200),
+        ("destination", |line| line[4] = 77),
+        ("lane", |line| line[6] = 3),
+        ("length", |line| line[20..24].copy_from_slice(&65u32.to_le_bytes())),
+    ];
+    for (what, damage) in cases {
+        let mut world = world_with_a_packet_under_way();
+        forge(&mut world, damage);
+        world.settle();
+        assert_eq!(world.engines[1].stats().malformed, 1, "{what}");
+        assert!(world.segment(1).iter().all(|&byte| byte == 0), "{what}");
+        recovers(&mut world);
+    }
+}
+
+#[test]
+fn another_epoch_or_position_is_not_seen_at_all() {
+    for at in [56, 60] {
+        let mut world = world_with_a_packet_under_way();
+        forge(&mut world, |line| line[at] ^= 0x40);
+        world.settle();
+        assert_eq!(
+            world.engines[1].stats().delivered,
+            World::new(3, config(64, 8)).engines[1].stats().delivered
+        );
+        recovers(&mut world);
+        assert_eq!(world.engines[1].stats().slots_lost, 1);
+    }
+}
+
+#[test]
+fn places_outside_the_segments_are_refused() {
+    let cases: [Damage; 3] = [
+        ("PE", |line| line[7] = 9),
+        ("segment", |line| line[30] = 1),
+        ("offset", |line| line[24..30].fill(0xff)),
+    ];
+    for (what, damage) in cases {
+        let mut world = world_with_a_packet_under_way();
+        forge(&mut world, damage);
+        world.settle();
+        assert_eq!(world.engines[1].stats().refused, 1, "{what}");
+        assert!(world.segment(1).iter().all(|&byte| byte == 0), "{what}");
+        assert_eq!(world.sides[0].done, [(1, Ended::Refused)]);
+    }
+}
+
+#[test]
+fn credits_for_packets_never_written_are_not_believed() {
+    let mut world = World::new(2, config(64, 2));
+    let region = &mut world.sides[0].memory.inbound[Side::Right as usize];
+    region[CREDIT_OFFSET..CREDIT_OFFSET + 4].copy_from_slice(&50u32.to_le_bytes());
+    region[CREDIT_OFFSET + 16..CREDIT_OFFSET + 20].copy_from_slice(&99u32.to_le_bytes());
+    // A new count makes the line worth reading.
+    region[CREDIT_OFFSET + 60] ^= 0x55;
+    // Host 0 has no credit line of this epoch before the first heartbeat: take the epoch from the
+    // hello line.
+    let epoch: [u8; 4] = region[HELLO_OFFSET + 8..HELLO_OFFSET + 12].try_into().unwrap();
+    region[CREDIT_OFFSET + 56..CREDIT_OFFSET + 60].copy_from_slice(&epoch);
+    let before = world.engines[0].stats().malformed;
+    world.poll(0);
+    assert_eq!(world.engines[0].stats().malformed, before + 2);
+    world.sides[0].memory.local.fill(3);
+    assert_eq!(world.put(0, put(1, target(1, 0), 0, 640)), Status::Pending);
+    world.settle();
+    assert_eq!(world.sides[0].done, [(1, Ended::Done)]);
+    assert_eq!(world.segment(1)[..640], [3; 640]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever a neighbour writes anywhere in the region, the engine neither panics nor touches
+    /// memory outside the segments (the memory of the tests would panic).
+    #[test]
+    fn random_bytes_in_the_region_do_no_harm(
+        seed in any::<u64>(), crc in any::<bool>(), plausible in any::<bool>(),
+    ) {
+        let mut config = config(64, 4);
+        config.crc = crc;
+        let mut world = World::new(3, config);
+        let mut random = crate::ntb::sim::Random::new(seed);
+        for _ in 0..300 {
+            let host = random.below(3) as usize;
+            let side = Side::BOTH[random.below(2) as usize];
+            let region = &mut world.sides[host].memory.inbound[side as usize];
+            let at = random.below(4096 / 64 + 12) as usize * 64;
+            let epoch: [u8; 4] = region[8..12].try_into().unwrap();
+            for byte in &mut region[at..at + 56] {
+                *byte = if plausible { random.below(9) as u8 } else { random.bits() as u8 };
+            }
+            // Passes for a line of this epoch at an early position.
+            region[at + 56..at + 60].copy_from_slice(&epoch);
+            region[at + 60..at + 64].copy_from_slice(&(random.below(9) as u32).to_le_bytes());
+            world.now += 10_000;
+            for host in 0..3 {
+                world.poll(host);
+                Side::BOTH.into_iter().for_each(|side| while world.deliver(host, side) {});
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a host knows of the ring: link states of all hosts, and the ways that follow from them.
+//!
+//! Each host floods the state of its two ports (origin, sequence, up bits, flap counts). A link is
+//! usable when both of its ends say so. Rings being what they are, all a host needs of this is how
+//! many hosts it reaches going right and going left.
+
+use super::host::Side;
+
+/// What a host says of its own ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct LinkState {
+    pub seq: u32,
+    pub up: [bool; 2],
+    pub flaps: [u16; 2],
+}
+
+impl LinkState {
+    pub(super) fn to_word(self) -> u64 {
+        u64::from(self.up[0])
+            | u64::from(self.up[1]) << 1
+            | u64::from(self.flaps[0]) << 16
+            | u64::from(self.flaps[1]) << 32
+    }
+
+    pub(super) fn from_word(seq: u32, word: u64) -> LinkState {
+        LinkState {
+            seq,
+            up: [word & 1 != 0, word & 2 != 0],
+            flaps: [(word >> 16) as u16, (word >> 32) as u16],
+        }
+    }
+}
+
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Topology {
+    me: u16,
+    hosts: u16,
+    states: Vec<LinkState>,
+    reach: [u16; 2],
+}
+
+impl Topology {
+    pub(super) fn new(me: u16, hosts: u16) -> Topology {
+        let states = vec![LinkState::default(); usize::from(hosts)];
+        Topology { me, hosts, states, reach: [0; 2] }
+    }
+
+    pub(super) fn state(&self, origin: u16) -> LinkState {
+        self.states[usize::from(origin)]
+    }
+
+    /// Stores news of a host. `None`: it was not new. Otherwise the links at the host's right and
+    /// left whose state or flap count changed.
+    pub(super) fn learn(&mut self, origin: u16, state: LinkState) -> Option<[bool; 2]> {
+        let known = &mut self.states[usize::from(origin)];
+        if state.seq.wrapping_sub(known.seq) as i32 <= 0 {
+            return None;
+        }
+        let changed = [0, 1]
+            .map(|side| known.up[side] != state.up[side] || known.flaps[side] != state.flaps[side]);
+        *known = state;
+        for side in Side::BOTH {
+            self.reach[side as usize] = self.count_reach(side);
+        }
+        Some(changed)
+    }
+
+    /// Links to pass from this host to `dst` going to `side`; 0 for itself.
+    pub(super) fn distance(&self, side: Side, dst: u16) -> u16 {
+        let (from, to) = match side {
+            Side::Right => (self.me, dst),
+            Side::Left => (dst, self.me),
+        };
+        if to >= from { to - from } else { to + self.hosts - from }
+    }
+
+    /// Whether all links to `dst` going to `side` are up.
+    pub(super) fn reaches(&self, side: Side, dst: u16) -> bool {
+        self.distance(side, dst) <= self.reach[side as usize]
+    }
+
+    /// Whether the link on side `end` of `origin` is on the way to `dst` going to `side`.
+    pub(super) fn crosses(&self, side: Side, dst: u16, origin: u16, end: Side) -> bool {
+        // The end of the link that is nearer when walking to `side`.
+        let near = if end == side { origin } else { self.step(origin, end) };
+        self.distance(side, near) < self.distance(side, dst)
+    }
+
+    /// The way to `dst`: the shorter one that is up; of two equal ones, by the parity of this host,
+    /// so that both directions carry their share. (The parity of source plus destination is the
+    /// same for all opposite pairs of a ring, and would send all of them one way.)
+    pub(super) fn choose(&self, dst: u16) -> Option<Side> {
+        let right = self.reaches(Side::Right, dst);
+        let left = self.reaches(Side::Left, dst);
+        let (far_right, far_left) =
+            (self.distance(Side::Right, dst), self.distance(Side::Left, dst));
+        match (right, left) {
+            (false, false) => None,
+            (true, false) => Some(Side::Right),
+            (false, true) => Some(Side::Left),
+            (true, true) if far_right < far_left => Some(Side::Right),
+            (true, true) if far_left < far_right => Some(Side::Left),
+            (true, true) if self.me.is_multiple_of(2) => Some(Side::Right),
+            (true, true) => Some(Side::Left),
+        }
+    }
+
+    /// Hosts that no way leads to: the first going right, and how many.
+    pub(super) fn unreachable(&self) -> (u16, u16) {
+        let reached = u32::from(self.reach[0]) + u32::from(self.reach[1]);
+        let count = (u32::from(self.hosts) - 1).saturating_sub(reached) as u16;
+        ((self.me + self.reach[0] + 1) % self.hosts, count)
+    }
+
+    /// Whether both ways lead all round.
+    pub(super) fn is_whole(&self) -> bool {
+        self.reach == [self.hosts - 1; 2]
+    }
+
+    /// The neighbour of `host` on `side`.
+    pub(super) fn step(&self, host: u16, side: Side) -> u16 {
+        match side {
+            Side::Right => (host + 1) % self.hosts,
+            Side::Left => (host + self.hosts - 1) % self.hosts,
+        }
+    }
+
+    fn count_reach(&self, side: Side) -> u16 {
+        let mut at = self.me;
+        for count in 0..self.hosts - 1 {
+            let next = self.step(at, side);
+            let up =
+                self.state(at).up[side as usize] && self.state(next).up[side.opposite() as usize];
+            if !up {
+                return count;
+            }
+            at = next;
+        }
+        self.hosts - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(me: u16, hosts: u16) -> Topology {
+        let mut topology = Topology::new(me, hosts);
+        for host in 0..hosts {
+            topology.learn(host, LinkState { seq: 1, up: [true; 2], flaps: [0; 2] });
+        }
+        topology
+    }
+
+    #[test]
+    fn the_shorter_way_is_taken_and_ties_agree() {
+        let topology = whole(0, 6);
+        assert_eq!(topology.choose(1), Some(Side::Right));
+        assert_eq!(topology.choose(5), Some(Side::Left));
+        assert_eq!(topology.choose(3), Some(Side::Right));
+        assert_eq!(whole(1, 6).choose(4), Some(Side::Left));
+    }
+
+    #[test]
+    fn a_dead_link_turns_the_ring_into_a_line() {
+        let mut topology = whole(0, 5);
+        let down = LinkState { seq: 2, up: [false, true], flaps: [1, 0] };
+        assert_eq!(topology.learn(1, down), Some([true, false]));
+        assert_eq!(topology.learn(1, down), None);
+        assert_eq!(topology.choose(1), Some(Side::Right));
+        assert_eq!(topology.choose(2), Some(Side::Left));
+        assert_eq!(topology.unreachable().1, 0);
+        assert!(topology.crosses(Side::Right, 2, 1, Side::Right));
+        assert!(!topology.crosses(Side::Right, 1, 1, Side::Right));
+        assert!(topology.crosses(Side::Right, 2, 2, Side::Left));
+        assert!(!topology.crosses(Side::Left, 2, 2, Side::Left));
+    }
+
+    #[test]
+    fn two_dead_links_cut_hosts_off() {
+        let mut topology = whole(4, 5);
+        topology.learn(0, LinkState { seq: 2, up: [false, true], flaps: [1, 0] });
+        topology.learn(3, LinkState { seq: 2, up: [true, false], flaps: [0, 1] });
+        assert_eq!(topology.unreachable(), (1, 2));
+        assert_eq!(topology.choose(2), None);
+        assert_eq!(topology.choose(3), Some(Side::Left));
+    }
+
+    #[test]
+    fn two_hosts_have_two_ways() {
+        let topology = whole(0, 2);
+        assert!(topology.reaches(Side::Right, 1) && topology.reaches(Side::Left, 1));
+        assert_eq!(topology.unreachable().1, 0);
+    }
+}

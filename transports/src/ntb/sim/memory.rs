@@ -1,0 +1,130 @@
+//! Memory of simulated hosts. Everything is checked: a wrong offset of the engine is a bug and
+//! panics, a wrong place from the wire is refused.
+
+use tombolo_core::transport::{Amo, AmoOp};
+
+use crate::ntb::ring::{LINE, Line, OutOfRange, Place, Side, Span};
+
+/// Symmetric memory of the PEs of a host: by PE, one segment each.
+pub type Symmetric = Vec<Vec<u8>>;
+
+/// What belongs to one lane: its inbound regions, the retained area, the program's buffers.
+#[derive(Clone, Debug, Hash)]
+pub struct LaneMemory {
+    /// By side.
+    pub inbound: [Vec<u8>; 2],
+    /// Kept chunks.
+    pub retained: Vec<u8>,
+    /// Addresses are indices.
+    pub local: Vec<u8>,
+}
+
+impl LaneMemory {
+    /// Zeroed memory.
+    pub fn new(region_bytes: usize, retained_bytes: usize, local_bytes: usize) -> LaneMemory {
+        LaneMemory {
+            inbound: [vec![0; region_bytes], vec![0; region_bytes]],
+            retained: vec![0; retained_bytes],
+            local: vec![0; local_bytes],
+        }
+    }
+
+    /// A word of an inbound region.
+    pub fn word(&self, side: Side, offset: usize) -> u64 {
+        assert!(offset.is_multiple_of(8), "unaligned word at {offset}");
+        word_at(&self.inbound[side as usize], offset)
+    }
+
+    /// A line of an inbound region.
+    pub fn line(&self, side: Side, offset: usize) -> Line {
+        assert!(offset.is_multiple_of(LINE), "unaligned line at {offset}");
+        std::array::from_fn(|word| word_at(&self.inbound[side as usize], offset + word * 8))
+    }
+
+    /// The bytes of a readable span.
+    pub fn bytes<'a>(
+        &'a self,
+        symmetric: &'a Symmetric,
+        span: Span,
+        len: usize,
+    ) -> Result<&'a [u8], OutOfRange> {
+        match span {
+            Span::Inbound(side, at) => Ok(&self.inbound[side as usize][at..at + len]),
+            Span::Local(at) => Ok(&self.local[at as usize..at as usize + len]),
+            Span::Retained(at) => Ok(&self.retained[at..at + len]),
+            Span::Symmetric(place) => {
+                let (pe, at) = resolve(symmetric, place, len)?;
+                Ok(&symmetric[pe][at..at + len])
+            }
+            Span::Outbound(side, at) => panic!("read across the link: {side:?} {at}"),
+        }
+    }
+
+    /// Writes bytes to a span of this host.
+    pub fn write(
+        &mut self,
+        symmetric: &mut Symmetric,
+        span: Span,
+        bytes: &[u8],
+    ) -> Result<(), OutOfRange> {
+        let len = bytes.len();
+        let to = match span {
+            Span::Local(at) => &mut self.local[at as usize..at as usize + len],
+            Span::Retained(at) => &mut self.retained[at..at + len],
+            Span::Symmetric(place) => {
+                let (pe, at) = resolve(symmetric, place, len)?;
+                &mut symmetric[pe][at..at + len]
+            }
+            Span::Inbound(..) | Span::Outbound(..) => panic!("not a destination: {span:?}"),
+        };
+        to.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// A line as it lies in memory.
+pub fn line_bytes(line: &Line) -> [u8; LINE] {
+    let mut bytes = [0; LINE];
+    for (at, word) in bytes.chunks_exact_mut(8).zip(line) {
+        at.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// Applies an AMO and gives the old value.
+pub fn amo(symmetric: &mut Symmetric, place: Place, amo: &Amo) -> Result<u64, OutOfRange> {
+    let size = usize::from(amo.size);
+    if !place.offset.is_multiple_of(size as u64) {
+        return Err(OutOfRange);
+    }
+    let (pe, at) = resolve(symmetric, place, size)?;
+    let variable = &mut symmetric[pe][at..at + size];
+    let mut bytes = [0; 8];
+    bytes[..size].copy_from_slice(variable);
+    let old = u64::from_le_bytes(bytes);
+    let new = match amo.op {
+        AmoOp::Set => amo.operand,
+        AmoOp::Add => old.wrapping_add(amo.operand),
+        AmoOp::And => old & amo.operand,
+        AmoOp::Or => old | amo.operand,
+        AmoOp::Xor => old ^ amo.operand,
+        AmoOp::CompareSwap if old == amo.compare => amo.operand,
+        AmoOp::Fetch | AmoOp::CompareSwap => old,
+    };
+    variable.copy_from_slice(&new.to_le_bytes()[..size]);
+    Ok(old)
+}
+
+fn resolve(symmetric: &Symmetric, place: Place, len: usize) -> Result<(usize, usize), OutOfRange> {
+    let pe = usize::from(place.pe);
+    let segment = symmetric.get(pe).filter(|_| place.segment == 0).ok_or(OutOfRange)?;
+    let at = usize::try_from(place.offset).map_err(|_| OutOfRange)?;
+    let end = at.checked_add(len).ok_or(OutOfRange)?;
+    if end <= segment.len() { Ok((pe, at)) } else { Err(OutOfRange) }
+}
+
+fn word_at(bytes: &[u8], offset: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[offset..offset + 8]);
+    u64::from_le_bytes(word)
+}

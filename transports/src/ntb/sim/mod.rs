@@ -1,0 +1,36 @@
+//! The ring protocol under virtual time: many hosts in one thread, reproducible to the byte.
+//!
+//! - The engines are the real ones; memory is real memory and its contents are checked; only time
+//!   and cables are modelled ([`LinkModel`], [`HostModel`]).
+//! - One event queue, ordered by time and then by number: same seed, same run.
+//! - A thread's turn is played at once, so its later writes take their place on the wire before
+//!   earlier ones of another thread of the host. That wastes wire time: results with several loaded
+//!   threads per host are lower bounds.
+//! - All results are modelled, not measured on hardware.
+
+mod faults;
+mod host;
+mod incidents;
+mod memory;
+mod model;
+mod network;
+mod program;
+mod prototype;
+mod random;
+mod report;
+mod verify;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+pub use faults::{Faults, Incident};
+pub use host::{CpuTime, LaneHost};
+pub use memory::{LaneMemory, Symmetric, amo, line_bytes};
+pub use model::{HostModel, LinkModel, PROFILES, Profile, TLP_OVERHEAD_BYTES, Writer, tlp_bytes};
+pub use network::{Direction, Network, Post, WireTime, Writing};
+pub use program::{Operation, Pattern, Workload};
+pub use prototype::Prototype;
+pub use random::Random;
+pub use report::{Breakdown, Latency, LinkUse, Report};
+pub use world::{SimError, Simulation, run};

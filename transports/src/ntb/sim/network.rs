@@ -1,0 +1,244 @@
+//! Cables under virtual time: posted writes in order, at the model's rate, subject to faults.
+
+use super::faults::Faults;
+use super::model::{LinkModel, TLP_OVERHEAD_BYTES};
+use super::random::Random;
+use crate::ntb::ring::Side;
+
+/// A write on its way, or a doorbell (no bytes).
+#[derive(Debug)]
+pub struct Post {
+    /// When it takes effect.
+    pub at_ps: u64,
+    /// Who receives it.
+    pub host: u16,
+    /// Through which of its ports.
+    pub side: Side,
+    /// In whose region.
+    pub lane: usize,
+    /// Where.
+    pub offset: usize,
+    /// What.
+    pub bytes: Vec<u8>,
+    cable: u16,
+    generation: u32,
+}
+
+/// What a direction of a link has carried.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Direction {
+    free_ps: u64,
+    /// Time the wire was in use.
+    pub busy_ps: u64,
+    /// Payload bytes.
+    pub payload_bytes: u64,
+    /// Bytes with TLP headers.
+    pub wire_bytes: u64,
+    /// TLPs.
+    pub tlps: u64,
+}
+
+/// Time spent by all packets of a run, for the per-hop breakdown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WireTime {
+    /// On the wire.
+    pub wire_ps: u64,
+    /// Behind other writes.
+    pub queue_ps: u64,
+    /// Under way.
+    pub propagation_ps: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cable {
+    physical: bool,
+    /// Whether the two ends' software has enabled the link: left end, right end.
+    enabled: [bool; 2],
+    /// Raised when the link is lost: what was under way is gone.
+    generation: u32,
+}
+
+/// All cables.
+#[derive(Debug)]
+pub struct Network {
+    model: LinkModel,
+    hosts: u16,
+    cables: Vec<Cable>,
+    directions: Vec<[Direction; 2]>,
+    faults: Faults,
+    random: Random,
+    /// Writes that the scheduler has not taken yet.
+    pub outbox: Vec<Post>,
+    /// For the report.
+    pub time: WireTime,
+    /// Writes that vanished.
+    pub lost: u64,
+    /// Writes that were changed.
+    pub corrupted: u64,
+    /// Doorbells rung.
+    pub doorbells: u64,
+}
+
+/// Who writes, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Writing {
+    /// Sender.
+    pub host: u16,
+    /// Its port.
+    pub side: Side,
+    /// Its lane, and the receiver's.
+    pub lane: usize,
+    /// First byte handed to the bridge.
+    pub from_ps: u64,
+    /// Last byte handed to the bridge.
+    pub until_ps: u64,
+    /// TLP payload.
+    pub tlp_bytes: u64,
+}
+
+impl Network {
+    /// Cables with no link yet.
+    pub fn new(model: LinkModel, hosts: u16, faults: Faults, random: Random) -> Network {
+        let down = Cable { physical: false, enabled: [false; 2], generation: 0 };
+        Network {
+            model,
+            hosts,
+            cables: vec![down; usize::from(hosts)],
+            directions: vec![[Direction::default(); 2]; usize::from(hosts)],
+            faults,
+            random,
+            outbox: Vec::new(),
+            time: WireTime::default(),
+            lost: 0,
+            corrupted: 0,
+            doorbells: 0,
+        }
+    }
+
+    /// What a port has sent.
+    pub fn direction(&self, host: u16, side: Side) -> &Direction {
+        &self.directions[usize::from(host)][side as usize]
+    }
+
+    /// The two ends of a cable: right port of the first, left port of the second.
+    pub fn ends(&self, cable: u16) -> [(u16, Side); 2] {
+        [(cable, Side::Right), ((cable + 1) % self.hosts, Side::Left)]
+    }
+
+    /// Whether a cable has a link.
+    pub fn is_up(&self, cable: u16) -> bool {
+        self.cables[usize::from(cable)].physical
+    }
+
+    /// The link state register of a port.
+    pub fn link_register(&self, host: u16, side: Side) -> bool {
+        self.is_up(self.cable(host, side))
+    }
+
+    /// Takes the link away or gives it back. What is under way is lost, and nothing passes before
+    /// both ends have enabled the link again.
+    pub fn set_physical(&mut self, cable: u16, up: bool) {
+        let cable = &mut self.cables[usize::from(cable)];
+        if cable.physical && !up {
+            cable.generation += 1;
+            cable.enabled = [false; 2];
+        }
+        cable.physical = up;
+    }
+
+    /// Software at a port has seen the link and enabled it.
+    pub fn enable(&mut self, host: u16, side: Side) {
+        let cable = usize::from(self.cable(host, side));
+        self.cables[cable].enabled[side as usize] = self.cables[cable].physical;
+    }
+
+    /// Posts a write; gives the time at which its last byte has left.
+    pub fn write(&mut self, writing: Writing, offset: usize, bytes: &[u8]) -> u64 {
+        let Writing { host, side, lane, from_ps, until_ps, tlp_bytes } = writing;
+        let payload = bytes.len() as u64;
+        let wire_ps = self.model.wire_ps(payload, tlp_bytes);
+        let last_tlp_ps = self.model.wire_ps(payload.min(tlp_bytes), tlp_bytes);
+        let held_ps =
+            if self.random.chance(self.faults.delay.0) { self.faults.delay.1 * 1000 } else { 0 };
+        let direction = &mut self.directions[usize::from(host)][side as usize];
+        let start = from_ps.max(direction.free_ps) + held_ps;
+        let end = (start + wire_ps).max(until_ps + last_tlp_ps);
+        let tlps = payload.div_ceil(tlp_bytes);
+        direction.free_ps = end;
+        direction.busy_ps += wire_ps;
+        direction.payload_bytes += payload;
+        direction.wire_bytes += payload + tlps * TLP_OVERHEAD_BYTES;
+        direction.tlps += tlps;
+        self.time.queue_ps += start - from_ps;
+        self.time.wire_ps += end - start;
+        self.time.propagation_ps += self.model.propagation_ns * 1000;
+        let at_ps = end + self.model.propagation_ns * 1000;
+        self.post(
+            host,
+            side,
+            Post {
+                at_ps,
+                host: 0,
+                side,
+                lane,
+                offset,
+                bytes: bytes.to_vec(),
+                cable: 0,
+                generation: 0,
+            },
+        );
+        end
+    }
+
+    /// Rings a doorbell behind what was written before.
+    pub fn ring(&mut self, host: u16, side: Side, lane: usize, now_ps: u64, after_ps: u64) {
+        self.doorbells += 1;
+        let free_ps = self.directions[usize::from(host)][side as usize].free_ps;
+        let at_ps = now_ps.max(free_ps) + self.model.propagation_ns * 1000 + after_ps;
+        self.post(
+            host,
+            side,
+            Post {
+                at_ps,
+                host: 0,
+                side,
+                lane,
+                offset: 0,
+                bytes: Vec::new(),
+                cable: 0,
+                generation: 0,
+            },
+        );
+    }
+
+    /// Whether a write that was under way arrives.
+    pub fn arrives(&self, post: &Post) -> bool {
+        self.cables[usize::from(post.cable)].generation == post.generation
+    }
+
+    fn post(&mut self, host: u16, side: Side, mut post: Post) {
+        post.cable = self.cable(host, side);
+        let cable = self.cables[usize::from(post.cable)];
+        let passes = cable.physical && cable.enabled == [true; 2];
+        if !passes || self.random.chance(self.faults.loss) {
+            self.lost += 1;
+            return;
+        }
+        if !post.bytes.is_empty() && self.random.chance(self.faults.corrupt) {
+            self.corrupted += 1;
+            let bit = self.random.below(post.bytes.len() as u64 * 8) as usize;
+            post.bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        post.generation = cable.generation;
+        let far = self.ends(post.cable)[if side == Side::Right { 1 } else { 0 }];
+        (post.host, post.side) = far;
+        self.outbox.push(post);
+    }
+
+    fn cable(&self, host: u16, side: Side) -> u16 {
+        match side {
+            Side::Right => host,
+            Side::Left => (host + self.hosts - 1) % self.hosts,
+        }
+    }
+}

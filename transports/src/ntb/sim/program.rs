@@ -1,0 +1,278 @@
+//! What the simulated PEs do, and the check that it was done.
+
+use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, SignalOp, Status};
+
+use super::memory::Symmetric;
+use super::random::Random;
+use crate::ntb::ring::{AmoRequest, Engine, GetRequest, Host, PutRequest, Target};
+
+/// Who talks to whom. PEs of the same host never do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// The same PE so many hosts to the right; the neighbour is 1.
+    Neighbour(u16),
+    /// As before, but only host 0 sends.
+    Pair(u16),
+    /// All PEs of other hosts in turn.
+    Alltoall,
+    /// A random PE of another host each time.
+    Uniform,
+    /// All to PE 0 of host 0.
+    Hotspot,
+}
+
+/// What they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Puts.
+    Put,
+    /// Gets.
+    Get,
+    /// Fetching additions.
+    Amo,
+    /// Puts with signal, gets, fetching and other additions in turn.
+    Mixed,
+}
+
+/// The work of a run, the same for each PE.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Workload {
+    /// Who talks to whom.
+    pub pattern: Pattern,
+    /// What they do.
+    pub operation: Operation,
+    /// Bytes of an operation.
+    pub size: usize,
+    /// Operations of each PE.
+    pub count: u64,
+    /// Operations a PE has outstanding: 1 waits for each to complete.
+    pub depth: usize,
+}
+
+/// Offsets in a symmetric segment: counters, then what others get, then what others put.
+const FETCHED_OFFSET: usize = 0;
+const ADDED_OFFSET: usize = 8;
+const SIGNAL_OFFSET: usize = 16;
+const DATA_OFFSET: usize = 4096;
+
+/// A PE's place in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PeId {
+    pub host: u16,
+    pub pe: u16,
+}
+
+/// Memory sizes and addresses that follow from a workload.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub workload: Workload,
+    pub hosts: u16,
+    pub pes: u16,
+}
+
+impl Plan {
+    /// Bytes of the buffers of one lane: the source, then a destination and a result per
+    /// operation that may be outstanding.
+    pub fn local_bytes(&self) -> usize {
+        let gets = matches!(self.workload.operation, Operation::Get | Operation::Mixed);
+        let places = if gets { self.workload.depth } else { 0 };
+        self.workload.size * (1 + places) + 8 * self.workload.depth
+    }
+
+    /// Bytes of a PE's segment.
+    pub fn segment_bytes(&self) -> usize {
+        DATA_OFFSET + self.stride() * (1 + self.sources())
+    }
+
+    /// Number of a PE among all.
+    pub fn number(&self, id: PeId) -> usize {
+        usize::from(id.host) * usize::from(self.pes) + usize::from(id.pe)
+    }
+
+    /// Whether a PE sends anything.
+    pub fn works(&self, id: PeId) -> bool {
+        match self.workload.pattern {
+            Pattern::Pair(_) => id.host == 0,
+            Pattern::Hotspot => id.host != 0,
+            _ => true,
+        }
+    }
+
+    /// The target of a PE's operation.
+    pub fn target(&self, from: PeId, index: u64, random: &mut Random) -> PeId {
+        let (hosts, pes) = (u64::from(self.hosts), u64::from(self.pes));
+        let other = |steps: u64, pe: u64| PeId {
+            host: ((u64::from(from.host) + steps) % hosts) as u16,
+            pe: pe as u16,
+        };
+        match self.workload.pattern {
+            Pattern::Neighbour(hops) | Pattern::Pair(hops) => {
+                other(u64::from(hops), u64::from(from.pe))
+            }
+            Pattern::Alltoall => {
+                let turn = index % ((hosts - 1) * pes);
+                other(1 + turn % (hosts - 1), (u64::from(from.pe) + turn / (hosts - 1)) % pes)
+            }
+            Pattern::Uniform => other(1 + random.below(hosts - 1), random.below(pes)),
+            Pattern::Hotspot => PeId { host: 0, pe: 0 },
+        }
+    }
+
+    /// What the operation of that index is.
+    pub fn step(&self, index: u64) -> Step {
+        match (self.workload.operation, index % 4) {
+            (Operation::Put, _) => Step::Put,
+            (Operation::Get, _) | (Operation::Mixed, 1) => Step::Get,
+            (Operation::Amo, _) | (Operation::Mixed, 2) => Step::Fetch,
+            (Operation::Mixed, 3) => Step::Add,
+            (Operation::Mixed, _) => Step::PutSignal,
+        }
+    }
+
+    /// The byte at `at` of the data of PE `number`.
+    pub fn byte(number: usize, at: usize) -> u8 {
+        (number * 131 + at * 7 + (at >> 8) * 13 + (at >> 16) * 29 + 1) as u8
+    }
+
+    /// Fills what others may get, and the sources.
+    pub fn fill(number: usize, bytes: &mut [u8]) {
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = Plan::byte(number, at);
+        }
+    }
+
+    /// Prepares a PE's segment.
+    pub fn segment(&self, id: PeId) -> Vec<u8> {
+        let mut segment = vec![0; self.segment_bytes()];
+        let exposed = &mut segment[DATA_OFFSET..DATA_OFFSET + self.workload.size];
+        Plan::fill(self.number(id), exposed);
+        segment
+    }
+
+    /// Whether what a get brought is what its target exposes.
+    pub fn check_get(&self, from: PeId, part: Part, bytes: &[u8]) -> bool {
+        let number = self.number(from);
+        let wanted = (part.from..part.from + part.len).map(|at| Plan::byte(number, at));
+        bytes.iter().copied().eq(wanted)
+    }
+
+    /// Whether what a PE put arrived, if it is the only one that puts there.
+    pub fn check_put(&self, to: PeId, from: PeId, symmetric: &[Symmetric]) -> bool {
+        let segment = &symmetric[usize::from(to.host)][usize::from(to.pe)];
+        let at = self.put_offset(from);
+        let number = self.number(from);
+        let wanted = (0..self.workload.size).map(|at| Plan::byte(number, at));
+        segment[at..at + self.workload.size].iter().copied().eq(wanted)
+    }
+
+    /// The counters of a PE: fetching additions, other additions, signals.
+    pub fn counters(&self, id: PeId, symmetric: &[Symmetric]) -> [u64; 3] {
+        let segment = &symmetric[usize::from(id.host)][usize::from(id.pe)];
+        [FETCHED_OFFSET, ADDED_OFFSET, SIGNAL_OFFSET].map(|at| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&segment[at..at + 8]);
+            u64::from_le_bytes(word)
+        })
+    }
+
+    /// Address of the buffer of an outstanding get.
+    pub fn dest(&self, slot: usize) -> usize {
+        self.workload.size * (1 + slot)
+    }
+
+    /// Hands a part of an operation to an engine.
+    pub fn submit<H: Host>(
+        &self,
+        engine: &mut Engine,
+        host: &mut H,
+        token: u64,
+        call: &Call,
+    ) -> Status {
+        let Call { step, from, to, slot, part } = *call;
+        let target = |offset: usize| Target {
+            host: to.host,
+            pe: to.pe as u8,
+            remote: Remote { segment: SegmentKind::Heap, offset },
+        };
+        let add = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
+        let results = self.local_bytes() - 8 * self.workload.depth;
+        match step {
+            Step::Put | Step::PutSignal => {
+                let word = target(SIGNAL_OFFSET).remote;
+                let signal = (step == Step::PutSignal).then_some((word, SignalOp::Add, 1));
+                let put = PutRequest {
+                    token,
+                    stream: 0,
+                    target: target(self.put_offset(from) + part.from),
+                    source: part.from as u64,
+                    len: part.len,
+                    retain: false,
+                    signal,
+                };
+                engine.put(&put, host)
+            }
+            Step::Get => engine.get(&GetRequest {
+                token,
+                target: target(DATA_OFFSET + part.from),
+                dest: (self.dest(slot) + part.from) as u64,
+                len: part.len,
+            }),
+            Step::Fetch => {
+                let result = Some((results + 8 * slot) as u64);
+                let target = target(FETCHED_OFFSET);
+                engine.amo(&AmoRequest { token, target, amo: add, result })
+            }
+            Step::Add => {
+                let target = target(ADDED_OFFSET);
+                engine.amo(&AmoRequest { token, target, amo: add, result: None })
+            }
+        }
+    }
+
+    fn stride(&self) -> usize {
+        self.workload.size.next_multiple_of(64)
+    }
+
+    /// PEs that may put to the same target, each to a place of its own.
+    fn sources(&self) -> usize {
+        match (self.workload.operation, self.workload.pattern) {
+            (Operation::Get | Operation::Amo, _) => 0,
+            (_, Pattern::Neighbour(_) | Pattern::Pair(_)) => 1,
+            _ => usize::from(self.hosts) * usize::from(self.pes),
+        }
+    }
+
+    fn put_offset(&self, from: PeId) -> usize {
+        let index = if self.sources() == 1 { 0 } else { self.number(from) };
+        DATA_OFFSET + self.stride() * (1 + index)
+    }
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Put,
+    PutSignal,
+    Get,
+    Fetch,
+    Add,
+}
+
+/// The bytes of an operation that one lane moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub from: usize,
+    pub len: usize,
+}
+
+/// A part of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub step: Step,
+    pub from: PeId,
+    pub to: PeId,
+    pub slot: usize,
+    pub part: Part,
+}

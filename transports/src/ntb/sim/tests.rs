@@ -1,0 +1,199 @@
+//! Simulated worlds: contents, order of magnitude, faults, determinism.
+
+use super::*;
+use crate::ntb::ring::{Config, Geometry};
+
+const OPERATIONS: [Operation; 4] =
+    [Operation::Put, Operation::Get, Operation::Amo, Operation::Mixed];
+
+/// A world with defaults for tests.
+fn simulation(hosts: u16, pattern: Pattern, operation: Operation) -> Simulation {
+    let geometry = Geometry::new(8192, [16, 16, 64]).unwrap();
+    Simulation {
+        hosts,
+        pes: 1,
+        threads: 1,
+        config: Config::simulated(geometry, false),
+        link: PROFILES[0].link(),
+        host: HostModel::desktop(Writer::Cpu),
+        sleepers: false,
+        workload: Workload { pattern, operation, size: 64, count: 40, depth: 4 },
+        faults: Faults::default(),
+        seed: 1,
+        patience_ns: 100_000_000,
+    }
+}
+
+/// Rings of two slots of 64 bytes: the least that the bubble rule works with.
+fn tight(hosts: u16, pattern: Pattern, seed: u64) -> Simulation {
+    let geometry = Geometry::new(64, [2, 2, 2]).unwrap();
+    let mut tight = simulation(hosts, pattern, Operation::Mixed);
+    tight.config = Config { window: 16, ..Config::simulated(geometry, false) };
+    tight.workload = Workload {
+        size: 200,
+        count: u64::from(hosts).max(8) + 4,
+        depth: 8,
+        pattern,
+        ..tight.workload
+    };
+    tight.seed = seed;
+    tight
+}
+
+fn faulty(hosts: u16, faults: &str, seed: u64) -> Simulation {
+    let mut faulty = simulation(hosts, Pattern::Alltoall, Operation::Mixed);
+    faulty.faults = faults.parse().unwrap();
+    faulty.config = Config {
+        crc: faulty.faults.needs_crc(),
+        ..Config::simulated(Geometry::new(1024, [8, 8, 32]).unwrap(), true)
+    };
+    faulty.workload.size = 3000;
+    faulty.workload.count = 120;
+    faulty.seed = seed;
+    faulty
+}
+
+#[test]
+fn every_pattern_and_operation_completes_with_the_right_contents() {
+    for hosts in [2, 3, 5] {
+        for pattern in
+            [Pattern::Neighbour(1), Pattern::Alltoall, Pattern::Uniform, Pattern::Hotspot]
+        {
+            for operation in OPERATIONS {
+                for (size, split) in [(1, false), (24, false), (25, false), (30_000, true)] {
+                    let mut case = simulation(hosts, pattern, operation);
+                    case.workload.size = size;
+                    case.config.split = split;
+                    case.config.split_bytes_min = 16 << 10;
+                    let report = run(&case).unwrap();
+                    let senders = if pattern == Pattern::Hotspot { hosts - 1 } else { hosts };
+                    assert_eq!(report.completed, u64::from(senders) * 40);
+                    assert_eq!((report.failed, report.stats.replayed), (0, 0));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn several_pes_and_threads_share_the_links() {
+    for operation in OPERATIONS {
+        let mut case = simulation(3, Pattern::Alltoall, operation);
+        (case.pes, case.threads) = (2, 2);
+        case.workload.size = 50_000;
+        assert_eq!(run(&case).unwrap().completed, 240);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report_and_another_one_another() {
+    let case = faulty(4, "flap 300us; loss 0.0005; corrupt 0.0005; delay 0.001 3us", 7);
+    let first = run(&case).unwrap();
+    assert_eq!(first, run(&case).unwrap());
+    assert_ne!(first, run(&Simulation { seed: 8, ..case }).unwrap());
+}
+
+#[test]
+fn two_slot_rings_never_deadlock() {
+    for hosts in [2, 3, 4, 5, 8, 13, 32, 64] {
+        for seed in 0..if hosts > 8 { 1 } else { 10 } {
+            for pattern in [Pattern::Alltoall, Pattern::Hotspot] {
+                let report = run(&tight(hosts, pattern, seed)).unwrap();
+                assert_eq!(report.failed, 0);
+            }
+        }
+    }
+}
+
+/// A ring in which all slots but one are taken moves one packet at a time. Injection must not let
+/// it come to that.
+#[test]
+fn a_large_ring_under_load_does_not_crawl() {
+    let mut case = simulation(32, Pattern::Alltoall, Operation::Put);
+    case.workload = Workload { size: 8192, count: 64, depth: 32, ..case.workload };
+    let share = run(&case).unwrap().of_ceiling.unwrap();
+    assert!(share > 0.25, "{share} of the raw links");
+}
+
+#[test]
+fn large_puts_over_both_directions_take_at_most_three_quarters_of_the_time() {
+    let mut case = simulation(2, Pattern::Pair(1), Operation::Put);
+    case.host = HostModel::desktop(Writer::Dma);
+    case.config.split = false;
+    case.workload = Workload { size: 1 << 20, count: 10, depth: 1, ..case.workload };
+    let one_way = run(&case).unwrap().latency.mean_ns;
+    case.config.split = true;
+    let both_ways = run(&case).unwrap().latency.mean_ns;
+    assert!(both_ways * 4 < one_way * 3, "{both_ways} ns against {one_way} ns");
+}
+
+#[test]
+fn operations_take_effect_exactly_once_under_flaps_and_loss() {
+    for seed in 0..8 {
+        for faults in
+            ["flap 400us", "loss 0.002", "corrupt 0.002", "flap 700us; loss 0.0005; corrupt 0.0005"]
+        {
+            for hosts in [2, 3, 5] {
+                let report = run(&faulty(hosts, faults, seed)).unwrap();
+                assert_eq!(report.failed, 0, "{faults}, {hosts} hosts, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_that_goes_down_for_good_costs_nothing_but_time() {
+    for seed in 0..4 {
+        let report = run(&faulty(5, "link 1 down at 100us", seed)).unwrap();
+        assert_eq!((report.failed, report.completed), (0, 600));
+        assert!(report.stats.rerouted > 0 && report.stats.replayed > 0);
+    }
+}
+
+#[test]
+fn a_link_that_comes_back_is_used_again() {
+    let mut case = faulty(3, "link 0 down at 100us; link 0 up at 300us", 3);
+    case.workload.count = 600;
+    let report = run(&case).unwrap();
+    assert_eq!(report.failed, 0);
+    let says = |what: &str| report.events.iter().filter(|line| line.contains(what)).count();
+    assert_eq!((says("is down"), says("is in use")), (2, 2), "{:?}", report.events);
+}
+
+#[test]
+fn a_dead_host_is_named_and_the_survivors_go_on() {
+    let report = run(&faulty(5, "host 2 die at 200us", 5)).unwrap();
+    assert!(report.failed > 0);
+    let named = report.events.iter().filter(|line| line.contains("host 2 is dead")).count();
+    assert_eq!(named, 4, "{:?}", report.events);
+}
+
+#[test]
+fn a_split_ring_names_the_unreachable_hosts() {
+    let report = run(&faulty(6, "link 0 down at 200us; link 3 down at 250us", 5)).unwrap();
+    assert!(report.failed > 0);
+    let says = |what: &str| report.events.iter().any(|line| line.contains(what));
+    assert!(says("3 hosts from 1 on") && says("3 hosts from 4 on"), "{:?}", report.events);
+}
+
+#[test]
+fn sleepers_are_woken_by_doorbells_and_pollers_need_none() {
+    let mut case = simulation(3, Pattern::Alltoall, Operation::Mixed);
+    assert_eq!(run(&case).unwrap().doorbells, 0);
+    case.sleepers = true;
+    let report = run(&case).unwrap();
+    assert!(report.doorbells > 0 && report.failed == 0);
+}
+
+#[test]
+fn impossible_worlds_are_refused_in_words() {
+    let base = simulation(3, Pattern::Neighbour(1), Operation::Put);
+    let mut cases = vec![base.clone(); 4];
+    cases[0].workload.pattern = Pattern::Neighbour(3);
+    cases[1].workload.size = 1 << 30;
+    cases[2].faults = "loss 0.1".parse().unwrap();
+    cases[3].faults = "host 3 die at 1us".parse().unwrap();
+    for case in cases {
+        assert!(matches!(run(&case), Err(SimError::Argument(_))));
+    }
+}
