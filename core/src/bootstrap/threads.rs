@@ -99,6 +99,15 @@ impl Bootstrap for Threads {
     }
 }
 
+impl Drop for Threads {
+    /// A PE that panics ends the job, as the death of a process does: the others would wait for it.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.ended.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

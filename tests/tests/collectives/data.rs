@@ -93,18 +93,21 @@ fn broadcast_reaches_all_from_every_root() {
                 let root = call % members.n();
                 let before = bytes(99, call, len);
                 fill(dest, &before);
-                // Only the root's source counts; every dest must be ready before anybody calls.
+                // Every dest must be ready before anybody calls; a source only when its PE does.
+                match members {
+                    Members::Team(team) => coll::sync(world, team, ROUTINE),
+                    // SAFETY: the array of the set.
+                    Members::Active { set, .. } => unsafe { active::sync(world, *set, ROUTINE) },
+                }
                 fill(source, &bytes(members.me(), call, len));
                 let is_root = root == members.me();
                 // SAFETY: symmetric arrays of the test.
                 unsafe {
                     match members {
                         Members::Team(team) => {
-                            coll::sync(world, team, ROUTINE);
                             coll::broadcast(world, team, dest, source, len, root as i32, ROUTINE);
                         }
                         Members::Active { set, .. } => {
-                            active::sync(world, *set, ROUTINE);
                             active::broadcast(world, *set, dest, source, len, root as i32, ROUTINE);
                         }
                     }
