@@ -7,10 +7,10 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::memory::Allocator;
 use tombolo_core::table::Table;
-use tombolo_core::transport::{Amo, AmoOp, SegmentKind};
+use tombolo_core::transport::{Amo, AmoOp};
 use tombolo_core::{amo, copy};
 
-const HEAP: usize = 1 << 30;
+const HEAP: usize = 4 << 30;
 
 /// An allocator with `blocks` blocks of mixed sizes, every other one free again.
 fn fragmented(blocks: usize) -> (Allocator, Vec<usize>) {
@@ -61,8 +61,8 @@ fn table(c: &mut Criterion) {
     // SAFETY: both vectors and the peer lists outlive the table's last use, and no other thread
     // uses it.
     unsafe {
-        table.fill(SegmentKind::Heap, heap.as_mut_ptr().cast(), 512, heap_peers.as_ptr());
-        table.fill(SegmentKind::Static, data.as_mut_ptr().cast(), 512, data_peers.as_ptr());
+        table.fill(heap.as_mut_ptr().cast(), 512, heap_peers.as_ptr());
+        table.fill(data.as_mut_ptr().cast(), 512, data_peers.as_ptr());
     }
     let outside = 0u64;
     let mut group = c.benchmark_group("table");

@@ -108,3 +108,47 @@ impl fmt::Display for Place {
         write!(f, "{segment} + {:#x}", self.0 & (u64::MAX >> 1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(name: &str, values: &[u64], addresses: &[u64]) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(name.as_bytes().chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(padded);
+        }
+        words[NAME_WORDS..][..values.len()].copy_from_slice(values);
+        words[NAME_WORDS + VALUES_MAX..][..addresses.len()].copy_from_slice(addresses);
+        words
+    }
+
+    #[test]
+    fn the_first_difference_is_told_with_both_values() {
+        let arguments = Arguments {
+            values: vec![("nelems", 4), ("PE_root", -1)],
+            addresses: vec![("dest", std::ptr::null())],
+        };
+        let mine = words("shmem_int_broadcast", &[4, -1i64 as u64], &[0x40]);
+        let tell = |theirs: &[u64]| difference(&mine, theirs, &arguments);
+        assert_eq!(tell(&mine), None);
+        let other = words("shmem_int_collect", &[4, 0], &[0x40]);
+        assert_eq!(tell(&other).unwrap(), "called here, but shmem_int_collect");
+        let other = words("shmem_int_broadcast", &[4, 2], &[0x40]);
+        assert_eq!(tell(&other).unwrap(), "PE_root = -1 here, but 2");
+        let other = words("shmem_int_broadcast", &[4, -1i64 as u64], &[1 << 63 | 0x10]);
+        assert_eq!(tell(&other).unwrap(), "dest is at heap + 0x40 here, but at static data + 0x10");
+        let other = words("shmem_int_broadcast", &[4, -1i64 as u64], &[NOWHERE]);
+        assert!(tell(&other).unwrap().ends_with("at an address that is not symmetric"));
+    }
+
+    #[test]
+    fn more_values_than_a_member_looks_at_do_not_confuse_it() {
+        // The other member may have called with fewer arguments of another routine.
+        let arguments = Arguments { values: vec![], addresses: vec![] };
+        let mine = words("shmem_team_sync", &[], &[]);
+        assert_eq!(difference(&mine, &words("shmem_team_sync", &[7], &[7]), &arguments), None);
+    }
+}

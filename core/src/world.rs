@@ -14,7 +14,7 @@ use crate::table::Table;
 use crate::team::{Team, TeamSlots};
 use crate::transport::{Endpoint, Job, Locality, Mapping, Segment, SegmentKind, Transport};
 use crate::wait::{Patience, Waiting};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -73,7 +73,6 @@ pub struct World {
     service: Option<Service>,
     /// Last ticket per target of the service protocol; the lock allows one request at a time.
     pub(crate) tickets: Mutex<Vec<u64>>,
-    streaming_copies: AtomicU64,
 }
 
 enum Statics {
@@ -115,7 +114,7 @@ impl World {
             let peers = mapped[segment.kind as usize].as_ptr();
             // SAFETY: nobody else has the table yet; endpoints promise their mappings until the
             // world, which owns both, is dropped.
-            unsafe { table.fill(segment.kind, segment.base, segment.len, peers) };
+            unsafe { table.fill(segment.base, segment.len, peers) };
         }
         let routes = default_routes(&endpoints, &mapped);
         if let Some(lost) =
@@ -167,7 +166,6 @@ impl World {
             internal_context,
             service,
             tickets: Mutex::new(vec![0; localities.len()]),
-            streaming_copies: AtomicU64::new(0),
             localities,
             config,
         };
@@ -361,11 +359,6 @@ impl World {
     pub fn stop_job(&self, routine: &str, what: impl std::fmt::Display) -> ! {
         report(format_args!("PE {}: {routine}: {what}", self.pe));
         end(&*self.bootstrap, 1)
-    }
-
-    /// How often copies bypassed the caches.
-    pub fn streaming_copies(&self) -> &AtomicU64 {
-        &self.streaming_copies
     }
 }
 

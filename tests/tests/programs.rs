@@ -173,10 +173,12 @@ impl Program {
         Ok(executable)
     }
 
-    /// `oshrun ARGUMENTS`, with a heap small enough for many jobs at once.
+    /// `oshrun ARGUMENTS`, with a heap small enough for many jobs at once and a cache of its own.
     fn oshrun(&self) -> Command {
         let mut oshrun = Command::new(self.prefix.join("bin/oshrun"));
         oshrun.env("SHMEM_SYMMETRIC_SIZE", "16m");
+        // What is measured while tests run beside each other is not for the user's cache.
+        oshrun.env("SHMEM_TUNE_CACHE", scratch("tuning"));
         oshrun
     }
 

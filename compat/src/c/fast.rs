@@ -139,7 +139,7 @@ pub unsafe fn p<T: Copy>(routine: &'static str, ctx: Ctx, dest: *mut T, value: T
     unsafe {
         let at = remote(ctx, dest, pe);
         if at.is_null() {
-            return slow::p(routine, ctx, dest, value, pe);
+            return slow::p(dest, value, pe, ctx, routine);
         }
         at.write_volatile(value);
     }
@@ -155,7 +155,7 @@ pub unsafe fn g<T: Copy>(routine: &'static str, ctx: Ctx, source: *const T, pe: 
     unsafe {
         let at = remote(ctx, source, pe);
         if at.is_null() {
-            return slow::g(routine, ctx, source, pe);
+            return slow::g(source, pe, ctx, routine);
         }
         at.read_volatile()
     }
@@ -178,8 +178,8 @@ pub unsafe fn put(
     // SAFETY: mapped memory; the caller vouches for the source.
     unsafe {
         let at = remote(ctx, dest, pe);
-        if at.is_null() || len > cached_limit() {
-            return slow::put(routine, ctx, dest, source, len, pe, mode);
+        if at.is_null() || (len != 8 && len > cached_limit()) {
+            return slow::put(dest, source, len, pe, ctx, routine, mode);
         }
         copy::cached(at, source, len);
     }
@@ -202,8 +202,8 @@ pub unsafe fn get(
     // SAFETY: mapped memory; the caller vouches for the destination.
     unsafe {
         let at = remote(ctx, source, pe);
-        if at.is_null() || len > cached_limit() {
-            return slow::get(routine, ctx, dest, source, len, pe, mode);
+        if at.is_null() || (len != 8 && len > cached_limit()) {
+            return slow::get(dest, source, len, pe, ctx, routine, mode);
         }
         copy::cached(dest, at, len);
     }

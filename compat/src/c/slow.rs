@@ -119,24 +119,29 @@ pub fn check_root(library: &Library, routine: &'static str, root: c_int, n_pes: 
     }
 }
 
+/// Not inlined, and with arguments in the order of the C routine, here and in [`g`], [`put`] and
+/// [`get`]: on the fast path they then stay in the registers they came in.
+///
 /// # Safety
 /// As `fast::p`; so for all operations below and their likes in [`super::fast`].
 #[cold]
-pub unsafe fn p<T: Copy>(routine: &'static str, ctx: Ctx, dest: *mut T, value: T, pe: c_int) {
+#[inline(never)]
+pub unsafe fn p<T: Copy>(dest: *mut T, value: T, pe: c_int, ctx: Ctx, routine: &'static str) {
     let source = (&raw const value).cast();
     // SAFETY: the source lives until the call returns, and the put blocks.
-    unsafe { put(routine, ctx, dest.cast(), source, size_of::<T>(), pe, Mode::Blocking) }
+    unsafe { put(dest.cast(), source, size_of::<T>(), pe, ctx, routine, Mode::Blocking) }
 }
 
 /// # Safety
 /// See [`p`].
 #[cold]
-pub unsafe fn g<T: Copy>(routine: &'static str, ctx: Ctx, source: *const T, pe: c_int) -> T {
+#[inline(never)]
+pub unsafe fn g<T: Copy>(source: *const T, pe: c_int, ctx: Ctx, routine: &'static str) -> T {
     let mut value = MaybeUninit::<T>::uninit();
     let dest = value.as_mut_ptr().cast();
     // SAFETY: the destination lives until the call returns, and the get blocks and fills it.
     unsafe {
-        get(routine, ctx, dest, source.cast(), size_of::<T>(), pe, Mode::Blocking);
+        get(dest, source.cast(), size_of::<T>(), pe, ctx, routine, Mode::Blocking);
         value.assume_init()
     }
 }
@@ -145,12 +150,12 @@ pub unsafe fn g<T: Copy>(routine: &'static str, ctx: Ctx, source: *const T, pe: 
 /// See [`p`].
 #[cold]
 pub unsafe fn put(
-    routine: &'static str,
-    ctx: Ctx,
     dest: *mut u8,
     source: *const u8,
     len: usize,
     pe: c_int,
+    ctx: Ctx,
+    routine: &'static str,
     mode: Mode,
 ) {
     let call = Call::new(routine, ctx, pe);
@@ -163,12 +168,12 @@ pub unsafe fn put(
 /// See [`p`].
 #[cold]
 pub unsafe fn get(
-    routine: &'static str,
-    ctx: Ctx,
     dest: *mut u8,
     source: *const u8,
     len: usize,
     pe: c_int,
+    ctx: Ctx,
+    routine: &'static str,
     mode: Mode,
 ) {
     let call = Call::new(routine, ctx, pe);

@@ -3,6 +3,7 @@
 
 use super::Bootstrap;
 use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ struct Shared {
     n_pes: usize,
     state: Mutex<State>,
     changed: Condvar,
+    /// A PE has ended the job.
+    ended: AtomicBool,
 }
 
 struct State {
@@ -33,7 +36,12 @@ impl Threads {
     pub fn job(n_pes: usize) -> Vec<Threads> {
         let state =
             State { round: 0, arrived: 0, values: vec![Vec::new(); n_pes], last: Vec::new() };
-        let shared = Arc::new(Shared { n_pes, state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            n_pes,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            ended: AtomicBool::new(false),
+        });
         (0..n_pes).map(|pe| Threads { pe, shared: shared.clone() }).collect()
     }
 }
@@ -76,10 +84,15 @@ impl Bootstrap for Threads {
     }
 
     fn abort(&self, code: i32) {
+        self.shared.ended.store(true, Ordering::Relaxed);
         panic!("PE {} ends the job with code {code}", self.pe);
     }
 
     fn finalize(&self) {}
+
+    fn is_alive(&self) -> bool {
+        !self.shared.ended.load(Ordering::Relaxed)
+    }
 
     fn launcher(&self) -> &str {
         "threads of one process"

@@ -25,7 +25,7 @@ const ROUTINE: &str = "test";
 #[test]
 fn all_pes_decide_alike_and_routes_are_symmetric() {
     let seen = Mutex::new(Vec::new());
-    run_job(4, &[("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "40")], &local, |world| {
+    run_job(4, &[("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "1000")], &local, |world| {
         let before = world.heap().free_bytes();
         let tuning = tune(world).unwrap();
         tuning.apply(world);
@@ -106,7 +106,7 @@ fn off_changes_no_route() {
 #[test]
 fn the_second_job_finds_what_the_first_measured() {
     let cache = Directory::new();
-    let environment = [("SHMEM_TUNE_CACHE", cache.text()), ("SHMEM_TUNE_BUDGET", "40")];
+    let environment = [("SHMEM_TUNE_CACHE", cache.text()), ("SHMEM_TUNE_BUDGET", "1000")];
     let first = Mutex::new(None);
     run_job(2, &environment, &local, |world| {
         let tuning = tune(world).unwrap();
@@ -135,7 +135,7 @@ fn a_saved_table_is_replayed() {
     let directory = Directory::new();
     let path = directory.0.join("table.json");
     let saved = Mutex::new(None);
-    run_job(2, &[("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "40")], &local, |world| {
+    run_job(2, &[("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "1000")], &local, |world| {
         let tuning = tune(world).unwrap();
         if world.pe() == 0 {
             tuning.save(&path).unwrap();
@@ -196,7 +196,7 @@ fn forced_routes_are_taken_and_wrong_ones_named() {
 
 #[test]
 fn tuning_again_measures_again() {
-    run_job(2, &[("SHMEM_TUNE", "off"), ("SHMEM_TUNE_BUDGET", "40")], &local, |world| {
+    run_job(2, &[("SHMEM_TUNE", "off"), ("SHMEM_TUNE_BUDGET", "1000")], &local, |world| {
         let used = world.heap().allocate(1000, 64);
         // SAFETY: a block of this length.
         unsafe { used.write_bytes(7, 1000) };
@@ -394,7 +394,7 @@ fn a_channel_that_fails_or_hangs_while_measured_is_no_candidate() {
                 Box::new(Faulty { name: "bad", shared: bad }),
             ]
         };
-        let environment = [("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "20")];
+        let environment = [("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "2000")];
         run_job(2, &environment, &make, |world| {
             let before = world.heap().free_bytes();
             let tuning = tune(world).unwrap();

@@ -132,8 +132,8 @@ impl Implementation {
         Ok(())
     }
 
-    /// The command that starts `program` on `pes` PEs, restricted to `cpus` if any are given.
-    pub fn job(&self, pes: u32, bind: bool, cpus: Option<&str>, program: &Path) -> Command {
+    /// The launcher, ready for further options and the program; confined to `cpus` if given.
+    pub fn job(&self, bind: bool, cpus: Option<&str>) -> Command {
         let mut command = match cpus {
             None => Command::new(&self.oshrun),
             Some(cpus) => {
@@ -143,7 +143,6 @@ impl Implementation {
             }
         };
         command.args(self.always).args(if bind { self.bound } else { self.free });
-        command.arg("-n").arg(pes.to_string()).arg(program);
         command
     }
 }

@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     if options.list {
         for run in programs::RUNS {
-            println!("{:16} {}", run.program, run.about);
+            println!("{:15} {:>4}  {}", run.program, run.place(), run.about);
         }
         return ExitCode::SUCCESS;
     }
@@ -99,14 +99,12 @@ fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut notes = Vec::new();
     for repetition in 1..=options.repeat {
         for run in &runs {
-            eprintln!("run {repetition} of {}: {} on {} PEs", options.repeat, run.program, run.pes);
+            eprintln!("run {repetition} of {}: {}@{}", options.repeat, run.program, run.place());
             for (implementation, samples) in implementations.iter().zip(&mut samples) {
                 let place = build_place(&options.build, implementation);
                 if let Err(why) = run.measure(implementation, &place, samples) {
-                    let note = format!(
-                        "{}, {} PEs, {}: {why}",
-                        run.program, run.pes, implementation.title
-                    );
+                    let (program, place) = (run.program, run.place());
+                    let note = format!("{program}@{place}, {}: {why}", implementation.title);
                     eprintln!("  {note}");
                     notes.push(note);
                 }

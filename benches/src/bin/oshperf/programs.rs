@@ -4,6 +4,7 @@ use crate::implementation::{Implementation, finish};
 use crate::samples::Samples;
 use std::error::Error;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A job that takes longer is given up. The longest takes two seconds on an idle machine.
@@ -27,12 +28,26 @@ pub struct Run {
     bind: bool,
     /// Cores the whole job is confined to.
     cpus: Option<&'static str>,
+    /// Emulated hosts the PEs are spread over; this library only.
+    hosts: Option<u32>,
+    /// Whether their links take the time that real ones would, and all goes through the ring.
+    modelled: bool,
     /// Whether other implementations are measured as well.
     compared: bool,
 }
 
 const fn run(program: &'static str, pes: u32, about: &'static str) -> Run {
-    Run { program, about, pes, argument: None, bind: true, cpus: None, compared: true }
+    Run {
+        program,
+        about,
+        pes,
+        argument: None,
+        bind: true,
+        cpus: None,
+        hosts: None,
+        modelled: false,
+        compared: true,
+    }
 }
 
 /// Everything there is to run.
@@ -55,17 +70,33 @@ pub const RUNS: &[Run] = &[
         cpus: Some("0,1"),
         ..run("oversubscribed", 16, "barriers of 16 PEs on 2 cores")
     },
-    Run {
-        bind: false,
-        argument: Some("2"),
-        ..run("mandelbrot", 2, "work stealing without and with contexts, 2 threads per PE")
-    },
+    mandelbrot(2, "work stealing without and with contexts, 2 threads per PE"),
     run("key_exchange", 4, "integer sort's key exchange without and with contexts"),
+    over(2, run("across_hosts", 2, "words and large puts over an NTB link, 2 emulated hosts")),
+    over(4, run("across_hosts", 4, "the same on a ring of 4 hosts, and over two links")),
+    over(2, mandelbrot(2, "work stealing over an NTB link")),
+    over(4, run("key_exchange", 4, "key exchange on a ring of 4 hosts")),
+    modelled(over(2, mandelbrot(2, "work stealing over a link that takes its time"))),
+    modelled(over(4, run("key_exchange", 4, "key exchange over links that take their time"))),
 ];
+
+const fn mandelbrot(pes: u32, about: &'static str) -> Run {
+    Run { bind: false, argument: Some("2"), ..run("mandelbrot", pes, about) }
+}
+
+/// PEs of emulated hosts have service threads beside them: they are not bound.
+const fn over(hosts: u32, run: Run) -> Run {
+    Run { hosts: Some(hosts), bind: false, compared: false, ..run }
+}
+
+const fn modelled(run: Run) -> Run {
+    Run { modelled: true, ..run }
+}
 
 /// Sources to compile, each once.
 pub fn names() -> Vec<&'static str> {
     let mut names: Vec<_> = RUNS.iter().map(|run| run.program).collect();
+    names.sort_unstable();
     names.dedup();
     names
 }
@@ -80,6 +111,26 @@ pub fn chosen(only: &[String]) -> Result<Vec<Run>, String> {
 }
 
 impl Run {
+    /// What the names of its samples end with: the number of PEs, of hosts, m for modelled links.
+    pub fn place(&self) -> String {
+        match self.hosts {
+            Some(hosts) => format!("{}x{hosts}{}", self.pes, if self.modelled { "m" } else { "" }),
+            None => self.pes.to_string(),
+        }
+    }
+
+    fn job(&self, implementation: &Implementation, program: &Path) -> Command {
+        let mut job = implementation.job(self.bind, self.cpus);
+        if let Some(hosts) = self.hosts {
+            job.arg("--hosts").arg(hosts.to_string());
+        }
+        if self.modelled {
+            job.args(["-x", "SHMEM_NTB_SPEED=modelled", "-x", "SHMEM_NTB_DIRECT=off"]);
+        }
+        job.arg("-n").arg(self.pes.to_string()).arg(program).args(self.argument);
+        job
+    }
+
     /// Runs the program built in `place` and takes what it measured.
     pub fn measure(
         &self,
@@ -94,10 +145,8 @@ impl Run {
         if self.program == "hello" {
             return self.measure_starts(implementation, &program, samples);
         }
-        let mut job = implementation.job(self.pes, self.bind, self.cpus, &program);
-        job.args(self.argument);
-        let output = finish(job, LIMIT)?;
-        let lines = samples.read(&String::from_utf8_lossy(&output.stdout), self.pes)?;
+        let output = finish(self.job(implementation, &program), LIMIT)?;
+        let lines = samples.read(&String::from_utf8_lossy(&output.stdout), &self.place())?;
         if lines == 0 {
             return Err("printed no samples".into());
         }
@@ -112,7 +161,7 @@ impl Run {
         samples: &mut Samples,
     ) -> Result<(), Box<dyn Error>> {
         for _ in 0..STARTS {
-            let job = implementation.job(self.pes, self.bind, self.cpus, program);
+            let job = self.job(implementation, program);
             let begun = Instant::now();
             let output = finish(job, LIMIT)?;
             let ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -120,7 +169,7 @@ impl Run {
             if lines != self.pes as usize {
                 return Err(format!("{lines} of {} PEs said hello", self.pes).into());
             }
-            samples.add(&format!("{}@{}", self.program, self.pes), "ms", [ms]);
+            samples.add(&format!("{}@{}", self.program, self.place()), "ms", [ms]);
         }
         Ok(())
     }

@@ -67,7 +67,10 @@ fn write_figure(text: &mut String, figure: &Figure) -> std::fmt::Result {
 
 fn write_comparison(text: &mut String, own: &Measured, peer: &Measured) -> std::fmt::Result {
     writeln!(text, "\n## {} and {}\n", own.title, peer.title)?;
-    writeln!(text, "References are left out; `@N` is the number of PEs.\n")?;
+    writeln!(
+        text,
+        "References are left out; `@N` is the number of PEs, `xM` that of emulated hosts.\n"
+    )?;
     writeln!(text, "| | {} | {} | times faster |\n|---|---|---|---|", own.title, peer.title)?;
     for times in own.series.iter().filter(|times| !is_reference(&times.name)) {
         let Some(other) = peer.get(&times.name) else { continue };

@@ -11,7 +11,8 @@ pub struct Series {
     pub values: Vec<f64>,
 }
 
-/// Series by name, in the order in which they were first measured; a name ends with `@PES`.
+/// Series by name, in the order in which they were first measured; a name ends with `@` and
+/// the place it was measured at: PES, or PESxHOSTS.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(Vec<(String, Series)>);
 
@@ -30,7 +31,7 @@ pub struct Summary {
 
 impl Samples {
     /// Takes the `sample NAME UNIT VALUE...` lines of a program's output; how many there were.
-    pub fn read(&mut self, output: &str, pes: u32) -> Result<usize, String> {
+    pub fn read(&mut self, output: &str, place: &str) -> Result<usize, String> {
         let mut lines = 0;
         for line in output.lines().filter_map(|line| line.strip_prefix("sample ")) {
             let mut words = line.split_whitespace();
@@ -42,7 +43,7 @@ impl Samples {
             if values.is_empty() || values.iter().any(|v| !v.is_finite() || *v <= 0.0) {
                 return Err(format!("sample {name} has values that are no times"));
             }
-            self.add(&format!("{name}@{pes}"), unit, values);
+            self.add(&format!("{name}@{place}"), unit, values);
             lines += 1;
         }
         Ok(lines)
@@ -118,12 +119,12 @@ mod tests {
     fn ratios_pair_the_batches_and_need_all_of_them() {
         let mut samples = Samples::default();
         let text = "noise\nsample a ns 2 20\nsample b ns 1 10\nsample c ns 1\n";
-        assert_eq!(samples.read(text, 2), Ok(3));
+        assert_eq!(samples.read(text, "2"), Ok(3));
         let name = |name: &str| vec![format!("{name}@2")];
         assert_eq!(samples.ratio(&name("a"), &name("b")).unwrap().median, 2.0);
         assert_eq!(samples.ratio(&name("a"), &name("c")), None);
         assert_eq!(samples.ratio(&name("a"), &name("d")), None);
-        assert!(samples.read("sample a ns 0", 2).is_err());
-        assert!(samples.read("sample a ns x", 2).is_err());
+        assert!(samples.read("sample a ns 0", "2").is_err());
+        assert!(samples.read("sample a ns x", "2").is_err());
     }
 }

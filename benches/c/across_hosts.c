@@ -1,0 +1,136 @@
+/* Words and large puts to PEs of other hosts, against a plain copy into memory that processes share.
+ * One PE per host, in a ring: PE 0 works with its neighbour and, where there is one that is not a
+ * neighbour, with the PE half way round. */
+#include "bench.h"
+
+#include <sys/mman.h>
+
+#define LARGE ((size_t)1 << 20)
+enum { TRIPS = 200, WINDOW = 64, MESSAGES = 64 * WINDOW, PIPELINE = 8 };
+
+static char *large;   /* symmetric: PIPELINE blocks of LARGE bytes */
+static char *source;  /* symmetric */
+static long *words;   /* symmetric: WINDOW words */
+static long *flag;    /* symmetric */
+
+/* A word there and a word back; PE 0 and `partner` call it. One-way time in nanoseconds. */
+static double one_way(int partner, long start)
+{
+    int me = shmem_my_pe();
+    double begun = now_ns();
+    for (long trip = start + 1; trip <= start + TRIPS; trip++) {
+        if (me == 0)
+            shmem_long_p(flag, trip, partner);
+        shmem_long_wait_until(flag, SHMEM_CMP_EQ, trip);
+        if (me != 0)
+            shmem_long_p(flag, trip, 0);
+    }
+    return (now_ns() - begun) / (2.0 * TRIPS);
+}
+
+static double messages(int partner)
+{
+    static long values[WINDOW];
+    double begun = now_ns();
+    for (long message = 0; message < MESSAGES; message++) {
+        long at = message % WINDOW;
+        values[at] = message;
+        shmem_long_put_nbi(&words[at], &values[at], 1, partner);
+        if (at == WINDOW - 1)
+            shmem_quiet();
+    }
+    return (now_ns() - begun) / MESSAGES;
+}
+
+/* Nanoseconds per block of `blocks` blocks, until all have arrived. */
+static double put_blocks(int partner, int blocks)
+{
+    double begun = now_ns();
+    for (int k = 0; k < blocks; k++)
+        shmem_putmem_nbi(large + (size_t)k * LARGE, source, LARGE, partner);
+    shmem_quiet();
+    return (now_ns() - begun) / blocks;
+}
+
+static void verify(int partner)
+{
+    int me = shmem_my_pe();
+    for (size_t at = 0; at < LARGE; at++)
+        source[at] = (char)(at * 7 + at / 509 + (size_t)partner);
+    memset(large, 0, PIPELINE * LARGE);
+    shmem_barrier_all();
+    if (me == 0) {
+        put_blocks(partner, PIPELINE);
+        messages(partner);
+    }
+    shmem_barrier_all();
+    for (size_t at = 0; me == partner && at < PIPELINE * LARGE; at++)
+        if (large[at] != source[at % LARGE])
+            fail("byte %zu of a put to PE %d", at, partner);
+    for (long at = 0; me == partner && at < WINDOW; at++)
+        if (words[at] != MESSAGES - WINDOW + at)
+            fail("word %ld at PE %d is %ld", at, partner, words[at]);
+    shmem_barrier_all();
+}
+
+static void print(const char *distance, const char *what, const double *ns)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", distance, what);
+    print_samples(name, "ns", ns, BATCHES);
+}
+
+static void measure(const char *distance, int partner, char *shared)
+{
+    static double way[BATCHES], message[BATCHES], block[BATCHES], stream[BATCHES], copy[BATCHES];
+    int me = shmem_my_pe();
+    *flag = 0;
+    shmem_barrier_all();
+    for (int batch = 0; batch < BATCHES && (me == 0 || me == partner); batch++) {
+        way[batch] = one_way(partner, (long)batch * TRIPS);
+        if (me != 0)
+            continue;
+        message[batch] = messages(partner);
+        block[batch] = put_blocks(partner, 1);
+        stream[batch] = put_blocks(partner, PIPELINE);
+        copy[batch] = NS_EACH(PIPELINE, plain_copy(shared + (size_t)i * LARGE, source, LARGE));
+    }
+    shmem_barrier_all();
+    if (me == 0) {
+        print(distance, "one_way", way);
+        print(distance, "message", message);
+        print(distance, "put_1m", block);
+        print(distance, "stream_1m", stream);
+        print(distance, "copy_1m", copy);
+    }
+}
+
+int main(void)
+{
+    shmem_init();
+    int n = shmem_n_pes();
+    if (n < 2) {
+        fprintf(stderr, "across_hosts: needs 2 PEs\n");
+        shmem_global_exit(2);
+    }
+    large = symmetric(PIPELINE * LARGE);
+    source = symmetric(LARGE);
+    words = symmetric(WINDOW * sizeof *words);
+    flag = symmetric(CACHE_LINE);
+    char *shared = mmap(NULL, PIPELINE * LARGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                        -1, 0);
+    if (shared == MAP_FAILED) {
+        fprintf(stderr, "across_hosts: no memory to copy into\n");
+        shmem_global_exit(1);
+    }
+    memset(shared, 0, PIPELINE * LARGE);
+    verify(1);
+    measure("neighbour", 1, shared);
+    if (n >= 4) {
+        verify(n / 2);
+        measure("far", n / 2, shared);
+    }
+    shmem_barrier_all();
+    shmem_finalize();
+    return 0;
+}

@@ -1,0 +1,10 @@
+//! Collectives in real worlds: every operation against a reference computed locally, back to back,
+//! over memory that is mapped (`shm`) and memory that is not (`cma`).
+
+mod collectives {
+    mod data;
+    mod locks;
+    mod support;
+    mod sync;
+    mod teams;
+}

@@ -1,0 +1,87 @@
+//! Worlds to run in and data to move.
+
+use std::sync::Arc;
+use tombolo_collectives::teams;
+use tombolo_core::{Team, World};
+use tombolo_tests::run_job;
+
+pub const ROUTINE: &str = "collectives test";
+pub const PES: [usize; 7] = [1, 2, 3, 4, 5, 7, 8];
+
+/// Runs `body` in worlds of several sizes over mapped memory, and over copying transports alone.
+pub fn everywhere(body: impl Fn(&World) + Sync) {
+    for n_pes in PES {
+        over("shm", n_pes, &[], &body);
+    }
+    for n_pes in [1, 2, 3, 5] {
+        over("cma", n_pes, &[], &body);
+    }
+}
+
+/// Runs `body` in one world over one transport.
+pub fn over(
+    transport: &'static str,
+    n_pes: usize,
+    environment: &[(&str, &str)],
+    body: impl Fn(&World) + Sync,
+) {
+    let make = move || vec![tombolo_transports::create(transport).expect("known")];
+    run_job(n_pes, environment, &make, body);
+}
+
+/// An array of `len` elements of the heap, at the same place on every PE.
+pub fn array<T>(world: &World, len: usize) -> *mut T {
+    let place = world.heap().allocate((len * size_of::<T>()).max(64), 64);
+    assert!(!place.is_null(), "room for {len} elements");
+    place.cast()
+}
+
+pub fn fill<T: Copy>(at: *mut T, values: &[T]) {
+    // SAFETY: an array of the test with room for them, in use by nobody else.
+    unsafe { at.copy_from(values.as_ptr(), values.len()) };
+}
+
+pub fn contents<T: Copy>(at: *const T, len: usize) -> Vec<T> {
+    // SAFETY: an array of the test of that length, which nobody writes now.
+    unsafe { std::slice::from_raw_parts(at, len) }.to_vec()
+}
+
+/// Numbers that look random and are the same on every PE (splitmix64).
+#[derive(Clone)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+/// What member `member` contributes to call number `call`.
+pub fn values(member: usize, call: usize, len: usize) -> Vec<u64> {
+    let mut random = Random((member * 1_000_003 + call) as u64);
+    (0..len).map(|_| random.next()).collect()
+}
+
+pub fn bytes(member: usize, call: usize, len: usize) -> Vec<u8> {
+    values(member, call, len.div_ceil(8)).iter().flat_map(|v| v.to_le_bytes()).take(len).collect()
+}
+
+/// The world, its PEs in reverse order, and the odd ones among them, as far as this PE is a member.
+pub fn some_teams(world: &World) -> Vec<Arc<Team>> {
+    let n = world.n_pes() as i32;
+    let split = |start, stride, size| {
+        teams::split_strided(world, world.team(), start, stride, size, 0, ROUTINE)
+            .expect("a team can be made")
+    };
+    let reversed = split(n - 1, -1, n);
+    let odd = if n > 1 { split(1, 2, n / 2) } else { None };
+    [Some(world.team().clone()), reversed, odd].into_iter().flatten().collect()
+}
