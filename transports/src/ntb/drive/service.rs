@@ -26,7 +26,7 @@ use tombolo_core::board::monotonic_ns;
 /// Longest sleep of a thread that does not keep the clock; also how long the end may take.
 const LONG_NAP: Duration = Duration::from_millis(5);
 /// First and longest nap of a thread that stands by.
-const STAND_BY: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(400)];
+const STAND_BY: [Duration; 2] = [Duration::from_micros(10), Duration::from_micros(100)];
 
 /// Busy turns by the clock that are no reason to stay awake: heartbeats are no more than these.
 const QUIET_TURNS: u32 = 3;
@@ -122,7 +122,8 @@ impl Post {
                 self.links.tend();
                 self.reporter.report(&self.lane, self.leads);
             }
-            if self.lane.has_callers(now) {
+            // Where processors are short a caller is often not running: then this thread helps.
+            if !self.pace.yields && self.lane.has_callers(now) {
                 std::thread::sleep(nap);
                 nap = (nap * 2).min(STAND_BY[1]);
                 busy_at = monotonic_ns();
