@@ -127,6 +127,14 @@ impl Collector<'_> {
                 let under = format!("{reference}.{place}@2");
                 self.ratio(group, format!("{call}, {place}"), goal, &[&over], &[&under]);
             }
+            for (reference, plain, text) in
+                [("move_to", "store", "to the peer"), ("move_from", "load", "from the peer")]
+            {
+                let (over, under) =
+                    (format!("{reference}.{place}@2"), format!("{plain}.{place}@2"));
+                let title = format!("a plain word moved {text} by a function, {place}");
+                self.ratio(group, title, Goal::None, &[&over], &[&under]);
+            }
         }
     }
 
