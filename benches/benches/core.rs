@@ -10,7 +10,7 @@ use tombolo_core::table::Table;
 use tombolo_core::transport::{Amo, AmoOp};
 use tombolo_core::{amo, copy};
 
-const HEAP: usize = 1 << 30;
+const HEAP: usize = 4 << 30;
 
 /// An allocator with `blocks` blocks of mixed sizes, every other one free again.
 fn fragmented(blocks: usize) -> (Allocator, Vec<usize>) {

@@ -43,7 +43,7 @@ static double messages(int partner)
 }
 
 /* Nanoseconds per block of `blocks` blocks, until all have arrived. */
-static double puts(int partner, int blocks)
+static double put_blocks(int partner, int blocks)
 {
     double begun = now_ns();
     for (int k = 0; k < blocks; k++)
@@ -60,7 +60,7 @@ static void verify(int partner)
     memset(large, 0, PIPELINE * LARGE);
     shmem_barrier_all();
     if (me == 0) {
-        puts(partner, PIPELINE);
+        put_blocks(partner, PIPELINE);
         messages(partner);
     }
     shmem_barrier_all();
@@ -91,8 +91,8 @@ static void measure(const char *distance, int partner, char *shared)
         if (me != 0)
             continue;
         message[batch] = messages(partner);
-        block[batch] = puts(partner, 1);
-        stream[batch] = puts(partner, PIPELINE);
+        block[batch] = put_blocks(partner, 1);
+        stream[batch] = put_blocks(partner, PIPELINE);
         copy[batch] = NS_EACH(PIPELINE, plain_copy(shared + (size_t)i * LARGE, source, LARGE));
     }
     shmem_barrier_all();

@@ -13,6 +13,11 @@ long plain_load(const long *from)
     return *(const volatile long *)from;
 }
 
+void plain_move(long *to, const long *from)
+{
+    *(volatile long *)to = *(const volatile long *)from;
+}
+
 long plain_fetch_add(long *variable, long value)
 {
     return __atomic_fetch_add(variable, value, __ATOMIC_SEQ_CST);

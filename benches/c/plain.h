@@ -7,6 +7,8 @@
 
 void plain_store(long *to, long value);
 long plain_load(const long *from);
+/* A load and a store: what a put or get of one word has to do at least. */
+void plain_move(long *to, const long *from);
 long plain_fetch_add(long *variable, long value);
 /* memcpy of the C library. */
 void plain_copy(void *to, const void *from, size_t bytes);

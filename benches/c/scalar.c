@@ -4,9 +4,10 @@
 
 enum { WORDS = 64, CALLS = 20000 };
 
-enum { P, G, PUTMEM8, GETMEM8, LONG_PUT1, LONG_GET1, STORE, LOAD, KINDS };
+enum { P, G, PUTMEM8, GETMEM8, LONG_PUT1, LONG_GET1, STORE, LOAD, MOVE_TO, MOVE_FROM, KINDS };
 static const char *const NAMES[KINDS] = {"p",         "g",         "putmem8", "getmem8",
-                                         "long_put1", "long_get1", "store",   "load"};
+                                         "long_put1", "long_get1", "store",   "load",
+                                         "move_to",   "move_from"};
 
 static long in_static[WORDS];
 
@@ -23,6 +24,8 @@ static double time_kind(int kind, long *area, long *mapping, long *sum)
     case LONG_PUT1: ns = NS_EACH(CALLS, shmem_long_put(&area[AT], &i, 1, 1)); break;
     case LONG_GET1: ns = NS_EACH(CALLS, shmem_long_get(&got, &area[AT], 1, 1); total += got); break;
     case STORE: ns = NS_EACH(CALLS, plain_store(&mapping[AT], i)); break;
+    case MOVE_TO: ns = NS_EACH(CALLS, plain_move(&mapping[AT], &i)); break;
+    case MOVE_FROM: ns = NS_EACH(CALLS, plain_move(&got, &mapping[AT]); total += got); break;
     case LOAD: ns = NS_EACH(CALLS, total += plain_load(&mapping[AT])); break;
     }
 #undef AT

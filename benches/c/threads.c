@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { MOST = 4, WORDS = PAGE / sizeof(long), WINDOW = 64, PUTS = 64 * 512 };
+enum { MOST = 4, WORDS = PAGE / sizeof(long), WINDOW = 64, PUTS = WINDOW * 8192 };
 
 enum { PRIVATE, DEFAULT, STORE, KINDS };
 static const char *const NAMES[KINDS] = {"private_context", "default_context", "stores"};

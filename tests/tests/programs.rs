@@ -32,6 +32,8 @@ const BUILDS: [(&str, &[&str]); 4] = [
 const BY_CMA: [&str; 4] = ["static_data", "rma", "amo", "random"];
 /// Programs that synchronise often, run with more PEs than this machine is likely to have cores.
 const CROWDED: [&str; 4] = ["teams", "locks", "contended", "collectives"];
+/// Programs started by MPICH's launcher as well, which knows nothing of this library but PMI-1.
+const UNDER_HYDRA: [&str; 4] = ["setup", "rma", "collectives", "static_data"];
 
 /// Rings on which every program runs: number of PEs, and options of `oshrun`.
 const RINGS: [(usize, &[&str]); 5] = [
@@ -103,6 +105,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         trials.extend([1, 3].map(|pes| runs(&named(name), pes, &[("SHMEM_STATIC", "cma")])));
     }
     trials.extend(CROWDED.map(|name| runs(&named(name), 16, &[])));
+    trials.extend(UNDER_HYDRA.map(|name| runs_under_hydra(&named(name))));
     trials.push(two_jobs_at_once(named("random"), named("locks")));
 
     let special = |file: &str| Program::new(prefix, &dir.join("special").join(file), "", &["-O1"]);
@@ -269,6 +272,23 @@ fn ends_clearly(
             return Ok(());
         }
         Err(ran.account(&format!("expected failure and a line naming one of {lost:?}")).into())
+    })
+}
+
+fn runs_under_hydra(program: &Arc<Program>) -> Trial {
+    let program = program.clone();
+    let name = format!("{} on 4 PEs, started by MPICH's mpiexec", program.name);
+    if Command::new("mpiexec.hydra").arg("--version").output().is_err() {
+        let name = format!("{name} (ignored: mpiexec.hydra of MPICH is not installed)");
+        return Trial::test(name, || Ok(())).with_ignored_flag(true);
+    }
+    Trial::test(name, move || {
+        let executable = program.executable()?;
+        let mut mpiexec = Command::new("mpiexec.hydra");
+        mpiexec.args(["-n", "4"]).arg(executable);
+        mpiexec.env("SHMEM_SYMMETRIC_SIZE", "16m").env("SHMEM_TUNE_CACHE", scratch("tuning"));
+        run(&mut mpiexec, LIMIT)?.succeeded()?;
+        Ok(())
     })
 }
 

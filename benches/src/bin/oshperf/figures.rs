@@ -127,6 +127,14 @@ impl Collector<'_> {
                 let under = format!("{reference}.{place}@2");
                 self.ratio(group, format!("{call}, {place}"), goal, &[&over], &[&under]);
             }
+            for (reference, plain, text) in
+                [("move_to", "store", "to the peer"), ("move_from", "load", "from the peer")]
+            {
+                let (over, under) =
+                    (format!("{reference}.{place}@2"), format!("{plain}.{place}@2"));
+                let title = format!("a plain word moved {text} by a function, {place}");
+                self.ratio(group, title, Goal::None, &[&over], &[&under]);
+            }
         }
     }
 
@@ -238,16 +246,23 @@ impl Collector<'_> {
                 &[&a, "stores.1@2"],
             );
         }
-        for (place, text) in [("2", ""), ("2x2", ", over an NTB link")] {
+        let places =
+            [("2", ""), ("2x2", ", over an NTB link"), ("2x2m", ", over an NTB link modelled")];
+        for (place, text) in places {
             for kind in ["context", "non_blocking", "pipelined"] {
                 let over = format!("mandelbrot.no_context@{place}");
                 let under = format!("mandelbrot.{kind}@{place}");
                 let title =
                     format!("Mandelbrot, {} / without contexts{text}", kind.replace('_', "-"));
-                self.ratio(group, title, Goal::None, &[&over], &[&under]);
+                // Only latency can be hidden; on shared memory there is next to none.
+                let judged = place == "2x2m" && kind == "pipelined";
+                let goal = if judged { Goal::AtLeast(1.25) } else { Goal::None };
+                self.ratio(group, title, goal, &[&over], &[&under]);
             }
         }
-        for (place, text) in [("4", ""), ("4x4", ", over NTB links")] {
+        let places =
+            [("4", ""), ("4x4", ", over NTB links"), ("4x4m", ", over NTB links modelled")];
+        for (place, text) in places {
             for kind in ["one_context", "two_contexts"] {
                 let over = format!("key_exchange.blocking@{place}");
                 let under = format!("key_exchange.{kind}@{place}");

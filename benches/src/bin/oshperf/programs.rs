@@ -30,12 +30,24 @@ pub struct Run {
     cpus: Option<&'static str>,
     /// Emulated hosts the PEs are spread over; this library only.
     hosts: Option<u32>,
+    /// Whether their links take the time that real ones would, and all goes through the ring.
+    modelled: bool,
     /// Whether other implementations are measured as well.
     compared: bool,
 }
 
 const fn run(program: &'static str, pes: u32, about: &'static str) -> Run {
-    Run { program, about, pes, argument: None, bind: true, cpus: None, hosts: None, compared: true }
+    Run {
+        program,
+        about,
+        pes,
+        argument: None,
+        bind: true,
+        cpus: None,
+        hosts: None,
+        modelled: false,
+        compared: true,
+    }
 }
 
 /// Everything there is to run.
@@ -64,6 +76,8 @@ pub const RUNS: &[Run] = &[
     over(4, run("across_hosts", 4, "the same on a ring of 4 hosts, and over two links")),
     over(2, mandelbrot(2, "work stealing over an NTB link")),
     over(4, run("key_exchange", 4, "key exchange on a ring of 4 hosts")),
+    modelled(over(2, mandelbrot(2, "work stealing over a link that takes its time"))),
+    modelled(over(4, run("key_exchange", 4, "key exchange over links that take their time"))),
 ];
 
 const fn mandelbrot(pes: u32, about: &'static str) -> Run {
@@ -73,6 +87,10 @@ const fn mandelbrot(pes: u32, about: &'static str) -> Run {
 /// PEs of emulated hosts have service threads beside them: they are not bound.
 const fn over(hosts: u32, run: Run) -> Run {
     Run { hosts: Some(hosts), bind: false, compared: false, ..run }
+}
+
+const fn modelled(run: Run) -> Run {
+    Run { modelled: true, ..run }
 }
 
 /// Sources to compile, each once.
@@ -93,10 +111,10 @@ pub fn chosen(only: &[String]) -> Result<Vec<Run>, String> {
 }
 
 impl Run {
-    /// What the names of its samples end with: the number of PEs, and of hosts.
+    /// What the names of its samples end with: the number of PEs, of hosts, m for modelled links.
     pub fn place(&self) -> String {
         match self.hosts {
-            Some(hosts) => format!("{}x{hosts}", self.pes),
+            Some(hosts) => format!("{}x{hosts}{}", self.pes, if self.modelled { "m" } else { "" }),
             None => self.pes.to_string(),
         }
     }
@@ -105,6 +123,9 @@ impl Run {
         let mut job = implementation.job(self.bind, self.cpus);
         if let Some(hosts) = self.hosts {
             job.arg("--hosts").arg(hosts.to_string());
+        }
+        if self.modelled {
+            job.args(["-x", "SHMEM_NTB_SPEED=modelled", "-x", "SHMEM_NTB_DIRECT=off"]);
         }
         job.arg("-n").arg(self.pes.to_string()).arg(program).args(self.argument);
         job

@@ -94,9 +94,19 @@ fn shown(times: &Times) -> String {
 
 /// Plain code: the same under every implementation.
 fn is_reference(name: &str) -> bool {
-    ["store.", "load.", "memcpy.", "streaming.", "xadd", "one_way", "log2_trips", "stores."]
-        .iter()
-        .any(|reference| name.starts_with(reference))
+    [
+        "store.",
+        "load.",
+        "move_",
+        "memcpy.",
+        "streaming.",
+        "xadd",
+        "one_way",
+        "log2_trips",
+        "stores.",
+    ]
+    .iter()
+    .any(|reference| name.starts_with(reference))
 }
 
 fn tally(figures: &[Figure]) -> (usize, usize) {

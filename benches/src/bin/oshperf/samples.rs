@@ -11,8 +11,8 @@ pub struct Series {
     pub values: Vec<f64>,
 }
 
-/// Series by name, in the order in which they were first measured; a name ends with `@PES` or
-/// `@PESxHOSTS`.
+/// Series by name, in the order in which they were first measured; a name ends with `@` and
+/// the place it was measured at: PES, or PESxHOSTS.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(Vec<(String, Series)>);
 

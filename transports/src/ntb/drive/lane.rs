@@ -31,8 +31,8 @@ pub struct Lane {
 struct State {
     engine: Engine,
     host: DriveHost,
-    /// Service threads that are awake.
-    awake: u32,
+    /// A service thread is awake.
+    awake: bool,
 }
 
 /// What a turn of the crank did.
@@ -50,7 +50,7 @@ impl Lane {
     /// A lane whose service threads sleep.
     pub fn new(engine: Engine, host: DriveHost) -> Lane {
         Lane {
-            state: Mutex::new(State { engine, host, awake: 0 }),
+            state: Mutex::new(State { engine, host, awake: false }),
             wanted: AtomicU32::new(0),
             turned_at: AtomicU64::new(0),
         }
@@ -62,7 +62,9 @@ impl Lane {
         let mut state = self.lock();
         let state = &mut *state;
         let mut status = act(&mut state.engine, &mut state.host);
-        state.turn();
+        let now = monotonic_ns();
+        self.turned_at.store(now, Ordering::Relaxed);
+        state.turn_at(now);
         if status == Status::Again {
             status = act(&mut state.engine, &mut state.host);
         }
@@ -94,28 +96,32 @@ impl Lane {
         }
     }
 
-    /// Whether callers turn the crank, so that service threads need not.
-    pub fn has_callers(&self) -> bool {
-        monotonic_ns().saturating_sub(self.turned_at.load(Ordering::Relaxed)) < AT_IT_NS
+    /// Whether callers turn the crank at the time `now`, so that service threads need not.
+    pub fn has_callers(&self, now: u64) -> bool {
+        now.saturating_sub(self.turned_at.load(Ordering::Relaxed)) < AT_IT_NS
     }
 
-    /// A service thread has woken up: neighbours need not ring.
-    pub fn wake(&self) {
+    /// A service thread has woken up: neighbours need not ring. False: another one is awake
+    /// already, and serves both sides.
+    pub fn wake(&self) -> bool {
         let mut state = self.lock();
         let state = &mut *state;
-        state.awake += 1;
+        if state.awake {
+            return false;
+        }
+        state.awake = true;
         state.engine.set_sleeping(false, &mut state.host);
         state.host.flush();
+        true
     }
 
-    /// A service thread is about to sleep. `Busy`: there is something to do after all.
+    /// The service thread that is awake is about to sleep. `Busy`: there is something to do after
+    /// all.
     pub fn sleep(&self) -> Turn {
         let mut guard = self.lock();
         let state = &mut *guard;
-        state.awake -= 1;
-        if state.awake == 0 {
-            state.engine.set_sleeping(true, &mut state.host);
-        }
+        state.awake = false;
+        state.engine.set_sleeping(true, &mut state.host);
         state.turn()
     }
 

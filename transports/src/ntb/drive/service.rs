@@ -1,13 +1,14 @@
 //! Service threads: progress that does not depend on the program calling the library.
 //!
-//! Each lane has a thread for each port, because a thread can sleep on one doorbell only. Awake,
-//! either of them turns the lane's crank for both sides; idle for a while, it says so to the
-//! neighbours (they ring only for sleepers), looks once more and sleeps. The thread of the right
+//! Each lane has a thread for each port, because a thread can sleep on one doorbell only. One of
+//! them at a time is awake and turns the lane's crank for both sides; idle for a while, it says so to
+//! the neighbours (they ring only for sleepers), looks once more and sleeps. The thread of the right
 //! port also keeps the clock: heartbeats, repetitions, the links.
 //!
 //! - Two lanes may share a doorbell bit, and some chips drop an event when another bit is
 //!   pending. Neither loses more than a millisecond: the clock's thread looks anyway.
-//! - While callers turn the crank, the thread that a doorbell has woken stands by.
+//! - While callers turn the crank, the thread that is awake stands by: it naps, and as it is not
+//!   said to sleep nobody rings.
 
 use super::lane::{Lane, Pace, Turn};
 use super::links::Links;
@@ -25,7 +26,7 @@ use tombolo_core::board::monotonic_ns;
 /// Longest sleep of a thread that does not keep the clock; also how long the end may take.
 const LONG_NAP: Duration = Duration::from_millis(5);
 /// First and longest nap of a thread that stands by.
-const STAND_BY: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
+const STAND_BY: [Duration; 2] = [Duration::from_micros(10), Duration::from_micros(100)];
 
 /// Busy turns by the clock that are no reason to stay awake: heartbeats are no more than these.
 const QUIET_TURNS: u32 = 3;
@@ -102,40 +103,38 @@ impl Post {
 
     /// Turns the crank until there has been nothing to do for a while.
     fn work(&self, stop: &AtomicBool, keeps_clock: bool) {
-        let mut nap = STAND_BY[0];
-        while self.lane.has_callers() && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(nap);
-            nap = (nap * 2).min(STAND_BY[1]);
-            if keeps_clock {
-                self.links.tend();
-                self.reporter.report(&self.lane, self.leads);
-            }
-        }
-        loop {
-            self.lane.wake();
-            self.spin(stop, keeps_clock);
+        while self.lane.wake() {
+            self.stay_awake(stop, keeps_clock);
             if self.lane.sleep() == Turn::Idle || stop.load(Ordering::Relaxed) {
                 return;
             }
         }
     }
 
-    fn spin(&self, stop: &AtomicBool, keeps_clock: bool) {
+    fn stay_awake(&self, stop: &AtomicBool, keeps_clock: bool) {
         let mut tended = monotonic_ns();
         let mut busy_at = tended;
+        let mut nap = STAND_BY[0];
         while !stop.load(Ordering::Relaxed) {
-            let turn = self.lane.serve();
             let now = monotonic_ns();
-            match turn {
-                Turn::Busy => busy_at = now,
-                _ if now - busy_at >= self.pace.spin_ns => return,
-                Turn::Idle if !self.pace.yields => std::hint::spin_loop(),
-                Turn::Idle | Turn::Taken => std::thread::yield_now(),
-            }
             if keeps_clock && now - tended >= self.pace.nap.as_nanos() as u64 {
                 tended = now;
                 self.links.tend();
                 self.reporter.report(&self.lane, self.leads);
+            }
+            // Where processors are short a caller is often not running: then this thread helps.
+            if !self.pace.yields && self.lane.has_callers(now) {
+                std::thread::sleep(nap);
+                nap = (nap * 2).min(STAND_BY[1]);
+                busy_at = monotonic_ns();
+                continue;
+            }
+            nap = STAND_BY[0];
+            match self.lane.serve() {
+                Turn::Busy => busy_at = now,
+                _ if now - busy_at >= self.pace.spin_ns => return,
+                Turn::Idle if !self.pace.yields => std::hint::spin_loop(),
+                Turn::Idle | Turn::Taken => std::thread::yield_now(),
             }
         }
     }
