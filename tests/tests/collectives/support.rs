@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use tombolo_collectives::teams;
 use tombolo_core::{Team, World};
+use tombolo_tests::ring::{self, Ring};
 use tombolo_tests::run_job;
 
 pub const ROUTINE: &str = "collectives test";
 pub const PES: [usize; 7] = [1, 2, 3, 4, 5, 7, 8];
 
-/// Runs `body` in worlds of several sizes over mapped memory, and over copying transports alone.
+/// Runs `body` in worlds of several sizes over mapped memory, over copying alone, and over links
+/// between hosts, with some PEs sharing a host and with none.
 pub fn everywhere(body: impl Fn(&World) + Sync) {
     for n_pes in PES {
         over("shm", n_pes, &[], &body);
@@ -16,6 +18,8 @@ pub fn everywhere(body: impl Fn(&World) + Sync) {
     for n_pes in [1, 2, 3, 5] {
         over("cma", n_pes, &[], &body);
     }
+    across(ring::TWO_HOSTS, &["shm", "ntb"], 3, &body);
+    across(ring::RING_ONLY, &["ntb"], 3, &body);
 }
 
 /// Runs `body` in one world over one transport.
@@ -27,6 +31,20 @@ pub fn over(
 ) {
     let make = move || vec![tombolo_transports::create(transport).expect("known")];
     run_job(n_pes, environment, &make, body);
+}
+
+/// Runs `body` in one world on emulated hosts.
+fn across(
+    ring: Ring,
+    transports: &'static [&'static str],
+    n_pes: usize,
+    body: &(impl Fn(&World) + Sync),
+) {
+    let make = || {
+        let transports = transports.iter();
+        transports.map(|name| tombolo_transports::create(name).expect("known")).collect()
+    };
+    ring.run(&ring.fabric(n_pes), n_pes, &make, body);
 }
 
 /// An array of `len` elements of the heap, at the same place on every PE.
