@@ -120,63 +120,63 @@ impl<'a> Group<'a> {
     /// again in the same half has seen a sync that all members entered after reading it. An active
     /// set has room for [`ActiveSet::WORDS`] and needs [`Group::retract`] after its last sync.
     pub fn publish(&self, words: &[u64]) {
-        for (index, word) in words.iter().enumerate() {
-            self.word(index, 1).store(*word, Ordering::Relaxed);
-        }
-    }
-
-    /// What a member has published before the last sync.
-    pub fn published(&self, member: usize, words: &mut [u64]) {
-        if words.is_empty() {
-            return;
-        }
-        let pe = self.pe(member);
-        if !self.world.ptr(self.word(0, 0), pe).is_null() {
-            for (index, word) in words.iter_mut().enumerate() {
-                let place = self.world.ptr(self.word(index, 0), pe);
-                // SAFETY: an aligned word of the peer's mapped memory.
-                *word = unsafe { (*place).load(Ordering::Relaxed) };
+        match &self.kind {
+            Kind::Team(team) => {
+                let places = self.half(team, words.len(), 1);
+                for (index, word) in words.iter().enumerate() {
+                    // SAFETY: an aligned word of this PE's half, only ever accessed as a whole.
+                    unsafe { (*places.add(index)).store(*word, Ordering::Relaxed) };
+                }
             }
-            return;
-        }
-        match self.kind {
-            Kind::Team(_) => {
-                let source: *const AtomicU64 = self.word(0, 0);
-                let dest = words.as_mut_ptr().cast();
-                // SAFETY: the words of a team lie next to each other.
-                unsafe { self.get(dest, source.cast(), words.len() * 8, member, Mode::Blocking) };
-            }
-            Kind::Active(_) => {
-                for (index, word) in words.iter_mut().enumerate() {
-                    let source: *const AtomicU64 = self.word(index, 0);
-                    let dest = std::ptr::from_mut(word).cast();
-                    // SAFETY: a word of the symmetric array.
-                    unsafe { self.get(dest, source.cast(), 8, member, Mode::Blocking) };
+            Kind::Active(set) => {
+                for (index, word) in words.iter().enumerate() {
+                    set.word(index).store(*word, Ordering::Relaxed);
                 }
             }
         }
     }
 
-    /// Restores the `count` words an active set has published; nothing for teams.
-    pub fn retract(&self, count: usize) {
-        if self.is_active_set() {
-            for index in 0..count {
-                self.word(index, 0).store(0, Ordering::Relaxed);
+    /// What a member has published before the last sync.
+    pub fn published(&self, member: usize, words: &mut [u64]) {
+        match &self.kind {
+            Kind::Team(team) => self.read(member, self.half(team, words.len(), 0), words),
+            Kind::Active(set) => {
+                for (index, word) in words.iter_mut().enumerate() {
+                    self.read(member, set.word(index), std::slice::from_mut(word));
+                }
             }
         }
     }
 
-    /// This PE's word number `index`, in the half that belongs to the sync `ahead` of the last one.
-    fn word(&self, index: usize, ahead: u64) -> &AtomicU64 {
-        match &self.kind {
-            Kind::Team(team) => {
-                assert!(index < PUBLISHED_MAX, "word {index} of {PUBLISHED_MAX}");
-                let half = ((team.epoch.load(Ordering::Relaxed) + ahead) & 1) as usize;
-                let offset = control::word(team.slot, half * PUBLISHED_MAX + index);
-                // SAFETY: an aligned word of the control area, only ever accessed as a whole.
-                unsafe { &*self.world.heap().base().add(offset).cast() }
-            }
-            Kind::Active(set) => set.word(index),
+    /// Reads consecutive words of a member.
+    fn read(&self, member: usize, places: *const AtomicU64, words: &mut [u64]) {
+        let theirs = self.world.ptr(places, self.pe(member));
+        if theirs.is_null() {
+            let dest = words.as_mut_ptr().cast();
+            // SAFETY: as many words as are asked for lie there, on every member.
+            unsafe { self.get(dest, places.cast(), words.len() * 8, member, Mode::Blocking) };
+            return;
         }
+        for (index, word) in words.iter_mut().enumerate() {
+            // SAFETY: an aligned word of the member's mapped memory.
+            *word = unsafe { (*theirs.add(index)).load(Ordering::Relaxed) };
+        }
+    }
+
+    /// Restores the `count` words an active set has published; nothing for teams.
+    pub fn retract(&self, count: usize) {
+        if let Kind::Active(set) = &self.kind {
+            (0..count).for_each(|index| set.word(index).store(0, Ordering::Relaxed));
+        }
+    }
+
+    /// This PE's words in the control area, room for `len`: the half that belongs to the sync
+    /// `ahead` of the last one.
+    fn half(&self, team: &Team, len: usize, ahead: u64) -> *mut AtomicU64 {
+        assert!(len <= PUBLISHED_MAX, "{len} words of {PUBLISHED_MAX}");
+        let half = ((team.epoch.load(Ordering::Relaxed) + ahead) & 1) as usize;
+        let offset = control::word(team.slot, half * PUBLISHED_MAX);
+        // SAFETY: the control area, with which the heap begins.
+        unsafe { self.world.heap().base().add(offset).cast() }
     }
 }

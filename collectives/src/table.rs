@@ -52,7 +52,7 @@ pub(crate) static BROADCAST: [Algorithm<Broadcast>; 2] = [
     Algorithm {
         name: "root puts",
         applies: always,
-        cost_ns: |group, call| (group.n as u64 - 1) * copy_ns(call.len) + sync_ns(group),
+        cost_ns: |group, call| group.n as u64 * copy_ns(call.len) + sync_ns(group),
         run: broadcast::root_puts,
     },
     // All copy at the same time; two syncs.
@@ -87,8 +87,9 @@ pub(crate) static REDUCE: [Algorithm<Reduce>; 2] = [
         name: "publish, combine everywhere",
         applies: reduce::fits_words,
         cost_ns: |group, call| {
-            let words = (call.nelems * call.reducer.size()).div_ceil(64) as u64;
-            group.n as u64 * words * LINE_NS + sync_ns(group)
+            let lines = (call.nelems * call.reducer.size()).div_ceil(64) as u64;
+            // The reads of several members' lines overlap.
+            group.n as u64 * lines * LINE_NS / 2 + sync_ns(group)
         },
         run: reduce::published,
     },
@@ -99,7 +100,7 @@ pub(crate) static REDUCE: [Algorithm<Reduce>; 2] = [
         cost_ns: |group, call| {
             // Short arrays have fewer shares than members.
             let share = (call.nelems * call.reducer.size()).div_ceil(group.n).max(64);
-            2 * group.n as u64 * (copy_ns(share) + LINE_NS) + 2 * sync_ns(group)
+            2 * group.n as u64 * copy_ns(share) + 2 * sync_ns(group)
         },
         run: reduce::shared,
     },
@@ -113,11 +114,12 @@ pub(crate) static SCAN: [Algorithm<Scan>; 1] = [Algorithm {
     run: reduce::scan,
 }];
 
-/// One cache line from another core.
+/// One cache line from another core. Only the ratios of the costs matter.
 const LINE_NS: u64 = 60;
 
+/// A copy within the caches, where the sizes are at which the choice is open.
 fn copy_ns(bytes: usize) -> u64 {
-    LINE_NS + bytes as u64 / 8
+    bytes as u64 / 64
 }
 
 fn sync_ns(group: &Group<'_>) -> u64 {
