@@ -23,16 +23,14 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     announce("cargo test --workspace");
     let mut command = tree.cargo(&["test", "--workspace", "--no-fail-fast"]);
     command.args(args).env("TOMBOLO_PREFIX", &prefix).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| cannot_run(&command, &error))?;
     let mut totals = Totals::default();
-    if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            totals.add(&line);
-        }
-    }
-    let status = child.wait().map_err(|error| cannot_run(&command, &error))?;
+    let mut passed = count(&mut command, &mut totals)?;
+    announce("model checking of lock-free code");
+    let models = ["test", "--release", "--package", "tombolo-core", "--lib", "loom_"];
+    let mut command = tree.cargo(&models);
+    // Of its own, because the flag concerns every crate.
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", tree.target("loom"));
+    passed &= count(command.stdout(Stdio::piped()), &mut totals)?;
     announce(&format!(
         "{} passed, {} failed, {} ignored",
         totals.passed, totals.failed, totals.ignored
@@ -43,10 +41,24 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     for (program, what) in missing {
         eprintln!("    {program} is not installed; not tested: {what}");
     }
-    match status.success() {
+    match passed {
         true => Ok(()),
         false => Err(Failure::new(format!("tests failed\n  {}", totals.failures.join("\n  ")))),
     }
+}
+
+/// Runs a test command, shows and counts its results; says whether all passed.
+fn count(command: &mut Command, totals: &mut Totals) -> Result<bool, Failure> {
+    let mut child = command.spawn().map_err(|error| cannot_run(command, &error))?;
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            totals.add(&line);
+        }
+    }
+    let status = child.wait().map_err(|error| cannot_run(command, &error))?;
+    Ok(status.success())
 }
 
 /// Installs what is missing where that is possible; returns what is missing still.

@@ -11,7 +11,7 @@ use crate::control;
 use crate::copy;
 use crate::reroute::Observation;
 use crate::route::Channel;
-use crate::service::{self, Bell};
+use crate::service::{self, Bell, Wire};
 use crate::transport::{
     Amo, AmoOp, Endpoint, Remote, SegmentKind, Signal, SignalOp, Status, Stream,
 };
@@ -498,28 +498,10 @@ impl World {
         }
         let mut tickets = self.tickets.lock().unwrap_or_else(|e| e.into_inner());
         tickets[pe] = service::next_ticket(tickets[pe]);
-        let ticket = tickets[pe];
-        let line = control::service_slot(self.pe());
-        let words = service::encode(target, amo);
-        self.control_put(line, words.as_ptr().cast(), service::REQUEST_LEN, pe, routine);
-        fence(Ordering::Release);
-        self.control_put(line + service::TICKET, (&raw const ticket).cast(), 8, pe, routine);
-        let bell = self.heap().base().wrapping_add(control::service_bell());
-        let bell = self.ptr(bell, pe).cast::<Bell>();
-        if !bell.is_null() {
-            // SAFETY: the peer's mapped control area holds its bell there.
-            unsafe { (*bell).ring() };
-        }
-        let mut answer = [0u64; 2];
-        self.until(routine, pe, || {
-            self.control_get(&mut answer[1], line + service::ANSWER + 8, pe, routine);
-            answer[1] & 0xff == ticket
-        });
-        self.control_get(&mut answer[0], line + service::ANSWER, pe, routine);
-        if answer[1] >= service::REFUSED {
-            self.stop_job(routine, format_args!("PE {pe} refused an atomic operation"));
-        }
-        answer[0]
+        let line = ServiceLine { world: self, pe, routine };
+        service::request(&line, target, amo, tickets[pe]).unwrap_or_else(|| {
+            self.stop_job(routine, format_args!("PE {pe} refused an atomic operation"))
+        })
     }
 
     /// A put into a peer's control area that does not go through whole-word emulation itself.
@@ -572,6 +554,41 @@ impl World {
             let dest = std::ptr::from_mut(word).cast();
             self.get(self.context(), dest, source, 8, pe, Mode::Blocking, routine);
         }
+    }
+}
+
+/// This PE's line at PE `pe`.
+struct ServiceLine<'a> {
+    world: &'a World,
+    pe: usize,
+    routine: &'static str,
+}
+
+impl Wire for ServiceLine<'_> {
+    fn put(&self, offset: usize, words: &[u64]) {
+        let offset = control::service_slot(self.world.pe()) + offset;
+        let source = words.as_ptr().cast();
+        self.world.control_put(offset, source, size_of_val(words), self.pe, self.routine);
+    }
+
+    fn get(&self, offset: usize) -> u64 {
+        let mut word = 0;
+        let offset = control::service_slot(self.world.pe()) + offset;
+        self.world.control_get(&mut word, offset, self.pe, self.routine);
+        word
+    }
+
+    fn ring(&self) {
+        let bell = self.world.heap().base().wrapping_add(control::service_bell());
+        let bell = self.world.ptr(bell, self.pe).cast::<Bell>();
+        if !bell.is_null() {
+            // SAFETY: the peer's mapped control area holds its bell there.
+            unsafe { (*bell).ring() };
+        }
+    }
+
+    fn until(&self, ready: impl FnMut() -> bool) {
+        self.world.until(self.routine, self.pe, ready);
     }
 }
 

@@ -8,10 +8,9 @@
 //! that no transport can tear them.
 
 use crate::amo;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Futex, Ordering, fence};
 use crate::transport::{Amo, AmoOp, Remote, SegmentKind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// One requester's line.
@@ -29,17 +28,44 @@ pub struct Line {
     done: AtomicU64,
 }
 
-/// Bytes of a request, from the start of the line; the ticket follows.
-pub const REQUEST_LEN: usize = 32;
-/// Offset of the ticket in the line.
-pub const TICKET: usize = 32;
-/// Offset of the answer: 8 bytes of result, 8 bytes `done`.
-pub const ANSWER: usize = 40;
+/// Offset of the request in the line: its four words.
+const REQUEST: usize = 0;
+const TICKET: usize = 32;
+const RESULT: usize = 40;
+const DONE: usize = 48;
 /// Added to `done` when a request was refused.
-pub const REFUSED: u64 = 256;
+const REFUSED: u64 = 256;
+
+/// How a requester reaches its line at the target. Offsets count from the start of the line.
+pub trait Wire {
+    /// Writes words, of which the target sees each as a whole.
+    fn put(&self, offset: usize, words: &[u64]);
+    /// Reads a word. What is read by later calls is not older than it.
+    fn get(&self, offset: usize) -> u64;
+    /// Rings the target's bell, if it is within reach.
+    fn ring(&self);
+    /// Waits until `ready`.
+    fn until(&self, ready: impl FnMut() -> bool);
+}
+
+/// Has the target execute an AMO and waits for the old value; `None` if the target refuses.
+/// `ticket` follows that of the last request on this line, which must have been answered.
+pub fn request(wire: &impl Wire, target: Remote, amo: Amo, ticket: u64) -> Option<u64> {
+    wire.put(REQUEST, &encode(target, amo));
+    // The target sees the request when it sees the ticket.
+    fence(Ordering::Release);
+    wire.put(TICKET, &[ticket]);
+    wire.ring();
+    let mut done = 0;
+    wire.until(|| {
+        done = wire.get(DONE);
+        done & 0xff == ticket
+    });
+    (done < REFUSED).then(|| wire.get(RESULT))
+}
 
 /// The request as words, in the layout of [`Line`].
-pub fn encode(target: Remote, amo: Amo) -> [u64; 4] {
+fn encode(target: Remote, amo: Amo) -> [u64; 4] {
     let kind = amo.op as u64 | u64::from(amo.size) << 8 | (target.segment as u64) << 16;
     [kind, target.offset as u64, amo.operand, amo.compare]
 }
@@ -52,7 +78,7 @@ pub fn next_ticket(ticket: u64) -> u64 {
 /// What a service thread sleeps on.
 #[repr(C, align(64))]
 pub struct Bell {
-    rings: AtomicU32,
+    rings: Futex,
     /// 1 while the service thread sleeps or is about to.
     asleep: AtomicU32,
 }
@@ -60,14 +86,10 @@ pub struct Bell {
 impl Bell {
     /// Wakes the service thread if it sleeps. For requesters that have the line mapped.
     pub fn ring(&self) {
-        self.rings.fetch_add(1, Ordering::SeqCst);
+        self.rings.change();
         if self.asleep.load(Ordering::SeqCst) != 0 {
-            self.wake();
+            self.rings.wake();
         }
-    }
-
-    fn wake(&self) {
-        futex(&self.rings, libc::FUTEX_WAKE, 1, None);
     }
 }
 
@@ -118,7 +140,7 @@ impl Service {
     pub unsafe fn start(lines: Lines, segments: Vec<Served>) -> std::io::Result<Service> {
         let stop = Arc::new(AtomicBool::new(false));
         let (seen, bell) = (stop.clone(), lines.bell);
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("shmem-service".into())
             .spawn(move || serve(lines, &segments, &seen))?;
         Ok(Service { bell, stop, thread: Some(thread) })
@@ -130,8 +152,8 @@ impl Drop for Service {
         self.stop.store(true, Ordering::Relaxed);
         // SAFETY: mapped until after the drop, by the contract of `start`.
         let bell = unsafe { &*self.bell };
-        bell.rings.fetch_add(1, Ordering::SeqCst);
-        bell.wake();
+        bell.rings.change();
+        bell.rings.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -142,29 +164,34 @@ fn serve(lines: Lines, segments: &[Served], stop: &AtomicBool) {
     // SAFETY: mapped while the thread runs, by the contract of `Service::start`; all atomics.
     let (bell, slots) =
         unsafe { (&*lines.bell, std::slice::from_raw_parts(lines.first, lines.count)) };
-    let nap = libc::timespec {
-        tv_sec: lines.nap.as_secs() as libc::time_t,
-        tv_nsec: lines.nap.subsec_nanos().into(),
-    };
-    while !stop.load(Ordering::Relaxed) {
-        let rings = bell.rings.load(Ordering::SeqCst);
-        let mut found = false;
-        for line in slots {
-            let ticket = line.ticket.load(Ordering::Acquire);
-            if ticket & 0xff == line.done.load(Ordering::Relaxed) & 0xff {
-                continue;
-            }
-            found = true;
-            let refused = if execute(line, segments) { 0 } else { REFUSED };
-            line.done.store((ticket & 0xff) + refused, Ordering::Release);
+    loop {
+        // Before anything it may announce is looked at: the end, or requests.
+        let rings = bell.rings.load();
+        if stop.load(Ordering::Relaxed) {
+            return;
         }
-        if !found {
+        if !answer_all(slots, segments) {
             bell.asleep.store(1, Ordering::SeqCst);
-            // Sleeps only if nobody has rung since before the scan.
-            futex(&bell.rings, libc::FUTEX_WAIT, rings, Some(&nap));
+            // Sleeps only if nobody has rung since.
+            bell.rings.wait(rings, lines.nap);
             bell.asleep.store(0, Ordering::SeqCst);
         }
     }
+}
+
+/// Executes and answers requests; says whether there were any.
+fn answer_all(slots: &[Line], segments: &[Served]) -> bool {
+    let mut found = false;
+    for line in slots {
+        let ticket = line.ticket.load(Ordering::Acquire);
+        if ticket & 0xff == line.done.load(Ordering::Relaxed) & 0xff {
+            continue;
+        }
+        found = true;
+        let refused = if execute(line, segments) { 0 } else { REFUSED };
+        line.done.store((ticket & 0xff) + refused, Ordering::Release);
+    }
+    found
 }
 
 /// Executes a request if it is well-formed: everything in it came from another process.
@@ -193,54 +220,5 @@ fn execute(line: &Line, segments: &[Served]) -> bool {
 const AMO_OPS: [AmoOp; 7] =
     [AmoOp::Set, AmoOp::Add, AmoOp::And, AmoOp::Or, AmoOp::Xor, AmoOp::Fetch, AmoOp::CompareSwap];
 
-fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<&libc::timespec>) {
-    let timeout = timeout.map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: a live, aligned futex word and a null or valid timeout. Not FUTEX_PRIVATE: the word
-    // is shared between processes. Errors (interrupted, timed out, changed) all mean: look again.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, timeout) };
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_are_executed_and_bad_ones_refused() {
-        // SAFETY: all-zero is a valid state of plain atomics.
-        let (bell, line): (Box<Bell>, Box<Line>) =
-            unsafe { (Box::new(std::mem::zeroed()), Box::new(std::mem::zeroed())) };
-        let variable = AtomicU64::new(5);
-        let lines = Lines { bell: &*bell, first: &*line, count: 1, nap: Duration::from_secs(1) };
-        let served = Served { kind: SegmentKind::Static, base: variable.as_ptr() as usize, len: 8 };
-        // SAFETY: the boxes outlive the service, which is dropped below.
-        let service = unsafe { Service::start(lines, vec![served]) }.unwrap();
-        let ask = |offset: usize, amo: Amo| {
-            let words = encode(Remote { segment: SegmentKind::Static, offset }, amo);
-            for (cell, word) in
-                [&line.kind, &line.offset, &line.operand, &line.compare].into_iter().zip(words)
-            {
-                cell.store(word, Ordering::Relaxed);
-            }
-            let ticket = next_ticket(line.ticket.load(Ordering::Relaxed));
-            line.ticket.store(ticket, Ordering::Release);
-            bell.ring();
-            loop {
-                let done = line.done.load(Ordering::Acquire);
-                if done & 0xff == ticket {
-                    return (done < REFUSED).then(|| line.result.load(Ordering::Relaxed));
-                }
-                std::thread::yield_now();
-            }
-        };
-        let add = Amo { op: AmoOp::Add, size: 8, operand: 3, compare: 0 };
-        for round in 0..600 {
-            assert_eq!(ask(0, add), Some(5 + 3 * round));
-        }
-        assert_eq!(ask(8, add), None);
-        assert_eq!(ask(4, add), None);
-        assert_eq!(ask(usize::MAX - 3, add), None);
-        assert_eq!(ask(0, Amo { size: 2, ..add }), None);
-        drop(service);
-        assert_eq!(variable.load(Ordering::Relaxed), 5 + 1800);
-    }
-}
+mod tests;
