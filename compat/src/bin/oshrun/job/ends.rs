@@ -77,7 +77,8 @@ impl Job {
     /// A barrier that some PE can no longer enter will never open.
     pub(super) fn check_barrier(&mut self) {
         if self.server.barrier_is_waiting()
-            && let Some(pe) = self.pes.iter().position(|pe| !pe.alive)
+            && let Some(pe) =
+                self.pes.iter().position(|pe| !pe.alive && !(pe.downed && self.goes_on))
         {
             self.fail(format_args!(
                 "{} has exited while other PEs wait for it to start or finish",
