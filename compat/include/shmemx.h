@@ -1,6 +1,8 @@
 /*
  * Extensions to OpenSHMEM 1.6, which the standard keeps out of shmem.h.
  *
+ * Lost PEs: a program may go on without PEs that cannot be reached any more.
+ *
  * Tuning: at start the library measures every way to reach other PEs, or reads what an earlier job
  * measured, and routes operations by it (SHMEM_TUNE). A program may know more than was known then.
  */
@@ -32,6 +34,25 @@ int shmemx_tune(void);
  * Returns 0, or non-zero if `reuse` is none of the values above.
  */
 int shmemx_tune_hint(int reuse);
+
+/*
+ * Local: 1 if the PE is known to be lost: its host died, or no link leads to it any more, and the
+ * library has given it up (on an NTB ring about two seconds later). 0 otherwise, also for numbers
+ * that are no PE. A lost PE stays lost.
+ *
+ * By default a lost PE ends the job at the next operation or wait. With SHMEM_ON_LOSS=continue in
+ * the environment the others go on:
+ * - Operations on a lost PE are dropped. Puts and atomic operations have no effect; gets fill their
+ *   destination with zeros, but non-blocking ones that were under way leave what has arrived;
+ *   fetching operations give 0, but non-blocking ones that were under way leave the place as it
+ *   was. Fence and quiet do not wait for them.
+ * - Waiting routines, collectives and locks cannot know whether a lost PE would have been needed.
+ *   They go on, but one that lasts more than 10 seconds, counted from the loss or from its beginning
+ *   if that is later, ends the job with an error. So make teams of those that may survive together
+ *   in time, and do not use routines over all PEs, such as shmem_malloc, after a loss.
+ * - shmem_finalize completes this PE's operations, then waits for the PEs that still run.
+ */
+int shmemx_pe_is_lost(int pe);
 
 TOMBOLO_END_C
 

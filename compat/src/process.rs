@@ -153,7 +153,13 @@ pub fn leave(routine: &'static str) {
         _ => {
             process.calls -= 1;
             drop(process);
-            coll::barrier_all(&library(routine).world, routine);
+            let world = &library(routine).world;
+            synchronise(world, routine);
+            if world.goes_on()
+                && let Err(error) = world.bootstrap().barrier()
+            {
+                fail(routine, &error);
+            }
         }
     }
 }
@@ -236,13 +242,25 @@ fn announce(world: &World) {
     }
 }
 
+/// Completes this PE's operations and waits for all others, which a program that goes on without
+/// lost PEs leaves to the launcher: some PEs may not know of a loss yet, and would wait for those
+/// that do.
+fn synchronise(world: &World, routine: &'static str) {
+    if world.goes_on() {
+        world.quiet(world.context(), routine);
+        world.quiet(world.internal_context(), routine);
+    } else {
+        coll::barrier_all(world, routine);
+    }
+}
+
 /// Collective: finalises the library.
 fn stop(routine: &'static str) -> Result<()> {
     let library = library(routine);
     for context in library.objects().contexts() {
         library.world.quiet(context.context(), routine);
     }
-    coll::barrier_all(&library.world, routine);
+    synchronise(&library.world, routine);
     // SAFETY: the program is in no other routine, as the standard asks of it.
     unsafe { fast::close() };
     let library = LIBRARY.swap(std::ptr::null_mut(), Ordering::AcqRel);

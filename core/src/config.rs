@@ -9,7 +9,9 @@ use std::fmt;
 use std::time::Duration;
 
 mod value;
-pub use value::{Bytes, Millis, Report, ReportForm, Static, Switch, Transports, Tune, Value};
+pub use value::{
+    Bytes, Millis, OnLoss, Report, ReportForm, Static, Switch, Transports, Tune, Value,
+};
 
 /// What a variable is for, used to group listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +101,9 @@ variables! {
     User huge_pages: Switch = "on", "SHMEM_HUGE_PAGES";
     /// Longest time to wait for the other PEs of the job during start, in seconds.
     User start_timeout: Duration = "60", "SHMEM_START_TIMEOUT";
+    /// What to do when a PE cannot be reached any more: "end" the job, or "continue" without it:
+    /// operations on it are dropped, and a wait that lasts 10 s after the loss ends the job.
+    User on_loss: OnLoss = "end", "SHMEM_ON_LOSS";
     /// How operations are routed: "auto" measures the channels once per machine and keeps the
     /// result, "always" measures at every start, "adaptive" also corrects routes while the
     /// program runs, "off" routes by fixed rules, a path replays a saved table.

@@ -15,6 +15,7 @@ pub mod context;
 pub mod control;
 pub mod copy;
 pub mod error;
+pub mod loss;
 pub mod memory;
 pub mod ops;
 pub mod reroute;

@@ -96,7 +96,7 @@ impl World {
                 let sent = unsafe {
                     self.send(context, index, endpoint, target, source, len, pe, mode, routine)
                 };
-                if !sent {
+                if !sent && !self.is_dropped(pe) {
                     self.another_way(index, pe, target, false, routine);
                     // SAFETY: the same call once more, by another channel.
                     unsafe { self.put(context, dest, source, len, pe, mode, routine) };
@@ -190,7 +190,10 @@ impl World {
                     Mode::Blocking => self.watched(seen, receive),
                     Mode::NonBlocking => receive(),
                 }
-                if !received {
+                if !received && self.is_dropped(pe) {
+                    // SAFETY: by the caller's word; no piece is under way any more.
+                    unsafe { dest.write_bytes(0, len) };
+                } else if !received {
                     self.another_way(index, pe, target, true, routine);
                     // SAFETY: the same call once more, by another channel.
                     unsafe { self.get(context, dest, source, len, pe, mode, routine) };
@@ -200,7 +203,7 @@ impl World {
         }
     }
 
-    /// Gets in pieces that the endpoint takes; false if it fails before any of them is under way.
+    /// Gets in pieces that the endpoint takes; false if it fails, with no piece under way.
     ///
     /// # Safety
     /// As [`World::get`].
@@ -225,15 +228,15 @@ impl World {
             // SAFETY: a part of the ranges the caller vouches for.
             let get = || unsafe { endpoint.get(stream, dest.add(at), from, piece) };
             if !self.accepted(routine, pe, get) {
-                if own.is_quiet() {
-                    return false;
+                if !own.is_quiet() && !self.is_dropped(pe) {
+                    // Pieces under way may still be written when the caller has long gone on.
+                    self.lost(routine, pe);
                 }
-                // Pieces under way may still be written when the caller has long gone on.
-                self.lost(routine, pe);
+                self.until_quiet(&own, routine, pe);
+                return false;
             }
         }
-        self.until_quiet(&own, routine, pe);
-        true
+        self.until_quiet(&own, routine, pe)
     }
 
     /// Executes an AMO on a variable of `pe` and returns its old value, zero-extended.
@@ -254,6 +257,7 @@ impl World {
             Channel::Endpoint(index) => {
                 let endpoint = self.endpoint_of(index, pe, routine);
                 let own = Stream::new(context.stream(index.into()).id, true);
+                // What a lost PE answers.
                 let mut result = 0u64;
                 let place = (&raw mut result).cast::<u8>();
                 self.until_accepted(routine, pe, || {
@@ -287,9 +291,13 @@ impl World {
             let endpoint = self.endpoint_of(index, pe, routine);
             let stream = context.stream(index.into());
             // SAFETY: the caller vouches for `fetch`.
-            self.until_accepted(routine, pe, || unsafe {
+            let accepted = self.until_accepted(routine, pe, || unsafe {
                 endpoint.amo(stream, target, amo, fetch)
             });
+            if let Some(fetch) = fetch.filter(|_| !accepted) {
+                // SAFETY: as above.
+                unsafe { fetch.write_bytes(0, amo.size.into()) };
+            }
             return;
         }
         let old = self.amo_fetch(context, variable, amo, pe, routine);
@@ -436,12 +444,20 @@ impl World {
         self.stop_job(routine, format_args!("no transport reaches {what} of PE {pe} ({why})"))
     }
 
-    /// Repeats `attempt` while it says `Again`; ends the job if it fails.
+    /// Repeats `attempt` while it says `Again`. When it fails the job ends, or the answer is false
+    /// if the program goes on without the PE.
     #[inline]
-    fn until_accepted(&self, routine: &'static str, pe: usize, attempt: impl FnMut() -> Status) {
-        if !self.accepted(routine, pe, attempt) {
+    fn until_accepted(
+        &self,
+        routine: &'static str,
+        pe: usize,
+        attempt: impl FnMut() -> Status,
+    ) -> bool {
+        let accepted = self.accepted(routine, pe, attempt);
+        if !accepted && !self.is_dropped(pe) {
             self.lost(routine, pe);
         }
+        accepted
     }
 
     /// Repeats `attempt` while it says `Again`; false if it fails.
@@ -467,21 +483,31 @@ impl World {
         self.wait(Waiting { routine, argument: pe as u64 }, attempt);
     }
 
-    fn until_quiet(&self, stream: &Stream, routine: &'static str, pe: usize) {
-        let lost = || stream.failed.load(Ordering::Relaxed);
+    /// Waits until nothing of the stream is under way. False if it lost operations to PEs that the
+    /// program goes on without.
+    fn until_quiet(&self, stream: &Stream, routine: &'static str, pe: usize) -> bool {
         if !stream.is_quiet() {
-            let waiting = Waiting { routine, argument: pe as u64 };
-            self.wait(waiting, || stream.is_quiet() || lost() != 0);
+            // Failed operations count as complete.
+            self.until(routine, pe, || stream.is_quiet());
         }
-        if lost() != 0 {
-            self.lost(routine, lost() as usize - 1);
+        match stream.failed.load(Ordering::Relaxed) {
+            0 => true,
+            failed => self.failed(routine, failed),
         }
     }
 
+    /// Operations of a stream failed: ends the job, or gives false if the program goes on without
+    /// the PE.
     #[cold]
-    pub(crate) fn lost(&self, routine: &'static str, pe: usize) -> ! {
-        let host = self.localities().get(pe).map_or("?", |l| &l.host_name);
-        self.stop_job(routine, format_args!("PE {pe} on {host} cannot be reached any more"))
+    fn failed(&self, routine: &'static str, failed: u32) -> bool {
+        let pe = (failed & !Stream::REFUSED) as usize - 1;
+        if failed & Stream::REFUSED != 0 {
+            self.stop_job(routine, format_args!("PE {pe} refused an operation on its memory"));
+        }
+        if !self.is_dropped(pe) {
+            self.lost(routine, pe);
+        }
+        false
     }
 
     /// Has the target execute an AMO and waits for the old value; see [`crate::service`].
@@ -531,7 +557,7 @@ impl World {
                         routine,
                     )
                 };
-                if !sent {
+                if !sent && !self.is_dropped(pe) {
                     self.another_way(index, pe, target, false, routine);
                     self.control_put(offset, source, len, pe, routine);
                 }

@@ -71,7 +71,9 @@ pub enum Status {
 /// - The transport raises `completed` when the operation is visible at the target (put, AMO) or the
 ///   result has been written (get, fetching AMO). The result is written before the count, with
 ///   release order.
-/// - `failed` holds 1 + the number of a PE that became unreachable with operations outstanding.
+/// - `failed` holds 1 + the number of a PE for which an operation failed: the PE became unreachable,
+///   or, with [`Stream::REFUSED`] added, it refused the operation. Failed operations are counted as
+///   completed, after `failed` was set: nothing of them is touched any more.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Stream {
@@ -84,14 +86,25 @@ pub struct Stream {
     pub issued: AtomicU64,
     /// Operations completed, raised by the transport.
     pub completed: AtomicU64,
-    /// 1 + a PE that was lost, or 0.
+    /// 1 + a PE that was lost or refused, or 0.
     pub failed: AtomicU32,
 }
 
 impl Stream {
+    /// Added to `failed` when the PE did not take an operation, such as one out of range.
+    pub const REFUSED: u32 = 1 << 31;
+
     /// A stream with nothing outstanding.
     pub fn new(id: u32, exclusive: bool) -> Stream {
         Stream { id, exclusive, ..Stream::default() }
+    }
+
+    /// Counts an operation on `pe` that failed as completed.
+    pub fn fail(&self, pe: u32, refused: bool) {
+        let mark = if refused { Stream::REFUSED } else { 0 };
+        // A refusal outranks a loss, which the program may have asked to live with.
+        self.failed.fetch_max((pe + 1) | mark, Ordering::Release);
+        self.completed.fetch_add(1, Ordering::Release);
     }
 
     /// True when everything issued has completed.
@@ -333,6 +346,11 @@ pub trait Transport: Send + Sync {
     /// have done waits in vain.
     fn lost(&self) -> Option<usize> {
         None
+    }
+
+    /// Whether this transport reached `pe` and has given it up: everything issued to it fails.
+    fn is_lost(&self, _pe: usize) -> bool {
+        false
     }
 
     /// Whether waiting PEs must call `progress`.

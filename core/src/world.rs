@@ -6,6 +6,7 @@ use crate::config::{Config, Static};
 use crate::context::{Context, ContextOptions};
 use crate::control;
 use crate::error::{Error, Result, report};
+use crate::loss::Losses;
 use crate::memory::{Heap, StaticData};
 use crate::reroute::{Dropped, Observer};
 use crate::route::{Channel, Routes};
@@ -63,6 +64,7 @@ pub struct World {
     retired: Mutex<Vec<Box<Routes>>>,
     /// Transports that have failed towards a PE.
     dropped: Mutex<Dropped>,
+    losses: Losses,
     observer: OnceLock<Box<dyn Observer>>,
     patience: Patience,
     team_slots: TeamSlots,
@@ -157,6 +159,7 @@ impl World {
             routes: AtomicPtr::new(Box::into_raw(Box::new(routes))),
             retired: Mutex::default(),
             dropped: Mutex::default(),
+            losses: Losses::none(localities.len()),
             observer: OnceLock::new(),
             patience,
             team_slots: TeamSlots::new(2),
@@ -294,6 +297,10 @@ impl World {
         self.dropped.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
     /// Has `observer` watch operations from now on; false if there is one already.
     pub fn observe(&self, observer: Box<dyn Observer>) -> bool {
         self.observer.set(observer).is_ok()
@@ -347,9 +354,7 @@ impl World {
             if !self.bootstrap.is_alive() {
                 self.stop_job(waiting.routine, "the launcher is gone");
             }
-            if let Some(pe) = self.transports.iter().find_map(|transport| transport.lost()) {
-                self.lost(waiting.routine, pe);
-            }
+            self.check_losses(waiting.routine, since);
         });
         self.board.leave(self.pe);
     }

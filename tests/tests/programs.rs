@@ -67,6 +67,15 @@ const DISASTERS: [(usize, &[&str], &str, &[&str]); 2] = [
     ),
 ];
 
+/// What `special/survivors.c` goes on after: PEs, options, the faults, and which PEs can reach each
+/// other to the end.
+const LOSSES: [(usize, &[&str], &str, &str); 4] = [
+    (4, &["--hosts", "4"], "host 2 die at 300ms", "aaxa"),
+    (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off"], "host 2 die at 300ms", "aaxa"),
+    (6, &["--hosts", "3", "-x", "SHMEM_NTB_THREADS=2"], "host 2 die at 300ms", "aaaaxx"),
+    (4, &["--hosts", "4"], "link 0 down at 300ms; link 2 down at 300ms", "abba"),
+];
+
 fn main() {
     let mut arguments = Arguments::from_args();
     // Jobs have several processes each: more at a time would measure the scheduler.
@@ -118,6 +127,9 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         DISASTERS
             .map(|(pes, options, plan, lost)| ends_clearly(&traffic, (pes, options, plan), lost)),
     );
+    let survivors = special("survivors.c");
+    trials.extend(LOSSES.map(|loss| goes_on(&survivors, loss)));
+    trials.extend(ends_with_losses(&survivors));
     trials.extend(global_exits(&special("global_exit.c")));
     trials.push(killed(special("killed.c")));
     let errors = special("errors.c");
@@ -272,6 +284,59 @@ fn ends_clearly(
             return Ok(());
         }
         Err(ran.account(&format!("expected failure and a line naming one of {lost:?}")).into())
+    })
+}
+
+/// Programs that ask for it go on without PEs that are lost, of which people are told.
+fn goes_on(
+    program: &Arc<Program>,
+    (pes, options, plan, groups): (usize, &'static [&str], &'static str, &'static str),
+) -> Trial {
+    let program = program.clone();
+    let name = format!("{} on {pes} PEs {} goes on after {plan}", program.name, options.join(" "));
+    Trial::test(name, move || {
+        let options = [options, &["--fault", plan]].concat();
+        let going_on = [("SHMEM_ON_LOSS", "continue")];
+        let ran = program.launch_with(&options, pes, &[groups], &going_on)?.succeeded()?;
+        for (pe, letter) in groups.chars().enumerate() {
+            let went_on = ran.stdout.contains(&format!("PE {pe} went on"));
+            let is_lost = groups.chars().any(|other| other != letter && other != 'x');
+            let warning = format!("PE {pe} on ");
+            let warned = ran.stderr.lines().filter(|line| line.contains(&warning)).count();
+            // Each host warns once.
+            if went_on != (letter != 'x') || (1..pes).contains(&warned) != is_lost {
+                return Err(ran.account(&format!("PE {pe}: {warned} warnings")).into());
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Lost PEs end the job: at once if nobody asks to go on, and if a wait would last for ever.
+fn ends_with_losses(program: &Arc<Program>) -> [Trial; 2] {
+    let cases = [
+        ("by default", "end", "PE 2 on "),
+        ("when a wait lasts too long", "continue", "this wait has lasted 10 s since"),
+    ];
+    cases.map(|(when, on_loss, says)| {
+        let program = program.clone();
+        Trial::test(format!("{} ends {when}", program.name), move || {
+            let options = ["--hosts", "4", "--fault", "host 2 die at 300ms"];
+            let environment = [("SHMEM_ON_LOSS", on_loss)];
+            let ran = program.launch_with(&options, 4, &["aaxa", "barrier"], &environment)?;
+            let told = |line: &str| {
+                line.contains("PE 2 on ")
+                    && line.contains("cannot be reached any more")
+                    && line.contains(says)
+            };
+            if matches!(ran.code, Some(code) if code != 0)
+                && ran.stderr.lines().any(told)
+                && !ran.stdout.contains("went on")
+            {
+                return Ok(());
+            }
+            Err(ran.account(&format!("expected failure and a line with '{says}'")).into())
+        })
     })
 }
 

@@ -1,4 +1,4 @@
-//! Initialisation, exit, threads (OpenSHMEM 1.6, "Library Setup, Exit, and Query Routines" and
+//! Initialisation, exit, threads, and PEs that are lost (OpenSHMEM 1.6, "Library Setup, Exit, and Query Routines" and
 //! "Thread Support").
 
 use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
@@ -63,5 +63,12 @@ routines! {
         let world = &library(ROUTINE).world;
         world.check_pe(ROUTINE, pe.into(), world.n_pes());
         world.ptr(dest, pe as usize)
+    }
+}
+
+plain_routines! {
+    shmemx_pe_is_lost(pe: c_int) -> c_int {
+        let world = &library("shmemx_pe_is_lost").world;
+        usize::try_from(pe).is_ok_and(|pe| pe < world.n_pes() && world.is_lost(pe)).into()
     }
 }

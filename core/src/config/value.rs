@@ -248,6 +248,16 @@ choice! {
     }
 }
 
+choice! {
+    /// What a PE that cannot be reached any more means for the job.
+    OnLoss {
+        /// The job ends.
+        End = "end",
+        /// The others go on.
+        Continue = "continue",
+    }
+}
+
 /// A time in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Millis(pub Duration);

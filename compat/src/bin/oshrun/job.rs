@@ -68,6 +68,8 @@ struct Job {
     board: Board,
     hosts: Hosts,
     ring: Ring,
+    /// The PEs go on when an emulated host dies.
+    goes_on: bool,
     /// The start, from which times of faults count.
     started: Instant,
     /// Machine's name, for messages.
@@ -139,6 +141,7 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
         board,
         hosts,
         ring,
+        goes_on: plan.goes_on(),
         started: Instant::now(),
         machine,
         _cores: cores,

@@ -4,6 +4,7 @@ use crate::report;
 use clap::{Args, CommandFactory, Parser, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
+use tombolo_core::config::{OnLoss, Value};
 use tombolo_transports::ntb::port::emulated::FaultPlan;
 
 const EXAMPLES: &str = "\
@@ -165,6 +166,17 @@ impl Plan {
         }
     }
 
+    /// Whether all PEs go on when some cannot be reached any more.
+    pub fn goes_on(&self) -> bool {
+        let inherited = std::env::var_os("SHMEM_ON_LOSS");
+        self.programs.iter().all(|program| {
+            let given = program.environment.iter().rev().find(|(name, _)| name == "SHMEM_ON_LOSS");
+            let value = given.map(|(_, value)| value).or(inherited.as_ref());
+            let parsed = value.and_then(|value| OnLoss::parse(value.to_str()?).ok());
+            parsed == Some(OnLoss::Continue)
+        })
+    }
+
     /// Number of PEs of the job.
     pub fn size(&self) -> usize {
         self.programs.iter().map(|program| program.count).sum()
@@ -267,6 +279,19 @@ mod tests {
         {
             let plan = plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
             assert_eq!((plan.size(), plan.programs[0].command.to_str()), (2, Some("./app")));
+        }
+    }
+
+    #[test]
+    fn a_job_goes_on_if_all_its_programs_ask_for_it() {
+        for (line, goes_on) in [
+            ("-x SHMEM_ON_LOSS=continue a", true),
+            ("-x SHMEM_ON_LOSS=end a", false),
+            ("-x SHMEM_ON_LOSS=end -x SHMEM_ON_LOSS=Continue a", true),
+            ("-x SHMEM_ON_LOSS=continue a : -x SHMEM_ON_LOSS=end b", false),
+        ] {
+            let plan = plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+            assert_eq!(plan.goes_on(), goes_on, "{line}");
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Server {
 struct Client {
     stage: Stage,
     in_barrier: bool,
+    /// It is gone, and the others do not wait for it.
+    departed: bool,
     /// Index of its program on the command line.
     appnum: usize,
 }
@@ -54,7 +56,8 @@ impl Server {
     /// A server for one PE per entry of `appnums`, which tells the program each PE runs.
     /// `mapping` is the value of `PMI_process_mapping`: which PEs share a host.
     pub fn new(kvsname: String, appnums: &[usize], mapping: String) -> Server {
-        let client = |appnum| Client { stage: Stage::Outside, in_barrier: false, appnum };
+        let client =
+            |appnum| Client { stage: Stage::Outside, in_barrier: false, departed: false, appnum };
         Server {
             kvsname,
             pairs: HashMap::from([("PMI_process_mapping".into(), mapping)]),
@@ -149,13 +152,29 @@ impl Server {
         if self.clients[pe].in_barrier {
             return Err("second barrier_in before barrier_out".into());
         }
-        self.clients[pe].in_barrier = true;
-        if !self.clients.iter().all(|client| client.in_barrier) {
-            return Ok(vec![]);
+        // What a PE sent before it departed may be read after.
+        self.clients[pe].in_barrier = !self.clients[pe].departed;
+        Ok(self.open_barrier())
+    }
+
+    /// From now on barriers do not wait for PE `pe`.
+    pub fn depart(&mut self, pe: usize) -> Vec<Effect> {
+        let client = &mut self.clients[pe];
+        (client.departed, client.in_barrier) = (true, false);
+        self.open_barrier()
+    }
+
+    /// Lets those in the barrier out if they are all there are.
+    fn open_barrier(&mut self) -> Vec<Effect> {
+        if !self.clients.iter().all(|client| client.in_barrier || client.departed) {
+            return vec![];
         }
-        self.clients.iter_mut().for_each(|client| client.in_barrier = false);
         let out = || String::from("cmd=barrier_out rc=0");
-        Ok((0..self.clients.len()).map(|pe| Effect::Reply(pe, out())).collect())
+        let clients = self.clients.iter_mut().enumerate();
+        clients
+            .filter_map(|(pe, client)| std::mem::take(&mut client.in_barrier).then_some(pe))
+            .map(|pe| Effect::Reply(pe, out()))
+            .collect()
     }
 }
 
@@ -232,6 +251,19 @@ mod tests {
             assert_eq!(server.receive(1, b"cmd=barrier_in").unwrap().len(), 3);
             assert!(!server.barrier_is_waiting());
         }
+    }
+
+    #[test]
+    fn barriers_do_not_wait_for_pes_that_have_departed() {
+        let mut server = joined(3);
+        assert_eq!(server.receive(0, b"cmd=barrier_in"), Ok(vec![]));
+        assert_eq!(server.receive(2, b"cmd=barrier_in"), Ok(vec![]));
+        let out = |pe| Effect::Reply(pe, "cmd=barrier_out rc=0".into());
+        assert_eq!(server.depart(1), [out(0), out(2)]);
+        assert_eq!(server.depart(2), []);
+        assert_eq!(server.receive(2, b"cmd=barrier_in"), Ok(vec![]));
+        assert!(!server.barrier_is_waiting());
+        assert_eq!(server.receive(0, b"cmd=barrier_in"), Ok(vec![out(0)]));
     }
 
     #[test]

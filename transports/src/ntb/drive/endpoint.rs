@@ -190,7 +190,7 @@ impl Endpoint for NtbEndpoint {
     fn fence(&self, stream: &Stream) -> Status {
         // A direct put overtakes every packet.
         let ordered = match self.direct {
-            Some(_) => stream.is_quiet() || stream.failed.load(Ordering::Relaxed) != 0,
+            Some(_) => stream.is_quiet(),
             None => self.lane(stream).fence(stream.id, self.host),
         };
         if ordered { Status::Complete } else { Status::Pending }

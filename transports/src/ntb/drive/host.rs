@@ -211,7 +211,7 @@ impl Host for DriveHost {
             Outcome::Done => {
                 stream.completed.fetch_add(1, Ordering::Release);
             }
-            Outcome::Refused | Outcome::Lost => stream.failed.store(pe + 1, Ordering::Release),
+            Outcome::Refused | Outcome::Lost => stream.fail(pe, outcome == Outcome::Refused),
         }
     }
 

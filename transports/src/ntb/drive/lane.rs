@@ -143,6 +143,11 @@ impl Lane {
         self.lock().engine.link_in_use(side)
     }
 
+    /// Whether a host was given up: nothing that was issued to it is under way any more.
+    pub fn has_lost(&self, host: u16) -> bool {
+        self.lock().engine.is_lost(host)
+    }
+
     /// Bytes of the longest put whose source may be reused on return.
     pub fn retain_bytes_max(&self) -> usize {
         self.lock().engine.retain_bytes_max()

@@ -211,6 +211,12 @@ impl Transport for Ntb {
         self.running.as_ref()?.reporter.lost()
     }
 
+    fn is_lost(&self, pe: usize) -> bool {
+        let (Some(opened), Some(running)) = (&self.opened, &self.running) else { return false };
+        let host = running.reporter.host_of(pe);
+        host.is_some_and(|host| opened.lanes.iter().any(|lane| lane.has_lost(host)))
+    }
+
     fn describe(&self) -> Vec<String> {
         let Some(opened) = &self.opened else { return Vec::new() };
         let mut lines = opened.describe();

@@ -29,6 +29,11 @@ impl Reporter {
         }
     }
 
+    /// The host in the ring of a PE that is reached over it.
+    pub fn host_of(&self, pe: usize) -> Option<u16> {
+        self.pes.iter().position(|pes| pes.contains(&pe)).map(|host| host as u16)
+    }
+
     /// Tells what has happened on a lane; links go down for all lanes at once, so only the
     /// one that `leads` warns of it.
     pub fn report(&self, lane: &Lane, leads: bool) {

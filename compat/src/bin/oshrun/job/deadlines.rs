@@ -100,6 +100,14 @@ impl Job {
         }
         let dying = self.pes.iter().filter(|pe| pe.alive && pe.downed);
         fabric::kill_all(dying.map(|pe| pe.pid));
+        if self.goes_on {
+            for pe in 0..self.pes.len() {
+                if self.hosts.of(pe) != host {
+                    continue;
+                }
+                self.server.depart(pe).into_iter().for_each(|effect| self.perform(effect));
+            }
+        }
     }
 
     /// Prints what each PE is doing.

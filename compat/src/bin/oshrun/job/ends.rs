@@ -1,6 +1,6 @@
 //! The ends of PEs and what follows from them.
 
-use super::{Ending, FINISH, Job};
+use super::{Ending, FINISH, Job, Pe};
 use crate::output;
 use crate::pmi::Stage;
 use crate::report;
@@ -74,10 +74,15 @@ impl Job {
         self.end(Ending::Code(128 + signal as u8), Duration::ZERO);
     }
 
+    /// Whether the others go on without this PE.
+    fn departed(&self, pe: &Pe) -> bool {
+        pe.downed && self.goes_on
+    }
+
     /// A barrier that some PE can no longer enter will never open.
     pub(super) fn check_barrier(&mut self) {
         if self.server.barrier_is_waiting()
-            && let Some(pe) = self.pes.iter().position(|pe| !pe.alive)
+            && let Some(pe) = self.pes.iter().position(|pe| !pe.alive && !self.departed(pe))
         {
             self.fail(format_args!(
                 "{} has exited while other PEs wait for it to start or finish",

@@ -52,7 +52,7 @@ impl Job {
         self.fail(format_args!("{} sent a wrong PMI request: {why}", self.name(pe)));
     }
 
-    fn perform(&mut self, effect: Effect) {
+    pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Reply(pe, line) => {
                 let Some(connection) = self.pes[pe].connection.clone() else { return };

@@ -1,0 +1,145 @@
+//! PEs that cannot be reached any more, and programs that go on without them.
+//!
+//! A PE is lost when a transport gives it up: its host died, or the links to it are down for too
+//! long. By default the next operation or wait ends the job and names the PE. With
+//! `SHMEM_ON_LOSS=continue` there is one warning for each lost PE instead, and
+//! - operations on it are dropped: puts and AMOs have no effect, blocking gets give zeros, fetching
+//!   AMOs give 0, quiet and fence do not wait for them;
+//! - waits go on, for another PE may still end them, but one that lasts longer than [`GRACE`] while
+//!   a PE is lost ends the job as by default.
+
+use crate::board::monotonic_ns;
+use crate::config::OnLoss;
+use crate::world::World;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long a wait may last while a PE is lost, from the loss or its own beginning, whichever is
+/// later.
+pub const GRACE: Duration = Duration::from_secs(10);
+
+/// PEs that this PE knows to be lost.
+pub(crate) struct Losses {
+    /// By PE: when the loss was noticed on the monotonic clock, 0 if it was not.
+    since: Box<[AtomicU64]>,
+    /// When the last one was noticed.
+    latest: AtomicU64,
+}
+
+impl Losses {
+    pub(crate) fn none(n_pes: usize) -> Losses {
+        Losses {
+            since: std::iter::repeat_with(AtomicU64::default).take(n_pes).collect(),
+            latest: AtomicU64::new(0),
+        }
+    }
+
+    fn is_known(&self, pe: usize) -> bool {
+        self.since.get(pe).is_some_and(|since| since.load(Ordering::Acquire) != 0)
+    }
+
+    /// True the first time.
+    fn note(&self, pe: usize, now: u64) -> bool {
+        let Some(since) = self.since.get(pe) else { return false };
+        // Before the PE is known to be lost: who knows of it finds the time.
+        self.latest.fetch_max(now, Ordering::AcqRel);
+        since.compare_exchange(0, now.max(1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether a wait that began at `begun` has lasted too long at `now`, if a PE is lost.
+    fn outlasts(&self, begun: u64, now: u64) -> bool {
+        let from = self.latest.load(Ordering::Acquire).max(begun);
+        now.saturating_sub(from) > GRACE.as_nanos() as u64
+    }
+}
+
+impl World {
+    /// Whether a transport has given up a PE: what is issued to it from then on fails. Warns the
+    /// first time if the program goes on without it.
+    pub fn is_lost(&self, pe: usize) -> bool {
+        if self.losses().is_known(pe) {
+            return true;
+        }
+        let lost = self.transports().iter().any(|t| t.is_lost(pe));
+        if lost && self.losses().note(pe, monotonic_ns()) && self.goes_on() {
+            self.warn_of(pe);
+        }
+        lost
+    }
+
+    /// One PE of each host speaks for it.
+    #[cold]
+    fn warn_of(&self, pe: usize) {
+        if self.localities()[self.pe()].local_index == 0 {
+            tracing::warn!(
+                "PE {pe} on {} cannot be reached any more; PE {} and those of its host go on \
+                 without it, as SHMEM_ON_LOSS=continue asks",
+                self.localities()[pe].host_name,
+                self.pe()
+            );
+        }
+    }
+
+    /// Whether the program asked to go on when PEs are lost.
+    pub fn goes_on(&self) -> bool {
+        self.config().on_loss == OnLoss::Continue
+    }
+
+    /// Whether operations on a PE are to be dropped: it is lost and the program goes on without it.
+    #[cold]
+    pub(crate) fn is_dropped(&self, pe: usize) -> bool {
+        self.goes_on() && self.is_lost(pe)
+    }
+
+    /// Looks at the transports for a wait that began at `begun`; ends the job when a PE is lost and
+    /// the program did not ask to go on, or the wait has lasted too long since.
+    #[cold]
+    pub(crate) fn check_losses(&self, routine: &'static str, begun: u64) {
+        let Some(first) = self.transports().iter().find_map(|t| t.lost()) else { return };
+        if !self.goes_on() {
+            self.lost(routine, first);
+        }
+        // Every one is warned of.
+        (0..self.n_pes()).for_each(|pe| _ = self.is_lost(pe));
+        if self.losses().outlasts(begun, monotonic_ns()) {
+            let seconds = GRACE.as_secs();
+            self.stop_job(
+                routine,
+                format_args!(
+                    "PE {first} on {} cannot be reached any more, and this wait has lasted \
+                     {seconds} s since",
+                    self.localities().get(first).map_or("?", |l| &l.host_name)
+                ),
+            );
+        }
+    }
+
+    /// Ends the job because of a lost PE.
+    #[cold]
+    pub(crate) fn lost(&self, routine: &'static str, pe: usize) -> ! {
+        let host = self.localities().get(pe).map_or("?", |l| &l.host_name);
+        self.stop_job(routine, format_args!("PE {pe} on {host} cannot be reached any more"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_news_once() {
+        let losses = Losses::none(3);
+        assert!(!losses.is_known(1));
+        assert!(losses.note(1, 5) && !losses.note(1, 6) && losses.note(2, 7));
+        assert!(losses.is_known(1) && losses.is_known(2) && !losses.is_known(0));
+        assert!(!losses.note(3, 8) && !losses.is_known(3));
+    }
+
+    #[test]
+    fn the_grace_counts_from_the_loss_or_the_beginning_of_the_wait() {
+        let (losses, grace) = (Losses::none(1), GRACE.as_nanos() as u64);
+        losses.note(0, 100);
+        assert!(!losses.outlasts(0, 100 + grace) && losses.outlasts(0, 101 + grace));
+        assert!(!losses.outlasts(200, 200 + grace) && losses.outlasts(200, 201 + grace));
+    }
+}
