@@ -539,11 +539,8 @@ impl World {
         let mut answer = [0u64; 2];
         self.until(routine, pe, || {
             self.control_get(&mut answer[1], line + service::ANSWER + 8, pe, routine);
-            answer[1] & 0xff == ticket || self.goes_on() && self.is_dropped(pe)
+            answer[1] & 0xff == ticket
         });
-        if answer[1] & 0xff != ticket {
-            return 0;
-        }
         self.control_get(&mut answer[0], line + service::ANSWER, pe, routine);
         if answer[1] >= service::REFUSED {
             self.stop_job(routine, format_args!("PE {pe} refused an atomic operation"));
@@ -578,7 +575,7 @@ impl World {
                         routine,
                     )
                 };
-                if !sent && !self.is_dropped(pe) {
+                if !sent {
                     self.another_way(index, pe, target, false, routine);
                     self.control_put(offset, source, len, pe, routine);
                 }
