@@ -557,7 +557,7 @@ impl World {
                         routine,
                     )
                 };
-                if !sent && !self.is_dropped(pe) {
+                if !sent {
                     self.another_way(index, pe, target, false, routine);
                     self.control_put(offset, source, len, pe, routine);
                 }
