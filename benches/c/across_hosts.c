@@ -6,7 +6,11 @@
 #include <sys/mman.h>
 
 #define LARGE ((size_t)1 << 20)
-enum { TRIPS = 200, WINDOW = 64, MESSAGES = 64 * WINDOW, PIPELINE = 8 };
+#define MEDIUM ((size_t)64 << 10)
+/* Ceiling of a modelled link with its default timing, bytes per nanosecond: Gen3 x8, 8 % of it for
+ * acknowledgements and flow control, 24 bytes around each TLP of 64 that a CPU's stores become. */
+#define CEILING (8.0 * 128 / 130 * 0.92 * 64 / (64 + 24))
+enum { TRIPS = 200, WINDOW = 64, MESSAGES = 64 * WINDOW, PIPELINE = 8, MEDIUMS = 64 };
 
 static char *large;   /* symmetric: PIPELINE blocks of LARGE bytes */
 static char *source;  /* symmetric */
@@ -42,12 +46,13 @@ static double messages(int partner)
     return (now_ns() - begun) / MESSAGES;
 }
 
-/* Nanoseconds per block of `blocks` blocks, until all have arrived. */
-static double put_blocks(int partner, int blocks)
+/* Nanoseconds per block of `blocks` blocks of `bytes`, until all have arrived. */
+static double put_blocks(int partner, int blocks, size_t bytes)
 {
     double begun = now_ns();
     for (int k = 0; k < blocks; k++)
-        shmem_putmem_nbi(large + (size_t)k * LARGE, source, LARGE, partner);
+        shmem_putmem_nbi(large + (size_t)k * bytes, source + (size_t)k * bytes % LARGE, bytes,
+                         partner);
     shmem_quiet();
     return (now_ns() - begun) / blocks;
 }
@@ -60,7 +65,8 @@ static void verify(int partner)
     memset(large, 0, PIPELINE * LARGE);
     shmem_barrier_all();
     if (me == 0) {
-        put_blocks(partner, PIPELINE);
+        put_blocks(partner, PIPELINE, LARGE);
+        put_blocks(partner, MEDIUMS, MEDIUM);
         messages(partner);
     }
     shmem_barrier_all();
@@ -83,6 +89,7 @@ static void print(const char *distance, const char *what, const double *ns)
 static void measure(const char *distance, int partner, char *shared)
 {
     static double way[BATCHES], message[BATCHES], block[BATCHES], stream[BATCHES], copy[BATCHES];
+    static double medium[BATCHES], ceiling_medium[BATCHES], ceiling_large[BATCHES];
     int me = shmem_my_pe();
     *flag = 0;
     shmem_barrier_all();
@@ -91,8 +98,11 @@ static void measure(const char *distance, int partner, char *shared)
         if (me != 0)
             continue;
         message[batch] = messages(partner);
-        block[batch] = put_blocks(partner, 1);
-        stream[batch] = put_blocks(partner, PIPELINE);
+        block[batch] = put_blocks(partner, 1, LARGE);
+        stream[batch] = put_blocks(partner, PIPELINE, LARGE);
+        medium[batch] = put_blocks(partner, MEDIUMS, MEDIUM);
+        ceiling_medium[batch] = (double)MEDIUM / CEILING;
+        ceiling_large[batch] = (double)LARGE / CEILING;
         copy[batch] = NS_EACH(PIPELINE, plain_copy(shared + (size_t)i * LARGE, source, LARGE));
     }
     shmem_barrier_all();
@@ -101,7 +111,10 @@ static void measure(const char *distance, int partner, char *shared)
         print(distance, "message", message);
         print(distance, "put_1m", block);
         print(distance, "stream_1m", stream);
+        print(distance, "stream_64k", medium);
         print(distance, "copy_1m", copy);
+        print(distance, "ceiling_64k", ceiling_medium);
+        print(distance, "ceiling_1m", ceiling_large);
     }
 }
 

@@ -224,6 +224,17 @@ impl Collector<'_> {
                 self.ratio(group, title, goal, &[&name("copy_1m")], &[&name(what)]);
             }
         }
+        let group = "Emulated NTB links, modelled: puts to the neighbour / ceiling of one link";
+        // With fewer than 4 hosts a put of 1 MiB goes over two links.
+        for (place, size, text, goal) in [
+            ("2x2m", "64k", "64 puts of 64 KiB, 2 hosts", 0.95),
+            ("4x4m", "64k", "64 puts of 64 KiB, 4 hosts", 0.95),
+            ("4x4m", "1m", "8 puts of 1 MiB, 4 hosts", 0.97),
+        ] {
+            let over = format!("neighbour.ceiling_{size}@{place}");
+            let under = format!("neighbour.stream_{size}@{place}");
+            self.ratio(group, text, Goal::AtLeast(goal), &[&over], &[&under]);
+        }
     }
 
     fn contexts(&mut self) {

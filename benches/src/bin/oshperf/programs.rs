@@ -76,6 +76,8 @@ pub const RUNS: &[Run] = &[
     over(4, run("across_hosts", 4, "the same on a ring of 4 hosts, and over two links")),
     over(2, mandelbrot(2, "work stealing over an NTB link")),
     over(4, run("key_exchange", 4, "key exchange on a ring of 4 hosts")),
+    modelled(over(2, run("across_hosts", 2, "the same over a link that takes its time, 2 hosts"))),
+    modelled(over(4, run("across_hosts", 4, "the same over links that take their time, 4 hosts"))),
     modelled(over(2, mandelbrot(2, "work stealing over a link that takes its time"))),
     modelled(over(4, run("key_exchange", 4, "key exchange over links that take their time"))),
 ];
