@@ -20,7 +20,7 @@ pub mod ops;
 pub mod reroute;
 pub mod route;
 pub mod service;
-pub mod sync;
+mod sync;
 pub mod table;
 pub mod team;
 pub mod transport;
