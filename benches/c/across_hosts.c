@@ -57,22 +57,31 @@ static double put_blocks(int partner, int blocks, size_t bytes)
     return (now_ns() - begun) / blocks;
 }
 
+/* Puts of `size` bytes must all arrive where nothing was before. */
+static void verify_blocks(int partner, long blocks, size_t size)
+{
+    int me = shmem_my_pe();
+    memset(large, 0, PIPELINE * LARGE);
+    shmem_barrier_all();
+    if (me == 0)
+        put_blocks(partner, blocks, size);
+    shmem_barrier_all();
+    for (size_t at = 0; me == partner && at < (size_t)blocks * size; at++)
+        if (large[at] != source[at % LARGE])
+            fail("byte %zu of puts of %zu bytes to PE %d", at, size, partner);
+    shmem_barrier_all();
+}
+
 static void verify(int partner)
 {
     int me = shmem_my_pe();
     for (size_t at = 0; at < LARGE; at++)
-        source[at] = (char)(at * 7 + at / 509 + (size_t)partner);
-    memset(large, 0, PIPELINE * LARGE);
-    shmem_barrier_all();
-    if (me == 0) {
-        put_blocks(partner, PIPELINE, LARGE);
-        put_blocks(partner, MEDIUMS, MEDIUM);
+        source[at] = (char)(1 + (at * 7 + at / 509 + (size_t)partner) % 255);
+    verify_blocks(partner, PIPELINE, LARGE);
+    verify_blocks(partner, MEDIUMS, MEDIUM);
+    if (me == 0)
         messages(partner);
-    }
     shmem_barrier_all();
-    for (size_t at = 0; me == partner && at < PIPELINE * LARGE; at++)
-        if (large[at] != source[at % LARGE])
-            fail("byte %zu of a put to PE %d", at, partner);
     for (long at = 0; me == partner && at < WINDOW; at++)
         if (words[at] != MESSAGES - WINDOW + at)
             fail("word %ld at PE %d is %ld", at, partner, words[at]);
