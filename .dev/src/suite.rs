@@ -8,13 +8,17 @@ use std::process::{Command, Stdio};
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 5] = [
+const NEEDED: [(&str, &str, &str); 6] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
+    (MPICC, "libmpich-dev", "the launcher against MPICH's clients"),
     ("clang", "clang", "headers and programs with a second compiler"),
     ("cmake", "cmake", "the CMake package"),
     ("pkg-config", "pkg-config", "the pkg-config file"),
 ];
+
+/// MPICH's compiler wrapper. Its headers are in a package of their own.
+const MPICC: &str = "mpicc.mpich";
 
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let missing = provide_tools();
@@ -63,7 +67,7 @@ fn count(command: &mut Command, totals: &mut Totals) -> Result<bool, Failure> {
 
 /// Installs what is missing where that is possible; returns what is missing still.
 fn provide_tools() -> Vec<(&'static str, &'static str)> {
-    let missing: Vec<_> = NEEDED.iter().filter(|(program, ..)| find(program).is_none()).collect();
+    let missing: Vec<_> = NEEDED.iter().filter(|(program, ..)| !is_there(program)).collect();
     let packages: Vec<&str> = missing.iter().map(|(_, package, _)| *package).collect();
     if !packages.is_empty() && is_root() && find("apt-get").is_some() {
         announce(&format!("installing {}", packages.join(", ")));
@@ -72,8 +76,19 @@ fn provide_tools() -> Vec<(&'static str, &'static str)> {
             apt_get("install", &packages);
         }
     }
-    let still = missing.into_iter().filter(|(program, ..)| find(program).is_none());
+    let still = missing.into_iter().filter(|(program, ..)| !is_there(program));
     still.map(|(program, _, what)| (*program, *what)).collect()
+}
+
+/// Whether a program can be used: is found and, as a compiler wrapper, finds its headers.
+fn is_there(program: &str) -> bool {
+    if program != MPICC {
+        return find(program).is_some();
+    }
+    let mut preprocess = Command::new(program);
+    preprocess.args(["-E", "-include", "mpi.h", "-x", "c", "/dev/null"]);
+    preprocess.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    preprocess.status().is_ok_and(|status| status.success())
 }
 
 fn apt_get(action: &str, packages: &[&str]) -> bool {

@@ -24,13 +24,15 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// MPICH's compiler wrapper: other MPIs install an `mpicc` too.
+/// MPICH's compiler wrapper, if it finds its headers: other MPIs install an `mpicc` too.
 static MPICC: LazyLock<Option<&str>> = LazyLock::new(|| {
     ["mpicc.mpich", "mpicc"].into_iter().find(|name| {
         let shown = Command::new(name).arg("-show").output();
-        shown.is_ok_and(|o| {
+        let is_mpich = shown.is_ok_and(|o| {
             o.status.success() && String::from_utf8_lossy(&o.stdout).contains("mpich")
-        })
+        });
+        let preprocess = ["-E", "-include", "mpi.h", "-x", "c", "/dev/null"];
+        is_mpich && Command::new(name).args(preprocess).output().is_ok_and(|o| o.status.success())
     })
 });
 
