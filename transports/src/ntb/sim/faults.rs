@@ -1,10 +1,11 @@
 //! Faults to inject, and how people write them.
 //!
-//! Clauses are separated by `;`:
+//! Clauses are separated by `;`. What happens at a time is written as for the launcher
+//! ([`FaultPlan`](crate::ntb::port::emulated::FaultPlan)); the rest is about all links at once:
 //!
 //! ```text
 //! link 1 down at 200us      the cable between hosts 1 and 2
-//! link 1 up at 800us
+//! up at 800us               no link named: the one named last
 //! host 2 die at 1ms         its threads stop; its links stay electrically up
 //! flap 500us                a random cable goes down about so often, for up to as long
 //! loss 0.001                a posted write vanishes with this probability
@@ -12,6 +13,7 @@
 //! delay 0.01 5us            a posted write is held up, and all behind it
 //! ```
 
+use crate::ntb::port::emulated::{Fault, Subject, parse_clause, parse_time};
 use std::str::FromStr;
 
 /// Something that happens at a known time.
@@ -49,28 +51,25 @@ impl Faults {
         self.loss > 0.0 || self.corrupt > 0.0
     }
 
-    fn clause(&mut self, words: &[&str]) -> Result<(), String> {
-        match words {
-            ["link", link, state @ ("up" | "down"), "at", at] => {
-                let incident = Incident::Link(number(link)?, *state == "up");
-                self.incidents.push((nanoseconds(at)?, incident));
-            }
-            ["host", host, "die", "at", at] => {
-                self.incidents.push((nanoseconds(at)?, Incident::Die(number(host)?)));
-            }
+    fn clause(&mut self, clause: &str, subject: &mut Option<Subject>) -> Result<(), String> {
+        let words: Vec<&str> = clause.split_whitespace().collect();
+        match words[..] {
             ["flap", every] => match nanoseconds(every)? {
-                0 => return Err("'flap 0': expected a time above 0".into()),
+                0 => return Err("expected a time above 0".into()),
                 every => self.flap_ns = Some(every),
             },
             ["loss", share] => self.loss = probability(share)?,
             ["corrupt", share] => self.corrupt = probability(share)?,
             ["delay", share, time] => self.delay = (probability(share)?, nanoseconds(time)?),
             _ => {
-                return Err(format!(
-                    "'{}' is not a fault: expected 'link N down at TIME', 'link N up at TIME', \
-                     'host N die at TIME', 'flap TIME', 'loss P', 'corrupt P' or 'delay P TIME'",
-                    words.join(" ")
-                ));
+                let (at, fault) = parse_clause(clause, subject)?;
+                let incident = match fault {
+                    Fault::LinkDown { link } => Incident::Link(number(link)?, false),
+                    Fault::LinkUp { link } => Incident::Link(number(link)?, true),
+                    Fault::HostDie { host } => Incident::Die(number(host)?),
+                    _ => return Err("of one link, only 'down' and 'up' are simulated".into()),
+                };
+                self.incidents.push((at.as_nanos() as u64, incident));
             }
         }
         Ok(())
@@ -82,36 +81,32 @@ impl FromStr for Faults {
 
     fn from_str(text: &str) -> Result<Faults, String> {
         let mut faults = Faults::default();
-        for clause in text.split(';') {
-            let words: Vec<&str> = clause.split_whitespace().collect();
-            if !words.is_empty() {
-                faults.clause(&words)?;
-            }
+        let mut subject = None;
+        for clause in text.split(';').map(str::trim).filter(|clause| !clause.is_empty()) {
+            faults.clause(clause, &mut subject).map_err(|why| {
+                format!(
+                    "'{clause}': {why} (faults: 'link N down at TIME', 'link N up at TIME', \
+                     'host N die at TIME', 'flap TIME', 'loss P', 'corrupt P', 'delay P TIME')"
+                )
+            })?;
         }
         Ok(faults)
     }
 }
 
-fn number(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| format!("'{text}': expected a number"))
+fn number(index: u32) -> Result<u16, String> {
+    index.try_into().map_err(|_| format!("{index} is beyond any ring"))
 }
 
 fn probability(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("'{text}': expected a probability from 0 to 1")),
+        _ => Err(format!("'{text}' is no probability from 0 to 1")),
     }
 }
 
 fn nanoseconds(text: &str) -> Result<u64, String> {
-    let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-    units
-        .into_iter()
-        .find_map(|(unit, scale)| {
-            let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
-            count.checked_mul(scale)
-        })
-        .ok_or_else(|| format!("'{text}': expected a time such as 200us or 3ms"))
+    Ok(parse_time(text)?.as_nanos() as u64)
 }
 
 #[cfg(test)]
@@ -121,7 +116,7 @@ mod tests {
     #[test]
     fn faults_read_as_written() {
         let faults: Faults =
-            "link 1 down at 200us; link 1 up at 1ms; host 2 die at 3s; loss 0.5; delay 0.1 5us"
+            "link 1 down at 200us; up at 1ms; host 2 die at 3s; loss 0.5; delay 0.1 5us"
                 .parse()
                 .unwrap();
         let expected = vec![
@@ -136,8 +131,19 @@ mod tests {
 
     #[test]
     fn nonsense_is_explained() {
-        for text in ["link 1 sideways", "loss 2", "flap 0us", "host x die at 1ms", "flap 3"] {
-            assert!(Faults::from_str(text).unwrap_err().contains("expected"), "{text}");
+        let cases = [
+            ("link 1 sideways", "a link can be"),
+            ("link 1 corrupt 5", "only 'down' and 'up'"),
+            ("link 70000 down", "beyond any ring"),
+            ("host x die at 1ms", "'x' is no number"),
+            ("up at 1ms", "names no link"),
+            ("loss 2", "no probability"),
+            ("flap 0us", "above 0"),
+            ("flap 3", "no time"),
+        ];
+        for (text, expected) in cases {
+            let error = Faults::from_str(text).unwrap_err();
+            assert!(error.contains(expected) && error.contains("faults:"), "{text}: {error}");
         }
     }
 }

@@ -144,13 +144,15 @@ impl FromStr for FaultPlan {
     }
 }
 
+/// What the clauses of a plan are about.
 #[derive(Clone, Copy)]
-enum Subject {
+pub(crate) enum Subject {
     Link(u32),
     Host(u32),
 }
 
-fn parse_clause(
+/// Reads one clause; `subject` is what the one before was about.
+pub(crate) fn parse_clause(
     clause: &str,
     subject: &mut Option<Subject>,
 ) -> std::result::Result<(Duration, Fault), String> {
@@ -192,7 +194,8 @@ fn parse_number(word: &str) -> std::result::Result<u32, String> {
     word.parse().map_err(|_| format!("'{word}' is no number"))
 }
 
-fn parse_time(word: &str) -> std::result::Result<Duration, String> {
+/// Reads a time such as `200ms`.
+pub(crate) fn parse_time(word: &str) -> std::result::Result<Duration, String> {
     let digits = word.len() - word.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = word.split_at(digits);
     let unit_ns: u64 = match unit {

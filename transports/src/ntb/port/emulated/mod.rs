@@ -41,6 +41,7 @@ mod translation;
 pub use config::LinkConfig;
 pub use fabric::{Fabric, FabricSpec, HOSTS, HostPorts};
 pub use fault::{Fault, FaultPlan};
+pub(crate) use fault::{Subject, parse_clause, parse_time};
 pub use profile::{Profile, Speed, WriteCombining};
 
 use super::{
