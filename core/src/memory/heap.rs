@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-/// The heap starts at a multiple of this, so that huge pages fit.
+/// The heap starts at a multiple of this at least, so that huge pages fit.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// The symmetric heap of this PE: a control area for the runtime, then what programs allocate from.
@@ -21,6 +21,8 @@ pub struct Heap {
     base: NonNull<u8>,
     len: usize,
     control: usize,
+    /// What programs allocate from starts at a multiple of this on every PE.
+    alignment: usize,
     file: OwnedFd,
     huge_pages: bool,
     allocator: Mutex<Allocator>,
@@ -53,12 +55,14 @@ impl Heap {
         let file = memfd_create("tombolo-heap", MFdFlags::MFD_CLOEXEC)
             .map_err(|e| refused("creating", e))?;
         nix::unistd::ftruncate(&file, len as i64).map_err(|e| refused("sizing", e))?;
-        let base = map_aligned(&file, len).map_err(|e| refused("mapping", e))?;
+        let alignment = alignment(len - control);
+        let base =
+            map_aligned(&file, len, control, alignment).map_err(|e| refused("mapping", e))?;
         let huge_pages = config.huge_pages.0
             // SAFETY: advice on memory mapped just above.
             && unsafe { madvise(base.cast(), len, MmapAdvise::MADV_HUGEPAGE) }.is_ok();
         let allocator = Mutex::new(Allocator::new(len - control));
-        Ok(Heap { base, len, control, file, huge_pages, allocator })
+        Ok(Heap { base, len, control, alignment, file, huge_pages, allocator })
     }
 
     /// Start of the segment: the control area.
@@ -94,7 +98,9 @@ impl Heap {
     /// Takes `size` bytes aligned to `align`; null when that is impossible. Not collective by
     /// itself: every PE has to make the same calls in the same order.
     pub fn allocate(&self, size: usize, align: usize) -> *mut u8 {
-        match self.books().allocate(size, align) {
+        // The allocator aligns offsets; they are addresses only up to the alignment of the start.
+        let offset = (align <= self.alignment).then(|| self.books().allocate(size, align));
+        match offset.flatten() {
             // SAFETY: the allocator hands out offsets below its capacity, `len - control`.
             Some(offset) => unsafe { self.base().add(self.control + offset) },
             None => std::ptr::null_mut(),
@@ -170,25 +176,37 @@ fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// Maps the file shared at a multiple of the huge page size.
-fn map_aligned(file: &OwnedFd, len: usize) -> nix::Result<NonNull<u8>> {
+/// Every alignment that a block of `capacity` bytes could be asked for.
+fn alignment(capacity: usize) -> usize {
+    capacity.checked_next_power_of_two().unwrap_or(HUGE_PAGE).max(HUGE_PAGE)
+}
+
+/// Maps the file shared, with the byte at `inner` at a multiple of `alignment`.
+fn map_aligned(
+    file: &OwnedFd,
+    len: usize,
+    inner: usize,
+    alignment: usize,
+) -> nix::Result<NonNull<u8>> {
     let padded =
-        len.checked_add(HUGE_PAGE).and_then(NonZeroUsize::new).ok_or(nix::Error::EINVAL)?;
+        len.checked_add(alignment).and_then(NonZeroUsize::new).ok_or(nix::Error::EINVAL)?;
     let reserve = MapFlags::MAP_PRIVATE | MapFlags::MAP_ANONYMOUS | MapFlags::MAP_NORESERVE;
     // SAFETY: a fresh reservation at an address of the kernel's choice, then, inside it, the
     // mapping wanted; what is left over at both ends is given back and used by nobody.
     unsafe {
         let start = nix::sys::mman::mmap_anonymous(None, padded, ProtFlags::PROT_NONE, reserve)?;
-        let aligned = (start.as_ptr() as usize).next_multiple_of(HUGE_PAGE);
-        let before = aligned - start.as_ptr() as usize;
-        if let Some(bytes) = NonZeroUsize::new(before) {
+        let first = start.as_ptr() as usize;
+        let base = (first + inner).next_multiple_of(alignment) - inner;
+        if let Some(bytes) = NonZeroUsize::new(base - first) {
             munmap(start, bytes.get())?;
         }
-        let end = NonNull::new((aligned + len) as *mut _).ok_or(nix::Error::EINVAL)?;
-        munmap(end, HUGE_PAGE - before)?;
+        let end = NonNull::new((base + len) as *mut _).ok_or(nix::Error::EINVAL)?;
+        if let Some(bytes) = NonZeroUsize::new(alignment - (base - first)) {
+            munmap(end, bytes.get())?;
+        }
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let shared = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
         let length = NonZeroUsize::new(len).ok_or(nix::Error::EINVAL)?;
-        mmap(NonZeroUsize::new(aligned), length, access, shared, file, 0).map(NonNull::cast)
+        mmap(NonZeroUsize::new(base), length, access, shared, file, 0).map(NonNull::cast)
     }
 }
