@@ -39,7 +39,7 @@ fn expected() -> Symbols {
             symbols.insert(name.into(), "T".into());
         }
     }
-    assert_eq!(symbols.values().filter(|kind| *kind == "T").count(), 1872);
+    assert_eq!(symbols.values().filter(|kind| *kind == "T").count(), 1876);
     symbols
 }
 

@@ -172,7 +172,7 @@ void tombolo_error_no_routine_for_this_type(void);
 #define shmem_sum_exscan(...) TOMBOLO_TEAM(TOMBOLO_ARITH_REDUCE_DISTINCT, _sum_exscan, __VA_ARGS__)
 
 /* Point-to-point synchronisation. */
-#define shmem_wait_until(...) TOMBOLO_PLAIN(TOMBOLO_AMO_DISTINCT, _wait_until, __VA_ARGS__)
+#define shmem_wait_until(...) TOMBOLO_PLAIN(TOMBOLO_WAIT_DISTINCT, _wait_until, __VA_ARGS__)
 #define shmem_wait_until_all(...) TOMBOLO_PLAIN(TOMBOLO_AMO_DISTINCT, _wait_until_all, __VA_ARGS__)
 #define shmem_wait_until_any(...) TOMBOLO_PLAIN(TOMBOLO_AMO_DISTINCT, _wait_until_any, __VA_ARGS__)
 #define shmem_wait_until_some(...)                                                                 \
@@ -183,7 +183,7 @@ void tombolo_error_no_routine_for_this_type(void);
     TOMBOLO_PLAIN(TOMBOLO_AMO_DISTINCT, _wait_until_any_vector, __VA_ARGS__)
 #define shmem_wait_until_some_vector(...)                                                          \
     TOMBOLO_PLAIN(TOMBOLO_AMO_DISTINCT, _wait_until_some_vector, __VA_ARGS__)
-#define shmem_test(...) TOMBOLO_PLAIN(TOMBOLO_AMO_DISTINCT, _test, __VA_ARGS__)
+#define shmem_test(...) TOMBOLO_PLAIN(TOMBOLO_WAIT_DISTINCT, _test, __VA_ARGS__)
 #define shmem_test_all(...) TOMBOLO_PLAIN(TOMBOLO_AMO_DISTINCT, _test_all, __VA_ARGS__)
 #define shmem_test_any(...) TOMBOLO_PLAIN(TOMBOLO_AMO_DISTINCT, _test_any, __VA_ARGS__)
 #define shmem_test_some(...) TOMBOLO_PLAIN(TOMBOLO_AMO_DISTINCT, _test_some, __VA_ARGS__)

@@ -375,9 +375,6 @@ TOMBOLO_ARITH_REDUCE_DISTINCT(TOMBOLO_CXX_REDUCE_ARITH, ~)
         return shmem_##TYPENAME##_wait_until_some_vector(ivars, nelems, indices, status, cmp,      \
                                                          cmp_values);                              \
     }                                                                                              \
-    inline int shmem_test(TYPE *ivar, int cmp, TYPE cmp_value) {                                   \
-        return shmem_##TYPENAME##_test(ivar, cmp, cmp_value);                                      \
-    }                                                                                              \
     inline int shmem_test_all(TYPE *ivars, size_t nelems, const int *status, int cmp,              \
                               TYPE cmp_value) {                                                    \
         return shmem_##TYPENAME##_test_all(ivars, nelems, status, cmp, cmp_value);                 \
@@ -405,11 +402,19 @@ TOMBOLO_ARITH_REDUCE_DISTINCT(TOMBOLO_CXX_REDUCE_ARITH, ~)
     }
 TOMBOLO_AMO_DISTINCT(TOMBOLO_CXX_WAIT, ~)
 
+#define TOMBOLO_CXX_TEST(TYPENAME, TYPE, ...)                                                      \
+    inline int shmem_test(TYPE *ivar, int cmp, TYPE cmp_value) {                                   \
+        return shmem_##TYPENAME##_test(ivar, cmp, cmp_value);                                      \
+    }
+TOMBOLO_WAIT_DISTINCT(TOMBOLO_CXX_TEST, ~)
+
 /* For long, the deprecated C routine shmem_wait_until has the very prototype of the generic one. */
 #define TOMBOLO_CXX_WAIT_UNTIL(TYPENAME, TYPE)                                                     \
     inline void shmem_wait_until(TYPE *ivar, int cmp, TYPE cmp_value) {                            \
         shmem_##TYPENAME##_wait_until(ivar, cmp, cmp_value);                                       \
     }
+TOMBOLO_CXX_WAIT_UNTIL(short, short)
+TOMBOLO_CXX_WAIT_UNTIL(ushort, unsigned short)
 TOMBOLO_CXX_WAIT_UNTIL(int, int)
 TOMBOLO_CXX_WAIT_UNTIL(longlong, long long)
 TOMBOLO_CXX_WAIT_UNTIL(uint, unsigned int)

@@ -149,6 +149,12 @@ __extension__ typedef double _Complex tombolo_complexd;
     X(ulong, unsigned long, __VA_ARGS__)            \
     X(ulonglong, unsigned long long, __VA_ARGS__)
 
+/* One variable at a time can also be waited for where there is no AMO: deprecated. */
+#define TOMBOLO_WAIT_DISTINCT(X, ...)               \
+    X(short, short, __VA_ARGS__)                    \
+    X(ushort, unsigned short, __VA_ARGS__)          \
+    TOMBOLO_AMO_DISTINCT(X, __VA_ARGS__)
+
 #define TOMBOLO_EXTENDED_AMO_DISTINCT(X, ...)       \
     X(float, float, __VA_ARGS__)                    \
     X(double, double, __VA_ARGS__)                  \

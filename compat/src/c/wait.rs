@@ -8,12 +8,12 @@ use crate::abi::{
     SHMEM_CMP_EQ, SHMEM_CMP_GE, SHMEM_CMP_GT, SHMEM_CMP_LE, SHMEM_CMP_LT, SHMEM_CMP_NE,
 };
 use crate::process::library;
-use std::ffi::{c_int, c_long};
+use std::ffi::{c_int, c_long, c_short, c_ushort};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::Waiting;
 use tombolo_core::wait::Polls;
 
-macro_rules! wait_and_test {
+macro_rules! one_variable {
     ($name:ident, $ty:ty) => {
         routines! {
             [shmem_ $name _wait_until](ivar: *mut $ty, cmp: c_int, cmp_value: $ty) {
@@ -26,6 +26,12 @@ macro_rules! wait_and_test {
                 wait_until(ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
             }
         }
+    };
+}
+
+macro_rules! wait_and_test {
+    ($name:ident, $ty:ty) => {
+        one_variable! {$name, $ty}
 
         routines! {
             [shmem_ $name _wait_until_all](
@@ -117,13 +123,11 @@ routines! {
     [shmem_wait](ivar: *mut c_long, cmp_value: c_long) {
         wait_until(ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
     }
-    [shmem_short_wait](ivar: *mut i16, cmp_value: i16) {
-        wait_until(ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
-    }
-    [shmem_ushort_wait](ivar: *mut u16, cmp_value: u16) {
-        wait_until(ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
-    }
 }
+
+// Deprecated with these types, which have no AMO.
+one_variable! {short, c_short}
+one_variable! {ushort, c_ushort}
 
 #[inline(always)]
 fn compare<T: PartialOrd>(routine: &'static str, value: T, cmp: c_int, cmp_value: T) -> bool {
