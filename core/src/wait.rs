@@ -45,7 +45,8 @@ impl Patience {
             }
         } else {
             Patience {
-                checks: 20,
+                // The awaited PE does nothing as long as this one has the processor.
+                checks: 1,
                 spin_ns: 0,
                 yield_ns: 20_000_000,
                 sleep_max: Duration::from_millis(1),
@@ -58,17 +59,18 @@ impl Patience {
     pub fn wait(&self, ready: &mut dyn FnMut() -> bool, every_so_often: &mut dyn FnMut()) {
         let begun = monotonic_ns();
         loop {
-            for _ in 0..32 {
+            let waited = monotonic_ns() - begun;
+            if waited >= self.spin_ns + self.yield_ns {
+                break;
+            }
+            let spinning = waited < self.spin_ns;
+            for _ in 0..if spinning { 32 } else { 1 } {
                 if ready() {
                     return;
                 }
                 std::hint::spin_loop();
             }
-            let waited = monotonic_ns() - begun;
-            if waited >= self.spin_ns + self.yield_ns {
-                break;
-            }
-            if waited >= self.spin_ns {
+            if !spinning {
                 std::thread::yield_now();
             }
         }
