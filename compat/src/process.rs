@@ -156,7 +156,7 @@ pub fn leave(routine: &'static str) {
             let world = &library(routine).world;
             synchronise(world, routine);
             if world.goes_on()
-                && let Err(error) = world.bootstrap().barrier()
+                && let Err(error) = world.bootstrap().barrier_at_end()
             {
                 fail(routine, &error);
             }

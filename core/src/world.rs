@@ -181,7 +181,7 @@ impl World {
     /// Collective: leaves the job. The caller has synchronised: nobody uses this PE's memory any
     /// more.
     pub fn stop(self) -> Result<()> {
-        let result = self.bootstrap.barrier();
+        let result = self.bootstrap.barrier_at_end();
         self.board.announce(self.pe, State::Finished);
         result
     }
@@ -295,6 +295,10 @@ impl World {
 
     pub(crate) fn dropped(&self) -> MutexGuard<'_, Dropped> {
         self.dropped.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
     }
 
     pub(crate) fn losses(&self) -> &Losses {

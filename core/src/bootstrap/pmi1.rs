@@ -16,6 +16,8 @@ pub struct Pmi1 {
     n_pes: usize,
     wire: Mutex<Wire>,
     socket: i32,
+    /// Longest wait for an answer, but at the end.
+    timeout: Duration,
 }
 
 struct Wire {
@@ -59,10 +61,7 @@ impl Pmi1 {
             libc::fcntl(fd, libc::F_SETFD, flags | libc::FD_CLOEXEC);
             UnixStream::from(OwnedFd::from_raw_fd(fd))
         };
-        // A launcher that waits for other PEs answers late; only a dead one never does.
-        stream
-            .set_read_timeout(Some(timeout.max(Duration::from_secs(1))))
-            .map_err(|e| Error::system("setting up the connection to the launcher", e))?;
+        let timeout = timeout.max(Duration::from_secs(1));
         let socket = stream.as_raw_fd();
         let mut wire = Wire {
             stream: BufReader::new(stream),
@@ -71,12 +70,14 @@ impl Pmi1 {
             round: 0,
             finalized: false,
         };
+        // A launcher that waits for other PEs answers late; only a dead one never does.
+        wire.limit(Some(timeout))?;
         wire.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init")?;
         let maxes = wire.ask("cmd=get_maxes", "maxes")?;
         wire.value_max = maxes.get("vallen_max").and_then(|t| t.parse().ok()).unwrap_or(256);
         let name = wire.ask("cmd=get_my_kvsname", "my_kvsname")?;
         wire.kvs = name.get("kvsname").cloned().unwrap_or_default();
-        Ok(Pmi1 { pe, n_pes, wire: Mutex::new(wire), socket })
+        Ok(Pmi1 { pe, n_pes, wire: Mutex::new(wire), socket, timeout })
     }
 
     fn wire(&self) -> std::sync::MutexGuard<'_, Wire> {
@@ -108,6 +109,15 @@ impl Bootstrap for Pmi1 {
         self.wire().barrier()
     }
 
+    fn barrier_at_end(&self) -> Result<()> {
+        let mut wire = self.wire();
+        wire.limit(None)?;
+        // A launcher that dies closes the connection, which ends this as well.
+        let opened = wire.barrier();
+        wire.limit(Some(self.timeout))?;
+        opened
+    }
+
     fn abort(&self, code: i32) {
         let mut wire = self.wire();
         let _ = wire.send(&format!("cmd=abort exitcode={code}"));
@@ -134,6 +144,14 @@ impl Bootstrap for Pmi1 {
 }
 
 impl Wire {
+    /// Sets the longest wait for an answer.
+    fn limit(&mut self, time: Option<Duration>) -> Result<()> {
+        self.stream
+            .get_ref()
+            .set_read_timeout(time)
+            .map_err(|e| Error::system("setting up the connection to the launcher", e))
+    }
+
     fn send(&mut self, line: &str) -> Result<()> {
         // MSG_NOSIGNAL is what the standard library uses: a dead launcher is an error, not SIGPIPE.
         self.stream

@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod ends;
+mod losses;
 mod requests;
 
 use crate::cores::Cores;
@@ -37,6 +38,8 @@ const INTERRUPT: Duration = Duration::from_secs(5);
 const GIVE_UP: Duration = Duration::from_secs(3);
 /// Between the loss of a PE's connection and that of its process.
 const LOST: Duration = Duration::from_millis(500);
+/// Exit code when PEs were lost and all others have ended well.
+const WITHOUT_LOST: u8 = 125;
 
 /// How `oshrun` itself ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +71,7 @@ struct Job {
     board: Board,
     hosts: Hosts,
     ring: Ring,
-    /// The PEs go on when an emulated host dies.
+    /// The PEs go on when others are lost.
     goes_on: bool,
     /// The start, from which times of faults count.
     started: Instant,
@@ -94,8 +97,8 @@ struct Pe {
     connection: Option<Rc<UnixStream>>,
     /// The beginning of a request.
     input: Vec<u8>,
-    /// It went down with its emulated host, which is for the other PEs to find out.
-    downed: bool,
+    /// It is lost: how it ends does not end the job.
+    lost: bool,
     /// When to find the job broken because the connection was closed too early.
     lost_at: Option<Instant>,
 }
@@ -128,7 +131,7 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
             let (pid, connection) = spawn::spawn(program, &place, &common, &mut outlets)?;
             let connection = Some(Rc::new(connection));
             let input = vec![];
-            pes.push(Pe { pid, alive: true, connection, input, downed: false, lost_at: None });
+            pes.push(Pe { pid, alive: true, connection, input, lost: false, lost_at: None });
             appnums.push(appnum);
         }
     }
@@ -182,6 +185,7 @@ async fn supervise(job: Job, signals: Signals, outputs: Vec<Outcome>) -> Ending 
         }
         job.borrow_mut().meet_deadlines();
     }
+    job.borrow().count_losses();
     let withstood = signals::sweep(LEFT_BEHIND);
     if !withstood.is_empty() {
         let pids: Vec<String> = withstood.iter().map(Pid::to_string).collect();
@@ -243,7 +247,8 @@ impl Job {
     }
 
     fn ending(&self) -> Ending {
-        self.verdict.unwrap_or(Ending::Code(0))
+        let lost = self.pes.iter().any(|pe| pe.lost);
+        self.verdict.unwrap_or(Ending::Code(if lost { WITHOUT_LOST } else { 0 }))
     }
 
     fn send_all(&self, signal: Signal) {

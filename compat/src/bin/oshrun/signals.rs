@@ -152,29 +152,49 @@ pub fn sweep(grace: Duration) -> Vec<Pid> {
     }
 }
 
+/// Kills a process and all that it has started, but for those that have lost their parent.
+pub fn kill_tree(root: Pid) {
+    let mut pids = vec![root];
+    let mut seen = 0;
+    while let Some(pid) = pids.get(seen).copied() {
+        // It starts no more from here on.
+        send(pid, Signal::SIGSTOP);
+        pids.extend(children_of(pid));
+        seen += 1;
+    }
+    pids.into_iter().for_each(|pid| send(pid, Signal::SIGKILL));
+}
+
 /// Children of this process, those adopted included.
 fn children() -> Vec<Pid> {
-    let own = std::process::id();
-    let listed = std::fs::read_to_string(format!("/proc/self/task/{own}/children"));
+    children_of(Pid::this())
+}
+
+/// Children of all threads of a process.
+fn children_of(pid: Pid) -> Vec<Pid> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let listed: std::io::Result<Vec<String>> =
+        threads.map(|thread| std::fs::read_to_string(thread.path().join("children"))).collect();
     if let Ok(listed) = &listed
-        && let Some(pids) = listed.split_whitespace().map(parse_pid).collect()
+        && let Some(pids) =
+            listed.iter().flat_map(|l| l.split_whitespace()).map(parse_pid).collect()
     {
         return pids;
     }
     // Kernels without that file: look at every process.
     let Ok(processes) = std::fs::read_dir("/proc") else { return vec![] };
     let names = processes.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter_map(|name| parse_pid(&name)).filter(|pid| parent(*pid) == Some(own)).collect()
+    names.filter_map(|name| parse_pid(&name)).filter(|child| parent(*child) == Some(pid)).collect()
 }
 
 fn parse_pid(text: &str) -> Option<Pid> {
     text.parse().ok().map(Pid::from_raw)
 }
 
-fn parent(pid: Pid) -> Option<u32> {
+fn parent(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, second and in parentheses, may itself hold anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    parse_pid(stat.rsplit_once(')')?.1.split_whitespace().nth(1)?)
 }
 
 /// Whether `event` is only to be passed on.
@@ -195,6 +215,6 @@ mod tests {
     #[test]
     fn the_parent_of_a_process_is_read() {
         let own = Pid::from_raw(std::process::id() as i32);
-        assert_eq!(parent(own), Some(std::os::unix::process::parent_id()));
+        assert_eq!(parent(own), Some(Pid::parent()));
     }
 }

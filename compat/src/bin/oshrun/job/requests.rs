@@ -26,7 +26,7 @@ impl Job {
 
     fn close(&mut self, pe: usize) {
         self.pes[pe].connection = None;
-        if self.server.stage(pe) == Stage::Inside && !self.pes[pe].downed {
+        if self.server.stage(pe) == Stage::Inside && !self.pes[pe].lost {
             self.pes[pe].lost_at = Some(Instant::now() + LOST);
         }
     }
