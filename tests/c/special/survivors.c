@@ -1,7 +1,9 @@
 /* PEs that go on when others are lost. Argument 1 has a letter per PE: those of the same letter can
- * reach each other to the end, and all others are lost; PEs of letter x die. With argument 2,
- * "barrier", the survivors wait for everybody at last, which must not last for ever. */
+ * reach each other to the end, and all others are lost; PEs of letters x and d are killed from outside,
+ * those of letter k by themselves. With argument 2, "barrier", the survivors wait for everybody at
+ * last, which must not last for ever. */
 #include <shmemx.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "../check.h"
@@ -29,8 +31,9 @@ static int all_are_lost(void) {
 }
 
 static void keep_busy_until_lost(uint64_t *noise, long *tally, unsigned char *sink) {
-    while (!all_are_lost()) {
+    for (int round = 0; !all_are_lost(); round++) {
         static long olds[PES];
+        if (round == 3 && group[me] == 'k') raise(SIGKILL);
         for (int pe = 0; pe < npes; pe++) {
             shmem_putmem_signal_nbi(sink, out, BYTES, noise + me, 1, SHMEM_SIGNAL_ADD, pe);
             shmem_long_atomic_inc(tally, pe);
