@@ -36,7 +36,8 @@ const LEFT_BEHIND: Duration = Duration::from_millis(200);
 const INTERRUPT: Duration = Duration::from_secs(5);
 /// After SIGKILL, for processes that the kernel does not let go.
 const GIVE_UP: Duration = Duration::from_secs(3);
-/// Between the loss of a PE's connection and that of its process.
+/// Between the loss of a PE's connection, or of the program that a script has started, and the end
+/// of its process.
 const LOST: Duration = Duration::from_millis(500);
 /// Exit code when PEs were lost and all others have ended well.
 const WITHOUT_LOST: u8 = 125;
@@ -95,11 +96,13 @@ struct Pe {
     alive: bool,
     /// Its PMI connection, until it is closed.
     connection: Option<Rc<UnixStream>>,
+    /// The process that speaks on it: another than `pid` where that is a script.
+    program: Option<Pid>,
     /// The beginning of a request.
     input: Vec<u8>,
     /// It is lost: how it ends does not end the job.
     lost: bool,
-    /// When to find the job broken because the connection was closed too early.
+    /// When to find the PE lost because its connection was closed, or its program ended, too early.
     lost_at: Option<Instant>,
 }
 
@@ -131,7 +134,8 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
             let (pid, connection) = spawn::spawn(program, &place, &common, &mut outlets)?;
             let connection = Some(Rc::new(connection));
             let input = vec![];
-            pes.push(Pe { pid, alive: true, connection, input, lost: false, lost_at: None });
+            let (program, lost, lost_at) = (None, false, None);
+            pes.push(Pe { pid, alive: true, connection, program, input, lost, lost_at });
             appnums.push(appnum);
         }
     }
@@ -202,15 +206,35 @@ async fn serve(
     pe: usize,
     connection: AsyncFd<Rc<UnixStream>>,
 ) {
+    let mut watched = false;
     while let Ok(mut ready) = connection.readable().await {
         job.borrow_mut().take_requests(pe);
         job.borrow_mut().check_barrier();
+        let Pe { pid, program, .. } = job.borrow().pes[pe];
+        if let Some(program) = program.filter(|program| !watched && *program != pid) {
+            watched = true;
+            tokio::task::spawn_local(watch(job.clone(), changed.clone(), pe, program));
+        }
         ready.clear_ready();
         changed.notify_one();
         if job.borrow().pes[pe].connection.is_none() {
             return;
         }
     }
+}
+
+/// Waits for the end of a program that a script has started as PE `pe`: it is no child, and the
+/// script may hold the connection open.
+async fn watch(job: Rc<RefCell<Job>>, changed: Rc<Notify>, pe: usize, program: Pid) {
+    match signals::watch(program) {
+        Ok(watched) => _ = watched.readable().await,
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+        // A kernel before 5.3.
+        Err(_) => return,
+    }
+    job.borrow_mut().take_requests(pe);
+    job.borrow_mut().lose_contact(pe);
+    changed.notify_one();
 }
 
 /// Waits until all output is written. A user who does not want to wait for a stalled reader

@@ -4,6 +4,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -77,6 +78,19 @@ fn is_ignored(signal: Signal) -> bool {
         action.assume_init()
     };
     action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Becomes readable when a process ends, whosever child it is.
+pub fn watch(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: makes a descriptor, which nobody else has, or fails.
+    let fd = unsafe {
+        match libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) {
+            fd @ 0.. => OwnedFd::from_raw_fd(fd as i32),
+            _ => return Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the AsyncFd owns the descriptor, which stays open and the same until it is dropped.
+    Ok(unsafe { AsyncFd::register(fd) }?)
 }
 
 /// Sends a signal to a process, which may have ended already.

@@ -4,6 +4,7 @@ use crate::options::Program;
 use crate::output::Outlets;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -54,6 +55,8 @@ pub fn spawn(
 ) -> Result<(Pid, UnixStream), Failure> {
     let (ours, theirs) = UnixStream::pair().map_err(|e| internal("connection", &e))?;
     ours.set_nonblocking(true).map_err(|e| internal("connection", &e))?;
+    // A script may have its program speak.
+    setsockopt(&ours, sockopt::PassCred, &true).map_err(|e| internal("connection", &e.into()))?;
     let mut command = Command::new(&program.command);
     command.args(&program.arguments);
     command.stdin(if place.pe == 0 { Stdio::inherit() } else { Stdio::null() });

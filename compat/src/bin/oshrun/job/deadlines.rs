@@ -1,6 +1,6 @@
 //! Signals, deadlines, and the report of what each PE is doing.
 
-use super::{Ending, INTERRUPT, Job};
+use super::{Ending, INTERRUPT, Job, Pe};
 use crate::report;
 use crate::signals::{self, Event};
 use nix::sys::signal::Signal;
@@ -53,7 +53,7 @@ impl Job {
         let due = |deadline: &mut Option<Instant>| deadline.take_if(|at| *at <= now).is_some();
         for pe in 0..self.pes.len() {
             if due(&mut self.pes[pe].lost_at) {
-                let how = "closed its connection before shmem_finalize";
+                let how = &self.how_lost(pe);
                 if !self.goes_on_without(pe, how) {
                     self.fail(format_args!("{} {how}", self.name(pe)));
                 }
@@ -84,6 +84,15 @@ impl Job {
                     report::line(format_args!("{} cannot be killed", self.name(pe)));
                 }
             }
+        }
+    }
+
+    fn how_lost(&self, pe: usize) -> String {
+        match self.pes[pe] {
+            Pe { connection: Some(_), program: Some(program), .. } => {
+                format!("runs a script whose program (pid {program}) ended before shmem_finalize")
+            }
+            _ => "closed its connection before shmem_finalize".into(),
         }
     }
 
