@@ -7,6 +7,7 @@ mod requests;
 
 use crate::cores::Cores;
 use crate::fabric::Ring;
+use crate::keeper::Launcher;
 use crate::options::Plan;
 use crate::output::Outlets;
 use crate::placement::Hosts;
@@ -17,7 +18,7 @@ use crate::spawn::{self, Common, Failure, Place};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, PipeReader};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
@@ -50,11 +51,11 @@ pub enum Ending {
 }
 
 /// Runs the job; what has to be said has been said when this returns.
-pub async fn run(plan: Plan) -> Ending {
-    match start(&plan) {
+pub async fn run(plan: Plan, launcher: Launcher) -> Ending {
+    match start(&plan, &launcher) {
         Ok((job, signals, outputs)) => {
             let tasks = tokio::task::LocalSet::new();
-            tasks.run_until(supervise(job, signals, outputs)).await
+            tasks.run_until(supervise(job, signals, launcher.keeper, outputs)).await
         }
         Err(failure) => {
             signals::sweep(Duration::ZERO);
@@ -107,7 +108,7 @@ struct Pe {
 }
 
 /// Sets up everything and starts the PEs.
-fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
+fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
     let system = |what: &str, why: &dyn std::fmt::Display| Failure {
         code: 1,
         text: format!("cannot start: {what}: {why}"),
@@ -122,7 +123,8 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
     let hosts = Hosts::new(plan);
     let ring = Ring::new(plan)?;
     let cores = Cores::claim(plan.bind, size);
-    let common = Common { size, board: &board, mask: signals.mask_before, files };
+    let (mask, group) = (launcher.mask_before, launcher.group);
+    let common = Common { size, board: &board, mask, group, files };
     let mut pes = Vec::with_capacity(size);
     let mut appnums = Vec::with_capacity(size);
     for (appnum, program) in plan.programs.iter().enumerate() {
@@ -163,7 +165,12 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
     Ok((job, signals, outlets.forward()))
 }
 
-async fn supervise(job: Job, signals: Signals, outputs: Vec<Outcome>) -> Ending {
+async fn supervise(
+    job: Job,
+    signals: Signals,
+    keeper: PipeReader,
+    outputs: Vec<Outcome>,
+) -> Ending {
     let connections: Vec<_> = job.pes.iter().map(|pe| pe.connection.clone()).collect();
     let job = Rc::new(RefCell::new(job));
     let changed = Rc::new(Notify::new());
@@ -175,6 +182,10 @@ async fn supervise(job: Job, signals: Signals, outputs: Vec<Outcome>) -> Ending 
         };
         tokio::task::spawn_local(serve(job.clone(), changed.clone(), pe, connection));
     }
+    // SAFETY: the AsyncFd owns the pipe, which stays open until it is dropped.
+    let Ok(keeper) = (unsafe { AsyncFd::register(keeper) }) else {
+        unreachable!("a pipe can be polled");
+    };
     // A child may have ended before its signal could be read.
     job.borrow_mut().collect();
     while !job.borrow().is_over() {
@@ -185,6 +196,12 @@ async fn supervise(job: Job, signals: Signals, outputs: Vec<Outcome>) -> Ending 
                 Err(error) => job.borrow_mut().fail(format_args!("reading signals: {error}")),
             },
             () = changed.notified() => {}
+            _ = keeper.readable() => {
+                // Nobody is left to be told.
+                job.borrow_mut().kill();
+                signals::sweep(Duration::ZERO);
+                return Ending::Signal(Signal::SIGKILL);
+            }
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
         }
         job.borrow_mut().meet_deadlines();
@@ -196,7 +213,7 @@ async fn supervise(job: Job, signals: Signals, outputs: Vec<Outcome>) -> Ending 
         report::line(format_args!("processes that cannot be killed: {}", pids.join(", ")));
     }
     let ending = job.borrow().ending();
-    finish_output(outputs, &signals, ending).await
+    finish_output(outputs, &signals, &keeper, ending).await
 }
 
 /// Answers the requests of one PE as they come.
@@ -239,7 +256,12 @@ async fn watch(job: Rc<RefCell<Job>>, changed: Rc<Notify>, pe: usize, program: P
 
 /// Waits until all output is written. A user who does not want to wait for a stalled reader
 /// interrupts again.
-async fn finish_output(outputs: Vec<Outcome>, signals: &Signals, ending: Ending) -> Ending {
+async fn finish_output(
+    outputs: Vec<Outcome>,
+    signals: &Signals,
+    keeper: &AsyncFd<PipeReader>,
+    ending: Ending,
+) -> Ending {
     for outcome in outputs {
         let mut outcome = outcome;
         loop {
@@ -252,17 +274,14 @@ async fn finish_output(outputs: Vec<Outcome>, signals: &Signals, ending: Ending)
                     _ => break,
                 },
                 event = signals.next() => match event {
-                    Ok(Event { signal, .. }) if is_interrupt(signal) => return Ending::Signal(signal),
+                    Ok(Event { signal, .. }) if signals::is_interrupt(signal) => return Ending::Signal(signal),
                     _ => {}
                 },
+                _ = keeper.readable() => return ending,
             }
         }
     }
     ending
-}
-
-fn is_interrupt(signal: Signal) -> bool {
-    matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP)
 }
 
 impl Job {

@@ -13,6 +13,9 @@ use tokio::io::unix::AsyncFd;
 /// Signals that are passed on to the PEs and do nothing else.
 const PASSED_ON: [Signal; 3] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCONT];
 
+/// Signals that ask for the end of the job.
+const INTERRUPTS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
 /// A signal that arrived at `oshrun`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -25,33 +28,60 @@ pub struct Event {
 /// who sent them.
 pub struct Signals {
     fd: AsyncFd<SignalFd>,
-    /// The mask to give back to the PEs.
-    pub mask_before: SigSet,
+}
+
+/// Signals that are blocked from now on.
+pub struct Blocked {
+    /// Those acted upon: to be read.
+    pub wanted: SigSet,
+    /// The mask as it was, to give back to the PEs.
+    pub before: SigSet,
+}
+
+/// Has the signals acted upon wait to be read.
+pub fn block() -> io::Result<Blocked> {
+    // A parent may have had its children's ends ignored, which would discard exit codes.
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of ours.
+    unsafe { nix::sys::signal::sigaction(Signal::SIGCHLD, &default) }?;
+    let wanted = wanted();
+    let mut blocked = wanted;
+    // So that a terminal lets the launcher write, which is not in its foreground.
+    blocked.add(Signal::SIGTTOU);
+    let before = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    Ok(Blocked { wanted, before })
+}
+
+fn wanted() -> SigSet {
+    let mut wanted = SigSet::empty();
+    wanted.extend([Signal::SIGCHLD, Signal::SIGQUIT, Signal::SIGTSTP]);
+    wanted.extend(PASSED_ON);
+    // What was ignored when we started (nohup, a script's background job) stays ignored.
+    wanted.extend(INTERRUPTS.into_iter().filter(|signal| !is_ignored(*signal)));
+    wanted
+}
+
+/// Whether `signal` asks for the end of the job.
+pub fn is_interrupt(signal: Signal) -> bool {
+    INTERRUPTS.contains(&signal)
+}
+
+/// Passes a signal on to the launcher.
+pub fn pass_on(launcher: Pid, signal: Signal, from_kernel: bool) {
+    // A terminal that hangs up tells the leader of its session alone.
+    let from_terminal = from_kernel && signal != Signal::SIGHUP;
+    let value = libc::sigval { sival_ptr: usize::from(from_terminal) as *mut _ };
+    // SAFETY: a system call on plain values; fails if the launcher has ended.
+    unsafe { libc::sigqueue(launcher.as_raw(), signal as i32, value) };
 }
 
 impl Signals {
-    /// From here on signals wait to be read.
+    /// The signals that [`block`] has blocked.
     pub fn new() -> io::Result<Signals> {
-        // A parent may have had its children's ends ignored, which would discard exit codes.
-        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-        // SAFETY: the default action runs no code of ours.
-        unsafe { nix::sys::signal::sigaction(Signal::SIGCHLD, &default) }?;
-        let mut wanted = SigSet::empty();
-        wanted.add(Signal::SIGCHLD);
-        wanted.add(Signal::SIGQUIT);
-        wanted.add(Signal::SIGTSTP);
-        wanted.extend(PASSED_ON);
-        // What was ignored when we started (nohup, a script's background job) stays ignored.
-        wanted.extend(
-            [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
-                .into_iter()
-                .filter(|s| !is_ignored(*s)),
-        );
-        let mask_before = wanted.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        let fd = SignalFd::with_flags(&wanted, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let fd = SignalFd::with_flags(&wanted(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         // SAFETY: the AsyncFd owns the descriptor, which stays open and the same until it is dropped.
         let fd = unsafe { AsyncFd::register(fd) }?;
-        Ok(Signals { fd, mask_before })
+        Ok(Signals { fd })
     }
 
     /// The next signal.
@@ -63,7 +93,7 @@ impl Signals {
                 continue;
             };
             if let Ok(signal) = Signal::try_from(info.ssi_signo as i32) {
-                let from_terminal = info.ssi_code == libc::SI_KERNEL;
+                let from_terminal = info.ssi_code == libc::SI_QUEUE && info.ssi_ptr == 1;
                 return Ok(Event { signal, from_terminal });
             }
         }
