@@ -195,6 +195,7 @@ fn start(process: &mut Process) -> Result<()> {
     // SAFETY: no routine works before the library is published just below, and the library keeps
     // the world, with all its mappings, until `stop` has closed the fast path.
     unsafe { fast::open(&library.world) };
+    library.world.announce_running();
     LIBRARY.store(Box::into_raw(library), Ordering::Release);
     Ok(())
 }

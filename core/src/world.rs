@@ -174,8 +174,13 @@ impl World {
         };
         // Nobody may write to a PE that has not got this far.
         world.bootstrap.barrier()?;
-        world.board.announce(pe, State::Running);
         Ok(world)
+    }
+
+    /// The start is over, with all that PEs do together after [`World::start`]: from here on others
+    /// may go on without this PE.
+    pub fn announce_running(&self) {
+        self.board.announce(self.pe, State::Running);
     }
 
     /// Collective: leaves the job. The caller has synchronised: nobody uses this PE's memory any
