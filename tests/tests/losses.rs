@@ -109,30 +109,25 @@ fn goes_on(
     })
 }
 
-/// Lost PEs end the job: at once if nobody asks to go on, and if a wait would last for ever.
-fn ends_with_losses(program: &Arc<Program>) -> [Trial; 2] {
-    let cases = [
-        ("by default", "end", "PE 2 on "),
-        ("when a wait lasts too long", "continue", "this wait has lasted 10 s since"),
+/// Lost PEs end the job: at once if nobody asks to go on, if a wait would last for ever, and if a
+/// lock would be free for everybody.
+fn ends_with_losses(program: &Arc<Program>) -> [Trial; 3] {
+    let cases: [(_, _, _, &[&str]); 3] = [
+        ("by default", ENDING, "barrier", &["PE 2 on ", "cannot be reached any more"]),
+        ("when a wait lasts too long", GOING_ON, "barrier", &["PE 2 on ", "lasted 10 s since"]),
+        ("when a lock is lost", GOING_ON, "locks", &["shmem_set_lock", "is lost with PE 2"]),
     ];
-    cases.map(|(when, on_loss, says)| {
+    cases.map(|(when, on_loss, what, says)| {
         let program = program.clone();
         Trial::test(format!("{} ends {when}", program.name), move || {
             let options = ["--hosts", "4", "--fault", "host 2 die at 300ms"];
-            let environment = [("SHMEM_ON_LOSS", on_loss)];
-            let ran = program.launch_with(&options, 4, &["aaxa", "barrier"], &environment)?;
-            let told = |line: &str| {
-                line.contains("PE 2 on ")
-                    && line.contains("cannot be reached any more")
-                    && line.contains(says)
-            };
-            if matches!(ran.code, Some(code) if code != 0)
-                && ran.stderr.lines().any(told)
-                && !ran.stdout.contains("went on")
-            {
+            let ran = program.launch_with(&options, 4, &["aaxa", what], &[on_loss])?;
+            let told = |line: &str| says.iter().all(|part| line.contains(part));
+            let failed = matches!(ran.code, Some(code) if code != 0 && code != WITHOUT_LOST);
+            if failed && ran.stderr.lines().any(told) && !ran.stdout.contains("went on") {
                 return Ok(());
             }
-            Err(ran.account(&format!("expected failure and a line with '{says}'")).into())
+            Err(ran.account(&format!("expected failure and a line with {says:?}")).into())
         })
     })
 }
