@@ -244,3 +244,46 @@ fn parse(line: &str) -> HashMap<String, String> {
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client whose launcher answers a barrier after each of `delays`; `None`: never.
+    fn client(timeout: Duration, delays: [Option<Duration>; 2]) -> Pmi1 {
+        let (stream, launcher) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            let mut requests = BufReader::new(launcher.try_clone().unwrap()).lines();
+            for delay in delays {
+                assert_eq!(requests.next().unwrap().unwrap(), "cmd=barrier_in");
+                match delay {
+                    Some(delay) => std::thread::sleep(delay),
+                    None => return assert!(requests.next().is_none()),
+                }
+                (&launcher).write_all(b"cmd=barrier_out rc=0\n").unwrap();
+            }
+        });
+        let socket = stream.as_raw_fd();
+        let (stream, kvs) = (BufReader::new(stream), String::new());
+        let mut wire = Wire { stream, kvs, value_max: 256, round: 0, finalized: false };
+        wire.limit(Some(timeout)).unwrap();
+        Pmi1 { pe: 0, n_pes: 1, wire: Mutex::new(wire), socket, timeout }
+    }
+
+    #[test]
+    fn the_end_waits_as_long_as_others_compute_and_the_start_does_not() {
+        let (limit, longer) = (Duration::from_millis(20), Duration::from_millis(200));
+        let client = client(limit, [Some(longer), None]);
+        client.barrier_at_end().unwrap();
+        let late = client.barrier().unwrap_err().to_string();
+        assert!(late.contains("SHMEM_START_TIMEOUT"), "{late}");
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_launcher_that_is_gone() {
+        let client = client(Duration::from_secs(3600), [Some(Duration::ZERO); 2]);
+        client.barrier().unwrap();
+        client.barrier_at_end().unwrap();
+        assert!(client.barrier_at_end().is_err());
+    }
+}
