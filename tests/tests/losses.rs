@@ -74,7 +74,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         trials.extend([0, 1].map(|i| goes_on_without(&deaths, DEATHS[i], Some(variable))));
     }
     trials.push(waits_end(&deaths));
-    trials.push(scripts_are_lost_with_their_program(&deaths));
+    trials.extend(scripts_and_programs_are_lost_together(&deaths));
     trials.push(the_last_pe_ends_the_job(&deaths));
     trials
 }
@@ -213,15 +213,22 @@ fn waits_end(program: &Arc<Program>) -> Trial {
     })
 }
 
-/// A script that goes on after its program has died is no PE any more.
-fn scripts_are_lost_with_their_program(program: &Arc<Program>) -> Trial {
-    let program = program.clone();
-    Trial::test("a script is lost with its program", move || {
-        let mut oshrun = program.oshrun();
-        oshrun.args(["-n", "3", "sh", "-c", r#""$@" || exec sleep 1000"#, "sh"]);
-        oshrun.arg(program.executable()?).args(["1", "kill", "go-on"]).envs([GOING_ON]);
-        let ran = run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))?;
-        check_survivors(&ran, 1, "runs a script whose program (pid ")
+/// A script that goes on after its program has died is no PE any more, and neither is a program
+/// whose script has died.
+fn scripts_and_programs_are_lost_together(program: &Arc<Program>) -> [Trial; 2] {
+    let cases = [
+        ("a script is lost with its program", "kill", "runs a script whose program (pid "),
+        ("a program is lost with its script", "script", "was killed by SIGKILL"),
+    ];
+    cases.map(|(name, how, says)| {
+        let program = program.clone();
+        Trial::test(name, move || {
+            let mut oshrun = program.oshrun();
+            oshrun.args(["-n", "3", "sh", "-c", r#""$@" || exec sleep 1000"#, "sh"]);
+            oshrun.arg(program.executable()?).args(["1", how, "go-on"]).envs([GOING_ON]);
+            let ran = run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))?;
+            check_survivors(&ran, 1, says)
+        })
     })
 }
 

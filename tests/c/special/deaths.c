@@ -1,7 +1,7 @@
 /* One of three PEs that share a host dies. Arguments: the PE; how it dies: "kill" (by the next PE),
- * "segv", "abort", "exit" or "leave" (both without shmem_finalize); and what the others do then:
- * "go-on", or wait for it in vain in a "barrier", for a "flag", for a "lock" or in a "reduce", or
- * "die" as well, one after the other. */
+ * "script" (the one that has started it is killed), "segv", "abort", "exit" or "leave" (both without
+ * shmem_finalize); and what the others do then: "go-on", or wait for it in vain in a "barrier", for a
+ * "flag", for a "lock" or in a "reduce", or "die" as well, one after the other. */
 #include <sched.h>
 #include <shmemx.h>
 #include <signal.h>
@@ -26,15 +26,19 @@ static void die(const char *how, long *pid) {
     if (is(how, "abort")) abort();
     if (is(how, "exit")) exit(3);
     if (is(how, "leave")) _exit(0);
-    shmem_long_p(pid, (long)getpid(), next_pe);
+    long pids[2] = {is(how, "script") ? getppid() : getpid(), getpid()};
+    shmem_long_put_signal(pid, pids, 2, (uint64_t *)pid + 2, 1, SHMEM_SIGNAL_SET, next_pe);
     for (;;) pause();
 }
 
 /* Operations of every kind are under way to the PE when it dies. */
 static void keep_busy_until_lost(const char *how, long *pid, long *count, long *copy) {
-    if (is(how, "kill") && me == (victim + 1) % npes) {
-        shmem_long_wait_until(pid, SHMEM_CMP_NE, 0);
-        CHECK_EQ(kill((pid_t)*pid, SIGKILL), 0);
+    int by_hand = is(how, "kill") || is(how, "script");
+    if (by_hand && previous_pe == victim) {
+        shmem_signal_wait_until((uint64_t *)pid + 2, SHMEM_CMP_EQ, 1);
+        CHECK_EQ(kill((pid_t)pid[0], SIGKILL), 0);
+        /* What its script has left behind is ended as well. */
+        while (is(how, "script") && kill((pid_t)pid[1], 0) == 0) sched_yield();
     }
     while (!shmemx_pe_is_lost(victim)) {
         shmem_long_atomic_inc(count, victim);
@@ -113,7 +117,7 @@ int main(int argc, char **argv) {
     check_start();
     CHECK(argc == 4 && npes == 3);
     victim = atoi(argv[1]);
-    long *pid = check_alloc(1, sizeof *pid), *flag = check_alloc(1, sizeof *flag);
+    long *pid = check_alloc(3, sizeof *pid), *flag = check_alloc(1, sizeof *flag);
     long *count = check_alloc(1 + LOCKS, sizeof *count), *values = check_alloc(3, sizeof *values);
     long *locks = check_alloc(LOCKS, sizeof *locks), *copy = check_alloc(WORDS, sizeof *copy);
     uint64_t *signals = check_alloc(1, sizeof *signals);

@@ -209,6 +209,12 @@ pub fn kill_tree(root: Pid) {
     pids.into_iter().for_each(|pid| send(pid, Signal::SIGKILL));
 }
 
+/// Whether a process is a child of this one, or a child of such a one, and so on.
+pub fn is_below(pid: Pid) -> bool {
+    let above = std::iter::successors(parent(pid), |pid| parent(*pid));
+    above.into_iter().any(|pid| pid == Pid::this())
+}
+
 /// Children of this process, those adopted included.
 fn children() -> Vec<Pid> {
     children_of(Pid::this())
@@ -260,5 +266,8 @@ mod tests {
     fn the_parent_of_a_process_is_read() {
         let own = Pid::from_raw(std::process::id() as i32);
         assert_eq!(parent(own), Some(Pid::parent()));
+        let child = std::process::Command::new("true").spawn().unwrap();
+        assert!(is_below(Pid::from_raw(child.id() as i32)) && !is_below(own));
+        child.wait_with_output().unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! PEs that are lost, and the others that go on without them.
 
-use super::Job;
+use super::{Job, Pe};
 use crate::report;
 use crate::signals;
 use tombolo_core::board::State;
@@ -44,8 +44,13 @@ impl Job {
         for &pe in gone {
             self.pes[pe].lost = true;
             self.pes[pe].lost_at = None;
-            if self.pes[pe].alive {
-                signals::kill_tree(self.pes[pe].pid);
+            let Pe { pid, alive, program, .. } = self.pes[pe];
+            if alive {
+                signals::kill_tree(pid);
+            }
+            // A script may have left its program behind, which believes to be a PE still.
+            if let Some(program) = program.filter(|program| signals::is_below(*program)) {
+                signals::kill_tree(program);
             }
         }
         if self.goes_on {
