@@ -10,6 +10,11 @@
 //!   bit, whether the lock is its own now.
 //!
 //! Who waits looks at its own memory only; the PE before it writes there. First come, first served.
+//!
+//! Where a program goes on without lost PEs (`SHMEM_ON_LOSS=continue`), a lock that a lost PE held
+//! or waited for is not passed on: who waits behind ends the job with an error, as every wait that
+//! lasts too long. So does who asks for a lock whose home is lost and out of reach, at once: the
+//! answer would say that it is free, to everybody.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use tombolo_core::transport::{Amo, AmoOp};
@@ -93,7 +98,13 @@ impl<'a> Lock<'a> {
 
     fn amo(&self, variable: *mut u8, op: AmoOp, operand: u32, compare: u32, pe: usize) -> u32 {
         let amo = Amo { op, size: 4, operand: operand.into(), compare: compare.into() };
-        self.world.amo_fetch(self.world.internal_context(), variable, amo, pe, self.routine) as u32
+        let (world, routine) = (self.world, self.routine);
+        let old = world.amo_fetch(world.internal_context(), variable, amo, pe, routine) as u32;
+        if pe == self.home && world.goes_on_without(pe) && world.ptr(variable, pe).is_null() {
+            let lock = self.tail;
+            world.stop_job(routine, format_args!("the lock at {lock:p} is lost with PE {pe}"));
+        }
+        old
     }
 
     /// Waits for this PE's place to change; gives its value.

@@ -1,7 +1,7 @@
 /*
  * Extensions to OpenSHMEM 1.6, which the standard keeps out of shmem.h.
  *
- * Lost PEs: a program may go on without PEs that cannot be reached any more.
+ * Lost PEs: a program may go on without PEs that were killed or cannot be reached any more.
  *
  * Tuning: at start the library measures every way to reach other PEs, or reads what an earlier job
  * measured, and routes operations by it (SHMEM_TUNE). A program may know more than was known then.
@@ -36,21 +36,30 @@ int shmemx_tune(void);
 int shmemx_tune_hint(int reuse);
 
 /*
- * Local: 1 if the PE is known to be lost: its host died, or no link leads to it any more, and the
- * library has given it up (on an NTB ring about two seconds later). 0 otherwise, also for numbers
- * that are no PE. A lost PE stays lost.
+ * Local: 1 if the PE is known to be lost, 0 otherwise, also for numbers that are no PE. A lost PE
+ * stays lost. A PE is lost when
+ * - it was killed, crashed or exited between shmem_init and shmem_finalize, which the PEs of its
+ *   host are told at once. Of several emulated hosts one is lost as a whole: its PEs serve for each
+ *   other what arrives over its links, so oshrun kills the others;
+ * - its host died, or no link leads to it any more, and the library has given it up (on an NTB ring
+ *   about two seconds later).
  *
- * By default a lost PE ends the job at the next operation or wait. With SHMEM_ON_LOSS=continue in
- * the environment the others go on:
+ * By default a lost PE ends the job. With SHMEM_ON_LOSS=continue in the environment the others go
+ * on:
  * - Operations on a lost PE are dropped. Puts and atomic operations have no effect; gets fill their
  *   destination with zeros, but non-blocking ones that were under way leave what has arrived;
  *   fetching operations give 0, but non-blocking ones that were under way leave the place as it
- *   was. Fence and quiet do not wait for them.
+ *   was. Fence and quiet do not wait for them. Memory that is shared with a PE of the same host,
+ *   however, stays as it left it, and operations work on it as before.
  * - Waiting routines, collectives and locks cannot know whether a lost PE would have been needed.
  *   They go on, but one that lasts more than 10 seconds, counted from the loss or from its beginning
  *   if that is later, ends the job with an error. So make teams of those that may survive together
  *   in time, and do not use routines over all PEs, such as shmem_malloc, after a loss.
+ * - A lock that a lost PE held, or waited for, is not passed on any more: shmem_set_lock ends as
+ *   above, shmem_test_lock goes on saying that it is taken. A lock whose queue lies at a lost PE of
+ *   another host is lost with it, and who asks for it ends the job with an error.
  * - shmem_finalize completes this PE's operations, then waits for the PEs that still run.
+ * - oshrun returns 125 if all PEs but the lost ones end well.
  */
 int shmemx_pe_is_lost(int pe);
 

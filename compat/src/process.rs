@@ -156,7 +156,7 @@ pub fn leave(routine: &'static str) {
             let world = &library(routine).world;
             synchronise(world, routine);
             if world.goes_on()
-                && let Err(error) = world.bootstrap().barrier()
+                && let Err(error) = world.bootstrap().barrier_at_end()
             {
                 fail(routine, &error);
             }
@@ -195,6 +195,7 @@ fn start(process: &mut Process) -> Result<()> {
     // SAFETY: no routine works before the library is published just below, and the library keeps
     // the world, with all its mappings, until `stop` has closed the fast path.
     unsafe { fast::open(&library.world) };
+    library.world.announce_running();
     LIBRARY.store(Box::into_raw(library), Ordering::Release);
     Ok(())
 }

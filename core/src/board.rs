@@ -1,7 +1,8 @@
 //! The status board: one cache-line-aligned slot per PE, in memory shared by the job and its
-//! launcher, telling which blocking call each PE is in and since when.
+//! launcher, telling which blocking call each PE is in and since when, and which PEs are lost.
 //!
-//! - A PE writes only its own slot; any process that has the board reads all of them.
+//! - A PE writes only its own slot, and the launcher the mark of a loss in any; any process that
+//!   has the board reads all of them.
 //! - A slot is written when a wait has outlasted its spinning, never on a fast path.
 //! - Readers check every field: a slot may be half written or hold garbage.
 
@@ -26,6 +27,8 @@ struct Slot {
     since_ns: AtomicU64,
     argument: AtomicU64,
     name: [AtomicU64; NAME_MAX / 8],
+    /// Not 0: the launcher has found the PE to be lost.
+    lost: AtomicU32,
 }
 
 /// How far a PE has come.
@@ -161,6 +164,16 @@ impl Board {
         self.slot(pe).entry.fetch_and(!1, Ordering::Release);
     }
 
+    /// Marks PE `pe` as lost, for good. For the launcher, when the others go on without it.
+    pub fn mark_lost(&self, pe: usize) {
+        self.slot(pe).lost.store(1, Ordering::Release);
+    }
+
+    /// Whether the launcher has found PE `pe` to be lost.
+    pub fn is_lost(&self, pe: usize) -> bool {
+        self.slot(pe).lost.load(Ordering::Acquire) != 0
+    }
+
     /// What PE `pe` last said of itself.
     pub fn report(&self, pe: usize) -> Report {
         let slot = self.slot(pe);
@@ -231,6 +244,15 @@ mod tests {
         );
         board.leave(1);
         assert_eq!(other.report(1).call, None);
+    }
+
+    #[test]
+    fn a_loss_is_seen_whatever_the_pe_says_of_itself() {
+        let board = Board::create(2).unwrap();
+        let other = Board::open(board.fd().try_clone_to_owned().unwrap(), 2).unwrap();
+        board.mark_lost(1);
+        other.announce(1, State::Running);
+        assert_eq!([0, 1].map(|pe| other.is_lost(pe)), [false, true]);
     }
 
     #[test]

@@ -26,6 +26,11 @@ pub trait Bootstrap: Send + Sync {
     /// Collective: returns when every PE has called it.
     fn barrier(&self) -> Result<()>;
 
+    /// As `barrier`, for however long it takes: other PEs may still be computing.
+    fn barrier_at_end(&self) -> Result<()> {
+        self.barrier()
+    }
+
     /// Asks the launcher to end the whole job with exit code `code`. May return.
     fn abort(&self, code: i32);
 

@@ -101,8 +101,9 @@ variables! {
     User huge_pages: Switch = "on", "SHMEM_HUGE_PAGES";
     /// Longest time to wait for the other PEs of the job during start, in seconds.
     User start_timeout: Duration = "60", "SHMEM_START_TIMEOUT";
-    /// What to do when a PE cannot be reached any more: "end" the job, or "continue" without it:
-    /// operations on it are dropped, and a wait that lasts 10 s after the loss ends the job.
+    /// What to do when a PE is killed or cannot be reached any more: "end" the job, or "continue"
+    /// without it: operations on it are dropped, and a wait that lasts 10 s after the loss ends the
+    /// job.
     User on_loss: OnLoss = "end", "SHMEM_ON_LOSS";
     /// How operations are routed: "auto" measures the channels once per machine and keeps the
     /// result, "always" measures at every start, "adaptive" also corrects routes while the

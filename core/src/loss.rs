@@ -1,12 +1,16 @@
 //! PEs that cannot be reached any more, and programs that go on without them.
 //!
-//! A PE is lost when a transport gives it up: its host died, or the links to it are down for too
-//! long. By default the next operation or wait ends the job and names the PE. With
+//! A PE of another host is lost when a transport gives it up: its host died, or the links to it are
+//! down for too long. By default the next operation or wait ends the job and names the PE. With
 //! `SHMEM_ON_LOSS=continue` there is one warning for each lost PE instead, and
 //! - operations on it are dropped: puts and AMOs have no effect, blocking gets give zeros, fetching
 //!   AMOs give 0, quiet and fence do not wait for them;
 //! - waits go on, for another PE may still end them, but one that lasts longer than [`GRACE`] while
 //!   a PE is lost ends the job as by default.
+//!
+//! A PE of the same host is lost when its process has ended. The launcher finds out first: by
+//! default it ends the job, else it names the PE and marks it on the status board. The same holds
+//! for it, but that memory shared with it stays as the PE left it: operations go there as before.
 
 use crate::board::monotonic_ns;
 use crate::config::OnLoss;
@@ -17,6 +21,10 @@ use std::time::Duration;
 /// How long a wait may last while a PE is lost, from the loss or its own beginning, whichever is
 /// later.
 pub const GRACE: Duration = Duration::from_secs(10);
+
+/// How long an operation on a PE of this host that has failed waits for the launcher to tell that
+/// the PE has ended. Where a script has started it, the launcher takes half a second to be sure.
+const NEWS: Duration = Duration::from_secs(2);
 
 /// PEs that this PE knows to be lost.
 pub(crate) struct Losses {
@@ -54,17 +62,26 @@ impl Losses {
 }
 
 impl World {
-    /// Whether a transport has given up a PE: what is issued to it from then on fails. Warns the
-    /// first time if the program goes on without it.
+    /// Whether a transport has given up a PE, or the launcher one of this host: what is issued to
+    /// it from then on fails, or changes nothing but the memory that it has left. Warns the first
+    /// time if the program goes on without it and the launcher has not.
     pub fn is_lost(&self, pe: usize) -> bool {
         if self.losses().is_known(pe) {
             return true;
         }
-        let lost = self.transports().iter().any(|t| t.is_lost(pe));
-        if lost && self.losses().note(pe, monotonic_ns()) && self.goes_on() {
+        let told = self.is_told_lost(pe);
+        let lost = told || self.transports().iter().any(|t| t.is_lost(pe));
+        if lost && self.losses().note(pe, monotonic_ns()) && self.goes_on() && !told {
             self.warn_of(pe);
         }
         lost
+    }
+
+    /// Whether the launcher has told that a PE of this host is lost. Of other hosts it may know
+    /// before operations under way have failed, so there the transports count.
+    fn is_told_lost(&self, pe: usize) -> bool {
+        let localities = self.localities();
+        localities[pe].host == localities[self.pe()].host && self.board().is_lost(pe)
     }
 
     /// One PE of each host speaks for it.
@@ -85,17 +102,34 @@ impl World {
         self.config().on_loss == OnLoss::Continue
     }
 
-    /// Whether operations on a PE are to be dropped: it is lost and the program goes on without it.
-    #[cold]
-    pub(crate) fn is_dropped(&self, pe: usize) -> bool {
+    /// Whether a PE is lost and the program goes on without it.
+    pub fn goes_on_without(&self, pe: usize) -> bool {
         self.goes_on() && self.is_lost(pe)
     }
 
-    /// Looks at the transports for a wait that began at `begun`; ends the job when a PE is lost and
-    /// the program did not ask to go on, or the wait has lasted too long since.
+    /// Whether an operation that has failed is to be dropped: its PE is lost and the program goes
+    /// on without it. The failure may be the first sign of a loss, so there is time for others.
+    #[cold]
+    pub(crate) fn is_dropped(&self, pe: usize) -> bool {
+        let localities = self.localities();
+        let local = localities[pe].host == localities[self.pe()].host;
+        let begun = monotonic_ns();
+        while self.goes_on() && !self.is_lost(pe) {
+            if !local || monotonic_ns() - begun > NEWS.as_nanos() as u64 {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.goes_on()
+    }
+
+    /// Looks for losses for a wait that began at `begun`; ends the job when a PE is lost and the
+    /// program did not ask to go on, or the wait has lasted too long since.
     #[cold]
     pub(crate) fn check_losses(&self, routine: &'static str, begun: u64) {
-        let Some(first) = self.transports().iter().find_map(|t| t.lost()) else { return };
+        let told = || (0..self.n_pes()).find(|pe| self.is_told_lost(*pe));
+        let given_up = self.transports().iter().find_map(|t| t.lost());
+        let Some(first) = given_up.or_else(told) else { return };
         if !self.goes_on() {
             self.lost(routine, first);
         }

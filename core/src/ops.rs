@@ -11,7 +11,7 @@ use crate::control;
 use crate::copy;
 use crate::reroute::Observation;
 use crate::route::Channel;
-use crate::service::{self, Bell, Wire};
+use crate::service::{self, Bell, Unanswered, Wire};
 use crate::transport::{
     Amo, AmoOp, Endpoint, Remote, SegmentKind, Signal, SignalOp, Status, Stream,
 };
@@ -525,9 +525,14 @@ impl World {
         let mut tickets = self.tickets.lock().unwrap_or_else(|e| e.into_inner());
         tickets[pe] = service::next_ticket(tickets[pe]);
         let line = ServiceLine { world: self, pe, routine };
-        service::request(&line, target, amo, tickets[pe]).unwrap_or_else(|| {
-            self.stop_job(routine, format_args!("PE {pe} refused an atomic operation"))
-        })
+        match service::request(&line, target, amo, tickets[pe]) {
+            Ok(old) => old,
+            // What a lost PE answers.
+            Err(Unanswered::Gone) => 0,
+            Err(Unanswered::Refused) => {
+                self.stop_job(routine, format_args!("PE {pe} refused an atomic operation"))
+            }
+        }
     }
 
     /// A put into a peer's control area that does not go through whole-word emulation itself.
@@ -557,7 +562,7 @@ impl World {
                         routine,
                     )
                 };
-                if !sent {
+                if !sent && !self.is_dropped(pe) {
                     self.another_way(index, pe, target, false, routine);
                     self.control_put(offset, source, len, pe, routine);
                 }
@@ -613,8 +618,13 @@ impl Wire for ServiceLine<'_> {
         }
     }
 
-    fn until(&self, ready: impl FnMut() -> bool) {
-        self.world.until(self.routine, self.pe, ready);
+    fn until(&self, mut ready: impl FnMut() -> bool) -> bool {
+        let mut answered = false;
+        self.world.until(self.routine, self.pe, || {
+            answered = ready();
+            answered || self.world.goes_on_without(self.pe)
+        });
+        answered
     }
 }
 

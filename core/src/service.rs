@@ -44,24 +44,37 @@ pub trait Wire {
     fn get(&self, offset: usize) -> u64;
     /// Rings the target's bell, if it is within reach.
     fn ring(&self);
-    /// Waits until `ready`.
-    fn until(&self, ready: impl FnMut() -> bool);
+    /// Waits until `ready`; false if that will never be, because the target is gone.
+    fn until(&self, ready: impl FnMut() -> bool) -> bool;
 }
 
-/// Has the target execute an AMO and waits for the old value; `None` if the target refuses.
-/// `ticket` follows that of the last request on this line, which must have been answered.
-pub fn request(wire: &impl Wire, target: Remote, amo: Amo, ticket: u64) -> Option<u64> {
+/// Why a request has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The target found it malformed.
+    Refused,
+    /// The target is gone.
+    Gone,
+}
+
+/// Has the target execute an AMO and waits for the old value. `ticket` follows that of the last
+/// request on this line, which must have been answered.
+pub fn request(wire: &impl Wire, target: Remote, amo: Amo, ticket: u64) -> Result<u64, Unanswered> {
     wire.put(REQUEST, &encode(target, amo));
     // The target sees the request when it sees the ticket.
     fence(Ordering::Release);
     wire.put(TICKET, &[ticket]);
     wire.ring();
     let mut done = 0;
-    wire.until(|| {
+    let answered = wire.until(|| {
         done = wire.get(DONE);
         done & 0xff == ticket
     });
-    (done < REFUSED).then(|| wire.get(RESULT))
+    match answered {
+        false => Err(Unanswered::Gone),
+        true if done >= REFUSED => Err(Unanswered::Refused),
+        true => Ok(wire.get(RESULT)),
+    }
 }
 
 /// The request as words, in the layout of [`Line`].

@@ -174,14 +174,19 @@ impl World {
         };
         // Nobody may write to a PE that has not got this far.
         world.bootstrap.barrier()?;
-        world.board.announce(pe, State::Running);
         Ok(world)
+    }
+
+    /// The start is over, with all that PEs do together after [`World::start`]: from here on others
+    /// may go on without this PE.
+    pub fn announce_running(&self) {
+        self.board.announce(self.pe, State::Running);
     }
 
     /// Collective: leaves the job. The caller has synchronised: nobody uses this PE's memory any
     /// more.
     pub fn stop(self) -> Result<()> {
-        let result = self.bootstrap.barrier();
+        let result = self.bootstrap.barrier_at_end();
         self.board.announce(self.pe, State::Finished);
         result
     }
@@ -295,6 +300,10 @@ impl World {
 
     pub(crate) fn dropped(&self) -> MutexGuard<'_, Dropped> {
         self.dropped.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.board
     }
 
     pub(crate) fn losses(&self) -> &Losses {

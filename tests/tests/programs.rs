@@ -9,16 +9,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
-use support::{Ran, crate_dir, prefix, routines, run, scratch, tool};
+use support::program::{LIMIT, Program};
+use support::{crate_dir, prefix, routines, run, scratch, tool};
 
 const PES: [usize; 5] = [1, 2, 3, 4, 7];
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// Programs also built in other ways than the compiler's default, and those ways.
 const VARIED: [&str; 4] = ["static_data", "pointers", "processes", "contended"];
@@ -65,15 +64,6 @@ const DISASTERS: [(usize, &[&str], &str, &[&str]); 2] = [
         "link 0 down at 300ms; link 2 down at 300ms",
         &["PE 0", "PE 1", "PE 2", "PE 3"],
     ),
-];
-
-/// What `special/survivors.c` goes on after: PEs, options, the faults, and which PEs can reach each
-/// other to the end.
-const LOSSES: [(usize, &[&str], &str, &str); 4] = [
-    (4, &["--hosts", "4"], "host 2 die at 300ms", "aaxa"),
-    (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off"], "host 2 die at 300ms", "aaxa"),
-    (6, &["--hosts", "3", "-x", "SHMEM_NTB_THREADS=2"], "host 2 die at 300ms", "aaaaxx"),
-    (4, &["--hosts", "4"], "link 0 down at 300ms; link 2 down at 300ms", "abba"),
 ];
 
 fn main() {
@@ -127,9 +117,6 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         DISASTERS
             .map(|(pes, options, plan, lost)| ends_clearly(&traffic, (pes, options, plan), lost)),
     );
-    let survivors = special("survivors.c");
-    trials.extend(LOSSES.map(|loss| goes_on(&survivors, loss)));
-    trials.extend(ends_with_losses(&survivors));
     trials.extend(global_exits(&special("global_exit.c")));
     trials.push(killed(special("killed.c")));
     let errors = special("errors.c");
@@ -145,77 +132,6 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
         .collect();
     sources.sort();
     sources
-}
-
-/// A source file and how to compile it; compiled when first needed, once.
-struct Program {
-    /// `rma`
-    name: String,
-    /// How it is built, for people; empty for the compiler's default.
-    how: &'static str,
-    prefix: PathBuf,
-    source: PathBuf,
-    flags: Vec<String>,
-    built: OnceLock<Result<PathBuf, String>>,
-}
-
-impl Program {
-    fn new(prefix: &Path, source: &Path, how: &'static str, flags: &[&str]) -> Arc<Program> {
-        Arc::new(Program {
-            name: source.file_stem().expect("a file").to_string_lossy().into_owned(),
-            how,
-            prefix: prefix.to_owned(),
-            source: source.to_owned(),
-            flags: flags.iter().map(|flag| flag.to_string()).collect(),
-            built: OnceLock::new(),
-        })
-    }
-
-    fn executable(&self) -> Result<PathBuf, String> {
-        self.built.get_or_init(|| self.build()).clone()
-    }
-
-    fn build(&self) -> Result<PathBuf, String> {
-        let how = self.how.replace(' ', "-");
-        let executable = scratch("programs").join(format!("{}-{how}", self.name));
-        let cxx = self.source.extension().is_some_and(|extension| extension == "cc");
-        let compiler = self.prefix.join("bin").join(if cxx { "oshc++" } else { "oshcc" });
-        let mut args = vec!["-Wall".to_owned(), "-Wextra".to_owned(), "-Werror".to_owned()];
-        args.extend(self.flags.iter().cloned());
-        args.push(self.source.display().to_string());
-        args.extend(["-o".to_owned(), executable.display().to_string()]);
-        tool(compiler, &args)?;
-        Ok(executable)
-    }
-
-    /// `oshrun ARGUMENTS`, with a heap small enough for many jobs at once and a cache of its own.
-    fn oshrun(&self) -> Command {
-        let mut oshrun = Command::new(self.prefix.join("bin/oshrun"));
-        oshrun.env("SHMEM_SYMMETRIC_SIZE", "16m");
-        // What is measured while tests run beside each other is not for the user's cache.
-        oshrun.env("SHMEM_TUNE_CACHE", scratch("tuning"));
-        oshrun
-    }
-
-    /// Runs the program on `pes` PEs.
-    fn launch(&self, pes: usize, args: &[&str], env: &[(&str, &str)]) -> Result<Ran, String> {
-        self.launch_with(&[], pes, args, env)
-    }
-
-    /// The same with more options of `oshrun`.
-    fn launch_with(
-        &self,
-        options: &[&str],
-        pes: usize,
-        args: &[&str],
-        env: &[(&str, &str)],
-    ) -> Result<Ran, String> {
-        let executable = self.executable()?;
-        let mut oshrun = self.oshrun();
-        oshrun.args(["-n", &pes.to_string()]).args(options).arg(executable).args(args);
-        oshrun.envs(env.iter().copied());
-        run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))
-    }
 }
 
 /// "rma on 3 PEs": succeeds, in time.
@@ -284,59 +200,6 @@ fn ends_clearly(
             return Ok(());
         }
         Err(ran.account(&format!("expected failure and a line naming one of {lost:?}")).into())
-    })
-}
-
-/// Programs that ask for it go on without PEs that are lost, of which people are told.
-fn goes_on(
-    program: &Arc<Program>,
-    (pes, options, plan, groups): (usize, &'static [&str], &'static str, &'static str),
-) -> Trial {
-    let program = program.clone();
-    let name = format!("{} on {pes} PEs {} goes on after {plan}", program.name, options.join(" "));
-    Trial::test(name, move || {
-        let options = [options, &["--fault", plan]].concat();
-        let going_on = [("SHMEM_ON_LOSS", "continue")];
-        let ran = program.launch_with(&options, pes, &[groups], &going_on)?.succeeded()?;
-        for (pe, letter) in groups.chars().enumerate() {
-            let went_on = ran.stdout.contains(&format!("PE {pe} went on"));
-            let is_lost = groups.chars().any(|other| other != letter && other != 'x');
-            let warning = format!("PE {pe} on ");
-            let warned = ran.stderr.lines().filter(|line| line.contains(&warning)).count();
-            // Each host warns once.
-            if went_on != (letter != 'x') || (1..pes).contains(&warned) != is_lost {
-                return Err(ran.account(&format!("PE {pe}: {warned} warnings")).into());
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Lost PEs end the job: at once if nobody asks to go on, and if a wait would last for ever.
-fn ends_with_losses(program: &Arc<Program>) -> [Trial; 2] {
-    let cases = [
-        ("by default", "end", "PE 2 on "),
-        ("when a wait lasts too long", "continue", "this wait has lasted 10 s since"),
-    ];
-    cases.map(|(when, on_loss, says)| {
-        let program = program.clone();
-        Trial::test(format!("{} ends {when}", program.name), move || {
-            let options = ["--hosts", "4", "--fault", "host 2 die at 300ms"];
-            let environment = [("SHMEM_ON_LOSS", on_loss)];
-            let ran = program.launch_with(&options, 4, &["aaxa", "barrier"], &environment)?;
-            let told = |line: &str| {
-                line.contains("PE 2 on ")
-                    && line.contains("cannot be reached any more")
-                    && line.contains(says)
-            };
-            if matches!(ran.code, Some(code) if code != 0)
-                && ran.stderr.lines().any(told)
-                && !ran.stdout.contains("went on")
-            {
-                return Ok(());
-            }
-            Err(ran.account(&format!("expected failure and a line with '{says}'")).into())
-        })
     })
 }
 

@@ -16,6 +16,8 @@ pub struct Pmi1 {
     n_pes: usize,
     wire: Mutex<Wire>,
     socket: i32,
+    /// Longest wait for an answer, but at the end.
+    timeout: Duration,
 }
 
 struct Wire {
@@ -59,10 +61,7 @@ impl Pmi1 {
             libc::fcntl(fd, libc::F_SETFD, flags | libc::FD_CLOEXEC);
             UnixStream::from(OwnedFd::from_raw_fd(fd))
         };
-        // A launcher that waits for other PEs answers late; only a dead one never does.
-        stream
-            .set_read_timeout(Some(timeout.max(Duration::from_secs(1))))
-            .map_err(|e| Error::system("setting up the connection to the launcher", e))?;
+        let timeout = timeout.max(Duration::from_secs(1));
         let socket = stream.as_raw_fd();
         let mut wire = Wire {
             stream: BufReader::new(stream),
@@ -71,12 +70,14 @@ impl Pmi1 {
             round: 0,
             finalized: false,
         };
+        // A launcher that waits for other PEs answers late; only a dead one never does.
+        wire.limit(Some(timeout))?;
         wire.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init")?;
         let maxes = wire.ask("cmd=get_maxes", "maxes")?;
         wire.value_max = maxes.get("vallen_max").and_then(|t| t.parse().ok()).unwrap_or(256);
         let name = wire.ask("cmd=get_my_kvsname", "my_kvsname")?;
         wire.kvs = name.get("kvsname").cloned().unwrap_or_default();
-        Ok(Pmi1 { pe, n_pes, wire: Mutex::new(wire), socket })
+        Ok(Pmi1 { pe, n_pes, wire: Mutex::new(wire), socket, timeout })
     }
 
     fn wire(&self) -> std::sync::MutexGuard<'_, Wire> {
@@ -108,6 +109,15 @@ impl Bootstrap for Pmi1 {
         self.wire().barrier()
     }
 
+    fn barrier_at_end(&self) -> Result<()> {
+        let mut wire = self.wire();
+        wire.limit(None)?;
+        // A launcher that dies closes the connection, which ends this as well.
+        let opened = wire.barrier();
+        wire.limit(Some(self.timeout))?;
+        opened
+    }
+
     fn abort(&self, code: i32) {
         let mut wire = self.wire();
         let _ = wire.send(&format!("cmd=abort exitcode={code}"));
@@ -134,6 +144,14 @@ impl Bootstrap for Pmi1 {
 }
 
 impl Wire {
+    /// Sets the longest wait for an answer.
+    fn limit(&mut self, time: Option<Duration>) -> Result<()> {
+        self.stream
+            .get_ref()
+            .set_read_timeout(time)
+            .map_err(|e| Error::system("setting up the connection to the launcher", e))
+    }
+
     fn send(&mut self, line: &str) -> Result<()> {
         // MSG_NOSIGNAL is what the standard library uses: a dead launcher is an error, not SIGPIPE.
         self.stream
@@ -225,4 +243,47 @@ fn parse(line: &str) -> HashMap<String, String> {
         .filter_map(|word| word.split_once('='))
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client whose launcher answers a barrier after each of `delays`; `None`: never.
+    fn client(timeout: Duration, delays: [Option<Duration>; 2]) -> Pmi1 {
+        let (stream, launcher) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            let mut requests = BufReader::new(launcher.try_clone().unwrap()).lines();
+            for delay in delays {
+                assert_eq!(requests.next().unwrap().unwrap(), "cmd=barrier_in");
+                match delay {
+                    Some(delay) => std::thread::sleep(delay),
+                    None => return assert!(requests.next().is_none()),
+                }
+                (&launcher).write_all(b"cmd=barrier_out rc=0\n").unwrap();
+            }
+        });
+        let socket = stream.as_raw_fd();
+        let (stream, kvs) = (BufReader::new(stream), String::new());
+        let mut wire = Wire { stream, kvs, value_max: 256, round: 0, finalized: false };
+        wire.limit(Some(timeout)).unwrap();
+        Pmi1 { pe: 0, n_pes: 1, wire: Mutex::new(wire), socket, timeout }
+    }
+
+    #[test]
+    fn the_end_waits_as_long_as_others_compute_and_the_start_does_not() {
+        let (limit, longer) = (Duration::from_millis(20), Duration::from_millis(200));
+        let client = client(limit, [Some(longer), None]);
+        client.barrier_at_end().unwrap();
+        let late = client.barrier().unwrap_err().to_string();
+        assert!(late.contains("SHMEM_START_TIMEOUT"), "{late}");
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_launcher_that_is_gone() {
+        let client = client(Duration::from_secs(3600), [Some(Duration::ZERO); 2]);
+        client.barrier().unwrap();
+        client.barrier_at_end().unwrap();
+        assert!(client.barrier_at_end().is_err());
+    }
 }

@@ -35,15 +35,16 @@ impl Wire for Local<'_> {
         self.bell.ring();
     }
 
-    fn until(&self, mut ready: impl FnMut() -> bool) {
+    fn until(&self, mut ready: impl FnMut() -> bool) -> bool {
         while !ready() {
             sync::thread::yield_now();
         }
+        true
     }
 }
 
 impl Shared {
-    fn ask(&self, offset: usize, amo: Amo, ticket: u64) -> Option<u64> {
+    fn ask(&self, offset: usize, amo: Amo, ticket: u64) -> Result<u64, Unanswered> {
         let wire = Local { line: &self.line, bell: &self.bell };
         request(&wire, Remote { segment: SegmentKind::Static, offset }, amo, ticket)
     }
@@ -79,12 +80,13 @@ fn requests_are_executed_and_bad_ones_refused() {
         shared.ask(offset, amo, ticket)
     };
     for round in 0..600 {
-        assert_eq!(ask(0, ADD), Some(5 + 3 * round));
+        assert_eq!(ask(0, ADD), Ok(5 + 3 * round));
     }
-    assert_eq!(ask(8, ADD), None);
-    assert_eq!(ask(4, ADD), None);
-    assert_eq!(ask(usize::MAX - 3, ADD), None);
-    assert_eq!(ask(0, Amo { size: 2, ..ADD }), None);
+    let refused = Err(Unanswered::Refused);
+    assert_eq!(ask(8, ADD), refused);
+    assert_eq!(ask(4, ADD), refused);
+    assert_eq!(ask(usize::MAX - 3, ADD), refused);
+    assert_eq!(ask(0, Amo { size: 2, ..ADD }), refused);
     drop(service);
     assert_eq!(variable.load(Ordering::Relaxed), 5 + 1800);
 }
@@ -129,8 +131,8 @@ mod checked {
             let (shared, variable) = (Shared::new(), std::sync::atomic::AtomicU64::new(5));
             // SAFETY: both outlive the service, which is dropped below.
             let service = unsafe { shared.serve(&variable) };
-            assert_eq!(shared.ask(0, ADD, 1), Some(5));
-            assert_eq!(shared.ask(0, Amo { operand: 4, ..ADD }, 2), Some(8));
+            assert_eq!(shared.ask(0, ADD, 1), Ok(5));
+            assert_eq!(shared.ask(0, Amo { operand: 4, ..ADD }, 2), Ok(8));
             drop(service);
             assert_eq!(variable.into_inner(), 12);
         });
@@ -142,7 +144,7 @@ mod checked {
             let (shared, variable) = (Shared::new(), std::sync::atomic::AtomicU64::new(5));
             // SAFETY: both outlive the service, which is dropped below.
             let service = unsafe { shared.serve(&variable) };
-            assert_eq!(shared.ask(8, ADD, 1), None);
+            assert_eq!(shared.ask(8, ADD, 1), Err(Unanswered::Refused));
             drop(service);
             assert_eq!(variable.into_inner(), 5);
         });

@@ -1,7 +1,9 @@
 /* PEs that go on when others are lost. Argument 1 has a letter per PE: those of the same letter can
- * reach each other to the end, and all others are lost; PEs of letter x die. With argument 2,
- * "barrier", the survivors wait for everybody at last, which must not last for ever. */
+ * reach each other to the end, and all others are lost; PEs of letters x and d are killed from outside,
+ * those of letter k by themselves. With argument 2, the survivors wait at last for everybody in a
+ * "barrier", which must not last for ever, or use "locks" that lie at all PEs. */
 #include <shmemx.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "../check.h"
@@ -9,6 +11,7 @@
 #define BYTES 200000
 #define ROUNDS 150
 #define PES 16
+#define LOCKS 64
 
 static const char *group;
 static unsigned char *inbox, *out, *back;
@@ -29,8 +32,9 @@ static int all_are_lost(void) {
 }
 
 static void keep_busy_until_lost(uint64_t *noise, long *tally, unsigned char *sink) {
-    while (!all_are_lost()) {
+    for (int round = 0; !all_are_lost(); round++) {
         static long olds[PES];
+        if (round == 3 && group[me] == 'k') raise(SIGKILL);
         for (int pe = 0; pe < npes; pe++) {
             shmem_putmem_signal_nbi(sink, out, BYTES, noise + me, 1, SHMEM_SIGNAL_ADD, pe);
             shmem_long_atomic_inc(tally, pe);
@@ -107,6 +111,7 @@ int main(int argc, char **argv) {
     inbox = check_alloc(2 * (size_t)npes, BYTES);
     signals = check_alloc((size_t)npes, sizeof *signals);
     counter = check_alloc(4, sizeof *counter);
+    long *locks = check_alloc(LOCKS, sizeof *locks);
     uint64_t *noise = check_alloc((size_t)npes, sizeof *noise);
     unsigned char *sink = check_alloc(1, BYTES);
     out = calloc(1, BYTES);
@@ -130,7 +135,11 @@ int main(int argc, char **argv) {
         CHECK_EQ(counter[3], me + other + 2);
         CHECK_EQ(shmem_team_sync(team), 0);
     }
-    if (argc > 2) shmem_barrier_all();
+    if (argc > 2 && strcmp(argv[2], "barrier") == 0) shmem_barrier_all();
+    for (int i = 0; argc > 2 && strcmp(argv[2], "locks") == 0 && i < LOCKS; i++) {
+        shmem_set_lock(locks + i);
+        shmem_clear_lock(locks + i);
+    }
     printf("PE %d went on\n", me);
     shmem_finalize();
     free(out);

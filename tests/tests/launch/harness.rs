@@ -230,7 +230,15 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Whether a process runs (or is stopped), as opposed to having ended.
 pub fn is_running(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !"ZX".contains(state))
+    state(pid).is_some_and(|state| !"ZX".contains(state))
+}
+
+/// Whether a process is stopped by a signal.
+pub fn is_stopped(pid: Pid) -> bool {
+    state(pid) == Some('T')
+}
+
+fn state(pid: Pid) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }

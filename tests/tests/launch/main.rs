@@ -3,10 +3,18 @@
 //! The PEs are this very program (see [`pe`]) or programs of the system, so that nothing but the
 //! launcher is tested. MPICH's client library serves as an independent check of the PMI server.
 
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        /// Every case with its name.
+        pub const CASES: &[(&str, fn())] = &[$((stringify!($name), $name)),*];
+    };
+}
+
 mod cases;
 mod harness;
 mod mpich;
 mod pe;
+mod signals;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -16,8 +24,8 @@ fn main() {
         return pe::main(&args[2..]);
     }
     let arguments = Arguments::from_args();
-    let mut trials: Vec<Trial> = cases::CASES
-        .iter()
+    let cases = cases::CASES.iter().chain(signals::CASES);
+    let mut trials: Vec<Trial> = cases
         .map(|(name, case)| {
             Trial::test(*name, || {
                 case();

@@ -1,6 +1,8 @@
 //! What the tests of the installed library share: its place, the lists, and commands under
 //! a watchdog.
 
+pub mod program;
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;

@@ -2,7 +2,6 @@
 
 use crate::options::{Plan, Program};
 use crate::spawn::Failure;
-use nix::unistd::Pid;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 use tombolo_core::Config;
@@ -60,11 +59,6 @@ impl Ring {
             _ => (None, failed),
         }
     }
-}
-
-/// The processes of one host, which die with it.
-pub fn kill_all(pids: impl Iterator<Item = Pid>) {
-    pids.for_each(|pid| crate::signals::send(pid, nix::sys::signal::Signal::SIGKILL));
 }
 
 fn spec(hosts: usize, program: &Program) -> Result<FabricSpec, String> {

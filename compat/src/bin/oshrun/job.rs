@@ -2,10 +2,12 @@
 
 mod deadlines;
 mod ends;
+mod losses;
 mod requests;
 
 use crate::cores::Cores;
 use crate::fabric::Ring;
+use crate::keeper::Launcher;
 use crate::options::Plan;
 use crate::output::Outlets;
 use crate::placement::Hosts;
@@ -16,7 +18,7 @@ use crate::spawn::{self, Common, Failure, Place};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, PipeReader};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,8 +37,11 @@ const LEFT_BEHIND: Duration = Duration::from_millis(200);
 const INTERRUPT: Duration = Duration::from_secs(5);
 /// After SIGKILL, for processes that the kernel does not let go.
 const GIVE_UP: Duration = Duration::from_secs(3);
-/// Between the loss of a PE's connection and that of its process.
+/// Between the loss of a PE's connection, or of the program that a script has started, and the end
+/// of its process.
 const LOST: Duration = Duration::from_millis(500);
+/// Exit code when PEs were lost and all others have ended well.
+const WITHOUT_LOST: u8 = 125;
 
 /// How `oshrun` itself ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +51,11 @@ pub enum Ending {
 }
 
 /// Runs the job; what has to be said has been said when this returns.
-pub async fn run(plan: Plan) -> Ending {
-    match start(&plan) {
+pub async fn run(plan: Plan, launcher: Launcher) -> Ending {
+    match start(&plan, &launcher) {
         Ok((job, signals, outputs)) => {
             let tasks = tokio::task::LocalSet::new();
-            tasks.run_until(supervise(job, signals, outputs)).await
+            tasks.run_until(supervise(job, signals, launcher.keeper, outputs)).await
         }
         Err(failure) => {
             signals::sweep(Duration::ZERO);
@@ -68,7 +73,7 @@ struct Job {
     board: Board,
     hosts: Hosts,
     ring: Ring,
-    /// The PEs go on when an emulated host dies.
+    /// The PEs go on when others are lost.
     goes_on: bool,
     /// The start, from which times of faults count.
     started: Instant,
@@ -92,16 +97,18 @@ struct Pe {
     alive: bool,
     /// Its PMI connection, until it is closed.
     connection: Option<Rc<UnixStream>>,
+    /// The process that speaks on it: another than `pid` where that is a script.
+    program: Option<Pid>,
     /// The beginning of a request.
     input: Vec<u8>,
-    /// It went down with its emulated host, which is for the other PEs to find out.
-    downed: bool,
-    /// When to find the job broken because the connection was closed too early.
+    /// It is lost: how it ends does not end the job.
+    lost: bool,
+    /// When to find the PE lost because its connection was closed, or its program ended, too early.
     lost_at: Option<Instant>,
 }
 
 /// Sets up everything and starts the PEs.
-fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
+fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
     let system = |what: &str, why: &dyn std::fmt::Display| Failure {
         code: 1,
         text: format!("cannot start: {what}: {why}"),
@@ -116,7 +123,8 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
     let hosts = Hosts::new(plan);
     let ring = Ring::new(plan)?;
     let cores = Cores::claim(plan.bind, size);
-    let common = Common { size, board: &board, mask: signals.mask_before, files };
+    let (mask, group) = (launcher.mask_before, launcher.group);
+    let common = Common { size, board: &board, mask, group, files };
     let mut pes = Vec::with_capacity(size);
     let mut appnums = Vec::with_capacity(size);
     for (appnum, program) in plan.programs.iter().enumerate() {
@@ -128,7 +136,8 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
             let (pid, connection) = spawn::spawn(program, &place, &common, &mut outlets)?;
             let connection = Some(Rc::new(connection));
             let input = vec![];
-            pes.push(Pe { pid, alive: true, connection, input, downed: false, lost_at: None });
+            let (program, lost, lost_at) = (None, false, None);
+            pes.push(Pe { pid, alive: true, connection, program, input, lost, lost_at });
             appnums.push(appnum);
         }
     }
@@ -156,7 +165,12 @@ fn start(plan: &Plan) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
     Ok((job, signals, outlets.forward()))
 }
 
-async fn supervise(job: Job, signals: Signals, outputs: Vec<Outcome>) -> Ending {
+async fn supervise(
+    job: Job,
+    signals: Signals,
+    keeper: PipeReader,
+    outputs: Vec<Outcome>,
+) -> Ending {
     let connections: Vec<_> = job.pes.iter().map(|pe| pe.connection.clone()).collect();
     let job = Rc::new(RefCell::new(job));
     let changed = Rc::new(Notify::new());
@@ -168,6 +182,10 @@ async fn supervise(job: Job, signals: Signals, outputs: Vec<Outcome>) -> Ending 
         };
         tokio::task::spawn_local(serve(job.clone(), changed.clone(), pe, connection));
     }
+    // SAFETY: the AsyncFd owns the pipe, which stays open until it is dropped.
+    let Ok(keeper) = (unsafe { AsyncFd::register(keeper) }) else {
+        unreachable!("a pipe can be polled");
+    };
     // A child may have ended before its signal could be read.
     job.borrow_mut().collect();
     while !job.borrow().is_over() {
@@ -178,17 +196,24 @@ async fn supervise(job: Job, signals: Signals, outputs: Vec<Outcome>) -> Ending 
                 Err(error) => job.borrow_mut().fail(format_args!("reading signals: {error}")),
             },
             () = changed.notified() => {}
+            _ = keeper.readable() => {
+                // Nobody is left to be told.
+                job.borrow_mut().kill();
+                signals::sweep(Duration::ZERO);
+                return Ending::Signal(Signal::SIGKILL);
+            }
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
         }
         job.borrow_mut().meet_deadlines();
     }
+    job.borrow().count_losses();
     let withstood = signals::sweep(LEFT_BEHIND);
     if !withstood.is_empty() {
         let pids: Vec<String> = withstood.iter().map(Pid::to_string).collect();
         report::line(format_args!("processes that cannot be killed: {}", pids.join(", ")));
     }
     let ending = job.borrow().ending();
-    finish_output(outputs, &signals, ending).await
+    finish_output(outputs, &signals, &keeper, ending).await
 }
 
 /// Answers the requests of one PE as they come.
@@ -198,9 +223,15 @@ async fn serve(
     pe: usize,
     connection: AsyncFd<Rc<UnixStream>>,
 ) {
+    let mut watched = false;
     while let Ok(mut ready) = connection.readable().await {
         job.borrow_mut().take_requests(pe);
         job.borrow_mut().check_barrier();
+        let Pe { pid, program, .. } = job.borrow().pes[pe];
+        if let Some(program) = program.filter(|program| !watched && *program != pid) {
+            watched = true;
+            tokio::task::spawn_local(watch(job.clone(), changed.clone(), pe, program));
+        }
         ready.clear_ready();
         changed.notify_one();
         if job.borrow().pes[pe].connection.is_none() {
@@ -209,9 +240,28 @@ async fn serve(
     }
 }
 
+/// Waits for the end of a program that a script has started as PE `pe`: it is no child, and the
+/// script may hold the connection open.
+async fn watch(job: Rc<RefCell<Job>>, changed: Rc<Notify>, pe: usize, program: Pid) {
+    match signals::watch(program) {
+        Ok(watched) => _ = watched.readable().await,
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+        // A kernel before 5.3.
+        Err(_) => return,
+    }
+    job.borrow_mut().take_requests(pe);
+    job.borrow_mut().lose_contact(pe);
+    changed.notify_one();
+}
+
 /// Waits until all output is written. A user who does not want to wait for a stalled reader
 /// interrupts again.
-async fn finish_output(outputs: Vec<Outcome>, signals: &Signals, ending: Ending) -> Ending {
+async fn finish_output(
+    outputs: Vec<Outcome>,
+    signals: &Signals,
+    keeper: &AsyncFd<PipeReader>,
+    ending: Ending,
+) -> Ending {
     for outcome in outputs {
         let mut outcome = outcome;
         loop {
@@ -224,17 +274,14 @@ async fn finish_output(outputs: Vec<Outcome>, signals: &Signals, ending: Ending)
                     _ => break,
                 },
                 event = signals.next() => match event {
-                    Ok(Event { signal, .. }) if is_interrupt(signal) => return Ending::Signal(signal),
+                    Ok(Event { signal, .. }) if signals::is_interrupt(signal) => return Ending::Signal(signal),
                     _ => {}
                 },
+                _ = keeper.readable() => return ending,
             }
         }
     }
     ending
-}
-
-fn is_interrupt(signal: Signal) -> bool {
-    matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP)
 }
 
 impl Job {
@@ -243,7 +290,8 @@ impl Job {
     }
 
     fn ending(&self) -> Ending {
-        self.verdict.unwrap_or(Ending::Code(0))
+        let lost = self.pes.iter().any(|pe| pe.lost);
+        self.verdict.unwrap_or(Ending::Code(if lost { WITHOUT_LOST } else { 0 }))
     }
 
     fn send_all(&self, signal: Signal) {

@@ -35,6 +35,14 @@ impl Hosts {
         }
     }
 
+    /// PEs of a host that is tied to others by links, which `pe` is on; else `pe` alone.
+    pub fn unit_of(&self, pe: usize) -> Vec<usize> {
+        match self.count {
+            1 => vec![pe],
+            _ => (0..self.of_pe.len()).filter(|other| self.of(*other) == self.of(pe)).collect(),
+        }
+    }
+
     /// Host of `pe`.
     pub fn of(&self, pe: usize) -> usize {
         self.of_pe[pe]

@@ -4,6 +4,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -11,6 +12,9 @@ use tokio::io::unix::AsyncFd;
 
 /// Signals that are passed on to the PEs and do nothing else.
 const PASSED_ON: [Signal; 3] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCONT];
+
+/// Signals that ask for the end of the job.
+const INTERRUPTS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// A signal that arrived at `oshrun`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,33 +28,60 @@ pub struct Event {
 /// who sent them.
 pub struct Signals {
     fd: AsyncFd<SignalFd>,
-    /// The mask to give back to the PEs.
-    pub mask_before: SigSet,
+}
+
+/// Signals that are blocked from now on.
+pub struct Blocked {
+    /// Those acted upon: to be read.
+    pub wanted: SigSet,
+    /// The mask as it was, to give back to the PEs.
+    pub before: SigSet,
+}
+
+/// Has the signals acted upon wait to be read.
+pub fn block() -> io::Result<Blocked> {
+    // A parent may have had its children's ends ignored, which would discard exit codes.
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of ours.
+    unsafe { nix::sys::signal::sigaction(Signal::SIGCHLD, &default) }?;
+    let wanted = wanted();
+    let mut blocked = wanted;
+    // So that a terminal lets the launcher write, which is not in its foreground.
+    blocked.add(Signal::SIGTTOU);
+    let before = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    Ok(Blocked { wanted, before })
+}
+
+fn wanted() -> SigSet {
+    let mut wanted = SigSet::empty();
+    wanted.extend([Signal::SIGCHLD, Signal::SIGQUIT, Signal::SIGTSTP]);
+    wanted.extend(PASSED_ON);
+    // What was ignored when we started (nohup, a script's background job) stays ignored.
+    wanted.extend(INTERRUPTS.into_iter().filter(|signal| !is_ignored(*signal)));
+    wanted
+}
+
+/// Whether `signal` asks for the end of the job.
+pub fn is_interrupt(signal: Signal) -> bool {
+    INTERRUPTS.contains(&signal)
+}
+
+/// Passes a signal on to the launcher.
+pub fn pass_on(launcher: Pid, signal: Signal, from_kernel: bool) {
+    // A terminal that hangs up tells the leader of its session alone.
+    let from_terminal = from_kernel && signal != Signal::SIGHUP;
+    let value = libc::sigval { sival_ptr: usize::from(from_terminal) as *mut _ };
+    // SAFETY: a system call on plain values; fails if the launcher has ended.
+    unsafe { libc::sigqueue(launcher.as_raw(), signal as i32, value) };
 }
 
 impl Signals {
-    /// From here on signals wait to be read.
+    /// The signals that [`block`] has blocked.
     pub fn new() -> io::Result<Signals> {
-        // A parent may have had its children's ends ignored, which would discard exit codes.
-        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-        // SAFETY: the default action runs no code of ours.
-        unsafe { nix::sys::signal::sigaction(Signal::SIGCHLD, &default) }?;
-        let mut wanted = SigSet::empty();
-        wanted.add(Signal::SIGCHLD);
-        wanted.add(Signal::SIGQUIT);
-        wanted.add(Signal::SIGTSTP);
-        wanted.extend(PASSED_ON);
-        // What was ignored when we started (nohup, a script's background job) stays ignored.
-        wanted.extend(
-            [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
-                .into_iter()
-                .filter(|s| !is_ignored(*s)),
-        );
-        let mask_before = wanted.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        let fd = SignalFd::with_flags(&wanted, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        let fd = SignalFd::with_flags(&wanted(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         // SAFETY: the AsyncFd owns the descriptor, which stays open and the same until it is dropped.
         let fd = unsafe { AsyncFd::register(fd) }?;
-        Ok(Signals { fd, mask_before })
+        Ok(Signals { fd })
     }
 
     /// The next signal.
@@ -62,7 +93,7 @@ impl Signals {
                 continue;
             };
             if let Ok(signal) = Signal::try_from(info.ssi_signo as i32) {
-                let from_terminal = info.ssi_code == libc::SI_KERNEL;
+                let from_terminal = info.ssi_code == libc::SI_QUEUE && info.ssi_ptr == 1;
                 return Ok(Event { signal, from_terminal });
             }
         }
@@ -77,6 +108,19 @@ fn is_ignored(signal: Signal) -> bool {
         action.assume_init()
     };
     action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Becomes readable when a process ends, whosever child it is.
+pub fn watch(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: makes a descriptor, which nobody else has, or fails.
+    let fd = unsafe {
+        match libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) {
+            fd @ 0.. => OwnedFd::from_raw_fd(fd as i32),
+            _ => return Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the AsyncFd owns the descriptor, which stays open and the same until it is dropped.
+    Ok(unsafe { AsyncFd::register(fd) }?)
 }
 
 /// Sends a signal to a process, which may have ended already.
@@ -152,29 +196,55 @@ pub fn sweep(grace: Duration) -> Vec<Pid> {
     }
 }
 
+/// Kills a process and all that it has started, but for those that have lost their parent.
+pub fn kill_tree(root: Pid) {
+    let mut pids = vec![root];
+    let mut seen = 0;
+    while let Some(pid) = pids.get(seen).copied() {
+        // It starts no more from here on.
+        send(pid, Signal::SIGSTOP);
+        pids.extend(children_of(pid));
+        seen += 1;
+    }
+    pids.into_iter().for_each(|pid| send(pid, Signal::SIGKILL));
+}
+
+/// Whether a process is a child of this one, or a child of such a one, and so on.
+pub fn is_below(pid: Pid) -> bool {
+    let above = std::iter::successors(parent(pid), |pid| parent(*pid));
+    above.into_iter().any(|pid| pid == Pid::this())
+}
+
 /// Children of this process, those adopted included.
 fn children() -> Vec<Pid> {
-    let own = std::process::id();
-    let listed = std::fs::read_to_string(format!("/proc/self/task/{own}/children"));
+    children_of(Pid::this())
+}
+
+/// Children of all threads of a process.
+fn children_of(pid: Pid) -> Vec<Pid> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let listed: std::io::Result<Vec<String>> =
+        threads.map(|thread| std::fs::read_to_string(thread.path().join("children"))).collect();
     if let Ok(listed) = &listed
-        && let Some(pids) = listed.split_whitespace().map(parse_pid).collect()
+        && let Some(pids) =
+            listed.iter().flat_map(|l| l.split_whitespace()).map(parse_pid).collect()
     {
         return pids;
     }
     // Kernels without that file: look at every process.
     let Ok(processes) = std::fs::read_dir("/proc") else { return vec![] };
     let names = processes.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter_map(|name| parse_pid(&name)).filter(|pid| parent(*pid) == Some(own)).collect()
+    names.filter_map(|name| parse_pid(&name)).filter(|child| parent(*child) == Some(pid)).collect()
 }
 
 fn parse_pid(text: &str) -> Option<Pid> {
     text.parse().ok().map(Pid::from_raw)
 }
 
-fn parent(pid: Pid) -> Option<u32> {
+fn parent(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, second and in parentheses, may itself hold anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    parse_pid(stat.rsplit_once(')')?.1.split_whitespace().nth(1)?)
 }
 
 /// Whether `event` is only to be passed on.
@@ -195,6 +265,9 @@ mod tests {
     #[test]
     fn the_parent_of_a_process_is_read() {
         let own = Pid::from_raw(std::process::id() as i32);
-        assert_eq!(parent(own), Some(std::os::unix::process::parent_id()));
+        assert_eq!(parent(own), Some(Pid::parent()));
+        let child = std::process::Command::new("true").spawn().unwrap();
+        assert!(is_below(Pid::from_raw(child.id() as i32)) && !is_below(own));
+        child.wait_with_output().unwrap();
     }
 }

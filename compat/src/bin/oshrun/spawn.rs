@@ -4,6 +4,7 @@ use crate::options::Program;
 use crate::output::Outlets;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -22,6 +23,8 @@ pub struct Common<'a> {
     pub board: &'a Board,
     /// Signal mask that `oshrun` was started with.
     pub mask: SigSet,
+    /// Process group of the job.
+    pub group: Pid,
     /// Limit on open files that `oshrun` was started with.
     pub files: libc::rlimit,
 }
@@ -54,6 +57,8 @@ pub fn spawn(
 ) -> Result<(Pid, UnixStream), Failure> {
     let (ours, theirs) = UnixStream::pair().map_err(|e| internal("connection", &e))?;
     ours.set_nonblocking(true).map_err(|e| internal("connection", &e))?;
+    // A script may have its program speak.
+    setsockopt(&ours, sockopt::PassCred, &true).map_err(|e| internal("connection", &e.into()))?;
     let mut command = Command::new(&program.command);
     command.args(&program.arguments);
     command.stdin(if place.pe == 0 { Stdio::inherit() } else { Stdio::null() });
@@ -97,8 +102,9 @@ fn prepare(command: &mut Command, place: &Place, common: &Common<'_>, pmi: RawFd
     let board = common.board.fd().as_raw_fd();
     let [left, right] = place.links.unwrap_or([board; 2]);
     let kept = [pmi, board, left, right];
-    let (mask, files, core) = (common.mask, common.files, place.core);
+    let (mask, group, files, core) = (common.mask, common.group, common.files, place.core);
     let setup = move || {
+        nix::unistd::setpgid(Pid::from_raw(0), group)?;
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
         // Without this check a parent that died just before would go unnoticed.
         if std::os::unix::process::parent_id() != parent {
@@ -190,7 +196,8 @@ mod tests {
     fn every_launcher_variable_is_set_or_removed() {
         let board = Board::create(1).unwrap();
         let files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        let common = Common { size: 1, board: &board, mask: SigSet::empty(), files };
+        let (mask, group) = (SigSet::empty(), Pid::this());
+        let common = Common { size: 1, board: &board, mask, group, files };
         let set =
             variables(&Place { pe: 0, host: Some(0), links: Some([7, 8]), core: None }, &common, 3);
         for variable in VARIABLES.iter().filter(|v| v.audience == Audience::Launcher) {

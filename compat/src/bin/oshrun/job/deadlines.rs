@@ -1,7 +1,6 @@
 //! Signals, deadlines, and the report of what each PE is doing.
 
-use super::{Ending, INTERRUPT, Job};
-use crate::fabric;
+use super::{Ending, INTERRUPT, Job, Pe};
 use crate::report;
 use crate::signals::{self, Event};
 use nix::sys::signal::Signal;
@@ -54,10 +53,10 @@ impl Job {
         let due = |deadline: &mut Option<Instant>| deadline.take_if(|at| *at <= now).is_some();
         for pe in 0..self.pes.len() {
             if due(&mut self.pes[pe].lost_at) {
-                self.fail(format_args!(
-                    "{} closed its connection before shmem_finalize",
-                    self.name(pe)
-                ));
+                let how = &self.how_lost(pe);
+                if !self.goes_on_without(pe, how) {
+                    self.fail(format_args!("{} {how}", self.name(pe)));
+                }
             }
         }
         if due(&mut self.timeout_at) {
@@ -88,6 +87,15 @@ impl Job {
         }
     }
 
+    fn how_lost(&self, pe: usize) -> String {
+        match self.pes[pe] {
+            Pe { connection: Some(_), program: Some(program), .. } => {
+                format!("runs a script whose program (pid {program}) ended before shmem_finalize")
+            }
+            _ => "closed its connection before shmem_finalize".into(),
+        }
+    }
+
     fn bring_fault_about(&mut self) {
         let (host, failed) = self.ring.inject();
         if let Some(why) = failed {
@@ -95,19 +103,9 @@ impl Job {
         }
         let Some(host) = host else { return };
         report::line(format_args!("emulated host {host} dies, as --fault asks"));
-        for pe in 0..self.pes.len() {
-            self.pes[pe].downed |= self.hosts.of(pe) == host;
-        }
-        let dying = self.pes.iter().filter(|pe| pe.alive && pe.downed);
-        fabric::kill_all(dying.map(|pe| pe.pid));
-        if self.goes_on {
-            for pe in 0..self.pes.len() {
-                if self.hosts.of(pe) != host {
-                    continue;
-                }
-                self.server.depart(pe).into_iter().for_each(|effect| self.perform(effect));
-            }
-        }
+        let dying: Vec<usize> =
+            (0..self.pes.len()).filter(|pe| self.hosts.of(*pe) == host).collect();
+        self.lose(&dying);
     }
 
     /// Prints what each PE is doing.

@@ -1,6 +1,6 @@
 //! The ends of PEs and what follows from them.
 
-use super::{Ending, FINISH, Job, Pe};
+use super::{Ending, FINISH, Job};
 use crate::output;
 use crate::pmi::Stage;
 use crate::report;
@@ -33,7 +33,7 @@ impl Job {
     }
 
     fn judge(&mut self, pe: usize, status: ExitStatus) {
-        if self.verdict.is_some() || self.pes[pe].downed {
+        if self.verdict.is_some() || self.pes[pe].lost {
             return;
         }
         if let Some(signal) = status.signal() {
@@ -44,6 +44,9 @@ impl Job {
         // Others that have no more to do with this PE may end in peace.
         let time = if stage == Stage::Inside { Duration::ZERO } else { FINISH };
         if code != 0 {
+            if self.goes_on_without(pe, &format!("exited with code {code}")) {
+                return;
+            }
             // After an interrupt a code tells that it has been heard, not that something broke.
             if self.interrupted.is_none() {
                 let name = self.name(pe);
@@ -51,7 +54,10 @@ impl Job {
             }
             self.end(Ending::Code(code), time);
         } else if stage == Stage::Inside {
-            self.fail(format_args!("{} exited without calling shmem_finalize", self.name(pe)));
+            let how = "exited without calling shmem_finalize";
+            if !self.goes_on_without(pe, how) {
+                self.fail(format_args!("{} {how}", self.name(pe)));
+            }
         }
     }
 
@@ -63,26 +69,23 @@ impl Job {
         if known == Some(Signal::SIGPIPE) && output::reader_is_gone() {
             return self.end(Ending::Signal(Signal::SIGPIPE), Duration::ZERO);
         }
-        let name = self.name(pe);
         let what = signals::describe(signal);
         let note = match known {
             Some(Signal::SIGKILL) => ", sent by someone or by the kernel for lack of memory",
             _ if core_dumped => ", core dumped",
             _ => "",
         };
-        report::line(format_args!("{name} was killed by {what}{note}; ending the job"));
-        self.end(Ending::Code(128 + signal as u8), Duration::ZERO);
-    }
-
-    /// Whether the others go on without this PE.
-    fn departed(&self, pe: &Pe) -> bool {
-        pe.downed && self.goes_on
+        let how = format!("was killed by {what}{note}");
+        if !self.goes_on_without(pe, &how) {
+            report::line(format_args!("{} {how}; ending the job", self.name(pe)));
+            self.end(Ending::Code(128 + signal as u8), Duration::ZERO);
+        }
     }
 
     /// A barrier that some PE can no longer enter will never open.
     pub(super) fn check_barrier(&mut self) {
         if self.server.barrier_is_waiting()
-            && let Some(pe) = self.pes.iter().position(|pe| !pe.alive && !self.departed(pe))
+            && let Some(pe) = self.pes.iter().position(|pe| !(pe.alive || pe.lost && self.goes_on))
         {
             self.fail(format_args!(
                 "{} has exited while other PEs wait for it to start or finish",

@@ -3,8 +3,13 @@
 use super::{Ending, FINISH, Job, LOST};
 use crate::pmi::{self, Effect, Stage};
 use crate::signals;
+use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use std::io::{self, Read, Write};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg};
+use nix::unistd::Pid;
+use std::io::{self, IoSliceMut, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use tokio::time::Instant;
 
 impl Job {
@@ -12,22 +17,30 @@ impl Job {
     pub(super) fn take_requests(&mut self, pe: usize) {
         let mut chunk = [0; 4096];
         while let Some(connection) = self.pes[pe].connection.clone() {
-            match (&*connection).read(&mut chunk) {
-                Ok(0) => self.close(pe),
-                Ok(count) => self.take_bytes(pe, &chunk[..count]),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return,
-                    io::ErrorKind::Interrupted => {}
-                    _ => self.close(pe),
-                },
+            match receive(&connection, &mut chunk) {
+                Ok((0, _)) => self.close(pe),
+                Ok((count, sender)) => {
+                    self.pes[pe].program = self.pes[pe].program.or(sender);
+                    self.take_bytes(pe, &chunk[..count]);
+                }
+                Err(Errno::EAGAIN) => return,
+                Err(Errno::EINTR) => {}
+                Err(_) => self.close(pe),
             }
         }
     }
 
     fn close(&mut self, pe: usize) {
         self.pes[pe].connection = None;
-        if self.server.stage(pe) == Stage::Inside && !self.pes[pe].downed {
-            self.pes[pe].lost_at = Some(Instant::now() + LOST);
+        self.lose_contact(pe);
+    }
+
+    /// PE `pe` can ask for nothing more; its process may end soon and tell why.
+    pub(super) fn lose_contact(&mut self, pe: usize) {
+        let inside = self.server.stage(pe) == Stage::Inside;
+        let pe = &mut self.pes[pe];
+        if inside && pe.alive && !pe.lost {
+            pe.lost_at.get_or_insert(Instant::now() + LOST);
         }
     }
 
@@ -75,4 +88,18 @@ impl Job {
             }
         }
     }
+}
+
+/// Reads what has arrived, and who has sent it if the kernel can tell.
+fn receive(connection: &UnixStream, chunk: &mut [u8]) -> nix::Result<(usize, Option<Pid>)> {
+    let mut space = nix::cmsg_space!(UnixCredentials);
+    let mut data = [IoSliceMut::new(chunk)];
+    let (fd, flags) = (connection.as_raw_fd(), MsgFlags::MSG_CMSG_CLOEXEC);
+    let received = recvmsg::<()>(fd, &mut data, Some(&mut space), flags)?;
+    let sender = received.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::ScmCredentials(sender) => Some(Pid::from_raw(sender.pid())),
+        _ => None,
+    });
+    // 0 stands for a process of a name space that is hidden from this one.
+    Ok((received.bytes, sender.filter(|pid| pid.as_raw() > 0)))
 }

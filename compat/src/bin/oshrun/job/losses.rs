@@ -1,0 +1,99 @@
+//! PEs that are lost, and the others that go on without them.
+
+use super::{Job, Pe};
+use crate::report;
+use crate::signals;
+use tombolo_core::board::State;
+
+impl Job {
+    /// PE `pe` has failed in the way that `how` tells. True if the others go on without it, of
+    /// which people are told:
+    ///
+    /// - the programs asked for it, and no signal is ending the job;
+    /// - the PE was between the ends of `shmem_init` and `shmem_finalize`: before and after, the
+    ///   others cannot do without it;
+    /// - somebody is left.
+    ///
+    /// PEs of a host serve for each other what arrives over its links. So of several emulated hosts
+    /// one is lost as a whole.
+    pub(super) fn goes_on_without(&mut self, pe: usize, how: &str) -> bool {
+        let asked = self.goes_on && self.verdict.is_none() && self.interrupted.is_none();
+        if !asked || self.board.report(pe).state != State::Running {
+            return false;
+        }
+        let gone = self.hosts.unit_of(pe);
+        let mut rest = (0..self.pes.len()).filter(|other| !gone.contains(other));
+        if !rest.any(|other| self.pes[other].alive && !self.pes[other].lost) {
+            return false;
+        }
+        let name = self.name(pe);
+        match gone.len() {
+            1 => report::line(format_args!("{name} {how}; the others go on without it")),
+            _ => report::line(format_args!(
+                "{name} {how}; the others go on without its host, that is without PEs {}",
+                listed(&gone)
+            )),
+        }
+        self.lose(&gone);
+        true
+    }
+
+    /// From now on these PEs are lost. What is left of them is killed, and if the others go on,
+    /// barriers do not wait for them.
+    pub(super) fn lose(&mut self, gone: &[usize]) {
+        for &pe in gone {
+            self.pes[pe].lost = true;
+            self.pes[pe].lost_at = None;
+            let Pe { pid, alive, program, .. } = self.pes[pe];
+            if alive {
+                signals::kill_tree(pid);
+            }
+            // A script may have left its program behind, which believes to be a PE still.
+            if let Some(program) = program.filter(|program| signals::is_below(*program)) {
+                signals::kill_tree(program);
+            }
+        }
+        if self.goes_on {
+            for &pe in gone {
+                self.board.mark_lost(pe);
+                self.server.depart(pe).into_iter().for_each(|effect| self.perform(effect));
+            }
+        }
+    }
+
+    /// Says at the end of a job that went well otherwise which PEs it has lost.
+    pub(super) fn count_losses(&self) {
+        let lost: Vec<usize> = (0..self.pes.len()).filter(|pe| self.pes[*pe].lost).collect();
+        if self.verdict.is_none() && !lost.is_empty() {
+            let all = self.pes.len();
+            report::line(format_args!(
+                "{} of {all} PEs lost ({}); all others have ended well",
+                lost.len(),
+                listed(&lost)
+            ));
+        }
+    }
+}
+
+/// "2, 3 and 7".
+fn listed(pes: &[usize]) -> String {
+    let words: Vec<String> = pes.iter().map(usize::to_string).collect();
+    match words.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_as_people_write_them() {
+        assert_eq!(
+            [listed(&[4]), listed(&[2, 3]), listed(&[2, 3, 7])],
+            ["4", "2 and 3", "2, 3 and 7"]
+        );
+    }
+}

@@ -1,0 +1,252 @@
+//! PEs that are lost while a program runs (`SHMEM_ON_LOSS`): killed, crashed, gone without
+//! `shmem_finalize`, or out of reach. The others go on without them if the program asks for it, and
+//! no wait for them lasts for ever.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::path::Path;
+use std::sync::Arc;
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use support::program::{LIMIT, Program};
+use support::{Ran, crate_dir, prefix, run};
+
+/// Exit code of `oshrun` when PEs were lost and all others have ended well.
+const WITHOUT_LOST: i32 = 125;
+const GOING_ON: (&str, &str) = ("SHMEM_ON_LOSS", "continue");
+const ENDING: (&str, &str) = ("SHMEM_ON_LOSS", "end");
+
+/// What `special/survivors.c` goes on after: PEs, options, the faults, and which PEs can reach each
+/// other to the end; see there.
+const LOSSES: [(usize, &[&str], &str, &str); 8] = [
+    (4, &["--hosts", "4"], "host 2 die at 300ms", "aaxa"),
+    (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off"], "host 2 die at 300ms", "aaxa"),
+    (6, &["--hosts", "3", "-x", "SHMEM_NTB_THREADS=2"], "host 2 die at 300ms", "aaaaxx"),
+    (4, &["--hosts", "4"], "link 0 down at 300ms; link 2 down at 300ms", "abba"),
+    (6, &["--hosts", "3"], "", "aakkaa"),
+    (6, &["--hosts", "3"], "", "aakdaa"),
+    (6, &["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"], "", "dkaaaa"),
+    (6, &["--hosts", "3", "--placement", "cyclic"], "", "adaaka"),
+];
+
+/// How a PE of `special/deaths.c` dies, and what `oshrun` says of it.
+const DEATHS: [(usize, &str, &str); 5] = [
+    (1, "kill", "was killed by SIGKILL"),
+    (0, "segv", "was killed by SIGSEGV"),
+    (2, "abort", "was killed by SIGABRT"),
+    (1, "exit", "exited with code 3"),
+    (2, "leave", "exited without calling shmem_finalize"),
+];
+/// Other ways in which its PEs reach each other.
+const BY_CMA: [(&str, &str); 2] = [("SHMEM_STATIC", "cma"), ("SHMEM_TRANSPORTS", "cma")];
+
+/// How its PEs wait in vain, and the routine in which they do.
+const WAITS: [(&str, &str); 4] = [
+    ("barrier", "shmem_barrier_all"),
+    ("flag", "shmem_long_wait_until"),
+    ("lock", "shmem_set_lock"),
+    ("reduce", "shmem_long_sum_reduce"),
+];
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // Jobs have several processes each: more at a time would measure the scheduler.
+    arguments.test_threads.get_or_insert(2);
+    let trials = match prefix() {
+        Ok(prefix) => trials(&prefix),
+        Err(missing) => vec![Trial::test("the_library_is_installed", || Err(missing.into()))],
+    };
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn trials(prefix: &Path) -> Vec<Trial> {
+    let special =
+        |name: &str| Program::new(prefix, &crate_dir().join("c/special").join(name), "", &["-O1"]);
+    let (survivors, deaths) = (special("survivors.c"), special("deaths.c"));
+    let mut trials: Vec<Trial> = LOSSES.map(|loss| goes_on(&survivors, loss)).into();
+    trials.extend(ends_with_losses(&survivors));
+    for death in DEATHS {
+        trials.push(goes_on_without(&deaths, death, None));
+        trials.push(ends_by_default(&deaths, death));
+    }
+    for variable in BY_CMA {
+        trials.extend([0, 1].map(|i| goes_on_without(&deaths, DEATHS[i], Some(variable))));
+    }
+    trials.push(waits_end(&deaths));
+    trials.extend(scripts_and_programs_are_lost_together(&deaths));
+    trials.push(the_last_pe_ends_the_job(&deaths));
+    trials
+}
+
+/// Programs that ask for it go on without PEs that are lost, of which people are told.
+fn goes_on(
+    program: &Arc<Program>,
+    (pes, options, plan, groups): (usize, &'static [&str], &'static str, &'static str),
+) -> Trial {
+    let program = program.clone();
+    let options_text = options.join(" ");
+    let name = format!("{} {groups} on {pes} PEs {options_text} goes on {plan}", program.name);
+    Trial::test(name, move || {
+        let options = [options, &["--fault", plan]].concat();
+        let ran = program.launch_with(&options, pes, &[groups], &[GOING_ON])?;
+        let dead = |letter: char| "xkd".contains(letter);
+        let code = if groups.contains(dead) { WITHOUT_LOST } else { 0 };
+        if ran.code != Some(code) {
+            return Err(ran.account(&format!("expected exit code {code}")).into());
+        }
+        for (pe, letter) in groups.chars().enumerate() {
+            let went_on = ran.stdout.contains(&format!("PE {pe} went on"));
+            let is_lost = groups.chars().any(|other| other != letter && !dead(other));
+            let warning = format!("PE {pe} on ");
+            let warned = ran.stderr.lines().filter(|line| line.contains(&warning)).count();
+            // Each host warns once.
+            if went_on == dead(letter) || (1..pes).contains(&warned) != is_lost {
+                return Err(ran.account(&format!("PE {pe}: {warned} warnings")).into());
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Lost PEs end the job: at once if nobody asks to go on, if a wait would last for ever, and if a
+/// lock would be free for everybody.
+fn ends_with_losses(program: &Arc<Program>) -> [Trial; 3] {
+    let cases: [(_, _, _, &[&str]); 3] = [
+        ("by default", ENDING, "barrier", &["PE 2 on ", "cannot be reached any more"]),
+        ("when a wait lasts too long", GOING_ON, "barrier", &["PE 2 on ", "lasted 10 s since"]),
+        ("when a lock is lost", GOING_ON, "locks", &["shmem_set_lock", "is lost with PE 2"]),
+    ];
+    cases.map(|(when, on_loss, what, says)| {
+        let program = program.clone();
+        Trial::test(format!("{} ends {when}", program.name), move || {
+            let options = ["--hosts", "4", "--fault", "host 2 die at 300ms"];
+            let ran = program.launch_with(&options, 4, &["aaxa", what], &[on_loss])?;
+            let told = |line: &str| says.iter().all(|part| line.contains(part));
+            let failed = matches!(ran.code, Some(code) if code != 0 && code != WITHOUT_LOST);
+            if failed && ran.stderr.lines().any(told) && !ran.stdout.contains("went on") {
+                return Ok(());
+            }
+            Err(ran.account(&format!("expected failure and a line with {says:?}")).into())
+        })
+    })
+}
+
+/// One PE of three on a host dies; the others are told, go on, and end well.
+fn goes_on_without(
+    program: &Arc<Program>,
+    (pe, how, says): (usize, &'static str, &'static str),
+    variable: Option<(&'static str, &'static str)>,
+) -> Trial {
+    let program = program.clone();
+    let with = variable.map(|(name, value)| format!(", {name}={value}")).unwrap_or_default();
+    let name = format!("{} goes on without PE {pe}, dead by {how}{with}", program.name);
+    Trial::test(name, move || {
+        let environment: Vec<_> = [GOING_ON].into_iter().chain(variable).collect();
+        let ran = program.launch(3, &[&pe.to_string(), how, "go-on"], &environment)?;
+        check_survivors(&ran, pe, says)
+    })
+}
+
+fn check_survivors(ran: &Ran, pe: usize, says: &str) -> Result<(), Failed> {
+    let went_on = |other: usize| ran.stdout.contains(&format!("PE {other} went on"));
+    let named = |line: &str| {
+        line.starts_with(&format!("oshrun: PE {pe} (pid "))
+            && line.contains(says)
+            && line.ends_with("; the others go on without it")
+    };
+    let counted = format!("oshrun: 1 of 3 PEs lost ({pe}); all others have ended well");
+    let lines: Vec<&str> = ran.stderr.lines().collect();
+    if ran.code == Some(WITHOUT_LOST)
+        && (0..3).all(|other| went_on(other) == (other != pe))
+        && lines.iter().filter(|line| named(line)).count() == 1
+        && lines.contains(&counted.as_str())
+    {
+        return Ok(());
+    }
+    Err(ran.account(&format!("expected the others to go on without PE {pe}, which {says}")).into())
+}
+
+/// Without being asked to go on, `oshrun` ends the job and names the PE.
+fn ends_by_default(
+    program: &Arc<Program>,
+    (pe, how, says): (usize, &'static str, &'static str),
+) -> Trial {
+    let program = program.clone();
+    Trial::test(format!("{} ends when PE {pe} is dead by {how}", program.name), move || {
+        let ran = program.launch(3, &[&pe.to_string(), how, "go-on"], &[ENDING])?;
+        let named = |line: &str| {
+            line.starts_with(&format!("oshrun: PE {pe} (pid "))
+                && line.contains(says)
+                && line.ends_with("; ending the job")
+        };
+        let failed = matches!(ran.code, Some(code) if code != 0 && code != WITHOUT_LOST);
+        match failed && ran.stderr.lines().any(named) && !ran.stdout.contains("went on") {
+            true => Ok(()),
+            false => Err(ran.account(&format!("expected the end, because PE {pe} {says}")).into()),
+        }
+    })
+}
+
+/// Every kind of wait for a dead PE ends the job with an error that names it.
+fn waits_end(program: &Arc<Program>) -> Trial {
+    let program = program.clone();
+    Trial::test(format!("{}: waits for a dead PE end", program.name), move || {
+        // Each takes ten seconds, most of them asleep.
+        let jobs = WAITS.map(|(what, routine)| {
+            let program = program.clone();
+            let job = move || program.launch(3, &["1", "kill", what], &[GOING_ON]);
+            (routine, std::thread::spawn(job))
+        });
+        for (routine, job) in jobs {
+            let ran = job.join().expect("no panic")?;
+            let says = |line: &str| {
+                ["PE 1 on ", routine, "cannot be reached any more", "has lasted 10 s since"]
+                    .iter()
+                    .all(|part| line.contains(part))
+            };
+            if ran.code != Some(1) || !ran.stderr.lines().any(says) {
+                return Err(ran.account(&format!("expected an error of {routine}")).into());
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A script that goes on after its program has died is no PE any more, and neither is a program
+/// whose script has died.
+fn scripts_and_programs_are_lost_together(program: &Arc<Program>) -> [Trial; 2] {
+    let cases = [
+        ("a script is lost with its program", "kill", "runs a script whose program (pid "),
+        ("a program is lost with its script", "script", "was killed by SIGKILL"),
+    ];
+    cases.map(|(name, how, says)| {
+        let program = program.clone();
+        Trial::test(name, move || {
+            let mut oshrun = program.oshrun();
+            oshrun.args(["-n", "3", "sh", "-c", r#""$@" || exec sleep 1000"#, "sh"]);
+            oshrun.arg(program.executable()?).args(["1", how, "go-on"]).envs([GOING_ON]);
+            let ran = run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))?;
+            check_survivors(&ran, 1, says)
+        })
+    })
+}
+
+/// With nobody left to go on, the job has failed as it would by default.
+fn the_last_pe_ends_the_job(program: &Arc<Program>) -> Trial {
+    let program = program.clone();
+    Trial::test("the last PE ends the job", move || {
+        let mut oshrun = program.oshrun();
+        oshrun.args(["-n", "3"]).arg(program.executable()?).args(["1", "kill", "die"]);
+        oshrun.envs([GOING_ON]);
+        let ran = run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))?;
+        let count = |text: &str| ran.stderr.lines().filter(|line| line.ends_with(text)).count();
+        if ran.code == Some(128 + libc::SIGABRT)
+            && count("; the others go on without it") == 2
+            && count("; ending the job") == 1
+        {
+            return Ok(());
+        }
+        Err(ran.account("expected two PEs to be lost and the third to end the job").into())
+    })
+}

@@ -1,0 +1,83 @@
+//! C and C++ programs, compiled by the installed `oshcc` and run by the installed `oshrun`.
+
+use super::{Ran, run, scratch, tool};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// No job of these tests takes longer unless something is wrong.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A source file and how to compile it; compiled when first needed, once.
+pub struct Program {
+    /// `rma`
+    pub name: String,
+    /// How it is built, for people; empty for the compiler's default.
+    pub how: &'static str,
+    prefix: PathBuf,
+    source: PathBuf,
+    flags: Vec<String>,
+    built: OnceLock<Result<PathBuf, String>>,
+}
+
+impl Program {
+    /// A program of one source file.
+    pub fn new(prefix: &Path, source: &Path, how: &'static str, flags: &[&str]) -> Arc<Program> {
+        Arc::new(Program {
+            name: source.file_stem().expect("a file").to_string_lossy().into_owned(),
+            how,
+            prefix: prefix.to_owned(),
+            source: source.to_owned(),
+            flags: flags.iter().map(|flag| flag.to_string()).collect(),
+            built: OnceLock::new(),
+        })
+    }
+
+    /// The compiled program.
+    pub fn executable(&self) -> Result<PathBuf, String> {
+        self.built.get_or_init(|| self.build()).clone()
+    }
+
+    fn build(&self) -> Result<PathBuf, String> {
+        let how = self.how.replace(' ', "-");
+        let executable = scratch("programs").join(format!("{}-{how}", self.name));
+        let cxx = self.source.extension().is_some_and(|extension| extension == "cc");
+        let compiler = self.prefix.join("bin").join(if cxx { "oshc++" } else { "oshcc" });
+        let mut args = vec!["-Wall".to_owned(), "-Wextra".to_owned(), "-Werror".to_owned()];
+        args.extend(self.flags.iter().cloned());
+        args.push(self.source.display().to_string());
+        args.extend(["-o".to_owned(), executable.display().to_string()]);
+        tool(compiler, &args)?;
+        Ok(executable)
+    }
+
+    /// `oshrun ARGUMENTS`, with a heap small enough for many jobs at once and a cache of its own.
+    pub fn oshrun(&self) -> Command {
+        let mut oshrun = Command::new(self.prefix.join("bin/oshrun"));
+        oshrun.env("SHMEM_SYMMETRIC_SIZE", "16m");
+        // What is measured while tests run beside each other is not for the user's cache.
+        oshrun.env("SHMEM_TUNE_CACHE", scratch("tuning"));
+        oshrun
+    }
+
+    /// Runs the program on `pes` PEs.
+    pub fn launch(&self, pes: usize, args: &[&str], env: &[(&str, &str)]) -> Result<Ran, String> {
+        self.launch_with(&[], pes, args, env)
+    }
+
+    /// The same with more options of `oshrun`.
+    pub fn launch_with(
+        &self,
+        options: &[&str],
+        pes: usize,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> Result<Ran, String> {
+        let executable = self.executable()?;
+        let mut oshrun = self.oshrun();
+        oshrun.args(["-n", &pes.to_string()]).args(options).arg(executable).args(args);
+        oshrun.envs(env.iter().copied());
+        run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))
+    }
+}
