@@ -8,13 +8,14 @@ use std::process::{Command, Stdio};
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 6] = [
+const NEEDED: [(&str, &str, &str); 7] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
     (MPICC, "libmpich-dev", "the launcher against MPICH's clients"),
     ("clang", "clang", "headers and programs with a second compiler"),
     ("cmake", "cmake", "the CMake package"),
     ("pkg-config", "pkg-config", "the pkg-config file"),
+    ("python3", "python3", "Python programs"),
 ];
 
 /// MPICH's compiler wrapper. Its headers are in a package of their own.

@@ -5,6 +5,7 @@
 mod support;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,13 +31,14 @@ int main(void) {
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, a program that the case needs, and the case.
-const CASES: [(&str, &str, Case); 10] = [
+const CASES: [(&str, &str, Case); 11] = [
     ("wrappers_compile_c_and_cxx", "c++", wrappers_compile_c_and_cxx),
     ("wrappers_use_the_compiler_they_are_told", "clang", wrappers_use_another_compiler),
     ("a_moved_installation_works", "cp", a_moved_installation_works),
     ("the_library_has_its_other_names", "cc", the_library_has_its_other_names),
     ("pkg_config_finds_the_library", "pkg-config", pkg_config_finds_the_library),
     ("cmake_finds_the_library", "cmake", cmake_finds_the_library),
+    ("python_programs_use_the_library", "python3", python_programs_use_the_library),
     ("the_manual_describes_every_variable", "sh", the_manual_describes_every_variable),
     ("manual_pages_are_well_formed", "groff", manual_pages_are_well_formed),
     ("oshinfo_shows_where_values_come_from", "sh", oshinfo_shows_where_values_come_from),
@@ -71,12 +73,16 @@ fn source(case: &str, name: &str) -> (PathBuf, PathBuf) {
 
 /// Runs the program on 3 PEs, which add up 1 to 3.
 fn check(prefix: &Path, program: &Path) -> Result<(), Failed> {
+    check_job(prefix, &[program.as_ref()])
+}
+
+fn check_job(prefix: &Path, command: &[&OsStr]) -> Result<(), Failed> {
     let mut job = Command::new(prefix.join("bin/oshrun"));
-    job.args(["-n", "3"]).arg(program);
+    job.args(["-n", "3"]).args(command);
     let ran = run(&mut job, Duration::from_secs(60))?.succeeded()?;
     match ran.stdout.as_str() {
         "6\n" => Ok(()),
-        other => Err(format!("{}: expected 6, found {other}", program.display()).into()),
+        other => Err(format!("{command:?}: expected 6, found {other}").into()),
     }
 }
 
@@ -170,6 +176,12 @@ fn cmake_finds_the_library(prefix: &Path) -> Result<(), Failed> {
     tool("cmake", &["--build".as_ref(), to])?;
     check(prefix, &build.join("shared"))?;
     check(prefix, &build.join("static"))
+}
+
+fn python_programs_use_the_library(prefix: &Path) -> Result<(), Failed> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/sums.py");
+    let library = prefix.join("lib/libtombolo.so");
+    check_job(prefix, &["python3".as_ref(), program.as_ref(), library.as_ref()])
 }
 
 fn the_manual_describes_every_variable(prefix: &Path) -> Result<(), Failed> {
