@@ -1,0 +1,227 @@
+//! The comparison: by class, operation, buffer type and size.
+
+use crate::timing::in_turns;
+use crate::way::{Case, PIPELINE, Way};
+use tombolo_core::World;
+use tombolo_core::transport::{Remote, SegmentKind};
+use tombolo_selector::class::Class;
+use tombolo_selector::data::{Buffer, Operation};
+use tombolo_selector::{Tuning, cached_max};
+
+const LARGEST: usize = 16 << 20;
+const SLACK: usize = 4096;
+/// Below, the clock and the call make up most of what is measured.
+const CLOCK_NS: f64 = 20.0;
+/// What the routed operation may take, relative to the best channel.
+const TARGET: f64 = 1.05;
+
+/// Where PEs of processes have static data; those of threads share theirs, and do not use it.
+struct Area(std::cell::UnsafeCell<[u8; LARGEST + SLACK]>);
+// SAFETY: only its address is used, for operations on mapped memory.
+unsafe impl Sync for Area {}
+static STATIC: Area = Area(std::cell::UnsafeCell::new([0; LARGEST + SLACK]));
+
+/// What is compared on one PE.
+pub struct Comparison<'a> {
+    world: &'a World,
+    ring: Option<&'a World>,
+    cached_max: usize,
+    targets: Vec<(Class, usize)>,
+    there: *mut u8,
+    here: *mut u8,
+    /// The same on the ring without windows.
+    ring_there: *mut u8,
+}
+
+/// The worst of what was seen.
+struct Worst {
+    ratio: f64,
+    at: String,
+}
+
+impl<'a> Comparison<'a> {
+    /// Takes symmetric memory: every PE makes this call.
+    pub fn new(world: &'a World, ring: Option<&'a World>, tuning: &Tuning) -> Comparison<'a> {
+        let heap = world.heap();
+        let (there, here) =
+            (heap.allocate(LARGEST + SLACK, 4096), heap.allocate(LARGEST + SLACK, 4096));
+        // Nobody else uses the other ring's heap: the same place is free on all its PEs.
+        let ring_there =
+            ring.map_or(std::ptr::null_mut(), |ring| ring.heap().allocate(LARGEST + SLACK, 4096));
+        let mut targets: Vec<(Class, usize)> = Vec::new();
+        for pe in 0..world.n_pes() {
+            let class = tuning.class_of(pe);
+            if !targets.iter().any(|(known, _)| *known == class) {
+                targets.push((class, pe));
+            }
+        }
+        targets.sort_unstable();
+        let cached_max = cached_max(world, tuning.routes());
+        Comparison { world, ring, cached_max, targets, there, here, ring_there }
+    }
+
+    /// Measures and prints the groups whose names have all `words`.
+    pub fn run(&self, words: &[String]) {
+        let mut private = vec![1u8; LARGEST + SLACK];
+        println!("class operation buffer bytes routed_ns, then channel=ns, routed/best");
+        let (mut all, mut plain) = (Worst::none(), Worst::none());
+        let mut missed = 0;
+        for &(class, pe) in &self.targets {
+            for &operation in Operation::ALL {
+                for buffer in [Buffer::Heap, Buffer::Static, Buffer::Private, Buffer::Unaligned] {
+                    let name = format!("{class} {operation} {buffer}");
+                    let skipped = words.iter().any(|w| !name.split(' ').any(|part| part == w));
+                    let alike = operation == Operation::Amo
+                        && matches!(buffer, Buffer::Private | Buffer::Unaligned);
+                    let absent = buffer == Buffer::Static && self.world.static_data().is_none();
+                    if skipped || alike || absent {
+                        continue;
+                    }
+                    let mut group = Worst::none();
+                    for bytes in sizes(operation) {
+                        let case = self.case(operation, buffer, pe, bytes, private.as_mut_ptr());
+                        let (best, cached) = self.measure(&name, &case);
+                        missed += usize::from(best > TARGET);
+                        group.see(best, &name, bytes);
+                        plain.see(cached, &name, bytes);
+                    }
+                    println!("{name}: at worst {group}\n");
+                    all.see(group.ratio, &group.at, 0);
+                }
+            }
+        }
+        println!("above {CLOCK_NS} ns, of the best channel: {all}; {missed} sizes above {TARGET}");
+        println!("above {CLOCK_NS} ns, of plain mapped copies: {plain}");
+    }
+
+    fn case(
+        &self,
+        operation: Operation,
+        buffer: Buffer,
+        pe: usize,
+        bytes: usize,
+        private: *mut u8,
+    ) -> Case {
+        let (there, here) = match buffer {
+            Buffer::Static => (STATIC.0.get().cast(), private),
+            Buffer::Private => (self.there, private),
+            Buffer::Unaligned => (self.there.wrapping_add(3), private.wrapping_add(1)),
+            Buffer::Heap | Buffer::Cold => (self.there, self.here),
+        };
+        Case { operation, pe, bytes, there, here }
+    }
+
+    /// Prints one size; gives the routed time relative to the best channel and to cached copies.
+    fn measure(&self, name: &str, case: &Case) -> (f64, f64) {
+        let ways = self.ways(case);
+        let mut times = in_turns(ways.len(), |way| ways[way].1.perform(case));
+        if case.operation == Operation::Pipeline {
+            times.iter_mut().for_each(|time| *time /= PIPELINE as f64);
+        }
+        let (routed, single) = (times[0], &times[1..]);
+        let best = single.iter().copied().fold(f64::INFINITY, f64::min);
+        let ratio = |to: f64| if best >= CLOCK_NS { routed / to } else { 0.0 };
+        let by: Vec<String> =
+            ways[1..].iter().zip(single).map(|((name, _), ns)| format!("{name}={ns:.0}")).collect();
+        let mark = if ratio(best) > TARGET { " *" } else { "" };
+        let (bytes, by) = (case.bytes, by.join(" "));
+        println!("{name} {bytes} {routed:.1} {by} {:.3}{mark}", routed / best);
+        let cached = ways[1..].iter().position(|(name, _)| *name == "cached");
+        (ratio(best), cached.map_or(0.0, |at| ratio(single[at])))
+    }
+
+    /// The routed operation first, then every channel by itself.
+    fn ways(&self, case: &Case) -> Vec<(&'static str, Way<'a>)> {
+        let world = self.world;
+        let mut ways = vec![("routed", Way::Routed { world, cached_max: self.cached_max })];
+        let at = world.ptr(case.there, case.pe);
+        if !at.is_null() {
+            ways.push(("cached", Way::Mapped { at, streaming: false }));
+            if case.operation != Operation::Amo {
+                ways.push(("streaming", Way::Mapped { at, streaming: true }));
+            }
+        }
+        let Some(remote) = world.locate(case.there) else { return ways };
+        let names = |name: &str| match name {
+            "ntb" => ["straight", "bounced"],
+            "cma" => ["cma", ""],
+            other => panic!("no name for the ways of {other}"),
+        };
+        self.endpoints(&mut ways, world, remote, case, names);
+        if let Some(ring) = self.ring.filter(|_| at.is_null()) {
+            let base = self.ring_there as usize - ring.heap().base() as usize;
+            let shift = case.there as usize - self.there as usize;
+            let remote = Remote { segment: SegmentKind::Heap, offset: base + shift };
+            self.endpoints(&mut ways, ring, remote, case, |_| ["ring-straight", "ring-bounced"]);
+        }
+        ways
+    }
+
+    fn endpoints(
+        &self,
+        ways: &mut Vec<(&'static str, Way<'a>)>,
+        world: &'a World,
+        remote: Remote,
+        case: &Case,
+        names: impl Fn(&str) -> [&'static str; 2],
+    ) {
+        for (index, transport) in world.transports().iter().enumerate() {
+            let Some(endpoint) = world.endpoint(index, case.pe) else { continue };
+            let can = endpoint.capabilities();
+            let able = match case.operation {
+                Operation::Put | Operation::Pipeline => can.put,
+                Operation::Get => can.get,
+                Operation::Amo => can.amo,
+            };
+            if !able
+                || !endpoint.reaches(remote.segment)
+                || endpoint.mapped(remote.segment).is_some()
+            {
+                continue;
+            }
+            let [straight, bounced] = names(transport.name());
+            let way = |bounced| Way::Endpoint { world, endpoint, index, remote, bounced };
+            ways.push((straight, way(false)));
+            // Only a blocking put may have its source copied first.
+            if case.operation == Operation::Put && !bounced.is_empty() {
+                ways.push((bounced, way(true)));
+            }
+        }
+    }
+}
+
+/// Powers of two, and the sizes half-way between the larger ones.
+fn sizes(operation: Operation) -> Vec<usize> {
+    match operation {
+        Operation::Amo => vec![8],
+        Operation::Pipeline => (3..=20).map(|shift| 1 << shift).collect(),
+        Operation::Put | Operation::Get => (3..=24)
+            .flat_map(|shift| {
+                let between = (shift > 12 && shift < 24).then_some(3usize << (shift - 1));
+                std::iter::once(1usize << shift).chain(between)
+            })
+            .collect(),
+    }
+}
+
+impl Worst {
+    fn none() -> Worst {
+        Worst { ratio: 0.0, at: String::new() }
+    }
+
+    fn see(&mut self, ratio: f64, name: &str, bytes: usize) {
+        if ratio > self.ratio {
+            let at = if bytes == 0 { name.to_owned() } else { format!("{name} {bytes}") };
+            *self = Worst { ratio, at };
+        }
+    }
+}
+
+impl std::fmt::Display for Worst {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.at.as_str() {
+            "" => f.write_str("nothing was measured"),
+            at => write!(f, "{:.3} times ({at})", self.ratio),
+        }
+    }
+}
