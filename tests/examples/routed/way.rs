@@ -60,9 +60,9 @@ fn routed(world: &World, cached_max: usize, case: &Case) {
         let at = world.table().remote(there, pe);
         let fast = !at.is_null() && bytes <= cached_max;
         match case.operation {
-            Operation::Put if fast => copy::cached(at, here, bytes),
+            Operation::Put if fast => return copy::cached(at, here, bytes),
             Operation::Put => world.put(context, there, here, bytes, pe, Mode::Blocking, ROUTINE),
-            Operation::Get if fast => copy::cached(here, at, bytes),
+            Operation::Get if fast => return copy::cached(here, at, bytes),
             Operation::Get => world.get(context, here, there, bytes, pe, Mode::Blocking, ROUTINE),
             Operation::Amo if !at.is_null() => {
                 std::hint::black_box(amo::execute(at, ADD));
@@ -71,7 +71,7 @@ fn routed(world: &World, cached_max: usize, case: &Case) {
                 std::hint::black_box(world.amo_fetch(context, there, ADD, pe, ROUTINE));
             }
             Operation::Pipeline if fast => {
-                (0..PIPELINE).for_each(|_| copy::cached(at, here, bytes));
+                return (0..PIPELINE).for_each(|_| copy::cached(at, here, bytes));
             }
             Operation::Pipeline => (0..PIPELINE).for_each(|_| {
                 world.put(context, there, here, bytes, pe, Mode::NonBlocking, ROUTINE);
@@ -125,10 +125,12 @@ fn by_endpoint(
         max => max,
     };
     for _ in 0..times {
-        for at in (0..case.bytes).step_by(max) {
+        let mut at = 0;
+        while at < case.bytes {
             let (place, here) =
                 (Remote { offset: remote.offset + at, ..remote }, case.here.wrapping_add(at));
             let len = max.min(case.bytes - at);
+            at += len;
             // SAFETY: parts of the buffers of the comparison, which live until all is complete.
             accepted(&|| unsafe {
                 match case.operation {
