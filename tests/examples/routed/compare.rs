@@ -1,7 +1,7 @@
 //! The comparison: by class, operation, buffer type and size.
 
 use crate::timing::in_turns;
-use crate::way::{Case, PIPELINE, Way};
+use crate::way::{Case, Way, operations};
 use tombolo_core::World;
 use tombolo_core::transport::{Remote, SegmentKind};
 use tombolo_selector::class::Class;
@@ -71,8 +71,10 @@ impl<'a> Comparison<'a> {
                 for buffer in [Buffer::Heap, Buffer::Static, Buffer::Private, Buffer::Unaligned] {
                     let name = format!("{class} {operation} {buffer}");
                     let skipped = words.iter().any(|w| !name.split(' ').any(|part| part == w));
-                    let alike = operation == Operation::Amo
-                        && matches!(buffer, Buffer::Private | Buffer::Unaligned);
+                    let here_tells = matches!(buffer, Buffer::Private | Buffer::Unaligned);
+                    let alike = operation == Operation::Amo && here_tells
+                        // Mapped memory is copied in place: as single puts.
+                        || operation == Operation::Blocking && class.hops() == 0;
                     let absent = buffer == Buffer::Static && self.world.static_data().is_none();
                     if skipped || alike || absent {
                         continue;
@@ -115,9 +117,7 @@ impl<'a> Comparison<'a> {
     fn measure(&self, name: &str, case: &Case) -> (f64, f64) {
         let ways = self.ways(case);
         let mut times = in_turns(ways.len(), |way| ways[way].1.perform(case));
-        if case.operation == Operation::Pipeline {
-            times.iter_mut().for_each(|time| *time /= PIPELINE as f64);
-        }
+        times.iter_mut().for_each(|time| *time /= operations(case.operation) as f64);
         let (routed, single) = (times[0], &times[1..]);
         let best = single.iter().copied().fold(f64::INFINITY, f64::min);
         let ratio = |to: f64| if best >= CLOCK_NS { routed / to } else { 0.0 };
@@ -169,7 +169,7 @@ impl<'a> Comparison<'a> {
             let Some(endpoint) = world.endpoint(index, case.pe) else { continue };
             let can = endpoint.capabilities();
             let able = match case.operation {
-                Operation::Put | Operation::Pipeline => can.put,
+                Operation::Put | Operation::Pipeline | Operation::Blocking => can.put,
                 Operation::Get => can.get,
                 Operation::Amo => can.amo,
             };
@@ -183,7 +183,8 @@ impl<'a> Comparison<'a> {
             let way = |bounced| Way::Endpoint { world, endpoint, index, remote, bounced };
             ways.push((straight, way(false)));
             // Only a blocking put may have its source copied first.
-            if case.operation == Operation::Put && !bounced.is_empty() {
+            let blocking = matches!(case.operation, Operation::Put | Operation::Blocking);
+            if blocking && !bounced.is_empty() {
                 ways.push((bounced, way(true)));
             }
         }
@@ -195,6 +196,7 @@ fn sizes(operation: Operation) -> Vec<usize> {
     match operation {
         Operation::Amo => vec![8],
         Operation::Pipeline => (3..=20).map(|shift| 1 << shift).collect(),
+        Operation::Blocking => (10..=23).map(|shift| 1 << shift).collect(),
         Operation::Put | Operation::Get => (3..=24)
             .flat_map(|shift| {
                 let between = (shift > 12 && shift < 24).then_some(3usize << (shift - 1));

@@ -8,7 +8,9 @@ use tombolo_selector::data::Operation;
 
 const ROUTINE: &str = "routed";
 /// Operations of a pipeline.
-pub const PIPELINE: usize = 16;
+const PIPELINE: usize = 16;
+/// Blocking puts one after another.
+const SERIES: usize = 4;
 const ADD: Amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
 
 /// What is done, and where.
@@ -20,6 +22,15 @@ pub struct Case {
     /// The remote buffer, as a symmetric address of this PE.
     pub there: *mut u8,
     pub here: *mut u8,
+}
+
+/// Single operations of one that is timed.
+pub fn operations(operation: Operation) -> usize {
+    match operation {
+        Operation::Pipeline => PIPELINE,
+        Operation::Blocking => SERIES,
+        Operation::Put | Operation::Get | Operation::Amo => 1,
+    }
 }
 
 /// One way to do it.
@@ -76,6 +87,9 @@ fn routed(world: &World, cached_max: usize, case: &Case) {
             Operation::Pipeline => (0..PIPELINE).for_each(|_| {
                 world.put(context, there, here, bytes, pe, Mode::NonBlocking, ROUTINE);
             }),
+            Operation::Blocking => (0..SERIES).for_each(|_| {
+                world.put(context, there, here, bytes, pe, Mode::Blocking, ROUTINE);
+            }),
         }
     }
     if !context.is_quiet() {
@@ -94,7 +108,9 @@ fn mapped(at: *mut u8, streaming: bool, case: &Case) {
             Operation::Amo => {
                 std::hint::black_box(amo::execute(at, ADD));
             }
-            Operation::Pipeline => (0..PIPELINE).for_each(|_| copy(at, here, bytes)),
+            Operation::Pipeline | Operation::Blocking => {
+                (0..operations(case.operation)).for_each(|_| copy(at, here, bytes));
+            }
         }
     }
 }
@@ -119,12 +135,16 @@ fn by_endpoint(
         }
         assert_ne!(status, Status::Failed);
     };
-    let times = if case.operation == Operation::Pipeline { PIPELINE } else { 1 };
     let max = match endpoint.capabilities().max_bytes {
         0 => case.bytes,
         max => max,
     };
-    for _ in 0..times {
+    let quiet = || {
+        if !stream.is_quiet() {
+            world.wait(waiting, || stream.is_quiet());
+        }
+    };
+    for _ in 0..operations(case.operation) {
         let mut at = 0;
         while at < case.bytes {
             let (place, here) =
@@ -140,9 +160,11 @@ fn by_endpoint(
                 }
             });
         }
+        // Without a copy the source of a blocking put is free when the put is complete.
+        if case.operation == Operation::Blocking && !bounced {
+            quiet();
+        }
     }
-    if !stream.is_quiet() {
-        world.wait(waiting, || stream.is_quiet());
-    }
+    quiet();
     assert_eq!(stream.failed.load(Ordering::Relaxed), 0);
 }
