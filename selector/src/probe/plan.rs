@@ -143,32 +143,44 @@ pub fn doubtful(curves: &[Curve]) -> Vec<Task> {
             let stands_out = || {
                 let (before, after) = (points.get(i.wrapping_sub(1))?, points.get(i + 1)?);
                 let between = Line::new(&[*before, *after])?.at(point.bytes) as f32;
-                (point.ns > between * (1.0 + DISTURBED)).then_some(())
+                Some(is_above(point, between))
             };
-            let clearly = 1.0 + DISTURBED;
-            if point.spread > DISTURBED || point.ns > least * clearly || stands_out().is_some() {
+            if point.spread > DISTURBED || is_above(point, least) || stands_out() == Some(true) {
                 ask(point, false);
             }
             least = least.min(point.ns);
         }
-        checks.iter().filter(|p| p.spread > DISTURBED).for_each(|point| ask(point, true));
+        // Whether they stand out is for the model's error to say, not a reason to measure again.
+        let disturbed = |check: &&Point| {
+            let larger = points.iter().filter(|point| point.bytes > check.bytes);
+            check.spread > DISTURBED || larger.into_iter().any(|point| is_above(check, point.ns))
+        };
+        checks.iter().filter(disturbed).for_each(|point| ask(point, true));
     }
     tasks
 }
 
+/// Whether a point took clearly longer than a time.
+fn is_above(point: &Point, ns: f32) -> bool {
+    point.ns > ns * (1.0 + DISTURBED)
+}
+
 /// Leaves out points that took clearly longer than a larger size even when they were measured again:
-/// what disturbed them would pass for a property of the channel.
+/// what disturbed them would pass for a property of the channel, or for an error of the model.
 pub fn drop_disturbed(curve: &mut Curve) {
     let mut least = f32::INFINITY;
     let mut points = Vec::with_capacity(curve.points.len());
     for point in curve.points.iter().rev() {
-        if point.ns <= least * (1.0 + DISTURBED) {
+        if !is_above(point, least) {
             points.push(*point);
         }
         least = least.min(point.ns);
     }
     points.reverse();
     curve.points = points;
+    let points = &curve.points;
+    let larger = |bytes| points.iter().filter(move |point| point.bytes > bytes);
+    curve.checks.retain(|check| larger(check.bytes).all(|point| !is_above(check, point.ns)));
 }
 
 /// Sizes in the middle of stretches where the curves bend: the lines of the stretches on either side
@@ -295,6 +307,9 @@ mod tests {
         let mut measured = curve(&[(8, 10.0, 0.0), (100, 40.0, 0.0), (1000, 30.0, 0.0)]);
         drop_disturbed(&mut measured);
         assert_eq!(measured, curve(&[(8, 10.0, 0.0), (1000, 30.0, 0.0)]));
+        measured.checks.extend([(50, 60.0, 0.0), (500, 31.0, 0.0)].map(Point::from));
+        drop_disturbed(&mut measured);
+        assert_eq!(measured.checks, [Point::from((500, 31.0, 0.0))]);
         // Times that differ by less are as good as equal.
         let mut level = curve(&[(8, 10.5, 0.0), (16, 10.0, 0.0), (32, 11.0, 0.0)]);
         drop_disturbed(&mut level);
