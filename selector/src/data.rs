@@ -45,6 +45,8 @@ words! {
         /// One of four blocking puts, one after another, that complete together. Their sources are
         /// free on return, for which a transport may have to copy them first.
         Blocking = "blocking",
+        /// One of the same four, each straight from its source and complete before the next.
+        Waited = "waited",
     }
 }
 

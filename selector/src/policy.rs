@@ -7,7 +7,7 @@
 //! operation slower than the default.
 
 use crate::class::Class;
-use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, SERVICE, STREAMING};
+use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, Point, SERVICE, STREAMING};
 use crate::model::Line;
 use crate::probe::HUGE;
 use tombolo_core::route::STEPS_MAX;
@@ -84,17 +84,15 @@ pub fn decide(measured: &Measurements, preference: &[&str], reuse: Reuse) -> Vec
 /// the margin and at all larger sizes, the copy is not worth its time for a single one either.
 pub fn straight(measured: &Measurements, class: Class, channel: &str) -> Option<u64> {
     let curve = |operation| measured.curve(class, operation, Buffer::Heap, channel);
-    let (waited, copied) = (curve(Operation::Put)?, curve(Operation::Blocking)?);
-    let line = Line::new(&waited.points)?;
-    let last = waited.points.last()?.bytes;
-    let measured_both = copied.points.iter().rev().filter(|point| point.bytes <= last);
-    measured_both
-        .map_while(|point| {
-            let spread = (spread_at(waited, point.bytes) + f64::from(point.spread)) / 2.0;
-            let most = f64::from(point.ns) * (1.0 - spread.clamp(MARGIN, MARGIN_MAX));
-            (line.at(point.bytes) < most).then_some(point.bytes)
-        })
-        .last()
+    let (copied, waited) = (curve(Operation::Blocking)?, curve(Operation::Waited)?);
+    let at = |point: &Point| waited.points.iter().find(|other| other.bytes == point.bytes).copied();
+    let both = copied.points.iter().rev().filter_map(|point| Some((*point, at(point)?)));
+    both.map_while(|(copied, waited)| {
+        let spread = f64::from(copied.spread + waited.spread) / 2.0;
+        let most = f64::from(copied.ns) * (1.0 - spread.clamp(MARGIN, MARGIN_MAX));
+        (f64::from(waited.ns) < most).then_some(copied.bytes)
+    })
+    .last()
 }
 
 /// Curves that compete for one decision.

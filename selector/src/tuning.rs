@@ -383,7 +383,9 @@ impl<'a> Peer<'a> {
         let endpoint = self.endpoints[index]?;
         let can = endpoint.capabilities();
         let able = match operation {
-            Operation::Put | Operation::Pipeline | Operation::Blocking => can.put,
+            Operation::Put | Operation::Pipeline | Operation::Blocking | Operation::Waited => {
+                can.put
+            }
             Operation::Get => can.get,
             Operation::Amo => can.amo,
         };

@@ -34,6 +34,8 @@ const BLOCKING: &[u64] = &[32768, 131_072, 262_144, 524_288, 1_048_576];
 
 /// A time so far above its neighbours', or batches so far apart, ask for another look.
 const DISTURBED: f32 = 0.12;
+/// Nanoseconds that are no disturbance, however short the operation.
+const CLOCK_NS: f32 = 3.0;
 
 /// Looks at disturbed points, at most.
 pub const LOOKS_MAX: usize = 3;
@@ -103,7 +105,8 @@ pub fn decisive(class: Class, room: u64, coarse: bool) -> Vec<Task> {
         plan.add(BOTH, Buffer::Heap, &[HUGE]);
     }
     if class.hops() > 0 {
-        plan.add(&[Operation::Blocking], Buffer::Heap, BLOCKING);
+        // One right after the other: a processor may change its pace between others.
+        plan.add(&[Operation::Blocking, Operation::Waited], Buffer::Heap, BLOCKING);
     }
     plan.add(BOTH, Buffer::Heap, &large);
     if class != Class::Own {
@@ -162,7 +165,7 @@ pub fn doubtful(curves: &[Curve]) -> Vec<Task> {
 
 /// Whether a point took clearly longer than a time.
 fn is_above(point: &Point, ns: f32) -> bool {
-    point.ns > ns * (1.0 + DISTURBED)
+    point.ns > ns * (1.0 + DISTURBED) + CLOCK_NS
 }
 
 /// Leaves out points that took clearly longer than a larger size even when they were measured again:
@@ -311,7 +314,7 @@ mod tests {
         drop_disturbed(&mut measured);
         assert_eq!(measured.checks, [Point::from((500, 31.0, 0.0))]);
         // Times that differ by less are as good as equal.
-        let mut level = curve(&[(8, 10.5, 0.0), (16, 10.0, 0.0), (32, 11.0, 0.0)]);
+        let mut level = curve(&[(8, 12.5, 0.0), (16, 10.0, 0.0), (32, 11.0, 0.0)]);
         drop_disturbed(&mut level);
         assert_eq!(level.points.len(), 3);
     }

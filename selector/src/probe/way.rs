@@ -19,7 +19,7 @@ pub const SERIES: usize = 4;
 pub fn operations(operation: Operation) -> usize {
     match operation {
         Operation::Pipeline => PIPELINE,
-        Operation::Blocking => SERIES,
+        Operation::Blocking | Operation::Waited => SERIES,
         Operation::Put | Operation::Get | Operation::Amo => 1,
     }
 }
@@ -137,7 +137,7 @@ impl Way<'_> {
                     && match operation {
                         Operation::Put | Operation::Get => true,
                         Operation::Amo => !streaming,
-                        Operation::Pipeline | Operation::Blocking => false,
+                        Operation::Pipeline | Operation::Blocking | Operation::Waited => false,
                     }
             }
             WayKind::Endpoint { endpoint, .. } => {
@@ -152,7 +152,9 @@ impl Way<'_> {
                     && match operation {
                         Operation::Put | Operation::Pipeline => can.put && word_safe,
                         // What the initiator does by itself is complete on return: no copy is made.
-                        Operation::Blocking => can.put && word_safe && can.needs_target_cpu,
+                        Operation::Blocking | Operation::Waited => {
+                            can.put && word_safe && can.needs_target_cpu
+                        }
                         Operation::Get => can.get,
                         Operation::Amo => can.amo,
                     }
@@ -193,6 +195,9 @@ impl Way<'_> {
                 let issuer = Issuer { world, endpoint: *endpoint, stream: context.stream(*index) };
                 for _ in 0..operations(operation) {
                     issuer.issue(operation, remote, local, buffers.len, add)?;
+                    if operation == Operation::Waited {
+                        issuer.complete()?;
+                    }
                 }
                 issuer.complete()
             }

@@ -15,6 +15,10 @@ const CLOCK_NS: f64 = 20.0;
 /// What the routed operation may take, relative to the best channel.
 const TARGET: f64 = 1.05;
 
+/// What is compared.
+const OPERATIONS: [Operation; 5] =
+    [Operation::Put, Operation::Blocking, Operation::Pipeline, Operation::Get, Operation::Amo];
+
 /// Where PEs of processes have static data; those of threads share theirs, and do not use it.
 struct Area(std::cell::UnsafeCell<[u8; LARGEST + SLACK]>);
 // SAFETY: only its address is used, for operations on mapped memory.
@@ -67,7 +71,7 @@ impl<'a> Comparison<'a> {
         let (mut all, mut plain) = (Worst::none(), Worst::none());
         let mut missed = 0;
         for &(class, pe) in &self.targets {
-            for &operation in Operation::ALL {
+            for operation in OPERATIONS {
                 for buffer in [Buffer::Heap, Buffer::Static, Buffer::Private, Buffer::Unaligned] {
                     let name = format!("{class} {operation} {buffer}");
                     let skipped = words.iter().any(|w| !name.split(' ').any(|part| part == w));
@@ -169,9 +173,9 @@ impl<'a> Comparison<'a> {
             let Some(endpoint) = world.endpoint(index, case.pe) else { continue };
             let can = endpoint.capabilities();
             let able = match case.operation {
-                Operation::Put | Operation::Pipeline | Operation::Blocking => can.put,
                 Operation::Get => can.get,
                 Operation::Amo => can.amo,
+                _ => can.put,
             };
             if !able
                 || !endpoint.reaches(remote.segment)
@@ -196,7 +200,7 @@ fn sizes(operation: Operation) -> Vec<usize> {
     match operation {
         Operation::Amo => vec![8],
         Operation::Pipeline => (3..=20).map(|shift| 1 << shift).collect(),
-        Operation::Blocking => (10..=23).map(|shift| 1 << shift).collect(),
+        Operation::Blocking | Operation::Waited => (10..=23).map(|shift| 1 << shift).collect(),
         Operation::Put | Operation::Get => (3..=24)
             .flat_map(|shift| {
                 let between = (shift > 12 && shift < 24).then_some(3usize << (shift - 1));

@@ -28,7 +28,7 @@ pub struct Case {
 pub fn operations(operation: Operation) -> usize {
     match operation {
         Operation::Pipeline => PIPELINE,
-        Operation::Blocking => SERIES,
+        Operation::Blocking | Operation::Waited => SERIES,
         Operation::Put | Operation::Get | Operation::Amo => 1,
     }
 }
@@ -87,7 +87,7 @@ fn routed(world: &World, cached_max: usize, case: &Case) {
             Operation::Pipeline => (0..PIPELINE).for_each(|_| {
                 world.put(context, there, here, bytes, pe, Mode::NonBlocking, ROUTINE);
             }),
-            Operation::Blocking => (0..SERIES).for_each(|_| {
+            Operation::Blocking | Operation::Waited => (0..SERIES).for_each(|_| {
                 world.put(context, there, here, bytes, pe, Mode::Blocking, ROUTINE);
             }),
         }
@@ -108,7 +108,7 @@ fn mapped(at: *mut u8, streaming: bool, case: &Case) {
             Operation::Amo => {
                 std::hint::black_box(amo::execute(at, ADD));
             }
-            Operation::Pipeline | Operation::Blocking => {
+            Operation::Pipeline | Operation::Blocking | Operation::Waited => {
                 (0..operations(case.operation)).for_each(|_| copy(at, here, bytes));
             }
         }
