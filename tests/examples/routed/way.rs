@@ -22,6 +22,8 @@ pub struct Case {
     /// The remote buffer, as a symmetric address of this PE.
     pub there: *mut u8,
     pub here: *mut u8,
+    /// Whether what was got is read, as a program would.
+    pub read: bool,
 }
 
 /// Single operations of one that is timed.
@@ -58,6 +60,12 @@ impl Way<'_> {
             Way::Endpoint { world, endpoint, index, remote, bounced } => {
                 by_endpoint(world, *endpoint, *index, *remote, *bounced, case);
             }
+        }
+        if case.read {
+            // SAFETY: the buffer is at least that long, aligned, and complete.
+            let words =
+                unsafe { std::slice::from_raw_parts(case.here.cast::<u64>(), case.bytes / 8) };
+            std::hint::black_box(words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
         }
     }
 }
