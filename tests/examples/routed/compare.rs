@@ -1,7 +1,8 @@
 //! The comparison: by class, operation, buffer type and size.
 
+use crate::reader::Readers;
 use crate::timing::in_turns;
-use crate::way::{Case, Way, operations};
+use crate::way::{Case, Read, Way, operations};
 use tombolo_core::World;
 use tombolo_core::transport::{Remote, SegmentKind};
 use tombolo_selector::class::Class;
@@ -32,6 +33,7 @@ pub struct Comparison<'a> {
     ring: Option<&'a World>,
     cached_max: usize,
     targets: Vec<(Class, usize)>,
+    readers: Readers<'a>,
     there: *mut u8,
     here: *mut u8,
     /// The same on the ring without windows.
@@ -76,7 +78,8 @@ impl<'a> Comparison<'a> {
         }
         targets.sort_unstable();
         let cached_max = cached_max(world, tuning.routes());
-        Comparison { world, ring, cached_max, targets, there, here, ring_there }
+        let readers = Readers::new(world);
+        Comparison { world, ring, cached_max, targets, readers, there, here, ring_there }
     }
 
     /// Measures and prints the groups whose names have all `words`.
@@ -86,7 +89,7 @@ impl<'a> Comparison<'a> {
         let mut worst = LIMITS_NS.map(|_| Worst::none());
         let (mut plain, mut missed, mut count) = (Worst::none(), 0, 0);
         for (class, pe) in self.targets.iter().copied() {
-            for (operation, buffer, read) in self.groups(class) {
+            for (operation, buffer, read) in self.groups(class, pe) {
                 let then = if read { "-and-read" } else { "" };
                 let name = format!("{class} {operation}{then} {buffer}");
                 if words.iter().any(|word| !name.split(' ').any(|part| part == word)) {
@@ -94,10 +97,8 @@ impl<'a> Comparison<'a> {
                 }
                 let mut group = Worst::none();
                 for bytes in sizes(operation) {
-                    let case = Case {
-                        read,
-                        ..self.case(operation, buffer, pe, bytes, private.as_mut_ptr())
-                    };
+                    let case = self.case(operation, buffer, pe, bytes, private.as_mut_ptr());
+                    let case = if read { self.then_read(case) } else { case };
                     let seen = self.measure(&name, &case);
                     count += 1;
                     missed += usize::from(seen.misses());
@@ -107,9 +108,11 @@ impl<'a> Comparison<'a> {
                         worst.see(seen.ratio, limit, &seen, &name, bytes);
                     }
                 }
+                self.readers.rest(pe);
                 println!("{name}: at worst {group}\n");
             }
         }
+        self.readers.end();
         println!("{missed} of {count} sizes take more than {TARGET} times the best channel");
         for (worst, limit) in worst.iter().zip(LIMITS_NS) {
             println!("where that takes {limit} ns or more: {worst}");
@@ -118,7 +121,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// What is compared towards a class: operation, buffer type, whether the result is read.
-    fn groups(&self, class: Class) -> Vec<(Operation, Buffer, bool)> {
+    fn groups(&self, class: Class, pe: usize) -> Vec<(Operation, Buffer, bool)> {
         let mut groups = Vec::new();
         for operation in OPERATIONS {
             for buffer in [Buffer::Heap, Buffer::Static, Buffer::Private, Buffer::Unaligned] {
@@ -132,8 +135,24 @@ impl<'a> Comparison<'a> {
                 }
             }
         }
-        groups.push((Operation::Get, Buffer::Private, true));
+        if self.readers.reach(pe) {
+            groups.push((Operation::Put, Buffer::Heap, true));
+        }
+        groups.push((Operation::Get, Buffer::Heap, true));
         groups
+    }
+
+    /// On a PE that does not measure: reads what is put here when PE 0 asks for it.
+    pub fn attend(&self) {
+        self.readers.attend(self.there);
+    }
+
+    fn then_read<'b>(&'b self, case: Case<'b>) -> Case<'b> {
+        let read = match case.operation {
+            Operation::Get => Read::Initiator,
+            _ => Read::Target(&self.readers),
+        };
+        Case { read, ..case }
     }
 
     fn case(
@@ -143,18 +162,18 @@ impl<'a> Comparison<'a> {
         pe: usize,
         bytes: usize,
         private: *mut u8,
-    ) -> Case {
+    ) -> Case<'_> {
         let (there, here) = match buffer {
             Buffer::Static => (STATIC.0.get().cast(), private),
             Buffer::Private => (self.there, private),
             Buffer::Unaligned => (self.there.wrapping_add(3), private.wrapping_add(1)),
             Buffer::Heap | Buffer::Cold => (self.there, self.here),
         };
-        Case { operation, pe, bytes, there, here, read: false }
+        Case { operation, pe, bytes, there, here, read: Read::Nobody }
     }
 
     /// Prints one size.
-    fn measure(&self, name: &str, case: &Case) -> Seen {
+    fn measure(&self, name: &str, case: &Case<'_>) -> Seen {
         let ways = self.ways(case);
         let mut times = in_turns(ways.len(), |way| ways[way].1.perform(case));
         times.iter_mut().for_each(|time| *time /= operations(case.operation) as f64);
@@ -171,7 +190,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The routed operation first, then every channel by itself.
-    fn ways(&self, case: &Case) -> Vec<(&'static str, Way<'a>)> {
+    fn ways(&self, case: &Case<'_>) -> Vec<(&'static str, Way<'a>)> {
         let world = self.world;
         let mut ways = vec![("routed", Way::Routed { world, cached_max: self.cached_max })];
         let at = world.ptr(case.there, case.pe);
@@ -202,7 +221,7 @@ impl<'a> Comparison<'a> {
         ways: &mut Vec<(&'static str, Way<'a>)>,
         world: &'a World,
         remote: Remote,
-        case: &Case,
+        case: &Case<'_>,
         names: impl Fn(&str) -> [&'static str; 2],
     ) {
         for (index, transport) in world.transports().iter().enumerate() {

@@ -12,13 +12,13 @@
 //!
 //! Times are until the operation is complete at the target. `pipeline` are sixteen non-blocking puts
 //! that complete together, `blocking` four blocking ones; times are of one. After `get-and-read` the
-//! initiator has also read what it got. Over a ring, `bounced` is a put whose source is first copied to
+//! initiator has also read what it got, after `put-and-read` the target what was put there. Over a ring, `bounced` is a put whose source is first copied to
 //! the transport's memory, as that of a blocking put may be, and `straight` one from the source itself.
 //! `ring` are the same over a second ring on which windows are not used directly; as a program of a job
 //! there is no second ring, and `SHMEM_NTB_DIRECT` says which one is measured.
 //!
 //! Two kinds of misses are meant. Around the size of a core's cache, streaming copies win when nobody
-//! reads what they wrote; `get-and-read` shows what happens when somebody does. And on a ring without
+//! reads what they wrote; the `-and-read` groups show what happens when somebody does. And on a ring without
 //! direct windows a single blocking put of medium size is copied first, though waiting for it would
 //! complete it earlier: several in a row (`blocking`) are faster that way, and each returns earlier.
 //!
@@ -28,6 +28,7 @@
 mod common;
 mod compare;
 mod jobs;
+mod reader;
 mod timing;
 mod way;
 
@@ -75,6 +76,8 @@ fn pe(world: &World, ring: Option<&World>, wanted: &Wanted) {
     if world.pe() == 0 {
         describe(world, &tuning);
         comparison.run(&wanted.words);
+    } else {
+        comparison.attend();
     }
     world.bootstrap().barrier().expect("all PEs meet");
 }

@@ -1,5 +1,6 @@
 //! Ways to carry out one operation.
 
+use crate::reader::{self, Readers};
 use std::sync::atomic::Ordering;
 use tombolo_core::ops::Mode;
 use tombolo_core::transport::{Amo, AmoOp, Endpoint, Remote, Status};
@@ -13,17 +14,24 @@ const PIPELINE: usize = 16;
 const SERIES: usize = 4;
 const ADD: Amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
 
+/// Who reads what was copied.
+#[derive(Clone, Copy)]
+pub enum Read<'a> {
+    Nobody,
+    Initiator,
+    Target(&'a Readers<'a>),
+}
+
 /// What is done, and where.
 #[derive(Clone, Copy)]
-pub struct Case {
+pub struct Case<'a> {
     pub operation: Operation,
     pub pe: usize,
     pub bytes: usize,
     /// The remote buffer, as a symmetric address of this PE.
     pub there: *mut u8,
     pub here: *mut u8,
-    /// Whether what was got is read, as a program would.
-    pub read: bool,
+    pub read: Read<'a>,
 }
 
 /// Single operations of one that is timed.
@@ -53,7 +61,7 @@ pub enum Way<'a> {
 
 impl Way<'_> {
     /// Carries it out and waits until it is complete.
-    pub fn perform(&self, case: &Case) {
+    pub fn perform(&self, case: &Case<'_>) {
         match self {
             Way::Routed { world, cached_max } => routed(world, *cached_max, case),
             Way::Mapped { at, streaming } => mapped(*at, *streaming, case),
@@ -61,16 +69,16 @@ impl Way<'_> {
                 by_endpoint(world, *endpoint, *index, *remote, *bounced, case);
             }
         }
-        if case.read {
+        match case.read {
+            Read::Nobody => {}
             // SAFETY: the buffer is at least that long, aligned, and complete.
-            let words =
-                unsafe { std::slice::from_raw_parts(case.here.cast::<u64>(), case.bytes / 8) };
-            std::hint::black_box(words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
+            Read::Initiator => unsafe { reader::read(case.here, case.bytes) },
+            Read::Target(readers) => readers.have_read(case.pe, case.bytes),
         }
     }
 }
 
-fn routed(world: &World, cached_max: usize, case: &Case) {
+fn routed(world: &World, cached_max: usize, case: &Case<'_>) {
     let Case { pe, bytes, there, here, .. } = *case;
     let context = world.context();
     // SAFETY: all ranges lie inside the buffers of the comparison, and the PE is one of the job.
@@ -105,7 +113,7 @@ fn routed(world: &World, cached_max: usize, case: &Case) {
     }
 }
 
-fn mapped(at: *mut u8, streaming: bool, case: &Case) {
+fn mapped(at: *mut u8, streaming: bool, case: &Case<'_>) {
     let Case { bytes, here, .. } = *case;
     let copy = if streaming { copy::streaming } else { copy::cached };
     // SAFETY: both ranges lie inside the buffers of the comparison.
@@ -129,7 +137,7 @@ fn by_endpoint(
     index: usize,
     remote: Remote,
     bounced: bool,
-    case: &Case,
+    case: &Case<'_>,
 ) {
     let stream = world.context().stream(index);
     let waiting = Waiting { routine: ROUTINE, argument: case.pe as u64 };
