@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 /// Rounds at least and at most, and for how long to go on between the two.
-const ROUNDS: (usize, usize) = (5, 21);
-const LASTING: Duration = Duration::from_millis(25);
+const ROUNDS: (usize, usize) = (7, 41);
+const LASTING: Duration = Duration::from_millis(50);
 /// A batch lasts about this long, so that reading the clock does not count.
 const BATCH_NS: f64 = 20_000.0;
 const REPEATS_MAX: f64 = 2_000.0;
