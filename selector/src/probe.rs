@@ -205,7 +205,7 @@ impl Prober<'_> {
     }
 
     fn outcome(self) -> Outcome {
-        let mut measured = Measurements { curves: self.curves, rejected: Vec::new() };
+        let mut measured = Measurements { curves: self.curves.clone(), rejected: Vec::new() };
         // A channel that failed once is no candidate at any size.
         measured.curves.retain(|c| !self.lost.iter().any(|(name, _)| *name == c.key.channel));
         measured.rejected = self
@@ -227,7 +227,7 @@ impl Prober<'_> {
             }
         }
         measured.put_in_order();
-        measured.curves.iter_mut().for_each(plan::drop_disturbed);
+        measured.curves.iter_mut().for_each(|curve| plan::drop_disturbed(curve, &self.curves));
         measured.curves.retain(|c| !c.points.is_empty());
         Outcome { measured, stuck: false }
     }

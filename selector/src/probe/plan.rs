@@ -168,22 +168,30 @@ fn is_above(point: &Point, ns: f32) -> bool {
     point.ns > ns * (1.0 + DISTURBED) + CLOCK_NS
 }
 
-/// Leaves out points that took clearly longer than a larger size even when they were measured again:
-/// what disturbed them would pass for a property of the channel, or for an error of the model.
-pub fn drop_disturbed(curve: &mut Curve) {
+/// Leaves out points that took clearly longer than a larger size: what disturbed them would pass for a
+/// property of the channel, or for an error of the model. Where several looks agreed, by `looks`, on
+/// the time of a size, it is a property of the channel.
+pub fn drop_disturbed(curve: &mut Curve, looks: &[Curve]) {
+    let settled = |bytes: u64| {
+        let of_curve = looks.iter().filter(|look| look.key == curve.key);
+        let points = of_curve.flat_map(|look| look.points.iter().chain(&look.checks));
+        let mut times: Vec<f32> = points.filter(|p| p.bytes == bytes).map(|p| p.ns).collect();
+        times.sort_unstable_by(f32::total_cmp);
+        times.len() >= LOOKS_MAX && times[1] <= times[0] * (1.0 + DISTURBED)
+    };
     let mut least = f32::INFINITY;
     let mut points = Vec::with_capacity(curve.points.len());
     for point in curve.points.iter().rev() {
-        if !is_above(point, least) {
+        if !is_above(point, least) || settled(point.bytes) {
             points.push(*point);
         }
         least = least.min(point.ns);
     }
     points.reverse();
-    curve.points = points;
-    let points = &curve.points;
     let larger = |bytes| points.iter().filter(move |point| point.bytes > bytes);
-    curve.checks.retain(|check| larger(check.bytes).all(|point| !is_above(check, point.ns)));
+    let sound = |check: &Point| larger(check.bytes).all(|point| !is_above(check, point.ns));
+    let checks = curve.checks.iter().copied().filter(|c| sound(c) || settled(c.bytes)).collect();
+    (curve.points, curve.checks) = (points, checks);
 }
 
 /// Sizes in the middle of stretches where the curves bend: the lines of the stretches on either side
@@ -308,14 +316,18 @@ mod tests {
     #[test]
     fn what_stays_disturbed_is_left_out() {
         let mut measured = curve(&[(8, 10.0, 0.0), (100, 40.0, 0.0), (1000, 30.0, 0.0)]);
-        drop_disturbed(&mut measured);
-        assert_eq!(measured, curve(&[(8, 10.0, 0.0), (1000, 30.0, 0.0)]));
         measured.checks.extend([(50, 60.0, 0.0), (500, 31.0, 0.0)].map(Point::from));
-        drop_disturbed(&mut measured);
+        let whole = measured.clone();
+        drop_disturbed(&mut measured, &[whole.clone(), curve(&[(100, 70.0, 0.0)])]);
+        assert_eq!(measured.points, curve(&[(8, 10.0, 0.0), (1000, 30.0, 0.0)]).points);
         assert_eq!(measured.checks, [Point::from((500, 31.0, 0.0))]);
+        // Three looks that agree are a property of the channel.
+        let mut agreed = whole.clone();
+        drop_disturbed(&mut agreed, &[whole.clone(), whole.clone(), whole.clone()]);
+        assert_eq!(agreed, whole);
         // Times that differ by less are as good as equal.
         let mut level = curve(&[(8, 12.5, 0.0), (16, 10.0, 0.0), (32, 11.0, 0.0)]);
-        drop_disturbed(&mut level);
+        drop_disturbed(&mut level, &[]);
         assert_eq!(level.points.len(), 3);
     }
 

@@ -207,7 +207,9 @@ impl<'a> Comparison<'a> {
             other => panic!("no name for the ways of {other}"),
         };
         self.endpoints(&mut ways, world, remote, case, names);
-        if let Some(ring) = self.ring.filter(|_| at.is_null()) {
+        // Windows are for stores: other operations take the ring in both jobs.
+        let stores = !matches!(case.operation, Operation::Get | Operation::Amo);
+        if let Some(ring) = self.ring.filter(|_| at.is_null() && stores) {
             let base = self.ring_there as usize - ring.heap().base() as usize;
             let shift = case.there as usize - self.there as usize;
             let remote = Remote { segment: SegmentKind::Heap, offset: base + shift };

@@ -12,15 +12,21 @@
 //!
 //! Times are until the operation is complete at the target. `pipeline` are sixteen non-blocking puts
 //! that complete together, `blocking` four blocking ones; times are of one. After `get-and-read` the
-//! initiator has also read what it got, after `put-and-read` the target what was put there. Over a ring, `bounced` is a put whose source is first copied to
-//! the transport's memory, as that of a blocking put may be, and `straight` one from the source itself.
-//! `ring` are the same over a second ring on which windows are not used directly; as a program of a job
-//! there is no second ring, and `SHMEM_NTB_DIRECT` says which one is measured.
+//! initiator has also read what it got, after `put-and-read` the target what was put there.
 //!
-//! Two kinds of misses are meant. Around the size of a core's cache, streaming copies win when nobody
-//! reads what they wrote; the `-and-read` groups show what happens when somebody does. And on a ring without
-//! direct windows a single blocking put of medium size is copied first, though waiting for it would
-//! complete it earlier: several in a row (`blocking`) are faster that way, and each returns earlier.
+//! Over a ring, `bounced` is a put whose source is first copied to the transport's memory, as that of a
+//! blocking put may be, and `straight` one from the source itself. `ring` are the same over a second
+//! ring on which windows are not used directly, for puts; nothing else goes through windows. As a
+//! program of a job there is no second ring, and `SHMEM_NTB_DIRECT` says which one is measured.
+//!
+//! Three kinds of misses are meant:
+//! - A routed call to another host takes some nanoseconds to find its channel; a direct window takes
+//!   no more for the whole put.
+//! - Around the size of a core's cache, streaming copies win when nobody reads what they wrote. The
+//!   `-and-read` groups show what happens when somebody does.
+//! - On a ring without direct windows a single blocking put of medium size is copied first, though
+//!   waiting for it would complete it earlier: several in a row (`blocking`) are faster that way, and
+//!   each returns earlier.
 //!
 //! Only groups whose name has all `WORD`s are measured: a class, an operation, a buffer type.
 
