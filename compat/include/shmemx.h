@@ -31,6 +31,12 @@ int shmemx_tune(void);
  * copies on mapped memory are chosen by what was measured on memory outside the caches. No other
  * thread may be in a routine of the library.
  *
+ * The hint holds for all contexts, all buffers and all later operations of this PE until the next one.
+ * It takes some microseconds and, where the use changes, a little memory until the program ends: it
+ * is for phases of a program, not for single calls. There is no form for a context or a range of
+ * addresses, because looking it up would slow every small operation down. Operations on PEs of
+ * other hosts are not concerned.
+ *
  * Returns 0, or non-zero if `reuse` is none of the values above.
  */
 int shmemx_tune_hint(int reuse);

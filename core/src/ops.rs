@@ -72,7 +72,8 @@ impl World {
             return;
         }
         let target = self.target(routine, "dest", dest, len, pe);
-        let channel = self.routes().peers[pe].put[target.segment as usize].choose(len);
+        let routes = &self.routes().peers[pe];
+        let channel = routes.put[target.segment as usize].choose(len);
         match channel {
             Channel::Cached | Channel::Streaming => {
                 let seen = Seen { get: false, target, pe, len, channel };
@@ -87,14 +88,17 @@ impl World {
                 let word = matches!(len, 4 | 8) && target.offset.is_multiple_of(len);
                 if word && !endpoint.capabilities().whole_words {
                     // SAFETY: the caller vouches for the source.
-                    let value = unsafe { read_word(source, len) };
-                    let set = Amo { op: AmoOp::Set, size: len as u8, operand: value, compare: 0 };
-                    self.request(target, set, pe, routine);
+                    unsafe { self.put_word(target, source, len, pe, routine) };
                     return;
                 }
+                let straight = len >= routes.straight[target.segment as usize];
                 // SAFETY: as above.
                 let sent = unsafe {
-                    self.send(context, index, endpoint, target, source, len, pe, mode, routine)
+                    if straight && mode == Mode::Blocking {
+                        self.send_straight(context, index, target, source, len, pe, routine)
+                    } else {
+                        self.send(context, index, endpoint, target, source, len, pe, mode, routine)
+                    }
                 };
                 if !sent && !self.is_dropped(pe) {
                     self.another_way(index, pe, target, false, routine);
@@ -104,6 +108,25 @@ impl World {
             }
             Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
         }
+    }
+
+    /// Has the target set a word that its transport might tear.
+    ///
+    /// # Safety
+    /// `source` is readable for `len`, 4 or 8, bytes.
+    #[inline(never)]
+    unsafe fn put_word(
+        &self,
+        target: Remote,
+        source: *const u8,
+        len: usize,
+        pe: usize,
+        routine: &'static str,
+    ) {
+        // SAFETY: by the caller's word.
+        let value = unsafe { read_word(source, len) };
+        let set = Amo { op: AmoOp::Set, size: len as u8, operand: value, compare: 0 };
+        self.request(target, set, pe, routine);
     }
 
     /// Carries out an operation, timed if somebody wants to know.
@@ -126,10 +149,62 @@ impl World {
         }
     }
 
+    /// Puts in pieces that the endpoint takes from where they are, and waits until all have arrived;
+    /// false if it fails, with no piece under way.
+    ///
+    /// # Safety
+    /// As [`World::put`], blocking.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a put and its route")]
+    #[inline(never)]
+    unsafe fn send_straight(
+        &self,
+        context: &Context,
+        index: u8,
+        target: Remote,
+        source: *const u8,
+        len: usize,
+        pe: usize,
+        routine: &'static str,
+    ) -> bool {
+        let endpoint = self.endpoint_of(index, pe, routine);
+        // Only these pieces are waited for.
+        let own = Stream::new(context.stream(index.into()).id, true);
+        self.piecewise(&own, endpoint.capabilities().max_bytes, len, pe, routine, |at, piece| {
+            let dest = Remote { offset: target.offset + at, ..target };
+            // SAFETY: a part of the ranges that the caller vouches for, until the stream is quiet.
+            unsafe { endpoint.put(&own, dest, source.add(at), piece, false) }
+        })
+    }
+
+    /// Issues pieces on a stream and waits for those on `own`; false if one fails, with no piece
+    /// under way that could still use the caller's buffer.
+    fn piecewise(
+        &self,
+        own: &Stream,
+        max: usize,
+        len: usize,
+        pe: usize,
+        routine: &'static str,
+        issue: impl Fn(usize, usize) -> Status,
+    ) -> bool {
+        for (at, piece) in pieces(len, max) {
+            if !self.accepted(routine, pe, || issue(at, piece)) {
+                if !own.is_quiet() && !self.is_dropped(pe) {
+                    // Pieces under way may still use the buffer when the caller has long gone on.
+                    self.lost(routine, pe);
+                }
+                self.until_quiet(own, routine, pe);
+                return false;
+            }
+        }
+        self.until_quiet(own, routine, pe)
+    }
+
     /// Puts in pieces that the endpoint takes; false if it fails.
     ///
     /// # Safety
     /// As [`World::put`].
+    #[inline]
     #[expect(clippy::too_many_arguments, reason = "the arguments of a put and its route")]
     unsafe fn send(
         &self,
@@ -223,20 +298,11 @@ impl World {
         let shared = context.stream(index.into());
         let own = Stream::new(shared.id, true);
         let stream = if mode == Mode::Blocking { &own } else { shared };
-        for (at, piece) in pieces(len, endpoint.capabilities().max_bytes) {
+        self.piecewise(&own, endpoint.capabilities().max_bytes, len, pe, routine, |at, piece| {
             let from = Remote { offset: target.offset + at, ..target };
             // SAFETY: a part of the ranges the caller vouches for.
-            let get = || unsafe { endpoint.get(stream, dest.add(at), from, piece) };
-            if !self.accepted(routine, pe, get) {
-                if !own.is_quiet() && !self.is_dropped(pe) {
-                    // Pieces under way may still be written when the caller has long gone on.
-                    self.lost(routine, pe);
-                }
-                self.until_quiet(&own, routine, pe);
-                return false;
-            }
-        }
-        self.until_quiet(&own, routine, pe)
+            unsafe { endpoint.get(stream, dest.add(at), from, piece) }
+        })
     }
 
     /// Executes an AMO on a variable of `pe` and returns its old value, zero-extended.
@@ -468,13 +534,25 @@ impl World {
         pe: usize,
         mut attempt: impl FnMut() -> Status,
     ) -> bool {
-        let mut status = attempt();
-        if status == Status::Again {
-            self.wait(Waiting { routine, argument: pe as u64 }, || {
-                status = attempt();
-                status != Status::Again
-            });
+        match attempt() {
+            Status::Again => self.accepted_later(routine, pe, &mut attempt),
+            status => status != Status::Failed,
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn accepted_later(
+        &self,
+        routine: &'static str,
+        pe: usize,
+        attempt: &mut dyn FnMut() -> Status,
+    ) -> bool {
+        let mut status = Status::Again;
+        self.wait(Waiting { routine, argument: pe as u64 }, || {
+            status = attempt();
+            status != Status::Again
+        });
         status != Status::Failed
     }
 
@@ -671,9 +749,16 @@ unsafe fn read_word(source: *const u8, len: usize) -> u64 {
 }
 
 /// Start and length of the pieces of `len` bytes when one operation takes at most `max` (0: any).
+#[inline]
 fn pieces(len: usize, max: usize) -> impl Iterator<Item = (usize, usize)> {
     let step = if max == 0 { len } else { max };
-    (0..len).step_by(step.max(1)).map(move |at| (at, step.min(len - at)))
+    let mut at = 0;
+    // Not `step_by`, whose division would take as long as a short put.
+    std::iter::from_fn(move || {
+        let piece = (at, step.min(len - at));
+        at += piece.1;
+        (piece.1 > 0).then_some(piece)
+    })
 }
 
 #[cfg(test)]

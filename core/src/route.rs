@@ -62,6 +62,10 @@ pub struct PeerRoutes {
     pub get: [Steps; 2],
     /// AMOs and signals: one channel per segment, so that CPU and other atomics never mix.
     pub amo: [Channel; 2],
+    /// Bytes from which a blocking put through an endpoint goes straight from its source and is
+    /// waited for. A shorter one returns as soon as the transport lets go of the source, which may
+    /// cost a copy of it.
+    pub straight: [usize; 2],
 }
 
 /// Routes of one PE to all peers.
@@ -113,6 +117,7 @@ impl Routes {
             put: SegmentKind::ALL.map(|s| copy(s, &|e| e.capabilities().put)),
             get: SegmentKind::ALL.map(|s| copy(s, &|e| e.capabilities().get)),
             amo: SegmentKind::ALL.map(amo),
+            straight: [usize::MAX; 2],
         }
     }
 }

@@ -42,6 +42,11 @@ words! {
         Amo = "amo",
         /// One of sixteen non-blocking puts that complete together.
         Pipeline = "pipeline",
+        /// One of four blocking puts, one after another, that complete together. Their sources are
+        /// free on return, for which a transport may have to copy them first.
+        Blocking = "blocking",
+        /// One of the same four, each straight from its source and complete before the next.
+        Waited = "waited",
     }
 }
 

@@ -7,7 +7,7 @@
 //! operation slower than the default.
 
 use crate::class::Class;
-use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, SERVICE, STREAMING};
+use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, Point, SERVICE, STREAMING};
 use crate::model::Line;
 use crate::probe::HUGE;
 use tombolo_core::route::STEPS_MAX;
@@ -74,6 +74,26 @@ pub fn decide(measured: &Measurements, preference: &[&str], reuse: Reuse) -> Vec
         }
     }
     decisions
+}
+
+/// Bytes from which blocking puts by a channel go straight from their source and are waited for one by
+/// one; none if their sources are better copied first at every size, or never are.
+///
+/// A copy lets the next put begin while this one is under way, and costs its time. So what counts is
+/// several blocking puts one after another: where waiting for each of them is faster nevertheless, by
+/// the margin and at all larger sizes, the copy is not worth its time for a single one either. (Puts
+/// to several PEs in turn are not measured; non-blocking ones are for programs that overlap those.)
+pub fn straight(measured: &Measurements, class: Class, channel: &str) -> Option<u64> {
+    let curve = |operation| measured.curve(class, operation, Buffer::Heap, channel);
+    let (copied, waited) = (curve(Operation::Blocking)?, curve(Operation::Waited)?);
+    let at = |point: &Point| waited.points.iter().find(|other| other.bytes == point.bytes).copied();
+    let both = copied.points.iter().rev().filter_map(|point| Some((*point, at(point)?)));
+    both.map_while(|(copied, waited)| {
+        let spread = f64::from(copied.spread + waited.spread) / 2.0;
+        let most = f64::from(copied.ns) * (1.0 - spread.clamp(MARGIN, MARGIN_MAX));
+        (f64::from(waited.ns) < most).then_some(copied.bytes)
+    })
+    .last()
 }
 
 /// Curves that compete for one decision.
@@ -200,9 +220,11 @@ impl<'a> Candidates<'a> {
     /// Returns stretches to the default, those that gain least first, until the table holds what is
     /// left; and a single size in the midst of others is noise unless it gains a lot.
     ///
-    /// Bypassing the caches pays from some size on. Where it seems to pay up to some size only, that
-    /// comes from the state in which the caches were left, and other programs leave them in others.
-    /// On buffers that are used again it has to pay at a size no cache of a core holds.
+    /// Bypassing the caches pays from some size on. Where it seems to pay up to some size only,
+    /// nobody has read what was written: copies one after another, of a source that just fits into
+    /// the cache of a core while the destination does not take room there. As soon as the other side
+    /// reads what it gets, as programs do, both the copy and the reading take longer than with plain
+    /// copies. On buffers that are used again it has to pay at a size no cache of a core holds.
     fn simplify(&self, default: usize, sizes: &[u64], choice: &mut [usize]) {
         const LONE_GAIN: f64 = 0.25;
         loop {

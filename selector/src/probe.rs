@@ -1,8 +1,8 @@
 //! Micro-benchmarks of the channels between this PE and one other.
 //!
-//! Points are taken in tiers: first a coarse view of every channel, then finer sizes, then a second
-//! set of sizes to judge the model by. When the time is up, what is missing is missing: the policy
-//! stays with the default there.
+//! Points are taken in tiers, see [`plan`]: a coarse view of every channel; finer sizes, among them a
+//! second set to judge the model by; once more what looks disturbed; sizes where curves bend. When the
+//! time is up, what is missing is missing: the policy stays with the default there.
 
 use crate::class::Class;
 use crate::data::{
@@ -13,35 +13,14 @@ use tombolo_core::transport::SegmentKind;
 use tombolo_core::{Context, ContextOptions, World};
 
 mod batch;
+pub mod plan;
 mod scratch;
 mod way;
 
+use plan::Task;
+pub use plan::{CHECKS, HUGE, LADDER};
 pub use scratch::Scratch;
 use way::{Buffers, Lost, Way, WayKind};
-
-/// Sizes measured for the model; denser where copies change their ways: a few words, a few lines,
-/// the sizes of the inner caches.
-pub const LADDER: &[u64] = &[
-    8, 16, 32, 64, 120, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072,
-    262_144, 524_288, 786_432, 1_048_576, 1_572_864, 2_097_152, 3_145_728, 4_194_304, 8_388_608,
-];
-
-/// Sizes measured to judge the model.
-pub const CHECKS: &[u64] =
-    &[24, 96, 192, 640, 3072, 12_288, 49_152, 196_608, 655_360, 917_504, 2_621_440];
-
-/// Sizes of the first, coarse tier.
-const COARSE: &[u64] = &[8, 1024, 16384, 131_072, 1_048_576];
-
-/// Sizes that are measured last, because they take longest.
-const LARGE: &[u64] = &[1_572_864, 2_097_152, 3_145_728, 4_194_304];
-
-/// A size at which the caches of a core no longer help: the copies on mapped memory have to prove
-/// themselves here. Other channels are not measured at it, it takes long.
-pub const HUGE: u64 = 8_388_608;
-
-/// Sizes for buffers that were not used a moment ago; below, the caches hold all that matters.
-const COLD: &[u64] = &[65536, 262_144, 1_048_576, 2_097_152];
 
 /// How thorough to be.
 #[derive(Clone, Copy, Debug)]
@@ -59,15 +38,6 @@ pub struct Outcome {
     pub measured: Measurements,
     /// An operation never completed and may still write to the buffers: they must not be reused.
     pub stuck: bool,
-}
-
-/// One thing to measure.
-#[derive(Clone, Copy, Debug)]
-struct Task {
-    operation: Operation,
-    buffer: Buffer,
-    bytes: u64,
-    check: bool,
 }
 
 /// Measures every channel between this PE and `target`, which stands for `class`. The target takes
@@ -93,13 +63,17 @@ pub fn run(
         lost: Vec::new(),
         warmed: false,
     };
-    let (first, rest) = tasks(class, scratch.capacity() as u64, effort.coarse);
+    let room = scratch.capacity() as u64;
     let now = Instant::now();
-    let most = effort.deadline.saturating_duration_since(now) * 9 / 10;
-    prober.work_off(&first, scratch, now + most);
-    let doubtful = prober.doubtful();
-    prober.work_off(&doubtful, scratch, effort.deadline);
-    prober.work_off(&rest, scratch, effort.deadline);
+    let part = |tenths| now + effort.deadline.saturating_duration_since(now) * tenths / 10;
+    prober.work_off(&plan::decisive(class, room, effort.coarse), scratch, part(8));
+    prober.look_again(scratch, part(9));
+    if !effort.coarse && class != Class::Own {
+        let bends = plan::bends(&prober.in_order().curves);
+        prober.work_off(&bends, scratch, part(9));
+        prober.look_again(scratch, effort.deadline);
+        prober.work_off(&plan::besides(room), scratch, effort.deadline);
+    }
     let stuck = prober.lost.iter().any(|(_, lost)| *lost == Lost::Stuck);
     if stuck {
         // The transport may still write to the context's counters.
@@ -108,49 +82,6 @@ pub fn run(
         return Outcome { stuck, ..outcome };
     }
     prober.outcome()
-}
-
-/// What to measure, most telling first: what decides, and what is good to know besides.
-fn tasks(class: Class, room: u64, coarse: bool) -> (Vec<Task>, Vec<Task>) {
-    let mut tasks = Vec::new();
-    let add = |tasks: &mut Vec<Task>, operations: &[Operation], buffer, sizes: &[u64], check| {
-        for &bytes in sizes.iter().filter(|bytes| **bytes <= room) {
-            tasks.extend(operations.iter().map(|&operation| Task {
-                operation,
-                buffer,
-                bytes,
-                check,
-            }));
-        }
-    };
-    const BOTH: &[Operation] = &[Operation::Put, Operation::Get];
-    let rest: Vec<u64> = LADDER
-        .iter()
-        .copied()
-        .filter(|n| !COARSE.contains(n) && !LARGE.contains(n) && *n != HUGE)
-        .collect();
-    add(&mut tasks, &[Operation::Amo], Buffer::Heap, &[8], false);
-    add(&mut tasks, BOTH, Buffer::Heap, COARSE, false);
-    add(&mut tasks, BOTH, Buffer::Private, COARSE, false);
-    add(&mut tasks, &[Operation::Get], Buffer::Static, COARSE, false);
-    if coarse {
-        return (tasks, Vec::new());
-    }
-    add(&mut tasks, BOTH, Buffer::Heap, &rest, false);
-    if class != Class::Own {
-        add(&mut tasks, BOTH, Buffer::Heap, &[HUGE], false);
-    }
-    add(&mut tasks, BOTH, Buffer::Heap, LARGE, false);
-    if class == Class::Own {
-        return (tasks, Vec::new());
-    }
-    add(&mut tasks, BOTH, Buffer::Heap, CHECKS, true);
-    add(&mut tasks, BOTH, Buffer::Private, &rest, false);
-    let mut besides = Vec::new();
-    add(&mut besides, &[Operation::Pipeline], Buffer::Heap, &[8, 1024, 16384, 131_072], false);
-    add(&mut besides, BOTH, Buffer::Unaligned, COARSE, false);
-    add(&mut besides, BOTH, Buffer::Cold, COLD, false);
-    (tasks, besides)
 }
 
 /// Every way to the target. Self needs no transport but mapped memory.
@@ -206,34 +137,33 @@ impl Prober<'_> {
             }
             // Small sizes leave most of their share to large ones, which need several shares.
             let share = (deadline - now) * 4 / ((tasks.len() - index) as u32).max(4);
-            self.measure(*task, scratch, now + share);
+            self.measure(task, scratch, now + share);
         }
     }
 
-    /// Sizes that took clearly longer than larger ones, as happens while the other side has yet to
-    /// wake up. They are measured once more, and the better time counts.
-    fn doubtful(&self) -> Vec<Task> {
-        const CLEARLY: f32 = 1.15;
+    /// Measures what looks disturbed until nothing does, or it stays that way.
+    fn look_again(&mut self, scratch: &mut Scratch, deadline: Instant) {
+        for _ in 0..plan::LOOKS_MAX {
+            let doubtful = plan::doubtful(&self.in_order().curves);
+            if doubtful.is_empty() {
+                return;
+            }
+            self.work_off(&doubtful, scratch, deadline);
+        }
+    }
+
+    /// What was measured so far.
+    fn in_order(&self) -> Measurements {
         let mut measured = Measurements { curves: self.curves.clone(), rejected: Vec::new() };
         measured.put_in_order();
-        let mut tasks = Vec::new();
-        for Curve { key, points, .. } in &measured.curves {
-            let mut least = f32::INFINITY;
-            for point in points.iter().rev() {
-                if point.ns > least * CLEARLY {
-                    let (operation, buffer, bytes) = (key.operation, key.buffer, point.bytes);
-                    tasks.push(Task { operation, buffer, bytes, check: false });
-                }
-                least = least.min(point.ns);
-            }
-        }
-        tasks
+        measured
     }
 
-    fn measure(&mut self, task: Task, scratch: &mut Scratch, until: Instant) {
+    fn measure(&mut self, task: &Task, scratch: &mut Scratch, until: Instant) {
         for index in 0..self.ways.len() {
             let way = &self.ways[index];
-            if self.lost.iter().any(|(name, _)| *name == way.name)
+            if task.channel.as_ref().is_some_and(|name| *name != way.name)
+                || self.lost.iter().any(|(name, _)| *name == way.name)
                 || !way.can(self.world, task.operation, task.buffer, task.bytes)
             {
                 continue;
@@ -258,9 +188,7 @@ impl Prober<'_> {
             let share = until.saturating_duration_since(Instant::now()) / left;
             match batch::time(task.bytes, share, issue) {
                 Ok(mut point) => {
-                    if task.operation == Operation::Pipeline {
-                        point.ns /= way::PIPELINE as f32;
-                    }
+                    point.ns /= way::operations(task.operation) as f32;
                     let key = Key {
                         class: self.class,
                         operation: task.operation,
@@ -277,7 +205,7 @@ impl Prober<'_> {
     }
 
     fn outcome(self) -> Outcome {
-        let mut measured = Measurements { curves: self.curves, rejected: Vec::new() };
+        let mut measured = Measurements { curves: self.curves.clone(), rejected: Vec::new() };
         // A channel that failed once is no candidate at any size.
         measured.curves.retain(|c| !self.lost.iter().any(|(name, _)| *name == c.key.channel));
         measured.rejected = self
@@ -299,6 +227,7 @@ impl Prober<'_> {
             }
         }
         measured.put_in_order();
+        measured.curves.iter_mut().for_each(|curve| plan::drop_disturbed(curve, &self.curves));
         measured.curves.retain(|c| !c.points.is_empty());
         Outcome { measured, stuck: false }
     }

@@ -12,6 +12,7 @@ use std::io::{self, Write as _};
 use tombolo_core::config::{Report, ReportForm};
 
 mod html;
+mod remarks;
 
 /// A report, ready to be printed.
 #[derive(Debug, Serialize)]
@@ -28,6 +29,8 @@ pub struct Explanation {
     pub model_checks: usize,
     /// `SHMEM_ROUTE`, rule by rule.
     pub forced: Vec<String>,
+    /// What was decided beside channels by size, and what stands for what was not measured.
+    pub remarks: Vec<String>,
     /// What was decided.
     pub sections: Vec<Section>,
     /// Channels that are no candidates.
@@ -94,6 +97,7 @@ impl Explanation {
             model_error: error.map(|(error, _)| error),
             model_checks: error.map_or(0, |(_, count)| count),
             forced: tuning.rules().iter().map(|rule| rule.text.clone()).collect(),
+            remarks: remarks::of(measured),
             sections: sections(tuning),
             rejected: measured.rejected.clone(),
             stages: stages.collect(),
@@ -120,6 +124,9 @@ impl Explanation {
         }
         for Rejected { class, channel, why } in &self.rejected {
             line(format!("  {channel} is no candidate for {}: {why}", describe(*class)));
+        }
+        for remark in &self.remarks {
+            line(format!("  {remark}"));
         }
         for (what, s) in &self.stages {
             line(format!(

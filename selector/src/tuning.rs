@@ -264,6 +264,7 @@ impl Tuning {
                 *base = peer.compile(&decision.steps, segment, operation, base);
             }
             let class = self.classes[pe];
+            routes.straight[index] = self.straight(class, &routes.put[index]);
             // Atomics on a variable stay in one domain: mapped memory is always taken where it is.
             if peer.mapped(segment) || pe == world.pe() {
                 continue;
@@ -285,6 +286,20 @@ impl Tuning {
             }
         }
         routes
+    }
+
+    /// Bytes from which blocking puts go straight from their source, whichever of the routes'
+    /// transports they take.
+    fn straight(&self, class: Class, put: &Steps) -> usize {
+        let from = |channel: &Channel| match channel {
+            Channel::Endpoint(index) => {
+                let name = &self.preference[usize::from(*index)];
+                let from = policy::straight(&self.measured, class, name);
+                from.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+            }
+            _ => 0,
+        };
+        put.channels.iter().map(from).max().filter(|bytes| *bytes > 0).unwrap_or(usize::MAX)
     }
 
     /// The decision for a peer, or what the default amounts to.
@@ -368,7 +383,9 @@ impl<'a> Peer<'a> {
         let endpoint = self.endpoints[index]?;
         let can = endpoint.capabilities();
         let able = match operation {
-            Operation::Put | Operation::Pipeline => can.put,
+            Operation::Put | Operation::Pipeline | Operation::Blocking | Operation::Waited => {
+                can.put
+            }
             Operation::Get => can.get,
             Operation::Amo => can.amo,
         };

@@ -133,6 +133,58 @@ fn cold_buffers_have_their_own_decision() {
     assert_eq!(decide(&all, &[], Reuse::Cold)[0].channel(1 << 20), STREAMING);
 }
 
+/// Blocking puts whose copies cost `per_byte` in a series of them.
+fn over_a_ring(wait: f32, per_byte: f32, spread: f32) -> Option<u64> {
+    let on_ring = |operation, cost: &dyn Fn(u64) -> (f32, f32)| {
+        let mut curve = curve("ntb", Buffer::Heap, cost);
+        (curve.key.class, curve.key.operation) = (Class::Ring(1), operation);
+        curve
+    };
+    let puts = on_ring(Operation::Waited, &|n| (wait + n as f32 * 0.05, spread));
+    let mut series = on_ring(Operation::Blocking, &|n| (100.0 + n as f32 * per_byte, spread));
+    series.points.retain(|point| point.bytes >= 32768 && point.bytes <= 1 << 20);
+    straight(&measured(vec![puts, series]), Class::Ring(1), "ntb")
+}
+
+#[test]
+fn sources_are_copied_until_waiting_is_faster_than_the_copy() {
+    // The wait of 2000 ns outweighs a copy of 0.02 ns per byte from 95000 bytes on, and the margin.
+    assert_eq!(over_a_ring(2000.0, 0.07, 0.0), Some(131_072));
+    assert_eq!(over_a_ring(2000.0, 0.05, 0.0), None);
+    assert_eq!(over_a_ring(0.0, 0.1, 0.0), Some(32768));
+}
+
+#[test]
+fn a_gain_of_waiting_within_the_noise_is_not_believed() {
+    assert_eq!(over_a_ring(0.0, 0.06, 0.0), Some(32768));
+    assert_eq!(over_a_ring(0.0, 0.06, 0.25), None);
+}
+
+#[test]
+fn waiting_has_to_be_faster_at_all_larger_sizes() {
+    let cost = |slow: u64| move |n: u64| (if n == slow { 2.0 } else { 0.5 } * n as f32, 0.0);
+    let of = |operation, cost: &dyn Fn(u64) -> (f32, f32)| {
+        let mut curve = curve("ntb", Buffer::Heap, cost);
+        curve.key.operation = operation;
+        curve
+    };
+    let series = of(Operation::Blocking, &|n| (n as f32, 0.0));
+    let with = |slow| {
+        let all = measured(vec![of(Operation::Waited, &cost(slow)), series.clone()]);
+        straight(&all, Class::Cache, "ntb")
+    };
+    assert_eq!(with(65536), Some(131_072));
+    assert_eq!(with(0), Some(8));
+    assert_eq!(with(LADDER[LADDER.len() - 1]), None);
+}
+
+#[test]
+fn channels_that_copy_no_sources_have_no_choice() {
+    let all = measured(vec![curve("cma", Buffer::Heap, |n| (n as f32, 0.0))]);
+    assert_eq!(straight(&all, Class::Cache, "cma"), None);
+    assert_eq!(straight(&Measurements::default(), Class::Cache, "cma"), None);
+}
+
 #[test]
 fn nothing_measured_decides_nothing() {
     assert_eq!(decide(&Measurements::default(), &["shm"], Reuse::Hot), []);

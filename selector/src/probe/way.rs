@@ -12,6 +12,18 @@ use tombolo_core::{Context, World, amo, copy};
 /// Operations that are under way together in a pipeline.
 pub const PIPELINE: usize = 16;
 
+/// Blocking puts that follow each other.
+pub const SERIES: usize = 4;
+
+/// Single operations of one that is timed.
+pub fn operations(operation: Operation) -> usize {
+    match operation {
+        Operation::Pipeline => PIPELINE,
+        Operation::Blocking | Operation::Waited => SERIES,
+        Operation::Put | Operation::Get | Operation::Amo => 1,
+    }
+}
+
 /// An operation that takes longer will not come back.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -125,7 +137,7 @@ impl Way<'_> {
                     && match operation {
                         Operation::Put | Operation::Get => true,
                         Operation::Amo => !streaming,
-                        Operation::Pipeline => false,
+                        Operation::Pipeline | Operation::Blocking | Operation::Waited => false,
                     }
             }
             WayKind::Endpoint { endpoint, .. } => {
@@ -139,6 +151,10 @@ impl Way<'_> {
                     && bytes < super::HUGE
                     && match operation {
                         Operation::Put | Operation::Pipeline => can.put && word_safe,
+                        // What the initiator does by itself is complete on return: no copy is made.
+                        Operation::Blocking | Operation::Waited => {
+                            can.put && word_safe && can.needs_target_cpu
+                        }
                         Operation::Get => can.get,
                         Operation::Amo => can.amo,
                     }
@@ -177,13 +193,13 @@ impl Way<'_> {
             }
             WayKind::Endpoint { endpoint, index } => {
                 let issuer = Issuer { world, endpoint: *endpoint, stream: context.stream(*index) };
-                match operation {
-                    Operation::Pipeline => issuer.pipeline(remote, local, buffers.len),
-                    _ => {
-                        issuer.issue(operation, remote, local, buffers.len, add)?;
-                        issuer.complete()
+                for _ in 0..operations(operation) {
+                    issuer.issue(operation, remote, local, buffers.len, add)?;
+                    if operation == Operation::Waited {
+                        issuer.complete()?;
                     }
                 }
+                issuer.complete()
             }
             WayKind::Service => {
                 let variable = world.heap().base().wrapping_add(remote.offset);
@@ -225,19 +241,12 @@ impl Issuer<'_> {
             self.accepted(|| unsafe {
                 match operation {
                     Operation::Get => self.endpoint.get(self.stream, here, place, len),
+                    Operation::Blocking => self.endpoint.put(self.stream, place, here, len, true),
                     _ => self.endpoint.put(self.stream, place, here, len, false),
                 }
             })?;
         }
         Ok(())
-    }
-
-    fn pipeline(&self, remote: Remote, local: *mut u8, len: usize) -> Result<(), Lost> {
-        let nothing = Amo { op: AmoOp::Fetch, size: 8, operand: 0, compare: 0 };
-        for _ in 0..PIPELINE {
-            self.issue(Operation::Put, remote, local, len, nothing)?;
-        }
-        self.complete()
     }
 
     fn accepted(&self, mut attempt: impl FnMut() -> Status) -> Result<(), Lost> {

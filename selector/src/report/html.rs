@@ -49,6 +49,9 @@ pub fn page(explanation: &Explanation) -> String {
             escape(&rejected.why)
         );
     }
+    for remark in &explanation.remarks {
+        let _ = writeln!(page, "<p>{}</p>", escape(remark));
+    }
     for section in &explanation.sections {
         page.push_str(&chapter(section));
     }

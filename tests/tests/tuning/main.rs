@@ -1,5 +1,6 @@
 //! Tuning in whole jobs: PEs as threads, real shared memory and CMA, and a channel that fails.
 
+mod blocking;
 mod common;
 #[path = "common/directory.rs"]
 mod directory;
@@ -226,6 +227,8 @@ struct Faults {
     /// Operations are accepted and never complete.
     silent: AtomicBool,
     operations: AtomicUsize,
+    /// Puts whose source stays as it is until they are complete.
+    stable: AtomicUsize,
 }
 
 struct FaultyEndpoint {
@@ -299,8 +302,9 @@ impl Endpoint for FaultyEndpoint {
         dest: Remote,
         source: *const u8,
         len: usize,
-        _: bool,
+        blocking: bool,
     ) -> Status {
+        self.shared.stable.fetch_add(usize::from(!blocking), Ordering::Relaxed);
         let dest = (self.base + dest.offset) as *mut u8;
         // SAFETY: PEs are threads of this process; the caller vouches for the ranges.
         self.operate(stream, || unsafe { tombolo_core::copy::cached(dest, source, len) })

@@ -1,0 +1,135 @@
+//! Decisions that are no channels by size, and what stands for what was not measured.
+
+use super::{describe, size};
+use crate::class::Class;
+use crate::data::{Buffer, Curve, Measurements, Operation};
+use crate::model::Line;
+use crate::policy;
+
+/// All remarks, class by class.
+pub fn of(measured: &Measurements) -> Vec<String> {
+    let classes = measured.classes().into_iter();
+    classes.flat_map(|class| sources(measured, class).chain(statics(measured, class))).collect()
+}
+
+/// Whether the sources of blocking puts are copied first.
+fn sources(measured: &Measurements, class: Class) -> impl Iterator<Item = String> {
+    let channels = measured.channels(class, Operation::Put);
+    let (copying, others): (Vec<&str>, Vec<&str>) = channels.into_iter().partition(|channel| {
+        measured.curve(class, Operation::Blocking, Buffer::Heap, channel).is_some()
+    });
+    let peers = describe(class);
+    let nothing = (!others.is_empty()).then(|| {
+        let others = others.join(", ");
+        format!("blocking puts to {peers} by {others}: from their source at every size, no choice")
+    });
+    let decided = copying.into_iter().map(move |channel| {
+        let what = match policy::straight(measured, class, channel) {
+            Some(bytes) => format!(
+                "may copy their source first below {}; from there on they go straight from it and \
+                 are waited for, which is faster",
+                size(bytes)
+            ),
+            None => {
+                "may copy their source first; waiting for each was faster at no size".to_owned()
+            }
+        };
+        format!("blocking puts to {} by {channel} {what}", describe(class))
+    });
+    nothing.into_iter().chain(decided)
+}
+
+/// What stands for puts to static data.
+fn statics(measured: &Measurements, class: Class) -> Option<String> {
+    let gets = |buffer| {
+        let of = move |c: &&Curve| {
+            (c.key.class, c.key.operation, c.key.buffer) == (class, Operation::Get, buffer)
+        };
+        measured.curves.iter().filter(of)
+    };
+    let names = |curves: &mut dyn Iterator<Item = &Curve>| -> Vec<String> {
+        curves.map(|curve| curve.key.channel.clone()).collect()
+    };
+    let by = names(&mut gets(Buffer::Static));
+    // Gets from static data go to private memory, and so do these.
+    let heap_by = names(&mut gets(Buffer::Private));
+    let peers = describe(class);
+    let unmeasured = "are not measured, as that would overwrite the program's variables";
+    if by.is_empty() {
+        return None;
+    }
+    if by != heap_by {
+        return Some(format!(
+            "puts to static data of {peers} {unmeasured}; what reaches static data is {}, so puts \
+             take the routes of the heap where they are among these, else the first of these that \
+             is preferred",
+            by.join(", ")
+        ));
+    }
+    let ratios: Vec<f64> = gets(Buffer::Static)
+        .zip(gets(Buffer::Private))
+        .filter_map(|(from_static, from_heap)| Some((from_static, Line::new(&from_heap.points)?)))
+        .flat_map(|(from_static, line)| {
+            from_static.points.iter().map(move |p| f64::from(p.ns) / line.at(p.bytes))
+        })
+        .collect();
+    let (mean, count) = (ratios.iter().sum::<f64>() / ratios.len().max(1) as f64, ratios.len());
+    Some(format!(
+        "puts to static data of {peers} {unmeasured}: they take the routes of the heap; gets, which \
+         are measured, took {mean:.2} times as long as those from the heap, on average over {count} \
+         measurements"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{CACHED, Key, Point};
+
+    fn curve(operation: Operation, buffer: Buffer, channel: &str, per_byte: f32) -> Curve {
+        let class = Class::Ring(1);
+        let key = Key { class, operation, buffer, channel: channel.to_owned() };
+        let point = |bytes: u64| Point { bytes, ns: 100.0 + bytes as f32 * per_byte, spread: 0.0 };
+        let points = [1 << 16, 1 << 18, 1 << 20].map(point).to_vec();
+        Curve { key, points, checks: vec![] }
+    }
+
+    fn remarks(curves: Vec<Curve>) -> Vec<String> {
+        let mut measured = Measurements { curves, rejected: vec![] };
+        measured.put_in_order();
+        of(&measured)
+    }
+
+    #[test]
+    fn the_size_is_named_from_which_sources_are_not_copied() {
+        let with = |series| {
+            remarks(vec![
+                curve(Operation::Put, Buffer::Heap, "ntb", 1.0),
+                curve(Operation::Waited, Buffer::Heap, "ntb", 1.0),
+                curve(Operation::Blocking, Buffer::Heap, "ntb", series),
+            ])
+        };
+        assert!(with(2.0)[0].contains("by ntb may copy their source first below 64 KiB"));
+        assert!(with(1.0)[0].contains("faster at no size"));
+    }
+
+    #[test]
+    fn where_nothing_is_copied_there_is_no_choice() {
+        let all = remarks(vec![curve(Operation::Put, Buffer::Heap, "cma", 1.0)]);
+        assert_eq!(all.len(), 1);
+        assert!(all[0].contains("by cma: from their source at every size, no choice"), "{all:?}");
+    }
+
+    #[test]
+    fn static_data_are_not_said_to_be_measured() {
+        let get = |buffer, channel, cost| curve(Operation::Get, buffer, channel, cost);
+        let same =
+            remarks(vec![get(Buffer::Private, CACHED, 1.0), get(Buffer::Static, CACHED, 1.0)]);
+        assert!(same[0].contains("1.00 times as long"), "{same:?}");
+        assert!(same[0].contains("puts to static data") && same[0].contains("not measured"));
+        let other =
+            remarks(vec![get(Buffer::Private, CACHED, 1.0), get(Buffer::Static, "cma", 1.0)]);
+        assert!(other[0].contains("what reaches static data is cma"), "{other:?}");
+        assert!(remarks(vec![get(Buffer::Private, CACHED, 1.0)]).is_empty());
+    }
+}
