@@ -1,0 +1,198 @@
+//! Carries communication patterns out in the job, takes their time and checks what arrives.
+
+use std::time::{Duration, Instant};
+use tombolo::World;
+use tombolo::describe::Block as Memory;
+use tombolo_core::ops::Mode;
+use tombolo_selector::data::Operation;
+use tombolo_selector::pattern::schedule::{self, Area, Block, Layout, Transfer};
+use tombolo_selector::pattern::{By, Pattern};
+
+const ROUTINE: &str = "oshinfo --predict";
+
+/// A batch lasts at least this long, so that reading the clock does not count.
+const BATCH: Duration = Duration::from_millis(2);
+/// Batches; the median of the faster half counts, as when single operations are measured.
+const BATCHES: usize = 11;
+/// Runs of a batch at most.
+const RUNS_MAX: u64 = 2_000;
+
+/// Nanoseconds that a pattern takes, the same on all PEs.
+///
+/// Collective. Errors, the same on all PEs: the heap has no room; a PE received other bytes than it
+/// was to receive.
+pub fn measure(
+    world: &World,
+    layout: &Layout,
+    pattern: Pattern,
+    by: By,
+    bytes: usize,
+) -> Result<f64, String> {
+    let run = Run::new(world, layout, pattern, by, bytes)?;
+    run.fill();
+    run.once();
+    let mut runs = 1;
+    loop {
+        let took = run.batch(runs);
+        if took >= BATCH || runs == RUNS_MAX {
+            break;
+        }
+        let missing = BATCH.as_secs_f64() / took.as_secs_f64().max(1e-7);
+        runs = ((runs as f64 * missing * 1.2) as u64).clamp(runs + 1, RUNS_MAX);
+    }
+    let mut times: Vec<Duration> = (0..BATCHES).map(|_| run.batch(runs)).collect();
+    times.sort_unstable();
+    let middle = times[BATCHES.div_ceil(2) / 2];
+    run.forget();
+    run.once();
+    run.check()?;
+    Ok(middle.as_nanos() as f64 / runs as f64)
+}
+
+/// A pattern in the memory of the job.
+struct Run<'a> {
+    world: &'a World,
+    layout: &'a Layout,
+    pattern: Pattern,
+    phases: Vec<Vec<Transfer>>,
+    bytes: usize,
+    memory: Memory<'a>,
+    /// Agreements between PEs.
+    word: Memory<'a>,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        world: &'a World,
+        layout: &'a Layout,
+        pattern: Pattern,
+        by: By,
+        bytes: usize,
+    ) -> Result<Run<'a>, String> {
+        let blocks = 2 * layout.pes() + schedule::stage_blocks(layout);
+        let total = blocks.checked_mul(bytes).ok_or("so much memory has no machine")?;
+        let memory = Memory::take(world, total).map_err(|e| e.to_string())?;
+        let word = Memory::take(world, 64).map_err(|e| e.to_string())?;
+        let phases = schedule::phases(layout, pattern, by, world.pe());
+        Ok(Run { world, layout, pattern, phases, bytes, memory, word })
+    }
+
+    fn address(&self, (area, block): (Area, usize)) -> *mut u8 {
+        let n = self.layout.pes();
+        let first = match area {
+            Area::Source => 0,
+            Area::Result => n,
+            Area::Stage => 2 * n,
+        };
+        self.memory.start.wrapping_add((first + block) * self.bytes)
+    }
+
+    fn barrier(&self) {
+        tombolo::barrier_all(self.world);
+    }
+
+    /// Carries the pattern out once.
+    fn once(&self) {
+        let (world, context) = (self.world, self.world.context());
+        for phase in &self.phases {
+            for Transfer { operation, peer, from, to, blocks } in phase {
+                let (from, to, len) = (self.address(*from), self.address(*to), blocks * self.bytes);
+                // SAFETY: both ranges lie in their areas, as the schedule's tests check, and in a
+                // phase nobody writes what another PE reads.
+                unsafe {
+                    match operation {
+                        Operation::Get => {
+                            world.get(context, to, from, len, *peer, Mode::Blocking, ROUTINE);
+                        }
+                        _ => world.put(context, to, from, len, *peer, Mode::Blocking, ROUTINE),
+                    }
+                }
+            }
+            self.barrier();
+        }
+    }
+
+    /// The time PE 0 takes for so many runs.
+    fn batch(&self, runs: u64) -> Duration {
+        self.barrier();
+        let begun = Instant::now();
+        (0..runs).for_each(|_| self.once());
+        Duration::from_nanos(self.agree(begun.elapsed().as_nanos() as u64))
+    }
+
+    /// The number that PE 0 has.
+    fn agree(&self, number: u64) -> u64 {
+        let word = self.word.start.cast::<u64>();
+        self.barrier();
+        // SAFETY: a symmetric word that nobody uses outside this function, between two barriers.
+        unsafe {
+            word.write_volatile(number);
+            self.barrier();
+            let mut result = 0u64;
+            let (world, dest) = (self.world, (&raw mut result).cast());
+            world.get(world.context(), dest, word.cast(), 8, 0, Mode::Blocking, ROUTINE);
+            self.barrier();
+            result
+        }
+    }
+
+    fn slice(&self, place: (Area, usize)) -> &mut [u8] {
+        // SAFETY: a block of this PE's memory; called between phases only.
+        unsafe { std::slice::from_raw_parts_mut(self.address(place), self.bytes) }
+    }
+
+    /// Writes what this PE has to give.
+    fn fill(&self) {
+        for block in schedule::given(self.layout, self.pattern, self.world.pe()) {
+            let bytes = self.slice((Area::Source, block.index));
+            bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = content(block, at));
+        }
+        self.barrier();
+    }
+
+    /// Overwrites all but what this PE has to give: what is there afterwards has come anew.
+    fn forget(&self) {
+        let n = self.layout.pes();
+        let len = (n + schedule::stage_blocks(self.layout)) * self.bytes;
+        // SAFETY: the areas behind the source, between phases.
+        unsafe { self.address((Area::Result, 0)).write_bytes(0xff, len) };
+        self.barrier();
+    }
+
+    /// Whether every PE has got what it was to get.
+    fn check(&self) -> Result<(), String> {
+        let wrong = schedule::wanted(self.layout, self.pattern, self.world.pe())
+            .into_iter()
+            .find(|block| {
+                let bytes = self.slice((Area::Result, block.index));
+                bytes.iter().enumerate().any(|(at, byte)| *byte != content(*block, at))
+            })
+            .map_or(u64::MAX, |block| block.origin as u64);
+        let word = self.word.start.cast::<u64>();
+        // SAFETY: as in `agree`.
+        unsafe { word.write_volatile(wrong) };
+        self.barrier();
+        let mut first = Ok(());
+        for pe in 0..self.world.n_pes() {
+            let mut origin = 0u64;
+            let (world, dest) = (self.world, (&raw mut origin).cast());
+            // SAFETY: a symmetric word, and a local one.
+            unsafe {
+                world.get(world.context(), dest, word.cast(), 8, pe, Mode::Blocking, ROUTINE);
+            }
+            if origin != u64::MAX && first.is_ok() {
+                first = Err(format!(
+                    "PE {pe} received other bytes from PE {origin} than were sent ({}, {} bytes)",
+                    self.pattern, self.bytes
+                ));
+            }
+        }
+        self.barrier();
+        first
+    }
+}
+
+/// What byte `at` of a block holds; never what [`Run::forget`] leaves.
+fn content(block: Block, at: usize) -> u8 {
+    ((block.origin * 31 + block.target * 17 + at * 7 + at / 251) % 255) as u8
+}

@@ -1,0 +1,97 @@
+//! `oshinfo --predict`: what communication patterns cost by the model, and in a job what they take.
+
+use crate::Options;
+use crate::measure::measure;
+use tombolo::{Session, World};
+use tombolo_core::wait::usable_cpus;
+use tombolo_selector::pattern::{self, By, Layout, Pattern};
+use tombolo_selector::{Tuning, model, report};
+
+/// Sizes shown unless one is asked for.
+const SIZES: [u64; 4] = [8, 1024, 65536, 1 << 20];
+
+/// PEs that an estimate goes into.
+const PES_MAX: usize = 4096;
+
+const UNKNOWN: &str = "PEs so far apart were never measured: start a job with PEs like these first";
+
+fn ways(options: &Options) -> Vec<By> {
+    options.by.map_or(By::ALL.map(|(_, by)| by).to_vec(), |by| vec![by])
+}
+
+fn sizes(options: &Options) -> Vec<u64> {
+    options.size.map_or(SIZES.to_vec(), |size| vec![size])
+}
+
+/// Estimates without a job, a line per size.
+pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result<String, String> {
+    let (hosts, pes) = (options.hosts.unwrap_or(1) as usize, options.pes.unwrap_or(4) as usize);
+    if hosts.saturating_mul(pes) > PES_MAX {
+        return Err(format!("{hosts} hosts with {pes} PEs each: estimates are for {PES_MAX} PEs"));
+    }
+    let layout = Layout::regular(hosts, pes, usable_cpus());
+    let ways = ways(options);
+    let mut text = format!(
+        "{pattern} with {pes} PEs on each of {hosts} hosts, estimated from {}\n  {:>10}",
+        tuning.origin(),
+        "per pair"
+    );
+    ways.iter().for_each(|by| text += &format!("  {:>10}", by.to_string()));
+    for bytes in sizes(options) {
+        text += &format!("\n  {:>10}", report::size(bytes));
+        for by in &ways {
+            let ns = pattern::predict(tuning, &layout, pattern, *by, bytes).ok_or(UNKNOWN)?;
+            text += &format!("  {:>10}", report::time(ns));
+        }
+    }
+    if let Some((error, _)) = model::error(&tuning.measured().curves) {
+        text += &format!("\nSingle operations are off by {:.1} % on average.", error * 100.0);
+    }
+    Ok(text + "\n")
+}
+
+/// Collective: measures the pattern in this job and compares with the estimate. The text is for
+/// PE 0 to print; errors are the same on all PEs.
+pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Result<String, String> {
+    let world: &World = session;
+    let tuning = session.tuning();
+    let places = world.localities().iter().map(|place| place.host_index as usize);
+    let layout = Layout::new(places, usable_cpus(), world.config().host.is_some());
+    let mut text = format!(
+        "{pattern} with {} PEs on {} hosts; estimates from routes {}\n  {:>10}  {:>7}  {:>10}  \
+         {:>10}  {:>7}\n",
+        layout.pes(),
+        layout.hosts(),
+        tuning.origin(),
+        "per pair",
+        "by",
+        "measured",
+        "predicted",
+        "error"
+    );
+    let mut errors = Vec::new();
+    for bytes in sizes(options) {
+        for by in ways(options) {
+            let predicted = pattern::predict(&tuning, &layout, pattern, by, bytes);
+            let measured = measure(world, &layout, pattern, by, bytes as usize)?;
+            let predicted = predicted.ok_or(UNKNOWN)?;
+            let error = predicted / measured - 1.0;
+            errors.push(error.abs());
+            text += &format!(
+                "  {:>10}  {:>7}  {:>10}  {:>10}  {:>+6.0} %\n",
+                report::size(bytes),
+                by.to_string(),
+                report::time(measured),
+                report::time(predicted),
+                error * 100.0
+            );
+        }
+    }
+    let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+    text += &format!(
+        "Mean error {:.0} % over {} measurements. All received bytes were checked.\n",
+        mean * 100.0,
+        errors.len()
+    );
+    Ok(text)
+}
