@@ -18,6 +18,13 @@ pub struct Costs<'a> {
 /// Until a PE that waits sees a word which another processor has written: the line moves there and
 /// back, and the one that waits has to come to it.
 const NOTICE_NS: f64 = 150.0;
+/// A store to a line that another processor has written a moment ago.
+const CONTENDED_NS: f64 = 70.0;
+/// Bytes of a line: who writes less shares it with the writers of the blocks beside.
+const LINE: u64 = 64;
+/// A copy of so many bytes works in memory that the caches of one processor do not hold: what it
+/// takes per byte, data take that come from another processor.
+const OUTSIDE: u64 = 1_572_864;
 
 /// Nanoseconds of a pattern; none if a part of it was never measured.
 pub fn estimate(
@@ -28,17 +35,36 @@ pub fn estimate(
     bytes: u64,
 ) -> Option<f64> {
     let known = Known { costs, of: RefCell::default() };
+    let crowded_lines = matches!(pattern, Pattern::Gather | Pattern::Alltoall)
+        && by == By::Put
+        && bytes < LINE
+        && layout.pes() > 2;
     let mut loads: Vec<Load> = Vec::new();
     for pe in 0..layout.pes() {
-        for (index, transfers) in schedule::phases(layout, pattern, by, pe).iter().enumerate() {
+        let phases = schedule::phases(layout, pattern, by, pe);
+        let busy =
+            Busy { known: &known, layout, pe, bytes, room: room(&phases, bytes), crowded_lines };
+        for (index, transfers) in phases.iter().enumerate() {
             if loads.len() <= index {
                 loads.push(Load::none(layout));
             }
-            loads[index].add(&known, layout, pe, transfers, bytes)?;
+            loads[index].add(layout.host(pe), busy.ns(transfers)?);
         }
     }
     let meeting = barrier(&known, layout)?;
     Some(loads.iter().map(|load| load.ns(layout) + meeting).sum())
+}
+
+/// Bytes that a PE copies when it goes through all phases: half of the memory it works in, for what
+/// is copied several times is read once.
+fn room(phases: &[Vec<Transfer>], bytes: u64) -> u64 {
+    let all = || phases.iter().flatten();
+    let written: usize = all().map(|transfer| transfer.blocks).sum();
+    let again = all().zip(all().skip(1)).filter(|(one, next)| {
+        one.operation == Operation::Put && next.operation == Operation::Put && one.from == next.from
+    });
+    let read = written - again.map(|(_, next)| next.blocks).sum::<usize>();
+    (written + read) as u64 * bytes / 2
 }
 
 /// Looks up every cost once.
@@ -76,22 +102,9 @@ impl Load {
         Load { longest: 0.0, processors: vec![0.0; layout.hosts()] }
     }
 
-    fn add(
-        &mut self,
-        known: &Known<'_>,
-        layout: &Layout,
-        pe: usize,
-        transfers: &[Transfer],
-        bytes: u64,
-    ) -> Option<()> {
-        let mut busy = 0.0;
-        for transfer in transfers {
-            let class = known.between(layout, pe, transfer.peer)?;
-            busy += known.get(class, transfer.operation, bytes * transfer.blocks as u64)?;
-        }
+    fn add(&mut self, host: usize, busy: f64) {
         self.longest = self.longest.max(busy);
-        self.processors[layout.host(pe)] += busy;
-        Some(())
+        self.processors[host] += busy;
     }
 
     fn ns(&self, layout: &Layout) -> f64 {
@@ -101,6 +114,41 @@ impl Load {
             false => self.processors.iter().copied().fold(0.0, f64::max),
         };
         self.longest.max(busiest / cpus)
+    }
+}
+
+/// What transfers take of one PE's time.
+struct Busy<'a> {
+    known: &'a Known<'a>,
+    layout: &'a Layout,
+    pe: usize,
+    /// Bytes of a block.
+    bytes: u64,
+    /// See [`room`].
+    room: u64,
+    /// Several PEs write to the same lines.
+    crowded_lines: bool,
+}
+
+impl Busy<'_> {
+    fn ns(&self, transfers: &[Transfer]) -> Option<f64> {
+        transfers.iter().map(|transfer| self.one(transfer)).sum()
+    }
+
+    /// Single operations were measured on the same memory again and again. A PE that works in more
+    /// memory pays per byte what an operation on so much would; data that another PE wrote or reads
+    /// are never in its own caches.
+    fn one(&self, transfer: &Transfer) -> Option<f64> {
+        let Transfer { operation, peer, blocks, handed, .. } = *transfer;
+        let class = self.known.between(self.layout, self.pe, peer)?;
+        let bytes = self.bytes * blocks as u64;
+        let alone = self.known.get(class, operation, bytes)?;
+        let room = if handed { self.room.max(OUTSIDE) } else { self.room };
+        let mut ns = alone;
+        if room > bytes {
+            ns = ns.max(self.known.get(class, operation, room)? * bytes as f64 / room as f64);
+        }
+        Some(if self.crowded_lines { ns + CONTENDED_NS } else { ns })
     }
 }
 

@@ -118,14 +118,23 @@ pub struct Transfer {
     pub to: (Area, usize),
     /// Blocks.
     pub blocks: usize,
+    /// It reads what another PE has written in an earlier phase, or writes what another PE reads in
+    /// a later one.
+    pub handed: bool,
+}
+
+impl Transfer {
+    fn handed(self) -> Transfer {
+        Transfer { handed: true, ..self }
+    }
 }
 
 fn put(peer: usize, from: (Area, usize), to: (Area, usize), blocks: usize) -> Transfer {
-    Transfer { operation: Operation::Put, peer, from, to, blocks }
+    Transfer { operation: Operation::Put, peer, from, to, blocks, handed: false }
 }
 
 fn get(peer: usize, from: (Area, usize), to: (Area, usize), blocks: usize) -> Transfer {
-    Transfer { operation: Operation::Get, peer, from, to, blocks }
+    Transfer { operation: Operation::Get, peer, from, to, blocks, handed: false }
 }
 
 /// Blocks of the stage: room for what the largest host sends away and what it gets.
@@ -261,13 +270,16 @@ fn staged_broadcast(layout: &Layout, pe: usize) -> Vec<Vec<Transfer>> {
     let mut over = Vec::new();
     if pe == 0 {
         let abroad = (0..layout.hosts()).filter(|other| *other != host);
-        over.extend(abroad.map(|other| put(layout.lead(other), source, result, 1)));
+        over.extend(abroad.map(|other| {
+            let over = put(layout.lead(other), source, result, 1);
+            Transfer { handed: layout.hosts[other].len() > 1, ..over }
+        }));
     }
     let lead = layout.lead(host);
     let within = match lead {
         _ if pe == lead => Vec::new(),
         0 => vec![get(0, source, result, 1)],
-        _ => vec![get(lead, result, result, 1)],
+        _ => vec![get(lead, result, result, 1).handed()],
     };
     if layout.hosts() == 1 { vec![within] } else { vec![over, within] }
 }
@@ -289,7 +301,8 @@ fn staged_alltoall(layout: &Layout, pe: usize) -> Vec<Vec<Transfer>> {
     let collect = abroad().map(|other| {
         let theirs = layout.hosts[other].len();
         let place = layout.first[other] * own.len() + position * theirs;
-        put(lead, (Area::Source, layout.first[other]), (Area::Stage, place), theirs)
+        let over = put(lead, (Area::Source, layout.first[other]), (Area::Stage, place), theirs);
+        Transfer { handed: pe != lead, ..over }
     });
     let first: Vec<Transfer> = near.chain(collect).collect();
     if layout.hosts() == 1 {
@@ -298,12 +311,12 @@ fn staged_alltoall(layout: &Layout, pe: usize) -> Vec<Vec<Transfer>> {
     let exchange = abroad().filter(|_| pe == lead).map(|other| {
         let blocks = own.len() * layout.hosts[other].len();
         let from = (Area::Stage, layout.first[other] * own.len());
-        put(layout.lead(other), from, (Area::Stage, inbound(other, host)), blocks)
+        put(layout.lead(other), from, (Area::Stage, inbound(other, host)), blocks).handed()
     });
     let spread = abroad().flat_map(|other| {
         layout.hosts[other].iter().enumerate().map(move |(sender, origin)| {
             let place = inbound(host, other) + sender * own.len() + position;
-            get(lead, (Area::Stage, place), (Area::Result, layout.rank(*origin)), 1)
+            get(lead, (Area::Stage, place), (Area::Result, layout.rank(*origin)), 1).handed()
         })
     });
     vec![first, exchange.collect(), spread.collect()]
@@ -320,17 +333,20 @@ fn staged_shift(layout: &Layout, pe: usize) -> Vec<Vec<Transfer>> {
         return phases(layout, Pattern::RingShift, By::Put, pe);
     }
     let first = match leaves(pe) {
-        true => put(lead, source, (Area::Stage, pe), 1),
+        true => {
+            let over = put(lead, source, (Area::Stage, pe), 1);
+            Transfer { handed: pe != lead, ..over }
+        }
         false => put(next(pe), source, result, 1),
     };
     let arrived = |pe: usize| (Area::Stage, n + pe);
     let leaving = layout.hosts[host].iter().copied().filter(|member| leaves(*member));
     let over = leaving.filter(|_| pe == lead).map(|member| {
         let there = layout.lead(layout.host(next(member)));
-        put(there, (Area::Stage, member), arrived(member), 1)
+        put(there, (Area::Stage, member), arrived(member), 1).handed()
     });
     let before = (pe + n - 1) % n;
-    let last = leaves(before).then(|| get(lead, arrived(before), result, 1));
+    let last = leaves(before).then(|| get(lead, arrived(before), result, 1).handed());
     vec![vec![first], over.collect(), last.into_iter().collect()]
 }
 
@@ -362,7 +378,7 @@ mod tests {
             let mut written = Memory::new();
             for (pe, plan) in plans.iter().enumerate() {
                 for transfer in &plan[phase] {
-                    let Transfer { operation, peer, from, to, blocks } = *transfer;
+                    let Transfer { operation, peer, from, to, blocks, .. } = *transfer;
                     let (reader, writer) =
                         if operation == Operation::Put { (pe, peer) } else { (peer, pe) };
                     let room = |area| match area {

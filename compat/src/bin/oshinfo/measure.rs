@@ -10,12 +10,15 @@ use tombolo_selector::pattern::{By, Pattern};
 
 const ROUTINE: &str = "oshinfo --predict";
 
+const WARM_UP: Duration = Duration::from_millis(30);
 /// A batch lasts at least this long, so that reading the clock does not count.
 const BATCH: Duration = Duration::from_millis(2);
 /// Batches; the median of the faster half counts, as when single operations are measured.
 const BATCHES: usize = 11;
 /// Runs of a batch at most.
 const RUNS_MAX: u64 = 2_000;
+/// The areas share no cache line.
+const LINE: usize = 64;
 
 /// Nanoseconds that a pattern takes, the same on all PEs.
 ///
@@ -30,7 +33,7 @@ pub fn measure(
 ) -> Result<f64, String> {
     let run = Run::new(world, layout, pattern, by, bytes)?;
     run.fill();
-    run.once();
+    run.warm_up();
     let mut runs = 1;
     loop {
         let took = run.batch(runs);
@@ -70,7 +73,8 @@ impl<'a> Run<'a> {
         bytes: usize,
     ) -> Result<Run<'a>, String> {
         let blocks = 2 * layout.pes() + schedule::stage_blocks(layout);
-        let total = blocks.checked_mul(bytes).ok_or("so much memory has no machine")?;
+        let total = blocks.checked_mul(bytes).and_then(|total| total.checked_add(3 * LINE));
+        let total = total.ok_or_else(|| format!("{blocks} blocks of {bytes} bytes fit nowhere"))?;
         let memory = Memory::take(world, total).map_err(|e| e.to_string())?;
         let word = Memory::take(world, 64).map_err(|e| e.to_string())?;
         let phases = schedule::phases(layout, pattern, by, world.pe());
@@ -78,13 +82,13 @@ impl<'a> Run<'a> {
     }
 
     fn address(&self, (area, block): (Area, usize)) -> *mut u8 {
-        let n = self.layout.pes();
-        let first = match area {
+        let each = (self.layout.pes() * self.bytes).next_multiple_of(LINE);
+        let start = match area {
             Area::Source => 0,
-            Area::Result => n,
-            Area::Stage => 2 * n,
+            Area::Result => each,
+            Area::Stage => 2 * each,
         };
-        self.memory.start.wrapping_add((first + block) * self.bytes)
+        self.memory.start.wrapping_add(start + block * self.bytes)
     }
 
     fn barrier(&self) {
@@ -95,7 +99,7 @@ impl<'a> Run<'a> {
     fn once(&self) {
         let (world, context) = (self.world, self.world.context());
         for phase in &self.phases {
-            for Transfer { operation, peer, from, to, blocks } in phase {
+            for Transfer { operation, peer, from, to, blocks, .. } in phase {
                 let (from, to, len) = (self.address(*from), self.address(*to), blocks * self.bytes);
                 // SAFETY: both ranges lie in their areas, as the schedule's tests check, and in a
                 // phase nobody writes what another PE reads.
@@ -109,6 +113,14 @@ impl<'a> Run<'a> {
                 }
             }
             self.barrier();
+        }
+    }
+
+    /// Until the operating system has found every thread a processor and memory is there.
+    fn warm_up(&self) {
+        let begun = Instant::now();
+        while self.agree(begun.elapsed().as_nanos() as u64) < WARM_UP.as_nanos() as u64 {
+            (0..10).for_each(|_| self.once());
         }
     }
 
@@ -152,10 +164,10 @@ impl<'a> Run<'a> {
 
     /// Overwrites all but what this PE has to give: what is there afterwards has come anew.
     fn forget(&self) {
-        let n = self.layout.pes();
-        let len = (n + schedule::stage_blocks(self.layout)) * self.bytes;
+        let first = self.address((Area::Result, 0));
+        let end = self.address((Area::Stage, schedule::stage_blocks(self.layout)));
         // SAFETY: the areas behind the source, between phases.
-        unsafe { self.address((Area::Result, 0)).write_bytes(0xff, len) };
+        unsafe { first.write_bytes(0xff, end as usize - first as usize) };
         self.barrier();
     }
 
