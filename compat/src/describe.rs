@@ -7,6 +7,7 @@ use tombolo_collectives as coll;
 use tombolo_core::config::{Audience, VARIABLES, Variable};
 use tombolo_core::ops::Mode;
 use tombolo_core::{Config, Error, Result, World};
+use tombolo_selector::class::Class;
 use tombolo_selector::report;
 
 const ROUTINE: &str = "oshinfo";
@@ -163,7 +164,7 @@ pub fn whole_job(session: &Session) -> Result<Option<Vec<Section>>> {
     let Some(told) = gather(world, Told::here(session).encode().as_bytes())? else {
         return Ok(None);
     };
-    let mut ways: Vec<(String, String, usize)> = Vec::new();
+    let mut ways: Vec<(Class, String, usize)> = Vec::new();
     let mut sections = Vec::new();
     for text in told {
         let Told { sections: theirs, ways: seen } = Told::decode(&text);
@@ -175,9 +176,10 @@ pub fn whole_job(session: &Session) -> Result<Option<Vec<Section>>> {
             }
         }
     }
+    ways.sort_by_key(|way| way.0);
     let mut between = Section::new("Ways to and between PEs");
     for (class, words, pairs) in ways {
-        between.row(&class, format!("{words} ({pairs} pairs)"));
+        between.row(&report::describe(class), format!("{words} ({pairs} pairs)"));
     }
     let first = [job(world), between];
     Ok(Some(first.into_iter().chain(sections).chain([collectives()]).collect()))
@@ -187,7 +189,7 @@ pub fn whole_job(session: &Session) -> Result<Option<Vec<Section>>> {
 struct Told {
     sections: Vec<Section>,
     /// Class of each PE, this one included, and the routes to it.
-    ways: Vec<(String, String)>,
+    ways: Vec<(Class, String)>,
 }
 
 impl Told {
@@ -199,7 +201,7 @@ impl Told {
             sections.drain(..sections.len().saturating_sub(1));
         }
         let tuning = session.tuning();
-        let way = |pe| (report::describe(tuning.class_of(pe)), report::routes(world, pe));
+        let way = |pe| (tuning.class_of(pe), report::routes(world, pe));
         Told { sections, ways: (0..world.n_pes()).map(way).collect() }
     }
 
@@ -222,7 +224,7 @@ impl Told {
                 (["section", title, _], _) => told.sections.push(Section::new(*title)),
                 (["row", name, value], Some(section)) => section.row(name, *value),
                 (["way", class, words], _) => {
-                    told.ways.push(((*class).to_owned(), (*words).to_owned()));
+                    told.ways.extend(class.parse().ok().map(|class| (class, (*words).to_owned())));
                 }
                 _ => {}
             }
@@ -271,7 +273,8 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Takes `bytes` bytes; every PE makes the same calls in the same order.
+    /// Collective: takes `bytes` bytes, and returns when all PEs have them. Whoever was there before,
+    /// such as the micro-benchmarks at start, is done with that memory on all PEs then.
     pub fn take(world: &'a World, bytes: usize) -> Result<Block<'a>> {
         let start = world.heap().allocate(bytes, 64);
         if start.is_null() {
@@ -281,6 +284,7 @@ impl<'a> Block<'a> {
                  SHMEM_SYMMETRIC_SIZE to more"
             )));
         }
+        coll::barrier_all(world, ROUTINE);
         Ok(Block { world, start })
     }
 }
@@ -314,7 +318,7 @@ mod tests {
     fn what_a_pe_tells_is_understood_and_torn_text_is_survived() {
         let mut section = Section::new("PE 1");
         section.rows("ntb", ["a: b".to_owned(), "c\td".to_owned()]);
-        let ways = vec![("itself".to_owned(), "put cached".to_owned())];
+        let ways = vec![(Class::Ring(2), "put ntb".to_owned())];
         let text = Told { sections: vec![section.clone()], ways: ways.clone() }.encode();
         let told = Told::decode(&text);
         assert_eq!((told.sections, told.ways), (vec![section], ways));

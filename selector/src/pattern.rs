@@ -93,8 +93,11 @@ pub fn predict(
     let local = [Class::Cache, Class::Node, Class::Host, Class::FarNode]
         .into_iter()
         .find(|class| tuning.predict(*class, Operation::Put, 8).is_some());
-    let costs =
-        Costs { of: &|class, operation, bytes| tuning.predict(class, operation, bytes), local };
+    let of = |class, operation, bytes| match operation {
+        Operation::Pipeline => tuning.predict_pipelined(class, bytes),
+        _ => tuning.predict(class, operation, bytes),
+    };
+    let costs = Costs { of: &of, local };
     estimate(&costs, layout, pattern, by, bytes)
 }
 

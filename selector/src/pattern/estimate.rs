@@ -1,11 +1,21 @@
 //! What the transfers of a pattern cost together.
+//!
+//! Single operations were measured while nothing else went on, on the same memory again and again.
+//! In a pattern more is to be counted:
+//!
+//! - PEs work at the same time: a phase takes as long as its busiest PE, or as all of them on the
+//!   processors there are. A barrier ends it.
+//! - A get over the ring keeps its target busy as well, and the hosts that pass the data on.
+//! - Who works in more memory than its caches hold pays per byte what a single operation on so much
+//!   does; data that one PE wrote and another reads are never in the reader's caches.
+//! - Puts over the ring that need no answer before the next one overlap.
 
-use super::schedule::{self, Layout, Transfer};
+use super::schedule::{self, Area, Layout, Transfer};
 use super::{By, Pattern};
 use crate::class::Class;
 use crate::data::Operation;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What single operations cost.
 pub struct Costs<'a> {
@@ -18,13 +28,19 @@ pub struct Costs<'a> {
 /// Until a PE that waits sees a word which another processor has written: the line moves there and
 /// back, and the one that waits has to come to it.
 const NOTICE_NS: f64 = 150.0;
-/// A store to a line that another processor has written a moment ago.
+/// A line that another processor has written, or is reading, a moment ago.
 const CONTENDED_NS: f64 = 70.0;
 /// Bytes of a line: who writes less shares it with the writers of the blocks beside.
 const LINE: u64 = 64;
 /// A copy of so many bytes works in memory that the caches of one processor do not hold: what it
 /// takes per byte, data take that come from another processor.
 const OUTSIDE: u64 = 1_572_864;
+/// Part of a transfer by packets, but for its start, that it keeps its target busy, and each host
+/// that passes it on: these read and write while the others do.
+const SERVED: f64 = 0.8;
+/// Packets of transfers from this length on go both ways round a ring if the longer way is longer
+/// by one hop at most.
+const SPLIT: u64 = 128 << 10;
 
 /// Nanoseconds of a pattern; none if a part of it was never measured.
 pub fn estimate(
@@ -34,43 +50,66 @@ pub fn estimate(
     by: By,
     bytes: u64,
 ) -> Option<f64> {
-    let known = Known { costs, of: RefCell::default() };
-    let crowded_lines = matches!(pattern, Pattern::Gather | Pattern::Alltoall)
-        && by == By::Put
-        && bytes < LINE
-        && layout.pes() > 2;
+    let plan = |pe| schedule::phases(layout, pattern, by, pe);
+    let mut known = Known { costs, layout, bytes, of: RefCell::default(), rooms: Vec::new() };
+    known.rooms = rooms(&known, plan)?;
+    let lines_shared =
+        matches!(pattern, Pattern::Gather | Pattern::Alltoall) && bytes < LINE && layout.pes() > 2;
     let mut loads: Vec<Load> = Vec::new();
     for pe in 0..layout.pes() {
-        let phases = schedule::phases(layout, pattern, by, pe);
-        let busy =
-            Busy { known: &known, layout, pe, bytes, room: room(&phases, bytes), crowded_lines };
-        for (index, transfers) in phases.iter().enumerate() {
+        for (index, transfers) in plan(pe).iter().enumerate() {
             if loads.len() <= index {
-                loads.push(Load::none(layout));
+                loads.push(Load(vec![0.0; layout.pes()]));
             }
-            loads[index].add(layout.host(pe), busy.ns(transfers)?);
+            loads[index].add(&known, pe, transfers, lines_shared)?;
         }
     }
-    let meeting = barrier(&known, layout)?;
+    let meeting = known.barrier()?;
     Some(loads.iter().map(|load| load.ns(layout) + meeting).sum())
 }
 
-/// Bytes that a PE copies when it goes through all phases: half of the memory it works in, for what
-/// is copied several times is read once.
-fn room(phases: &[Vec<Transfer>], bytes: u64) -> u64 {
-    let all = || phases.iter().flatten();
-    let written: usize = all().map(|transfer| transfer.blocks).sum();
-    let again = all().zip(all().skip(1)).filter(|(one, next)| {
-        one.operation == Operation::Put && next.operation == Operation::Put && one.from == next.from
-    });
-    let read = written - again.map(|(_, next)| next.blocks).sum::<usize>();
-    (written + read) as u64 * bytes / 2
+/// The memory in which a PE works, as often as the pattern is repeated.
+#[derive(Clone, Copy, Default)]
+struct Room {
+    /// Bytes of it.
+    bytes: u64,
+    /// Blocks that it reads or writes, and how many of them for the first time.
+    blocks: usize,
+    new: usize,
 }
 
-/// Looks up every cost once.
+/// By PE. What a get over the ring reads, its target reads.
+fn rooms(known: &Known<'_>, plan: impl Fn(usize) -> Vec<Vec<Transfer>>) -> Option<Vec<Room>> {
+    let mut rooms = vec![Room::default(); known.layout.pes()];
+    let mut touched = HashSet::new();
+    for pe in 0..rooms.len() {
+        for transfer in plan(pe).iter().flatten() {
+            let Transfer { operation, peer, from, to, blocks, .. } = *transfer;
+            let served = operation == Operation::Get && known.between(pe, peer)?.hops() > 0;
+            let (reader, writer) =
+                if operation == Operation::Get { (peer, pe) } else { (pe, peer) };
+            let sides = [(if served { peer } else { pe }, reader, from), (pe, writer, to)];
+            for (worker, owner, (area, block)) in sides {
+                let room = &mut rooms[worker];
+                room.blocks += blocks;
+                if touched.insert((worker, owner, area, block)) {
+                    room.new += blocks;
+                    room.bytes += known.bytes * blocks as u64;
+                }
+            }
+        }
+    }
+    Some(rooms)
+}
+
+/// The pattern's surroundings. Looks up every cost once.
 struct Known<'a> {
     costs: &'a Costs<'a>,
+    layout: &'a Layout,
+    /// Bytes of a block.
+    bytes: u64,
     of: RefCell<HashMap<(Class, Operation, u64), Option<f64>>>,
+    rooms: Vec<Room>,
 }
 
 impl Known<'_> {
@@ -80,91 +119,135 @@ impl Known<'_> {
         *entry.or_insert_with(|| (self.costs.of)(class, operation, bytes))
     }
 
-    fn between(&self, layout: &Layout, a: usize, b: usize) -> Option<Class> {
-        match layout.hops(a, b) {
+    fn between(&self, a: usize, b: usize) -> Option<Class> {
+        match self.layout.hops(a, b) {
             _ if a == b => Some(Class::Own),
             0 => self.costs.local,
             hops => Some(Class::Ring(hops)),
         }
     }
-}
 
-/// What keeps whom busy during one phase, in nanoseconds.
-struct Load {
-    /// The PE that is busy longest.
-    longest: f64,
-    /// Processors of each host, all together.
-    processors: Vec<f64>,
-}
-
-impl Load {
-    fn none(layout: &Layout) -> Load {
-        Load { longest: 0.0, processors: vec![0.0; layout.hosts()] }
+    /// What a transfer takes of its PE's time, in the memory that the PE works in.
+    fn transfer(&self, pe: usize, transfer: &Transfer, overlaps: bool) -> Option<f64> {
+        let Transfer { operation, peer, blocks, handed, .. } = *transfer;
+        let (class, bytes) = (self.between(pe, peer)?, self.bytes * blocks as u64);
+        let Room { bytes: room, blocks: all, new } = self.rooms[pe];
+        // How long a single operation works in as much: a copy reads as much as it writes, while of
+        // a get over the ring somebody else does the reading.
+        let far_get = operation == Operation::Get && class.hops() > 0;
+        let room = if far_get { room } else { room / 2 };
+        let new = if handed { 1.0 } else { new as f64 / all.max(1) as f64 };
+        let room = if handed { room.max(OUTSIDE) } else { room };
+        let whole = self.get(class, operation, bytes)?;
+        let mut ns = whole;
+        if overlaps && let Some(next) = self.get(class, Operation::Pipeline, bytes) {
+            ns = ns.min(next);
+        }
+        if room > bytes {
+            let crowded = self.get(class, operation, room)? * bytes as f64 / room as f64;
+            ns += new * (crowded - whole).max(0.0);
+        }
+        Some(if handed { ns + CONTENDED_NS } else { ns })
     }
 
-    fn add(&mut self, host: usize, busy: f64) {
-        self.longest = self.longest.max(busy);
-        self.processors[host] += busy;
+    /// Whether puts are stores through a window: they are complete long before an answer could come.
+    fn stores(&self, class: Class) -> Option<bool> {
+        let (put, get) = (self.get(class, Operation::Put, 8)?, self.get(class, Operation::Get, 8)?);
+        Some(put < get / 4.0)
+    }
+
+    /// A barrier by dissemination: in each round every PE waits for a word of another.
+    fn barrier(&self) -> Option<f64> {
+        let n = self.layout.pes();
+        let mut sum = 0.0;
+        let mut step = 1;
+        while step < n {
+            let mut longest = 0.0f64;
+            for pe in 0..n {
+                let class = self.between(pe, (pe + step) % n)?;
+                let word = self.get(class, Operation::Put, 8)?;
+                // A packet has arrived long before its answer is back.
+                let packet = class.hops() > 0 && !self.stores(class)?;
+                longest = longest.max(if packet { word / 2.0 } else { word });
+            }
+            sum += longest + NOTICE_NS;
+            step *= 2;
+        }
+        Some(sum)
+    }
+}
+
+/// How long each PE is busy during one phase, in nanoseconds.
+struct Load(Vec<f64>);
+
+impl Load {
+    /// Adds what a PE does, and what that gives others to do.
+    fn add(
+        &mut self,
+        known: &Known<'_>,
+        pe: usize,
+        transfers: &[Transfer],
+        lines_shared: bool,
+    ) -> Option<()> {
+        let mut under_way = false;
+        for transfer in transfers {
+            let put = transfer.operation == Operation::Put;
+            let class = known.between(pe, transfer.peer)?;
+            let far = class.hops() > 0;
+            self.0[pe] += known.transfer(pe, transfer, put && far && under_way)?;
+            under_way |= put && far;
+            if put && lines_shared && transfer.to.0 == Area::Result {
+                self.0[pe] += CONTENDED_NS;
+            }
+            if far && !(put && known.stores(class)?) {
+                self.serve(known, pe, transfer, class)?;
+                if put {
+                    // Packets are sent from a copy, since the program may reuse its own.
+                    let bytes = known.bytes * transfer.blocks as u64;
+                    self.0[pe] += known.get(Class::Own, Operation::Put, bytes)?;
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Adds what packets give their target to do, and those on the way.
+    fn serve(
+        &mut self,
+        known: &Known<'_>,
+        pe: usize,
+        transfer: &Transfer,
+        class: Class,
+    ) -> Option<()> {
+        let Transfer { operation, peer, blocks, .. } = *transfer;
+        let (layout, bytes) = (known.layout, known.bytes * blocks as u64);
+        let start = known.get(class, operation, 8)?;
+        let work = SERVED * (known.get(class, operation, bytes)? - start).max(0.0);
+        self.0[peer] += work;
+        let (here, hops) = (layout.host(pe), class.hops() as usize);
+        let around = layout.hosts() - hops;
+        let split = bytes >= SPLIT && around <= hops + 1;
+        let share = if split { 0.5 } else { 1.0 };
+        // The shorter way, then the other one.
+        let forward = (here + hops) % layout.hosts() == layout.host(peer);
+        for (way, forward) in
+            [(hops, forward), (around, !forward)].iter().take(1 + usize::from(split))
+        {
+            for step in 1..*way {
+                let host = if *forward { here + step } else { here + layout.hosts() - step };
+                self.0[layout.beside(pe, host % layout.hosts())] += work * share;
+            }
+        }
+        Some(())
     }
 
     fn ns(&self, layout: &Layout) -> f64 {
-        let cpus = layout.cpus() as f64;
-        let busiest = match layout.is_emulated() {
-            true => self.processors.iter().sum::<f64>(),
-            false => self.processors.iter().copied().fold(0.0, f64::max),
-        };
-        self.longest.max(busiest / cpus)
-    }
-}
-
-/// What transfers take of one PE's time.
-struct Busy<'a> {
-    known: &'a Known<'a>,
-    layout: &'a Layout,
-    pe: usize,
-    /// Bytes of a block.
-    bytes: u64,
-    /// See [`room`].
-    room: u64,
-    /// Several PEs write to the same lines.
-    crowded_lines: bool,
-}
-
-impl Busy<'_> {
-    fn ns(&self, transfers: &[Transfer]) -> Option<f64> {
-        transfers.iter().map(|transfer| self.one(transfer)).sum()
-    }
-
-    /// Single operations were measured on the same memory again and again. A PE that works in more
-    /// memory pays per byte what an operation on so much would; data that another PE wrote or reads
-    /// are never in its own caches.
-    fn one(&self, transfer: &Transfer) -> Option<f64> {
-        let Transfer { operation, peer, blocks, handed, .. } = *transfer;
-        let class = self.known.between(self.layout, self.pe, peer)?;
-        let bytes = self.bytes * blocks as u64;
-        let alone = self.known.get(class, operation, bytes)?;
-        let room = if handed { self.room.max(OUTSIDE) } else { self.room };
-        let mut ns = alone;
-        if room > bytes {
-            ns = ns.max(self.known.get(class, operation, room)? * bytes as f64 / room as f64);
+        let longest = self.0.iter().copied().fold(0.0, f64::max);
+        let mut of_host = vec![0.0; layout.hosts()];
+        for (pe, busy) in self.0.iter().enumerate() {
+            of_host[if layout.is_emulated() { 0 } else { layout.host(pe) }] += busy;
         }
-        Some(if self.crowded_lines { ns + CONTENDED_NS } else { ns })
+        let busiest = of_host.into_iter().fold(0.0, f64::max);
+        longest.max(busiest / layout.cpus() as f64)
     }
-}
-
-/// A barrier by dissemination: in each round every PE waits for a word of another.
-fn barrier(known: &Known<'_>, layout: &Layout) -> Option<f64> {
-    let n = layout.pes();
-    let mut sum = 0.0;
-    let mut step = 1;
-    while step < n {
-        let mut longest = 0.0f64;
-        for pe in 0..n {
-            let class = known.between(layout, pe, (pe + step) % n)?;
-            longest = longest.max(known.get(class, Operation::Put, 8)?);
-        }
-        sum += longest + NOTICE_NS;
-        step *= 2;
-    }
-    Some(sum)
 }

@@ -72,12 +72,7 @@ impl Layout {
         forth.min(hosts - forth) as u32
     }
 
-    /// Of how many PEs the processors of a PE's host, or of the machine, are.
-    pub fn crowd(&self, host: usize) -> usize {
-        if self.emulated { self.pes() } else { self.hosts[host].len() }
-    }
-
-    /// Processors; see [`Layout::crowd`].
+    /// Processors of each host; of all of them together if they are emulated.
     pub fn cpus(&self) -> usize {
         self.cpus
     }
@@ -85,6 +80,12 @@ impl Layout {
     /// Whether one set of processors serves all hosts.
     pub fn is_emulated(&self) -> bool {
         self.emulated
+    }
+
+    /// The PE of another host that passes on what this one sends: the one at the same position.
+    pub fn beside(&self, pe: usize, host: usize) -> usize {
+        let others = &self.hosts[host];
+        others[self.at[pe].1 % others.len()]
     }
 
     /// The PE of a host through which staged ways go: its first.
@@ -95,7 +96,7 @@ impl Layout {
 
 /// Symmetric memory that a pattern works in; each area is of [`Layout::pes`] blocks, the stage of
 /// [`stage_blocks`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Area {
     /// What a PE has to give.
     Source,
@@ -357,12 +358,6 @@ mod tests {
     use std::collections::HashMap;
 
     type Memory = HashMap<(usize, Area, usize), (usize, usize)>;
-
-    impl std::hash::Hash for Area {
-        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-            (*self as u8).hash(state);
-        }
-    }
 
     /// Carries a way out. What is written in a phase may not be read or written again in it.
     fn carry_out(layout: &Layout, pattern: Pattern, by: By) -> Memory {

@@ -1,7 +1,7 @@
 //! `oshinfo --predict`: what communication patterns cost by the model, and in a job what they take.
 
 use crate::Options;
-use crate::measure::measure;
+use crate::measure::{measure, settle};
 use tombolo::{Session, World};
 use tombolo_core::wait::usable_cpus;
 use tombolo_selector::pattern::{self, By, Layout, Pattern};
@@ -11,7 +11,7 @@ use tombolo_selector::{Tuning, model, report};
 const SIZES: [u64; 4] = [8, 1024, 65536, 1 << 20];
 
 /// PEs that an estimate goes into.
-const PES_MAX: usize = 4096;
+const PES_MAX: usize = 1024;
 
 const UNKNOWN: &str = "PEs so far apart were never measured: start a job with PEs like these first";
 
@@ -54,44 +54,47 @@ pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result
 /// PE 0 to print; errors are the same on all PEs.
 pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Result<String, String> {
     let world: &World = session;
+    if world.n_pes() == 1 {
+        return Err("a pattern needs several PEs, and this job has one: oshrun -n 4 ...".into());
+    }
     let tuning = session.tuning();
     let places = world.localities().iter().map(|place| place.host_index as usize);
-    let layout = Layout::new(places, usable_cpus(), world.config().host.is_some());
-    let mut text = format!(
-        "{pattern} with {} PEs on {} hosts; estimates from routes {}\n  {:>10}  {:>7}  {:>10}  \
-         {:>10}  {:>7}\n",
-        layout.pes(),
-        layout.hosts(),
-        tuning.origin(),
-        "per pair",
-        "by",
-        "measured",
-        "predicted",
-        "error"
-    );
-    let mut errors = Vec::new();
+    // A PE that is bound has a processor of its own and sees no other.
+    let cpus = if world.config().bound.0 { world.n_pes() } else { usable_cpus() };
+    let layout = Layout::new(places, cpus, world.config().host.is_some());
+    settle(world, &layout)?;
+    let (mut rows, mut errors) = (String::new(), Vec::new());
     for bytes in sizes(options) {
         for by in ways(options) {
-            let predicted = pattern::predict(&tuning, &layout, pattern, by, bytes);
             let measured = measure(world, &layout, pattern, by, bytes as usize)?;
-            let predicted = predicted.ok_or(UNKNOWN)?;
-            let error = predicted / measured - 1.0;
-            errors.push(error.abs());
-            text += &format!(
-                "  {:>10}  {:>7}  {:>10}  {:>10}  {:>+6.0} %\n",
-                report::size(bytes),
-                by.to_string(),
-                report::time(measured),
-                report::time(predicted),
-                error * 100.0
+            let predicted = pattern::predict(&tuning, &layout, pattern, by, bytes);
+            let error = predicted.map(|ns| ns / measured - 1.0);
+            errors.extend(error.map(f64::abs));
+            rows += &row(
+                &report::size(bytes),
+                &by.to_string(),
+                &report::time(measured),
+                &predicted.map_or("unknown".into(), report::time),
+                &error.map_or(String::new(), |error| format!("{:+.0} %", error * 100.0)),
             );
         }
     }
-    let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
-    text += &format!(
-        "Mean error {:.0} % over {} measurements. All received bytes were checked.\n",
-        mean * 100.0,
-        errors.len()
-    );
-    Ok(text)
+    let mean = match errors.len() {
+        0 => "Nothing is known to estimate from: ".to_owned() + UNKNOWN,
+        count => {
+            let mean = errors.iter().sum::<f64>() / count as f64;
+            format!("Mean error {:.0} % over {count} estimates", mean * 100.0)
+        }
+    };
+    let (pes, hosts, origin) = (layout.pes(), layout.hosts(), tuning.origin());
+    let head = row("per pair", "by", "measured", "predicted", "error");
+    Ok(format!(
+        "{pattern} with {pes} PEs on {hosts} hosts; for the estimates: {origin}\n\
+         {head}{rows}{mean}. All received bytes were checked.\n"
+    ))
+}
+
+fn row(bytes: &str, by: &str, measured: &str, predicted: &str, error: &str) -> String {
+    let line = format!("  {bytes:>10}  {by:>7}  {measured:>10}  {predicted:>10}  {error:>7}");
+    line.trim_end().to_owned() + "\n"
 }
