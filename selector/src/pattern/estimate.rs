@@ -4,8 +4,9 @@
 //! In a pattern more is to be counted:
 //!
 //! - PEs work at the same time: a phase takes as long as its busiest PE, or as all of them on the
-//!   processors there are. A barrier ends it.
-//! - A get over the ring keeps its target busy as well, and the hosts that pass the data on.
+//!   processors there are, or as the transfers over one link. A barrier ends it.
+//! - A get over the ring also keeps a PE of the target's host busy, and of the hosts on the way:
+//!   each PE of a host serves the PEs of other hosts that have its position there.
 //! - Who works in more memory than its caches hold pays per byte what a single operation on so much
 //!   does; data that one PE wrote and another reads are never in the reader's caches.
 //! - Puts over the ring that need no answer before the next one overlap.
@@ -27,7 +28,7 @@ pub struct Costs<'a> {
 
 /// Until a PE that waits sees a word which another processor has written: the line moves there and
 /// back, and the one that waits has to come to it.
-const NOTICE_NS: f64 = 150.0;
+const NOTICE_NS: f64 = 140.0;
 /// A line that another processor has written, or is reading, a moment ago.
 const CONTENDED_NS: f64 = 70.0;
 /// Bytes of a line: who writes less shares it with the writers of the blocks beside.
@@ -59,7 +60,7 @@ pub fn estimate(
     for pe in 0..layout.pes() {
         for (index, transfers) in plan(pe).iter().enumerate() {
             if loads.len() <= index {
-                loads.push(Load(vec![0.0; layout.pes()]));
+                loads.push(Load::none(layout));
             }
             loads[index].add(&known, pe, transfers, lines_shared)?;
         }
@@ -78,17 +79,18 @@ struct Room {
     new: usize,
 }
 
-/// By PE. What a get over the ring reads, its target reads.
+/// By PE. What a get over the ring reads, a PE of the target's host reads.
 fn rooms(known: &Known<'_>, plan: impl Fn(usize) -> Vec<Vec<Transfer>>) -> Option<Vec<Room>> {
     let mut rooms = vec![Room::default(); known.layout.pes()];
     let mut touched = HashSet::new();
     for pe in 0..rooms.len() {
         for transfer in plan(pe).iter().flatten() {
             let Transfer { operation, peer, from, to, blocks, .. } = *transfer;
+            let server = known.layout.beside(pe, known.layout.host(peer));
             let served = operation == Operation::Get && known.between(pe, peer)?.hops() > 0;
             let (reader, writer) =
                 if operation == Operation::Get { (peer, pe) } else { (pe, peer) };
-            let sides = [(if served { peer } else { pe }, reader, from), (pe, writer, to)];
+            let sides = [(if served { server } else { pe }, reader, from), (pe, writer, to)];
             for (worker, owner, (area, block)) in sides {
                 let room = &mut rooms[worker];
                 room.blocks += blocks;
@@ -177,10 +179,20 @@ impl Known<'_> {
     }
 }
 
-/// How long each PE is busy during one phase, in nanoseconds.
-struct Load(Vec<f64>);
+/// Nanoseconds that everything is busy during one phase.
+struct Load {
+    /// By PE.
+    pes: Vec<f64>,
+    /// By the host that sends on it: links to the right, then links to the left.
+    links: [Vec<f64>; 2],
+}
 
 impl Load {
+    fn none(layout: &Layout) -> Load {
+        let links = || vec![0.0; layout.hosts()];
+        Load { pes: vec![0.0; layout.pes()], links: [links(), links()] }
+    }
+
     /// Adds what a PE does, and what that gives others to do.
     fn add(
         &mut self,
@@ -194,25 +206,21 @@ impl Load {
             let put = transfer.operation == Operation::Put;
             let class = known.between(pe, transfer.peer)?;
             let far = class.hops() > 0;
-            self.0[pe] += known.transfer(pe, transfer, put && far && under_way)?;
+            self.pes[pe] += known.transfer(pe, transfer, put && far && under_way)?;
             under_way |= put && far;
             if put && lines_shared && transfer.to.0 == Area::Result {
-                self.0[pe] += CONTENDED_NS;
+                self.pes[pe] += CONTENDED_NS;
             }
-            if far && !(put && known.stores(class)?) {
-                self.serve(known, pe, transfer, class)?;
-                if put {
-                    // Packets are sent from a copy, since the program may reuse its own.
-                    let bytes = known.bytes * transfer.blocks as u64;
-                    self.0[pe] += known.get(Class::Own, Operation::Put, bytes)?;
-                }
+            if far {
+                self.travel(known, pe, transfer, class)?;
             }
         }
         Some(())
     }
 
-    /// Adds what packets give their target to do, and those on the way.
-    fn serve(
+    /// Adds what a transfer gives links to do and, if it goes by packets, the PEs that serve it and
+    /// pass it on.
+    fn travel(
         &mut self,
         known: &Known<'_>,
         pe: usize,
@@ -222,32 +230,78 @@ impl Load {
         let Transfer { operation, peer, blocks, .. } = *transfer;
         let (layout, bytes) = (known.layout, known.bytes * blocks as u64);
         let start = known.get(class, operation, 8)?;
-        let work = SERVED * (known.get(class, operation, bytes)? - start).max(0.0);
-        self.0[peer] += work;
-        let (here, hops) = (layout.host(pe), class.hops() as usize);
-        let around = layout.hosts() - hops;
-        let split = bytes >= SPLIT && around <= hops + 1;
+        let moving = (known.get(class, operation, bytes)? - start).max(0.0);
+        let put = operation == Operation::Put;
+        let packets = !(put && known.stores(class)?);
+        let (here, there) = (layout.host(pe), layout.host(peer));
+        let way = Way::new(layout.hosts(), if put { (here, there) } else { (there, here) });
+        let split = packets && bytes >= SPLIT && way.around() <= way.hops + 1;
+        let ways = [Some(way), split.then(|| way.other())];
         let share = if split { 0.5 } else { 1.0 };
-        // The shorter way, then the other one.
-        let forward = (here + hops) % layout.hosts() == layout.host(peer);
-        for (way, forward) in
-            [(hops, forward), (around, !forward)].iter().take(1 + usize::from(split))
-        {
-            for step in 1..*way {
-                let host = if *forward { here + step } else { here + layout.hosts() - step };
-                self.0[layout.beside(pe, host % layout.hosts())] += work * share;
+        for way in ways.into_iter().flatten() {
+            // An operation that goes both ways round takes as long as each of them.
+            way.links().for_each(|link| self.links[way.left as usize][link] += moving);
+            if packets {
+                let between = way.links().skip(1);
+                between.for_each(|host| {
+                    self.pes[layout.beside(pe, host)] += SERVED * moving * share;
+                });
+            }
+        }
+        if packets {
+            self.pes[layout.beside(pe, there)] += SERVED * moving;
+            if put {
+                // Packets are sent from a copy, since the program may reuse its own.
+                self.pes[pe] += known.get(Class::Own, Operation::Put, bytes)?;
             }
         }
         Some(())
     }
 
     fn ns(&self, layout: &Layout) -> f64 {
-        let longest = self.0.iter().copied().fold(0.0, f64::max);
+        let most = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
         let mut of_host = vec![0.0; layout.hosts()];
-        for (pe, busy) in self.0.iter().enumerate() {
+        for (pe, busy) in self.pes.iter().enumerate() {
             of_host[if layout.is_emulated() { 0 } else { layout.host(pe) }] += busy;
         }
-        let busiest = of_host.into_iter().fold(0.0, f64::max);
-        longest.max(busiest / layout.cpus() as f64)
+        let processors = most(&of_host) / layout.cpus() as f64;
+        let links = match layout.has_slow_links() {
+            true => most(&self.links[0]).max(most(&self.links[1])),
+            false => 0.0,
+        };
+        most(&self.pes).max(processors).max(links)
+    }
+}
+
+/// A way round a ring.
+#[derive(Clone, Copy)]
+struct Way {
+    hosts: usize,
+    from: usize,
+    hops: usize,
+    left: bool,
+}
+
+impl Way {
+    /// The way that packets take: the shorter one; of two equal ones the right one from every
+    /// second host.
+    fn new(hosts: usize, (from, to): (usize, usize)) -> Way {
+        let right = (to + hosts - from) % hosts;
+        let left = 2 * right > hosts || (2 * right == hosts && from % 2 == 1);
+        Way { hosts, from, hops: if left { hosts - right } else { right }, left }
+    }
+
+    fn around(self) -> usize {
+        self.hosts - self.hops
+    }
+
+    fn other(self) -> Way {
+        Way { hops: self.around(), left: !self.left, ..self }
+    }
+
+    /// Links by the host that sends on them; all but the first host pass something on.
+    fn links(self) -> impl Iterator<Item = usize> {
+        let step = if self.left { self.hosts - 1 } else { 1 };
+        (0..self.hops).map(move |hop| (self.from + hop * step) % self.hosts)
     }
 }

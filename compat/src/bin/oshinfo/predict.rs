@@ -61,7 +61,10 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
     let places = world.localities().iter().map(|place| place.host_index as usize);
     // A PE that is bound has a processor of its own and sees no other.
     let cpus = if world.config().bound.0 { world.n_pes() } else { usable_cpus() };
-    let layout = Layout::new(places, cpus, world.config().host.is_some());
+    let mut layout = Layout::new(places, cpus, world.config().host.is_some());
+    if world.config().ntb_speed == "modelled" {
+        layout = layout.with_slow_links();
+    }
     settle(world, &layout)?;
     let (mut rows, mut errors) = (String::new(), Vec::new());
     for bytes in sizes(options) {
