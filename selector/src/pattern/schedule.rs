@@ -88,6 +88,12 @@ impl Layout {
         self.slow_links
     }
 
+    /// Whether a host, or the machine of emulated hosts, has more PEs than processors.
+    pub fn is_crowded(&self) -> bool {
+        let most = self.hosts.iter().map(Vec::len).max().unwrap_or(0);
+        self.cpus < if self.emulated { self.pes() } else { most }
+    }
+
     /// Whether one set of processors serves all hosts.
     pub fn is_emulated(&self) -> bool {
         self.emulated

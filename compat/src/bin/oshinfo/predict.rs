@@ -32,7 +32,7 @@ pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result
     let layout = Layout::regular(hosts, pes, usable_cpus());
     let ways = ways(options);
     let mut text = format!(
-        "{pattern} with {pes} PEs on each of {hosts} hosts, estimated from {}\n  {:>10}",
+        "{pattern} with {pes} PEs on each of {hosts} hosts; for the estimates: {}\n  {:>10}",
         tuning.origin(),
         "per pair"
     );
@@ -47,7 +47,15 @@ pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result
     if let Some((error, _)) = model::error(&tuning.measured().curves) {
         text += &format!("\nSingle operations are off by {:.1} % on average.", error * 100.0);
     }
-    Ok(text + "\n")
+    Ok(text + "\n" + crowded(&layout))
+}
+
+/// What to think of estimates for more PEs than there are processors.
+fn crowded(layout: &Layout) -> &'static str {
+    match layout.is_crowded() {
+        true => "PEs outnumber processors; waiting for a processor is not estimated.\n",
+        false => "",
+    }
 }
 
 /// Collective: measures the pattern in this job and compares with the estimate. The text is for
@@ -93,7 +101,8 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
     let head = row("per pair", "by", "measured", "predicted", "error");
     Ok(format!(
         "{pattern} with {pes} PEs on {hosts} hosts; for the estimates: {origin}\n\
-         {head}{rows}{mean}. All received bytes were checked.\n"
+         {head}{rows}{mean}. All received bytes were checked.\n{}",
+        crowded(&layout)
     ))
 }
 
