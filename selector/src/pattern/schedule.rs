@@ -90,8 +90,7 @@ impl Layout {
 
     /// Whether a host, or the machine of emulated hosts, has more PEs than processors.
     pub fn is_crowded(&self) -> bool {
-        let most = self.hosts.iter().map(Vec::len).max().unwrap_or(0);
-        self.cpus < if self.emulated { self.pes() } else { most }
+        self.cpus < if self.emulated { self.pes() } else { most_pes(self) }
     }
 
     /// Whether one set of processors serves all hosts.
@@ -156,10 +155,18 @@ fn get(peer: usize, from: (Area, usize), to: (Area, usize), blocks: usize) -> Tr
     Transfer { operation: Operation::Get, peer, from, to, blocks, handed: false }
 }
 
-/// Blocks of the stage: room for what the largest host sends away and what it gets.
-pub fn stage_blocks(layout: &Layout) -> usize {
-    let most = layout.hosts.iter().map(Vec::len).max().unwrap_or(0);
-    2 * most * layout.pes()
+/// Blocks of the stage: room for what a host sends away, and behind it for what it gets.
+pub fn stage_blocks(layout: &Layout, pattern: Pattern, by: By) -> usize {
+    match pattern {
+        _ if by != By::Staged || layout.hosts() == 1 => 0,
+        Pattern::Alltoall => 2 * most_pes(layout) * layout.pes(),
+        _ => 2 * layout.pes(),
+    }
+}
+
+/// PEs of the largest host.
+fn most_pes(layout: &Layout) -> usize {
+    layout.hosts.iter().map(Vec::len).max().unwrap_or(0)
 }
 
 /// A block that a PE has at first or must have at the end.
@@ -311,7 +318,7 @@ fn staged_alltoall(layout: &Layout, pe: usize) -> Vec<Vec<Transfer>> {
     let lead = layout.lead(host);
     let abroad = || (0..layout.hosts()).filter(move |other| *other != host);
     let inbound = |to: usize, from: usize| {
-        stage_blocks(layout) / 2 + layout.first[from] * layout.hosts[to].len()
+        most_pes(layout) * layout.pes() + layout.first[from] * layout.hosts[to].len()
     };
     let near = own.iter().filter(|member| **member != pe).map(|member| {
         let mine = (Area::Result, layout.rank(pe));

@@ -39,7 +39,7 @@ pub fn measure(
     bytes: usize,
 ) -> Result<f64, String> {
     let run = Run::new(world, layout, pattern, by, bytes)?;
-    run.fill();
+    run.fill(0);
     run.warm_up(WARM_UP);
     let mut runs = 1;
     loop {
@@ -59,16 +59,17 @@ pub fn measure(
             break middle;
         }
     };
-    run.forget();
+    // With other contents, so that nothing of the runs before passes for received.
+    run.fill(1);
     run.once();
-    run.check()?;
+    run.check(1)?;
     Ok(middle.as_nanos() as f64 / runs as f64)
 }
 
 /// Keeps all PEs busy until the job runs evenly. Collective.
 pub fn settle(world: &World, layout: &Layout) -> Result<(), String> {
     let run = Run::new(world, layout, Pattern::Alltoall, By::Get, LINE)?;
-    run.fill();
+    run.fill(0);
     run.warm_up(SETTLE);
     Ok(())
 }
@@ -93,7 +94,7 @@ impl<'a> Run<'a> {
         by: By,
         bytes: usize,
     ) -> Result<Run<'a>, String> {
-        let blocks = 2 * layout.pes() + schedule::stage_blocks(layout);
+        let blocks = 2 * layout.pes() + schedule::stage_blocks(layout, pattern, by);
         let total = blocks.checked_mul(bytes).and_then(|total| total.checked_add(3 * LINE));
         let total = total.ok_or_else(|| format!("{blocks} blocks of {bytes} bytes fit nowhere"))?;
         let memory = Memory::take(world, total).map_err(|e| e.to_string())?;
@@ -168,36 +169,27 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn slice(&self, place: (Area, usize)) -> &mut [u8] {
-        // SAFETY: a block of this PE's memory; called between phases only.
-        unsafe { std::slice::from_raw_parts_mut(self.address(place), self.bytes) }
-    }
-
-    /// Writes what this PE has to give.
-    fn fill(&self) {
+    /// Writes what this PE has to give, for the `time`th time.
+    fn fill(&self, time: usize) {
         for block in schedule::given(self.layout, self.pattern, self.world.pe()) {
-            let bytes = self.slice((Area::Source, block.index));
-            bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = content(block, at));
+            let first = self.address((Area::Source, block.index));
+            for at in 0..self.bytes {
+                // SAFETY: a block of this PE's memory, before or after all phases.
+                unsafe { first.add(at).write(content(block, time, at)) };
+            }
         }
         self.barrier();
     }
 
-    /// Overwrites all but what this PE has to give: what is there afterwards has come anew.
-    fn forget(&self) {
-        let first = self.address((Area::Result, 0));
-        let end = self.address((Area::Stage, schedule::stage_blocks(self.layout)));
-        // SAFETY: the areas behind the source, between phases.
-        unsafe { first.write_bytes(0xff, end as usize - first as usize) };
-        self.barrier();
-    }
-
-    /// Whether every PE has got what it was to get.
-    fn check(&self) -> Result<(), String> {
+    /// Whether every PE has got what it was to get, after so many times.
+    fn check(&self, time: usize) -> Result<(), String> {
         let wrong = schedule::wanted(self.layout, self.pattern, self.world.pe())
             .into_iter()
             .find(|block| {
-                let bytes = self.slice((Area::Result, block.index));
-                bytes.iter().enumerate().any(|(at, byte)| *byte != content(*block, at))
+                let first = self.address((Area::Result, block.index));
+                // SAFETY: a block of this PE's memory, after a phase; written by other processes.
+                let byte = |at| unsafe { first.add(at).read_volatile() };
+                (0..self.bytes).any(|at| byte(at) != content(*block, time, at))
             })
             .map_or(u64::MAX, |block| block.origin as u64);
         let word = self.word.start.cast::<u64>();
@@ -224,7 +216,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What byte `at` of a block holds; never what [`Run::forget`] leaves.
-fn content(block: Block, at: usize) -> u8 {
-    ((block.origin * 31 + block.target * 17 + at * 7 + at / 251) % 255) as u8
+/// What byte `at` of a block holds the first time, the second time and so on.
+fn content(block: Block, time: usize, at: usize) -> u8 {
+    ((block.origin * 31 + block.target * 17 + time * 101 + at * 7 + at / 251) % 255) as u8
 }

@@ -22,7 +22,7 @@ fn carry_out(layout: &Layout, pattern: Pattern, by: By) -> Memory {
                 let (reader, writer) =
                     if operation == Operation::Put { (pe, peer) } else { (peer, pe) };
                 let room = |area| match area {
-                    Area::Stage => stage_blocks(layout),
+                    Area::Stage => stage_blocks(layout, pattern, by),
                     _ => layout.pes(),
                 };
                 assert!(from.1 + blocks <= room(from.0) && to.1 + blocks <= room(to.0));

@@ -177,7 +177,8 @@ struct Size(u64);
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-        let unit = units.into_iter().find(|(shift, _)| self.0 > 0 && self.0 % (1 << shift) == 0);
+        let unit =
+            units.into_iter().find(|(shift, _)| self.0 > 0 && self.0.is_multiple_of(1 << shift));
         match unit {
             Some((shift, unit)) => write!(f, "{} {unit}", self.0 >> shift),
             None => write!(f, "{} B", self.0),
