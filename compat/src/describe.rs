@@ -100,6 +100,11 @@ fn wrapped(text: &str, indent: usize, width: usize) -> String {
     result + "\n"
 }
 
+/// A number of things, for people.
+pub fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// The algorithms of the collective operations.
 pub fn collectives() -> Section {
     let mut section = Section::new("Collective operations and their algorithms");
@@ -117,7 +122,7 @@ pub fn job(world: &World) -> Section {
     let places = world.localities();
     let hosts = places.iter().map(|place| place.host_index + 1).max().unwrap_or(1);
     section.row("launcher", world.bootstrap().launcher());
-    section.row("PEs", format!("{} on {hosts} hosts", world.n_pes()));
+    section.row("PEs", format!("{} on {}", world.n_pes(), count(hosts as usize, "host")));
     for host in 0..hosts {
         let here = || places.iter().enumerate().filter(|(_, place)| place.host_index == host);
         let pes: Vec<String> =
@@ -179,7 +184,7 @@ pub fn whole_job(session: &Session) -> Result<Option<Vec<Section>>> {
     ways.sort_by_key(|way| way.0);
     let mut between = Section::new("Ways to and between PEs");
     for (class, words, pairs) in ways {
-        between.row(&report::describe(class), format!("{words} ({pairs} pairs)"));
+        between.row(&report::describe(class), format!("{words} ({})", count(pairs, "pair")));
     }
     let first = [job(world), between];
     Ok(Some(first.into_iter().chain(sections).chain([collectives()]).collect()))

@@ -172,7 +172,7 @@ fn oshinfo_lines_name_ports_links_windows_epoch_and_counters() {
             &[
                 " of a ring of 2, epoch 0x",
                 "window 0 of each port: 64 MiB in 128 slots of 512 KiB; addresses at multiples",
-                "16 doorbells on 1 interrupt vectors",
+                "doorbells: 16 bits, interrupt vectors: 1",
                 "right: emulated plx8749 link",
                 "right: link up, Gen3 x",
                 "left: link up, Gen3 x",

@@ -2,6 +2,7 @@
 
 use crate::Options;
 use crate::measure::{measure, settle};
+use tombolo::describe::count;
 use tombolo::{Session, World};
 use tombolo_core::wait::usable_cpus;
 use tombolo_selector::pattern::{self, By, Layout, Pattern};
@@ -32,7 +33,9 @@ pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result
     let layout = Layout::regular(hosts, pes, usable_cpus());
     let ways = ways(options);
     let mut text = format!(
-        "{pattern} with {pes} PEs on each of {hosts} hosts; for the estimates: {}\n  {:>10}",
+        "{pattern} with {} on each of {}; for the estimates: {}\n  {:>10}",
+        count(pes, "PE"),
+        count(hosts, "host"),
         tuning.origin(),
         "per pair"
     );
@@ -97,10 +100,11 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
             format!("Mean error {:.0} % over {count} estimates", mean * 100.0)
         }
     };
-    let (pes, hosts, origin) = (layout.pes(), layout.hosts(), tuning.origin());
+    let (pes, hosts) = (layout.pes(), count(layout.hosts(), "host"));
+    let origin = tuning.origin();
     let head = row("per pair", "by", "measured", "predicted", "error");
     Ok(format!(
-        "{pattern} with {pes} PEs on {hosts} hosts; for the estimates: {origin}\n\
+        "{pattern} with {pes} PEs on {hosts}; for the estimates: {origin}\n\
          {head}{rows}{mean}. All received bytes were checked.\n{}",
         crowded(&layout)
     ))

@@ -271,8 +271,8 @@ impl Opened {
         let Hardware { host, hosts, .. } = self.hardware;
         let Plan { lanes, geometry, threads, .. } = &self.plan;
         format!(
-            "host {host} of a ring of {hosts}, epoch {:#010x}, {lanes} lanes of {} KiB ({threads} \
-             for each PE), chunks of {} bytes, {}",
+            "host {host} of a ring of {hosts}, epoch {:#010x}; lanes: {lanes} of {} KiB in window \
+             {RING_WINDOW}, {threads} for each PE, chunks of {} bytes, {}",
             self.advert.incarnation,
             geometry.region_bytes() >> 10,
             geometry.chunk_bytes(),
@@ -283,12 +283,12 @@ impl Opened {
     /// This PE's lanes and their threads, for people.
     pub fn describe_lanes(&self) -> String {
         format!(
-            "serves {} lanes with {} threads, doorbells {:#x}; sends on {}, {} bytes at a time",
+            "lanes: serves {}, sends on {}, puts of up to {} bytes; threads: {}; doorbells: {:#x}",
             self.lanes.len(),
-            self.lanes.len() * Side::BOTH.len(),
-            self.doorbells,
             self.own.len(),
-            self.max_bytes
+            self.max_bytes,
+            self.lanes.len() * Side::BOTH.len(),
+            self.doorbells
         )
     }
 

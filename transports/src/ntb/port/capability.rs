@@ -144,11 +144,11 @@ impl Capabilities {
             DoorbellDelivery::AggregateLevel => "while any is pending",
             DoorbellDelivery::EdgeFromZero => "when the first becomes pending",
         };
-        let dma = self.dma.map_or("no DMA engine".into(), |dma| {
-            format!("DMA engine with {} channels", dma.channels)
-        });
+        let dma = self
+            .dma
+            .map_or("no DMA engine".into(), |dma| format!("DMA channels: {}", dma.channels));
         lines.push(format!(
-            "{} doorbells on {} interrupt vectors, raised {delivery}; {} scratchpads; {dma}",
+            "doorbells: {} bits, interrupt vectors: {}, raised {delivery}; scratchpads: {}; {dma}",
             self.doorbell_bits, self.doorbell_vectors, self.spads
         ));
         lines
