@@ -31,7 +31,9 @@ pub fn host(opened: &Opened) -> Vec<String> {
             link.max_payload,
             link.generation
         ));
-        lines.push(format!("{side_name}: counters {}", port.counters()));
+        let counters = port.counters().to_string();
+        let counters = if counters.is_empty() { "all zero" } else { &counters };
+        lines.push(format!("{side_name}: counters {counters}"));
     }
     lines
 }

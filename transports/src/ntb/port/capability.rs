@@ -159,12 +159,12 @@ impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} in {} slots of {}; addresses at multiples of {}, sizes {} of {}{}",
+            "{} in {} slots of {}; addresses at multiples of {}, sizes {} {}{}",
             Size(self.size),
             self.slots,
             Size(self.slot_size()),
             Size(self.addr_align),
-            if self.size_aligned { "powers of two" } else { "multiples" },
+            if self.size_aligned { "powers of two from" } else { "multiples of" },
             Size(self.size_align),
             if self.has_limit { "" } else { ", slots open as a whole" }
         )
