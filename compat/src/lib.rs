@@ -21,6 +21,7 @@
 
 pub mod abi;
 mod c;
+pub mod describe;
 mod logging;
 mod process;
 pub mod transports;

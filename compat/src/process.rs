@@ -4,12 +4,11 @@
 //! process join twice. Between, the library may be initialised and finalised any number of times;
 //! each time makes a new [`World`]. OpenSHMEM 1.6, "Library Setup, Exit, and Query Routines".
 
-use crate::abi::{SHMEM_MAJOR_VERSION, SHMEM_MINOR_VERSION, SHMEM_THREAD_MULTIPLE};
-use crate::abi::{SHMEM_THREAD_SINGLE, SHMEM_VENDOR_STRING};
+use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
 use crate::c::fast;
 use crate::c::handle::Objects;
 use crate::c::tune;
-use crate::{logging, transports};
+use crate::{describe, logging, transports};
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -18,9 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::{self, Bootstrap};
-use tombolo_core::config::VARIABLES;
+use tombolo_core::config::Audience;
 use tombolo_core::error::report;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
+use tombolo_selector::Tuning;
 
 /// What exists while the library is initialised.
 pub struct Library {
@@ -93,6 +93,13 @@ pub fn thread_level() -> c_int {
 /// Sessions and the C routines `shmem_init` and `shmem_finalize` count together.
 pub struct Session {
     library: &'static Library,
+}
+
+impl Session {
+    /// The routes in force and what they follow from, as this PE sees them.
+    pub fn tuning(&self) -> Tuning {
+        tune::current().expect("tuned when the session began")
+    }
 }
 
 impl Deref for Session {
@@ -201,7 +208,7 @@ fn start(process: &mut Process) -> Result<()> {
 }
 
 fn join(config: &Config) -> Result<Job> {
-    let launched = std::env::var_os("PMI_FD").is_some();
+    let launched = bootstrap::is_launched();
     let bootstrap: Arc<dyn Bootstrap> = bootstrap::from_env(config.start_timeout)?.into();
     let board = match config.board_fd.filter(|_| launched) {
         Some(fd) => {
@@ -226,19 +233,13 @@ fn announce(world: &World) {
     if world.pe() != 0 || !(config.version.0 || config.info.0) {
         return;
     }
-    println!("{SHMEM_VENDOR_STRING}, OpenSHMEM {SHMEM_MAJOR_VERSION}.{SHMEM_MINOR_VERSION}");
+    println!("{}", describe::version());
     if config.info.0 {
-        println!("launcher: {}", world.bootstrap().launcher());
-        let names: Vec<_> = world.transports().iter().map(|t| t.name()).collect();
-        println!("transports in use: {}", names.join(", "));
-        for transport in world.transports() {
-            for line in transport.describe() {
-                println!("    {}: {line}", transport.name());
-            }
-        }
-        for (variable, value) in VARIABLES.iter().zip(config.values()) {
-            println!("{}={value}", variable.name);
-            println!("    {} Default: '{}'.", variable.help, variable.default);
+        print!("{}", describe::job(world));
+        describe::transports(world).iter().for_each(|section| print!("{section}"));
+        println!("Environment variables");
+        for audience in [Audience::User, Audience::Launcher] {
+            print!("{}", describe::variables(config, audience));
         }
     }
 }

@@ -82,7 +82,7 @@ impl Bootstrap for Single {
 /// - Nothing: one PE.
 pub fn from_env(timeout: Duration) -> Result<Box<dyn Bootstrap>> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<i64>().ok());
-    if std::env::var_os("PMI_FD").is_some() {
+    if is_launched() {
         return Ok(Box::new(Pmi1::connect(timeout)?));
     }
     for (name, launcher, instead) in FOREIGN {
@@ -94,6 +94,11 @@ pub fn from_env(timeout: Duration) -> Result<Box<dyn Bootstrap>> {
         }
     }
     Ok(Box::new(Single))
+}
+
+/// Whether a launcher started this process as a PE and offers it a connection.
+pub fn is_launched() -> bool {
+    std::env::var_os("PMI_FD").is_some()
 }
 
 /// Variables that give the number of processes of launchers which may offer no PMI-1.

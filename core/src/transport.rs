@@ -363,8 +363,13 @@ pub trait Transport: Send + Sync {
         None
     }
 
-    /// Lines for `oshinfo`: links, windows, limits.
+    /// Lines for people about what all PEs of this host share: links, windows, limits.
     fn describe(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Lines for people about what is this PE's own: what it has mapped, its counters.
+    fn describe_own(&self) -> Vec<String> {
         Vec::new()
     }
 

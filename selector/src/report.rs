@@ -2,14 +2,17 @@
 //! page with plots that needs no network.
 
 use crate::class::Class;
-use crate::data::{Buffer, Curve, Operation, Rejected};
+use crate::data::{Buffer, CACHED, Curve, Operation, Rejected, SERVICE, STREAMING};
 use crate::model::{self, Line};
 use crate::policy::{Decision, MARGIN};
 use crate::tuning::Tuning;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use tombolo_core::World;
 use tombolo_core::config::{Report, ReportForm};
+use tombolo_core::route::{Channel, STEPS_MAX, Steps};
+use tombolo_core::transport::SegmentKind;
 
 mod html;
 mod remarks;
@@ -281,18 +284,46 @@ fn reason(candidate: &Candidate, chosen: &str, taken: Option<f64>, default: &str
 
 /// The steps of a decision in words.
 fn choice(decision: &Decision) -> String {
+    in_words(decision.steps.iter().map(|step| (step.limit, step.channel.as_str())))
+}
+
+/// Channels by rising largest size, the last one without limit.
+fn in_words<'a>(steps: impl Iterator<Item = (u64, &'a str)>) -> String {
     let mut words = Vec::new();
-    for step in &decision.steps {
-        words.push(match step.limit {
-            u64::MAX if words.is_empty() => format!("{} at every size", step.channel),
-            u64::MAX => format!("{} above", step.channel),
-            limit => format!("{} up to {}", step.channel, size(limit)),
+    for (limit, channel) in steps {
+        words.push(match limit {
+            u64::MAX if words.is_empty() => format!("{channel} at every size"),
+            u64::MAX => format!("{channel} above"),
+            limit => format!("{channel} up to {}", size(limit)),
         });
     }
     words.join(", ")
 }
 
-fn describe(class: Class) -> String {
+/// The routes in force from this PE to the heap of another, in words.
+pub fn routes(world: &World, pe: usize) -> String {
+    let names: Vec<&str> = world.transports().iter().map(|transport| transport.name()).collect();
+    let name = |channel: Channel| match channel {
+        Channel::Cached => CACHED,
+        Channel::Streaming => STREAMING,
+        Channel::Service => SERVICE,
+        Channel::Unreachable => "unreachable",
+        Channel::Endpoint(index) => names[usize::from(index)],
+    };
+    let steps = |steps: &Steps| {
+        let last = steps.limits.iter().position(|limit| *limit == usize::MAX);
+        let all = steps.limits.iter().zip(steps.channels).take(last.unwrap_or(STEPS_MAX) + 1);
+        let limit = |limit: usize| if limit == usize::MAX { u64::MAX } else { limit as u64 };
+        in_words(all.map(|(bytes, channel)| (limit(*bytes), name(channel))))
+    };
+    let peer = &world.routes().peers[pe];
+    let heap = SegmentKind::Heap as usize;
+    let (put, get) = (steps(&peer.put[heap]), steps(&peer.get[heap]));
+    format!("put {put}; get {get}; amo {}", name(peer.amo[heap]))
+}
+
+/// A class for people, as a noun.
+pub fn describe(class: Class) -> String {
     match class {
         Class::Own => "itself".into(),
         Class::Cache => "PEs that share a last-level cache".into(),

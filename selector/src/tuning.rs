@@ -215,14 +215,26 @@ impl Tuning {
     /// Nanoseconds that the model expects of an operation by the chosen channel; none where
     /// nothing is known. What algorithms for collective operations are chosen by.
     pub fn predict(&self, class: Class, operation: Operation, bytes: u64) -> Option<f64> {
-        let decision = self.decision(class, operation, Buffer::Heap);
-        let channel = match decision {
-            Some(decision) => decision.channel(bytes).to_owned(),
-            // Between distances that were measured and ones that were not, channels are the same.
-            None => {
-                self.decision(Class::Ring(1), operation, Buffer::Heap)?.channel(bytes).to_owned()
-            }
-        };
+        self.predicted(class, operation, operation, bytes)
+    }
+
+    /// The same for one of several puts that are under way together.
+    pub fn predict_pipelined(&self, class: Class, bytes: u64) -> Option<f64> {
+        self.predicted(class, Operation::Pipeline, Operation::Put, bytes)
+    }
+
+    /// An operation by the channel that is chosen for `routed`.
+    fn predicted(
+        &self,
+        class: Class,
+        operation: Operation,
+        routed: Operation,
+        bytes: u64,
+    ) -> Option<f64> {
+        let decision = self.decision(class, routed, Buffer::Heap);
+        // Between distances that were measured and ones that were not, channels are the same.
+        let decision = decision.or_else(|| self.decision(Class::Ring(1), routed, Buffer::Heap))?;
+        let channel = decision.channel(bytes).to_owned();
         let key = Key { class, operation, buffer: Buffer::Heap, channel };
         self.model().predict(&self.measured, &key, bytes)
     }

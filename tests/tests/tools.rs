@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{installed, prefix, run, scratch, tool};
+use support::{Ran, installed, prefix, run, scratch, tool};
 use tombolo_core::config::VARIABLES;
 
 const PROGRAM: &str = r#"
@@ -31,7 +31,7 @@ int main(void) {
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, a program that the case needs, and the case.
-const CASES: [(&str, &str, Case); 11] = [
+const CASES: [(&str, &str, Case); 16] = [
     ("wrappers_compile_c_and_cxx", "c++", wrappers_compile_c_and_cxx),
     ("wrappers_use_the_compiler_they_are_told", "clang", wrappers_use_another_compiler),
     ("a_moved_installation_works", "cp", a_moved_installation_works),
@@ -42,6 +42,11 @@ const CASES: [(&str, &str, Case); 11] = [
     ("the_manual_describes_every_variable", "sh", the_manual_describes_every_variable),
     ("manual_pages_are_well_formed", "groff", manual_pages_are_well_formed),
     ("oshinfo_shows_where_values_come_from", "sh", oshinfo_shows_where_values_come_from),
+    ("oshinfo_shows_the_ring_of_its_job", "sh", oshinfo_shows_the_ring_of_its_job),
+    ("oshinfo_shows_a_job_on_one_host", "sh", oshinfo_shows_a_job_on_one_host),
+    ("oshinfo_measures_what_it_predicts", "sh", oshinfo_measures_what_it_predicts),
+    ("oshinfo_lists_collectives_once", "sh", oshinfo_lists_collectives_once),
+    ("oshinfo_refuses_what_has_no_meaning_in_a_job", "sh", oshinfo_refuses_in_a_job),
     ("the_example_draws_the_same_picture_on_any_number_of_pes", "cc", the_example_agrees),
 ];
 
@@ -222,6 +227,144 @@ fn oshinfo_shows_where_values_come_from(prefix: &Path) -> Result<(), Failed> {
     let mut command = Command::new(prefix.join("bin/oshinfo"));
     let text = run(command.env("SHMEM_SYMMETRIC_SIZE", "lots"), Duration::from_secs(60))?.stdout;
     assert!(text.contains("SHMEM_SYMMETRIC_SIZE='lots'"), "{text}");
+    Ok(())
+}
+
+/// `oshrun JOB oshinfo ARGUMENTS`, with measurements of its own, which have time on a busy machine.
+fn oshinfo_in_a_job(prefix: &Path, job: &str, arguments: &str) -> Result<Ran, Failed> {
+    let mut command = Command::new(prefix.join("bin/oshrun"));
+    command.env("SHMEM_TUNE_CACHE", "off").env("SHMEM_TUNE_BUDGET", "600");
+    for name in ["SHMEM_TUNE", "SHMEM_TRANSPORTS", "SHMEM_NTB_DIRECT", "SHMEM_NTB_PROFILE"] {
+        command.env_remove(name);
+    }
+    command.args(job.split_whitespace()).arg(prefix.join("bin/oshinfo"));
+    command.args(arguments.split_whitespace());
+    Ok(run(&mut command, Duration::from_secs(60))?)
+}
+
+/// The numbers, in hexadecimal, that stand behind `word`.
+fn hex_behind(text: &str, word: &str) -> Vec<u64> {
+    let parts = text.split(word).skip(1);
+    let digits =
+        parts.map(|rest| rest.trim_start_matches("0x").split(|c: char| !c.is_ascii_hexdigit()));
+    let first = digits.map(|mut words| words.next().unwrap_or_default().to_owned());
+    first.map(|word| u64::from_str_radix(&word, 16).expect("a number")).collect()
+}
+
+fn oshinfo_shows_the_ring_of_its_job(prefix: &Path) -> Result<(), Failed> {
+    for (job, hosts, pes) in [("-n 4 --hosts 4", 4, 4), ("-n 5 --hosts 2 --placement cyclic", 2, 5)]
+    {
+        let text = oshinfo_in_a_job(prefix, job, "")?.succeeded()?.stdout;
+        let count = |part: &str| text.matches(part).count();
+        assert!(text.contains(&format!("{pes} on {hosts} hosts")), "{text}");
+        // Once for the whole job, once per host, once per link end, once per PE.
+        for (part, times) in [
+            ("Environment variables\n", 1),
+            ("\nJob\n", 1),
+            ("\nWays to and between PEs\n", 1),
+            ("\nHost ", hosts),
+            (&format!("of a ring of {hosts}, epoch 0x"), hosts),
+            ("  window 0 of each port: 64 MiB in 128 slots of 512 KiB", hosts),
+            ("  window 1 of each port: 4 GiB in 128 slots of 32 MiB", hosts),
+            ("doorbells: 16 bits, interrupt vectors: 1", hosts),
+            ("right: link up, Gen3 x", hosts),
+            ("left: link up, Gen3 x", hosts),
+            ("right: counters bytes=", hosts),
+            ("\nPE ", pes),
+            ("lanes in use: right ", pes),
+            ("direct windows: ", pes),
+            ("ring: packets injected ", pes),
+        ] {
+            assert_eq!(count(part), times, "{part:?} in {job}: {text}");
+        }
+        let epochs = hex_behind(&text, "epoch ");
+        assert_eq!(epochs.len(), 3 * hosts, "{text}");
+        assert!(epochs.iter().all(|epoch| *epoch >= 1), "{epochs:?}: {text}");
+        let ways = |class: &str| {
+            let lines = text.lines().filter_map(|line| line.trim().strip_prefix(class));
+            lines.map(str::trim_start).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let far = ways("PEs of a neighbouring host ");
+        assert!(far.len() == 1 && far[0].starts_with("put ntb at every size; get ntb"), "{text}");
+        // PEs of one host share a cache, a NUMA node, or no more than the host.
+        let near = ways("PEs that share ").len() + ways("PEs of the same ").len();
+        assert_eq!(near, usize::from(pes > hosts), "{text}");
+    }
+    Ok(())
+}
+
+fn oshinfo_shows_a_job_on_one_host(prefix: &Path) -> Result<(), Failed> {
+    let text = oshinfo_in_a_job(prefix, "-n 2", "")?.succeeded()?.stdout;
+    for part in ["2 on 1 host\n", "mapped of other PEs: 1 heaps", "\n  itself ", "broadcast"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("epoch"), "a ring where there is none: {text}");
+    let text =
+        oshinfo_in_a_job(prefix, "-n 2 -x SHMEM_INFO=1", "--collectives")?.succeeded()?.stdout;
+    // The same facts are printed at start.
+    for part in ["2 on 1 host\n", "mapped of other PEs: 1 heaps", "SHMEM_INFO (or SMA_INFO) = on"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    Ok(())
+}
+
+fn oshinfo_measures_what_it_predicts(prefix: &Path) -> Result<(), Failed> {
+    let check = |job: &str, arguments: &str, rows: usize| -> Result<(), Failed> {
+        let text = oshinfo_in_a_job(prefix, job, arguments)?.succeeded()?.stdout;
+        let table = text.lines().filter(|line| line.ends_with(" %"));
+        assert_eq!(table.count(), rows, "{job} {arguments}: {text}");
+        let mean = text.lines().filter(|line| line.starts_with("Mean error ")).count();
+        assert!(mean == 1 && text.contains("All received bytes were checked."), "{text}");
+        Ok(())
+    };
+    check("-n 3", "--predict gather", 12)?;
+    check("-n 2 --hosts 2", "--predict broadcast --by put --size 64k", 1)?;
+    check("-n 3 --hosts 2", "--predict alltoall --size 100", 3)?;
+    check("-n 3 --hosts 3", "--predict ring-shift --by staged", 4)?;
+    let text = oshinfo_in_a_job(prefix, "-n 2 -x SHMEM_TUNE=off", "--predict gather --by get")?;
+    let text = text.succeeded()?.stdout;
+    assert!(text.matches("unknown").count() == 4 && text.contains("Nothing is known"), "{text}");
+    let alone = oshinfo_in_a_job(prefix, "-n 1", "--predict gather")?;
+    assert!(alone.code == Some(1) && alone.stderr.contains("several PEs"), "{alone:?}");
+    Ok(())
+}
+
+fn oshinfo_lists_collectives_once(prefix: &Path) -> Result<(), Failed> {
+    let alone = tool(prefix.join("bin/oshinfo"), &["--collectives"])?;
+    for operation in ["sync", "broadcast", "collect", "fcollect", "alltoall", "reduce", "scan"] {
+        let line = |line: &str| line.split_whitespace().next() == Some(operation);
+        assert_eq!(alone.lines().filter(|text| line(text)).count(), 1, "{operation}: {alone}");
+    }
+    let job = oshinfo_in_a_job(prefix, "-n 3", "--collectives")?.succeeded()?.stdout;
+    assert_eq!(job, alone);
+    let whole = tool(prefix.join("bin/oshinfo"), &["--predict"]);
+    assert!(whole.is_err(), "a pattern without a name");
+    Ok(())
+}
+
+fn oshinfo_refuses_in_a_job(prefix: &Path) -> Result<(), Failed> {
+    for (arguments, word) in [
+        ("--predict gather --hosts 2", "this job has the hosts"),
+        ("--predict gather --pes 2", "this job has the hosts"),
+        ("--tuning /no/such/table.json", "takes no file"),
+    ] {
+        let ran = oshinfo_in_a_job(prefix, "-n 2", arguments)?;
+        assert_eq!(ran.code, Some(2), "{arguments}: {ran:?}");
+        assert_eq!(ran.stderr.matches(word).count(), 1, "{arguments}: {ran:?}");
+        assert!(ran.stdout.is_empty(), "{ran:?}");
+    }
+    let routes = oshinfo_in_a_job(prefix, "-n 2", "--tuning")?.succeeded()?.stdout;
+    assert_eq!(routes.matches("Routes of this job").count(), 1, "{routes}");
+    let much = oshinfo_in_a_job(
+        prefix,
+        "-n 2 -x SHMEM_SYMMETRIC_SIZE=4m",
+        "--predict gather --by put --size 1g",
+    )?;
+    assert!(much.code == Some(1) && much.stderr.contains("SHMEM_SYMMETRIC_SIZE"), "{much:?}");
+    let mut estimate = Command::new(prefix.join("bin/oshinfo"));
+    estimate.args(["--predict", "gather", "--hosts", "100", "--pes", "100"]);
+    let ran = run(&mut estimate, Duration::from_secs(60))?;
+    assert_eq!(ran.code, Some(1), "{ran:?}");
     Ok(())
 }
 

@@ -23,6 +23,11 @@ fn tuning() -> MutexGuard<'static, Option<Tuning>> {
     TUNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// What is in force on this PE; none before the library is initialised.
+pub fn current() -> Option<Tuning> {
+    tuning().clone()
+}
+
 /// Collective: tunes as the environment says, before the fast path is opened.
 pub fn start(world: &World) -> Result<()> {
     let tuned = tombolo_selector::tune(world)?;

@@ -24,6 +24,8 @@ pub struct Cma {
     /// Read by peers through the kernel to make sure that they talk to the right process.
     token: Box<[u8; TOKEN]>,
     own: [Range; 2],
+    /// PEs that the kernel lets this one reach, itself included.
+    reached: usize,
 }
 
 impl Default for Cma {
@@ -35,7 +37,7 @@ impl Default for Cma {
 impl Cma {
     /// A transport with nothing registered.
     pub fn new() -> Cma {
-        Cma { token: Box::new([0; TOKEN]), own: [Range::default(); 2] }
+        Cma { token: Box::new([0; TOKEN]), own: [Range::default(); 2], reached: 0 }
     }
 
     fn endpoint(&self, pid: i32, address: &[u8]) -> std::result::Result<CmaEndpoint, String> {
@@ -99,7 +101,13 @@ impl Transport for Cma {
             let address = addresses.get(pe).map(Vec::as_slice).unwrap_or_default();
             Ok(Box::new(self.endpoint(job.localities[pe].pid, address)?))
         };
-        Ok((0..job.n_pes()).map(connect).collect())
+        let connected: Vec<_> = (0..job.n_pes()).map(connect).collect();
+        self.reached = connected.iter().filter(|endpoint| endpoint.is_ok()).count();
+        Ok(connected)
+    }
+
+    fn describe_own(&self) -> Vec<String> {
+        vec![format!("the kernel copies to and from {} PEs, this one included", self.reached)]
     }
 }
 

@@ -22,6 +22,8 @@ const NAME: &str = "shm";
 pub struct Shm {
     own: Vec<Own>,
     meeting: Option<Meeting>,
+    /// Other PEs whose segments are mapped, by kind.
+    mapped: [usize; SegmentKind::ALL.len()],
 }
 
 /// A segment of this PE, as registered.
@@ -149,11 +151,14 @@ impl Transport for Shm {
         self.meeting = None;
         let mut endpoints: Vec<std::result::Result<Box<dyn Endpoint>, String>> =
             (0..job.n_pes()).map(|_| Err("not on this host".to_owned())).collect();
-        for offer in &offers {
+        for offer in offers.iter().filter(|offer| offer.pe as usize != job.pe) {
             if let Some(place) = endpoints.get_mut(offer.pe as usize) {
                 let endpoint = self
                     .endpoint_to(offer)
                     .map_err(|what| Error::Transport { transport: NAME, what })?;
+                for kind in SegmentKind::ALL {
+                    self.mapped[kind as usize] += usize::from(endpoint.mapped(kind).is_some());
+                }
                 *place = Ok(Box::new(endpoint));
             }
         }
@@ -163,6 +168,11 @@ impl Transport for Shm {
             own.file = None;
         }
         Ok(endpoints)
+    }
+
+    fn describe_own(&self) -> Vec<String> {
+        let [heaps, statics] = self.mapped;
+        vec![format!("mapped of other PEs: {heaps} heaps, static data of {statics}")]
     }
 }
 

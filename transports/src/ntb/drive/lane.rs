@@ -143,6 +143,11 @@ impl Lane {
         self.lock().engine.link_in_use(side)
     }
 
+    /// Epochs of a link in use: of this side and of the neighbour.
+    pub fn link_epochs(&self, side: Side) -> Option<(u32, u32)> {
+        self.lock().engine.link_epochs(side)
+    }
+
     /// Whether a host was given up: nothing that was issued to it is under way any more.
     pub fn has_lost(&self, host: u16) -> bool {
         self.lock().engine.is_lost(host)

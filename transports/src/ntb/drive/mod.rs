@@ -17,6 +17,7 @@
 //! - Progress: service threads move everything on while programs compute. A direct put needs none.
 
 mod advert;
+mod describe;
 mod direct;
 mod endpoint;
 mod handshake;
@@ -43,7 +44,7 @@ use std::time::{Duration, Instant};
 use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{Endpoint, Job, Mapping, Segment, SegmentKind, Transport};
 
-use super::ring::{Side, Stats};
+use super::ring::Side;
 
 const NAME: &str = "ntb";
 /// How long the start waits for the second link when the first is in use.
@@ -218,37 +219,12 @@ impl Transport for Ntb {
     }
 
     fn describe(&self) -> Vec<String> {
-        let Some(opened) = &self.opened else { return Vec::new() };
-        let mut lines = opened.describe();
-        for side in Side::BOTH {
-            let port = &opened.hardware.ports[side as usize];
-            let in_use = opened.lanes.iter().filter(|lane| lane.link_in_use(side)).count();
-            let (all, side) = (opened.lanes.len(), name(side));
-            lines.push(format!("{side}: {}, {in_use} of {all} lanes in use", port.describe()));
-            lines.push(format!("{side}: {}", port.counters()));
-        }
-        let mut total = Stats::default();
-        for lane in &opened.lanes {
-            total.add(&lane.stats().0);
-        }
-        if let Some(running) = &self.running {
-            let open = |peer: &&Arc<DirectPeer>| peer.is_open(SegmentKind::Heap);
-            lines.push(format!(
-                "direct windows: {} of {} neighbouring PEs",
-                running.direct.iter().filter(open).count(),
-                running.direct.len()
-            ));
-        }
-        let Stats {
-            injected, delivered, relayed, replayed, duplicates, malformed, corrupt, ..
-        } = total;
-        let (stalled, rung) = (total.stalled_injection + total.stalled_transit, total.doorbells);
-        lines.push(format!(
-            "ring: packets injected {injected}, delivered {delivered}, relayed {relayed}, replayed \
-             {replayed}, duplicate {duplicates}, malformed {malformed}, corrupt {corrupt}; polls \
-             without credit {stalled}; doorbells rung {rung}"
-        ));
-        lines
+        self.opened.as_ref().map_or_else(Vec::new, describe::host)
+    }
+
+    fn describe_own(&self) -> Vec<String> {
+        let own = |opened: &Opened| describe::own(opened, self.running.as_ref());
+        self.opened.as_ref().map_or_else(Vec::new, own)
     }
 
     fn close(&mut self) {

@@ -266,18 +266,43 @@ impl Opened {
         })
     }
 
-    /// Lines for people.
-    pub fn describe(&self) -> Vec<String> {
+    /// The ring as this host sees it, for people.
+    pub fn describe(&self) -> String {
         let Hardware { host, hosts, .. } = self.hardware;
-        let Plan { lanes, geometry, .. } = &self.plan;
-        vec![format!(
-            "host {host} of a ring of {hosts}, epoch {:#010x}, {lanes} lanes of {} KiB, chunks of \
-             {} bytes{}",
+        let Plan { lanes, geometry, threads, .. } = &self.plan;
+        format!(
+            "host {host} of a ring of {hosts}, epoch {:#010x}; lanes: {lanes} of {} KiB in window \
+             {RING_WINDOW}, {threads} for each PE, chunks of {} bytes, {}",
             self.advert.incarnation,
             geometry.region_bytes() >> 10,
             geometry.chunk_bytes(),
-            if self.crc { ", CRC32C" } else { "" }
-        )]
+            if self.crc { "CRC32C" } else { "no CRC" }
+        )
+    }
+
+    /// This PE's lanes and their threads, for people.
+    pub fn describe_lanes(&self) -> String {
+        format!(
+            "lanes: serves {}, sends on {}, puts of up to {} bytes; threads: {}; doorbells: {:#x}",
+            self.lanes.len(),
+            self.own.len(),
+            self.max_bytes,
+            self.lanes.len() * Side::BOTH.len(),
+            self.doorbells
+        )
+    }
+
+    /// What neighbours reach of this PE's memory by storing to it, for people.
+    pub fn describe_openings(&self) -> String {
+        let segments = [("heap", SegmentKind::Heap), ("static data", SegmentKind::Static)];
+        let open: Vec<String> = segments
+            .into_iter()
+            .filter_map(|(segment, kind)| {
+                let offset = self.advert.direct[kind as usize]?;
+                Some(format!("{segment} at {} MiB of window {DIRECT_WINDOW}", offset >> 20))
+            })
+            .collect();
+        if open.is_empty() { "nothing".into() } else { open.join(", ") }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a port has, and the rules its hardware imposes.
 
+use std::fmt;
 use std::ops::Range;
 
 /// A memory window of a port. Both sides have windows of the same shape.
@@ -120,6 +121,69 @@ pub struct Capabilities {
     pub dma: Option<DmaCapability>,
     /// Times and bandwidths follow a model instead of hardware: results are labelled "modelled".
     pub modelled: bool,
+}
+
+impl Capabilities {
+    /// Lines for people: windows with the rules of their translations, doorbells, the rest.
+    pub fn describe(&self) -> Vec<String> {
+        let windows = self.windows.iter().enumerate();
+        let mut lines: Vec<String> = windows
+            .map(|(index, window)| format!("window {index} of each port: {window}"))
+            .collect();
+        let side = match self.translates {
+            Translates::Inbound => "by the owner of the memory",
+            Translates::Outbound => "by the side that writes",
+        };
+        lines.push(format!(
+            "windows are translated {side}, stores are {}, registers {} a link that goes down",
+            if self.write_combining { "combined" } else { "in order" },
+            if self.resets_on_link_down { "are lost with" } else { "survive" },
+        ));
+        let delivery = match self.doorbell_delivery {
+            DoorbellDelivery::PerBitVector => "each bit by itself",
+            DoorbellDelivery::AggregateLevel => "while any is pending",
+            DoorbellDelivery::EdgeFromZero => "when the first becomes pending",
+        };
+        let dma = self
+            .dma
+            .map_or("no DMA engine".into(), |dma| format!("DMA channels: {}", dma.channels));
+        lines.push(format!(
+            "doorbells: {} bits, interrupt vectors: {}, raised {delivery}; scratchpads: {}; {dma}",
+            self.doorbell_bits, self.doorbell_vectors, self.spads
+        ));
+        lines
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} in {} slots of {}; addresses at multiples of {}, sizes {} {}{}",
+            Size(self.size),
+            self.slots,
+            Size(self.slot_size()),
+            Size(self.addr_align),
+            if self.size_aligned { "powers of two from" } else { "multiples of" },
+            Size(self.size_align),
+            if self.has_limit { "" } else { ", slots open as a whole" }
+        )
+    }
+}
+
+/// Bytes in the largest unit that divides them.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let unit =
+            units.into_iter().find(|(shift, _)| self.0 > 0 && self.0.is_multiple_of(1 << shift));
+        match unit {
+            Some((shift, unit)) => write!(f, "{} {unit}", self.0 >> shift),
+            None => write!(f, "{} B", self.0),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -401,6 +401,12 @@ impl Engine {
         self.ports[side as usize].is_up()
     }
 
+    /// Epochs of a link in use: of this side and of the neighbour.
+    pub fn link_epochs(&self, side: Side) -> Option<(u32, u32)> {
+        let port = &self.ports[side as usize];
+        port.is_up().then(|| port.epochs())
+    }
+
     /// Counters.
     pub fn stats(&self) -> &Stats {
         &self.stats

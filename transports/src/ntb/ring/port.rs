@@ -115,6 +115,11 @@ impl Port {
         self.state == State::Up
     }
 
+    /// Epochs of this side and of the neighbour.
+    pub(super) fn epochs(&self) -> (u32, u32) {
+        (self.epoch, self.peer_epoch)
+    }
+
     pub(super) fn is_down(&self) -> bool {
         self.state == State::Down
     }

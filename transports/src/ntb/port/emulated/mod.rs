@@ -289,11 +289,6 @@ impl NtbPort for EmulatedPort {
         let config = &self.link.config;
         let timing = &config.timing;
         let state = if self.link_state().up { "up" } else { "down" };
-        let windows: Vec<String> = config
-            .windows
-            .iter()
-            .map(|window| format!("{} MiB in {} slots", window.size >> 20, window.slots))
-            .collect();
         let pace = if self.link.is_modelled() {
             format!(
                 "modelled {} x{}, payload {} B, ceiling {:.2} GB/s by CPU",
@@ -306,11 +301,10 @@ impl NtbPort for EmulatedPort {
             "direct speed".into()
         };
         format!(
-            "emulated {} link {} to host {}: {state}, {pace}, windows of {}",
+            "emulated {} link {} to host {}: {state}, {pace}",
             config.profile,
             config.link,
-            self.peer_host(),
-            windows.join(" and ")
+            self.peer_host()
         )
     }
 }

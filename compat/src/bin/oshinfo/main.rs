@@ -1,0 +1,188 @@
+//! `oshinfo`: what this installation of Tombolo is and how it is set up; in a job, what the job has.
+
+mod manual;
+mod measure;
+mod overview;
+mod predict;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tombolo::{Session, describe};
+use tombolo_core::bootstrap;
+use tombolo_core::config::{Bytes, Config, ReportForm, Value};
+use tombolo_selector::cache::{self, Saved};
+use tombolo_selector::pattern::{By, Pattern};
+use tombolo_selector::{Origin, Tuning, report};
+
+const IN_A_JOB: &str = "\
+In a job, as in `oshrun -n 4 --hosts 2 oshinfo`, it shows the job's PEs, hosts, ports, links, windows
+and routes; --tuning explains the routes of the job; --predict also measures the pattern.";
+
+/// Options.
+#[derive(Parser)]
+#[command(
+    name = "oshinfo",
+    version = concat!(env!("CARGO_PKG_VERSION"), " (Tombolo, OpenSHMEM 1.6)"),
+    about = "Show version, build, transports and environment variables of this OpenSHMEM",
+    after_help = IN_A_JOB,
+)]
+struct Options {
+    /// Print the environment variables as a section of a manual page
+    #[arg(long, hide = true)]
+    man_environment: bool,
+
+    /// Explain the routes of the last job that measured, or of a saved table
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    tuning: Option<Option<PathBuf>>,
+
+    /// Form of the explanation: text, json or html
+    #[arg(long, default_value = "text", value_parser = ReportForm::parse, requires = "tuning")]
+    form: ReportForm,
+
+    /// List the algorithms of the collective operations
+    #[arg(long, conflicts_with_all = ["tuning", "predict"])]
+    collectives: bool,
+
+    /// Estimate a communication pattern from what was measured: gather, broadcast, alltoall or
+    /// ring-shift
+    #[arg(long, value_name = "PATTERN", conflicts_with = "tuning")]
+    predict: Option<Pattern>,
+
+    /// How the pattern is carried out: get, put or staged; all of them if left out
+    #[arg(long, requires = "predict")]
+    by: Option<By>,
+
+    /// Bytes that each pair of PEs exchanges, such as 8 or 64k; several sizes if left out
+    #[arg(long, requires = "predict", value_parser = size)]
+    size: Option<u64>,
+
+    /// Hosts that take part in the pattern; 1 if left out
+    #[arg(long, requires = "predict", value_parser = clap::value_parser!(u32).range(1..))]
+    hosts: Option<u32>,
+
+    /// PEs on each of them; 4 if left out
+    #[arg(long, requires = "predict", value_parser = clap::value_parser!(u32).range(1..))]
+    pes: Option<u32>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    match Bytes::parse(text)?.0 {
+        0 => Err("expected at least 1 byte".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if bootstrap::is_launched() {
+        return in_job(&options);
+    }
+    let text = match &options {
+        Options { man_environment: true, .. } => Ok(manual::environment()),
+        Options { tuning: Some(file), .. } => {
+            saved(file.as_deref()).map(|tuning| explained(&tuning, &options))
+        }
+        Options { predict: Some(pattern), .. } => {
+            saved(None).and_then(|tuning| predict::estimates(&tuning, *pattern, &options))
+        }
+        Options { collectives: true, .. } => Ok(describe::collectives().to_string()),
+        _ => Ok(overview::overview()),
+    };
+    finish(text, true)
+}
+
+/// Takes part in the job in which this process was started. PE 0 prints.
+fn in_job(options: &Options) -> ExitCode {
+    let session = match tombolo::init() {
+        Ok(session) => session,
+        Err(error) => return finish(Err(error.to_string()), true),
+    };
+    let speaks = session.pe() == 0;
+    if let Some(why) = misplaced(options) {
+        // All PEs leave in good order, so that the message is not lost with the job.
+        if speaks {
+            let _ = Options::command().error(ErrorKind::ArgumentConflict, why).print();
+        }
+        drop(session);
+        return ExitCode::from(2);
+    }
+    let text = shown(&session, options);
+    finish(text, speaks)
+}
+
+/// Why options have no meaning in a job.
+fn misplaced(options: &Options) -> Option<&'static str> {
+    match options {
+        Options { man_environment: true, .. } => Some("--man-environment is not for jobs"),
+        Options { tuning: Some(Some(_)), .. } => Some(
+            "in a job --tuning explains the routes of the job and takes no file; start oshinfo \
+             without oshrun to explain a file, or set SHMEM_TUNE to use it in the job",
+        ),
+        Options { hosts: Some(_), .. } | Options { pes: Some(_), .. } => Some(
+            "--hosts and --pes of oshinfo are for estimates without a job; this job has the hosts \
+             and PEs that it was started with: oshrun -n PES --hosts HOSTS oshinfo --predict ...",
+        ),
+        _ => None,
+    }
+}
+
+/// Collective: what PE 0 is to print.
+fn shown(session: &Session, options: &Options) -> Result<String, String> {
+    match options {
+        Options { tuning: Some(_), .. } => Ok(explained(&session.tuning(), options)),
+        Options { predict: Some(pattern), .. } => predict::compared(session, *pattern, options),
+        Options { collectives: true, .. } => Ok(describe::collectives().to_string()),
+        _ => {
+            let sections = describe::whole_job(session).map_err(|e| e.to_string())?;
+            Ok(sections.map_or_else(String::new, |sections| overview::of_job(&sections)))
+        }
+    }
+}
+
+fn explained(tuning: &Tuning, options: &Options) -> String {
+    report::Explanation::of(tuning).render(options.form)
+}
+
+fn finish(text: Result<String, String>, speaks: bool) -> ExitCode {
+    match text {
+        Ok(text) => {
+            if speaks {
+                // A reader that has seen enough, as `head`, is no error.
+                let _ = std::io::stdout().write_all(text.as_bytes());
+            }
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            if speaks {
+                eprintln!("oshinfo: {why}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What was measured: a file, or the newest one in the cache.
+fn saved(file: Option<&Path>) -> Result<Tuning, String> {
+    let (path, saved) = match file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|e| e.to_string());
+            let saved = text.and_then(|text| Saved::parse(&text));
+            (path.to_owned(), saved.map_err(|why| format!("{}: {why}", path.display()))?)
+        }
+        None => {
+            let config = Config::from_env().map_err(|e| e.to_string())?;
+            let directory = cache::directory(&config.tune_cache)
+                .ok_or("no directory for measurements (SHMEM_TUNE_CACHE is off)")?;
+            cache::newest(&directory).ok_or_else(|| {
+                let place = directory.display();
+                format!("no measurements in {place}: start a program with several PEs first")
+            })?
+        }
+    };
+    let Saved { machine, measured, .. } = saved;
+    let preference = tombolo_transports::NAMES;
+    Ok(Tuning::without_job(Origin::File(path), machine, measured, preference))
+}

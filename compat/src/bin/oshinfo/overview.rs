@@ -1,0 +1,59 @@
+//! The overview: this installation, the machine, and the environment.
+
+use std::path::Path;
+use tombolo::describe::{self, Section};
+use tombolo_core::config::{Audience, Config};
+
+/// Everything outside a job.
+pub fn overview() -> String {
+    let mut text = build().to_string() + "\n";
+    text += &format!("{}\n{}\n", transports(), describe::collectives());
+    text + &environment()
+}
+
+/// What has the same value for a whole job: the installation and the environment of PE 0.
+pub fn of_job(sections: &[Section]) -> String {
+    let mut text = build().to_string() + "\n";
+    sections.iter().for_each(|section| text += &format!("{section}\n"));
+    text + &environment()
+}
+
+fn environment() -> String {
+    let config = match Config::from_env() {
+        Ok(config) => config,
+        Err(error) => return format!("Environment variables\n  cannot be read: {error}\n"),
+    };
+    let variables = |audience| describe::variables(&config, audience);
+    format!(
+        "Environment variables\n{}\nSet by launchers\n{}",
+        variables(Audience::User),
+        variables(Audience::Launcher)
+    )
+}
+
+fn build() -> Section {
+    let own = std::env::current_exe().unwrap_or_default();
+    let prefix = own.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+    let profile = if cfg!(debug_assertions) { "debug (arguments are checked)" } else { "release" };
+    let mut section = Section::new("Tombolo");
+    section.row("version", env!("CARGO_PKG_VERSION"));
+    section.row("standard", "OpenSHMEM 1.6");
+    section.row("build", format!("{profile}, {} {}", std::env::consts::ARCH, std::env::consts::OS));
+    section.row("installed in", prefix.display().to_string());
+    section
+}
+
+/// Each transport, and whether it can be used here.
+fn transports() -> Section {
+    let mut section = Section::new("Transports");
+    let Ok(config) = Config::from_env() else { return section };
+    for survey in tombolo::transports::survey(&config) {
+        match survey.state {
+            Ok(lines) => {
+                section.rows(survey.name, std::iter::once("ready".to_owned()).chain(lines));
+            }
+            Err(why) => section.row(survey.name, format!("not available: {why}")),
+        }
+    }
+    section
+}

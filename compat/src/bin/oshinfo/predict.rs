@@ -1,0 +1,116 @@
+//! `oshinfo --predict`: what communication patterns cost by the model, and in a job what they take.
+
+use crate::Options;
+use crate::measure::{measure, settle};
+use tombolo::describe::count;
+use tombolo::{Session, World};
+use tombolo_core::wait::usable_cpus;
+use tombolo_selector::pattern::{self, By, Layout, Pattern};
+use tombolo_selector::{Tuning, model, report};
+
+/// Sizes shown unless one is asked for.
+const SIZES: [u64; 4] = [8, 1024, 65536, 1 << 20];
+
+/// PEs that an estimate goes into.
+const PES_MAX: usize = 1024;
+
+const UNKNOWN: &str = "PEs so far apart were never measured: start a job with PEs like these first";
+
+fn ways(options: &Options) -> Vec<By> {
+    options.by.map_or(By::ALL.map(|(_, by)| by).to_vec(), |by| vec![by])
+}
+
+fn sizes(options: &Options) -> Vec<u64> {
+    options.size.map_or(SIZES.to_vec(), |size| vec![size])
+}
+
+/// Estimates without a job, a line per size.
+pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result<String, String> {
+    let (hosts, pes) = (options.hosts.unwrap_or(1) as usize, options.pes.unwrap_or(4) as usize);
+    if hosts.saturating_mul(pes) > PES_MAX {
+        return Err(format!("{hosts} hosts with {pes} PEs each: estimates are for {PES_MAX} PEs"));
+    }
+    let layout = Layout::regular(hosts, pes, usable_cpus());
+    let ways = ways(options);
+    let mut text = format!(
+        "{pattern} with {} on each of {}; for the estimates: {}\n  {:>10}",
+        count(pes, "PE"),
+        count(hosts, "host"),
+        tuning.origin(),
+        "per pair"
+    );
+    ways.iter().for_each(|by| text += &format!("  {:>10}", by.to_string()));
+    for bytes in sizes(options) {
+        text += &format!("\n  {:>10}", report::size(bytes));
+        for by in &ways {
+            let ns = pattern::predict(tuning, &layout, pattern, *by, bytes).ok_or(UNKNOWN)?;
+            text += &format!("  {:>10}", report::time(ns));
+        }
+    }
+    if let Some((error, _)) = model::error(&tuning.measured().curves) {
+        text += &format!("\nSingle operations are off by {:.1} % on average.", error * 100.0);
+    }
+    Ok(text + "\n" + crowded(&layout))
+}
+
+/// What to think of estimates for more PEs than there are processors.
+fn crowded(layout: &Layout) -> &'static str {
+    match layout.is_crowded() {
+        true => "PEs outnumber processors; waiting for a processor is not estimated.\n",
+        false => "",
+    }
+}
+
+/// Collective: measures the pattern in this job and compares with the estimate. The text is for
+/// PE 0 to print; errors are the same on all PEs.
+pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Result<String, String> {
+    let world: &World = session;
+    if world.n_pes() == 1 {
+        return Err("a pattern needs several PEs, and this job has one: oshrun -n 4 ...".into());
+    }
+    let tuning = session.tuning();
+    let places = world.localities().iter().map(|place| place.host_index as usize);
+    // A PE that is bound has a processor of its own and sees no other.
+    let cpus = if world.config().bound.0 { world.n_pes() } else { usable_cpus() };
+    let mut layout = Layout::new(places, cpus, world.config().host.is_some());
+    if world.config().ntb_speed == "modelled" {
+        layout = layout.with_slow_links();
+    }
+    settle(world, &layout)?;
+    let (mut rows, mut errors) = (String::new(), Vec::new());
+    for bytes in sizes(options) {
+        for by in ways(options) {
+            let measured = measure(world, &layout, pattern, by, bytes as usize)?;
+            let predicted = pattern::predict(&tuning, &layout, pattern, by, bytes);
+            let error = predicted.map(|ns| ns / measured - 1.0);
+            errors.extend(error.map(f64::abs));
+            rows += &row(
+                &report::size(bytes),
+                &by.to_string(),
+                &report::time(measured),
+                &predicted.map_or("unknown".into(), report::time),
+                &error.map_or(String::new(), |error| format!("{:+.0} %", error * 100.0)),
+            );
+        }
+    }
+    let mean = match errors.len() {
+        0 => "Nothing is known to estimate from: ".to_owned() + UNKNOWN,
+        count => {
+            let mean = errors.iter().sum::<f64>() / count as f64;
+            format!("Mean error {:.0} % over {count} estimates", mean * 100.0)
+        }
+    };
+    let (pes, hosts) = (layout.pes(), count(layout.hosts(), "host"));
+    let origin = tuning.origin();
+    let head = row("per pair", "by", "measured", "predicted", "error");
+    Ok(format!(
+        "{pattern} with {pes} PEs on {hosts}; for the estimates: {origin}\n\
+         {head}{rows}{mean}. All received bytes were checked.\n{}",
+        crowded(&layout)
+    ))
+}
+
+fn row(bytes: &str, by: &str, measured: &str, predicted: &str, error: &str) -> String {
+    let line = format!("  {bytes:>10}  {by:>7}  {measured:>10}  {predicted:>10}  {error:>7}");
+    line.trim_end().to_owned() + "\n"
+}

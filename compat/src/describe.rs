@@ -1,0 +1,334 @@
+//! The library and the job in words: what `SHMEM_INFO` prints and `oshinfo` shows.
+
+use crate::abi::{SHMEM_MAJOR_VERSION, SHMEM_MINOR_VERSION, SHMEM_VENDOR_STRING};
+use crate::process::Session;
+use std::fmt;
+use tombolo_collectives as coll;
+use tombolo_core::config::{Audience, VARIABLES, Variable};
+use tombolo_core::ops::Mode;
+use tombolo_core::{Config, Error, Result, World};
+use tombolo_selector::class::Class;
+use tombolo_selector::report;
+
+const ROUTINE: &str = "oshinfo";
+
+/// A heading, and rows of name and value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// The heading.
+    pub title: String,
+    /// Name, empty where it is that of the row before, and value.
+    pub rows: Vec<(String, String)>,
+}
+
+impl Section {
+    /// A heading without rows.
+    pub fn new(title: impl Into<String>) -> Section {
+        Section { title: title.into(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, name: &str, value: impl Into<String>) {
+        self.rows.push((name.to_owned(), value.into()));
+    }
+
+    /// Adds rows of one name.
+    pub fn rows(&mut self, name: &str, values: impl IntoIterator<Item = String>) {
+        let names = std::iter::once(name).chain(std::iter::repeat(""));
+        self.rows.extend(names.map(str::to_owned).zip(values));
+    }
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        writeln!(f, "{}", self.title)?;
+        self.rows.iter().try_for_each(|(name, value)| writeln!(f, "  {name:width$}  {value}"))
+    }
+}
+
+/// Name and version of the library and of the standard.
+pub fn version() -> String {
+    format!("{SHMEM_VENDOR_STRING}, OpenSHMEM {SHMEM_MAJOR_VERSION}.{SHMEM_MINOR_VERSION}")
+}
+
+/// Variables for an audience with their values in `config`, where these come from, and what they
+/// do.
+pub fn variables(config: &Config, audience: Audience) -> String {
+    let values = VARIABLES.iter().zip(config.values());
+    let chosen = values.filter(|(variable, _)| variable.audience == audience);
+    chosen.map(|(variable, value)| describe(variable, &value)).collect()
+}
+
+fn describe(variable: &Variable, value: &str) -> String {
+    let set = |name: &str| std::env::var_os(name).is_some();
+    let origin = match variable.alias {
+        _ if set(variable.name) => "from the environment".to_owned(),
+        Some(alias) if set(alias) => format!("from {alias}"),
+        _ => "default".to_owned(),
+    };
+    let alias = variable.alias.map_or_else(String::new, |alias| format!(" (or {alias})"));
+    let mut text = format!("  {}{alias} = {} [{origin}]\n", variable.name, shown(value));
+    text += &wrapped(variable.help, 6, 94);
+    text +=
+        &wrapped(&format!("Form: {}. Default: {}.", variable.form, shown(variable.default)), 6, 94);
+    text
+}
+
+fn shown(value: &str) -> &str {
+    if value.is_empty() { "(unset)" } else { value }
+}
+
+/// `text` in lines of at most `width` characters, each after `indent` spaces.
+fn wrapped(text: &str, indent: usize, width: usize) -> String {
+    let mut result = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        if column > 0 && indent + column + 1 + word.len() > width {
+            result.push('\n');
+            column = 0;
+        }
+        if column == 0 {
+            result += &" ".repeat(indent);
+        } else {
+            result.push(' ');
+            column += 1;
+        }
+        result += word;
+        column += word.len();
+    }
+    result + "\n"
+}
+
+/// A number of things, for people.
+pub fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The algorithms of the collective operations.
+pub fn collectives() -> Section {
+    let mut section = Section::new("Collective operations and their algorithms");
+    let mut last = "";
+    for (operation, algorithm) in coll::table::listing() {
+        section.row(if operation == last { "" } else { operation }, algorithm);
+        last = operation;
+    }
+    section
+}
+
+/// The job as every PE knows it: launcher, hosts and their PEs, memory.
+pub fn job(world: &World) -> Section {
+    let mut section = Section::new("Job");
+    let places = world.localities();
+    let hosts = places.iter().map(|place| place.host_index + 1).max().unwrap_or(1);
+    section.row("launcher", world.bootstrap().launcher());
+    section.row("PEs", format!("{} on {}", world.n_pes(), count(hosts as usize, "host")));
+    for host in 0..hosts {
+        let here = || places.iter().enumerate().filter(|(_, place)| place.host_index == host);
+        let pes: Vec<String> =
+            here().map(|(pe, place)| format!("{pe} (process {})", place.pid)).collect();
+        let name = here().next().map_or("", |(_, place)| place.host_name.as_str());
+        section.row(&format!("host {host}"), format!("{name}: PE {}", pes.join(", ")));
+    }
+    let heap = world.heap();
+    let (free, _, capacity) = heap.free_bytes();
+    section.row(
+        "symmetric heap",
+        format!(
+            "{} of {} free on each PE, {}",
+            report::size(free as u64),
+            report::size(capacity as u64),
+            if heap.huge_pages() { "huge pages where possible" } else { "small pages" }
+        ),
+    );
+    let data = world.static_data().map_or("not reached by other PEs".into(), |data| {
+        let how = if data.file().is_some() { "shared" } else { "copied by system calls" };
+        format!("{}, {how}", report::size(data.len() as u64))
+    });
+    section.row("static data", data);
+    section
+}
+
+/// What the transports of this PE say: about its host, then about the PE itself.
+pub fn transports(world: &World) -> Vec<Section> {
+    let place = &world.localities()[world.pe()];
+    let mut host = Section::new(format!("Host {}", place.host_index));
+    let mut own = Section::new(format!("PE {}", world.pe()));
+    for transport in world.transports() {
+        host.rows(transport.name(), transport.describe());
+        own.rows(transport.name(), transport.describe_own());
+    }
+    [host, own].into_iter().filter(|section| !section.rows.is_empty()).collect()
+}
+
+/// Collective: everything there is to say about the job, on PE 0; the other PEs get nothing.
+///
+/// Errors: the symmetric heap has no room for what the PEs tell each other.
+pub fn whole_job(session: &Session) -> Result<Option<Vec<Section>>> {
+    let world: &World = session;
+    let Some(told) = gather(world, Told::here(session).encode().as_bytes())? else {
+        return Ok(None);
+    };
+    let mut ways: Vec<(Class, String, usize)> = Vec::new();
+    let mut sections = Vec::new();
+    for text in told {
+        let Told { sections: theirs, ways: seen } = Told::decode(&text);
+        sections.extend(theirs);
+        for (class, words) in seen {
+            match ways.iter_mut().find(|way| way.0 == class && way.1 == words) {
+                Some(way) => way.2 += 1,
+                None => ways.push((class, words, 1)),
+            }
+        }
+    }
+    ways.sort_by_key(|way| way.0);
+    let mut between = Section::new("Ways to and between PEs");
+    for (class, words, pairs) in ways {
+        between.row(&report::describe(class), format!("{words} ({})", count(pairs, "pair")));
+    }
+    let first = [job(world), between];
+    Ok(Some(first.into_iter().chain(sections).chain([collectives()]).collect()))
+}
+
+/// What one PE tells PE 0, as text with a line per item.
+struct Told {
+    sections: Vec<Section>,
+    /// Class of each PE, this one included, and the routes to it.
+    ways: Vec<(Class, String)>,
+}
+
+impl Told {
+    fn here(session: &Session) -> Told {
+        let world: &World = session;
+        let mut sections = transports(world);
+        if world.localities()[world.pe()].local_index != 0 {
+            // Another PE speaks for the host.
+            sections.drain(..sections.len().saturating_sub(1));
+        }
+        let tuning = session.tuning();
+        let way = |pe| (tuning.class_of(pe), report::routes(world, pe));
+        Told { sections, ways: (0..world.n_pes()).map(way).collect() }
+    }
+
+    fn encode(&self) -> String {
+        let mut text = String::new();
+        for Section { title, rows } in &self.sections {
+            text += &format!("section\t{title}\t\n");
+            rows.iter().for_each(|(name, value)| text += &format!("row\t{name}\t{value}\n"));
+        }
+        self.ways.iter().for_each(|(class, words)| text += &format!("way\t{class}\t{words}\n"));
+        text
+    }
+
+    /// Lines of another form are left out: they only were to be read by people.
+    fn decode(text: &str) -> Told {
+        let mut told = Told { sections: Vec::new(), ways: Vec::new() };
+        for line in text.lines() {
+            let fields: Vec<&str> = line.splitn(3, '\t').collect();
+            match (&fields[..], told.sections.last_mut()) {
+                (["section", title, _], _) => told.sections.push(Section::new(*title)),
+                (["row", name, value], Some(section)) => section.row(name, *value),
+                (["way", class, words], _) => {
+                    told.ways.extend(class.parse().ok().map(|class| (class, (*words).to_owned())));
+                }
+                _ => {}
+            }
+        }
+        told
+    }
+}
+
+/// Collective: brings a text of each PE to PE 0, which gets them out of the others' symmetric
+/// memory.
+fn gather(world: &World, mine: &[u8]) -> Result<Option<Vec<String>>> {
+    let n = world.n_pes();
+    let lengths = Block::take(world, (n + 1) * 8)?;
+    let all = lengths.start.cast::<u64>();
+    // SAFETY: the block holds one word per PE and one more, all of them symmetric.
+    let lengths_of: Vec<usize> = unsafe {
+        let own = all.add(n);
+        own.write(mine.len() as u64);
+        coll::fcollect(world, world.team(), all.cast(), own.cast(), 8, ROUTINE);
+        (0..n).map(|pe| all.add(pe).read() as usize).collect()
+    };
+    let longest = lengths_of.iter().copied().max().unwrap_or(0).max(1);
+    let text = Block::take(world, longest)?;
+    // SAFETY: no text is longer than the block.
+    unsafe { std::ptr::copy_nonoverlapping(mine.as_ptr(), text.start, mine.len()) };
+    coll::barrier_all(world, ROUTINE);
+    let told = (world.pe() == 0).then(|| {
+        let get = |(pe, len): (usize, &usize)| {
+            let mut bytes = vec![0u8; *len];
+            let (dest, context) = (bytes.as_mut_ptr(), world.context());
+            // SAFETY: `dest` and the other PE's block both hold that many bytes.
+            unsafe { world.get(context, dest, text.start, *len, pe, Mode::Blocking, ROUTINE) };
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        lengths_of.iter().enumerate().map(get).collect()
+    });
+    coll::barrier_all(world, ROUTINE);
+    Ok(told)
+}
+
+/// Memory of the symmetric heap, the same on every PE, given back when it is dropped.
+pub struct Block<'a> {
+    world: &'a World,
+    /// First byte, at a multiple of 64.
+    pub start: *mut u8,
+}
+
+impl<'a> Block<'a> {
+    /// Collective: takes `bytes` bytes, and returns when all PEs have them. Whoever was there before,
+    /// such as the micro-benchmarks at start, is done with that memory on all PEs then.
+    pub fn take(world: &'a World, bytes: usize) -> Result<Block<'a>> {
+        let start = world.heap().allocate(bytes, 64);
+        if start.is_null() {
+            let (_, largest, _) = world.heap().free_bytes();
+            return Err(Error::Memory(format!(
+                "{bytes} bytes of symmetric memory are needed, the heap has {largest}: set \
+                 SHMEM_SYMMETRIC_SIZE to more"
+            )));
+        }
+        coll::barrier_all(world, ROUTINE);
+        Ok(Block { world, start })
+    }
+}
+
+impl Drop for Block<'_> {
+    fn drop(&mut self) {
+        self.world.heap().free(self.start);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_at_the_width() {
+        assert_eq!(wrapped("aa bb cc", 2, 7), "  aa bb\n  cc\n");
+    }
+
+    #[test]
+    fn every_variable_is_shown_with_its_help() {
+        let config = Config::from_lookup(|_| None).unwrap();
+        let text = variables(&config, Audience::User) + &variables(&config, Audience::Launcher);
+        for variable in VARIABLES {
+            assert!(text.contains(&format!("  {}", variable.name)), "{}", variable.name);
+            assert!(text.contains(variable.help.split_whitespace().next().unwrap()));
+        }
+    }
+
+    #[test]
+    fn what_a_pe_tells_is_understood_and_torn_text_is_survived() {
+        let mut section = Section::new("PE 1");
+        section.rows("ntb", ["a: b".to_owned(), "c\td".to_owned()]);
+        let ways = vec![(Class::Ring(2), "put ntb".to_owned())];
+        let text = Told { sections: vec![section.clone()], ways: ways.clone() }.encode();
+        let told = Told::decode(&text);
+        assert_eq!((told.sections, told.ways), (vec![section], ways));
+        for cut in 0..text.len() {
+            Told::decode(&text[cut..]);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! What the transfers of a pattern cost together.
+//!
+//! Single operations were measured while nothing else went on, on the same memory again and again.
+//! In a pattern more is to be counted:
+//!
+//! - PEs work at the same time: a phase takes as long as its busiest PE, or as all of them on the
+//!   processors there are, or as the transfers over one link. A barrier ends it.
+//! - A get over the ring also keeps a PE of the target's host busy, and of the hosts on the way:
+//!   each PE of a host serves the PEs of other hosts that have its position there.
+//! - Who works in more memory than its caches hold pays per byte what a single operation on so much
+//!   does; data that one PE wrote and another reads are never in the reader's caches.
+//! - Puts over the ring that need no answer before the next one overlap.
+
+use super::schedule::{self, Area, Layout, Transfer};
+use super::{By, Pattern};
+use crate::class::Class;
+use crate::data::Operation;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+
+/// What single operations cost.
+pub struct Costs<'a> {
+    /// Nanoseconds of an operation between PEs of a class, complete at the target.
+    pub of: &'a dyn Fn(Class, Operation, u64) -> Option<f64>,
+    /// The class of PEs of one host.
+    pub local: Option<Class>,
+}
+
+/// Until a PE that waits sees a word which another processor has written: the line moves there and
+/// back, and the one that waits has to come to it.
+const NOTICE_NS: f64 = 140.0;
+/// A line that another processor has written, or is reading, a moment ago.
+const CONTENDED_NS: f64 = 70.0;
+/// Bytes of a line: who writes less shares it with the writers of the blocks beside.
+const LINE: u64 = 64;
+/// A copy of so many bytes works in memory that the caches of one processor do not hold: what it
+/// takes per byte, data take that come from another processor.
+const OUTSIDE: u64 = 1_572_864;
+/// Part of a transfer by packets, but for its start, that it keeps its target busy, and each host
+/// that passes it on: these read and write while the others do.
+const SERVED: f64 = 0.8;
+/// Packets of transfers from this length on go both ways round a ring if the longer way is longer
+/// by one hop at most.
+const SPLIT: u64 = 128 << 10;
+
+/// Nanoseconds of a pattern; none if a part of it was never measured.
+pub fn estimate(
+    costs: &Costs<'_>,
+    layout: &Layout,
+    pattern: Pattern,
+    by: By,
+    bytes: u64,
+) -> Option<f64> {
+    let plan = |pe| schedule::phases(layout, pattern, by, pe);
+    let mut known = Known { costs, layout, bytes, of: RefCell::default(), rooms: Vec::new() };
+    known.rooms = rooms(&known, plan)?;
+    let lines_shared =
+        matches!(pattern, Pattern::Gather | Pattern::Alltoall) && bytes < LINE && layout.pes() > 2;
+    let mut loads: Vec<Load> = Vec::new();
+    for pe in 0..layout.pes() {
+        for (index, transfers) in plan(pe).iter().enumerate() {
+            if loads.len() <= index {
+                loads.push(Load::none(layout));
+            }
+            loads[index].add(&known, pe, transfers, lines_shared)?;
+        }
+    }
+    let meeting = known.barrier()?;
+    Some(loads.iter().map(|load| load.ns(layout) + meeting).sum())
+}
+
+/// The memory in which a PE works, as often as the pattern is repeated.
+#[derive(Clone, Copy, Default)]
+struct Room {
+    /// Bytes of it.
+    bytes: u64,
+    /// Blocks that it reads or writes, and how many of them for the first time.
+    blocks: usize,
+    new: usize,
+}
+
+/// By PE. What a get over the ring reads, a PE of the target's host reads.
+fn rooms(known: &Known<'_>, plan: impl Fn(usize) -> Vec<Vec<Transfer>>) -> Option<Vec<Room>> {
+    let mut rooms = vec![Room::default(); known.layout.pes()];
+    let mut touched = HashSet::new();
+    for pe in 0..rooms.len() {
+        for transfer in plan(pe).iter().flatten() {
+            let Transfer { operation, peer, from, to, blocks, .. } = *transfer;
+            let server = known.layout.beside(pe, known.layout.host(peer));
+            let served = operation == Operation::Get && known.between(pe, peer)?.hops() > 0;
+            let (reader, writer) =
+                if operation == Operation::Get { (peer, pe) } else { (pe, peer) };
+            let sides = [(if served { server } else { pe }, reader, from), (pe, writer, to)];
+            for (worker, owner, (area, block)) in sides {
+                let room = &mut rooms[worker];
+                room.blocks += blocks;
+                if touched.insert((worker, owner, area, block)) {
+                    room.new += blocks;
+                    room.bytes += known.bytes * blocks as u64;
+                }
+            }
+        }
+    }
+    Some(rooms)
+}
+
+/// The pattern's surroundings. Looks up every cost once.
+struct Known<'a> {
+    costs: &'a Costs<'a>,
+    layout: &'a Layout,
+    /// Bytes of a block.
+    bytes: u64,
+    of: RefCell<HashMap<(Class, Operation, u64), Option<f64>>>,
+    rooms: Vec<Room>,
+}
+
+impl Known<'_> {
+    fn get(&self, class: Class, operation: Operation, bytes: u64) -> Option<f64> {
+        let mut known = self.of.borrow_mut();
+        let entry = known.entry((class, operation, bytes));
+        *entry.or_insert_with(|| (self.costs.of)(class, operation, bytes))
+    }
+
+    fn between(&self, a: usize, b: usize) -> Option<Class> {
+        match self.layout.hops(a, b) {
+            _ if a == b => Some(Class::Own),
+            0 => self.costs.local,
+            hops => Some(Class::Ring(hops)),
+        }
+    }
+
+    /// What a transfer takes of its PE's time, in the memory that the PE works in.
+    fn transfer(&self, pe: usize, transfer: &Transfer, overlaps: bool) -> Option<f64> {
+        let Transfer { operation, peer, blocks, handed, .. } = *transfer;
+        let (class, bytes) = (self.between(pe, peer)?, self.bytes * blocks as u64);
+        let Room { bytes: room, blocks: all, new } = self.rooms[pe];
+        // How long a single operation works in as much: a copy reads as much as it writes, while of
+        // a get over the ring somebody else does the reading.
+        let far_get = operation == Operation::Get && class.hops() > 0;
+        let room = if far_get { room } else { room / 2 };
+        let new = if handed { 1.0 } else { new as f64 / all.max(1) as f64 };
+        let room = if handed { room.max(OUTSIDE) } else { room };
+        let whole = self.get(class, operation, bytes)?;
+        let mut ns = whole;
+        if overlaps && let Some(next) = self.get(class, Operation::Pipeline, bytes) {
+            ns = ns.min(next);
+        }
+        if room > bytes {
+            let crowded = self.get(class, operation, room)? * bytes as f64 / room as f64;
+            ns += new * (crowded - whole).max(0.0);
+        }
+        Some(if handed { ns + CONTENDED_NS } else { ns })
+    }
+
+    /// Whether puts are stores through a window: they are complete long before an answer could come.
+    fn stores(&self, class: Class) -> Option<bool> {
+        let (put, get) = (self.get(class, Operation::Put, 8)?, self.get(class, Operation::Get, 8)?);
+        Some(put < get / 4.0)
+    }
+
+    /// A barrier by dissemination: in each round every PE waits for a word of another.
+    fn barrier(&self) -> Option<f64> {
+        let n = self.layout.pes();
+        let mut sum = 0.0;
+        let mut step = 1;
+        while step < n {
+            let mut longest = 0.0f64;
+            for pe in 0..n {
+                let class = self.between(pe, (pe + step) % n)?;
+                let word = self.get(class, Operation::Put, 8)?;
+                // A packet has arrived long before its answer is back.
+                let packet = class.hops() > 0 && !self.stores(class)?;
+                longest = longest.max(if packet { word / 2.0 } else { word });
+            }
+            sum += longest + NOTICE_NS;
+            step *= 2;
+        }
+        Some(sum)
+    }
+}
+
+/// Nanoseconds that everything is busy during one phase.
+struct Load {
+    /// By PE.
+    pes: Vec<f64>,
+    /// By the host that sends on it: links to the right, then links to the left.
+    links: [Vec<f64>; 2],
+}
+
+impl Load {
+    fn none(layout: &Layout) -> Load {
+        let links = || vec![0.0; layout.hosts()];
+        Load { pes: vec![0.0; layout.pes()], links: [links(), links()] }
+    }
+
+    /// Adds what a PE does, and what that gives others to do.
+    fn add(
+        &mut self,
+        known: &Known<'_>,
+        pe: usize,
+        transfers: &[Transfer],
+        lines_shared: bool,
+    ) -> Option<()> {
+        let mut under_way = false;
+        for transfer in transfers {
+            let put = transfer.operation == Operation::Put;
+            let class = known.between(pe, transfer.peer)?;
+            let far = class.hops() > 0;
+            self.pes[pe] += known.transfer(pe, transfer, put && far && under_way)?;
+            under_way |= put && far;
+            if put && lines_shared && transfer.to.0 == Area::Result {
+                self.pes[pe] += CONTENDED_NS;
+            }
+            if far {
+                self.travel(known, pe, transfer, class)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Adds what a transfer gives links to do and, if it goes by packets, the PEs that serve it and
+    /// pass it on.
+    fn travel(
+        &mut self,
+        known: &Known<'_>,
+        pe: usize,
+        transfer: &Transfer,
+        class: Class,
+    ) -> Option<()> {
+        let Transfer { operation, peer, blocks, .. } = *transfer;
+        let (layout, bytes) = (known.layout, known.bytes * blocks as u64);
+        let start = known.get(class, operation, 8)?;
+        let moving = (known.get(class, operation, bytes)? - start).max(0.0);
+        let put = operation == Operation::Put;
+        let packets = !(put && known.stores(class)?);
+        let (here, there) = (layout.host(pe), layout.host(peer));
+        let way = Way::new(layout.hosts(), if put { (here, there) } else { (there, here) });
+        let split = packets && bytes >= SPLIT && way.around() <= way.hops + 1;
+        let ways = [Some(way), split.then(|| way.other())];
+        let share = if split { 0.5 } else { 1.0 };
+        for way in ways.into_iter().flatten() {
+            // An operation that goes both ways round takes as long as each of them.
+            way.links().for_each(|link| self.links[way.left as usize][link] += moving);
+            if packets {
+                let between = way.links().skip(1);
+                between.for_each(|host| {
+                    self.pes[layout.beside(pe, host)] += SERVED * moving * share;
+                });
+            }
+        }
+        if packets {
+            self.pes[layout.beside(pe, there)] += SERVED * moving;
+            if put {
+                // Packets are sent from a copy, since the program may reuse its own.
+                self.pes[pe] += known.get(Class::Own, Operation::Put, bytes)?;
+            }
+        }
+        Some(())
+    }
+
+    fn ns(&self, layout: &Layout) -> f64 {
+        let most = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+        let mut of_host = vec![0.0; layout.hosts()];
+        for (pe, busy) in self.pes.iter().enumerate() {
+            of_host[if layout.is_emulated() { 0 } else { layout.host(pe) }] += busy;
+        }
+        let processors = most(&of_host) / layout.cpus() as f64;
+        let links = match layout.has_slow_links() {
+            true => most(&self.links[0]).max(most(&self.links[1])),
+            false => 0.0,
+        };
+        most(&self.pes).max(processors).max(links)
+    }
+}
+
+/// A way round a ring.
+#[derive(Clone, Copy)]
+struct Way {
+    hosts: usize,
+    from: usize,
+    hops: usize,
+    left: bool,
+}
+
+impl Way {
+    /// The way that packets take: the shorter one; of two equal ones the right one from every
+    /// second host.
+    fn new(hosts: usize, (from, to): (usize, usize)) -> Way {
+        let right = (to + hosts - from) % hosts;
+        let left = 2 * right > hosts || (2 * right == hosts && from % 2 == 1);
+        Way { hosts, from, hops: if left { hosts - right } else { right }, left }
+    }
+
+    fn around(self) -> usize {
+        self.hosts - self.hops
+    }
+
+    fn other(self) -> Way {
+        Way { hops: self.around(), left: !self.left, ..self }
+    }
+
+    /// Links by the host that sends on them; all but the first host pass something on.
+    fn links(self) -> impl Iterator<Item = usize> {
+        let step = if self.left { self.hosts - 1 } else { 1 };
+        (0..self.hops).map(move |hop| (self.from + hop * step) % self.hosts)
+    }
+}

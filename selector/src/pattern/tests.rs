@@ -1,0 +1,101 @@
+use super::*;
+use proptest::prelude::*;
+
+/// 100 ns and 0.1 ns per byte on a host; 10 us per hop and 1 ns per byte over the ring, a tenth of
+/// the start for one of several puts.
+fn cost(class: Class, operation: Operation, bytes: u64) -> Option<f64> {
+    let start = if operation == Operation::Pipeline { 1e3 } else { 1e4 };
+    match class {
+        Class::Own | Class::Cache => Some(100.0 + bytes as f64 * 0.1),
+        Class::Ring(hops) => Some(start * f64::from(hops) + bytes as f64),
+        _ => None,
+    }
+}
+
+fn predicted(layout: &Layout, pattern: Pattern, by: By, bytes: u64) -> f64 {
+    let costs = Costs { of: &cost, local: Some(Class::Cache) };
+    estimate(&costs, layout, pattern, by, bytes).unwrap()
+}
+
+/// Without the barrier at the end, which takes 241 ns a round on one host.
+fn on_a_host(pattern: Pattern, by: By, bytes: u64, cpus: usize) -> f64 {
+    predicted(&Layout::regular(1, 4, cpus), pattern, by, bytes) - 2.0 * (140.0 + 100.8)
+}
+
+fn assert_near(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-6 * expected, "{found} instead of {expected}");
+}
+
+#[test]
+fn the_root_alone_is_slower_than_all_at_once() {
+    assert_near(on_a_host(Pattern::Gather, By::Get, 1000, 4), 600.0);
+    assert_near(on_a_host(Pattern::Gather, By::Put, 1000, 4), 200.0);
+    assert_near(on_a_host(Pattern::Gather, By::Put, 1000, 1), 600.0);
+}
+
+#[test]
+fn words_of_several_pes_in_one_line_cost_more() {
+    assert_near(on_a_host(Pattern::Gather, By::Put, 8, 4), 100.8 + 70.0);
+    assert_near(on_a_host(Pattern::Gather, By::Put, 64, 4), 106.4);
+    assert_near(on_a_host(Pattern::RingShift, By::Put, 8, 4), 100.8);
+}
+
+#[test]
+fn staging_pays_where_starting_up_dominates() {
+    let ring = Layout::regular(3, 4, 4);
+    let by = |by| predicted(&ring, Pattern::Gather, by, 8);
+    assert!(by(By::Staged) < by(By::Get) * 0.6, "{} {}", by(By::Staged), by(By::Get));
+}
+
+#[test]
+fn who_gives_while_it_gets_takes_longer() {
+    let pair = Layout::regular(2, 1, 4);
+    let by = |pattern| predicted(&pair, pattern, By::Get, 65536);
+    assert!(by(Pattern::RingShift) > by(Pattern::Gather) + 0.5 * 65536.0);
+}
+
+#[test]
+fn a_link_carries_one_thing_at_a_time() {
+    let hosts = [0, 0, 1, 1];
+    let emulated = Layout::new(hosts.into_iter(), 8, true);
+    let time = |layout: &Layout| predicted(layout, Pattern::Gather, By::Put, 65536);
+    let (fast, slow) = (time(&emulated), time(&emulated.clone().with_slow_links()));
+    assert!(slow > fast + 0.7 * 65536.0, "{slow} {fast}");
+}
+
+#[test]
+fn puts_over_the_ring_overlap() {
+    let star = Layout::regular(5, 1, 4);
+    let puts = predicted(&star, Pattern::Broadcast, By::Put, 8);
+    let gets = predicted(&star, Pattern::Gather, By::Get, 8);
+    assert!(puts < gets / 1.5, "{puts} {gets}");
+}
+
+#[test]
+fn what_was_not_measured_is_not_guessed() {
+    let costs = Costs { of: &|_, _, _| None, local: None };
+    let ring = Layout::regular(3, 4, 4);
+    assert_eq!(estimate(&costs, &ring, Pattern::Gather, By::Put, 8), None);
+}
+
+proptest! {
+    #[test]
+    fn more_bytes_never_take_less(
+        hosts in 1usize..5,
+        pes in 1usize..5,
+        cpus in 1usize..5,
+        bytes in 64u64..(1 << 24),
+        more in 0u64..(1 << 20),
+    ) {
+        let layout = Layout::regular(hosts, pes, cpus);
+        for (_, pattern) in Pattern::ALL {
+            for (_, by) in By::ALL {
+                let less = predicted(&layout, pattern, by, bytes);
+                let more = predicted(&layout, pattern, by, bytes + more);
+                // Longer transfers may go both ways round, which spreads their load.
+                let split = hosts > 1 && bytes < (128 << 10);
+                prop_assert!(split || more >= less * (1.0 - 1e-9), "{} {}", pattern, by);
+            }
+        }
+    }
+}

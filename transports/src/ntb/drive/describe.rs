@@ -1,0 +1,71 @@
+//! What people are told about the ports and the ring of a job: the lines of `SHMEM_INFO` and
+//! `oshinfo`.
+
+use super::Running;
+use super::direct::DirectPeer;
+use super::links::name;
+use super::setup::Opened;
+use crate::ntb::ring::{Side, Stats};
+use std::sync::Arc;
+use tombolo_core::transport::SegmentKind;
+
+/// About the host: its place in the ring, what its ports have, the state of its links. The two
+/// ports of a host have the same windows and doorbells, or the ring does not start.
+pub fn host(opened: &Opened) -> Vec<String> {
+    let mut lines = vec![opened.describe()];
+    let [right, _] = &opened.hardware.ports;
+    lines.extend(right.capabilities().describe());
+    for side in Side::BOTH {
+        let (port, side_name) = (&opened.hardware.ports[side as usize], name(side));
+        lines.push(format!("{side_name}: {}", port.describe()));
+        let link = port.link_state();
+        let epochs = opened.lanes.first().and_then(|lane| lane.link_epochs(side));
+        let epochs = epochs.map_or("not in use".into(), |(here, there)| {
+            format!("epoch {here:#010x} here, {there:#010x} there")
+        });
+        lines.push(format!(
+            "{side_name}: link {} {} x{}, payload {} B, generation {}, {epochs}",
+            if link.up { "up," } else { "down, last" },
+            link.speed,
+            link.width,
+            link.max_payload,
+            link.generation
+        ));
+        let counters = port.counters().to_string();
+        let counters = if counters.is_empty() { "all zero" } else { &counters };
+        lines.push(format!("{side_name}: counters {counters}"));
+    }
+    lines
+}
+
+/// About this PE: its lanes, what it opens to its neighbours and reaches of theirs, its packets.
+pub fn own(opened: &Opened, running: Option<&Running>) -> Vec<String> {
+    let mut lines = vec![opened.describe_lanes()];
+    let in_use = Side::BOTH.map(|side| {
+        let count = opened.lanes.iter().filter(|lane| lane.link_in_use(side)).count();
+        format!("{} {count} of {}", name(side), opened.lanes.len())
+    });
+    lines.push(format!("lanes in use: {}", in_use.join(", ")));
+    if let Some(running) = running {
+        let open = |peer: &&Arc<DirectPeer>| peer.is_open(SegmentKind::Heap);
+        lines.push(format!(
+            "direct windows: {} of {} neighbouring PEs; open to them: {}",
+            running.direct.iter().filter(open).count(),
+            running.direct.len(),
+            opened.describe_openings()
+        ));
+    }
+    let mut total = Stats::default();
+    for lane in &opened.lanes {
+        total.add(&lane.stats().0);
+    }
+    let Stats { injected, delivered, relayed, replayed, duplicates, malformed, corrupt, .. } =
+        total;
+    let (stalled, rung) = (total.stalled_injection + total.stalled_transit, total.doorbells);
+    lines.push(format!(
+        "ring: packets injected {injected}, delivered {delivered}, relayed {relayed}, replayed \
+         {replayed}, duplicate {duplicates}, malformed {malformed}, corrupt {corrupt}; polls \
+         without credit {stalled}; doorbells rung {rung}"
+    ));
+    lines
+}
