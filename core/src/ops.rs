@@ -5,19 +5,19 @@
 //! sizes for which another channel was measured to be better, checks asked for by `SHMEM_DEBUG`, and
 //! addresses that are wrong.
 
+mod issue;
+mod served;
+
 use crate::amo;
 use crate::context::Context;
-use crate::control;
 use crate::copy;
 use crate::reroute::Observation;
 use crate::route::Channel;
-use crate::service::{self, Bell, Unanswered, Wire};
 use crate::transport::{
     Amo, AmoOp, Endpoint, Remote, SegmentKind, Signal, SignalOp, Status, Stream,
 };
-use crate::wait::Waiting;
 use crate::world::World;
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 /// Whether the source of a put may be reused when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,85 +149,6 @@ impl World {
         }
     }
 
-    /// Puts in pieces that the endpoint takes from where they are, and waits until all have arrived;
-    /// false if it fails, with no piece under way.
-    ///
-    /// # Safety
-    /// As [`World::put`], blocking.
-    #[expect(clippy::too_many_arguments, reason = "the arguments of a put and its route")]
-    #[inline(never)]
-    unsafe fn send_straight(
-        &self,
-        context: &Context,
-        index: u8,
-        target: Remote,
-        source: *const u8,
-        len: usize,
-        pe: usize,
-        routine: &'static str,
-    ) -> bool {
-        let endpoint = self.endpoint_of(index, pe, routine);
-        // Only these pieces are waited for.
-        let own = Stream::new(context.stream(index.into()).id, true);
-        self.piecewise(&own, endpoint.capabilities().max_bytes, len, pe, routine, |at, piece| {
-            let dest = Remote { offset: target.offset + at, ..target };
-            // SAFETY: a part of the ranges that the caller vouches for, until the stream is quiet.
-            unsafe { endpoint.put(&own, dest, source.add(at), piece, false) }
-        })
-    }
-
-    /// Issues pieces on a stream and waits for those on `own`; false if one fails, with no piece
-    /// under way that could still use the caller's buffer.
-    fn piecewise(
-        &self,
-        own: &Stream,
-        max: usize,
-        len: usize,
-        pe: usize,
-        routine: &'static str,
-        issue: impl Fn(usize, usize) -> Status,
-    ) -> bool {
-        for (at, piece) in pieces(len, max) {
-            if !self.accepted(routine, pe, || issue(at, piece)) {
-                if !own.is_quiet() && !self.is_dropped(pe) {
-                    // Pieces under way may still use the buffer when the caller has long gone on.
-                    self.lost(routine, pe);
-                }
-                self.until_quiet(own, routine, pe);
-                return false;
-            }
-        }
-        self.until_quiet(own, routine, pe)
-    }
-
-    /// Puts in pieces that the endpoint takes; false if it fails.
-    ///
-    /// # Safety
-    /// As [`World::put`].
-    #[inline]
-    #[expect(clippy::too_many_arguments, reason = "the arguments of a put and its route")]
-    unsafe fn send(
-        &self,
-        context: &Context,
-        index: u8,
-        endpoint: &dyn Endpoint,
-        target: Remote,
-        source: *const u8,
-        len: usize,
-        pe: usize,
-        mode: Mode,
-        routine: &'static str,
-    ) -> bool {
-        let stream = context.stream(index.into());
-        pieces(len, endpoint.capabilities().max_bytes).all(|(at, piece)| {
-            let dest = Remote { offset: target.offset + at, ..target };
-            self.accepted(routine, pe, || {
-                // SAFETY: a part of the ranges that the caller vouches for.
-                unsafe { endpoint.put(stream, dest, source.add(at), piece, mode == Mode::Blocking) }
-            })
-        })
-    }
-
     /// Copies `len` bytes from symmetric `source` at `pe` to `dest`. Non-blocking gets are complete
     /// after the next quiet.
     ///
@@ -276,33 +197,6 @@ impl World {
             }
             Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
         }
-    }
-
-    /// Gets in pieces that the endpoint takes; false if it fails, with no piece under way.
-    ///
-    /// # Safety
-    /// As [`World::get`].
-    #[expect(clippy::too_many_arguments, reason = "the arguments of a get and its route")]
-    unsafe fn receive(
-        &self,
-        context: &Context,
-        index: u8,
-        dest: *mut u8,
-        target: Remote,
-        len: usize,
-        pe: usize,
-        mode: Mode,
-        routine: &'static str,
-    ) -> bool {
-        let endpoint = self.endpoint_of(index, pe, routine);
-        let shared = context.stream(index.into());
-        let own = Stream::new(shared.id, true);
-        let stream = if mode == Mode::Blocking { &own } else { shared };
-        self.piecewise(&own, endpoint.capabilities().max_bytes, len, pe, routine, |at, piece| {
-            let from = Remote { offset: target.offset + at, ..target };
-            // SAFETY: a part of the ranges the caller vouches for.
-            unsafe { endpoint.get(stream, dest.add(at), from, piece) }
-        })
     }
 
     /// Executes an AMO on a variable of `pe` and returns its old value, zero-extended.
@@ -509,201 +403,6 @@ impl World {
         let why = self.why_unreachable(pe);
         self.stop_job(routine, format_args!("no transport reaches {what} of PE {pe} ({why})"))
     }
-
-    /// Repeats `attempt` while it says `Again`. When it fails the job ends, or the answer is false
-    /// if the program goes on without the PE.
-    #[inline]
-    fn until_accepted(
-        &self,
-        routine: &'static str,
-        pe: usize,
-        attempt: impl FnMut() -> Status,
-    ) -> bool {
-        let accepted = self.accepted(routine, pe, attempt);
-        if !accepted && !self.is_dropped(pe) {
-            self.lost(routine, pe);
-        }
-        accepted
-    }
-
-    /// Repeats `attempt` while it says `Again`; false if it fails.
-    #[inline]
-    fn accepted(
-        &self,
-        routine: &'static str,
-        pe: usize,
-        mut attempt: impl FnMut() -> Status,
-    ) -> bool {
-        match attempt() {
-            Status::Again => self.accepted_later(routine, pe, &mut attempt),
-            status => status != Status::Failed,
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn accepted_later(
-        &self,
-        routine: &'static str,
-        pe: usize,
-        attempt: &mut dyn FnMut() -> Status,
-    ) -> bool {
-        let mut status = Status::Again;
-        self.wait(Waiting { routine, argument: pe as u64 }, || {
-            status = attempt();
-            status != Status::Again
-        });
-        status != Status::Failed
-    }
-
-    /// Repeats `attempt` until it is true.
-    fn until(&self, routine: &'static str, pe: usize, attempt: impl FnMut() -> bool) {
-        self.wait(Waiting { routine, argument: pe as u64 }, attempt);
-    }
-
-    /// Waits until nothing of the stream is under way. False if it lost operations to PEs that the
-    /// program goes on without.
-    fn until_quiet(&self, stream: &Stream, routine: &'static str, pe: usize) -> bool {
-        if !stream.is_quiet() {
-            // Failed operations count as complete.
-            self.until(routine, pe, || stream.is_quiet());
-        }
-        match stream.failed.load(Ordering::Relaxed) {
-            0 => true,
-            failed => self.failed(routine, failed),
-        }
-    }
-
-    /// Operations of a stream failed: ends the job, or gives false if the program goes on without
-    /// the PE.
-    #[cold]
-    fn failed(&self, routine: &'static str, failed: u32) -> bool {
-        let pe = (failed & !Stream::REFUSED) as usize - 1;
-        if failed & Stream::REFUSED != 0 {
-            self.stop_job(routine, format_args!("PE {pe} refused an operation on its memory"));
-        }
-        if !self.is_dropped(pe) {
-            self.lost(routine, pe);
-        }
-        false
-    }
-
-    /// Has the target execute an AMO and waits for the old value; see [`crate::service`].
-    fn request(&self, target: Remote, amo: Amo, pe: usize, routine: &'static str) -> u64 {
-        if pe == self.pe() {
-            let base = match target.segment {
-                SegmentKind::Heap => self.heap().base(),
-                SegmentKind::Static => {
-                    self.static_data().map_or(std::ptr::null_mut(), |d| d.base())
-                }
-            };
-            // SAFETY: located and aligned by `amo_target`, or a whole word of a put.
-            return unsafe { amo::execute(base.wrapping_add(target.offset), amo) };
-        }
-        let mut tickets = self.tickets.lock().unwrap_or_else(|e| e.into_inner());
-        tickets[pe] = service::next_ticket(tickets[pe]);
-        let line = ServiceLine { world: self, pe, routine };
-        match service::request(&line, target, amo, tickets[pe]) {
-            Ok(old) => old,
-            // What a lost PE answers.
-            Err(Unanswered::Gone) => 0,
-            Err(Unanswered::Refused) => {
-                self.stop_job(routine, format_args!("PE {pe} refused an atomic operation"))
-            }
-        }
-    }
-
-    /// A put into a peer's control area that does not go through whole-word emulation itself.
-    fn control_put(
-        &self,
-        offset: usize,
-        source: *const u8,
-        len: usize,
-        pe: usize,
-        routine: &'static str,
-    ) {
-        let target = Remote { segment: SegmentKind::Heap, offset };
-        match self.routes().peers[pe].put[0].choose(len) {
-            Channel::Endpoint(index) => {
-                let endpoint = self.endpoint_of(index, pe, routine);
-                // SAFETY: the source is a local variable of the caller, and the put blocks.
-                let sent = unsafe {
-                    self.send(
-                        self.context(),
-                        index,
-                        endpoint,
-                        target,
-                        source,
-                        len,
-                        pe,
-                        Mode::Blocking,
-                        routine,
-                    )
-                };
-                if !sent && !self.is_dropped(pe) {
-                    self.another_way(index, pe, target, false, routine);
-                    self.control_put(offset, source, len, pe, routine);
-                }
-            }
-            // SAFETY: as above; the control area is mapped.
-            _ => unsafe { copy::cached(self.mapped(target, pe), source, len) },
-        }
-    }
-
-    fn control_get(&self, word: &mut u64, offset: usize, pe: usize, routine: &'static str) {
-        let source = self.heap().base().wrapping_add(offset);
-        let mapped = self.ptr(source.cast::<AtomicU64>(), pe);
-        if !mapped.is_null() {
-            // SAFETY: a mapped, aligned word of the peer's control area.
-            *word = unsafe { (*mapped).load(Ordering::Acquire) };
-            return;
-        }
-        // SAFETY: the destination is valid for 8 bytes, and the get blocks.
-        unsafe {
-            let dest = std::ptr::from_mut(word).cast();
-            self.get(self.context(), dest, source, 8, pe, Mode::Blocking, routine);
-        }
-    }
-}
-
-/// This PE's line at PE `pe`.
-struct ServiceLine<'a> {
-    world: &'a World,
-    pe: usize,
-    routine: &'static str,
-}
-
-impl Wire for ServiceLine<'_> {
-    fn put(&self, offset: usize, words: &[u64]) {
-        let offset = control::service_slot(self.world.pe()) + offset;
-        let source = words.as_ptr().cast();
-        self.world.control_put(offset, source, size_of_val(words), self.pe, self.routine);
-    }
-
-    fn get(&self, offset: usize) -> u64 {
-        let mut word = 0;
-        let offset = control::service_slot(self.world.pe()) + offset;
-        self.world.control_get(&mut word, offset, self.pe, self.routine);
-        word
-    }
-
-    fn ring(&self) {
-        let bell = self.world.heap().base().wrapping_add(control::service_bell());
-        let bell = self.world.ptr(bell, self.pe).cast::<Bell>();
-        if !bell.is_null() {
-            // SAFETY: the peer's mapped control area holds its bell there.
-            unsafe { (*bell).ring() };
-        }
-    }
-
-    fn until(&self, mut ready: impl FnMut() -> bool) -> bool {
-        let mut answered = false;
-        self.world.until(self.routine, self.pe, || {
-            answered = ready();
-            answered || self.world.goes_on_without(self.pe)
-        });
-        answered
-    }
 }
 
 /// The AMO that updates a signal word.
@@ -744,34 +443,6 @@ unsafe fn read_word(source: *const u8, len: usize) -> u64 {
         match len {
             4 => u64::from(source.cast::<u32>().read_unaligned()),
             _ => source.cast::<u64>().read_unaligned(),
-        }
-    }
-}
-
-/// Start and length of the pieces of `len` bytes when one operation takes at most `max` (0: any).
-#[inline]
-fn pieces(len: usize, max: usize) -> impl Iterator<Item = (usize, usize)> {
-    let step = if max == 0 { len } else { max };
-    let mut at = 0;
-    // Not `step_by`, whose division would take as long as a short put.
-    std::iter::from_fn(move || {
-        let piece = (at, step.min(len - at));
-        at += piece.1;
-        (piece.1 > 0).then_some(piece)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_cover_the_whole_range_once() {
-        for (len, max) in [(10, 0), (10, 3), (9, 3), (1, 100), (0, 5)] {
-            let all: Vec<_> = pieces(len, max).collect();
-            assert_eq!(all.iter().map(|(_, n)| n).sum::<usize>(), len);
-            assert!(all.iter().all(|(_, n)| max == 0 || *n <= max));
-            assert!(all.windows(2).all(|w| w[0].0 + w[0].1 == w[1].0));
         }
     }
 }
