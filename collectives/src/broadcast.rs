@@ -30,6 +30,11 @@ impl Broadcast {
         }
     }
 
+    /// A broadcast to ask about, not to carry out.
+    pub(crate) fn of_size(len: usize) -> Broadcast {
+        Broadcast { dest: std::ptr::null_mut(), source: std::ptr::null(), len, root: 0 }
+    }
+
     /// Whether `member` gets the data: all but, in active sets, the root; and nobody whose buffers
     /// are the same.
     fn reaches(&self, group: &Group<'_>, member: usize) -> bool {

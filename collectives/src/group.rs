@@ -46,6 +46,14 @@ impl<'a> Group<'a> {
         matches!(self.kind, Kind::Active(_))
     }
 
+    /// The longest way between two members, in hops between hosts.
+    pub fn reach(&self) -> u32 {
+        match self.kind {
+            Kind::Team(team) => team.reach(self.world),
+            Kind::Active(set) => self.world.reach((0..self.n).map(|member| set.world_pe(member))),
+        }
+    }
+
     /// World PE of a member.
     #[inline]
     pub fn pe(&self, member: usize) -> usize {

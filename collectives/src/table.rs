@@ -1,15 +1,19 @@
 //! The algorithms: which there are, when each applies, what it is expected to cost.
 //!
 //! All members choose for themselves and must choose alike: whether an algorithm applies and what
-//! it costs may depend only on what all of them know to be equal, the number of members, the
-//! lengths, and the kind of group.
+//! it costs may depend only on what all of them know to be equal: the number of members, the
+//! lengths, the kind of group, the longest way between members, and the costs of single operations
+//! ([`tombolo_core::cost`]), which the selector measures.
 
 use crate::broadcast::{self, Broadcast};
 use crate::exchange::{self, Alltoall};
 use crate::gather::{self, Gather};
 use crate::group::Group;
 use crate::reduce::{self, Reduce, Scan};
+use crate::reducer::{Sum, reducer};
 use crate::schedule::rounds;
+use tombolo_core::cost::LINE_NS;
+use tombolo_core::{Team, World};
 
 /// One way to carry out a collective call with arguments `A`.
 pub(crate) struct Algorithm<A> {
@@ -37,6 +41,39 @@ pub fn listing() -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
+/// What a team chooses among several algorithms: the operation, and up to which size in bytes which of
+/// them is taken; the last has no limit. Reductions are sums of 8-byte integers.
+pub fn choices(world: &World, team: &Team) -> Vec<(&'static str, Vec<(usize, &'static str)>)> {
+    let group = Group::team(world, team, "");
+    let reduce = |bytes: usize| Reduce {
+        dest: std::ptr::null_mut(),
+        source: std::ptr::null(),
+        nelems: bytes / 8,
+        reducer: reducer::<Sum, i64>(),
+    };
+    vec![
+        ("broadcast", steps(&BROADCAST, &group, Broadcast::of_size)),
+        ("reduce", steps(&REDUCE, &group, reduce)),
+    ]
+}
+
+/// The largest of the sizes looked at, powers of two, for which each algorithm is chosen.
+fn steps<A>(
+    table: &'static [Algorithm<A>],
+    group: &Group<'_>,
+    call: impl Fn(usize) -> A,
+) -> Vec<(usize, &'static str)> {
+    let mut steps: Vec<(usize, &str)> = Vec::new();
+    for size in (3..=24).map(|shift| 1 << shift) {
+        let name = best(table, group, &call(size)).name;
+        match steps.last_mut() {
+            Some(last) if last.1 == name => last.0 = size,
+            _ => steps.push((size, name)),
+        }
+    }
+    steps
+}
+
 /// Cost of the algorithm where there is no choice.
 fn only<A>(_: &Group<'_>, _: &A) -> u64 {
     0
@@ -52,14 +89,24 @@ pub(crate) static BROADCAST: [Algorithm<Broadcast>; 2] = [
     Algorithm {
         name: "root puts",
         applies: always,
-        cost_ns: |group, call| group.n as u64 * copy_ns(call.len) + sync_ns(group),
+        cost_ns: |group, call| {
+            let (costs, reach) = (group.world.costs(), group.reach());
+            // Across hosts the root also waits for the last to have arrived.
+            let arrival = if reach > 0 { 2 * costs.trip_ns(reach) } else { 0 };
+            group.n as u64 * costs.put_ns(reach, call.len) + arrival + sync_ns(group)
+        },
         run: broadcast::root_puts,
     },
-    // All copy at the same time; two syncs.
+    // On one host all copy at the same time, across hosts the root's host serves them one after
+    // another; two syncs.
     Algorithm {
         name: "members get",
         applies: always,
-        cost_ns: |group, call| copy_ns(call.len) + 2 * sync_ns(group),
+        cost_ns: |group, call| {
+            let (costs, reach) = (group.world.costs(), group.reach());
+            let served = if reach > 0 { group.n as u64 * costs.put_ns(reach, call.len) } else { 0 };
+            costs.get_ns(reach, call.len).max(served) + 2 * sync_ns(group)
+        },
         run: broadcast::members_get,
     },
 ];
@@ -87,9 +134,14 @@ pub(crate) static REDUCE: [Algorithm<Reduce>; 2] = [
         name: "publish, combine everywhere",
         applies: reduce::fits_words,
         cost_ns: |group, call| {
-            let lines = (call.nelems * call.reducer.size()).div_ceil(64) as u64;
-            // The reads of several members' lines overlap.
-            group.n as u64 * lines * LINE_NS / 2 + sync_ns(group)
+            let (costs, reach) = (group.world.costs(), group.reach());
+            let bytes = call.nelems * call.reducer.size();
+            let one = match reach {
+                // The reads of several members' lines overlap.
+                0 => bytes.div_ceil(64) as u64 * u64::from(LINE_NS) / 2,
+                _ => costs.get_ns(reach, bytes),
+            };
+            group.n as u64 * one + sync_ns(group)
         },
         run: reduce::published,
     },
@@ -98,9 +150,11 @@ pub(crate) static REDUCE: [Algorithm<Reduce>; 2] = [
         name: "combine a share, put to all",
         applies: always,
         cost_ns: |group, call| {
+            let (costs, reach) = (group.world.costs(), group.reach());
             // Short arrays have fewer shares than members.
             let share = (call.nelems * call.reducer.size()).div_ceil(group.n).max(64);
-            2 * group.n as u64 * copy_ns(share) + 2 * sync_ns(group)
+            let one = costs.get_ns(reach, share) + costs.put_ns(reach, share);
+            group.n as u64 * one + 2 * sync_ns(group)
         },
         run: reduce::shared,
     },
@@ -114,16 +168,8 @@ pub(crate) static SCAN: [Algorithm<Scan>; 1] = [Algorithm {
     run: reduce::scan,
 }];
 
-/// One cache line from another core. Only the ratios of the costs matter.
-const LINE_NS: u64 = 60;
-
-/// A copy within the caches, where the sizes are at which the choice is open.
-fn copy_ns(bytes: usize) -> u64 {
-    bytes as u64 / 64
-}
-
 fn sync_ns(group: &Group<'_>) -> u64 {
-    2 * LINE_NS * rounds(group.n) as u64
+    group.world.costs().trip_ns(group.reach()) * rounds(group.n) as u64
 }
 
 /// Carries out a call with the cheapest algorithm that applies.
@@ -131,10 +177,14 @@ fn sync_ns(group: &Group<'_>) -> u64 {
 /// # Safety
 /// The call's buffers are as its routine promises.
 pub(crate) unsafe fn run<A>(table: &[Algorithm<A>], group: &Group<'_>, call: &A) {
+    // SAFETY: the caller's promise.
+    unsafe { (best(table, group, call).run)(group, call) }
+}
+
+fn best<'t, A>(table: &'t [Algorithm<A>], group: &Group<'_>, call: &A) -> &'t Algorithm<A> {
     let candidates = table.iter().filter(|algorithm| (algorithm.applies)(group, call));
     let Some(best) = candidates.min_by_key(|algorithm| (algorithm.cost_ns)(group, call)) else {
         unreachable!("every table has an algorithm that always applies");
     };
-    // SAFETY: the caller's promise.
-    unsafe { (best.run)(group, call) }
+    best
 }

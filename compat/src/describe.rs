@@ -116,6 +116,21 @@ pub fn collectives() -> Section {
     section
 }
 
+/// What all PEs together choose among the algorithms of collective operations.
+pub fn choices(world: &World) -> Section {
+    let mut section = Section::new("Collective operations of all PEs: algorithms by size");
+    for (operation, steps) in coll::table::choices(world, world.team()) {
+        let last = steps.len() - 1;
+        let words = steps.iter().enumerate().map(|(index, (limit, name))| match index {
+            _ if last == 0 => format!("{name} at every size"),
+            _ if index == last => format!("{name} above"),
+            _ => format!("{name} up to {}", report::size(*limit as u64)),
+        });
+        section.row(operation, words.collect::<Vec<String>>().join("; "));
+    }
+    section
+}
+
 /// The job as every PE knows it: launcher, hosts and their PEs, memory.
 pub fn job(world: &World) -> Section {
     let mut section = Section::new("Job");
@@ -187,7 +202,7 @@ pub fn whole_job(session: &Session) -> Result<Option<Vec<Section>>> {
         between.row(&report::describe(class), format!("{words} ({})", count(pairs, "pair")));
     }
     let first = [job(world), between];
-    Ok(Some(first.into_iter().chain(sections).chain([collectives()]).collect()))
+    Ok(Some(first.into_iter().chain(sections).chain([choices(world)]).collect()))
 }
 
 /// What one PE tells PE 0, as text with a line per item.

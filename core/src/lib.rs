@@ -14,6 +14,7 @@ pub mod config;
 pub mod context;
 pub mod control;
 pub mod copy;
+pub mod cost;
 pub mod error;
 pub mod loss;
 pub mod memory;

@@ -3,6 +3,7 @@
 //! The table is a plain value. Defaults come from [`Routes::default_for`]; a selector that has
 //! measured the channels replaces them with [`crate::World::set_routes`].
 
+use crate::cost::Costs;
 use crate::transport::{Endpoint, SegmentKind};
 
 /// A way to carry an operation to one peer.
@@ -73,6 +74,8 @@ pub struct PeerRoutes {
 pub struct Routes {
     /// By PE.
     pub peers: Vec<PeerRoutes>,
+    /// What operations take: the same on all PEs.
+    pub costs: Costs,
 }
 
 impl Routes {

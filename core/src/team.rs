@@ -1,8 +1,9 @@
 //! Teams: ordered sets of PEs that communicate together.
 
 use crate::control::TEAMS_MAX;
-use std::sync::Mutex;
+use crate::world::World;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// A team as one of its members sees it.
 #[derive(Debug)]
@@ -19,13 +20,19 @@ pub struct Team {
     pub epoch: AtomicU64,
     /// Contexts alive that were created from this team.
     pub contexts: AtomicUsize,
+    reach: OnceLock<u32>,
 }
 
 impl Team {
     /// A team over `members`, of which this PE is number `me`.
     pub fn new(slot: usize, members: Box<[u32]>, me: usize, num_contexts: i32) -> Team {
         let (epoch, contexts) = (AtomicU64::new(0), AtomicUsize::new(0));
-        Team { slot, members, me, num_contexts, epoch, contexts }
+        Team { slot, members, me, num_contexts, epoch, contexts, reach: OnceLock::new() }
+    }
+
+    /// The longest way between two members, in hops between hosts.
+    pub fn reach(&self, world: &World) -> u32 {
+        *self.reach.get_or_init(|| world.reach(self.members.iter().map(|pe| *pe as usize)))
     }
 
     /// Number of members.

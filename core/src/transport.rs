@@ -287,6 +287,17 @@ pub struct Locality {
     pub pid: i32,
 }
 
+/// Number of hosts of a job.
+pub fn hosts(localities: &[Locality]) -> u32 {
+    localities.iter().map(|locality| locality.host_index).max().unwrap_or(0) + 1
+}
+
+/// Hops between two hosts, by their positions, the shorter way round a ring of `hosts`.
+pub fn hops(a: u32, b: u32, hosts: u32) -> u32 {
+    let forth = (a + hosts - b) % hosts;
+    forth.min(hosts - forth)
+}
+
 /// What a transport is told about the job.
 #[derive(Debug)]
 pub struct Job<'a> {

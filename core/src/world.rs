@@ -5,6 +5,7 @@ use crate::bootstrap::Bootstrap;
 use crate::config::{Config, Static};
 use crate::context::{Context, ContextOptions};
 use crate::control;
+use crate::cost::Costs;
 use crate::error::{Error, Result, report};
 use crate::loss::Losses;
 use crate::memory::{Heap, StaticData};
@@ -13,7 +14,7 @@ use crate::route::{Channel, Routes};
 use crate::service::{Lines, Served, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
-use crate::transport::{Endpoint, Job, Locality, Mapping, Segment, SegmentKind, Transport};
+use crate::transport::{self, Endpoint, Job, Locality, Mapping, Segment, SegmentKind, Transport};
 use crate::wait::{Patience, Waiting};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -58,6 +59,8 @@ pub struct World {
     endpoints: Vec<Vec<Option<Box<dyn Endpoint>>>>,
     unreachable: Vec<String>,
     progressing: bool,
+    /// Number of hosts.
+    hosts: u32,
     routes: AtomicPtr<Routes>,
     /// Replaced routes: other threads may still be reading them.
     #[expect(clippy::vec_box, reason = "readers hold the address")]
@@ -169,6 +172,7 @@ impl World {
             internal_context,
             service,
             tickets: Mutex::new(vec![0; localities.len()]),
+            hosts: transport::hosts(&localities),
             localities,
             config,
         };
@@ -281,6 +285,30 @@ impl World {
     pub fn routes(&self) -> &Routes {
         // SAFETY: always a live box: replaced ones are kept until the world is dropped.
         unsafe { &*self.routes.load(Ordering::Acquire) }
+    }
+
+    /// What operations take, as far as is known: the same on all PEs.
+    pub fn costs(&self) -> &Costs {
+        &self.routes().costs
+    }
+
+    /// Number of hosts of the job.
+    pub fn hosts(&self) -> u32 {
+        self.hosts
+    }
+
+    /// The longest way between two of `pes`, in hops between hosts.
+    pub fn reach(&self, pes: impl IntoIterator<Item = usize>) -> u32 {
+        if self.hosts == 1 {
+            return 0;
+        }
+        let mut hosts: Vec<u32> =
+            pes.into_iter().map(|pe| self.localities()[pe].host_index).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        let pairs =
+            hosts.iter().enumerate().flat_map(|(i, a)| hosts[..i].iter().map(move |b| (a, b)));
+        pairs.map(|(a, b)| transport::hops(*a, *b, self.hosts)).max().unwrap_or(0)
     }
 
     /// Replaces the routes; operations under way finish by the old ones. Channels that have failed
@@ -501,7 +529,7 @@ fn default_routes(endpoints: &exchange::Endpoints, mapped: &[Box<[usize]>; 2]) -
             })
         })
         .collect();
-    Routes { peers }
+    Routes { peers, costs: Costs::default() }
 }
 
 /// Starts the service thread if some PE of this host may have to ask for atomics.

@@ -148,7 +148,7 @@ pub fn machine(world: &World) -> String {
     let cpu = cpu_model();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel = kernel.trim();
-    let hosts = world.localities().iter().map(|l| l.host_index).max().unwrap_or(0) + 1;
+    let hosts = world.hosts();
     let on_host = |host| world.localities().iter().filter(|l| l.host_index == host).count();
     let pes = (0..hosts).map(on_host).max().unwrap_or(1);
     let crowded = if pes > usable_cpus() { ", crowded" } else { "" };

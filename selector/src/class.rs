@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use tombolo_core::transport::Locality;
+use tombolo_core::transport::{Locality, hops, hosts};
 
 /// How far apart two PEs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,9 +41,7 @@ impl Class {
             return Class::Own;
         }
         if at.host != bt.host {
-            let hosts = localities.iter().map(|l| l.host_index).max().unwrap_or(0) + 1;
-            let forth = (at.host_index + hosts - bt.host_index) % hosts;
-            return Class::Ring(forth.min(hosts - forth));
+            return Class::Ring(hops(at.host_index, bt.host_index, hosts(localities)));
         }
         let (a, b) = (places[a], places[b]);
         if a.cache >= 0 && a.cache == b.cache {

@@ -15,6 +15,7 @@
 pub mod adaptive;
 pub mod cache;
 pub mod class;
+mod costs;
 pub mod data;
 pub mod force;
 pub mod model;

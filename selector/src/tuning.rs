@@ -2,6 +2,7 @@
 
 use crate::cache::{self, Saved};
 use crate::class::{Class, Place};
+use crate::costs::costs;
 use crate::data::{Buffer, CACHED, Key, Measurements, Operation, SERVICE, STREAMING};
 use crate::force::{self, Rule};
 use crate::model::Model;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tombolo_core::World;
+use tombolo_core::cost::Costs;
 use tombolo_core::route::{Channel, PeerRoutes, Routes, STEPS_MAX, Steps};
 use tombolo_core::transport::{Endpoint, SegmentKind};
 
@@ -78,6 +80,7 @@ impl Tuning {
         took: Duration,
     ) -> Tuning {
         let class = |pe| Class::of(world.localities(), &places, world.pe(), pe);
+        let costs = costs(&measured);
         let mut tuning = Tuning {
             origin,
             took,
@@ -90,7 +93,7 @@ impl Tuning {
             rules,
             unused_rules: Vec::new(),
             classes: (0..world.n_pes()).map(class).collect(),
-            routes: Routes { peers: Vec::new() },
+            routes: Routes { peers: Vec::new(), costs },
         };
         tuning.decide(world);
         tuning
@@ -115,7 +118,7 @@ impl Tuning {
             rules: Vec::new(),
             unused_rules: Vec::new(),
             classes: Vec::new(),
-            routes: Routes { peers: Vec::new() },
+            routes: Routes { peers: Vec::new(), costs: Costs::default() },
         }
     }
 
@@ -213,7 +216,7 @@ impl Tuning {
     }
 
     /// Nanoseconds that the model expects of an operation by the chosen channel; none where
-    /// nothing is known. What algorithms for collective operations are chosen by.
+    /// nothing is known.
     pub fn predict(&self, class: Class, operation: Operation, bytes: u64) -> Option<f64> {
         self.predicted(class, operation, operation, bytes)
     }
@@ -249,7 +252,7 @@ impl Tuning {
         self.decisions = policy::decide(&self.measured, &preference, self.reuse);
         let mut used = vec![false; self.rules.len()];
         let peers = (0..world.n_pes()).map(|pe| self.peer_routes(world, pe, &mut used)).collect();
-        self.routes = Routes { peers };
+        self.routes.peers = peers;
         let unused = self.rules.iter().zip(used).filter(|(_, used)| !used);
         self.unused_rules = unused.map(|(rule, _)| rule.text.clone()).collect();
     }

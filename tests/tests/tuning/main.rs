@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tombolo_core::Error;
+use tombolo_core::cost::Costs;
 use tombolo_core::ops::Mode;
 use tombolo_core::route::Channel;
 use tombolo_core::transport::{
@@ -19,7 +20,7 @@ use tombolo_core::transport::{
 };
 use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, CACHED, Operation};
-use tombolo_selector::{Origin, retune, tune};
+use tombolo_selector::{Origin, Reuse, retune, tune};
 
 const ROUTINE: &str = "test";
 
@@ -28,13 +29,19 @@ fn all_pes_decide_alike_and_routes_are_symmetric() {
     let seen = Mutex::new(Vec::new());
     run_job(4, &[("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "1000")], &local, |world| {
         let before = world.heap().free_bytes();
-        let tuning = tune(world).unwrap();
+        let mut tuning = tune(world).unwrap();
         tuning.apply(world);
         assert_eq!(world.heap().free_bytes(), before, "tuning leaves the heap as it was");
         assert_eq!(tuning.origin(), &Origin::Measured);
         let view: Vec<_> =
             (0..4).map(|pe| (tuning.class_of(pe), world.routes().peers[pe])).collect();
-        let all = (tuning.measured().clone(), tuning.decisions().to_vec());
+        // Algorithms of collectives are chosen by the costs, whatever a PE was told of its buffers.
+        tuning.set_reuse(world, if world.pe() == 1 { Reuse::Cold } else { Reuse::Hot });
+        tuning.apply(world);
+        assert_ne!(*world.costs(), Costs::default(), "nothing was measured");
+        let costs = world.costs().clone();
+        tuning.set_reuse(world, Reuse::Hot);
+        let all = (tuning.measured().clone(), tuning.decisions().to_vec(), costs);
         seen.lock().unwrap().push((world.pe(), all, view));
     });
     let mut seen = seen.into_inner().unwrap();
@@ -47,7 +54,7 @@ fn all_pes_decide_alike_and_routes_are_symmetric() {
             assert_eq!(seen[a].2[b], seen[b].2[a], "the route from {a} to {b}");
         }
     }
-    let (measured, _) = &seen[0].1;
+    let (measured, ..) = &seen[0].1;
     assert!(measured.curves.iter().any(|c| c.key.channel == "cma"), "CMA was measured");
     assert!(measured.curves.iter().any(|c| c.key.channel == CACHED));
 }

@@ -134,7 +134,7 @@ fn shown(session: &Session, options: &Options) -> Result<String, String> {
     match options {
         Options { tuning: Some(_), .. } => Ok(explained(&session.tuning(), options)),
         Options { predict: Some(pattern), .. } => predict::compared(session, *pattern, options),
-        Options { collectives: true, .. } => Ok(describe::collectives().to_string()),
+        Options { collectives: true, .. } => Ok(describe::choices(session).to_string()),
         _ => {
             let sections = describe::whole_job(session).map_err(|e| e.to_string())?;
             Ok(sections.map_or_else(String::new, |sections| overview::of_job(&sections)))

@@ -1,0 +1,94 @@
+//! What algorithms of collective operations are chosen by, from the model.
+
+use crate::class::Class;
+use crate::data::{Measurements, Operation};
+use crate::tuning::{Origin, Tuning};
+use tombolo_core::cost::{Costs, Distance, SIZES};
+
+/// Times of puts and gets that everybody who has these measurements expects alike, whatever
+/// transports it has and whatever it was told about its buffers. Built-in values stand where nothing
+/// was measured.
+pub(crate) fn costs(measured: &Measurements) -> Costs {
+    let mut costs = Costs::default();
+    let classes = measured.classes();
+    if classes.is_empty() {
+        return costs;
+    }
+    let tuning = Tuning::without_job(Origin::Off, String::new(), measured.clone(), &[]);
+    for (hops, distance) in costs.0.iter_mut().enumerate() {
+        if hops == 0 {
+            let here = classes.iter().copied().filter(|c| c.hops() == 0 && *c != Class::Own);
+            let known: Vec<Distance> = here.map(|class| times(&tuning, class, *distance)).collect();
+            // A group on one host is as fast as its slowest pair.
+            if let Some(slowest) = known.iter().max_by_key(|known| known.put) {
+                *distance = *slowest;
+            }
+        } else {
+            *distance = times(&tuning, Class::Ring(hops as u32), *distance);
+        }
+    }
+    costs
+}
+
+fn times(tuning: &Tuning, class: Class, otherwise: Distance) -> Distance {
+    let mut times = otherwise;
+    for (index, bytes) in SIZES.into_iter().enumerate() {
+        let bytes = bytes as u64;
+        let put = tuning
+            .predict_pipelined(class, bytes)
+            .or_else(|| tuning.predict(class, Operation::Put, bytes));
+        set(&mut times.put[index], put);
+        set(&mut times.get[index], tuning.predict(class, Operation::Get, bytes));
+    }
+    if class.hops() > 0 {
+        // A short get goes there and back. On one host it is a load, of which nobody takes notice.
+        set(&mut times.trip, tuning.predict(class, Operation::Get, 8).map(|ns| ns / 2.0));
+    }
+    times
+}
+
+fn set(time: &mut u32, ns: Option<f64>) {
+    if let Some(ns) = ns.filter(|ns| ns.is_finite()) {
+        *time = ns.ceil().clamp(1.0, f64::from(u32::MAX)) as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Buffer, CACHED, Curve, Key, Point};
+
+    fn curve(class: Class, operation: Operation, channel: &str, start: f32, per_kib: f32) -> Curve {
+        let key = Key { class, operation, buffer: Buffer::Heap, channel: channel.into() };
+        let points = SIZES.map(|bytes| {
+            let ns = start + per_kib * bytes as f32 / 1024.0;
+            Point { bytes: bytes as u64, ns, spread: 0.0 }
+        });
+        Curve { key, points: points.to_vec(), checks: Vec::new() }
+    }
+
+    #[test]
+    fn nothing_measured_leaves_the_built_in_values() {
+        assert_eq!(costs(&Measurements::default()), Costs::default());
+    }
+
+    #[test]
+    fn measured_times_replace_the_built_in_ones_where_there_are_some() {
+        let mut measured = Measurements::default();
+        for (class, channel, start) in
+            [(Class::Own, CACHED, 1.0), (Class::Cache, CACHED, 5.0), (Class::Host, CACHED, 9.0)]
+        {
+            measured.curves.push(curve(class, Operation::Put, channel, start, 20.0));
+            measured.curves.push(curve(class, Operation::Get, channel, start, 30.0));
+        }
+        measured.curves.push(curve(Class::Ring(1), Operation::Get, "ntb", 2000.0, 200.0));
+        measured.put_in_order();
+        let costs = costs(&measured);
+        // The slowest pairs of the host, not a PE with itself.
+        assert_eq!((costs.put_ns(0, 8), costs.get_ns(0, 8)), (10, 10));
+        assert_eq!(costs.get_ns(0, 32 << 10), 9 + 30 * 32);
+        // There and back takes 2 us.
+        assert!((990..=1010).contains(&costs.trip_ns(1)), "{}", costs.trip_ns(1));
+        assert_eq!(costs.put_ns(1, 8), Costs::default().put_ns(1, 8));
+    }
+}
