@@ -476,7 +476,9 @@ impl Engine {
         let op = self.ops.insert(op);
         for (which, (from, to)) in todo.into_iter().enumerate() {
             if from < to {
-                self.enqueue(usize::from(target.host) * 2 + which, op);
+                let id = usize::from(target.host) * 2 + which;
+                self.enqueue(id, op);
+                self.flows[id].queued += u64::from(to - from);
             }
         }
         op
