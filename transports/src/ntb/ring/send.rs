@@ -102,7 +102,7 @@ impl Engine {
 
     /// The length of a chunk of an operation.
     pub(super) fn chunk_len(&self, op: &Op, chunk: u32) -> usize {
-        let size = self.chunk_bytes();
+        let size = op.piece as usize;
         size.min(op.len - chunk as usize * size)
     }
 
@@ -184,7 +184,7 @@ impl Engine {
             return;
         }
         let size = self.chunk_bytes();
-        let at = entry.chunk as usize * size;
+        let at = entry.chunk as usize * op.piece as usize;
         packet.offset = (op.remote.offset + at) as u64;
         packet.len = self.chunk_len(op, entry.chunk) as u32;
         let from = match op.action {
@@ -240,9 +240,7 @@ impl Engine {
         let enough = unasked as usize * op.len >= ACK_BYTES;
         let owed = flow.queued + u64::from(flow.next.wrapping_sub(flow.una));
         let due = (owed / 2).min(u64::from(self.config.window / 4));
-        last_queued
-            || (ends && (op.len > self.chunk_bytes() || enough))
-            || u64::from(unasked) >= due
+        last_queued || (ends && (op.len > op.piece as usize || enough)) || u64::from(unasked) >= due
     }
 
     pub(super) fn entry(&mut self, id: usize, seq: u32) -> &mut Entry {
@@ -318,7 +316,7 @@ impl Engine {
         packet.tag = tag;
         packet.pe = op.pe;
         packet.segment = op.remote.segment as u8;
-        packet.offset = (op.remote.offset + request.chunk as usize * self.chunk_bytes()) as u64;
+        packet.offset = op.remote.offset as u64 + u64::from(request.chunk) * u64::from(op.piece);
         packet.len = self.chunk_len(&op, request.chunk) as u32;
         self.inject(side, &packet, host);
     }
