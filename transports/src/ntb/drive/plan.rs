@@ -1,0 +1,234 @@
+//! Lanes and rings: what the PEs tell each other of it, and what follows for all of them.
+//!
+//! Links and processors may differ from host to host, but the rings of a lane must be the same all
+//! the way round. So every PE tells its own [`Terms`], and each makes the same [`Plan`] of all.
+
+use super::handshake;
+use super::hardware::Hardware;
+use crate::ntb::port::LinkTiming;
+use crate::ntb::ring::Geometry;
+use crate::ntb::ring::choose::{Choice, Costs, Place, Settled, choose};
+use std::ops::Range;
+use tombolo_core::transport::Job;
+use tombolo_core::wait::usable_cpus;
+
+/// The window that holds the rings.
+pub const RING_WINDOW: usize = 0;
+/// Lanes that a packet can name.
+const LANES_MAX: usize = 256;
+
+/// What one PE knows that the plan depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Rate of the slower one of its links, headers of TLPs included, MB/s.
+    pub line_mbs: u32,
+    /// Largest payload of a TLP on either, bytes.
+    pub max_payload: u32,
+    /// Processors of its machine for each PE there.
+    pub cores: u16,
+    /// `SHMEM_NTB_THREADS`.
+    pub lanes: Option<u32>,
+    /// `SHMEM_NTB_CHUNK`, bytes.
+    pub chunk: Option<u32>,
+}
+
+/// The same on all hosts.
+pub struct Plan {
+    /// Lanes of the ring.
+    pub lanes: usize,
+    /// PEs of the host with most of them.
+    pub pes_max: usize,
+    /// Lanes that a PE sends on.
+    pub threads: usize,
+    pub choice: Choice,
+}
+
+impl Terms {
+    /// Words of [`Terms::to_words`].
+    pub const WORDS: usize = 2;
+
+    /// Those of this PE; the error says what cannot be.
+    pub fn of(hardware: &Hardware, job: &Job<'_>) -> Result<Terms, String> {
+        let config = job.config;
+        if config.ntb_threads == Some(0) {
+            return Err("SHMEM_NTB_THREADS=0: a PE needs a lane, or empty for a good number".into());
+        }
+        let chunk = match config.ntb_chunk.map(|bytes| u32::try_from(bytes.0)) {
+            None => None,
+            Some(Ok(bytes @ 1..)) => Some(bytes),
+            Some(_) => return Err("SHMEM_NTB_CHUNK: expected 64 bytes to 64k".into()),
+        };
+        let states = hardware.ports.each_ref().map(|port| port.link_state());
+        let rate = |timing: LinkTiming| (timing.line_bytes_per_s() / 1e6) as u32;
+        let rates = states.map(|state| {
+            rate(LinkTiming { speed: state.speed, width: state.width, ..LinkTiming::default() })
+        });
+        // Emulated hosts share the processors of one machine.
+        let sharing = match config.host {
+            _ if config.bound.0 => 1,
+            Some(_) => job.n_pes(),
+            None => (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count(),
+        };
+        Ok(Terms {
+            line_mbs: rates[0].min(rates[1]).max(1),
+            max_payload: states[0].max_payload.min(states[1].max_payload).max(64),
+            cores: (usable_cpus() / sharing).min(u16::MAX.into()) as u16,
+            lanes: config.ntb_threads,
+            chunk,
+        })
+    }
+
+    /// Terms that suit all PEs, given with their numbers: the least of each; the error names PEs
+    /// with different settings.
+    pub fn of_all(mut all: impl Iterator<Item = (usize, Terms)>) -> Result<Terms, String> {
+        let (first, mut agreed) = all.next().ok_or("no PE has an NTB port")?;
+        for (pe, terms) in all {
+            let settled =
+                [("THREADS", agreed.lanes, terms.lanes), ("CHUNK", agreed.chunk, terms.chunk)];
+            for (name, one, other) in settled {
+                let shown = |value: Option<u32>| value.map_or("empty".into(), |v| v.to_string());
+                if one != other {
+                    return Err(format!(
+                        "SHMEM_NTB_{name} is {} on PE {first} and {} on PE {pe}: set it to the \
+                         same value everywhere",
+                        shown(one),
+                        shown(other)
+                    ));
+                }
+            }
+            agreed.line_mbs = agreed.line_mbs.min(terms.line_mbs);
+            agreed.max_payload = agreed.max_payload.min(terms.max_payload);
+            agreed.cores = agreed.cores.min(terms.cores);
+        }
+        Ok(agreed)
+    }
+
+    /// As words for the address of a PE.
+    pub fn to_words(self) -> [u64; Terms::WORDS] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let lanes = self.lanes.map_or(0, |lanes| lanes.min(u16::MAX.into()));
+        [
+            pair(self.line_mbs, self.max_payload),
+            pair(u32::from(self.cores) | lanes << 16, self.chunk.unwrap_or(0)),
+        ]
+    }
+
+    /// Reads them back.
+    pub fn from_words(words: [u64; Terms::WORDS]) -> Terms {
+        let settled = |value: u32| (value != 0).then_some(value);
+        Terms {
+            line_mbs: (words[0] as u32).max(1),
+            max_payload: ((words[0] >> 32) as u32).max(64),
+            cores: words[1] as u16,
+            lanes: settled(words[1] as u32 >> 16),
+            chunk: settled((words[1] >> 32) as u32),
+        }
+    }
+}
+
+impl Plan {
+    /// The error says to people why these ports cannot carry this job.
+    pub fn new(hardware: &Hardware, job: &Job<'_>, terms: &Terms) -> Result<Plan, String> {
+        let [right, left] = hardware.ports.each_ref().map(|port| port.capabilities());
+        if right.windows != left.windows || right.doorbell_bits != left.doorbell_bits {
+            return Err("the two ports of this host have different windows or doorbells".into());
+        }
+        if right.spads < handshake::WORDS || right.doorbell_bits == 0 || right.windows.is_empty() {
+            return Err(format!(
+                "a port needs a window, a doorbell and {} scratchpads, {} has {}, {} and {}",
+                handshake::WORDS,
+                right.name,
+                right.windows.len(),
+                right.doorbell_bits,
+                right.spads
+            ));
+        }
+        let most = job.localities.iter().map(|place| place.local_index).max().unwrap_or(0);
+        let pes_max = most as usize + 1;
+        let window = right.windows[RING_WINDOW];
+        let room = |threads: usize| {
+            let lanes = pes_max * threads;
+            let slots = if lanes > LANES_MAX { 0 } else { window.share(0, lanes).len() };
+            usize::try_from(slots as u64 * window.slot_size()).unwrap_or(usize::MAX)
+        };
+        let threads = terms.lanes.unwrap_or(1) as usize;
+        if room(threads) == 0 {
+            return Err(format!(
+                "{pes_max} PEs on a host with {threads} lanes each need {} slots of a window; \
+                 there are {}",
+                pes_max * threads,
+                window.slots.min(LANES_MAX)
+            ));
+        }
+        // The CPU copies into the windows, whether or not a port has a DMA engine.
+        let costs = Costs::desktop(f64::from(terms.line_mbs) / 1e3, terms.max_payload, false);
+        let settled = Settled {
+            chunk: terms.chunk.map(|bytes| bytes as usize),
+            lanes: terms.lanes.map(|lanes| lanes as usize),
+        };
+        let place = Place { hosts: hardware.hosts, cores: terms.cores.into(), room: &room };
+        let choice = choose(&costs, &place, settled).map_err(|why| match terms.chunk {
+            Some(_) => format!("SHMEM_NTB_CHUNK does not fit: {why}"),
+            None => why.to_string(),
+        })?;
+        let threads = choice.lanes;
+        Ok(Plan { lanes: pes_max * threads, pes_max, threads, choice })
+    }
+
+    /// Rings of a lane.
+    pub fn geometry(&self) -> Geometry {
+        self.choice.geometry
+    }
+
+    /// Lanes that PE `local` of `pes` on a host serves: all that would be its own if the host had
+    /// as many PEs as the largest, and as many times more as it has fewer.
+    pub fn served(&self, local: usize, pes: usize) -> impl Iterator<Item = usize> + '_ {
+        let threads = self.threads;
+        (0..self.lanes).filter(move |lane| lane / threads % pes == local)
+    }
+
+    /// Lanes that PE `local` sends on.
+    pub fn own(&self, local: usize) -> Range<usize> {
+        local * self.threads..(local + 1) * self.threads
+    }
+
+    /// Lines for people.
+    pub fn describe(&self) -> Vec<String> {
+        let Plan { lanes, threads, choice, .. } = self;
+        let geometry = choice.geometry;
+        vec![
+            format!(
+                "{lanes} lanes of {} KiB in each window, {threads} for each PE; slots of {} bytes",
+                geometry.region_bytes() >> 10,
+                geometry.chunk_bytes()
+            ),
+            format!("why: {}", choice.reason),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERMS: Terms =
+        Terms { line_mbs: 7247, max_payload: 256, cores: 4, lanes: None, chunk: None };
+
+    #[test]
+    fn terms_are_read_back_as_they_were_written() {
+        for terms in [TERMS, Terms { lanes: Some(3), chunk: Some(4096), cores: 0, ..TERMS }] {
+            assert_eq!(Terms::from_words(terms.to_words()), terms);
+        }
+    }
+
+    #[test]
+    fn the_least_of_all_counts_and_settings_must_agree() {
+        let slow = Terms { line_mbs: 3600, cores: 9, ..TERMS };
+        let short = Terms { max_payload: 128, cores: 2, ..TERMS };
+        let agreed = Terms::of_all([TERMS, slow, short].into_iter().enumerate()).unwrap();
+        assert_eq!(agreed, Terms { line_mbs: 3600, max_payload: 128, cores: 2, ..TERMS });
+        let other = Terms { chunk: Some(512), ..TERMS };
+        let why = Terms::of_all([TERMS, TERMS, other].into_iter().enumerate()).unwrap_err();
+        assert!(why.contains("SHMEM_NTB_CHUNK is empty on PE 0 and 512 on PE 2"), "{why}");
+    }
+}
