@@ -3,29 +3,30 @@
 //! Pure and deterministic: the same numbers give the same choice everywhere. `ntbsim tune` compares
 //! it with the best that an exhaustive search in the simulator finds.
 //!
-//! - **Slots.** A packet that fills its slot costs least per byte where something else overlaps
+//! - **Rings.** A packet that fills a long slot costs least per byte where something else overlaps
 //!   with it. But a CPU that copies into a window can only go on when the bridge has room, so with
-//!   long packets one link idles while the other is written. [`choose`] weighs both for the loads of
-//!   [`loads`], and takes the shortest slot that is close to the best for all of them.
+//!   long packets one link idles while the other is written; and where a window is small, long slots
+//!   are few, too few for small packets. [`choose`] weighs all that by [`loads`].
 //! - **Pieces.** A transfer that is under way alone overlaps only with itself: N packets of length c
 //!   pass h hops and the delivery in (N + h)(c/B + o), with B the rate of the link and o the time
 //!   that a CPU needs for a packet. That is least for c = sqrt(S B o / (h + 1)): [`piece_bytes`].
 //! - **Lanes.** More of them only where processors are left, and no more than bring something.
 
 use super::layout::{Geometry, GeometryError};
+use super::packet::Class;
+use std::cmp::Reverse;
 
 /// Shortest packet that a transfer is cut into, bytes.
 const PIECE_BYTES_MIN: usize = 512;
-/// Slot payloads that are considered, bytes. With longer ones, so many slots as small packets need
-/// would take more than [`REGION_BYTES_MAX`].
+/// Slot payloads that are considered, bytes.
 const CHUNKS: [usize; 6] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
 /// Bytes that a lane takes from a window at most: more would not stay in the processor's cache.
-const REGION_BYTES_MAX: usize = 5 << 19;
-/// Slots of the request, reply and control rings in order of preference. With as many packets of 1
-/// KiB a neighbour's link is full, even though only half of a ring is used for new packets.
-const SLOTS: [[u32; 3]; 7] = [
+const REGION_BYTES_MAX: usize = 9 << 19;
+/// Slots of the request, reply and control rings that are considered.
+const SLOTS: [[u32; 3]; 8] = [
     [128, 64, 256],
     [64, 64, 128],
+    [64, 32, 128],
     [32, 32, 64],
     [32, 16, 64],
     [16, 16, 64],
@@ -36,9 +37,11 @@ const SLOTS: [[u32; 3]; 7] = [
 const LEAST: (usize, [u32; 3]) = (512, [4, 2, 16]);
 /// Lanes of a PE beyond which nothing is gained.
 const LANES_MAX: usize = 4;
-/// A chunk that is so close to the best is as good, and shorter is better.
+/// Transfers that are weighed, bytes.
+const SIZES: [usize; 5] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
+/// What is so close to the best is as good, and less is better.
 const CLOSE: f64 = 1.03;
-/// Another lane is taken only if the ring gains so much by it.
+/// Another lane is taken only if the worst load gains so much by it.
 const GAIN: f64 = 1.05;
 
 /// What the links and the processors of a ring cost. Times in nanoseconds, rates in bytes per
@@ -51,8 +54,11 @@ pub struct Costs {
     pub tlp_bytes: f64,
     /// Header and framing of a TLP, bytes.
     pub tlp_overhead: f64,
-    /// Handing a packet to the DMA engine; none where the CPU copies into the window.
-    pub dma_submit: Option<f64>,
+    /// From the last byte sent to visible in the neighbour's memory.
+    pub propagation: f64,
+    /// Handing a packet to the DMA engine, and from there to its first byte; none where the CPU
+    /// copies into the window.
+    pub dma: Option<(f64, f64)>,
     /// Rate of a CPU copy.
     pub copy_rate: f64,
     /// Beginning a copy.
@@ -107,7 +113,8 @@ impl Costs {
             line_rate,
             tlp_bytes: if dma { f64::from(max_payload) } else { 64.0 },
             tlp_overhead: 24.0,
-            dma_submit: dma.then_some(120.0),
+            propagation: 400.0,
+            dma: dma.then_some((120.0, 1000.0)),
             copy_rate: 11.0,
             touch: 20.0,
             store: 60.0,
@@ -124,7 +131,7 @@ impl Costs {
 
     /// Bytes that a link carries while a CPU handles one packet.
     pub fn handling_bytes(&self) -> u32 {
-        let write = self.dma_submit.unwrap_or(self.touch);
+        let write = self.dma.map_or(self.touch, |(submit, _)| submit);
         ((write + self.store + self.detect) * self.payload_rate()) as u32
     }
 
@@ -140,10 +147,8 @@ impl Costs {
 
     /// CPU time of putting a packet into a window.
     fn send(&self, bytes: f64) -> f64 {
-        let write = self.dma_submit.unwrap_or_else(|| {
-            let stalled = self.wire(bytes) - self.posted_bytes / self.line_rate;
-            self.copy(bytes).max(stalled)
-        });
+        let stalled = self.wire(bytes) - self.posted_bytes / self.line_rate;
+        let write = self.dma.map_or(self.copy(bytes).max(stalled), |(submit, _)| submit);
         self.look + self.store + write
     }
 
@@ -151,57 +156,119 @@ impl Costs {
     fn deliver(&self, bytes: f64) -> f64 {
         self.look + self.detect + self.copy(bytes)
     }
+
+    /// From taking a slot to having its credit back.
+    fn credit(&self, bytes: f64) -> f64 {
+        let start = self.dma.map_or(0.0, |(_, start)| start);
+        let there = self.send(bytes) + start + self.propagation + self.deliver(bytes);
+        there + self.store + self.propagation
+    }
 }
 
-/// Times that packets of `bytes` bytes take the busiest part of a ring, per byte of payload, under
-/// different loads; each host has `lanes` lanes.
-fn loads(costs: &Costs, hosts: u16, bytes: usize, lanes: usize) -> [f64; 4] {
-    let bytes = bytes as f64;
-    let cpu = |time: f64| time / lanes as f64;
-    let (wire, send, deliver) = (costs.wire(bytes), costs.send(bytes), costs.deliver(bytes));
-    let relay = costs.detect + send;
-    let steps = 1..hosts;
-    let hops: u16 = steps.map(|step| step.min(hosts - step)).sum();
+/// Times per byte of payload that transfers of [`SIZES`] take the busiest part of a ring, under
+/// different loads each; every host has `lanes` lanes with these rings.
+fn loads(costs: &Costs, hosts: u16, geometry: &Geometry, lanes: usize) -> [[f64; 5]; SIZES.len()] {
+    let hops: u16 = (1..hosts).map(|step| step.min(hosts - step)).sum();
     let hops = f64::from(hops) / f64::from(hosts - 1);
-    [
-        // One PE to one other, then over both links.
-        wire.max(cpu(send)).max(cpu(deliver)),
-        (wire / 2.0).max(cpu(send)).max(cpu(deliver)),
-        // All to the neighbour, then all to all.
-        wire.max(cpu(send + deliver)),
-        (wire * hops / 2.0).max(cpu(send + deliver + (hops - 1.0) * relay)),
-    ]
-    .map(|time| time / bytes)
+    SIZES.map(|size| {
+        let bytes = size.min(geometry.chunk_bytes()) as f64;
+        let cpu = |time: f64| time / lanes as f64;
+        let (wire, send, deliver) = (costs.wire(bytes), costs.send(bytes), costs.deliver(bytes));
+        let relay = costs.detect + send;
+        // Half of a ring is kept from new packets, and credits of the rest come back in lots.
+        let credit = |class| cpu(costs.credit(bytes) * 3.0 / f64::from(geometry.slots(class)));
+        let one_way = wire.max(cpu(send)).max(cpu(deliver));
+        [
+            // One PE puts to one other and gets from it, then puts over both links.
+            one_way.max(credit(Class::Request)),
+            one_way.max(cpu(send + costs.detect)).max(credit(Class::Reply)),
+            (wire / 2.0).max(cpu(send)).max(cpu(deliver)),
+            // All to the neighbour, then all to all.
+            wire.max(cpu(send + deliver)).max(credit(Class::Request)),
+            (wire * hops / 2.0).max(cpu(send + deliver + (hops - 1.0) * relay)),
+        ]
+        .map(|time| time / bytes)
+    })
+}
+
+/// Rings and lanes with their times.
+struct Candidate {
+    geometry: Geometry,
+    lanes: usize,
+    times: [[f64; 5]; SIZES.len()],
+}
+
+impl Candidate {
+    /// How many times the least time of a load it takes, for the load where that is most.
+    fn regret(&self, least: &[[f64; 5]; SIZES.len()]) -> f64 {
+        let pairs = self.times.iter().flatten().zip(least.iter().flatten());
+        pairs.map(|(time, least)| time / least).fold(1.0, f64::max)
+    }
 }
 
 /// The choice for a ring; the error says what does not fit.
 ///
-/// Fewer slots are taken before shorter ones where a window is small: rings of 8 slots of the
-/// chosen length are longer than the bandwidth-delay product of a polled link, about 13 KB.
+/// Of all rings and numbers of lanes that fit, takes those whose worst load comes closest to what
+/// any of them reaches for it. Of those that are about as close, the one with fewest lanes, then
+/// with the shortest slots and most of them.
 pub fn choose(costs: &Costs, place: &Place<'_>, settled: Settled) -> Result<Choice, GeometryError> {
-    let lanes_max = place.cores.saturating_sub(1).clamp(1, LANES_MAX);
-    let candidates = match settled.lanes {
-        Some(lanes) => lanes..=lanes,
-        None => 1..=lanes_max,
-    };
-    let mut best: Option<(f64, usize, Geometry)> = None;
-    for lanes in candidates {
-        let room = (place.room)(lanes);
-        let geometry = match geometry(costs, place.hosts, lanes, room, settled.chunk) {
-            Ok(geometry) => geometry,
-            Err(why) if best.is_none() => return Err(why),
-            Err(_) => break,
-        };
-        let chunk = geometry.chunk_bytes();
-        let cost: f64 = loads(costs, place.hosts, chunk, lanes).iter().sum();
-        if best.as_ref().is_none_or(|(least, ..)| cost * GAIN < *least) {
-            best = Some((cost, lanes, geometry));
-        }
+    let mut candidates = candidates(costs, place, settled)?;
+    let mut least = [[f64::MAX; 5]; SIZES.len()];
+    for candidate in &candidates {
+        let pairs = least.iter_mut().flatten().zip(candidate.times.iter().flatten());
+        pairs.for_each(|(least, time)| *least = least.min(*time));
     }
-    let Some((_, lanes, geometry)) = best else { return Err(GeometryError::Region(0, least()?)) };
+    let best = |lanes: usize| {
+        let of_lanes = candidates.iter().filter(|candidate| candidate.lanes == lanes);
+        of_lanes.map(|candidate| candidate.regret(&least)).fold(f64::MAX, f64::min)
+    };
+    let (first, last) = (candidates[0].lanes, candidates[candidates.len() - 1].lanes);
+    let lanes = (first..=last)
+        .fold(first, |lanes, more| if best(more) * GAIN < best(lanes) { more } else { lanes });
+    let limit = best(lanes) * CLOSE;
+    candidates.retain(|it| it.lanes == lanes && it.regret(&least) <= limit);
+    // Spare slots take up what relays do not pass on at once.
+    candidates.sort_by_key(|it| (it.geometry.chunk_bytes(), Reverse(it.geometry.region_bytes())));
+    let geometry = candidates[0].geometry;
     let handling_bytes = costs.handling_bytes();
     let reason = reason(costs, place, settled, lanes, &geometry);
     Ok(Choice { geometry, lanes, handling_bytes, reason })
+}
+
+/// All that fit, by number of lanes; at least one.
+fn candidates(
+    costs: &Costs,
+    place: &Place<'_>,
+    settled: Settled,
+) -> Result<Vec<Candidate>, GeometryError> {
+    let lanes_max = place.cores.saturating_sub(1).clamp(1, LANES_MAX);
+    let range = settled.lanes.map_or(1..=lanes_max, |lanes| lanes..=lanes);
+    let chunks = settled.chunk.map_or(CHUNKS.to_vec(), |chunk| vec![chunk]);
+    let mut found = Vec::new();
+    for lanes in range.clone() {
+        let room = (place.room)(lanes).min(REGION_BYTES_MAX);
+        let mut add = |geometry: Geometry| {
+            if geometry.region_bytes() <= room {
+                let times = loads(costs, place.hosts, &geometry, lanes);
+                found.push(Candidate { geometry, lanes, times });
+            }
+        };
+        for chunk in &chunks {
+            for slots in SLOTS {
+                add(Geometry::new(*chunk, slots)?);
+            }
+        }
+        if found.is_empty() && lanes == *range.start() {
+            let least = Geometry::new(settled.chunk.unwrap_or(LEAST.0), LEAST.1)?;
+            let needed = least.region_bytes();
+            if needed > room {
+                return Err(GeometryError::Region(room, needed));
+            }
+            let times = loads(costs, place.hosts, &least, lanes);
+            found.push(Candidate { geometry: least, lanes, times });
+        }
+    }
+    Ok(found)
 }
 
 /// Bytes of the packets into which a transfer of `len` bytes over `hops` hops is best cut when
@@ -213,47 +280,6 @@ pub fn piece_bytes(len: usize, hops: u16, handling_bytes: u32) -> usize {
     PIECE_BYTES_MIN.max(1 << log)
 }
 
-fn geometry(
-    costs: &Costs,
-    hosts: u16,
-    lanes: usize,
-    room: usize,
-    settled: Option<usize>,
-) -> Result<Geometry, GeometryError> {
-    let room = room.min(REGION_BYTES_MAX);
-    let wanted = settled.unwrap_or_else(|| chunk(costs, hosts, lanes));
-    let shorter = CHUNKS.into_iter().rev().filter(|chunk| settled.is_none() && *chunk < wanted);
-    for chunk in std::iter::once(wanted).chain(shorter) {
-        for slots in SLOTS {
-            let geometry = Geometry::new(chunk, slots)?;
-            if geometry.region_bytes() <= room {
-                return Ok(geometry);
-            }
-        }
-    }
-    let least = Geometry::new(settled.unwrap_or(LEAST.0), LEAST.1)?;
-    match least.region_bytes() {
-        needed if needed <= room => Ok(least),
-        needed => Err(GeometryError::Region(room, needed)),
-    }
-}
-
-/// The shortest chunk that is close to the best under all loads.
-fn chunk(costs: &Costs, hosts: u16, lanes: usize) -> usize {
-    let times = CHUNKS.map(|chunk| loads(costs, hosts, chunk, lanes));
-    let regret = |row: &[f64; 4]| {
-        let least = |load: usize| times.iter().map(|row| row[load]).fold(f64::MAX, f64::min);
-        (0..row.len()).map(|load| row[load] / least(load)).fold(0.0, f64::max)
-    };
-    let least = times.iter().map(regret).fold(f64::MAX, f64::min);
-    let close = times.iter().position(|row| regret(row) <= least * CLOSE);
-    CHUNKS[close.unwrap_or(0)]
-}
-
-fn least() -> Result<usize, GeometryError> {
-    Ok(Geometry::new(LEAST.0, LEAST.1)?.region_bytes())
-}
-
 fn reason(
     costs: &Costs,
     place: &Place<'_>,
@@ -262,24 +288,24 @@ fn reason(
     geometry: &Geometry,
 ) -> String {
     let chunk = geometry.chunk_bytes();
-    let writer = if costs.dma_submit.is_some() { "DMA" } else { "CPU" };
-    let best = self::chunk(costs, place.hosts, lanes);
+    let slots = geometry.slots(Class::Request);
+    let writer = if costs.dma.is_some() { "DMA" } else { "CPU" };
+    let rate = costs.payload_rate();
     let chunk = match settled.chunk {
-        Some(_) => format!("chunks of {chunk} bytes as SHMEM_NTB_CHUNK says"),
-        None if chunk < best => {
-            format!("chunks of {chunk} bytes because {best} do not fit the window")
-        }
+        Some(_) => format!("{chunk} bytes as SHMEM_NTB_CHUNK says, {slots} slots as they fit"),
         None => format!(
-            "chunks of {chunk} bytes suit {writer} copies to links of {:.1} GB/s best",
-            costs.payload_rate()
+            "{slots} slots of {chunk} bytes suit {writer} copies to links of {rate:.1} GB/s best \
+             in windows of {} KiB a lane",
+            (place.room)(lanes) >> 10
         ),
     };
     let cores = place.cores;
     let lanes = match (settled.lanes, lanes) {
         (Some(lanes), _) => format!("{lanes} lanes as SHMEM_NTB_THREADS says"),
-        (None, 1) if cores < 3 => format!("1 lane because a PE has no more than {cores} cores"),
+        (None, 1) if cores == 0 => "1 lane because there are more PEs than cores".to_string(),
+        (None, 1) if cores < 3 => format!("1 lane because of {cores} cores for each PE"),
         (None, 1) => "1 lane because more bring nothing".to_string(),
-        (None, _) => format!("{lanes} lanes because a PE has {cores} cores"),
+        (None, _) => format!("{lanes} lanes because there are {cores} cores for each PE"),
     };
     format!("{chunk}; {lanes}")
 }

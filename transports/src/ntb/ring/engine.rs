@@ -270,7 +270,7 @@ impl Engine {
         if len == 0 && put.signal.is_none() {
             return Status::Complete;
         }
-        let piece = self.piece(target.host, len);
+        let piece = self.piece(target.host, len, self.config.handling_bytes);
         let chunks = len.div_ceil(piece);
         let keep = put.retain && len > INLINE_BYTES;
         if self.ops.room() < 2 || (keep && self.retained.room() < chunks) {
@@ -316,7 +316,8 @@ impl Engine {
         if self.ops.room() == 0 {
             return Status::Again;
         }
-        let piece = self.piece(target.host, len);
+        // Each packet of it is asked for by another one.
+        let piece = self.piece(target.host, len, self.config.handling_bytes * 2);
         let chunks = len.div_ceil(piece) as u32;
         let mut op = self.op(Some(get.token), Action::Get { dest: get.dest }, target, len);
         op.piece = piece as u32;
@@ -544,13 +545,13 @@ impl Engine {
 
     /// Bytes of the packets of a transfer. What is under way alone is cut up so that its copies
     /// overlap; with others under way they overlap each other, and long packets cost least.
-    fn piece(&self, host: u16, len: usize) -> usize {
+    fn piece(&self, host: u16, len: usize, handling_bytes: u32) -> usize {
         let whole = self.chunk_bytes();
-        if self.ops.outstanding() > 0 || self.config.handling_bytes == 0 {
+        if self.ops.outstanding() > 0 || handling_bytes == 0 {
             return whole;
         }
         let hops = self.way(host).map_or(1, |(_, hops)| hops);
-        let piece = piece_bytes(len, hops, self.config.handling_bytes).min(whole);
+        let piece = piece_bytes(len, hops, handling_bytes).min(whole);
         // All of it must fit the retained area if it is to be kept.
         if len.div_ceil(piece) > self.config.retained_chunks { whole } else { piece }
     }

@@ -118,7 +118,9 @@ pub fn costs(link: &LinkModel, host: &HostModel) -> Costs {
         line_rate: link.wire_rate(),
         tlp_bytes: tlp_bytes(link, host.writer) as f64,
         tlp_overhead: TLP_OVERHEAD_BYTES as f64,
-        dma_submit: (host.writer == Writer::Dma).then_some(ns(host.dma_submit_ps)),
+        propagation: link.propagation_ns as f64,
+        dma: (host.writer == Writer::Dma)
+            .then_some((ns(host.dma_submit_ps), ns(host.dma_start_ps))),
         copy_rate: host.copy_rate,
         touch: ns(host.touch_ps),
         store: ns(host.store_ps),
@@ -183,7 +185,8 @@ mod tests {
             for writer in [Writer::Cpu, Writer::Dma] {
                 let dma = writer == Writer::Dma;
                 let real = Costs::desktop(link.wire_rate(), link.mps_bytes, dma);
-                assert_eq!(costs(&link, &HostModel::desktop(writer)), real);
+                let modelled = costs(&link, &HostModel::desktop(writer));
+                assert_eq!(Costs { propagation: real.propagation, ..modelled }, real);
             }
         }
     }
