@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     const TERMS: Terms =
-        Terms { line_mbs: 7247, max_payload: 256, cores: 4, lanes: None, chunk: Some(64) };
+        Terms { line_mbs: Some(7247), max_payload: 256, cores: 4, lanes: None, chunk: Some(64) };
 
     #[test]
     fn an_advert_is_read_back_as_it_was_written() {

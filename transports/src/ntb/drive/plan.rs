@@ -5,9 +5,9 @@
 
 use super::handshake;
 use super::hardware::Hardware;
-use crate::ntb::port::LinkTiming;
-use crate::ntb::ring::Geometry;
+use crate::ntb::port::{LinkState, LinkTiming};
 use crate::ntb::ring::choose::{Choice, Costs, Place, Settled, choose};
+use crate::ntb::ring::{Class, Geometry};
 use std::ops::Range;
 use tombolo_core::transport::Job;
 use tombolo_core::wait::usable_cpus;
@@ -20,8 +20,9 @@ const LANES_MAX: usize = 256;
 /// What one PE knows that the plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Rate of the slower one of its links, headers of TLPs included, MB/s.
-    pub line_mbs: u32,
+    /// Rate of the slower one of its links, headers of TLPs included, MB/s; none where they are as
+    /// fast as memory.
+    pub line_mbs: Option<u32>,
     /// Largest payload of a TLP on either, bytes.
     pub max_payload: u32,
     /// Processors of its machine for each PE there.
@@ -59,18 +60,21 @@ impl Terms {
             Some(_) => return Err("SHMEM_NTB_CHUNK: expected 64 bytes to 64k".into()),
         };
         let states = hardware.ports.each_ref().map(|port| port.link_state());
-        let rate = |timing: LinkTiming| (timing.line_bytes_per_s() / 1e6) as u32;
-        let rates = states.map(|state| {
-            rate(LinkTiming { speed: state.speed, width: state.width, ..LinkTiming::default() })
+        let rates =
+            hardware.ports.iter().zip(&states).filter(|(port, _)| port.capabilities().paced);
+        let rates = rates.map(|(_, state)| {
+            let LinkState { speed, width, .. } = *state;
+            let timing = LinkTiming { speed, width, ..LinkTiming::default() };
+            ((timing.line_bytes_per_s() / 1e6) as u32).max(1)
         });
         // Emulated hosts share the processors of one machine.
         let sharing = match config.host {
             _ if config.bound.0 => 1,
-            Some(_) => job.n_pes(),
+            Some(_) => job.n_pes().max(hardware.hosts.into()),
             None => (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count(),
         };
         Ok(Terms {
-            line_mbs: rates[0].min(rates[1]).max(1),
+            line_mbs: rates.min(),
             max_payload: states[0].max_payload.min(states[1].max_payload).max(64),
             cores: (usable_cpus() / sharing).min(u16::MAX.into()) as u16,
             lanes: config.ntb_threads,
@@ -96,7 +100,7 @@ impl Terms {
                     ));
                 }
             }
-            agreed.line_mbs = agreed.line_mbs.min(terms.line_mbs);
+            agreed.line_mbs = [agreed.line_mbs, terms.line_mbs].into_iter().flatten().min();
             agreed.max_payload = agreed.max_payload.min(terms.max_payload);
             agreed.cores = agreed.cores.min(terms.cores);
         }
@@ -108,7 +112,7 @@ impl Terms {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let lanes = self.lanes.map_or(0, |lanes| lanes.min(u16::MAX.into()));
         [
-            pair(self.line_mbs, self.max_payload),
+            pair(self.line_mbs.unwrap_or(0), self.max_payload),
             pair(u32::from(self.cores) | lanes << 16, self.chunk.unwrap_or(0)),
         ]
     }
@@ -117,7 +121,7 @@ impl Terms {
     pub fn from_words(words: [u64; Terms::WORDS]) -> Terms {
         let settled = |value: u32| (value != 0).then_some(value);
         Terms {
-            line_mbs: (words[0] as u32).max(1),
+            line_mbs: settled(words[0] as u32),
             max_payload: ((words[0] >> 32) as u32).max(64),
             cores: words[1] as u16,
             lanes: settled(words[1] as u32 >> 16),
@@ -161,7 +165,8 @@ impl Plan {
             ));
         }
         // The CPU copies into the windows, whether or not a port has a DMA engine.
-        let costs = Costs::desktop(f64::from(terms.line_mbs) / 1e3, terms.max_payload, false);
+        let line_rate = terms.line_mbs.map_or(f64::INFINITY, |mbs| f64::from(mbs) / 1e3);
+        let costs = Costs::desktop(line_rate, terms.max_payload, false);
         let settled = Settled {
             chunk: terms.chunk.map(|bytes| bytes as usize),
             lanes: terms.lanes.map(|lanes| lanes as usize),
@@ -198,8 +203,10 @@ impl Plan {
         let geometry = choice.geometry;
         vec![
             format!(
-                "{lanes} lanes of {} KiB in each window, {threads} for each PE; slots of {} bytes",
+                "lanes: {lanes} in all, {threads} for each PE, of {} KiB in each window, with {} \
+                 slots of {} bytes",
                 geometry.region_bytes() >> 10,
+                geometry.slots(Class::Request),
                 geometry.chunk_bytes()
             ),
             format!("why: {}", choice.reason),
@@ -212,21 +219,22 @@ mod tests {
     use super::*;
 
     const TERMS: Terms =
-        Terms { line_mbs: 7247, max_payload: 256, cores: 4, lanes: None, chunk: None };
+        Terms { line_mbs: Some(7247), max_payload: 256, cores: 4, lanes: None, chunk: None };
 
     #[test]
     fn terms_are_read_back_as_they_were_written() {
-        for terms in [TERMS, Terms { lanes: Some(3), chunk: Some(4096), cores: 0, ..TERMS }] {
+        let other = Terms { line_mbs: None, lanes: Some(3), chunk: Some(4096), cores: 0, ..TERMS };
+        for terms in [TERMS, other] {
             assert_eq!(Terms::from_words(terms.to_words()), terms);
         }
     }
 
     #[test]
     fn the_least_of_all_counts_and_settings_must_agree() {
-        let slow = Terms { line_mbs: 3600, cores: 9, ..TERMS };
+        let slow = Terms { line_mbs: Some(3600), cores: 9, ..TERMS };
         let short = Terms { max_payload: 128, cores: 2, ..TERMS };
         let agreed = Terms::of_all([TERMS, slow, short].into_iter().enumerate()).unwrap();
-        assert_eq!(agreed, Terms { line_mbs: 3600, max_payload: 128, cores: 2, ..TERMS });
+        assert_eq!(agreed, Terms { line_mbs: Some(3600), max_payload: 128, cores: 2, ..TERMS });
         let other = Terms { chunk: Some(512), ..TERMS };
         let why = Terms::of_all([TERMS, TERMS, other].into_iter().enumerate()).unwrap_err();
         assert!(why.contains("SHMEM_NTB_CHUNK is empty on PE 0 and 512 on PE 2"), "{why}");

@@ -22,23 +22,29 @@ const PIECE_BYTES_MIN: usize = 512;
 const CHUNKS: [usize; 6] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
 /// Bytes that a lane takes from a window at most: more would not stay in the processor's cache.
 const REGION_BYTES_MAX: usize = 9 << 19;
-/// Slots of the request, reply and control rings that are considered.
-const SLOTS: [[u32; 3]; 8] = [
-    [128, 64, 256],
+/// The same where a link is as fast as memory and all depends on the cache.
+const CACHED_BYTES_MAX: usize = 9 << 18;
+/// Slots of the request, reply and control rings that are considered. With fewer replies than
+/// requests, gets wait where they hold up what is behind them: only for small windows.
+const SLOTS: [[u32; 3]; 7] = [
+    [128, 128, 256],
     [64, 64, 128],
-    [64, 32, 128],
     [32, 32, 64],
     [32, 16, 64],
     [16, 16, 64],
     [16, 8, 64],
     [8, 8, 64],
 ];
+/// Time that all to all takes longer with half the slots for what relays cannot pass on at once.
+const RELAY_WAITS: f64 = 0.03;
 /// Rings where not even the last of those fits with the shortest chunk.
-const LEAST: (usize, [u32; 3]) = (512, [4, 2, 16]);
+const LEAST: (usize, [u32; 3]) = (512, [4, 4, 16]);
 /// Lanes of a PE beyond which nothing is gained.
 const LANES_MAX: usize = 4;
 /// Transfers that are weighed, bytes.
 const SIZES: [usize; 5] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
+/// Loads for each of them.
+const LOADS: usize = 5;
 /// What is so close to the best is as good, and less is better.
 const CLOSE: f64 = 1.03;
 /// Another lane is taken only if the worst load gains so much by it.
@@ -48,7 +54,8 @@ const GAIN: f64 = 1.05;
 /// nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Rate of one direction of a link, headers of TLPs included.
+    /// Rate of one direction of a link, headers of TLPs included; infinite where an emulated link is
+    /// as fast as memory.
     pub line_rate: f64,
     /// Payload of the TLPs that the writer makes, bytes.
     pub tlp_bytes: f64,
@@ -129,10 +136,11 @@ impl Costs {
         self.line_rate * self.tlp_bytes / (self.tlp_bytes + self.tlp_overhead)
     }
 
-    /// Bytes that a link carries while a CPU handles one packet.
+    /// Bytes that a link carries, or a CPU copies, while a CPU handles one packet.
     pub fn handling_bytes(&self) -> u32 {
         let write = self.dma.map_or(self.touch, |(submit, _)| submit);
-        ((write + self.store + self.detect) * self.payload_rate()) as u32
+        let rate = self.payload_rate().min(self.copy_rate);
+        ((write + self.store + self.detect) * rate) as u32
     }
 
     /// Time of a packet on the wire, header line included.
@@ -159,17 +167,26 @@ impl Costs {
 
     /// From taking a slot to having its credit back.
     fn credit(&self, bytes: f64) -> f64 {
-        let start = self.dma.map_or(0.0, |(_, start)| start);
-        let there = self.send(bytes) + start + self.propagation + self.deliver(bytes);
-        there + self.store + self.propagation
+        self.send(bytes) + self.start() + self.deliver(bytes) + self.store + 2.0 * self.propagation
+    }
+
+    fn start(&self) -> f64 {
+        self.dma.map_or(0.0, |(_, start)| start)
     }
 }
 
 /// Times per byte of payload that transfers of [`SIZES`] take the busiest part of a ring, under
 /// different loads each; every host has `lanes` lanes with these rings.
-fn loads(costs: &Costs, hosts: u16, geometry: &Geometry, lanes: usize) -> [[f64; 5]; SIZES.len()] {
+fn loads(
+    costs: &Costs,
+    hosts: u16,
+    geometry: &Geometry,
+    lanes: usize,
+) -> [[f64; LOADS]; SIZES.len()] {
     let hops: u16 = (1..hosts).map(|step| step.min(hosts - step)).sum();
     let hops = f64::from(hops) / f64::from(hosts - 1);
+    let halved = f64::from(geometry.slots(Class::Request).trailing_zeros());
+    let waits = if hops > 1.0 { 1.0 - RELAY_WAITS * halved } else { 1.0 };
     SIZES.map(|size| {
         let bytes = size.min(geometry.chunk_bytes()) as f64;
         let cpu = |time: f64| time / lanes as f64;
@@ -179,13 +196,13 @@ fn loads(costs: &Costs, hosts: u16, geometry: &Geometry, lanes: usize) -> [[f64;
         let credit = |class| cpu(costs.credit(bytes) * 3.0 / f64::from(geometry.slots(class)));
         let one_way = wire.max(cpu(send)).max(cpu(deliver));
         [
-            // One PE puts to one other and gets from it, then puts over both links.
+            // One PE puts to one other, gets from it, then puts over both links.
             one_way.max(credit(Class::Request)),
             one_way.max(cpu(send + costs.detect)).max(credit(Class::Reply)),
             (wire / 2.0).max(cpu(send)).max(cpu(deliver)),
             // All to the neighbour, then all to all.
             wire.max(cpu(send + deliver)).max(credit(Class::Request)),
-            (wire * hops / 2.0).max(cpu(send + deliver + (hops - 1.0) * relay)),
+            (wire * hops / 2.0).max(cpu(send + deliver + (hops - 1.0) * relay)) * waits,
         ]
         .map(|time| time / bytes)
     })
@@ -195,12 +212,12 @@ fn loads(costs: &Costs, hosts: u16, geometry: &Geometry, lanes: usize) -> [[f64;
 struct Candidate {
     geometry: Geometry,
     lanes: usize,
-    times: [[f64; 5]; SIZES.len()],
+    times: [[f64; LOADS]; SIZES.len()],
 }
 
 impl Candidate {
     /// How many times the least time of a load it takes, for the load where that is most.
-    fn regret(&self, least: &[[f64; 5]; SIZES.len()]) -> f64 {
+    fn regret(&self, least: &[[f64; LOADS]; SIZES.len()]) -> f64 {
         let pairs = self.times.iter().flatten().zip(least.iter().flatten());
         pairs.map(|(time, least)| time / least).fold(1.0, f64::max)
     }
@@ -213,7 +230,7 @@ impl Candidate {
 /// with the shortest slots and most of them.
 pub fn choose(costs: &Costs, place: &Place<'_>, settled: Settled) -> Result<Choice, GeometryError> {
     let mut candidates = candidates(costs, place, settled)?;
-    let mut least = [[f64::MAX; 5]; SIZES.len()];
+    let mut least = [[f64::MAX; LOADS]; SIZES.len()];
     for candidate in &candidates {
         let pairs = least.iter_mut().flatten().zip(candidate.times.iter().flatten());
         pairs.for_each(|(least, time)| *least = least.min(*time));
@@ -246,7 +263,8 @@ fn candidates(
     let chunks = settled.chunk.map_or(CHUNKS.to_vec(), |chunk| vec![chunk]);
     let mut found = Vec::new();
     for lanes in range.clone() {
-        let room = (place.room)(lanes).min(REGION_BYTES_MAX);
+        let most = if costs.line_rate.is_finite() { REGION_BYTES_MAX } else { CACHED_BYTES_MAX };
+        let room = (place.room)(lanes).min(most);
         let mut add = |geometry: Geometry| {
             if geometry.region_bytes() <= room {
                 let times = loads(costs, place.hosts, &geometry, lanes);
@@ -287,25 +305,108 @@ fn reason(
     lanes: usize,
     geometry: &Geometry,
 ) -> String {
-    let chunk = geometry.chunk_bytes();
-    let slots = geometry.slots(Class::Request);
+    let (chunk, slots) = (geometry.chunk_bytes(), geometry.slots(Class::Request));
     let writer = if costs.dma.is_some() { "DMA" } else { "CPU" };
     let rate = costs.payload_rate();
-    let chunk = match settled.chunk {
-        Some(_) => format!("{chunk} bytes as SHMEM_NTB_CHUNK says, {slots} slots as they fit"),
-        None => format!(
-            "{slots} slots of {chunk} bytes suit {writer} copies to links of {rate:.1} GB/s best \
-             in windows of {} KiB a lane",
-            (place.room)(lanes) >> 10
-        ),
+    let links = match rate.is_finite() {
+        true => format!("links of {rate:.1} GB/s"),
+        false => "links as fast as memory".into(),
     };
+    let rings = match settled.chunk {
+        Some(_) => format!("{chunk} bytes a packet as SHMEM_NTB_CHUNK says"),
+        None => format!("{slots} slots of {chunk} bytes suit {writer} copies to {links} best"),
+    };
+    let room = format!("with {} KiB of window for a lane", (place.room)(lanes) >> 10);
     let cores = place.cores;
     let lanes = match (settled.lanes, lanes) {
-        (Some(lanes), _) => format!("{lanes} lanes as SHMEM_NTB_THREADS says"),
-        (None, 1) if cores == 0 => "1 lane because there are more PEs than cores".to_string(),
-        (None, 1) if cores < 3 => format!("1 lane because of {cores} cores for each PE"),
-        (None, 1) => "1 lane because more bring nothing".to_string(),
-        (None, _) => format!("{lanes} lanes because there are {cores} cores for each PE"),
+        (Some(_), _) => "lanes as SHMEM_NTB_THREADS says".to_string(),
+        (None, 1) if cores == 0 => "1 lane because there are more PEs than cores".into(),
+        (None, 1) if cores < 3 => format!("1 lane because each PE has but {cores} of the cores"),
+        (None, 1) => "1 lane because more bring nothing".into(),
+        (None, _) => format!("{lanes} lanes because each PE has {cores} of the cores"),
     };
-    format!("{chunk}; {lanes}")
+    format!("{rings} {room}; {lanes}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PLX: f64 = 7.247;
+
+    fn chosen(line_rate: f64, cores: usize, room: usize, settled: Settled) -> Choice {
+        let place = Place { hosts: 3, cores, room: &|lanes| room / lanes };
+        choose(&Costs::desktop(line_rate, 256, false), &place, settled).unwrap()
+    }
+
+    #[test]
+    fn lanes_are_for_those_with_cores() {
+        for (cores, lanes) in [(0, 1), (1, 1), (2, 1), (3, 2)] {
+            let choice = chosen(PLX, cores, 64 << 20, Settled::default());
+            assert_eq!(choice.lanes, lanes, "{cores} cores: {}", choice.reason);
+        }
+    }
+
+    #[test]
+    fn what_is_settled_stays_and_is_said() {
+        let settled = Settled { chunk: Some(512), lanes: Some(3) };
+        let choice = chosen(PLX, 1, 64 << 20, settled);
+        assert_eq!((choice.geometry.chunk_bytes(), choice.lanes), (512, 3));
+        for name in ["SHMEM_NTB_CHUNK", "SHMEM_NTB_THREADS"] {
+            assert!(choice.reason.contains(name), "{}", choice.reason);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let place = Place { hosts: 3, cores: 1, room: &|_| 64 << 10 };
+        let costs = Costs::desktop(PLX, 256, false);
+        let with = |bytes| Settled { chunk: Some(bytes), lanes: None };
+        assert_eq!(choose(&costs, &place, with(100)), Err(GeometryError::Chunk(100)));
+        let why = choose(&costs, &place, with(32 << 10)).unwrap_err();
+        assert!(matches!(why, GeometryError::Region(65536, _)), "{why}");
+        let nothing = Place { room: &|_| 4096, ..place };
+        let why = choose(&costs, &nothing, Settled::default()).unwrap_err();
+        assert!(matches!(why, GeometryError::Region(4096, _)), "{why}");
+    }
+
+    #[test]
+    fn a_window_of_one_mebibyte_serves_eight_pes() {
+        for pes in [1, 2, 4, 8] {
+            let choice = chosen(PLX, 1, (1 << 20) / pes, Settled::default());
+            assert!(choice.geometry.region_bytes() * pes <= 1 << 20);
+            assert!(choice.geometry.slots(Class::Request) >= 8);
+        }
+    }
+
+    #[test]
+    fn faster_links_get_longer_packets() {
+        let chunk = |rate| chosen(rate, 1, 64 << 20, Settled::default()).geometry.chunk_bytes();
+        assert!(chunk(PLX) < chunk(2.0 * PLX));
+        assert!(chunk(PLX) < chunk(f64::INFINITY));
+    }
+
+    #[test]
+    fn a_transfer_is_cut_shorter_the_farther_it_goes() {
+        assert_eq!(piece_bytes(16 << 10, 1, 790), 2048);
+        assert_eq!(piece_bytes(256 << 10, 1, 790), 8192);
+        assert_eq!(piece_bytes(256 << 10, 8, 790), 4096);
+        assert_eq!(piece_bytes(25, 1, 0), 512);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_chosen_fits(
+            hosts in 2u16..=256, cores in 0usize..64, room in 12usize << 10..64 << 20,
+            rate in 0.1f64..100.0, dma: bool,
+        ) {
+            let place = Place { hosts, cores, room: &|lanes| room / lanes };
+            let costs = Costs::desktop(rate, 256, dma);
+            let choice = choose(&costs, &place, Settled::default()).unwrap();
+            prop_assert!(choice.geometry.region_bytes() <= room / choice.lanes);
+            prop_assert!(choice.lanes < cores.max(2));
+            prop_assert_eq!(choose(&costs, &place, Settled::default()), Ok(choice));
+        }
+    }
 }
