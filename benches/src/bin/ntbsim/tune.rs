@@ -350,7 +350,9 @@ mod tests {
             assert!(part.is_met(), "{:?}: {} of {:?}", part.setup, part.mean, part.compromise);
             if part.setup.window > 1 << 20 {
                 for line in part.lines {
-                    assert!(line.ratio >= TARGET, "{:?}: {line:?}", part.setup);
+                    let Line { load, best, chosen, .. } = line;
+                    let shown = format!("{:?}, {load:?}: {chosen:?} of {best:?}", part.setup);
+                    assert!(line.ratio >= TARGET, "{shown}");
                 }
             }
         }

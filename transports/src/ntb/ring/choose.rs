@@ -22,8 +22,9 @@ const PIECE_BYTES_MIN: usize = 512;
 const CHUNKS: [usize; 6] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
 /// Bytes that a lane takes from a window at most: more would not stay in the processor's cache.
 const REGION_BYTES_MAX: usize = 9 << 19;
-/// The same where a link is as fast as memory and all depends on the cache.
-const CACHED_BYTES_MAX: usize = 9 << 18;
+/// The same where a link is as fast as memory and all depends on the cache, and the slots that
+/// are wanted then: measured, a slot that is used again sooner is still busy in two caches.
+const CACHED: (usize, u32) = (9 << 18, 64);
 /// Slots of the request, reply and control rings that are considered. With fewer replies than
 /// requests, gets wait where they hold up what is behind them: only for small windows.
 const SLOTS: [[u32; 3]; 7] = [
@@ -36,7 +37,7 @@ const SLOTS: [[u32; 3]; 7] = [
     [8, 8, 64],
 ];
 /// Time that all to all takes longer with half the slots for what relays cannot pass on at once.
-const RELAY_WAITS: f64 = 0.03;
+const RELAY_WAITS: f64 = 0.015;
 /// Rings where not even the last of those fits with the shortest chunk.
 const LEAST: (usize, [u32; 3]) = (512, [4, 4, 16]);
 /// Lanes of a PE beyond which nothing is gained.
@@ -138,7 +139,8 @@ impl Costs {
 
     /// Bytes that a link carries, or a CPU copies, while a CPU handles one packet.
     pub fn handling_bytes(&self) -> u32 {
-        let write = self.dma.map_or(self.touch, |(submit, _)| submit);
+        // A DMA engine takes a packet while it still moves the one before.
+        let write = if self.dma.is_some() { 0.0 } else { self.touch };
         let rate = self.payload_rate().min(self.copy_rate);
         ((write + self.store + self.detect) * rate) as u32
     }
@@ -261,9 +263,12 @@ fn candidates(
     let lanes_max = place.cores.saturating_sub(1).clamp(1, LANES_MAX);
     let range = settled.lanes.map_or(1..=lanes_max, |lanes| lanes..=lanes);
     let chunks = settled.chunk.map_or(CHUNKS.to_vec(), |chunk| vec![chunk]);
+    let (most, slots_wanted) = match costs.line_rate.is_finite() {
+        true => (REGION_BYTES_MAX, 0),
+        false => CACHED,
+    };
     let mut found = Vec::new();
     for lanes in range.clone() {
-        let most = if costs.line_rate.is_finite() { REGION_BYTES_MAX } else { CACHED_BYTES_MAX };
         let room = (place.room)(lanes).min(most);
         let mut add = |geometry: Geometry| {
             if geometry.region_bytes() <= room {
@@ -285,6 +290,10 @@ fn candidates(
             let times = loads(costs, place.hosts, &least, lanes);
             found.push(Candidate { geometry: least, lanes, times });
         }
+    }
+    let is_long = |it: &Candidate| it.geometry.slots(Class::Request) >= slots_wanted;
+    if found.iter().any(is_long) {
+        found.retain(is_long);
     }
     Ok(found)
 }

@@ -316,8 +316,8 @@ impl Engine {
         if self.ops.room() == 0 {
             return Status::Again;
         }
-        // Each packet of it is asked for by another one.
-        let piece = self.piece(target.host, len, self.config.handling_bytes * 2);
+        // Each packet of it is asked for by a short one.
+        let piece = self.piece(target.host, len, self.config.handling_bytes * 3 / 2);
         let chunks = len.div_ceil(piece) as u32;
         let mut op = self.op(Some(get.token), Action::Get { dest: get.dest }, target, len);
         op.piece = piece as u32;
