@@ -217,6 +217,11 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ntb::port::NtbPort;
+    use crate::ntb::port::emulated::{Fabric, FabricSpec};
+    use std::sync::Arc;
+    use tombolo_core::Config;
+    use tombolo_core::transport::Locality;
 
     const TERMS: Terms =
         Terms { line_mbs: Some(7247), max_payload: 256, cores: 4, lanes: None, chunk: None };
@@ -227,6 +232,57 @@ mod tests {
         for terms in [TERMS, other] {
             assert_eq!(Terms::from_words(terms.to_words()), terms);
         }
+    }
+
+    /// The plan of PE 0 of two hosts with one PE each, or why there is none.
+    fn planned(environment: &[(&str, &str)], window: u64) -> Result<Plan, String> {
+        let spec = FabricSpec { window_size: Some(window), ..FabricSpec::new(2) };
+        let pair = Fabric::create(&spec).unwrap().ports(0).unwrap();
+        let ports: [Arc<dyn NtbPort>; 2] = [pair.right, pair.left];
+        let hardware = Hardware { ports, host: 0, hosts: 2 };
+        let lookup = |name: &str| {
+            let found = environment.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| value.to_string())
+        };
+        let config = Config::from_lookup(lookup).unwrap();
+        let place = |host: u32| Locality {
+            host: host.into(),
+            host_index: host,
+            local_index: 0,
+            host_name: "here".into(),
+            pid: 1,
+        };
+        let localities = [place(0), place(1)];
+        let job = Job { pe: 0, localities: &localities, config: &config };
+        Plan::new(&hardware, &job, &Terms::of(&hardware, &job)?)
+    }
+
+    #[test]
+    fn settings_are_kept_or_refused_with_their_names() {
+        let both = [("SHMEM_NTB_CHUNK", "1k"), ("SHMEM_NTB_THREADS", "3")];
+        let plan = planned(&both, 1 << 20).unwrap();
+        assert_eq!((plan.geometry().chunk_bytes(), plan.threads, plan.lanes), (1024, 3, 3));
+        for (name, value) in [
+            ("SHMEM_NTB_CHUNK", "0"),
+            ("SHMEM_NTB_CHUNK", "100"),
+            ("SHMEM_NTB_CHUNK", "64g"),
+            ("SHMEM_NTB_THREADS", "0"),
+        ] {
+            let why = planned(&[(name, value)], 1 << 20).err().expect("refused");
+            assert!(why.contains(name), "{name}={value}: {why}");
+        }
+        let many = planned(&[("SHMEM_NTB_THREADS", "200")], 1 << 20).err().expect("refused");
+        assert!(many.contains("200 lanes each"), "{many}");
+        let long = [("SHMEM_NTB_CHUNK", "64k"), ("SHMEM_NTB_THREADS", "8")];
+        let why = planned(&long, 1 << 20).err().expect("refused");
+        assert!(why.contains("SHMEM_NTB_CHUNK does not fit"), "{why}");
+    }
+
+    #[test]
+    fn without_settings_the_plan_says_why() {
+        let plan = planned(&[], 64 << 20).unwrap();
+        let lines = plan.describe().join("\n");
+        assert!(lines.contains("why: ") && lines.contains("as fast as memory"), "{lines}");
     }
 
     #[test]
