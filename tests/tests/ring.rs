@@ -167,7 +167,14 @@ fn oshinfo_lines_name_ports_links_windows_epoch_and_counters() {
         {
             assert!(text.contains(part), "no '{part}' in:\n{text}");
         }
-        for part in ["lanes in use", "direct windows:", "ring: packets injected", "tlps="] {
+        for part in [
+            "lanes: 1 in all",
+            "why: ",
+            "lanes in use",
+            "direct windows:",
+            "ring: packets injected",
+            "tlps=",
+        ] {
             assert!(text.contains(part), "no '{part}' in:\n{text}");
         }
         world.bootstrap().barrier().expect("all PEs meet");
