@@ -6,7 +6,7 @@
 //! - **Rings.** A packet that fills a long slot costs least per byte where something else overlaps
 //!   with it. But a CPU that copies into a window can only go on when the bridge has room, so with
 //!   long packets one link idles while the other is written; and where a window is small, long slots
-//!   are few, too few for small packets. [`choose`] weighs all that by [`loads`].
+//!   are few, too few for small packets. [`choose`] weighs that under several loads.
 //! - **Pieces.** A transfer that is under way alone overlaps only with itself: N packets of length c
 //!   pass h hops and the delivery in (N + h)(c/B + o), with B the rate of the link and o the time
 //!   that a CPU needs for a packet. That is least for c = sqrt(S B o / (h + 1)): [`piece_bytes`].
