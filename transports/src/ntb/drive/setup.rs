@@ -28,8 +28,8 @@ pub fn probe(hardware: &Hardware, job: &Job<'_>) -> std::result::Result<(), Stri
     if job.localities.iter().all(|place| place.host == job.localities[job.pe].host) {
         let ports = hardware.ports.each_ref().map(|port| port.describe());
         return Err(format!(
-            "all PEs are on one host, number {} of {}; its ports are: {}; with one PE on each host \
-             there would be {}",
+            "all PEs are on one host, number {} of {}; its ports are: {}; with one PE on each host, \
+             {}",
             hardware.host,
             hardware.hosts,
             ports.join("; "),
