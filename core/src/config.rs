@@ -135,8 +135,12 @@ variables! {
     /// Store directly into the memory of PEs on neighbouring hosts where NTB windows are large
     /// enough for it.
     User ntb_direct: Switch = "on", "SHMEM_NTB_DIRECT";
-    /// Lanes of each PE on the NTB ring, each with service threads of its own; the same on all PEs.
-    User ntb_threads: u32 = "1", "SHMEM_NTB_THREADS";
+    /// Lanes of each PE on the NTB ring, each with service threads of its own; the same on all
+    /// PEs. Empty for as many as links and processors can use.
+    User ntb_threads: Option<u32> = "", "SHMEM_NTB_THREADS";
+    /// Bytes that a packet on the NTB ring carries at most, a multiple of 64 up to 64k; the same on
+    /// all PEs. Empty for what suits the links.
+    User ntb_chunk: Option<Bytes> = "", "SHMEM_NTB_CHUNK";
     /// Number of the emulated host this process is on.
     Launcher host: Option<u32> = "", "SHMEM_HOST";
     /// Descriptors of the emulated NTB links to the left and to the right of this host.

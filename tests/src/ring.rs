@@ -41,10 +41,14 @@ pub const SMALL: Ring = Ring { window_size: Some(1 << 20), ..DIRECT };
 pub const TWO_HOSTS: Ring = Ring { hosts_max: 2, ..DIRECT };
 /// The same with everything over the rings.
 pub const TWO_HOSTS_SMALL: Ring = Ring { hosts_max: 2, ..SMALL };
-/// Other hardware, with checksums.
+/// Other hardware, with checksums and short packets.
 pub const INTEL_CRC: Ring = Ring {
     profile: Profile::IntelGen3,
-    environment: &[("SHMEM_NTB_CRC", "on"), ("SHMEM_NTB_DIRECT", "off")],
+    environment: &[
+        ("SHMEM_NTB_CRC", "on"),
+        ("SHMEM_NTB_DIRECT", "off"),
+        ("SHMEM_NTB_CHUNK", "576"),
+    ],
     ..DIRECT
 };
 /// Stores that leave the CPU in any order unless flushed.

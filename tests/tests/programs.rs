@@ -35,10 +35,11 @@ const CROWDED: [&str; 4] = ["teams", "locks", "contended", "collectives"];
 const UNDER_HYDRA: [&str; 4] = ["setup", "rma", "collectives", "static_data"];
 
 /// Rings on which every program runs: number of PEs, and options of `oshrun`.
-const RINGS: [(usize, &[&str]); 5] = [
+const RINGS: [(usize, &[&str]); 6] = [
     (4, &["--hosts", "2"]),
     (6, &["--hosts", "3", "--placement", "cyclic", "-x", "SHMEM_NTB_WINDOW=1m"]),
     (5, &["--hosts", "5", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CRC=on"]),
+    (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CHUNK=512"]),
     (5, &["--hosts", "3", "-x", "SHMEM_NTB_THREADS=2", "-x", "SHMEM_NTB_PROFILE=switchtec"]),
     (3, &["--hosts", "3", "-x", "SHMEM_NTB_SPEED=modelled"]),
 ];

@@ -171,6 +171,8 @@ fn oshinfo_lines_name_ports_links_windows_epoch_and_counters() {
             &ntb.describe().join("\n"),
             &[
                 " of a ring of 2, epoch 0x",
+                "lanes: 1 in all",
+                "why: 64 slots of 16384 bytes suit CPU copies",
                 "window 0 of each port: 64 MiB in 128 slots of 512 KiB; addresses at multiples",
                 "doorbells: 16 bits, interrupt vectors: 1",
                 "right: emulated plx8749 link",

@@ -52,12 +52,6 @@ impl Stages {
             + f64::from(hops) * last * self.forward
     }
 
-    /// The packet among `candidates` with which a transfer would take least; ties go to the first.
-    pub fn best_packet(&self, bytes: u64, hops: u32, candidates: &[u64]) -> Option<u64> {
-        let cost = |packet: &u64| Stages { packet: *packet, ..*self }.at(bytes, hops);
-        candidates.iter().copied().min_by(|a, b| cost(a).total_cmp(&cost(b)))
-    }
-
     /// Mean relative distance from observations.
     pub fn error(&self, seen: &[Observation]) -> f64 {
         let off = |o: &Observation| (self.at(o.bytes, o.hops) / o.ns - 1.0).abs();
@@ -177,13 +171,6 @@ mod tests {
         // (s1 + s2) + (N - 1) * max(s1 + s2, s3) + s3 with s1 + s2 = 200, s3 = 300, N = 5.
         assert_eq!(s.at(500, 1), 200.0 + 4.0 * 300.0 + 300.0);
         assert_eq!(s.at(0, 1), 0.0);
-    }
-
-    #[test]
-    fn the_best_packet_balances_overhead_and_overlap() {
-        let s = Stages { packet: 0, startup: 0., hop: 0., per_packet: 500., send: 1., forward: 1. };
-        let best = s.best_packet(1 << 20, 3, &[64, 4096, 16384, 1 << 20]).unwrap();
-        assert_eq!(best, 16384);
     }
 
     fn generate(s: Stages, sizes: &[u64], noise: f64) -> Vec<Observation> {

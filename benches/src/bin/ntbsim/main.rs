@@ -9,6 +9,7 @@ mod plot;
 mod print;
 mod soak;
 mod targets;
+mod tune;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,6 +43,13 @@ enum Command {
     },
     /// Compares the simulated ring with its targets; fails if one is missed.
     Targets,
+    /// Compares the chosen chunk, slots and lanes with the best of an exhaustive search; fails if
+    /// a choice is more than 5 % from it. Takes minutes.
+    Tune {
+        /// Prints the table as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Measures what the protocol itself costs on this machine, in wall-clock time.
     Engine,
 }
@@ -153,6 +161,7 @@ fn main() -> ExitCode {
         Some(Command::Soak(soak)) => soak.run(),
         Some(Command::Figures { dir }) => figures::draw(dir),
         Some(Command::Targets) => targets::check(),
+        Some(Command::Tune { json }) => tune::tune(*json),
         Some(Command::Engine) => engine::measure(),
     };
     match done {

@@ -1,11 +1,13 @@
 //! What the PEs tell each other about their NTB ports before any link is used.
 
 use super::memory::Extent;
+use super::plan::Terms;
 use tombolo_core::transport::SegmentKind;
 
 /// Version of the address and of all that it leads to.
-const VERSION: u32 = 1;
-const WORDS: usize = 12;
+const VERSION: u32 = 2;
+const TERMS_AT: usize = 12;
+const WORDS: usize = TERMS_AT + Terms::WORDS;
 
 /// One PE's address, exchanged by the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct Advert {
     pub segments: [Option<Extent>; SegmentKind::ALL.len()],
     /// Where each segment starts in its window for direct access, if it is there.
     pub direct: [Option<u64>; SegmentKind::ALL.len()],
+    /// What its host and its settings ask of the lanes.
+    pub terms: Terms,
 }
 
 impl Advert {
@@ -37,6 +41,7 @@ impl Advert {
                 words[at + 3..at + 5].copy_from_slice(&[1, offset]);
             }
         }
+        words[TERMS_AT..].copy_from_slice(&self.terms.to_words());
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
@@ -62,6 +67,7 @@ impl Advert {
             incarnation: word(0) as u32,
             segments: [2, 7].map(|at| (word(at) == 1).then(|| segment(at))),
             direct: [5, 10].map(|at| (word(at) == 1).then(|| word(at + 1))),
+            terms: Terms::from_words(std::array::from_fn(|at| word(TERMS_AT + at))),
         })
     }
 }
@@ -69,6 +75,9 @@ impl Advert {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TERMS: Terms =
+        Terms { line_mbs: Some(7247), max_payload: 256, cores: 4, lanes: None, chunk: Some(64) };
 
     #[test]
     fn an_advert_is_read_back_as_it_was_written() {
@@ -78,6 +87,7 @@ mod tests {
             incarnation: 0xdead_beef,
             segments: [Some(Extent { len: 1 << 30, layout: 7 }), None],
             direct: [None, Some(1 << 33)],
+            terms: TERMS,
         };
         assert_eq!(Advert::decode(&full.encode()), Ok(full));
         let swapped = Advert {
@@ -90,9 +100,15 @@ mod tests {
 
     #[test]
     fn what_is_no_advert_is_refused() {
-        let good =
-            Advert { host: 0, hosts: 2, incarnation: 1, segments: [None; 2], direct: [None; 2] }
-                .encode();
+        let good = Advert {
+            host: 0,
+            hosts: 2,
+            incarnation: 1,
+            segments: [None; 2],
+            direct: [None; 2],
+            terms: TERMS,
+        }
+        .encode();
         assert!(Advert::decode(&[]).is_err());
         assert!(Advert::decode(&good[1..]).is_err());
         let mut other = good;

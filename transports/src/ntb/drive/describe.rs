@@ -13,6 +13,7 @@ use tombolo_core::transport::SegmentKind;
 /// ports of a host have the same windows and doorbells, or the ring does not start.
 pub fn host(opened: &Opened) -> Vec<String> {
     let mut lines = vec![opened.describe()];
+    lines.extend(opened.describe_plan());
     let [right, _] = &opened.hardware.ports;
     lines.extend(right.capabilities().describe());
     for side in Side::BOTH {

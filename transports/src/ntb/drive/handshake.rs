@@ -109,7 +109,7 @@ mod tests {
             windows: [64, 4096],
             lanes: 3,
             crc: false,
-            geometry: Geometry::fit(1 << 20).unwrap(),
+            geometry: Geometry::new(4096, [64, 64, 128]).unwrap(),
             epoch: 77,
         }
     }
@@ -133,7 +133,7 @@ mod tests {
             Greeting { windows: [64, 64], ..expected },
             Greeting { crc: true, ..expected },
             Greeting { side: Side::Right, ..expected },
-            Greeting { geometry: Geometry::fit(64 << 10).unwrap(), ..expected },
+            Greeting { geometry: Geometry::new(4096, [64, 32, 128]).unwrap(), ..expected },
         ] {
             wrong.send(&*left);
             let said = expected.heard(&*right).expect("whole");

@@ -9,8 +9,8 @@
 //!            +-- links: translations, handshake, mappings
 //! ```
 //!
-//! - A PE has a lane of its own on the whole ring (more with `SHMEM_NTB_THREADS`). It sends on it,
-//!   and serves what arrives on it for any PE of its host, whose memory it has mapped. Where
+//! - A PE has a lane of its own on the whole ring (more where processors are left, or with
+//!   `SHMEM_NTB_THREADS`). It sends on it, and serves what arrives on it for any PE of its host, whose memory it has mapped. Where
 //!   hosts have different numbers of PEs, those of the smaller hosts serve several lanes, so that
 //!   every lane goes all the way round.
 //! - AMOs are applied by the target host's CPU, so that they are atomic with those of its PEs.
@@ -26,6 +26,7 @@ mod host;
 mod lane;
 mod links;
 mod memory;
+mod plan;
 mod report;
 mod service;
 mod setup;
@@ -38,7 +39,7 @@ use links::{Links, name};
 use memory::HostMemory;
 use report::Reporter;
 use service::{Post, Threads};
-use setup::Opened;
+use setup::{Offer, Opened};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tombolo_core::error::{Error, Result};
@@ -58,6 +59,7 @@ type Connected = Vec<std::result::Result<Box<dyn Endpoint>, String>>;
 /// The NTB ring transport.
 #[derive(Default)]
 pub struct Ntb {
+    offer: Option<Offer>,
     opened: Option<Opened>,
     running: Option<Running>,
     threads: Option<Threads>,
@@ -122,21 +124,22 @@ impl Transport for Ntb {
 
     fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
         let hardware = Hardware::find(job.config)?;
-        setup::Plan::new(&hardware, job).map(drop)
+        setup::probe(&hardware, job)
     }
 
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
         let hardware = Hardware::find(job.config).map_err(failure)?;
-        let opened = Opened::new(hardware, job, segments)?;
-        let address = opened.advert.encode();
-        self.opened = Some(opened);
+        let offer = Offer::new(hardware, job, segments)?;
+        let address = offer.advert.encode();
+        self.offer = Some(offer);
         Ok(address)
     }
 
     fn connect(&mut self, job: &Job<'_>, addresses: &[Vec<u8>]) -> Result<Connected> {
-        let opened = self.opened.as_mut().ok_or_else(|| failure("it was not opened"))?;
+        let offer = self.offer.take().ok_or_else(|| failure("it was not opened"))?;
         let adverts: Vec<std::result::Result<Advert, String>> =
             addresses.iter().map(|bytes| Advert::decode(bytes)).collect();
+        let opened = self.opened.insert(Opened::new(offer, job, &adverts)?);
         let pes_of = setup::pes_of_hosts(job, &opened.hardware, &adverts).map_err(failure)?;
         let me = opened.hardware.host;
         let speaks = job.localities[job.pe].local_index == 0;

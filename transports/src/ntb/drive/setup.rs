@@ -4,97 +4,79 @@ use super::advert::Advert;
 use super::direct::{self, DirectPeer, Opening};
 use super::endpoint::NtbEndpoint;
 use super::failure;
-use super::handshake::{self, Greeting};
+use super::handshake::Greeting;
 use super::hardware::Hardware;
 use super::host::{DriveHost, SideParts};
 use super::lane::Lane;
 use super::links::{SidePlan, Translation};
 use super::memory::Extent;
+use super::plan::{Plan, RING_WINDOW, Terms};
 use crate::ntb::port::{InboundMemory, NtbPort, PortError, Region};
-use crate::ntb::ring::{self, Engine, Geometry, Side};
+use crate::ntb::ring::{self, Engine, Side};
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Range;
 use std::sync::Arc;
 use tombolo_core::Result;
 use tombolo_core::transport::{Job, Segment, SegmentKind};
 
-/// The window that holds the rings.
-const RING_WINDOW: usize = 0;
 /// The window for direct access.
 const DIRECT_WINDOW: usize = 1;
-/// Lanes that a packet can name.
-const LANES_MAX: usize = 256;
-
-/// Numbers that follow from the ports and from where the PEs are; the same on all hosts.
-pub struct Plan {
-    /// Lanes of the ring.
-    pub lanes: usize,
-    /// PEs of the host with most of them.
-    pub pes_max: usize,
-    /// Lanes that a PE sends on.
-    pub threads: usize,
-    pub geometry: Geometry,
+/// Whether these ports can carry this job, as far as this PE can tell; the error says to people why
+/// not.
+pub fn probe(hardware: &Hardware, job: &Job<'_>) -> std::result::Result<(), String> {
+    let terms = Terms::of(hardware, job)?;
+    let plan = Plan::new(hardware, job, &terms)?;
+    if job.localities.iter().all(|place| place.host == job.localities[job.pe].host) {
+        let ports = hardware.ports.each_ref().map(|port| port.describe());
+        return Err(format!(
+            "all PEs are on one host, number {} of {}; its ports are: {}; with one PE on each host, \
+             {}",
+            hardware.host,
+            hardware.hosts,
+            ports.join("; "),
+            plan.describe().join("; ")
+        ));
+    }
+    Ok(())
 }
 
-impl Plan {
-    /// The error says to people why these ports cannot carry this job.
-    pub fn new(hardware: &Hardware, job: &Job<'_>) -> std::result::Result<Plan, String> {
-        if job.localities.iter().all(|place| place.host == job.localities[job.pe].host) {
-            let ports = hardware.ports.each_ref().map(|port| port.describe());
-            return Err(format!(
-                "all PEs are on one host, number {} of {}; its ports are: {}",
-                hardware.host,
-                hardware.hosts,
-                ports.join("; ")
-            ));
-        }
-        let [right, left] = hardware.ports.each_ref().map(|port| port.capabilities());
-        if right.windows != left.windows || right.doorbell_bits != left.doorbell_bits {
-            return Err("the two ports of this host have different windows or doorbells".into());
-        }
-        if right.spads < handshake::WORDS || right.doorbell_bits == 0 || right.windows.is_empty() {
-            return Err(format!(
-                "a port needs a window, a doorbell and {} scratchpads, {} has {}, {} and {}",
-                handshake::WORDS,
-                right.name,
-                right.windows.len(),
-                right.doorbell_bits,
-                right.spads
-            ));
-        }
-        let threads = job.config.ntb_threads.max(1) as usize;
-        let most = job.localities.iter().map(|place| place.local_index).max().unwrap_or(0);
-        let pes_max = most as usize + 1;
-        let lanes = pes_max * threads;
-        let window = right.windows[RING_WINDOW];
-        let share = window.share(0, lanes);
-        if lanes > LANES_MAX || share.is_empty() {
-            return Err(format!(
-                "{pes_max} PEs on a host with {threads} lanes each need {lanes} slots of a window; \
-                 there are {}",
-                window.slots.min(LANES_MAX)
-            ));
-        }
-        let room = share.len() as u64 * window.slot_size();
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let geometry = Geometry::fit(room).map_err(|e| e.to_string())?;
-        Ok(Plan { lanes, pes_max, threads, geometry })
-    }
+/// What this PE offers to the others.
+pub struct Offer {
+    hardware: Hardware,
+    pub advert: Advert,
+    /// By [`Side`].
+    translations: [Vec<Translation>; 2],
+}
 
-    /// Lanes that PE `local` of `pes` on a host serves: all that would be its own if the host had
-    /// as many PEs as the largest, and as many times more as it has fewer.
-    fn served(&self, local: usize, pes: usize) -> impl Iterator<Item = usize> + '_ {
-        let threads = self.threads;
-        (0..self.lanes).filter(move |lane| lane / threads % pes == local)
-    }
-
-    /// Lanes that PE `local` sends on.
-    fn own(&self, local: usize) -> Range<usize> {
-        local * self.threads..(local + 1) * self.threads
+impl Offer {
+    pub fn new(hardware: Hardware, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Offer> {
+        let terms = Terms::of(&hardware, job).map_err(failure)?;
+        let plan = Plan::new(&hardware, job, &terms).map_err(failure)?;
+        let local = job.localities[job.pe].local_index as usize;
+        let alone = !(0..job.n_pes()).any(|pe| pe != job.pe && job.is_local(pe));
+        let mut translations = [Vec::new(), Vec::new()];
+        let direct = match job.config.ntb_direct.0 {
+            true => open_segments(&hardware, plan.pes_max, local, segments, &mut translations)?,
+            false => [None; 2],
+        };
+        let extent = |kind: SegmentKind| {
+            let segment = segments.iter().find(|segment| segment.kind == kind)?;
+            // Other PEs of the host deliver to it, if there are any.
+            let delivered = segment.file.is_some() || alone;
+            delivered.then_some(Extent { len: segment.len as u64, layout: segment.layout })
+        };
+        let advert = Advert {
+            host: hardware.host,
+            hosts: hardware.hosts,
+            incarnation: random(),
+            segments: SegmentKind::ALL.map(extent),
+            direct: direct.map(|opening| opening.map(|opening| opening.offset)),
+            terms,
+        };
+        Ok(Offer { hardware, advert, translations })
     }
 }
 
-/// This PE's side of the ring before it knows the others.
+/// This PE's side of the ring.
 pub struct Opened {
     pub hardware: Hardware,
     pub advert: Advert,
@@ -116,14 +98,25 @@ pub struct Opened {
 }
 
 impl Opened {
-    pub fn new(hardware: Hardware, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Opened> {
-        let plan = Plan::new(&hardware, job).map_err(failure)?;
+    /// Opens the lanes that follow from what all PEs offer.
+    pub fn new(
+        offer: Offer,
+        job: &Job<'_>,
+        adverts: &[std::result::Result<Advert, String>],
+    ) -> Result<Opened> {
+        let Offer { hardware, advert, mut translations } = offer;
+        let terms = adverts.iter().enumerate().filter_map(|(pe, advert)| match advert {
+            Ok(advert) => Some((pe, advert.terms)),
+            Err(_) => None,
+        });
+        let terms = Terms::of_all(terms).map_err(failure)?;
+        let plan = Plan::new(&hardware, job, &terms).map_err(failure)?;
         let local = job.localities[job.pe].local_index as usize;
         let pes = (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count();
-        let mut config = ring::Config::new(plan.geometry, random());
+        let mut config = ring::Config::new(plan.geometry(), advert.incarnation);
         config.crc = job.config.ntb_crc.0;
+        config.handling_bytes = plan.choice.handling_bytes;
         let bits = hardware.ports[0].capabilities().doorbell_bits as usize;
-        let mut translations = [Vec::new(), Vec::new()];
         let (mut lanes, mut own, mut lane_doorbells) = (Vec::new(), Vec::new(), Vec::new());
         for number in plan.served(local, pes) {
             let doorbell = 1 << (number % bits);
@@ -135,23 +128,6 @@ impl Opened {
             lanes.push(lane);
             lane_doorbells.push(doorbell);
         }
-        let direct = match job.config.ntb_direct.0 {
-            true => open_segments(&hardware, &plan, local, segments, &mut translations)?,
-            false => [None; 2],
-        };
-        let extent = |kind: SegmentKind| {
-            let segment = segments.iter().find(|segment| segment.kind == kind)?;
-            // Other PEs of the host deliver to it, if there are any.
-            let delivered = segment.file.is_some() || pes == 1;
-            delivered.then_some(Extent { len: segment.len as u64, layout: segment.layout })
-        };
-        let advert = Advert {
-            host: hardware.host,
-            hosts: hardware.hosts,
-            incarnation: config.incarnation,
-            segments: SegmentKind::ALL.map(extent),
-            direct: direct.map(|opening| opening.map(|opening| opening.offset)),
-        };
         let max_bytes = own.first().map_or(0, |lane| lane.retain_bytes_max());
         Ok(Opened {
             hardware,
@@ -253,7 +229,7 @@ impl Opened {
             windows: [mib(RING_WINDOW), mib(DIRECT_WINDOW)],
             lanes: self.plan.lanes as u16,
             crc: self.crc,
-            geometry: self.plan.geometry,
+            geometry: self.plan.geometry(),
             epoch: epoch(host),
         };
         let direct_window = (windows.len() > DIRECT_WINDOW).then_some(DIRECT_WINDOW);
@@ -269,15 +245,16 @@ impl Opened {
     /// The ring as this host sees it, for people.
     pub fn describe(&self) -> String {
         let Hardware { host, hosts, .. } = self.hardware;
-        let Plan { lanes, geometry, threads, .. } = &self.plan;
         format!(
-            "host {host} of a ring of {hosts}, epoch {:#010x}; lanes: {lanes} of {} KiB in window \
-             {RING_WINDOW}, {threads} for each PE, chunks of {} bytes, {}",
+            "host {host} of a ring of {hosts}, epoch {:#010x}, {}",
             self.advert.incarnation,
-            geometry.region_bytes() >> 10,
-            geometry.chunk_bytes(),
             if self.crc { "CRC32C" } else { "no CRC" }
         )
+    }
+
+    /// The lanes of the ring and why they are as they are, for people.
+    pub fn describe_plan(&self) -> Vec<String> {
+        self.plan.describe()
     }
 
     /// This PE's lanes and their threads, for people.
@@ -351,7 +328,7 @@ fn open_lane(
     let bad = |e: PortError| failure(e.to_string());
     let window = hardware.ports[0].capabilities().windows[RING_WINDOW];
     let share = window.share(number, plan.lanes);
-    let size = window.round_up(plan.geometry.region_bytes() as u64);
+    let size = window.round_up(plan.geometry().region_bytes() as u64);
     let open = |side: Side| -> Result<(SideParts, Translation)> {
         let port: &Arc<dyn NtbPort> = &hardware.ports[side as usize];
         let inbound = Arc::new(InboundMemory::new(size as usize).map_err(bad)?);
@@ -376,7 +353,7 @@ fn open_lane(
 /// Opens this PE's segments to both neighbours, as far as they fit in its share of the window.
 fn open_segments(
     hardware: &Hardware,
-    plan: &Plan,
+    pes_max: usize,
     local: usize,
     segments: &[Segment<'_>],
     translations: &mut [Vec<Translation>; 2],
@@ -389,7 +366,7 @@ fn open_segments(
         Some((segment, segment.file?))
     });
     let lens = with_file.map(|found| found.map(|(segment, _)| segment.len as u64));
-    let openings = direct::plan(window, local, plan.pes_max, lens);
+    let openings = direct::plan(window, local, pes_max, lens);
     for (opening, found) in openings.iter().zip(with_file) {
         let (Some(opening), Some((segment, file))) = (opening, found) else { continue };
         let len = segment.len as u64;

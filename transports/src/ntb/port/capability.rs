@@ -119,6 +119,8 @@ pub struct Capabilities {
     pub needs_requester_table: bool,
     /// The DMA engine.
     pub dma: Option<DmaCapability>,
+    /// Links keep the rate that their state tells. An emulated one may be as fast as memory instead.
+    pub paced: bool,
     /// Times and bandwidths follow a model instead of hardware: results are labelled "modelled".
     pub modelled: bool,
 }

@@ -18,6 +18,10 @@ pub struct Config {
     pub split: bool,
     /// From which length, in bytes.
     pub split_bytes_min: usize,
+    /// Bytes that a link carries while the busiest CPU on the way handles one packet, for the
+    /// length of packets ([`piece_bytes`](super::choose::piece_bytes)); 0: they fill their slots.
+    /// By default that of CPU copies to a Gen3 x8 link.
+    pub handling_bytes: u32,
     /// Packets of a flow that may await acknowledgement; a power of two.
     pub window: u32,
     /// Operations that may be outstanding.
@@ -59,6 +63,7 @@ impl Config {
             crc: false,
             split: true,
             split_bytes_min: 128 << 10,
+            handling_bytes: 800,
             window: 128,
             operations: 1024,
             gets: 128,

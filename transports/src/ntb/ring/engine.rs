@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use tombolo_core::transport::{Amo, AmoOp, Remote, Signal, SignalOp, Status};
 
 use super::bits::Bits;
+use super::choose::piece_bytes;
 use super::config::{Config, FETCHES, HOSTS_MAX};
 use super::flow::{Entry, NONE, ReceiveFlow, SendFlow};
 use super::host::{Host, Outcome, Side, Span};
@@ -269,7 +270,8 @@ impl Engine {
         if len == 0 && put.signal.is_none() {
             return Status::Complete;
         }
-        let chunks = len.div_ceil(self.chunk_bytes());
+        let piece = self.piece(target.host, len, self.config.handling_bytes);
+        let chunks = len.div_ceil(piece);
         let keep = put.retain && len > INLINE_BYTES;
         if self.ops.room() < 2 || (keep && self.retained.room() < chunks) {
             return Status::Again;
@@ -279,12 +281,12 @@ impl Engine {
             let action = if len <= INLINE_BYTES {
                 Action::PutInline { words: read_inline(put.source, len, host) }
             } else if keep {
-                Action::PutRetained { chunks: self.keep(put.source, len, host) }
+                Action::PutRetained { chunks: self.keep(put.source, len, piece, host) }
             } else {
                 Action::Put { source: put.source }
             };
             let token = if put.signal.is_none() { Some(put.token) } else { None };
-            data = self.submit_put(put, action, token, chunks as u32);
+            data = self.submit_put(put, action, token, piece);
         }
         if let Some((word, op, value)) = put.signal {
             let op = match op {
@@ -314,8 +316,11 @@ impl Engine {
         if self.ops.room() == 0 {
             return Status::Again;
         }
-        let chunks = len.div_ceil(self.chunk_bytes()) as u32;
+        // Each packet of it is asked for by a short one.
+        let piece = self.piece(target.host, len, self.config.handling_bytes * 3 / 2);
+        let chunks = len.div_ceil(piece) as u32;
         let mut op = self.op(Some(get.token), Action::Get { dest: get.dest }, target, len);
+        op.piece = piece as u32;
         op.remaining = chunks;
         let op = self.ops.insert(op);
         let side = self.topology.choose(target.host).unwrap_or(Side::Right);
@@ -451,8 +456,9 @@ impl Engine {
         put: &PutRequest,
         action: Action,
         token: Option<u64>,
-        chunks: u32,
+        piece: usize,
     ) -> u32 {
+        let chunks = put.len.div_ceil(piece) as u32;
         let splittable = matches!(action, Action::Put { .. }) && put.signal.is_none();
         let other = match splittable {
             true => self.second_share(put.target.host, put.len, chunks),
@@ -460,6 +466,7 @@ impl Engine {
         };
         let todo = [(0, chunks - other), (chunks - other, chunks)];
         let op = self.submit(token, action, put.target, put.len, todo);
+        self.ops.at_mut(op).piece = piece as u32;
         if other > 0 {
             let slot = split_slot(put.target.host, put.stream);
             self.splits[slot] += 1;
@@ -482,7 +489,9 @@ impl Engine {
         let op = self.ops.insert(op);
         for (which, (from, to)) in todo.into_iter().enumerate() {
             if from < to {
-                self.enqueue(usize::from(target.host) * 2 + which, op);
+                let id = usize::from(target.host) * 2 + which;
+                self.enqueue(id, op);
+                self.flows[id].queued += u64::from(to - from);
             }
         }
         op
@@ -497,6 +506,7 @@ impl Engine {
             pe: target.pe,
             remote: target.remote,
             len,
+            piece: self.chunk_bytes() as u32,
             remaining: 1,
             todo: [(0, 0); 2],
             link: [NONE; 2],
@@ -539,15 +549,29 @@ impl Engine {
         if detour <= 1 { chunks.saturating_sub(u32::from(detour)) / 2 } else { 0 }
     }
 
-    /// Copies a source into the retained area; gives the list of its chunks, first one first.
-    fn keep<H: Host>(&mut self, source: u64, len: usize, host: &mut H) -> u32 {
+    /// Bytes of the packets of a transfer. What is under way alone is cut up so that its copies
+    /// overlap; with others under way they overlap each other, and long packets cost least.
+    fn piece(&self, host: u16, len: usize, handling_bytes: u32) -> usize {
+        let whole = self.chunk_bytes();
+        if self.ops.outstanding() > 0 || handling_bytes == 0 {
+            return whole;
+        }
+        let hops = self.way(host).map_or(1, |(_, hops)| hops);
+        let piece = piece_bytes(len, hops, handling_bytes).min(whole);
+        // All of it must fit the retained area if it is to be kept.
+        if len.div_ceil(piece) > self.config.retained_chunks { whole } else { piece }
+    }
+
+    /// Copies a source into the retained area in pieces of `piece` bytes; gives the list of its
+    /// chunks, first one first.
+    fn keep<H: Host>(&mut self, source: u64, len: usize, piece: usize, host: &mut H) -> u32 {
         let size = self.chunk_bytes();
         let mut list = NONE;
-        for index in (0..len.div_ceil(size)).rev() {
+        for index in (0..len.div_ceil(piece)).rev() {
             list = self.retained.take(list);
-            let from = Span::Local(source + (index * size) as u64);
+            let from = Span::Local(source + (index * piece) as u64);
             let to = Span::Retained(list as usize * size);
-            let copied = host.copy(from, to, size.min(len - index * size));
+            let copied = host.copy(from, to, piece.min(len - index * piece));
             debug_assert!(copied.is_ok(), "only symmetric ranges can be refused");
         }
         list

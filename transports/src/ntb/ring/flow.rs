@@ -30,6 +30,10 @@ pub(super) struct SendFlow {
     pub sent: u32,
     /// Next that is free.
     pub next: u32,
+    /// After the last that asked for an acknowledgement.
+    pub asked: u32,
+    /// Packets still to be made for the operations in the queue.
+    pub queued: u64,
     /// Where it goes; none while there is no way.
     pub side: Option<Side>,
     /// Operations that have packets still to be made.
@@ -52,6 +56,8 @@ impl SendFlow {
             una: 0,
             sent: 0,
             next: 0,
+            asked: 0,
+            queued: 0,
             side: None,
             head: NONE,
             tail: NONE,
@@ -81,6 +87,7 @@ impl SendFlow {
     /// Starts again from the first that was not acknowledged.
     pub(super) fn rewind(&mut self) {
         self.sent = self.una;
+        self.asked = self.una;
         self.recover = self.next;
         self.timed = None;
     }

@@ -62,33 +62,6 @@ impl Geometry {
         }
     }
 
-    /// The best geometry for a region of `bytes`.
-    ///
-    /// - Prefers chunks of 8 KiB (work per chunk overlaps the wire) and gives up ring length before
-    ///   it gives up chunk length, down to 8 slots: the bandwidth-delay product of a polled link
-    ///   is about 13 KB.
-    pub fn fit(bytes: usize) -> Result<Geometry, GeometryError> {
-        const CHOICES: [(usize, [u32; Class::COUNT]); 8] = [
-            (8192, [64, 32, 128]),
-            (8192, [32, 16, 64]),
-            (8192, [16, 8, 64]),
-            (8192, [8, 8, 64]),
-            (4096, [8, 8, 32]),
-            (2048, [8, 4, 32]),
-            (1024, [8, 4, 16]),
-            (512, [4, 2, 16]),
-        ];
-        let mut needed = 0;
-        for (chunk_bytes, slots) in CHOICES {
-            let geometry = Geometry::new(chunk_bytes, slots)?;
-            needed = geometry.region_bytes();
-            if needed <= bytes {
-                return Ok(geometry);
-            }
-        }
-        Err(GeometryError::Region(bytes, needed))
-    }
-
     /// Payload bytes of a slot.
     pub fn chunk_bytes(&self) -> usize {
         self.chunk_bytes as usize
@@ -161,16 +134,6 @@ mod tests {
             let last = spans[spans.len() - 1];
             prop_assert!(last.0 + last.1 <= geometry.region_bytes());
         }
-    }
-
-    #[test]
-    fn a_window_of_one_mebibyte_serves_several_lanes() {
-        for lanes in [1, 2, 4, 8] {
-            let geometry = Geometry::fit((1 << 20) / lanes).unwrap();
-            assert!(geometry.region_bytes() * lanes <= 1 << 20);
-            assert!(geometry.slots(Class::Request) >= 8);
-        }
-        assert!(matches!(Geometry::fit(4096), Err(GeometryError::Region(4096, _))));
     }
 
     #[test]

@@ -27,6 +27,7 @@
 //! - Nothing is allocated after the start.
 
 mod bits;
+pub mod choose;
 mod config;
 mod engine;
 mod flow;

@@ -34,6 +34,8 @@ pub(super) struct Op {
     pub pe: u8,
     pub remote: Remote,
     pub len: usize,
+    /// Bytes of its packets, but for the last one.
+    pub piece: u32,
     /// Packets that are not answered yet.
     pub remaining: u32,
     /// Chunks still to be made into packets, by flow.
@@ -50,7 +52,7 @@ pub(super) struct Op {
 
 impl std::hash::Hash for Op {
     fn hash<S: std::hash::Hasher>(&self, state: &mut S) {
-        (self.token, self.host, self.pe, self.remote.offset, self.len).hash(state);
+        (self.token, self.host, self.pe, self.remote.offset, self.len, self.piece).hash(state);
         (self.remaining, self.todo, self.link, self.refused, self.split, self.signal).hash(state);
         std::mem::discriminant(&self.action).hash(state);
         if let Action::Fetch { tag, .. } = self.action {

@@ -290,6 +290,7 @@ impl Engine {
         }
         let flow = &mut self.flows[id];
         flow.sent = flow.next;
+        flow.queued = 0;
         flow.head = NONE;
         flow.tail = NONE;
         self.refresh(id);

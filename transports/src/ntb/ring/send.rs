@@ -7,6 +7,10 @@ use super::host::{Host, Side, Span};
 use super::ops::{Action, Op, Request};
 use super::packet::{Class, INLINE_BYTES, Kind, Packet, flag};
 
+/// Bytes of ended operations after which an acknowledgement is asked for: the bandwidth-delay
+/// product of a polled link.
+const ACK_BYTES: usize = 16 << 10;
+
 impl Engine {
     /// Link states first (they open ways), then acknowledgements.
     pub(super) fn send_control<H: Host>(&mut self, side: Side, host: &mut H) -> bool {
@@ -98,7 +102,7 @@ impl Engine {
 
     /// The length of a chunk of an operation.
     pub(super) fn chunk_len(&self, op: &Op, chunk: u32) -> usize {
-        let size = self.chunk_bytes();
+        let size = op.piece as usize;
         size.min(op.len - chunk as usize * size)
     }
 
@@ -160,6 +164,7 @@ impl Engine {
         }
         if self.wants_ack(id, seq, &op, &entry) {
             packet.flags |= flag::ACK_NOW;
+            self.flows[id].asked = seq.wrapping_add(1);
         }
         self.inject(side, &packet, host);
         self.refresh(id);
@@ -179,7 +184,7 @@ impl Engine {
             return;
         }
         let size = self.chunk_bytes();
-        let at = entry.chunk as usize * size;
+        let at = entry.chunk as usize * op.piece as usize;
         packet.offset = (op.remote.offset + at) as u64;
         packet.len = self.chunk_len(op, entry.chunk) as u32;
         let from = match op.action {
@@ -220,12 +225,22 @@ impl Engine {
     }
 
     /// Acknowledgements are asked for where someone may wait for them: at the end of what is
-    /// queued, at the end of a long put, and every quarter of the window to keep it moving.
+    /// queued, at the end of a long put, and so often that what is outstanding never runs dry:
+    ///
+    /// - When half of it has gone unasked. Asking at the end alone would make a program with a
+    ///   few operations outstanding stop and wait for each lot of them.
+    /// - When ended operations hold [`ACK_BYTES`]: then the thread ends old and takes new ones in
+    ///   small lots, while its window still has something to send.
+    /// - Every quarter of the window, to keep that moving.
     fn wants_ack(&self, id: usize, seq: u32, op: &Op, entry: &Entry) -> bool {
         let flow = &self.flows[id];
         let last_queued = flow.sent == flow.next && flow.head == NONE;
-        let ends_long_put = op.len > self.chunk_bytes() && entry.chunk + 1 == op.todo[id % 2].1;
-        last_queued || ends_long_put || seq.is_multiple_of(self.config.window / 4)
+        let ends = entry.chunk + 1 == op.todo[id % 2].1;
+        let unasked = seq.wrapping_add(1).wrapping_sub(flow.asked);
+        let enough = unasked as usize * op.len >= ACK_BYTES;
+        let owed = flow.queued + u64::from(flow.next.wrapping_sub(flow.una));
+        let due = (owed / 2).min(u64::from(self.config.window / 4));
+        last_queued || (ends && (op.len > op.piece as usize || enough)) || u64::from(unasked) >= due
     }
 
     pub(super) fn entry(&mut self, id: usize, seq: u32) -> &mut Entry {
@@ -247,6 +262,7 @@ impl Engine {
         if chunk + 1 == end {
             flow.head = op.link[id % 2];
         }
+        flow.queued -= 1;
         let next = flow.next;
         let entry = Entry { op: index, chunk, retained };
         *self.entry(id, next) = entry;
@@ -300,7 +316,7 @@ impl Engine {
         packet.tag = tag;
         packet.pe = op.pe;
         packet.segment = op.remote.segment as u8;
-        packet.offset = (op.remote.offset + request.chunk as usize * self.chunk_bytes()) as u64;
+        packet.offset = op.remote.offset as u64 + u64::from(request.chunk) * u64::from(op.piece);
         packet.len = self.chunk_len(&op, request.chunk) as u32;
         self.inject(side, &packet, host);
     }

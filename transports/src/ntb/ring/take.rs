@@ -266,7 +266,7 @@ impl Engine {
             self.stats.malformed += 1;
             return false;
         }
-        let to = Span::Local(dest + request.chunk as u64 * self.chunk_bytes() as u64);
+        let to = Span::Local(dest + u64::from(request.chunk) * u64::from(op.piece));
         let len = packet.len as usize;
         let landed = if refused {
             Ok(())

@@ -337,6 +337,26 @@ fn later_puts_of_a_stream_win_once_fenced() {
 }
 
 #[test]
+fn what_is_alone_is_cut_into_pieces_and_what_follows_fills_its_slots() {
+    let mut world = World::new(2, Config { handling_bytes: 600, ..config(2048, 4) });
+    let before = world.engines[1].stats().delivered;
+    for (token, fill) in [(1, 8), (2, 9)] {
+        world.sides[0].memory.local[..1000].fill(fill);
+        let put = PutRequest { retain: true, ..put(token, target(1, 0), 0, 1000) };
+        assert_eq!(world.put(0, put), Status::Pending);
+    }
+    world.sides[0].memory.local[..1000].fill(0);
+    world.settle();
+    assert!(world.segment(1)[..1000].iter().all(|&byte| byte == 9));
+    assert_eq!(world.engines[1].stats().delivered - before, 2 + 1);
+    let get = GetRequest { token: 3, target: target(1, 0), dest: 0, len: 1000 };
+    assert_eq!(world.engines[0].get(&get), Status::Pending);
+    world.settle();
+    assert_eq!(world.engines[1].stats().delivered - before, 2 + 1 + 2);
+    assert!(world.sides[0].memory.local[..1000].iter().all(|&byte| byte == 9));
+}
+
+#[test]
 fn retained_sources_may_be_reused_at_once() {
     let mut world = World::new(3, config(64, 2));
     world.sides[0].memory.local[..600].fill(7);

@@ -27,7 +27,9 @@ mod tests;
 pub use faults::{Faults, Incident};
 pub use host::{CpuTime, LaneHost};
 pub use memory::{LaneMemory, Symmetric, amo, line_bytes};
-pub use model::{HostModel, LinkModel, PROFILES, Profile, TLP_OVERHEAD_BYTES, Writer, tlp_bytes};
+pub use model::{
+    HostModel, LinkModel, PROFILES, Profile, TLP_OVERHEAD_BYTES, Writer, costs, tlp_bytes,
+};
 pub use network::{Direction, Network, Post, WireTime, Writing};
 pub use program::{Operation, Pattern, Workload};
 pub use prototype::Prototype;

@@ -5,6 +5,8 @@
 //! x8 with 64-, 128- and 256-byte TLPs. CPU costs are of the order measured by others on such
 //! hardware. Times are in picoseconds unless named otherwise.
 
+use crate::ntb::ring::choose::Costs;
+
 /// Bytes of headers and framing of a memory write TLP with a 64-bit address.
 pub const TLP_OVERHEAD_BYTES: u64 = 24;
 const DLLP_SHARE: f64 = 0.08;
@@ -109,6 +111,26 @@ impl HostModel {
     }
 }
 
+/// What the choice of packet length and lanes needs to know of the model.
+pub fn costs(link: &LinkModel, host: &HostModel) -> Costs {
+    let ns = |ps: u64| ps as f64 / 1000.0;
+    Costs {
+        line_rate: link.wire_rate(),
+        tlp_bytes: tlp_bytes(link, host.writer) as f64,
+        tlp_overhead: TLP_OVERHEAD_BYTES as f64,
+        propagation: link.propagation_ns as f64,
+        dma: (host.writer == Writer::Dma)
+            .then_some((ns(host.dma_submit_ps), ns(host.dma_start_ps))),
+        copy_rate: host.copy_rate,
+        touch: ns(host.touch_ps),
+        store: ns(host.store_ps),
+        detect: ns(host.detect_ps),
+        // A look at each of three rings on both sides, and at what the neighbours say.
+        look: 10.0 * ns(host.look_ps),
+        posted_bytes: host.posted_bytes as f64,
+    }
+}
+
 /// A named set of links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
@@ -155,6 +177,19 @@ pub fn tlp_bytes(link: &LinkModel, writer: Writer) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn real_ports_are_judged_by_the_costs_of_the_simulated_ones() {
+        for profile in PROFILES {
+            let link = profile.link();
+            for writer in [Writer::Cpu, Writer::Dma] {
+                let dma = writer == Writer::Dma;
+                let real = Costs::desktop(link.wire_rate(), link.mps_bytes, dma);
+                let modelled = costs(&link, &HostModel::desktop(writer));
+                assert_eq!(Costs { propagation: real.propagation, ..modelled }, real);
+            }
+        }
+    }
 
     #[test]
     fn the_model_gives_the_known_ceilings_of_gen3_x8() {

@@ -115,6 +115,21 @@ fn a_large_ring_under_load_does_not_crawl() {
     assert!(share > 0.25, "{share} of the raw links");
 }
 
+/// Acknowledgements must come while there is still something to send, or a program with a few puts
+/// outstanding waits for each lot of them.
+#[test]
+fn a_few_small_puts_outstanding_keep_the_link_busy() {
+    for (writer, hops, least) in
+        [(Writer::Cpu, 1, 0.95), (Writer::Cpu, 3, 0.93), (Writer::Dma, 1, 0.95)]
+    {
+        let mut case = simulation(7, Pattern::Pair(hops), Operation::Put);
+        case.host = HostModel::desktop(writer);
+        case.workload = Workload { size: 4096, count: 2000, depth: 16, ..case.workload };
+        let share = run(&case).unwrap().of_ceiling.unwrap() * 2.0;
+        assert!(share > least, "{writer:?} over {hops} hops: {share} of the raw link");
+    }
+}
+
 #[test]
 fn large_puts_over_both_directions_take_at_most_three_quarters_of_the_time() {
     let mut case = simulation(2, Pattern::Pair(1), Operation::Put);

@@ -118,6 +118,7 @@ impl Profile {
             link_event: LinkEvent::Interrupt,
             needs_requester_table: false,
             dma: (self == Profile::Plx8749).then_some(dma),
+            paced: modelled,
             modelled,
         }
     }

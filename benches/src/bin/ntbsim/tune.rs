@@ -1,0 +1,360 @@
+//! The choice of chunk, slots and lanes against an exhaustive search in the simulator.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde::Serialize;
+use tombolo_transports::ntb::ring::choose::{Choice, Place, Settled, choose};
+use tombolo_transports::ntb::ring::{Class, Config, Geometry};
+use tombolo_transports::ntb::sim::{
+    Faults, HostModel, Operation, Pattern, Simulation, Workload, Writer, costs, run,
+};
+
+use crate::profile;
+
+/// Chosen settings shall reach so much of the best found.
+const TARGET: f64 = 0.95;
+/// What the search tries.
+const CHUNKS: [usize; 8] = [512, 1024, 2048, 4096, 8192, 16 << 10, 32 << 10, 64 << 10];
+const SLOTS: [u32; 5] = [8, 16, 32, 64, 128];
+/// The most that a lane of the search takes from a window.
+const REGION_BYTES_MAX: usize = 5 << 20;
+
+/// A ring to choose for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Setup {
+    profile: &'static str,
+    writer: Writer,
+    hosts: u16,
+    /// Bytes of the window that the PE's lanes share.
+    window: usize,
+    /// Processors of a PE.
+    cores: usize,
+}
+
+/// What a ring is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Load {
+    pattern: Pattern,
+    operation: Operation,
+    size: usize,
+    /// Operations outstanding; 1: the time of each counts.
+    depth: usize,
+}
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Settings {
+    chunk: usize,
+    slots: u32,
+    lanes: u16,
+}
+
+/// What settings reach for a load, in bytes per nanosecond.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Reached {
+    settings: Settings,
+    gbs: f64,
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, Serialize)]
+struct Line {
+    load: Load,
+    best: Reached,
+    chosen: Reached,
+    ratio: f64,
+    /// All that was tried, in the same order for every load of a setup.
+    #[serde(skip)]
+    tried: Vec<Reached>,
+}
+
+/// The part of the table for a ring.
+#[derive(Clone, Debug, Serialize)]
+struct Part {
+    setup: Setup,
+    why: String,
+    lines: Vec<Line>,
+    /// The settings with the best mean ratio over the loads, and that mean.
+    compromise: (Settings, f64),
+    /// Mean ratio of the chosen ones.
+    mean: f64,
+}
+
+impl Part {
+    fn new(setup: &Setup, choice: &Choice, lines: Vec<Line>) -> Part {
+        let count = lines.len() as f64;
+        let mean = |at: usize| {
+            let ratios = lines.iter().map(|line| line.tried[at].gbs / line.best.gbs);
+            (lines[0].tried[at].settings, ratios.sum::<f64>() / count)
+        };
+        let all = (0..lines[0].tried.len()).map(mean);
+        let compromise = all.max_by(|a, b| a.1.total_cmp(&b.1)).expect("something was tried");
+        let mean = lines.iter().map(|line| line.ratio).sum::<f64>() / count;
+        Part { setup: *setup, why: choice.reason.clone(), lines, compromise, mean }
+    }
+
+    /// Whether the choice is close to the best that one choice for all loads can be.
+    fn is_met(&self) -> bool {
+        self.mean >= TARGET * self.compromise.1
+    }
+}
+
+/// Searches and prints the table; an error if a choice is too far from the best.
+pub fn tune(json: bool) -> Result<(), String> {
+    let parts = search(&setups(), loads)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&parts).map_err(|e| e.to_string())?);
+    } else {
+        parts.iter().for_each(print);
+        let lines = || parts.iter().flat_map(|part| &part.lines);
+        let close = lines().filter(|line| line.ratio >= TARGET).count();
+        println!("\n{close} of {} loads within 5 % of the best found for each", lines().count());
+        let usual = |part: &&Part| part.setup.window > 1 << 20 && part.setup.hosts < 16;
+        let usual = || parts.iter().filter(usual).flat_map(|part| &part.lines);
+        let close = usual().filter(|line| line.ratio >= TARGET).count();
+        println!("{close} of {} of them with windows of 64 MiB and up to 7 hosts", usual().count());
+    }
+    match parts.iter().filter(|part| !part.is_met()).count() {
+        0 => Ok(()),
+        missed => Err(format!("{missed} of {} choices are not close to the best", parts.len())),
+    }
+}
+
+fn setups() -> Vec<Setup> {
+    let base =
+        Setup { profile: "plx8749", writer: Writer::Cpu, hosts: 3, window: 64 << 20, cores: 1 };
+    let mut setups = Vec::new();
+    for profile in ["plx8749", "intel-gen3"] {
+        for writer in [Writer::Cpu, Writer::Dma] {
+            for hosts in [2, 3, 7] {
+                setups.push(Setup { profile, writer, hosts, ..base });
+            }
+        }
+    }
+    // Another Gen4 link is as the Gen3 link of twice the width: one of it is enough.
+    setups.push(Setup { profile: "switchtec", hosts: 4, ..base });
+    for writer in [Writer::Cpu, Writer::Dma] {
+        setups.push(Setup { writer, hosts: 16, ..base });
+        setups.push(Setup { writer, window: 128 << 10, ..base });
+        setups.push(Setup { writer, cores: 3, ..base });
+        setups.push(Setup { writer, cores: 3, hosts: 7, window: 1 << 20, ..base });
+    }
+    setups
+}
+
+/// All loads for a ring.
+fn loads(setup: &Setup) -> Vec<Load> {
+    let far = setup.hosts / 2;
+    let mut loads = Vec::new();
+    for size in [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20] {
+        for operation in [Operation::Put, Operation::Get] {
+            let mut load = |pattern, depth| loads.push(Load { pattern, operation, size, depth });
+            for hops in if far > 1 { vec![1, far] } else { vec![1] } {
+                if size < 1 << 20 {
+                    load(Pattern::Pair(hops), 16);
+                }
+                // On several lanes a transfer that is alone still uses one.
+                if size >= 4 << 10 && setup.cores == 1 {
+                    load(Pattern::Pair(hops), 1);
+                }
+            }
+            // More would take gigabytes of simulated memory, or show nothing new.
+            if operation == Operation::Put && size <= 64 << 10 {
+                load(Pattern::Neighbour(1), 16);
+                load(Pattern::Alltoall, 16);
+            }
+        }
+    }
+    loads
+}
+
+/// What all settings reach for the loads of the setups.
+fn search(setups: &[Setup], loads: fn(&Setup) -> Vec<Load>) -> Result<Vec<Part>, String> {
+    let choices = setups.iter().map(chosen).collect::<Result<Vec<Choice>, String>>()?;
+    let mut tasks = Vec::new();
+    for (setup, choice) in setups.iter().zip(&choices) {
+        tasks.extend(loads(setup).into_iter().map(|load| (setup, load, choice)));
+    }
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(vec![None; tasks.len()]);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((setup, load, choice)) = tasks.get(at) else { return };
+                    let line = line(setup, load, choice);
+                    found.lock().expect("no searcher panics")[at] = Some(line);
+                }
+            });
+        }
+    });
+    let found = found.into_inner().expect("no searcher panics");
+    let mut lines = found.into_iter().map(|line| line.expect("all were searched"));
+    let part = |(setup, choice): (&Setup, &Choice)| {
+        let lines = lines.by_ref().take(loads(setup).len()).collect::<Result<Vec<Line>, String>>();
+        Ok(Part::new(setup, choice, lines?))
+    };
+    setups.iter().zip(&choices).map(part).collect()
+}
+
+fn chosen(setup: &Setup) -> Result<Choice, String> {
+    let link = profile(setup.profile)?.link();
+    let costs = costs(&link, &HostModel::desktop(setup.writer));
+    let room = |lanes: usize| setup.window / lanes.next_power_of_two();
+    let place = Place { hosts: setup.hosts, cores: setup.cores, room: &room };
+    choose(&costs, &place, Settled::default()).map_err(|e| e.to_string())
+}
+
+fn line(setup: &Setup, load: &Load, choice: &Choice) -> Result<Line, String> {
+    let run = |geometry: Geometry, lanes: u16, handling_bytes: u32| {
+        let settings = Settings {
+            chunk: geometry.chunk_bytes(),
+            slots: geometry.slots(Class::Request),
+            lanes,
+        };
+        let gbs = reached(setup, load, geometry, lanes, handling_bytes)?;
+        Ok::<Reached, String>(Reached { settings, gbs })
+    };
+    let chosen = run(choice.geometry, choice.lanes as u16, choice.handling_bytes)?;
+    let mut best = chosen;
+    let mut tried = Vec::new();
+    let lanes_max = setup.cores.saturating_sub(1).max(1) as u16;
+    for lanes in 1..=lanes_max {
+        let room = setup.window / usize::from(lanes.next_power_of_two());
+        for (chunk, slots) in CHUNKS.into_iter().flat_map(|c| SLOTS.map(|slots| (c, slots))) {
+            let rings = [slots, slots, 2 * slots];
+            let geometry = Geometry::new(chunk, rings).map_err(|e| e.to_string())?;
+            if geometry.region_bytes() > room.min(REGION_BYTES_MAX) {
+                continue;
+            }
+            let whole = run(geometry, lanes, 0)?;
+            // With others outstanding, packets are whole anyway.
+            let in_pieces = match load.depth {
+                1 => run(geometry, lanes, choice.handling_bytes)?,
+                _ => whole,
+            };
+            tried.push(in_pieces);
+            for one in [whole, in_pieces] {
+                if one.gbs > best.gbs {
+                    best = one;
+                }
+            }
+        }
+    }
+    let ratio = chosen.gbs / best.gbs;
+    Ok(Line { load: *load, best, chosen, ratio, tried })
+}
+
+/// Bytes per nanosecond of a load with these settings.
+fn reached(
+    setup: &Setup,
+    load: &Load,
+    geometry: Geometry,
+    lanes: u16,
+    handling_bytes: u32,
+) -> Result<f64, String> {
+    let Load { pattern, operation, size, depth } = *load;
+    let count = if depth == 1 { 6 } else { ((2 << 20) / size).clamp(24, 256) as u64 };
+    let mut config = Config::simulated(geometry, false);
+    config.handling_bytes = handling_bytes;
+    let report = run(&Simulation {
+        hosts: setup.hosts,
+        pes: 1,
+        threads: lanes,
+        config,
+        link: profile(setup.profile)?.link(),
+        host: HostModel::desktop(setup.writer),
+        sleepers: false,
+        workload: Workload { pattern, operation, size, count, depth },
+        faults: Faults::default(),
+        seed: 1,
+        patience_ns: 200_000_000,
+    })
+    .map_err(|error| error.to_string())?;
+    Ok(match depth {
+        1 => size as f64 / report.latency.mean_ns as f64,
+        _ => report.throughput_gbs,
+    })
+}
+
+fn print(part: &Part) {
+    let Setup { profile, writer, hosts, window, cores } = part.setup;
+    let show = |s: Settings| format!("{}/{}/{}", s.chunk, s.slots, s.lanes);
+    let chosen = part.lines[0].chosen.settings;
+    let (compromise, most) = part.compromise;
+    println!(
+        "\n{profile}, {writer:?} copies, {hosts} hosts, window {} KiB, cores of a PE: {cores}",
+        window >> 10
+    );
+    println!("chosen {}: {}", show(chosen), part.why);
+    println!(
+        "mean ratio {:.3}, the best that one setting has for all loads {most:.3} ({}){}",
+        part.mean,
+        show(compromise),
+        if part.is_met() { "" } else { "  MISSED" }
+    );
+    println!(
+        "{:<32} {:>8} {:>8} {:>24} {:>6}",
+        "GB/s", "chosen", "best", "chunk/slots/lanes", "ratio"
+    );
+    for line in &part.lines {
+        let Load { pattern, operation, size, depth } = line.load;
+        let what = format!("{operation:?} {size} {}", name(pattern, depth));
+        let mark = if line.ratio < TARGET { " <" } else { "" };
+        println!(
+            "{what:<32} {:>8.3} {:>8.3} {:>24} {:>6.3}{mark}",
+            line.chosen.gbs,
+            line.best.gbs,
+            show(line.best.settings),
+            line.ratio
+        );
+    }
+}
+
+fn name(pattern: Pattern, depth: usize) -> String {
+    match (pattern, depth) {
+        (Pattern::Pair(hops), 1) => format!("alone, hops: {hops}"),
+        (Pattern::Pair(hops), _) => format!("stream, hops: {hops}"),
+        (Pattern::Neighbour(_), _) => "all to neighbour".into(),
+        (Pattern::Alltoall, _) => "all to all".into(),
+        (Pattern::Uniform, _) => "uniform".into(),
+        (Pattern::Hotspot, _) => "hot spot".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A part of the table that takes seconds. In a small window nothing suits all loads.
+    #[test]
+    fn choices_are_close_to_the_best_that_a_search_finds() {
+        let base =
+            Setup { profile: "plx8749", writer: Writer::Cpu, hosts: 3, window: 64 << 20, cores: 1 };
+        let setups = [
+            Setup { hosts: 7, ..base },
+            Setup { writer: Writer::Dma, hosts: 5, ..base },
+            Setup { profile: "intel-gen3", ..base },
+            Setup { window: 128 << 10, ..base },
+            Setup { cores: 3, ..base },
+        ];
+        let some = |setup: &Setup| {
+            let mut all = loads(setup);
+            all.retain(|load| matches!(load.size, 4096 | 65536));
+            all
+        };
+        for part in search(&setups, some).unwrap() {
+            assert!(part.is_met(), "{:?}: {} of {:?}", part.setup, part.mean, part.compromise);
+            if part.setup.window > 1 << 20 {
+                for line in part.lines {
+                    let Line { load, best, chosen, .. } = line;
+                    let shown = format!("{:?}, {load:?}: {chosen:?} of {best:?}", part.setup);
+                    assert!(line.ratio >= TARGET, "{shown}");
+                }
+            }
+        }
+    }
+}

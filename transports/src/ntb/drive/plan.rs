@@ -1,0 +1,298 @@
+//! Lanes and rings: what the PEs tell each other of it, and what follows for all of them.
+//!
+//! Links and processors may differ from host to host, but the rings of a lane must be the same all
+//! the way round. So every PE tells its own [`Terms`], and each makes the same [`Plan`] of all.
+
+use super::handshake;
+use super::hardware::Hardware;
+use crate::ntb::port::{LinkState, LinkTiming};
+use crate::ntb::ring::choose::{Choice, Costs, Place, Settled, choose};
+use crate::ntb::ring::{Class, Geometry};
+use std::ops::Range;
+use tombolo_core::transport::Job;
+use tombolo_core::wait::usable_cpus;
+
+/// The window that holds the rings.
+pub const RING_WINDOW: usize = 0;
+/// Lanes that a packet can name.
+const LANES_MAX: usize = 256;
+
+/// What one PE knows that the plan depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Rate of the slower one of its links, headers of TLPs included, MB/s; none where they are as
+    /// fast as memory.
+    pub line_mbs: Option<u32>,
+    /// Largest payload of a TLP on either, bytes.
+    pub max_payload: u32,
+    /// Processors of its machine for each PE there.
+    pub cores: u16,
+    /// `SHMEM_NTB_THREADS`.
+    pub lanes: Option<u32>,
+    /// `SHMEM_NTB_CHUNK`, bytes.
+    pub chunk: Option<u32>,
+}
+
+/// The same on all hosts.
+pub struct Plan {
+    /// Lanes of the ring.
+    pub lanes: usize,
+    /// PEs of the host with most of them.
+    pub pes_max: usize,
+    /// Lanes that a PE sends on.
+    pub threads: usize,
+    pub choice: Choice,
+}
+
+impl Terms {
+    /// Words of [`Terms::to_words`].
+    pub const WORDS: usize = 2;
+
+    /// Those of this PE; the error says what cannot be.
+    pub fn of(hardware: &Hardware, job: &Job<'_>) -> Result<Terms, String> {
+        let config = job.config;
+        if config.ntb_threads == Some(0) {
+            return Err("SHMEM_NTB_THREADS=0: a PE needs a lane, or empty for a good number".into());
+        }
+        let chunk = match config.ntb_chunk.map(|bytes| u32::try_from(bytes.0)) {
+            None => None,
+            Some(Ok(bytes @ 1..)) => Some(bytes),
+            Some(_) => return Err("SHMEM_NTB_CHUNK: expected 64 bytes to 64k".into()),
+        };
+        let states = hardware.ports.each_ref().map(|port| port.link_state());
+        let rates =
+            hardware.ports.iter().zip(&states).filter(|(port, _)| port.capabilities().paced);
+        let rates = rates.map(|(_, state)| {
+            let LinkState { speed, width, .. } = *state;
+            let timing = LinkTiming { speed, width, ..LinkTiming::default() };
+            ((timing.line_bytes_per_s() / 1e6) as u32).max(1)
+        });
+        // Emulated hosts share the processors of one machine.
+        let sharing = match config.host {
+            _ if config.bound.0 => 1,
+            Some(_) => job.n_pes().max(hardware.hosts.into()),
+            None => (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count(),
+        };
+        Ok(Terms {
+            line_mbs: rates.min(),
+            max_payload: states[0].max_payload.min(states[1].max_payload).max(64),
+            cores: (usable_cpus() / sharing).min(u16::MAX.into()) as u16,
+            lanes: config.ntb_threads,
+            chunk,
+        })
+    }
+
+    /// Terms that suit all PEs, given with their numbers: the least of each; the error names PEs
+    /// with different settings.
+    pub fn of_all(mut all: impl Iterator<Item = (usize, Terms)>) -> Result<Terms, String> {
+        let (first, mut agreed) = all.next().ok_or("no PE has an NTB port")?;
+        for (pe, terms) in all {
+            let settled =
+                [("THREADS", agreed.lanes, terms.lanes), ("CHUNK", agreed.chunk, terms.chunk)];
+            for (name, one, other) in settled {
+                let shown = |value: Option<u32>| value.map_or("empty".into(), |v| v.to_string());
+                if one != other {
+                    return Err(format!(
+                        "SHMEM_NTB_{name} is {} on PE {first} and {} on PE {pe}: set it to the \
+                         same value everywhere",
+                        shown(one),
+                        shown(other)
+                    ));
+                }
+            }
+            agreed.line_mbs = [agreed.line_mbs, terms.line_mbs].into_iter().flatten().min();
+            agreed.max_payload = agreed.max_payload.min(terms.max_payload);
+            agreed.cores = agreed.cores.min(terms.cores);
+        }
+        Ok(agreed)
+    }
+
+    /// As words for the address of a PE.
+    pub fn to_words(self) -> [u64; Terms::WORDS] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let lanes = self.lanes.map_or(0, |lanes| lanes.min(u16::MAX.into()));
+        [
+            pair(self.line_mbs.unwrap_or(0), self.max_payload),
+            pair(u32::from(self.cores) | lanes << 16, self.chunk.unwrap_or(0)),
+        ]
+    }
+
+    /// Reads them back.
+    pub fn from_words(words: [u64; Terms::WORDS]) -> Terms {
+        let settled = |value: u32| (value != 0).then_some(value);
+        Terms {
+            line_mbs: settled(words[0] as u32),
+            max_payload: ((words[0] >> 32) as u32).max(64),
+            cores: words[1] as u16,
+            lanes: settled(words[1] as u32 >> 16),
+            chunk: settled((words[1] >> 32) as u32),
+        }
+    }
+}
+
+impl Plan {
+    /// The error says to people why these ports cannot carry this job.
+    pub fn new(hardware: &Hardware, job: &Job<'_>, terms: &Terms) -> Result<Plan, String> {
+        let [right, left] = hardware.ports.each_ref().map(|port| port.capabilities());
+        if right.windows != left.windows || right.doorbell_bits != left.doorbell_bits {
+            return Err("the two ports of this host have different windows or doorbells".into());
+        }
+        if right.spads < handshake::WORDS || right.doorbell_bits == 0 || right.windows.is_empty() {
+            return Err(format!(
+                "a port needs a window, a doorbell and {} scratchpads, {} has {}, {} and {}",
+                handshake::WORDS,
+                right.name,
+                right.windows.len(),
+                right.doorbell_bits,
+                right.spads
+            ));
+        }
+        let most = job.localities.iter().map(|place| place.local_index).max().unwrap_or(0);
+        let pes_max = most as usize + 1;
+        let window = right.windows[RING_WINDOW];
+        let room = |threads: usize| {
+            let lanes = pes_max * threads;
+            let slots = if lanes > LANES_MAX { 0 } else { window.share(0, lanes).len() };
+            usize::try_from(slots as u64 * window.slot_size()).unwrap_or(usize::MAX)
+        };
+        let threads = terms.lanes.unwrap_or(1) as usize;
+        if room(threads) == 0 {
+            return Err(format!(
+                "{pes_max} PEs on a host with {threads} lanes each need {} slots of a window; \
+                 there are {}",
+                pes_max * threads,
+                window.slots.min(LANES_MAX)
+            ));
+        }
+        // The CPU copies into the windows, whether or not a port has a DMA engine.
+        let line_rate = terms.line_mbs.map_or(f64::INFINITY, |mbs| f64::from(mbs) / 1e3);
+        let costs = Costs::desktop(line_rate, terms.max_payload, false);
+        let settled = Settled {
+            chunk: terms.chunk.map(|bytes| bytes as usize),
+            lanes: terms.lanes.map(|lanes| lanes as usize),
+        };
+        let place = Place { hosts: hardware.hosts, cores: terms.cores.into(), room: &room };
+        let choice = choose(&costs, &place, settled).map_err(|why| match terms.chunk {
+            Some(_) => format!("SHMEM_NTB_CHUNK does not fit: {why}"),
+            None => why.to_string(),
+        })?;
+        let threads = choice.lanes;
+        Ok(Plan { lanes: pes_max * threads, pes_max, threads, choice })
+    }
+
+    /// Rings of a lane.
+    pub fn geometry(&self) -> Geometry {
+        self.choice.geometry
+    }
+
+    /// Lanes that PE `local` of `pes` on a host serves: all that would be its own if the host had
+    /// as many PEs as the largest, and as many times more as it has fewer.
+    pub fn served(&self, local: usize, pes: usize) -> impl Iterator<Item = usize> + '_ {
+        let threads = self.threads;
+        (0..self.lanes).filter(move |lane| lane / threads % pes == local)
+    }
+
+    /// Lanes that PE `local` sends on.
+    pub fn own(&self, local: usize) -> Range<usize> {
+        local * self.threads..(local + 1) * self.threads
+    }
+
+    /// Lines for people.
+    pub fn describe(&self) -> Vec<String> {
+        let Plan { lanes, threads, choice, .. } = self;
+        let geometry = choice.geometry;
+        vec![
+            format!(
+                "lanes: {lanes} in all, {threads} for each PE, of {} KiB in each window, with {} \
+                 slots of {} bytes",
+                geometry.region_bytes() >> 10,
+                geometry.slots(Class::Request),
+                geometry.chunk_bytes()
+            ),
+            format!("why: {}", choice.reason),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ntb::port::NtbPort;
+    use crate::ntb::port::emulated::{Fabric, FabricSpec};
+    use std::sync::Arc;
+    use tombolo_core::Config;
+    use tombolo_core::transport::Locality;
+
+    const TERMS: Terms =
+        Terms { line_mbs: Some(7247), max_payload: 256, cores: 4, lanes: None, chunk: None };
+
+    #[test]
+    fn terms_are_read_back_as_they_were_written() {
+        let other = Terms { line_mbs: None, lanes: Some(3), chunk: Some(4096), cores: 0, ..TERMS };
+        for terms in [TERMS, other] {
+            assert_eq!(Terms::from_words(terms.to_words()), terms);
+        }
+    }
+
+    /// The plan of PE 0 of two hosts with one PE each, or why there is none.
+    fn planned(environment: &[(&str, &str)], window: u64) -> Result<Plan, String> {
+        let spec = FabricSpec { window_size: Some(window), ..FabricSpec::new(2) };
+        let pair = Fabric::create(&spec).unwrap().ports(0).unwrap();
+        let ports: [Arc<dyn NtbPort>; 2] = [pair.right, pair.left];
+        let hardware = Hardware { ports, host: 0, hosts: 2 };
+        let lookup = |name: &str| {
+            let found = environment.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| value.to_string())
+        };
+        let config = Config::from_lookup(lookup).unwrap();
+        let place = |host: u32| Locality {
+            host: host.into(),
+            host_index: host,
+            local_index: 0,
+            host_name: "here".into(),
+            pid: 1,
+        };
+        let localities = [place(0), place(1)];
+        let job = Job { pe: 0, localities: &localities, config: &config };
+        Plan::new(&hardware, &job, &Terms::of(&hardware, &job)?)
+    }
+
+    #[test]
+    fn settings_are_kept_or_refused_with_their_names() {
+        let both = [("SHMEM_NTB_CHUNK", "1k"), ("SHMEM_NTB_THREADS", "3")];
+        let plan = planned(&both, 1 << 20).unwrap();
+        assert_eq!((plan.geometry().chunk_bytes(), plan.threads, plan.lanes), (1024, 3, 3));
+        for (name, value) in [
+            ("SHMEM_NTB_CHUNK", "0"),
+            ("SHMEM_NTB_CHUNK", "100"),
+            ("SHMEM_NTB_CHUNK", "64g"),
+            ("SHMEM_NTB_THREADS", "0"),
+        ] {
+            let why = planned(&[(name, value)], 1 << 20).err().expect("refused");
+            assert!(why.contains(name), "{name}={value}: {why}");
+        }
+        let many = planned(&[("SHMEM_NTB_THREADS", "200")], 1 << 20).err().expect("refused");
+        assert!(many.contains("200 lanes each"), "{many}");
+        let long = [("SHMEM_NTB_CHUNK", "64k"), ("SHMEM_NTB_THREADS", "8")];
+        let why = planned(&long, 1 << 20).err().expect("refused");
+        assert!(why.contains("SHMEM_NTB_CHUNK does not fit"), "{why}");
+    }
+
+    #[test]
+    fn without_settings_the_plan_says_why() {
+        let plan = planned(&[], 64 << 20).unwrap();
+        let lines = plan.describe().join("\n");
+        assert!(lines.contains("why: ") && lines.contains("as fast as memory"), "{lines}");
+    }
+
+    #[test]
+    fn the_least_of_all_counts_and_settings_must_agree() {
+        let slow = Terms { line_mbs: Some(3600), cores: 9, ..TERMS };
+        let short = Terms { max_payload: 128, cores: 2, ..TERMS };
+        let agreed = Terms::of_all([TERMS, slow, short].into_iter().enumerate()).unwrap();
+        assert_eq!(agreed, Terms { line_mbs: Some(3600), max_payload: 128, cores: 2, ..TERMS });
+        let other = Terms { chunk: Some(512), ..TERMS };
+        let why = Terms::of_all([TERMS, TERMS, other].into_iter().enumerate()).unwrap_err();
+        assert!(why.contains("SHMEM_NTB_CHUNK is empty on PE 0 and 512 on PE 2"), "{why}");
+    }
+}
