@@ -16,6 +16,7 @@ static char *large;   /* symmetric: PIPELINE blocks of LARGE bytes */
 static char *source;  /* symmetric */
 static long *words;   /* symmetric: WINDOW words */
 static long *flag;    /* symmetric */
+static long *call;    /* symmetric */
 
 /* A word there and a word back; PE 0 and `partner` call it. One-way time in nanoseconds. */
 static double one_way(int partner, long start)
@@ -30,6 +31,17 @@ static double one_way(int partner, long start)
             shmem_long_p(flag, trip, 0);
     }
     return (now_ns() - begun) / (2.0 * TRIPS);
+}
+
+/* A word there and back before what PE 0 measures alone. A partner that has waited for long sleeps,
+ * and takes a while to leave the work to its service threads: that is no figure of the link. */
+static void rouse(int partner, long round)
+{
+    if (shmem_my_pe() == 0)
+        shmem_long_p(call, round, partner);
+    shmem_long_wait_until(call, SHMEM_CMP_EQ, round);
+    if (shmem_my_pe() != 0)
+        shmem_long_p(call, round, 0);
 }
 
 static double messages(int partner)
@@ -100,15 +112,21 @@ static void measure(const char *distance, int partner, char *shared)
     static double way[BATCHES], message[BATCHES], block[BATCHES], stream[BATCHES], copy[BATCHES];
     static double medium[BATCHES], ceiling_medium[BATCHES], ceiling_large[BATCHES];
     int me = shmem_my_pe();
-    *flag = 0;
+    *flag = *call = 0;
     shmem_barrier_all();
     for (int batch = 0; batch < BATCHES && (me == 0 || me == partner); batch++) {
         way[batch] = one_way(partner, (long)batch * TRIPS);
+        rouse(partner, 3 * (long)batch + 1);
+        if (me == 0)
+            message[batch] = messages(partner);
+        rouse(partner, 3 * (long)batch + 2);
+        if (me == 0) {
+            block[batch] = put_blocks(partner, 1, LARGE);
+            stream[batch] = put_blocks(partner, PIPELINE, LARGE);
+        }
+        rouse(partner, 3 * (long)batch + 3);
         if (me != 0)
             continue;
-        message[batch] = messages(partner);
-        block[batch] = put_blocks(partner, 1, LARGE);
-        stream[batch] = put_blocks(partner, PIPELINE, LARGE);
         medium[batch] = put_blocks(partner, MEDIUMS, MEDIUM);
         ceiling_medium[batch] = (double)MEDIUM / CEILING;
         ceiling_large[batch] = (double)LARGE / CEILING;
@@ -139,6 +157,7 @@ int main(void)
     source = symmetric(LARGE);
     words = symmetric(WINDOW * sizeof *words);
     flag = symmetric(CACHE_LINE);
+    call = symmetric(CACHE_LINE);
     char *shared = mmap(NULL, PIPELINE * LARGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                         -1, 0);
     if (shared == MAP_FAILED) {

@@ -25,7 +25,7 @@ struct SideState {
     outbound: Box<dyn Outbound>,
     /// Stores leave in any order until a flush.
     combining: bool,
-    /// Something was stored since the last flush.
+    /// Something was stored since the last push, or is still under way.
     dirty: bool,
 }
 
@@ -39,6 +39,10 @@ pub struct DriveHost {
     memory: HostMemory,
     events: VecDeque<Event>,
     refused: u64,
+    /// A thread has settled and may have been held up by it.
+    settled: bool,
+    /// Memory of this host was changed or read for another host.
+    served: bool,
 }
 
 impl DriveHost {
@@ -59,6 +63,8 @@ impl DriveHost {
             memory: HostMemory::default(),
             events: VecDeque::with_capacity(EVENTS),
             refused: 0,
+            settled: false,
+            served: false,
         }
     }
 
@@ -67,9 +73,40 @@ impl DriveHost {
         self.memory = memory;
     }
 
-    /// Sends what write-combining buffers still hold.
-    pub fn flush(&mut self) {
-        self.sides.iter_mut().for_each(SideState::flush);
+    /// Sends what write-combining buffers still hold. Whether something is under way that this
+    /// thread must place (see [`Outbound::push`]).
+    pub fn push(&mut self) -> bool {
+        self.sides.each_mut().map(SideState::push).contains(&true)
+    }
+
+    /// Whether something was under way at the last push.
+    pub fn is_under_way(&self) -> bool {
+        self.sides.iter().any(|side| side.dirty)
+    }
+
+    /// The same for a thread that goes its way and may not come again soon, after the useful work
+    /// `meanwhile`: nothing is left under way.
+    pub fn settle(&mut self, meanwhile: impl FnOnce(&mut DriveHost)) {
+        self.served = false;
+        meanwhile(self);
+        for side in &mut self.sides {
+            self.settled |= side.settle();
+        }
+        if self.served {
+            // The program may react to it.
+            self.look_afresh();
+        }
+    }
+
+    /// What follows is done because of what is seen from now on, not because a caller that was held
+    /// up by `settle` goes on.
+    pub fn look_afresh(&mut self) {
+        if std::mem::take(&mut self.settled) {
+            for side in &mut self.sides {
+                side.dirty = true;
+                side.push();
+            }
+        }
     }
 
     /// The oldest event not yet told.
@@ -80,6 +117,12 @@ impl DriveHost {
     /// Operations of this PE whose address the target refused.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// Something is done for another host: the answer is not put back to where a caller was held up.
+    fn serve(&mut self) {
+        self.served = true;
+        self.look_afresh();
     }
 
     fn source(&self, span: Span, len: usize) -> Result<*const u8, OutOfRange> {
@@ -104,11 +147,19 @@ impl DriveHost {
 }
 
 impl SideState {
-    fn flush(&mut self) {
+    fn push(&mut self) -> bool {
         if self.dirty {
-            self.outbound.flush();
-            self.dirty = false;
+            self.dirty = self.outbound.push();
         }
+        self.dirty
+    }
+
+    fn settle(&mut self) -> bool {
+        let dirty = std::mem::take(&mut self.dirty);
+        if dirty {
+            self.outbound.flush();
+        }
+        dirty
     }
 }
 
@@ -125,13 +176,16 @@ impl Host for DriveHost {
     fn store_line(&mut self, side: Side, offset: usize, line: &Line) {
         let state = &mut self.sides[side as usize];
         if state.combining {
-            state.flush();
+            state.push();
         }
         state.outbound.write_line(self.start + offset, &port::Line(*line));
         state.dirty = true;
     }
 
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
+        if matches!(from, Span::Inbound(..) | Span::Symmetric(_)) {
+            self.serve();
+        }
         let source = self.source(from, len)?;
         match to {
             Span::Outbound(side, offset) => {
@@ -168,6 +222,9 @@ impl Host for DriveHost {
     }
 
     fn read(&mut self, span: Span, bytes: &mut [u8]) -> Result<(), OutOfRange> {
+        if matches!(span, Span::Symmetric(_)) {
+            self.serve();
+        }
         let at = self.source(span, bytes.len())?;
         // SAFETY: resolved for this length.
         unsafe { memory::load(at, bytes) };
@@ -175,6 +232,7 @@ impl Host for DriveHost {
     }
 
     fn write(&mut self, span: Span, bytes: &[u8]) -> Result<(), OutOfRange> {
+        self.serve();
         let at = match span {
             Span::Symmetric(place) => self.memory.at(place, bytes.len())?,
             Span::Local(address) => address as *mut u8,
@@ -186,12 +244,13 @@ impl Host for DriveHost {
     }
 
     fn amo(&mut self, place: Place, amo: &Amo) -> Result<u64, OutOfRange> {
+        self.serve();
         self.memory.amo(place, amo)
     }
 
     fn ring(&mut self, side: Side) {
         let state = &mut self.sides[side as usize];
-        state.flush();
+        state.settle();
         state.port.peer_db_set(self.doorbell);
     }
 

@@ -2,8 +2,9 @@
 //!
 //! The threads of the program that submit or wait turn it themselves, which saves them a switch to
 //! another thread; the lane's service threads do so when nobody else does. A lock decides who. It
-//! is held for one turn at a time, never across a wait, and a service thread lets go at once when a
-//! caller wants it.
+//! is held for one turn at a time, and a service thread lets go at once when a caller wants it. It is
+//! held across a wait only where a port emulates the pace of hardware: a caller that goes its way
+//! first waits until what it has sent is placed, as nobody else would place it in time.
 
 use super::host::DriveHost;
 use super::memory::HostMemory;
@@ -14,7 +15,8 @@ use std::time::Duration;
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::transport::Status;
 
-/// A caller that turned the crank so recently is still at it.
+/// A caller that turned the crank twice within this time, and so recently, is still at it. One that
+/// looks by once in a while is not: it may be waiting, asleep most of the time.
 const AT_IT_NS: u64 = 20_000;
 /// Tries for the lock before sleeping on it.
 const TRIES: u32 = 2_000;
@@ -24,8 +26,9 @@ pub struct Lane {
     state: Mutex<State>,
     /// Callers that want the lock.
     wanted: AtomicU32,
-    /// When a caller last turned the crank.
+    /// When a caller last ended a turn of the crank, and when one that followed another shortly.
     turned_at: AtomicU64,
+    at_it_at: AtomicU64,
 }
 
 struct State {
@@ -40,6 +43,8 @@ struct State {
 pub enum Turn {
     /// Something moved.
     Busy,
+    /// Nothing to do, but what was sent is under way and must be placed by another turn.
+    UnderWay,
     /// Nothing to do.
     Idle,
     /// Somebody else holds the lane.
@@ -53,6 +58,7 @@ impl Lane {
             state: Mutex::new(State { engine, host, awake: false }),
             wanted: AtomicU32::new(0),
             turned_at: AtomicU64::new(0),
+            at_it_at: AtomicU64::new(0),
         }
     }
 
@@ -63,11 +69,12 @@ impl Lane {
         let state = &mut *state;
         let mut status = act(&mut state.engine, &mut state.host);
         let now = monotonic_ns();
-        self.turned_at.store(now, Ordering::Relaxed);
         state.turn_at(now);
         if status == Status::Again {
             status = act(&mut state.engine, &mut state.host);
         }
+        state.leave();
+        self.note_caller(now);
         status
     }
 
@@ -80,8 +87,10 @@ impl Lane {
     pub fn progress(&self) {
         if let Some(mut state) = self.try_lock() {
             let now = monotonic_ns();
-            self.turned_at.store(now, Ordering::Relaxed);
+            state.host.look_afresh();
             state.turn_at(now);
+            state.leave();
+            self.note_caller(now);
         }
     }
 
@@ -91,14 +100,33 @@ impl Lane {
             return Turn::Taken;
         }
         match self.try_lock() {
-            Some(mut state) => state.turn(),
+            Some(mut state) => {
+                state.host.look_afresh();
+                state.turn()
+            }
             None => Turn::Taken,
+        }
+    }
+
+    /// A service thread will not turn the crank for a while.
+    pub fn pause(&self) {
+        if let Some(mut state) = self.try_lock() {
+            state.host.settle(|_| ());
         }
     }
 
     /// Whether callers turn the crank at the time `now`, so that service threads need not.
     pub fn has_callers(&self, now: u64) -> bool {
-        now.saturating_sub(self.turned_at.load(Ordering::Relaxed)) < AT_IT_NS
+        now.saturating_sub(self.at_it_at.load(Ordering::Relaxed)) < AT_IT_NS
+    }
+
+    /// A caller has turned the crank since `begun`.
+    fn note_caller(&self, begun: u64) {
+        let now = monotonic_ns();
+        if begun.saturating_sub(self.turned_at.load(Ordering::Relaxed)) < AT_IT_NS {
+            self.at_it_at.store(now, Ordering::Relaxed);
+        }
+        self.turned_at.store(now, Ordering::Relaxed);
     }
 
     /// A service thread has woken up: neighbours need not ring. False: another one is awake
@@ -111,7 +139,7 @@ impl Lane {
         }
         state.awake = true;
         state.engine.set_sleeping(false, &mut state.host);
-        state.host.flush();
+        state.host.push();
         true
     }
 
@@ -122,7 +150,9 @@ impl Lane {
         let state = &mut *guard;
         state.awake = false;
         state.engine.set_sleeping(true, &mut state.host);
-        state.turn()
+        let turn = state.turn();
+        state.host.settle(|_| ());
+        turn
     }
 
     /// The link at `side` can be used, or cannot any more.
@@ -130,7 +160,7 @@ impl Lane {
         let mut state = self.lock();
         let state = &mut *state;
         state.engine.link_event(side, up, monotonic_ns(), &mut state.host);
-        state.host.flush();
+        state.host.settle(|_| ());
     }
 
     /// Hands over the memory that packets are delivered to.
@@ -203,8 +233,22 @@ impl State {
 
     fn turn_at(&mut self, now: u64) -> Turn {
         let busy = self.engine.poll(now, &mut self.host);
-        self.host.flush();
-        if busy { Turn::Busy } else { Turn::Idle }
+        let under_way = self.host.push();
+        match (busy, under_way) {
+            (true, _) => Turn::Busy,
+            (false, true) => Turn::UnderWay,
+            (false, false) => Turn::Idle,
+        }
+    }
+
+    /// A caller goes its way. Where there is more to send, somebody must turn the crank soon anyway,
+    /// and what is under way can wait for it.
+    fn leave(&mut self) {
+        if self.host.is_under_way() && !self.engine.has_more_to_send() {
+            // The caller is held up by the emulation of hardware: so it can as well be of use.
+            let engine = &mut self.engine;
+            self.host.settle(|host| _ = engine.poll(monotonic_ns(), host));
+        }
     }
 }
 
@@ -215,6 +259,8 @@ pub struct Pace {
     pub spin_ns: u64,
     /// Others need the processor: let them have it while there is nothing to do.
     pub yields: bool,
+    /// Callers that turn the crank can be relied on: each PE has a processor.
+    pub stands_by: bool,
     /// Longest sleep of the thread that keeps the clock.
     pub nap: Duration,
 }
@@ -222,8 +268,10 @@ pub struct Pace {
 impl Pace {
     /// For `pes` PEs that may all be on this machine, each with `threads` lanes.
     pub fn new(pes: usize, threads: usize) -> Pace {
-        let room = tombolo_core::wait::usable_cpus() >= pes * (1 + threads);
+        let cpus = tombolo_core::wait::usable_cpus();
+        let room = cpus >= pes * (1 + threads);
         // A wake-up costs tens of microseconds: staying awake for less would save nothing.
-        Pace { spin_ns: 50_000, yields: !room, nap: Duration::from_millis(1) }
+        let stands_by = cpus >= pes;
+        Pace { spin_ns: 50_000, yields: !room, stands_by, nap: Duration::from_millis(1) }
     }
 }

@@ -7,8 +7,9 @@
 //!
 //! - Two lanes may share a doorbell bit, and some chips drop an event when another bit is
 //!   pending. Neither loses more than a millisecond: the clock's thread looks anyway.
-//! - While callers turn the crank, the thread that is awake stands by: it naps, and as it is not
-//!   said to sleep nobody rings.
+//! - While callers turn the crank, and each PE has a processor to do so, the thread that is awake
+//!   stands by and leaves the lane's lock alone: it yields or naps, and as it is not said to sleep
+//!   nobody rings.
 
 use super::lane::{Lane, Pace, Turn};
 use super::links::Links;
@@ -27,6 +28,11 @@ use tombolo_core::board::monotonic_ns;
 const LONG_NAP: Duration = Duration::from_millis(5);
 /// First and longest nap of a thread that stands by.
 const STAND_BY: [Duration; 2] = [Duration::from_micros(10), Duration::from_micros(100)];
+/// Callers that have turned the crank for so long will most likely go on.
+const LONG_AT_IT_NS: u64 = 400_000;
+/// How much later than asked for a nap may end, nanoseconds. The system's own 50 microseconds would
+/// hold up what a caller that stops turning the crank leaves behind.
+const NAP_SLACK_NS: libc::c_ulong = 1_000;
 
 /// Busy turns by the clock that are no reason to stay awake: heartbeats are no more than these.
 const QUIET_TURNS: u32 = 3;
@@ -82,6 +88,9 @@ impl Drop for Threads {
 impl Post {
     fn run(&self, stop: &AtomicBool) {
         let keeps_clock = self.side == Side::Right;
+        // SAFETY: a prctl without memory arguments, for this thread alone. Where it is refused naps
+        // end later.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, NAP_SLACK_NS) };
         let nap = if keeps_clock { self.pace.nap } else { LONG_NAP };
         // Ends by telling the neighbours that it sleeps.
         self.work(stop, keeps_clock);
@@ -97,6 +106,8 @@ impl Post {
             let due = keeps_clock && (0..QUIET_TURNS).all(|_| self.lane.serve() == Turn::Busy);
             if wake.pending != 0 || due {
                 self.work(stop, keeps_clock);
+            } else {
+                self.lane.pause();
             }
         }
     }
@@ -105,7 +116,7 @@ impl Post {
     fn work(&self, stop: &AtomicBool, keeps_clock: bool) {
         while self.lane.wake() {
             self.stay_awake(stop, keeps_clock);
-            if self.lane.sleep() == Turn::Idle || stop.load(Ordering::Relaxed) {
+            if self.lane.sleep() != Turn::Busy || stop.load(Ordering::Relaxed) {
                 return;
             }
         }
@@ -114,7 +125,7 @@ impl Post {
     fn stay_awake(&self, stop: &AtomicBool, keeps_clock: bool) {
         let mut tended = monotonic_ns();
         let mut busy_at = tended;
-        let mut nap = STAND_BY[0];
+        let (mut nap, mut standing_by) = (STAND_BY[0], None);
         while !stop.load(Ordering::Relaxed) {
             let now = monotonic_ns();
             if keeps_clock && now - tended >= self.pace.nap.as_nanos() as u64 {
@@ -122,20 +133,31 @@ impl Post {
                 self.links.tend();
                 self.reporter.report(&self.lane, self.leads);
             }
-            // Where processors are short a caller is often not running: then this thread helps.
-            if !self.pace.yields && self.lane.has_callers(now) {
-                std::thread::sleep(nap);
-                nap = (nap * 2).min(STAND_BY[1]);
+            if self.pace.stands_by && self.lane.has_callers(now) {
+                let since = *standing_by.get_or_insert(now);
+                self.stand_by(now - since, &mut nap);
                 busy_at = monotonic_ns();
                 continue;
             }
-            nap = STAND_BY[0];
+            (nap, standing_by) = (STAND_BY[0], None);
             match self.lane.serve() {
                 Turn::Busy => busy_at = now,
+                Turn::UnderWay => std::hint::spin_loop(),
                 _ if now - busy_at >= self.pace.spin_ns => return,
                 Turn::Idle if !self.pace.yields => std::hint::spin_loop(),
                 Turn::Idle | Turn::Taken => std::thread::yield_now(),
             }
         }
+    }
+
+    /// Lets callers have the lane, as for `stood_ns` now. Where processors are short a caller is often
+    /// not running: then this thread must soon help, and naps only if callers stay at it for long.
+    fn stand_by(&self, stood_ns: u64, nap: &mut Duration) {
+        if self.pace.yields && stood_ns < LONG_AT_IT_NS {
+            return std::thread::yield_now();
+        }
+        self.lane.pause();
+        std::thread::sleep(*nap);
+        *nap = (*nap * 2).min(STAND_BY[1]);
     }
 }

@@ -297,8 +297,18 @@ pub trait Outbound: Send {
     fn write_line(&mut self, offset: usize, line: &Line);
 
     /// Drains write-combining buffers and orders earlier writes before later ones (`sfence`).
-    /// Required before a flag or doorbell that announces data. Does not wait for arrival.
+    /// Required before a flag or doorbell that announces data. Does not wait for arrival, except
+    /// where writes are emulated at the pace of hardware: see `push`.
     fn flush(&mut self);
+
+    /// `flush` for one who will come again soon, which a doorbell must not rely on. Where writes are
+    /// emulated at the pace of hardware, they are placed by the requester itself once they are due:
+    /// this places what is due now, and says whether more is under way. Then call it again before
+    /// long, or `flush`. Hardware leaves it as it is.
+    fn push(&mut self) -> bool {
+        self.flush();
+        false
+    }
 
     /// Reads `dest.len()` bytes at `offset`: a round trip for every 8 bytes. For diagnosis; the data
     /// path never reads across a link, and a counter tells if it did. All ones where nothing answers.

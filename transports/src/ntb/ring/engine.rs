@@ -251,6 +251,12 @@ impl Engine {
         busy
     }
 
+    /// Whether packets wait to be sent, be it for room or for the next poll.
+    pub fn has_more_to_send(&self) -> bool {
+        let ready = self.ready.iter().any(|ready| !ready.is_empty());
+        ready || self.asks.iter().any(|asks| !asks.is_empty())
+    }
+
     /// When `poll` must be called although nothing arrives.
     pub fn next_deadline(&self) -> u64 {
         self.next_tick

@@ -99,6 +99,8 @@ impl DmaChannel for EmulatedDma {
                 // SAFETY: eight bytes of a local.
                 unsafe { self.posted.send(offset, (&raw const value).cast(), 8, self.payload) };
             }
+            // The source may be used again, and a word written, only when all has arrived.
+            self.posted.settle();
             self.finish(false);
         }
         self.progress

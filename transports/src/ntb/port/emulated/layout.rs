@@ -64,7 +64,7 @@ const UP: u64 = 31;
 const GENERATION: u64 = 1 << 8;
 
 /// A reading of [`Status`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkWord(u64);
 
 impl LinkWord {

@@ -25,6 +25,7 @@ mod dma;
 mod doorbell;
 mod fabric;
 mod fault;
+mod flight;
 mod layout;
 mod link;
 mod outbound;

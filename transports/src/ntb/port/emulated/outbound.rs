@@ -34,6 +34,13 @@ impl EmulatedOutbound {
         });
         EmulatedOutbound { posted, combining }
     }
+
+    fn order(&mut self) {
+        if let Some(combining) = &mut self.combining {
+            combining.drain(&mut self.posted);
+        }
+        fence(Ordering::SeqCst);
+    }
 }
 
 impl Outbound for EmulatedOutbound {
@@ -58,11 +65,16 @@ impl Outbound for EmulatedOutbound {
         unsafe { self.write(offset, line.0.as_ptr().cast(), Line::BYTES) }
     }
 
+    /// In modelled time this waits for arrival after all: nobody else would place what is under
+    /// way, and a doorbell may follow.
     fn flush(&mut self) {
-        if let Some(combining) = &mut self.combining {
-            combining.drain(&mut self.posted);
-        }
-        fence(Ordering::SeqCst);
+        self.order();
+        self.posted.settle();
+    }
+
+    fn push(&mut self) -> bool {
+        self.order();
+        self.posted.advance()
     }
 
     fn read(&mut self, offset: usize, dest: &mut [u8]) {

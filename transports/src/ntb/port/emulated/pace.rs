@@ -1,65 +1,107 @@
-//! The time model on the clock of the wall: pacing of writers.
+//! The time model on the clock of the wall: when a posted write leaves and when the peer may see it.
 //!
-//! There is no thread that plays the wire. The writer itself waits, by spinning, until the moment
-//! its bytes are due at the peer, and only then places them:
+//! There is no thread that plays the wire. A requester keeps what it has sent ([`Flight`]) until it
+//! is due at the peer and places it then, in the midst of what it does next:
 //!
-//! - Every chunk reserves its time on the wire in a clock shared by all requesters of the direction,
-//!   so that together they never exceed the line rate. Each direction has its own clock.
-//! - The first chunk of a burst is due one propagation time after it has left. In hardware the
-//!   writer would have gone on meanwhile; here it comes back late by that much. This lag is
-//!   remembered, and as long as writes follow each other within a propagation time they are issued,
-//!   by the model's clock, earlier by the lag: a burst pays propagation once, as in hardware, and its
-//!   last byte arrives when it should.
+//! - Every piece reserves its time on the wire in a clock shared by all requesters of the direction,
+//!   so that together they never exceed the line rate. Each direction has its own clock. A piece is
+//!   due one propagation time after it has left the wire, and placed at the first look after that.
+//! - The writer goes on meanwhile, as in hardware, and as there it is held up when more than
+//!   [`POSTED_BYTES`] wait for the wire.
+//! - A writer that goes away to do something else, and would not come by to place the rest, first
+//!   waits until all is placed ([`Outbound::flush`]). Hardware would not have held it up. That lag is
+//!   remembered: what it writes next, if that is within [`SOON_PS`], is issued by the model's clock
+//!   as much earlier, at most by a trip: the posted buffers and one propagation. A writer that
+//!   stays and polls has no lag ([`Outbound::push`]).
 //!
-//! What this gets wrong: a write that joins a running burst because of something the writer learnt
-//! after the burst began is visible early by at most one propagation time, and a writer gets the CPU
-//! back late by as much. Bytes never arrive before the line rate allows.
+//! What this gets wrong: a write that follows such a wait because of something that the requester
+//! noticed during or after the wait, and did not say so by a push, is itself visible early, by at most
+//! a trip (0.8 us with default timing); and a writer that lost the CPU places late. Bytes never arrive
+//! before the line rate allows.
+//!
+//! [`Flight`]: super::flight::Flight
+//! [`Outbound::flush`]: crate::ntb::port::Outbound::flush
+//! [`Outbound::push`]: crate::ntb::port::Outbound::push
 
 use super::link::Link;
+use crate::ntb::port::LinkTiming;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Bytes that may wait between CPU and wire before stores stall: the posted-write buffers of a root
+/// port, in the simulator too.
+const POSTED_BYTES: u64 = 2048;
+/// What follows a wait within this time, picoseconds, would have come earlier without it.
+const SOON_PS: u64 = 2_000_000;
 /// Above this a wait gives the CPU away, picoseconds.
 const YIELD_ABOVE_PS: u64 = 20_000_000;
 
 /// One requester's place in time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pace {
-    /// When the last write was placed.
-    placed_ps: u64,
-    /// How much later than in hardware the writer came back from it.
+    propagation_ps: u64,
+    posted_ps: u64,
+    /// How much later than in hardware the writer is where it is.
     lag_ps: u64,
+    /// When the lag was last made or used.
+    since_ps: u64,
+    /// When the writer last wrote, or looked up from writing.
+    left_ps: u64,
+}
+
+/// When a piece of a write goes where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trip {
+    /// The writer may go on.
+    pub accepted_ps: u64,
+    /// The peer may see it.
+    pub due_ps: u64,
 }
 
 impl Pace {
-    /// Reserves `wire_ps` on the wire and waits until what was sent has arrived.
-    pub fn transmit(&mut self, link: &Link, wire: &AtomicU64, wire_ps: u64, propagation_ps: u64) {
-        let now = link.now_ps();
-        let slot = self.reserve(now, wire, wire_ps, propagation_ps);
-        // In a burst of small writes the time has often come: looking at the clock again would
-        // cost more than the write.
-        let now = if now >= slot.due_ps { now } else { wait_until(link, slot.due_ps) };
-        self.placed(now, &slot);
+    pub fn new(timing: &LinkTiming) -> Pace {
+        Pace {
+            propagation_ps: u64::from(timing.propagation_ns) * 1000,
+            posted_ps: timing.wire_ps(POSTED_BYTES, POSTED_BYTES / 64),
+            lag_ps: 0,
+            since_ps: 0,
+            left_ps: 0,
+        }
     }
 
-    fn reserve(&self, now: u64, wire: &AtomicU64, wire_ps: u64, propagation_ps: u64) -> Slot {
-        let in_burst = now.saturating_sub(self.placed_ps) < propagation_ps;
-        let issued = if in_burst { now.saturating_sub(self.lag_ps) } else { now };
-        let start_ps = reserve(wire, issued, wire_ps);
-        Slot { start_ps, due_ps: start_ps + wire_ps + propagation_ps }
+    /// From a write that finds the posted buffers full to its arrival, on a wire of its own.
+    pub fn trip_ps(&self) -> u64 {
+        self.propagation_ps + self.posted_ps
     }
 
-    /// The hardware would have let the writer go when the wire took the chunk. A delay beyond what
-    /// the model asks for (the process lost the CPU) is not made up for.
-    fn placed(&mut self, now: u64, slot: &Slot) {
-        self.placed_ps = now;
-        self.lag_ps = slot.due_ps - slot.start_ps;
+    /// Takes `wire_ps` of the wire for a piece written now, which a fault delays by `delay_ps`.
+    pub fn issue(&mut self, now: u64, wire: &AtomicU64, wire_ps: u64, delay_ps: u64) -> Trip {
+        if now.saturating_sub(self.since_ps) >= SOON_PS {
+            self.lag_ps = 0;
+        }
+        let issued = now.saturating_sub(self.lag_ps);
+        let start = reserve(wire, issued, wire_ps);
+        let accepted_ps = issued.max(start.saturating_sub(self.posted_ps));
+        // A writer that hardware would have held up has made up for its lag.
+        self.lag_ps = now.saturating_sub(accepted_ps);
+        self.since_ps = now.max(accepted_ps);
+        self.left_ps = self.since_ps;
+        Trip { accepted_ps, due_ps: start + wire_ps + self.propagation_ps + delay_ps }
     }
-}
 
-#[derive(Debug)]
-struct Slot {
-    start_ps: u64,
-    due_ps: u64,
+    /// The writer looks up from writing: hardware would let it go now. What it does next follows
+    /// from what it sees, unless it is held up.
+    pub fn leave(&mut self, now: u64) {
+        self.lag_ps = 0;
+        self.left_ps = now;
+    }
+
+    /// The writer was held up since it wanted to leave, until what was due at `due_ps` was placed, at
+    /// `now`. Time beyond what the model asked for (the process lost the CPU) is not made up for.
+    pub fn held_up(&mut self, due_ps: u64, now: u64) {
+        let held = self.lag_ps + due_ps.min(now).saturating_sub(self.left_ps);
+        self.lag_ps = held.min(self.trip_ps());
+        self.since_ps = now;
+    }
 }
 
 /// Takes `wire_ps` of the wire, not before `issued_ps`; gives the start.
@@ -84,11 +126,16 @@ pub fn wait_until(link: &Link, due_ps: u64) -> u64 {
         if now >= due_ps {
             return now;
         }
-        if due_ps - now > YIELD_ABOVE_PS {
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
-        }
+        pause(due_ps - now);
+    }
+}
+
+/// One round of a wait that has `left_ps` to go.
+pub fn pause(left_ps: u64) {
+    if left_ps > YIELD_ABOVE_PS {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
     }
 }
 
@@ -123,58 +170,159 @@ pub fn remote_read(link: &Link) {
 mod tests {
     use super::*;
 
-    const PROPAGATION: u64 = 400_000;
     const WIRE: u64 = 150_000;
+    const BEGIN: u64 = 10_000_000;
 
-    /// Writes back to back with a copy that takes `copy_ps` of CPU; gives the time of the last.
-    fn burst(chunks: u64, copy_ps: u64, begin: u64, pace: &mut Pace, wire: &AtomicU64) -> u64 {
-        let mut now = begin;
+    fn pace() -> Pace {
+        Pace::new(&LinkTiming::default())
+    }
+
+    const PROPAGATION: u64 = 400_000;
+
+    /// Writes back to back with a copy that takes `copy_ps` of CPU; gives when the last is due and
+    /// when the writer is through.
+    fn burst(chunks: u64, copy_ps: u64, begin: u64, pace: &mut Pace, wire: &AtomicU64) -> Trip {
+        let (mut now, mut due_ps) = (begin, 0);
         for _ in 0..chunks {
-            let slot = pace.reserve(now, wire, WIRE, PROPAGATION);
-            now = now.max(slot.due_ps);
-            pace.placed(now, &slot);
-            now += copy_ps;
+            let trip = pace.issue(now, wire, WIRE, 0);
+            now = now.max(trip.accepted_ps) + copy_ps;
+            due_ps = trip.due_ps;
         }
-        now - copy_ps
+        Trip { accepted_ps: now, due_ps }
     }
 
     #[test]
     fn a_burst_pays_propagation_once_and_keeps_the_wire_full() {
-        let (mut pace, wire) = (Pace::default(), AtomicU64::new(0));
-        let begin = 10_000_000;
-        let end = burst(100, 100_000, begin, &mut pace, &wire);
-        assert_eq!(end, begin + 100 * WIRE + PROPAGATION);
+        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let end = burst(100, 100_000, BEGIN, &mut pace, &wire);
+        assert_eq!(end.due_ps, BEGIN + 100 * WIRE + PROPAGATION);
     }
 
     #[test]
-    fn a_pause_pays_propagation_again() {
-        let (mut pace, wire) = (Pace::default(), AtomicU64::new(0));
-        let end = burst(1, 0, 10_000_000, &mut pace, &wire);
-        let begin = end + PROPAGATION;
-        assert_eq!(burst(1, 0, begin, &mut pace, &wire), begin + WIRE + PROPAGATION);
+    fn a_writer_is_ahead_of_the_wire_by_the_posted_buffers_and_no_more() {
+        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let first = pace.issue(BEGIN, &wire, WIRE, 0);
+        assert_eq!((first.accepted_ps, first.due_ps), (BEGIN, BEGIN + WIRE + PROPAGATION));
+        let end = burst(100, 0, BEGIN, &mut pace, &wire);
+        assert_eq!(end.accepted_ps, BEGIN + 100 * WIRE - pace.posted_ps);
+    }
+
+    #[test]
+    fn a_pause_that_the_posted_buffers_cover_leaves_no_gap_and_a_longer_one_does() {
+        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let end = burst(100, 0, BEGIN, &mut pace, &wire);
+        let covered = end.accepted_ps + pace.posted_ps;
+        let next = pace.issue(covered, &wire, WIRE, 0);
+        assert_eq!(next.due_ps, end.due_ps + WIRE);
+        let late = covered + 2 * WIRE;
+        let last = pace.issue(late, &wire, WIRE, 0);
+        assert_eq!(last.due_ps, late + WIRE + PROPAGATION);
+    }
+
+    #[test]
+    fn nothing_is_due_before_its_own_trip_unless_its_writer_was_held_up() {
+        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let mut now = BEGIN;
+        for pause in [0, 1000, WIRE, PROPAGATION / 2, PROPAGATION] {
+            now += WIRE + pause;
+            pace.leave(now);
+            let trip = pace.issue(now, &wire, WIRE, 0);
+            assert_eq!(trip.due_ps, now + WIRE + PROPAGATION, "after {pause} ps");
+        }
+    }
+
+    #[test]
+    fn a_writer_that_was_held_up_goes_on_where_hardware_would_have_let_it_go() {
+        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let first = pace.issue(BEGIN, &wire, WIRE, 0);
+        pace.leave(BEGIN + 1000);
+        pace.held_up(first.due_ps, first.due_ps);
+        let now = first.due_ps + 500;
+        let next = pace.issue(now, &wire, WIRE, 0);
+        let left = BEGIN + 1000 + 500;
+        assert_eq!(next.due_ps, BEGIN + 2 * WIRE + PROPAGATION, "right behind the first");
+        let last = pace.issue(now + 2 * WIRE, &wire, WIRE, 0);
+        assert_eq!(last.due_ps, left + 3 * WIRE + PROPAGATION, "and is still there");
+    }
+
+    #[test]
+    fn nothing_is_issued_earlier_than_by_a_trip() {
+        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        // A fault holds the bytes up for long, which hardware would not have made the writer wait.
+        let due = pace.issue(BEGIN, &wire, WIRE, 50_000_000).due_ps;
+        pace.leave(BEGIN);
+        pace.held_up(due, due);
+        let next = pace.issue(due, &wire, WIRE, 0);
+        assert_eq!(next.due_ps, due - pace.trip_ps() + WIRE + PROPAGATION);
+    }
+
+    #[test]
+    fn who_was_held_up_and_pauses_or_polls_is_like_any_other() {
+        for polls in [false, true] {
+            let (mut pace, wire) = (pace(), AtomicU64::new(0));
+            let due = pace.issue(BEGIN, &wire, WIRE, 0).due_ps;
+            pace.leave(BEGIN);
+            pace.held_up(due, due);
+            let now = due + if polls { 1000 } else { SOON_PS };
+            if polls {
+                pace.leave(now);
+            }
+            assert_eq!(pace.issue(now, &wire, WIRE, 0).due_ps, now + WIRE + PROPAGATION);
+        }
+    }
+
+    #[test]
+    fn lag_is_made_up_for_while_the_wire_is_busy() {
+        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let due = pace.issue(BEGIN, &wire, WIRE, 0).due_ps;
+        pace.leave(BEGIN);
+        pace.held_up(due, due);
+        let end = burst(100, 0, due, &mut pace, &wire);
+        assert_eq!(end.due_ps, BEGIN + 101 * WIRE + PROPAGATION, "the wire was never idle");
+        assert_eq!(pace.lag_ps, 0);
+    }
+
+    #[test]
+    fn puts_one_after_the_other_lose_nothing_to_the_waits_between_them() {
+        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let (mut now, mut due) = (BEGIN, 0);
+        for _ in 0..50 {
+            let end = burst(8, 20_000, now, &mut pace, &wire);
+            pace.leave(end.accepted_ps);
+            due = end.due_ps;
+            pace.held_up(due, due);
+            now = due + 200_000;
+        }
+        assert_eq!(due, BEGIN + 400 * WIRE + PROPAGATION);
+    }
+
+    #[test]
+    fn time_lost_to_the_scheduler_is_not_made_up_for() {
+        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let due = pace.issue(BEGIN, &wire, WIRE, 0).due_ps;
+        let late = due + 4_000_000;
+        pace.leave(due - 1000);
+        pace.held_up(due, late);
+        let next = pace.issue(late, &wire, WIRE, 0);
+        assert_eq!(next.due_ps, late - 1000 + WIRE + PROPAGATION);
     }
 
     #[test]
     fn two_requesters_share_the_wire() {
         let wire = AtomicU64::new(0);
-        let (mut one, mut two) = (Pace::default(), Pace::default());
-        let begin = 10_000_000;
+        let (mut one, mut two) = (pace(), pace());
         for pair in 1..=50 {
-            let first = one.reserve(begin, &wire, WIRE, PROPAGATION);
-            let second = two.reserve(begin, &wire, WIRE, PROPAGATION);
-            one.placed(first.due_ps, &first);
-            two.placed(second.due_ps, &second);
-            assert_eq!(second.due_ps, begin + 2 * pair * WIRE + PROPAGATION);
+            one.issue(BEGIN, &wire, WIRE, 0);
+            let second = two.issue(BEGIN, &wire, WIRE, 0);
+            assert_eq!(second.due_ps, BEGIN + 2 * pair * WIRE + PROPAGATION);
         }
     }
 
     #[test]
-    fn time_lost_to_the_scheduler_is_not_made_up_for() {
-        let (mut pace, wire) = (Pace::default(), AtomicU64::new(0));
-        let slot = pace.reserve(10_000_000, &wire, WIRE, PROPAGATION);
-        let late = slot.due_ps + 4_000_000;
-        pace.placed(late, &slot);
-        let end = burst(10, 0, late, &mut pace, &wire);
-        assert_eq!(end, late + 10 * WIRE - WIRE);
+    fn a_fault_delays_the_arrival_and_not_the_writer() {
+        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let trip = pace.issue(BEGIN, &wire, WIRE, 7_000);
+        assert_eq!(trip.due_ps, BEGIN + WIRE + PROPAGATION + 7_000);
+        assert_eq!(trip.accepted_ps, BEGIN);
     }
 }

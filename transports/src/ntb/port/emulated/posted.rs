@@ -1,8 +1,10 @@
-//! Posted writes: from a requester's hands into the peer's memory, or into nothing.
+//! Posted writes: from a requester's hands into the peer's memory, or into nothing. In modelled time
+//! they are kept in between, until they are due.
 
+use super::flight::{Flight, Piece};
 use super::layout::LinkMemory;
 use super::link::Link;
-use super::pace::Pace;
+use super::pace::{self, Pace};
 use super::random::Random;
 use super::requester::Claim;
 use super::sys::SharedMapping;
@@ -13,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Bytes placed under one look at link and translation.
 const DIRECT_STEP: usize = 64 << 10;
-/// The same in modelled time: the copy of one step must be shorter than a propagation.
+/// The same in modelled time: it becomes visible at once, when its last byte is due.
 const MODELLED_STEP: usize = 1 << 10;
 
 /// The way of one requester through one window.
@@ -29,6 +31,7 @@ pub struct Posted {
     step: usize,
     modelled: bool,
     pace: Pace,
+    flight: Flight,
     random: Random,
 }
 
@@ -47,7 +50,11 @@ unsafe impl Send for Posted {}
 
 /// What became of a step.
 enum Outcome {
-    Placed { dropped_tlps: u64 },
+    /// It is under way.
+    Sent,
+    Placed {
+        dropped_tlps: u64,
+    },
     Lost,
 }
 
@@ -58,6 +65,8 @@ impl Posted {
         let slot_size = rules.slot_size() as usize;
         let modelled = link.is_modelled();
         let step = if modelled { MODELLED_STEP } else { DIRECT_STEP };
+        let timing = &link.config.timing;
+        let pace = Pace::new(timing);
         let stream = (side as u64) << 32 | (window as u64) << 16 | claim.index() as u64;
         let closed = Slot { generation: u64::MAX, len: 0, base: std::ptr::null_mut(), _keep: None };
         Ok(Posted {
@@ -66,7 +75,12 @@ impl Posted {
             size: rules.size as usize,
             slot_shift: slot_size.trailing_zeros(),
             step: step.min(slot_size),
-            pace: Pace::default(),
+            flight: Flight::new(if modelled {
+                Flight::lines_for(timing, pace.trip_ps())
+            } else {
+                0
+            }),
+            pace,
             link,
             maps,
             side,
@@ -132,79 +146,132 @@ impl Posted {
         len: usize,
         tlp: usize,
     ) -> Outcome {
-        let memory: *const LinkMemory = self.link.memory();
-        // SAFETY: link memory stays mapped as long as `self.link`, which nothing here replaces.
-        let memory = unsafe { &*memory };
-        let word = memory.status.read();
-        if !word.is_up() {
+        // SAFETY: used in this call alone.
+        let memory = unsafe { self.memory() };
+        let link = memory.status.read();
+        if !link.is_up() {
             return Outcome::Lost;
         }
-        let count = tlps(offset, len, tlp);
-        let faulty = memory.status.faulty.load(Ordering::Relaxed) != 0;
-        if self.modelled || faulty {
-            self.travel(memory, len, count);
+        let generation = self.translation(memory, offset).load(Ordering::Relaxed);
+        let piece = Piece { offset, len, tlp, due_ps: 0, link, generation };
+        if self.modelled {
+            // SAFETY: as above.
+            unsafe { self.launch(memory, piece, source) };
+            return Outcome::Sent;
         }
+        if memory.status.faulty.load(Ordering::Relaxed) != 0 {
+            pace::wait_until(&self.link, self.link.now_ps() + delay_ps(memory));
+        }
+        // SAFETY: as above.
+        unsafe { self.land(memory, &piece, source) }
+    }
+
+    /// Keeps a piece until it is due, and holds the writer up where hardware would.
+    ///
+    /// # Safety
+    /// `source` must be readable for the length of the piece, which lies within one slot.
+    unsafe fn launch(&mut self, memory: &LinkMemory, mut piece: Piece, source: *const u8) {
+        let mut now = self.place_due();
+        while let Some(due_ps) = self.flight.last_due_ps()
+            && !self.flight.has_room(piece.len)
+        {
+            pace::pause(due_ps.saturating_sub(now));
+            now = self.place_due();
+        }
+        let wire_ps = self.link.config.timing.wire_ps(piece.len as u64, piece.tlps());
+        let wire = &memory.sides[self.side].wire_free_ps.0;
+        let trip = self.pace.issue(now, wire, wire_ps, delay_ps(memory));
+        piece.due_ps = trip.due_ps;
+        // SAFETY: as above; room was made.
+        unsafe { self.flight.push(piece, source) };
+        while now < trip.accepted_ps {
+            pace::pause(trip.accepted_ps - now);
+            now = self.place_due();
+        }
+    }
+
+    /// The requester looks up from writing: places what is due by now. Whether there is more under
+    /// way.
+    pub fn advance(&mut self) -> bool {
+        if self.modelled {
+            let now = self.place_due();
+            self.pace.leave(now);
+        }
+        !self.flight.is_empty()
+    }
+
+    /// Waits until everything sent so far is placed.
+    pub fn settle(&mut self) {
+        let Some(due_ps) = self.flight.last_due_ps() else { return };
+        let mut now = self.place_due();
+        while !self.flight.is_empty() {
+            pace::pause(due_ps.saturating_sub(now));
+            now = self.place_due();
+        }
+        self.pace.held_up(due_ps, now);
+    }
+
+    /// Places what is due; gives the time.
+    fn place_due(&mut self) -> u64 {
+        let now = self.link.now_ps();
+        while let Some((piece, source)) = self.flight.first_due(now) {
+            // SAFETY: used in this round alone; the bytes stay until `pop`.
+            let outcome = unsafe { self.land(self.memory(), &piece, source) };
+            if let Outcome::Lost = outcome {
+                self.claim.count(Event::Lost, piece.tlps());
+            }
+            self.flight.pop();
+        }
+        now
+    }
+
+    /// Places a piece that has crossed the link, if that is still what it was when the piece left.
+    ///
+    /// # Safety
+    /// As `launch`.
+    unsafe fn land(&mut self, memory: &LinkMemory, piece: &Piece, source: *const u8) -> Outcome {
+        let faulty = memory.status.faulty.load(Ordering::Relaxed) != 0;
         self.claim.enter();
         // Read again behind the barrier of `enter`: what was on its way when the link went down
         // is lost, and a closed translation is seen to be closed.
-        let outcome = if memory.status.read() == word {
+        let outcome = if memory.status.read() == piece.link {
             // SAFETY: as above.
-            unsafe { self.place(memory, offset, source, len, tlp) }
+            unsafe { self.place(memory, piece, source) }
         } else {
             Outcome::Lost
         };
         if let Outcome::Placed { dropped_tlps: 0 } = outcome
             && faulty
         {
-            self.damage(memory, offset, len, tlp);
+            self.damage(memory, piece);
         }
         self.claim.leave();
         if let Outcome::Placed { dropped_tlps } = outcome {
-            self.claim.count(Event::Tlps, count - dropped_tlps);
+            self.claim.count(Event::Tlps, piece.tlps() - dropped_tlps);
         }
         outcome
     }
 
-    /// Waits until the step has crossed the link.
-    #[cold]
-    fn travel(&mut self, memory: &LinkMemory, len: usize, tlps: u64) {
-        let timing = &self.link.config.timing;
-        // At most a second, whatever the control block says.
-        let delay_ns = memory.faults.delay_ns.load(Ordering::Relaxed).min(1_000_000_000);
-        let (wire_ps, propagation_ns) = if self.modelled {
-            (timing.wire_ps(len as u64, tlps), u64::from(timing.propagation_ns) + delay_ns)
-        } else {
-            (0, delay_ns)
-        };
-        let wire = &memory.sides[self.side].wire_free_ps.0;
-        self.pace.transmit(&self.link, wire, wire_ps, propagation_ns * 1000);
-    }
-
-    /// Copies into the memory behind the slot; TLPs that do not fit in what is open are dropped.
+    /// Copies into the memory behind the slot; TLPs that do not fit in what is open are dropped, and
+    /// all of them where the slot was set anew meanwhile.
     ///
     /// # Safety
-    /// As `send`, and the range lies within one slot.
-    unsafe fn place(
-        &mut self,
-        memory: &LinkMemory,
-        offset: usize,
-        source: *const u8,
-        len: usize,
-        tlp: usize,
-    ) -> Outcome {
+    /// As `launch`.
+    unsafe fn place(&mut self, memory: &LinkMemory, piece: &Piece, source: *const u8) -> Outcome {
+        let Piece { offset, len, tlp, .. } = *piece;
         let index = offset >> self.slot_shift;
-        let entry = &memory.sides[1 - self.side].windows[self.window][index];
-        let generation = entry.generation.load(Ordering::SeqCst);
+        let generation = self.translation(memory, offset).load(Ordering::SeqCst);
         if self.slots[index].generation != generation {
             self.look_behind(memory, index, generation);
         }
         let slot = &self.slots[index];
+        let open = if generation == piece.generation { slot.len } else { 0 };
         let within = offset & ((1 << self.slot_shift) - 1);
         let mut fits = len;
-        if within + len > slot.len {
+        if within + len > open {
             // Up to the last multiple of `tlp` that is open, or the end of what is open if the
             // write itself ends there.
-            let open_end = (slot.len / tlp * tlp).max(within);
+            let open_end = (open / tlp * tlp).max(within);
             fits = open_end - within;
         }
         if fits > 0 {
@@ -215,6 +282,22 @@ impl Posted {
         let dropped_tlps = if fits == len { 0 } else { tlps(offset + fits, len - fits, tlp) };
         self.claim.count(Event::WindowFaults, dropped_tlps);
         Outcome::Placed { dropped_tlps }
+    }
+
+    /// Generation of what is behind the slot of `offset`.
+    fn translation<'a>(&self, memory: &'a LinkMemory, offset: usize) -> &'a AtomicU64 {
+        let slots = &memory.sides[1 - self.side].windows[self.window];
+        &slots[offset >> self.slot_shift].generation
+    }
+
+    /// Link memory, without a borrow of `self`.
+    ///
+    /// # Safety
+    /// Not used after `self`: it stays mapped as long as `self.link`, which nothing replaces.
+    unsafe fn memory<'a>(&self) -> &'a LinkMemory {
+        let memory: *const LinkMemory = self.link.memory();
+        // SAFETY: the caller's promise.
+        unsafe { &*memory }
     }
 
     /// Follows a changed translation. What cannot be reached is closed until it changes again.
@@ -240,7 +323,8 @@ impl Posted {
 
     /// Flips a bit in some of the TLPs just placed, as the control block asks.
     #[cold]
-    fn damage(&mut self, memory: &LinkMemory, offset: usize, len: usize, tlp: usize) {
+    fn damage(&mut self, memory: &LinkMemory, piece: &Piece) {
+        let Piece { offset, len, tlp, .. } = *piece;
         let ppm = memory.faults.corrupt_ppm.load(Ordering::Relaxed);
         if ppm == 0 {
             return;
@@ -297,6 +381,17 @@ impl Posted {
         }
         self.claim.leave();
     }
+}
+
+impl Piece {
+    fn tlps(&self) -> u64 {
+        tlps(self.offset, self.len, self.tlp)
+    }
+}
+
+/// What faults add to a trip: at most a second, whatever the control block says.
+fn delay_ps(memory: &LinkMemory) -> u64 {
+    memory.faults.delay_ns.load(Ordering::Relaxed).min(1_000_000_000) * 1000
 }
 
 /// TLPs that carry `len` bytes at `offset` when cut at multiples of `tlp`.

@@ -256,6 +256,65 @@ fn modelled_bytes_are_never_faster_than_the_wire() {
     assert_eq!(tied.b.local().wire_free_ps.0.load(Ordering::Relaxed), 0);
 }
 
+/// A link so long that a test can do things while a write is under way.
+fn long_link() -> FabricSpec {
+    let timing = LinkTiming { propagation_ns: 20_000_000, ..LinkTiming::default() };
+    FabricSpec { timing, ..spec(Profile::IntelGen3, Speed::Modelled) }
+}
+
+/// Writes a word without waiting for its arrival.
+fn post(window: &mut dyn Outbound, value: u64) {
+    // SAFETY: eight bytes of a local.
+    unsafe { window.write(0, (&raw const value).cast(), 8) };
+}
+
+#[test]
+fn a_modelled_writer_goes_on_and_its_bytes_follow_when_they_are_due() {
+    let tied = tied(&long_link());
+    let mut window = tied.a.outbound(0).unwrap();
+    let trip = Duration::from_millis(20);
+    let start = Instant::now();
+    post(&mut *window, 1);
+    let mut rounds = 0;
+    while window.push() {
+        let seen = tied.memory.load(0);
+        assert!(seen == 0 || start.elapsed() >= trip, "{seen} after {:?}", start.elapsed());
+        rounds += 1;
+    }
+    assert!(start.elapsed() >= trip && rounds > 1, "{rounds} rounds in {:?}", start.elapsed());
+    assert_eq!(tied.memory.load(0), 1);
+    assert!(!window.push(), "nothing is left");
+}
+
+#[test]
+fn what_is_under_way_when_the_link_goes_down_is_lost_even_if_it_comes_back() {
+    let tied = tied(&long_link());
+    let mut window = tied.a.outbound(0).unwrap();
+    post(&mut *window, 1);
+    assert!(window.push());
+    tied.fabric.inject(Fault::LinkDown { link: 0 }).unwrap();
+    tied.fabric.inject(Fault::LinkUp { link: 0 }).unwrap();
+    window.flush();
+    assert_eq!((tied.memory.load(0), tied.a.counters()[Event::Lost]), (0, 1));
+}
+
+#[test]
+fn what_is_under_way_to_memory_that_is_replaced_reaches_neither() {
+    let tied = tied(&long_link());
+    let mut window = tied.a.outbound(0).unwrap();
+    post(&mut *window, 1);
+    assert!(window.push());
+    let other = InboundMemory::new(tied.slot_size).unwrap();
+    let address = tied.b.register(&other.region()).unwrap();
+    tied.b.mw_set_trans(0, 0, address, tied.slot_size as u64).unwrap();
+    window.flush();
+    assert_eq!((tied.memory.load(0), other.load(0)), (0, 0));
+    assert_eq!(tied.a.counters()[Event::WindowFaults], 1);
+    post(&mut *window, 2);
+    drop(window);
+    assert_eq!(other.load(0), 2, "a handle that is closed has sent everything");
+}
+
 #[test]
 fn modelled_registers_and_trips_cost_what_the_model_says() {
     let timing = LinkTiming {
