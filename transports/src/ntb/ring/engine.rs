@@ -131,6 +131,8 @@ pub struct Engine {
     pub(super) asks: [VecDeque<(u32, u32, u32)>; 2],
     /// Split puts outstanding, by host and stream.
     pub(super) splits: Vec<u16>,
+    /// By the same: fenced since the first flow was quiet.
+    fenced: Vec<bool>,
     pub(super) cursor: [usize; 2],
     pub(super) turn: [bool; 2],
     pub(super) is_lost: Vec<bool>,
@@ -184,6 +186,7 @@ impl Engine {
             again: Bits::new(config.gets + FETCHES),
             asks: [queue(), queue()],
             splits: vec![0; usize::from(hosts) * STREAM_SLOTS],
+            fenced: vec![false; usize::from(hosts) * STREAM_SLOTS],
             cursor: [0; 2],
             turn: [false; 2],
             is_lost: vec![false; usize::from(hosts)],
@@ -369,8 +372,23 @@ impl Engine {
     }
 
     /// Whether what `stream` issues to `host` from now on follows what it issued before.
-    pub fn fence(&self, stream: u32, host: u16) -> bool {
-        self.splits[split_slot(host, stream)] == 0
+    pub fn fence(&mut self, stream: u32, host: u16) -> bool {
+        let slot = split_slot(host, stream);
+        let ordered = self.splits[slot] == 0;
+        if ordered && !self.flows[usize::from(host) * 2].is_quiet() {
+            // What is under way one way must not be overtaken by a part of what comes the other way.
+            self.fenced[slot] = true;
+        }
+        ordered
+    }
+
+    /// Whether a put may go both ways: not as long as something before the last fence is under way.
+    fn may_split(&mut self, stream: u32, host: u16) -> bool {
+        let slot = split_slot(host, stream);
+        if self.fenced[slot] && self.flows[usize::from(host) * 2].is_quiet() {
+            self.fenced[slot] = false;
+        }
+        !self.fenced[slot]
     }
 
     /// Says whether this engine's thread will block, so that neighbours ring the doorbell. Poll
@@ -465,7 +483,9 @@ impl Engine {
         piece: usize,
     ) -> u32 {
         let chunks = put.len.div_ceil(piece) as u32;
-        let splittable = matches!(action, Action::Put { .. }) && put.signal.is_none();
+        let splittable = matches!(action, Action::Put { .. })
+            && put.signal.is_none()
+            && self.may_split(put.stream, put.target.host);
         let other = match splittable {
             true => self.second_share(put.target.host, put.len, chunks),
             false => 0,

@@ -337,6 +337,31 @@ fn later_puts_of_a_stream_win_once_fenced() {
 }
 
 #[test]
+fn no_part_of_a_fenced_put_overtakes_what_was_before_the_fence() {
+    let mut world = World::new(2, Config { split: true, ..config(64, 4) });
+    for round in 1..=20u8 {
+        let (early, late) = (2 * round, 2 * round + 1);
+        world.sides[0].memory.local[..64].fill(early);
+        let short = PutRequest { stream: 3, retain: true, ..put(1, target(1, 320), 0, 64) };
+        assert_eq!(world.put(0, short), Status::Pending);
+        assert!(world.engines[0].fence(3, 1), "what goes one way is in order");
+        world.sides[0].memory.local[..400].fill(late);
+        let long = PutRequest { stream: 3, ..put(2, target(1, 0), 0, 400) };
+        assert_eq!(world.put(0, long), Status::Pending);
+        // The other way round is faster than the short one.
+        for side in [Side::BOTH[usize::from(round) % 2], Side::BOTH[1 - usize::from(round) % 2]] {
+            for _ in 0..20 {
+                world.poll(0);
+                world.deliver(0, side);
+                world.poll(1);
+            }
+        }
+        world.settle();
+        assert!(world.segment(1)[..400].iter().all(|&byte| byte == late), "round {round}");
+    }
+}
+
+#[test]
 fn what_is_alone_is_cut_into_pieces_and_what_follows_fills_its_slots() {
     let mut world = World::new(2, Config { handling_bytes: 600, ..config(2048, 4) });
     let before = world.engines[1].stats().delivered;
