@@ -182,7 +182,7 @@ fn find(
         .or_else(|| alias.and_then(|alias| lookup(alias).map(|text| (alias, text))))
 }
 
-struct Shown<'a, T: Value>(&'a T);
+pub(crate) struct Shown<'a, T: Value>(pub(crate) &'a T);
 
 impl<T: Value> fmt::Display for Shown<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

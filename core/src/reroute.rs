@@ -22,8 +22,8 @@ pub struct Observation {
     pub ns: u64,
 }
 
-/// Watches blocking gets, and puts to mapped memory, that do not take a fast path. (Other puts
-/// return before they are complete, so their time tells little.)
+/// Watches blocking gets, and puts to mapped memory, that do not take a fast path. (Most
+/// other puts return before they are complete, so that their time tells little.)
 pub trait Observer: Send + Sync {
     /// Whether to time the next operation; called for every one, so it must be quick.
     fn wants(&self) -> bool;

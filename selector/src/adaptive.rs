@@ -3,15 +3,15 @@
 //!
 //! Only operations off the fast path are seen, one in [`SAMPLE`] is timed, and what counts is the
 //! fastest of [`BLOCK`] of them: whatever disturbs single operations is no drift. Each PE corrects
-//! its own routes; nothing two PEs have to agree on depends on them.
+//! its own routes; what PEs have to agree on, the costs that collectives are chosen by, stays.
 
 use crate::class::Class;
 use crate::data::{Buffer, CACHED, Measurements, Operation, SERVICE, STREAMING};
 use crate::model::Line;
 use crate::tuning::Tuning;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use tombolo_core::World;
 use tombolo_core::reroute::{Observation, Observer};
 use tombolo_core::route::Channel;
@@ -38,21 +38,22 @@ type Place = (Class, Operation, &'static str, u32);
 /// Watches one PE's operations.
 pub struct Adaptive {
     count: AtomicU32,
+    /// What is in force, whoever put it there.
+    tuning: Arc<Mutex<Tuning>>,
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
-    tuning: Tuning,
     /// Samples so far and the least time relative to the model.
     blocks: HashMap<Place, (u32, f64)>,
     corrections: u32,
 }
 
 impl Adaptive {
-    /// Starts from a tuning.
-    pub fn new(tuning: Tuning) -> Adaptive {
-        let state = State { tuning, blocks: HashMap::new(), corrections: 0 };
-        Adaptive { count: AtomicU32::new(0), state: Mutex::new(state) }
+    /// Corrects `tuning`, which others may replace or change as well.
+    pub fn new(tuning: Arc<Mutex<Tuning>>) -> Adaptive {
+        Adaptive { count: AtomicU32::new(0), tuning, state: Mutex::default() }
     }
 }
 
@@ -63,13 +64,16 @@ impl Observer for Adaptive {
 
     fn saw(&self, world: &World, seen: Observation) {
         // Another thread is at it: there will be other samples.
-        let Ok(mut state) = self.state.try_lock() else { return };
-        state.saw(world, seen);
+        let (Ok(mut state), Ok(mut tuning)) = (self.state.try_lock(), self.tuning.try_lock())
+        else {
+            return;
+        };
+        state.saw(&mut tuning, world, seen);
     }
 }
 
 impl State {
-    fn saw(&mut self, world: &World, seen: Observation) {
+    fn saw(&mut self, tuning: &mut Tuning, world: &World, seen: Observation) {
         let name = match seen.channel {
             Channel::Cached => CACHED,
             Channel::Streaming => STREAMING,
@@ -80,7 +84,7 @@ impl State {
                 None => return,
             },
         };
-        let class = self.tuning.class_of(seen.pe);
+        let class = tuning.class_of(seen.pe);
         let operation = if seen.get { Operation::Get } else { Operation::Put };
         let buffers: &[Buffer] = match seen.segment {
             SegmentKind::Heap => &[Buffer::Heap, Buffer::Private],
@@ -89,9 +93,7 @@ impl State {
         let bytes = seen.bytes as u64;
         let expected = buffers
             .iter()
-            .filter_map(|b| {
-                Line::new(&self.tuning.measured().curve(class, operation, *b, name)?.points)
-            })
+            .filter_map(|b| Line::new(&tuning.measured().curve(class, operation, *b, name)?.points))
             .map(|line| line.at(bytes))
             .fold(0.0, f64::max);
         if expected <= 0.0 || self.corrections >= CORRECTIONS_MAX {
@@ -112,16 +114,16 @@ impl State {
         }
         self.corrections += 1;
         let factor = ratio.clamp(1.0 / STEP_MAX, STEP_MAX);
-        let mut measured = self.tuning.measured().clone();
+        let mut measured = tuning.measured().clone();
         scale(&mut measured, (class, operation, buffers, name), bytes, factor);
-        self.tuning.correct(world, measured);
-        if self.tuning.routes() != world.routes() {
+        tuning.correct(world, measured);
+        if tuning.routes() != world.routes() {
             tracing::info!(
                 "{operation} to PE {} by {name}, {bytes} bytes, takes {ratio:.2} times what was \
                  measured: routes are corrected",
                 seen.pe
             );
-            self.tuning.apply(world);
+            tuning.apply(world);
         }
     }
 }

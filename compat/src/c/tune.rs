@@ -4,7 +4,7 @@
 use super::fast;
 use crate::process::library;
 use std::ffi::c_int;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
 use tombolo_core::config::Tune;
 use tombolo_core::{Result, World};
@@ -16,38 +16,39 @@ const REUSE_HOT: c_int = 0;
 /// `SHMEMX_REUSE_COLD`.
 const REUSE_COLD: c_int = 1;
 
-/// What is in force.
-static TUNING: Mutex<Option<Tuning>> = Mutex::new(None);
+/// What is in force. `SHMEM_TUNE=adaptive` changes it while the program runs.
+static TUNING: Mutex<Option<Arc<Mutex<Tuning>>>> = Mutex::new(None);
 
-fn tuning() -> MutexGuard<'static, Option<Tuning>> {
-    TUNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// What is in force on this PE; none before the library is initialised.
 pub fn current() -> Option<Tuning> {
-    tuning().clone()
+    lock(&TUNING).as_ref().map(|tuned| lock(tuned).clone())
 }
 
 /// Collective: tunes as the environment says, before the fast path is opened.
 pub fn start(world: &World) -> Result<()> {
     let tuned = tombolo_selector::tune(world)?;
+    report_on(world, &tuned);
+    tuned.apply(world);
+    let tuned = Arc::new(Mutex::new(tuned));
     if world.config().tune == Tune::Adaptive {
         world.observe(Box::new(Adaptive::new(tuned.clone())));
     }
-    adopt(world, tuned);
+    *lock(&TUNING) = Some(tuned);
     Ok(())
 }
 
-/// Puts a tuning into force and reports it if asked to.
-fn adopt(world: &World, tuned: Tuning) {
-    tuned.apply(world);
+/// Reports a tuning if asked to.
+fn report_on(world: &World, tuned: &Tuning) {
     let wanted = &world.config().tune_report;
     if world.pe() == 0
-        && let Err(e) = report::write(&tuned, wanted)
+        && let Err(e) = report::write(tuned, wanted)
     {
         tracing::warn!("the report that SHMEM_TUNE_REPORT asks for cannot be written: {e}");
     }
-    *tuning() = Some(tuned);
 }
 
 plain_routines! {
@@ -57,7 +58,11 @@ plain_routines! {
         coll::barrier_all(world, ROUTINE);
         let failed = match tombolo_selector::retune(world) {
             Ok(tuned) => {
-                adopt(world, tuned);
+                report_on(world, &tuned);
+                tuned.apply(world);
+                if let Some(current) = &*lock(&TUNING) {
+                    *lock(current) = tuned;
+                }
                 // The caller vouches that no other thread is in a routine.
                 fast::open(world);
                 0
@@ -81,11 +86,14 @@ plain_routines! {
                 return 1;
             }
         };
-        if let Some(tuned) = tuning().as_mut().filter(|tuned| tuned.reuse() != reuse) {
-            tuned.set_reuse(world, reuse);
-            tuned.apply(world);
-            // As above.
-            fast::open(world);
+        if let Some(current) = &*lock(&TUNING) {
+            let mut tuned = lock(current);
+            if tuned.reuse() != reuse {
+                tuned.set_reuse(world, reuse);
+                tuned.apply(world);
+                // As above.
+                fast::open(world);
+            }
         }
         0
     }

@@ -1,7 +1,7 @@
 //! What PEs tell each other while the world starts.
 
 use crate::bootstrap::Bootstrap;
-use crate::config::Config;
+use crate::config::{Config, Shown, Tune};
 use crate::error::{Error, Result};
 use crate::transport::{Endpoint, Job, Locality, Segment, Transport};
 use std::collections::HashMap;
@@ -14,7 +14,36 @@ pub type Endpoints = Vec<Vec<Option<Box<dyn Endpoint>>>>;
 /// PEs of one job must speak the same dialect.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Tells the others where this PE is and learns where they are.
+/// Settings by which PEs act together, so that a difference would leave some of them waiting.
+fn common_settings(config: &Config) -> [(&'static str, String); 3] {
+    let tune = match &config.tune {
+        Tune::Off => "off",
+        Tune::File(_) => "a saved table",
+        // How often a PE measures is its own business, that it agrees with the others is not.
+        Tune::Auto | Tune::Always | Tune::Adaptive => "on",
+    };
+    [
+        ("SHMEM_TUNE", tune.to_owned()),
+        ("SHMEM_ON_LOSS", Shown(&config.on_loss).to_string()),
+        ("SHMEM_NTB_CRC", Shown(&config.ntb_crc).to_string()),
+    ]
+}
+
+/// Compares this PE's settings with those of `pe`, in the form they are exchanged in.
+fn compare(mine: &[(&str, String)], pe: usize, theirs: &str) -> Result<()> {
+    for ((name, value), other) in mine.iter().zip(theirs.split(';')) {
+        if value != other {
+            return Err(Error::Bootstrap(format!(
+                "{name} is {value} on this PE and {other} on PE {pe}: set it to the same value \
+                 everywhere"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Tells the others where this PE is and learns where they are. An error if PEs run different
+/// versions, or differ in settings that they must have alike.
 pub fn localities(bootstrap: &dyn Bootstrap, config: &Config) -> Result<Vec<Locality>> {
     let host_name = nix::unistd::gethostname()
         .map(|name| name.to_string_lossy().into_owned())
@@ -23,7 +52,10 @@ pub fn localities(bootstrap: &dyn Bootstrap, config: &Config) -> Result<Vec<Loca
         Some(number) => format!("emulated host {number} of {host_name}"),
         None => host_name,
     };
-    let mine = format!("{VERSION}\n{}\n{}\n{host_name}", host_id(config), std::process::id());
+    let settings = common_settings(config);
+    let values = settings.each_ref().map(|(_, value)| value.as_str()).join(";");
+    let (host, pid) = (host_id(config), std::process::id());
+    let mine = format!("{VERSION}\n{host}\n{pid}\n{host_name}\n{values}");
     let all = bootstrap.allgather(mine.as_bytes())?;
     let mut hosts: HashMap<u64, (u32, u32)> = HashMap::new();
     all.iter()
@@ -42,6 +74,7 @@ pub fn localities(bootstrap: &dyn Bootstrap, config: &Config) -> Result<Vec<Loca
             let host: u64 = field()?.parse().map_err(|_| unreadable())?;
             let pid = field()?.parse().map_err(|_| unreadable())?;
             let host_name = field()?.to_owned();
+            compare(&settings, pe, field()?)?;
             let next = hosts.len() as u32;
             let (host_index, count) = hosts.entry(host).or_insert((next, 0));
             let local_index = *count;
@@ -134,6 +167,14 @@ fn find(mut blob: &[u8], name: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_difference_in_common_settings_is_named() {
+        let mine = [("SHMEM_TUNE", "on".to_owned()), ("SHMEM_ON_LOSS", "end".to_owned())];
+        assert!(compare(&mine, 3, "on;end").is_ok());
+        let error = compare(&mine, 3, "on;continue").unwrap_err().to_string();
+        assert!(error.contains("SHMEM_ON_LOSS is end on this PE and continue on PE 3"), "{error}");
+    }
 
     #[test]
     fn addresses_are_found_by_name_and_torn_blobs_are_survived() {

@@ -7,8 +7,8 @@ mod directory;
 
 use common::{local, run_job};
 use directory::Directory;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tombolo_core::Error;
 use tombolo_core::cost::Costs;
@@ -450,7 +450,9 @@ fn drift_is_corrected_and_disturbances_are_not() {
         }
         let chosen = || world.routes().peers[pe].put[0].choose(262_144);
         assert_eq!(chosen(), Channel::Streaming);
-        let adaptive = Adaptive::new(tuning.clone());
+        let shared = Arc::new(Mutex::new(tuning.clone()));
+        let adaptive = Adaptive::new(shared.clone());
+        let costs = world.costs().clone();
         let see = |ns| {
             let (segment, channel) = (SegmentKind::Heap, Channel::Streaming);
             let seen = Observation { get: false, segment, pe, bytes: 262_144, channel, ns };
@@ -462,6 +464,14 @@ fn drift_is_corrected_and_disturbances_are_not() {
         assert_eq!(chosen(), Channel::Streaming);
         (0..BLOCK).for_each(|_| see(70_000));
         assert_eq!(chosen(), Channel::Cached);
+        assert_eq!(*world.costs(), costs, "all PEs choose algorithms by these");
+        // Tuned anew by somebody else: that is what is watched and corrected from now on.
+        *shared.lock().unwrap() = tuning.clone();
+        tuning.apply(world);
+        assert_eq!(chosen(), Channel::Streaming);
+        (0..BLOCK).for_each(|_| see(70_000));
+        assert_eq!(chosen(), Channel::Cached);
+        assert_eq!(shared.lock().unwrap().routes(), world.routes());
     });
 }
 
