@@ -46,7 +46,7 @@ impl<'a> Group<'a> {
         matches!(self.kind, Kind::Active(_))
     }
 
-    /// The longest way between two members, in hops between hosts.
+    /// The longest way from the first member to another; see [`World::reach`].
     pub fn reach(&self) -> u32 {
         match self.kind {
             Kind::Team(team) => team.reach(self.world),

@@ -2,7 +2,7 @@
 //!
 //! All members choose for themselves and must choose alike: whether an algorithm applies and what
 //! it costs may depend only on what all of them know to be equal: the number of members, the
-//! lengths, the kind of group, the longest way between members, and the costs of single operations
+//! lengths, the kind of group, the extent of the group, and the costs of single operations
 //! ([`tombolo_core::cost`]), which the selector measures.
 
 use crate::broadcast::{self, Broadcast};

@@ -135,7 +135,7 @@ pub fn choices(world: &World) -> Section {
 pub fn job(world: &World) -> Section {
     let mut section = Section::new("Job");
     let places = world.localities();
-    let hosts = places.iter().map(|place| place.host_index + 1).max().unwrap_or(1);
+    let hosts = world.hosts();
     section.row("launcher", world.bootstrap().launcher());
     section.row("PEs", format!("{} on {}", world.n_pes(), count(hosts as usize, "host")));
     for host in 0..hosts {

@@ -30,7 +30,7 @@ impl Team {
         Team { slot, members, me, num_contexts, epoch, contexts, reach: OnceLock::new() }
     }
 
-    /// The longest way between two members, in hops between hosts.
+    /// The longest way from the first member to another; see [`World::reach`].
     pub fn reach(&self, world: &World) -> u32 {
         *self.reach.get_or_init(|| world.reach(self.members.iter().map(|pe| *pe as usize)))
     }

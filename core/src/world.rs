@@ -297,18 +297,15 @@ impl World {
         self.hosts
     }
 
-    /// The longest way between two of `pes`, in hops between hosts.
+    /// The longest way from the first of `pes` to another, in hops between hosts: what is taken for
+    /// the extent of a group, because all of its members find the same without much effort.
     pub fn reach(&self, pes: impl IntoIterator<Item = usize>) -> u32 {
         if self.hosts == 1 {
             return 0;
         }
-        let mut hosts: Vec<u32> =
-            pes.into_iter().map(|pe| self.localities()[pe].host_index).collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        let pairs =
-            hosts.iter().enumerate().flat_map(|(i, a)| hosts[..i].iter().map(move |b| (a, b)));
-        pairs.map(|(a, b)| transport::hops(*a, *b, self.hosts)).max().unwrap_or(0)
+        let mut hosts = pes.into_iter().map(|pe| self.localities()[pe].host_index);
+        let Some(first) = hosts.next() else { return 0 };
+        hosts.map(|host| transport::hops(first, host, self.hosts)).max().unwrap_or(0)
     }
 
     /// Replaces the routes; operations under way finish by the old ones. Channels that have failed

@@ -28,9 +28,8 @@ impl Ring {
         if hosts > HOSTS as usize {
             return Err(wrong(format!("--hosts {hosts}: at most {HOSTS} hosts can be emulated")));
         }
-        if let Some((_, fault)) = plan.faults.0.iter().find(|(_, fault)| !exists(fault, hosts)) {
-            let last = hosts - 1;
-            return Err(wrong(format!("--fault: {fault:?} is about a link or host above {last}")));
+        for (_, fault) in &plan.faults.0 {
+            fault.check(hosts as u32).map_err(|why| wrong(format!("--fault: {why}")))?;
         }
         let spec = spec(hosts, &plan.programs[0]).map_err(wrong)?;
         let fabric = Fabric::create(&spec).map_err(|e| wrong(format!("--hosts: {e}")))?;
@@ -53,7 +52,8 @@ impl Ring {
         let (Some(fabric), Some((_, fault))) = (&self.fabric, self.faults.next()) else {
             return (None, None);
         };
-        let failed = fabric.inject(fault).err().map(|e| format!("injecting {fault:?}: {e}"));
+        let failed =
+            fabric.inject(fault).err().map(|e| format!("--fault: '{fault}' cannot be done: {e}"));
         match fault {
             Fault::HostDie { host } => (Some(host as usize), failed),
             _ => (None, failed),
@@ -73,17 +73,4 @@ fn spec(hosts: usize, program: &Program) -> Result<FabricSpec, String> {
     spec.speed = config.ntb_speed.parse().map_err(|e| format!("SHMEM_NTB_SPEED: {e}"))?;
     spec.window_size = config.ntb_window.map(|bytes| bytes.0);
     Ok(spec)
-}
-
-fn exists(fault: &Fault, hosts: usize) -> bool {
-    let (link, host) = match *fault {
-        Fault::LinkDown { link }
-        | Fault::LinkUp { link }
-        | Fault::Corrupt { link, .. }
-        | Fault::Delay { link, .. }
-        | Fault::DmaErrors { link, .. } => (link, 0),
-        Fault::HostDie { host } => (0, host),
-        Fault::StuckBelief { link, host, .. } => (link, host),
-    };
-    (link as usize) < hosts && (host as usize) < hosts
 }

@@ -53,6 +53,8 @@ pub fn split() -> io::Result<Role> {
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
             drop(reader);
+            // The child does the same: whichever is first, no signal to the group finds both in it.
+            let _ = setpgid(child, child);
             Ok(Role::Keeper(keep(child, &wanted, &writer)?))
         }
         ForkResult::Child => {

@@ -5,7 +5,7 @@ use clap::{Args, CommandFactory, Parser, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 use tombolo_core::config::{OnLoss, Value};
-use tombolo_transports::ntb::port::emulated::FaultPlan;
+use tombolo_transports::ntb::port::emulated::{Fault, FaultPlan};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -130,6 +130,8 @@ struct Further {
     section: Section,
 }
 
+const CRC: &str = "SHMEM_NTB_CRC";
+
 impl Plan {
     /// Reads the command line; prints and exits when it is wrong or asks for help.
     pub fn from_args(args: impl Iterator<Item = OsString>) -> Plan {
@@ -158,6 +160,8 @@ impl Plan {
             placement: first.placement,
             faults: first.fault,
         };
+        let inherited = std::env::var_os(CRC).is_some();
+        let plan = plan.with_crc_where_needed(inherited);
         match plan.hosts {
             Some(hosts) if hosts > plan.size() => Err(Options::command().error(
                 clap::error::ErrorKind::ValueValidation,
@@ -165,6 +169,20 @@ impl Plan {
             )),
             _ => Ok(plan),
         }
+    }
+
+    /// Damaged packets are noticed by their CRC alone: it is on in a job that is to have some, unless
+    /// the user has said otherwise.
+    fn with_crc_where_needed(mut self, inherited: bool) -> Plan {
+        let damages = |fault: &Fault| matches!(fault, Fault::Corrupt { ppm: 1.., .. });
+        let needed = self.faults.0.iter().any(|(_, fault)| damages(fault));
+        let set = |program: &Program| program.environment.iter().any(|(name, _)| name == CRC);
+        if needed && !inherited && !self.programs.iter().any(set) {
+            for program in &mut self.programs {
+                program.environment.push((CRC.into(), "on".into()));
+            }
+        }
+        self
     }
 
     /// Whether all PEs go on when some cannot be reached any more.
@@ -281,6 +299,29 @@ mod tests {
             let plan = plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
             assert_eq!((plan.size(), plan.programs[0].command.to_str()), (2, Some("./app")));
         }
+    }
+
+    #[test]
+    fn packets_have_a_crc_where_they_are_to_be_damaged() {
+        let crcs = |line: &str| -> Vec<Option<OsString>> {
+            let words = format!("oshrun {line}");
+            let words = words.split(' ').map(|word| word.replace('~', " ").into());
+            let words: Vec<OsString> = words.collect();
+            // Whatever the environment of this test has.
+            let plan = Plan::try_from_args(words.into_iter()).unwrap().with_crc_where_needed(false);
+            let of = |program: &Program| {
+                let mut set =
+                    program.environment.iter().filter(|(name, _)| name == "SHMEM_NTB_CRC");
+                set.next().map(|(_, value)| value.clone())
+            };
+            plan.programs.iter().map(of).collect()
+        };
+        let on = Some(OsString::from("on"));
+        assert_eq!(crcs("--hosts 2 --fault link~0~corrupt~5 a : b"), [on.clone(), on]);
+        assert_eq!(crcs("--hosts 2 --fault link~0~down a : b"), [None, None]);
+        let off = Some(OsString::from("off"));
+        let line = "--hosts 2 --fault link~0~corrupt~5 -x SHMEM_NTB_CRC=off a : b";
+        assert_eq!(crcs(line), [off, None]);
     }
 
     #[test]

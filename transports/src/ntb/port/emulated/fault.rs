@@ -4,6 +4,7 @@ use super::fabric::Fabric;
 use super::layout::Need;
 use super::link::Link;
 use crate::ntb::port::{PortError, Result};
+use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -56,6 +57,45 @@ pub enum Fault {
         /// Whether it does.
         stuck: bool,
     },
+}
+
+/// As it is written in a [`FaultPlan`].
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::LinkDown { link } => write!(f, "link {link} down"),
+            Fault::LinkUp { link } => write!(f, "link {link} up"),
+            Fault::HostDie { host } => write!(f, "host {host} die"),
+            Fault::Corrupt { link, ppm } => write!(f, "link {link} corrupt {ppm}"),
+            Fault::Delay { link, by } => write!(f, "link {link} delay {}ns", by.as_nanos()),
+            Fault::DmaErrors { link, ppm } => write!(f, "link {link} dma-errors {ppm}"),
+            Fault::StuckBelief { link, host, stuck: true } => write!(f, "link {link} stuck {host}"),
+            Fault::StuckBelief { link, host, .. } => write!(f, "link {link} unstuck {host}"),
+        }
+    }
+}
+
+impl Fault {
+    /// Whether a ring of so many hosts has what it is about; the error says what it has not.
+    pub fn check(&self, hosts: u32) -> std::result::Result<(), String> {
+        let (link, host) = match *self {
+            Fault::LinkDown { link }
+            | Fault::LinkUp { link }
+            | Fault::Corrupt { link, .. }
+            | Fault::Delay { link, .. }
+            | Fault::DmaErrors { link, .. } => (link, link),
+            Fault::HostDie { host } => (host, host),
+            Fault::StuckBelief { link, host, .. } => (link, host),
+        };
+        if link >= hosts {
+            return Err(format!("'{self}' is about a link or host above {}", hosts - 1));
+        }
+        let next = (link + 1) % hosts;
+        if host != link && host != next {
+            return Err(format!("'{self}': link {link} ties hosts {link} and {next}"));
+        }
+        Ok(())
+    }
 }
 
 /// Brings a fault about. An error if it names what the fabric does not have.
@@ -171,10 +211,8 @@ pub(crate) fn parse_clause(
     let fault = match (subject, &words[..]) {
         (Subject::Link(link), ["down"]) => Fault::LinkDown { link },
         (Subject::Link(link), ["up"]) => Fault::LinkUp { link },
-        (Subject::Link(link), ["corrupt", n]) => Fault::Corrupt { link, ppm: parse_number(n)? },
-        (Subject::Link(link), ["dma-errors", n]) => {
-            Fault::DmaErrors { link, ppm: parse_number(n)? }
-        }
+        (Subject::Link(link), ["corrupt", n]) => Fault::Corrupt { link, ppm: parse_ppm(n)? },
+        (Subject::Link(link), ["dma-errors", n]) => Fault::DmaErrors { link, ppm: parse_ppm(n)? },
         (Subject::Link(link), ["delay", time]) => Fault::Delay { link, by: parse_time(time)? },
         (Subject::Link(link), [word @ ("stuck" | "unstuck"), host]) => {
             Fault::StuckBelief { link, host: parse_number(host)?, stuck: *word == "stuck" }
@@ -192,6 +230,13 @@ pub(crate) fn parse_clause(
 
 fn parse_number(word: &str) -> std::result::Result<u32, String> {
     word.parse().map_err(|_| format!("'{word}' is no number"))
+}
+
+fn parse_ppm(word: &str) -> std::result::Result<u32, String> {
+    match parse_number(word)? {
+        ppm @ ..=1_000_000 => Ok(ppm),
+        _ => Err(format!("'{word}' is more than a million in a million")),
+    }
 }
 
 /// Reads a time such as `200ms`.
@@ -230,6 +275,28 @@ mod tests {
             (ms(2000), Fault::StuckBelief { link: 0, host: 1, stuck: false }),
         ];
         assert_eq!(text.parse::<FaultPlan>().unwrap().0, expected);
+        for (_, fault) in expected {
+            let again = fault.to_string().parse::<FaultPlan>().unwrap().0;
+            assert_eq!(again, [(ms(0), fault)], "{fault}");
+        }
+    }
+
+    #[test]
+    fn faults_are_checked_against_the_ring() {
+        let check = |text: &str| {
+            let plan: FaultPlan = text.parse().unwrap();
+            plan.0[0].1.check(4)
+        };
+        for text in ["link 3 down", "host 3 die", "link 3 stuck 0", "link 1 unstuck 1"] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+        for (text, expected) in [
+            ("link 4 down", "'link 4 down' is about a link or host above 3"),
+            ("host 7 die", "above 3"),
+            ("link 1 stuck 3", "link 1 ties hosts 1 and 2"),
+        ] {
+            assert!(check(text).unwrap_err().contains(expected), "{text}");
+        }
     }
 
     #[test]
@@ -241,6 +308,7 @@ mod tests {
             ("link 1 explode", "a link can be"),
             ("host 1 down", "a host can die"),
             ("link 1 delay 99999999999999s", "too long"),
+            ("link 1 corrupt 2000000", "more than a million"),
         ];
         for (text, expected) in cases {
             let error = text.parse::<FaultPlan>().unwrap_err().to_string();
