@@ -99,10 +99,11 @@ pub fn load(path: &Path, machine: &str) -> Option<Measurements> {
         .ok()
 }
 
-/// The newest sound file of a cache directory.
-pub fn newest(directory: &Path) -> Option<(PathBuf, Saved)> {
+/// The sound files of a cache directory, the newest first.
+pub fn newest_first(directory: &Path) -> impl Iterator<Item = (PathBuf, Saved)> {
     let mut files: Vec<_> = std::fs::read_dir(directory)
-        .ok()?
+        .into_iter()
+        .flatten()
         .flatten()
         .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
@@ -112,7 +113,7 @@ pub fn newest(directory: &Path) -> Option<(PathBuf, Saved)> {
         let saved = Saved::parse(&std::fs::read_to_string(&path).ok()?).ok()?;
         Some((path, saved))
     };
-    files.into_iter().rev().find_map(saved)
+    files.into_iter().rev().filter_map(saved)
 }
 
 trait ParseHex {
@@ -240,7 +241,7 @@ mod tests {
         store(&path, &Saved::new("m", sample(1.1))).unwrap();
         assert_eq!(load(&path, "m"), Some(sample(1.1)));
         assert_eq!(load(&path, "another machine"), None);
-        assert_eq!(newest(path.parent().unwrap()).unwrap().0, path);
+        assert_eq!(newest_first(path.parent().unwrap()).next().unwrap().0, path);
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Explanation {
 
     /// For a terminal.
     pub fn text(&self) -> String {
-        let mut text = String::from("Routes of this job\n");
+        let mut text = String::from("Routes\n");
         let mut line = |line: String| {
             text.push_str(&line);
             text.push('\n');

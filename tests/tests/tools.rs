@@ -358,7 +358,7 @@ fn oshinfo_refuses_in_a_job(prefix: &Path) -> Result<(), Failed> {
         assert!(ran.stdout.is_empty(), "{ran:?}");
     }
     let routes = oshinfo_in_a_job(prefix, "-n 2", "--tuning")?.succeeded()?.stdout;
-    assert_eq!(routes.matches("Routes of this job").count(), 1, "{routes}");
+    assert_eq!(routes.matches("Routes\n").count(), 1, "{routes}");
     let much = oshinfo_in_a_job(
         prefix,
         "-n 2 -x SHMEM_SYMMETRIC_SIZE=4m",

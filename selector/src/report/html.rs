@@ -24,7 +24,7 @@ const COLOURS: [RGBColor; 6] = [
 pub fn page(explanation: &Explanation) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Tombolo: routes</title>\
-         <style>{STYLE}</style></head><body>\n<h1>Routes of this job</h1>\n<p>{}, in {:.1} ms.<br>{}</p>\n",
+         <style>{STYLE}</style></head><body>\n<h1>Routes</h1>\n<p>{}, in {:.1} ms.<br>{}</p>\n",
         escape(&explanation.origin),
         explanation.took_ms,
         escape(&explanation.machine)

@@ -85,9 +85,7 @@ fn main() -> ExitCode {
         Options { tuning: Some(file), .. } => {
             saved(file.as_deref()).map(|tuning| explained(&tuning, &options))
         }
-        Options { predict: Some(pattern), .. } => {
-            saved(None).and_then(|tuning| predict::estimates(&tuning, *pattern, &options))
-        }
+        Options { predict: Some(pattern), .. } => estimated(*pattern, &options),
         Options { collectives: true, .. } => Ok(describe::collectives().to_string()),
         _ => Ok(overview::overview()),
     };
@@ -166,23 +164,41 @@ fn finish(text: Result<String, String>, speaks: bool) -> ExitCode {
 
 /// What was measured: a file, or the newest one in the cache.
 fn saved(file: Option<&Path>) -> Result<Tuning, String> {
-    let (path, saved) = match file {
+    match file {
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|e| e.to_string());
             let saved = text.and_then(|text| Saved::parse(&text));
-            (path.to_owned(), saved.map_err(|why| format!("{}: {why}", path.display()))?)
+            let saved = saved.map_err(|why| format!("{}: {why}", path.display()))?;
+            Ok(without_job(path.to_owned(), saved))
         }
-        None => {
-            let config = Config::from_env().map_err(|e| e.to_string())?;
-            let directory = cache::directory(&config.tune_cache)
-                .ok_or("no directory for measurements (SHMEM_TUNE_CACHE is off)")?;
-            cache::newest(&directory).ok_or_else(|| {
-                let place = directory.display();
-                format!("no measurements in {place}: start a program with several PEs first")
-            })?
-        }
-    };
-    let Saved { machine, measured, .. } = saved;
-    let preference = tombolo_transports::NAMES;
-    Ok(Tuning::without_job(Origin::File(path), machine, measured, preference))
+        None => Ok(cached()?.remove(0)),
+    }
+}
+
+/// What is in the cache, the newest first; at least one.
+fn cached() -> Result<Vec<Tuning>, String> {
+    let config = Config::from_env().map_err(|e| e.to_string())?;
+    let directory = cache::directory(&config.tune_cache)
+        .ok_or("no directory for measurements (SHMEM_TUNE_CACHE is off)")?;
+    let all: Vec<Tuning> =
+        cache::newest_first(&directory).map(|(path, saved)| without_job(path, saved)).collect();
+    match all.is_empty() {
+        false => Ok(all),
+        true => Err(format!(
+            "no measurements in {}: start a program with several PEs first",
+            directory.display()
+        )),
+    }
+}
+
+fn without_job(path: PathBuf, Saved { machine, measured, .. }: Saved) -> Tuning {
+    Tuning::without_job(Origin::File(path), machine, measured, tombolo_transports::NAMES)
+}
+
+/// Estimates from the newest measurements that know of hosts and PEs as asked for.
+fn estimated(pattern: Pattern, options: &Options) -> Result<String, String> {
+    let mut results =
+        cached()?.into_iter().map(|tuning| predict::estimates(&tuning, pattern, options));
+    let first = results.next().unwrap_or_else(|| Err("no measurements".into()));
+    first.or_else(|why| results.find_map(Result::ok).ok_or(why))
 }
