@@ -150,6 +150,8 @@ impl Lane {
         let state = &mut *guard;
         state.awake = false;
         state.engine.set_sleeping(true, &mut state.host);
+        // The neighbours know before the last look: what comes after it rings the doorbell.
+        state.host.settle(|_| ());
         let turn = state.turn();
         state.host.settle(|_| ());
         turn
