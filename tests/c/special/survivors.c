@@ -126,7 +126,8 @@ int main(int argc, char **argv) {
     int survivors = 0;
     for (int pe = 0; pe < npes; pe++) survivors += survives(pe);
     for (int round = 0; round < ROUNDS; round++) exchange(round);
-    /* Every survivor's increments came before its last signal. */
+    /* The last increments may still be on their way; there are no more than those. */
+    shmem_long_wait_until(counter, SHMEM_CMP_GE, (long)ROUNDS * survivors);
     CHECK_EQ(*counter, (long)ROUNDS * survivors);
     if (team != SHMEM_TEAM_INVALID) {
         counter[2] = me + 1;
