@@ -23,6 +23,7 @@ fn main() {
     if args.get(1).is_some_and(|arg| arg == "pe") {
         return pe::main(&args[2..]);
     }
+    signals::heed();
     let arguments = Arguments::from_args();
     let cases = cases::CASES.iter().chain(signals::CASES);
     let mut trials: Vec<Trial> = cases

@@ -1,7 +1,7 @@
 //! Signals to the launcher, and what becomes of the processes of a job.
 
 use crate::harness::{Job, is_running, is_stopped, oshrun, run, shell, wait_until};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, killpg, sigaction};
 use nix::unistd::Pid;
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
@@ -27,6 +27,16 @@ fn user_signals_are_passed_on() {
     assert_eq!([job.line(), job.line()], ["ready", "ready"]);
     job.send(Signal::SIGUSR1);
     assert_eq!(job.finish().well().text(), "heard\nheard\n");
+}
+
+/// Has the jobs of these tests heed signals even where the tests were started with some ignored, as
+/// by nohup or in the background of a script: `oshrun` goes on ignoring those.
+pub fn heed() {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        // SAFETY: the default action runs no code of ours.
+        unsafe { sigaction(signal, &default) }.expect("these signals can be set");
+    }
 }
 
 fn an_interrupt_leaves_nothing_running() {
