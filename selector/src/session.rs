@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tombolo_core::config::Tune;
 use tombolo_core::error::{Error, Result};
+use tombolo_core::transport::{Progress, Transport};
 use tombolo_core::wait::usable_cpus;
 use tombolo_core::{Config, World};
 
@@ -171,7 +172,9 @@ impl Session<'_> {
             known = self.share(&hellos, known)?;
         }
 
-        let pairs = class::representatives(self.world.localities(), &self.places);
+        let (world, places) = (self.world, &self.places);
+        let class = |a, b| Class::of(world.distance(a, b), places[a], places[b]);
+        let pairs = class::representatives(world.n_pes(), class);
         let classes = known.classes();
         let missing: Vec<(Class, usize, usize)> =
             pairs.into_iter().filter(|(class, ..)| !classes.contains(class)).collect();
@@ -304,7 +307,8 @@ fn turns(pairs: &[(Class, usize, usize)], host: impl Fn(usize) -> u32) -> Vec<(u
 /// Runs `wait`, which blocks without making progress. On a PE that others measure with, transports
 /// that need progress get it meanwhile from a thread, as they would from a waiting program.
 fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> T) -> T {
-    if !target || !world.transports().iter().any(|t| t.needs_progress()) {
+    let needed = |t: &dyn Transport| t.progress_needed() == Progress::Waiting;
+    if !target || !world.transports().iter().any(|t| needed(&**t)) {
         return wait();
     }
     let done = AtomicBool::new(false);

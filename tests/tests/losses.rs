@@ -2,15 +2,15 @@
 //! `shmem_finalize`, or out of reach. The others go on without them if the program asks for it, and
 //! no wait for them lasts for ever.
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use std::path::Path;
 use std::sync::Arc;
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
-use support::program::{LIMIT, Program};
-use support::{Ran, crate_dir, prefix, run};
+use support::program::{LIMIT, Program, run_trials};
+use support::{Ran, crate_dir, run};
 
 /// Exit code of `oshrun` when PEs were lost and all others have ended well.
 const WITHOUT_LOST: i32 = 125;
@@ -50,14 +50,7 @@ const WAITS: [(&str, &str); 4] = [
 ];
 
 fn main() {
-    let mut arguments = Arguments::from_args();
-    // Jobs have several processes each: more at a time would measure the scheduler.
-    arguments.test_threads.get_or_insert(2);
-    let trials = match prefix() {
-        Ok(prefix) => trials(&prefix),
-        Err(missing) => vec![Trial::test("the_library_is_installed", || Err(missing.into()))],
-    };
-    libtest_mimic::run(&arguments, trials).exit();
+    run_trials(trials)
 }
 
 fn trials(prefix: &Path) -> Vec<Trial> {

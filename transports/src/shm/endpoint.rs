@@ -4,7 +4,7 @@ use super::sys;
 use std::io;
 use std::os::fd::OwnedFd;
 use tombolo_core::transport::{
-    Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, SignalOp, Status, Stream,
+    Amo, AmoSet, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
 };
 use tombolo_core::{amo, copy};
 
@@ -70,25 +70,24 @@ impl ShmEndpoint {
 }
 
 impl Endpoint for ShmEndpoint {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            put: true,
-            get: true,
-            amo: true,
-            put_signal: true,
-            whole_words: true,
-            needs_target_cpu: false,
-            max_bytes: 0,
+    fn capabilities(&self, segment: SegmentKind) -> Capabilities {
+        match self.maps[segment as usize] {
+            None => Capabilities::NONE,
+            Some(_) => Capabilities {
+                put: true,
+                get: true,
+                amos: AmoSet::ALL,
+                signals: AmoSet::SIGNALS,
+                whole_words: true,
+                ordered: true,
+                ..Capabilities::NONE
+            },
         }
     }
 
     fn mapped(&self, segment: SegmentKind) -> Option<Mapping> {
         let map = self.maps[segment as usize].as_ref()?;
         Some(Mapping { base: map.base, len: map.len, load: true, atomic: true })
-    }
-
-    fn reaches(&self, segment: SegmentKind) -> bool {
-        self.maps[segment as usize].is_some()
     }
 
     unsafe fn put(
@@ -139,22 +138,12 @@ impl Endpoint for ShmEndpoint {
         signal: Signal,
         blocking: bool,
     ) -> Status {
-        let op = match signal.op {
-            SignalOp::Set => tombolo_core::transport::AmoOp::Set,
-            SignalOp::Add => tombolo_core::transport::AmoOp::Add,
-        };
-        let update = Amo { op, size: 8, operand: signal.value, compare: 0 };
         // SAFETY: the caller vouches for the arguments. The atomic update releases the data.
         unsafe {
             match self.put(stream, dest, source, len, blocking) {
-                Status::Complete => self.amo(stream, signal.word, update, None),
+                Status::Complete => self.amo(stream, signal.word, signal.amo(), None),
                 other => other,
             }
         }
-    }
-
-    fn fence(&self, _stream: &Stream) -> Status {
-        std::sync::atomic::fence(std::sync::atomic::Ordering::AcqRel);
-        Status::Complete
     }
 }

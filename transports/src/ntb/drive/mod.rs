@@ -43,7 +43,9 @@ use setup::{Offer, Opened};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tombolo_core::error::{Error, Result};
-use tombolo_core::transport::{Endpoint, Job, Mapping, Segment, SegmentKind, Transport};
+use tombolo_core::transport::{
+    Distance, Endpoint, Job, Mapping, Progress, Segment, SegmentKind, Status, Stream, Transport,
+};
 
 use super::ring::Side;
 
@@ -160,7 +162,7 @@ impl Transport for Ntb {
         let links = Arc::new(links.map_err(|e| failure(e.to_string()))?);
         let local_pes = pes_of[usize::from(me)].clone();
         let reporter = Arc::new(Reporter::new(me, pes_of, speaks));
-        let pace = Pace::new(job.n_pes(), opened.own_threads);
+        let pace = Pace::new(job.n_pes(), opened.lanes.len());
         let lanes = opened.lanes.iter().zip(&opened.lane_doorbells).enumerate();
         let posts = lanes.flat_map(|(index, (lane, doorbell))| {
             Side::BOTH.map(|side| Post {
@@ -200,22 +202,42 @@ impl Transport for Ntb {
         Ok(())
     }
 
-    fn progress(&self) {
-        if let Some(opened) = &self.opened {
-            opened.lanes.iter().for_each(|lane| lane.progress());
+    fn distance(&self, a: usize, b: usize) -> Option<Distance> {
+        match self.running.as_ref()?.reporter.hops(a, b)? {
+            0 => None,
+            hops => Some(Distance::Hops(hops)),
         }
     }
 
-    fn needs_progress(&self) -> bool {
-        // Service threads would do it, at the price of a switch to them.
-        true
+    fn fence(&self, stream: &Stream) -> Status {
+        let (Some(opened), Some(running)) = (&self.opened, &self.running) else {
+            return Status::Complete;
+        };
+        // A direct put overtakes every packet.
+        let ordered = match running.direct.is_empty() {
+            false => stream.is_quiet(),
+            true => endpoint::lane(opened.own_lanes(), stream).fence(stream.id),
+        };
+        if ordered { Status::Complete } else { Status::Pending }
     }
 
-    fn lost(&self) -> Option<usize> {
+    fn progress(&self) -> bool {
+        let Some(opened) = &self.opened else { return false };
+        opened.lanes.iter().for_each(|lane| lane.progress());
+        // The lanes' threads look after what is left.
+        false
+    }
+
+    fn progress_needed(&self) -> Progress {
+        // Service threads would do it, at the price of a switch to them.
+        Progress::Waiting
+    }
+
+    fn first_unreachable(&self) -> Option<usize> {
         self.running.as_ref()?.reporter.lost()
     }
 
-    fn is_lost(&self, pe: usize) -> bool {
+    fn has_given_up(&self, pe: usize) -> bool {
         let (Some(opened), Some(running)) = (&self.opened, &self.running) else { return false };
         let host = running.reporter.host_of(pe);
         host.is_some_and(|host| opened.lanes.iter().any(|lane| lane.has_lost(host)))

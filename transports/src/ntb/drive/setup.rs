@@ -86,8 +86,6 @@ pub struct Opened {
     pub lane_doorbells: Vec<u64>,
     /// All of them.
     pub doorbells: u64,
-    /// Lanes, and with them pairs of service threads.
-    pub own_threads: usize,
     own: Vec<Arc<Lane>>,
     plan: Plan,
     crc: bool,
@@ -98,6 +96,11 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// The lanes that this PE sends on.
+    pub fn own_lanes(&self) -> &[Arc<Lane>] {
+        &self.own
+    }
+
     /// Opens the lanes that follow from what all PEs offer.
     pub fn new(
         offer: Offer,
@@ -132,7 +135,6 @@ impl Opened {
         Ok(Opened {
             hardware,
             advert,
-            own_threads: lanes.len(),
             doorbells: lane_doorbells.iter().fold(0, |all, bit| all | bit),
             lanes,
             lane_doorbells,
