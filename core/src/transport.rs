@@ -7,7 +7,7 @@
 //! Addresses never cross this interface: remote memory is named by segment and offset
 //! ([`Remote`]), which is the same on every PE of the job.
 
-use crate::config::Config;
+use crate::config::{Config, Table};
 use crate::error::Result;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -325,6 +325,13 @@ impl Job<'_> {
 pub trait Transport: Send + Sync {
     /// The name people use in `SHMEM_TRANSPORTS`.
     fn name(&self) -> &'static str;
+
+    /// Its environment variables, declared by [`settings!`](crate::settings). A transport reads their
+    /// values from [`Config::environment`] of its job; those that all PEs must have alike have been
+    /// compared when it is probed.
+    fn settings(&self) -> Table {
+        Table::EMPTY
+    }
 
     /// Tries the real thing and says why it cannot be used, in words for people. Never decides by
     /// reading a setting of the system.

@@ -2,7 +2,7 @@
 
 use crate::board::{Board, State};
 use crate::bootstrap::Bootstrap;
-use crate::config::{Config, Static};
+use crate::config::{Config, Shown, Static, Transports};
 use crate::context::{Context, ContextOptions};
 use crate::control;
 use crate::cost::Costs;
@@ -100,8 +100,9 @@ impl World {
         let Setup { bootstrap, board, config, mut transports, share_statics } = setup;
         let pe = bootstrap.pe();
         board.announce(pe, State::Starting);
-        let statics = if share_statics { find_statics(&config)? } else { None };
-        let localities = exchange::localities(&*bootstrap, &config)?;
+        let statics = if share_statics { find_statics(&config) } else { Ok(None) };
+        let statics = statics.map_err(|why| exchange::refuse(&*bootstrap, why))?;
+        let localities = exchange::localities(&*bootstrap, &config, &transports)?;
         let job = Job { pe, localities: &localities, config: &config };
         let local: Vec<u32> =
             (0..job.n_pes()).filter(|pe| job.is_local(*pe)).map(|pe| pe as u32).collect();
@@ -112,7 +113,7 @@ impl World {
             exchange::connect(&*bootstrap, &job, &segments, &mut transports)?;
         let mapped = SegmentKind::ALL.map(|kind| {
             let own = segments.iter().find(|segment| segment.kind == kind);
-            own.map_or_else(Box::default, |own| addresses(own, pe, &endpoints))
+            own.map_or_else(Box::default, |own| addresses(own, pe, job.n_pes(), &endpoints))
         });
         let table = Table::empty();
         for segment in &segments {
@@ -122,13 +123,17 @@ impl World {
             unsafe { table.fill(segment.base, segment.len, peers) };
         }
         let routes = default_routes(&endpoints, &mapped);
-        if let Some(lost) =
-            routes.peers.iter().position(|r| r.put[0].choose(8) == Channel::Unreachable)
-        {
-            return Err(Error::Unreachable { pe: lost as u32, why: reasons[lost].clone() });
-        }
+        let lost = routes.peers.iter().position(|r| r.put[0].choose(8) == Channel::Unreachable);
+        let reached = match lost {
+            None => Ok(()),
+            Some(lost) => {
+                let why = format!("{}{}", reasons[lost], left_out(&config));
+                Err(Error::Unreachable { pe: lost as u32, why })
+            }
+        };
         let memory = memory_of(&local, &segments, &mapped);
-        transports.iter_mut().try_for_each(|transport| transport.deliver_to(&memory))?;
+        let mut deliver = || transports.iter_mut().try_for_each(|t| t.deliver_to(&memory));
+        let reached = reached.and_then(|()| deliver().map_err(|why| why.with(left_out(&config))));
 
         let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
         let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
@@ -144,10 +149,12 @@ impl World {
         let internal_context =
             Context::new(world_team.clone(), ContextOptions::default(), transports.len());
         let service = match routes.peers.iter().any(|r| r.amo.contains(&Channel::Service)) {
-            true => start_service(&heap, statics.as_ref(), &mapped, job.n_pes())?,
-            false => None,
+            true => start_service(&heap, statics.as_ref(), &mapped, job.n_pes()),
+            false => Ok(None),
         };
-        let world = World {
+        // Nobody may write to a PE that has not got this far.
+        let service = exchange::agree(&*bootstrap, reached.and(service))?;
+        Ok(World {
             pe,
             bootstrap,
             board,
@@ -175,10 +182,13 @@ impl World {
             hosts: transport::hosts(&localities),
             localities,
             config,
-        };
-        // Nobody may write to a PE that has not got this far.
-        world.bootstrap.barrier()?;
-        Ok(world)
+        })
+    }
+
+    /// Collective, in place of [`World::start`]: a PE that cannot start tells the others why. Gives
+    /// the error that all of them end with.
+    pub fn refuse(bootstrap: &dyn Bootstrap, why: Error) -> Error {
+        exchange::refuse(bootstrap, why)
     }
 
     /// The start is over, with all that PEs do together after [`World::start`]: from here on others
@@ -483,9 +493,25 @@ fn describe<'a>(heap: &'a Heap, statics: Option<&'a Statics>) -> Vec<Segment<'a>
     std::iter::once(heap).chain(statics).collect()
 }
 
+/// For messages: that the user leaves transports out, and what to set.
+fn left_out(config: &Config) -> String {
+    let transports = Shown(&config.transports);
+    match &config.transports {
+        Transports::AllBut(none) if none.is_empty() => String::new(),
+        _ => format!(
+            "; SHMEM_TRANSPORTS={transports} leaves other transports out: \
+             set SHMEM_TRANSPORTS=all"
+        ),
+    }
+}
+
 /// Where each PE's copy of a segment lies in this process, 0 where it does not.
-fn addresses(own: &Segment<'_>, pe: usize, endpoints: &exchange::Endpoints) -> Box<[usize]> {
-    let n_pes = endpoints.first().map_or(pe + 1, Vec::len);
+fn addresses(
+    own: &Segment<'_>,
+    pe: usize,
+    n_pes: usize,
+    endpoints: &exchange::Endpoints,
+) -> Box<[usize]> {
     (0..n_pes)
         .map(|peer| {
             if peer == pe {
