@@ -38,7 +38,7 @@
 //! Sources and destinations may be any memory of the process; a transport that has to register or
 //! to copy them does so itself.
 
-use crate::config::Config;
+use crate::config::{Config, Table};
 use crate::error::Result;
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -353,6 +353,13 @@ pub enum Progress {
 pub trait Transport: Send + Sync {
     /// The name people use in `SHMEM_TRANSPORTS`.
     fn name(&self) -> &'static str;
+
+    /// Its environment variables, declared by [`settings!`](crate::settings). A transport reads their
+    /// values from [`Config::environment`] of its job; those that all PEs must have alike have been
+    /// compared when it is probed.
+    fn settings(&self) -> Table {
+        Table::EMPTY
+    }
 
     /// Tries the real thing and says why it cannot be used, in words for people. Never decides by
     /// reading a setting of the system.

@@ -5,6 +5,7 @@ use crate::bootstrap::Bootstrap;
 use crate::config::Config;
 use crate::context::{Context, ContextOptions};
 use crate::cost::Costs;
+use crate::error::Error;
 use crate::loss::Losses;
 use crate::memory::{Heap, StaticData};
 use crate::ops::ControlWire;
@@ -111,6 +112,12 @@ impl Statics {
 }
 
 impl World {
+    /// Collective, in place of [`World::start`]: a PE that cannot start tells the others why. Gives
+    /// the error that all of them end with.
+    pub fn refuse(bootstrap: &dyn Bootstrap, why: Error) -> Error {
+        exchange::refuse(bootstrap, why)
+    }
+
     /// The start is over, with all that PEs do together after [`World::start`]: from here on others
     /// may go on without this PE.
     pub fn announce_running(&self) {

@@ -126,7 +126,7 @@ impl Session<'_> {
         self.greet(0, 0)?;
         let mut mine = Vec::new();
         if self.world.pe() == 0 {
-            let read = std::fs::read_to_string(path).map_err(|e| e.to_string());
+            let read = cache::read(path.as_ref(), cache::Owner::Any).map_err(|e| e.to_string());
             mine = match read.and_then(|text| Saved::parse(&text).map(|_| text)) {
                 Ok(text) => text.into_bytes(),
                 // Everybody learns why, so that everybody fails alike.
@@ -139,15 +139,24 @@ impl Session<'_> {
             Some(why) => Err(why.to_owned()),
             None => Saved::parse(&text),
         };
-        let saved = saved.map_err(|why| invalid("SHMEM_TUNE", path, why))?;
+        let saved = saved.map_err(|why| {
+            let what = invalid("SHMEM_TUNE", path, why).to_string();
+            Error::Common { speaker: 0, what }
+        })?;
         self.machine = saved.machine;
         Ok(saved.measured)
     }
 
     fn remember_or_measure(&mut self, anew: bool) -> Result<(Origin, Measurements)> {
-        self.machine = cache::machine(self.world);
+        self.machine = cache::machine(self.world)?;
         let mut fingerprint = cache::fingerprint(&self.machine);
-        let directory = cache::directory(&self.config().tune_cache);
+        let directory = cache::directory(&self.config().tune_cache).unwrap_or_else(|why| {
+            match self.world.pe() {
+                0 => tracing::warn!("{why}"),
+                _ => tracing::info!("{why}"),
+            }
+            None
+        });
         let path = |fingerprint| directory.as_ref().map(|d| cache::file(d, fingerprint));
         let load = |path: Option<PathBuf>, machine: &str| {
             path.filter(|_| !anew).and_then(|path| cache::load(&path, machine)).unwrap_or_default()

@@ -22,7 +22,7 @@ const ENDING: (&str, &str) = ("SHMEM_ON_LOSS", "end");
 const LOSSES: [(usize, &[&str], &str, &str); 8] = [
     (4, &["--hosts", "4"], "host 2 die at 300ms", "aaxa"),
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off"], "host 2 die at 300ms", "aaxa"),
-    (6, &["--hosts", "3", "-x", "SHMEM_NTB_THREADS=2"], "host 2 die at 300ms", "aaaaxx"),
+    (6, &["--hosts", "3", "-x", "SHMEM_NTB_LANES=2"], "host 2 die at 300ms", "aaaaxx"),
     (4, &["--hosts", "4"], "link 0 down at 300ms; link 2 down at 300ms", "abba"),
     (6, &["--hosts", "3"], "", "aakkaa"),
     (6, &["--hosts", "3"], "", "aakdaa"),

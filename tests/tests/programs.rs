@@ -40,7 +40,7 @@ const RINGS: [(usize, &[&str]); 6] = [
     (6, &["--hosts", "3", "--placement", "cyclic", "-x", "SHMEM_NTB_WINDOW=1m"]),
     (5, &["--hosts", "5", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CRC=on"]),
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CHUNK=512"]),
-    (5, &["--hosts", "3", "-x", "SHMEM_NTB_THREADS=2", "-x", "SHMEM_NTB_PROFILE=switchtec"]),
+    (5, &["--hosts", "3", "-x", "SHMEM_NTB_LANES=2", "-x", "SHMEM_NTB_PROFILE=switchtec"]),
     (3, &["--hosts", "3", "-x", "SHMEM_NTB_SPEED=modelled"]),
 ];
 /// What goes wrong with the links while `special/traffic.c` must not notice.

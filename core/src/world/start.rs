@@ -3,7 +3,7 @@
 use super::peers::{Peers, Polled};
 use super::{InForce, SHARED_SLOT, Setup, Statics, WORLD_SLOT, World, exchange};
 use crate::board::State;
-use crate::config::{Config, Static};
+use crate::config::{Config, Shown, Static, Transports};
 use crate::context::{Context, ContextOptions};
 use crate::control;
 use crate::cost::Costs;
@@ -26,8 +26,9 @@ impl World {
         let Setup { bootstrap, board, config, mut transports, share_statics } = setup;
         let pe = bootstrap.pe();
         board.announce(pe, State::Starting);
-        let statics = if share_statics { find_statics(&config)? } else { None };
-        let localities = exchange::localities(&*bootstrap, &config)?;
+        let statics = if share_statics { find_statics(&config) } else { Ok(None) };
+        let statics = statics.map_err(|why| exchange::refuse(&*bootstrap, why))?;
+        let localities = exchange::localities(&*bootstrap, &config, &transports)?;
         let job = Job { pe, localities: &localities, config: &config };
         let local: Vec<u32> =
             (0..job.n_pes()).filter(|pe| job.is_local(*pe)).map(|pe| pe as u32).collect();
@@ -48,14 +49,17 @@ impl World {
             unsafe { table.fill(segment.base, segment.len, peers) };
         }
         let memory = memory_of(&local, &segments, &mapped);
-        transports.iter_mut().try_for_each(|transport| transport.deliver_to(&memory))?;
+        let delivered = transports.iter_mut().try_for_each(|t| t.deliver_to(&memory));
         let peers = Arc::new(Peers::new(transports, endpoints));
         let routes = default_routes(&peers, &mapped);
-        if let Some(lost) =
-            routes.peers.iter().position(|r| r.put[0].choose(8) == Channel::Unreachable)
-        {
-            return Err(Error::Unreachable { pe: lost as u32, why: reasons[lost].clone() });
-        }
+        let lost = routes.peers.iter().position(|r| r.put[0].choose(8) == Channel::Unreachable);
+        let reached = match lost {
+            None => delivered.map_err(|why| why.with(left_out(&config))),
+            Some(lost) => {
+                let why = format!("{}{}", reasons[lost], left_out(&config));
+                Err(Error::Unreachable { pe: lost as u32, why })
+            }
+        };
 
         let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
         let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
@@ -72,8 +76,10 @@ impl World {
             Context::new(world_team.clone(), options, peers.transports().len())
         };
         let control_wire = ControlWire { heaps: mapped[0].clone().into(), peers: peers.clone() };
-        let service = start_service(&heap, statics.as_ref(), &mapped, &config, &control_wire, pe)?;
-        let world = World {
+        let service = start_service(&heap, statics.as_ref(), &mapped, &config, &control_wire, pe);
+        // Nobody may write to a PE that has not got this far.
+        let service = exchange::agree(&*bootstrap, reached.and(service))?;
+        Ok(World {
             pe,
             bootstrap,
             board,
@@ -106,10 +112,7 @@ impl World {
             hosts: hosts(&localities),
             localities,
             config,
-        };
-        // Nobody may write to a PE that has not got this far.
-        world.bootstrap.barrier()?;
-        Ok(world)
+        })
     }
 }
 
@@ -144,6 +147,18 @@ fn describe<'a>(heap: &'a Heap, statics: Option<&'a Statics>) -> Vec<Segment<'a>
         layout: data.layout(),
     });
     std::iter::once(heap).chain(statics).collect()
+}
+
+/// For messages: that the user leaves transports out, and what to set.
+fn left_out(config: &Config) -> String {
+    let transports = Shown(&config.transports);
+    match &config.transports {
+        Transports::AllBut(none) if none.is_empty() => String::new(),
+        _ => format!(
+            "; SHMEM_TRANSPORTS={transports} leaves other transports out: \
+             set SHMEM_TRANSPORTS=all"
+        ),
+    }
 }
 
 /// Where each PE's copy of a segment lies in this process, 0 where it does not.

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! - A PE has a lane of its own on the whole ring (more where processors are left, or with
-//!   `SHMEM_NTB_THREADS`). It sends on it, and serves what arrives on it for any PE of its host, whose memory it has mapped. Where
-//!   hosts have different numbers of PEs, those of the smaller hosts serve several lanes, so that
+//!   `SHMEM_NTB_LANES`). It sends on it, and serves what arrives on it for any PE of its host, whose
+//!   memory it has mapped. Where hosts have different numbers of PEs, those of the smaller hosts serve several lanes, so that
 //!   every lane goes all the way round.
 //! - AMOs are applied by the target host's CPU, so that they are atomic with those of its PEs.
 //! - Progress: service threads move everything on while programs compute. A direct put needs none.
@@ -40,13 +40,15 @@ use memory::HostMemory;
 use report::Reporter;
 use service::{Post, Threads};
 use setup::{Offer, Opened};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tombolo_core::config::Table;
 use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{
     Distance, Endpoint, Job, Mapping, Progress, Segment, SegmentKind, Status, Stream, Transport,
 };
 
+use super::NtbSettings;
 use super::ring::Side;
 
 const NAME: &str = "ntb";
@@ -61,6 +63,8 @@ type Connected = Vec<std::result::Result<Box<dyn Endpoint>, String>>;
 /// The NTB ring transport.
 #[derive(Default)]
 pub struct Ntb {
+    /// Read when the transport is probed.
+    settings: OnceLock<NtbSettings>,
     offer: Option<Offer>,
     opened: Option<Opened>,
     running: Option<Running>,
@@ -79,6 +83,14 @@ impl Ntb {
     /// A transport with nothing open.
     pub fn new() -> Ntb {
         Ntb::default()
+    }
+
+    fn settings_of(&self, job: &Job<'_>) -> Result<&NtbSettings> {
+        if let Some(settings) = self.settings.get() {
+            return Ok(settings);
+        }
+        let settings = NtbSettings::read(job.config.environment())?;
+        Ok(self.settings.get_or_init(|| settings))
     }
 
     /// Waits until the links are in use: both, or one of them if the other does not come.
@@ -124,14 +136,20 @@ impl Transport for Ntb {
         NAME
     }
 
+    fn settings(&self) -> Table {
+        NtbSettings::TABLE
+    }
+
     fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
-        let hardware = Hardware::find(job.config)?;
-        setup::probe(&hardware, job)
+        let settings = self.settings_of(job).map_err(|e| e.to_string())?;
+        let hardware = Hardware::find(job.config, settings)?;
+        setup::probe(&hardware, job, settings)
     }
 
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
-        let hardware = Hardware::find(job.config).map_err(failure)?;
-        let offer = Offer::new(hardware, job, segments)?;
+        let settings = self.settings_of(job)?;
+        let hardware = Hardware::find(job.config, settings).map_err(failure)?;
+        let offer = Offer::new(hardware, job, settings, segments)?;
         let address = offer.advert.encode();
         self.offer = Some(offer);
         Ok(address)
@@ -141,7 +159,8 @@ impl Transport for Ntb {
         let offer = self.offer.take().ok_or_else(|| failure("it was not opened"))?;
         let adverts: Vec<std::result::Result<Advert, String>> =
             addresses.iter().map(|bytes| Advert::decode(bytes)).collect();
-        let opened = self.opened.insert(Opened::new(offer, job, &adverts)?);
+        let opened = Opened::new(offer, job, self.settings_of(job)?, &adverts)?;
+        let opened = self.opened.insert(opened);
         let pes_of = setup::pes_of_hosts(job, &opened.hardware, &adverts).map_err(failure)?;
         let me = opened.hardware.host;
         let speaks = job.localities[job.pe].local_index == 0;
@@ -191,8 +210,8 @@ impl Transport for Ntb {
         let unmapped = memory.iter().position(|pe| pe[SegmentKind::Heap as usize].is_none());
         if let Some(local) = unmapped {
             return Err(failure(format!(
-                "PE {} of the same host must be reached through shared memory, for which what \
-                 comes over the ring is delivered to it: use shm as well",
+                "what arrives over the NTB ring for PE {} cannot be delivered: this PE is on the same \
+                 host and must be able to map its memory, which no transport in use does",
                 running.local_pes.get(local).copied().unwrap_or_default()
             )));
         }
