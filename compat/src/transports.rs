@@ -1,9 +1,9 @@
 //! Which transports a process may use, and what each of them says about this machine.
 
-use tombolo_core::config::Shown;
+use tombolo_core::config::{Shown, Transports};
 use tombolo_core::transport::{Job, Locality, Transport};
 use tombolo_core::{Config, Error, Result};
-use tombolo_transports::{NAMES, create};
+use tombolo_transports::{NAMES, ON_REQUEST, create};
 
 /// What is known of a transport without a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,14 +17,18 @@ pub struct Survey {
 /// Makes the transports that `SHMEM_TRANSPORTS` asks for, in order of preference; a name that there
 /// is none of is an error.
 pub(crate) fn chosen(config: &Config) -> Result<Vec<Box<dyn Transport>>> {
-    if let Some(name) = config.transports.named().iter().find(|n| !NAMES.contains(&n.as_str())) {
+    if let Some(name) = config.transports.named().iter().find(|n| create(n).is_none()) {
         return Err(Error::Config {
             name: "SHMEM_TRANSPORTS".into(),
             value: Shown(&config.transports).to_string(),
             why: format!("there is no transport '{name}'; there are {}", NAMES.join(", ")),
         });
     }
-    Ok(config.transports.choose(NAMES).into_iter().filter_map(create).collect())
+    let known = match &config.transports {
+        Transports::AllBut(_) => NAMES.to_vec(),
+        Transports::Only(_) => [NAMES, ON_REQUEST].concat(),
+    };
+    Ok(config.transports.choose(&known).into_iter().filter_map(create).collect())
 }
 
 /// Tries every transport on this machine, as a job of one PE would.

@@ -2,7 +2,7 @@
 
 use tombolo_core::config::{Audience, CoreSettings, Environment, Row, Table, Variable};
 use tombolo_core::{Config, Result};
-use tombolo_transports::{NAMES, create};
+use tombolo_transports::{NAMES, ON_REQUEST, create};
 
 /// Variables of other implementations that scripts set for all of them, or that name where one is
 /// installed. A family ends with an underscore; it counts unless there are variables of ours in it.
@@ -57,7 +57,8 @@ const FOREIGN: [&str; 42] = [
 const LIKE: f64 = 0.75;
 
 fn tables() -> impl Iterator<Item = Table> {
-    let of_transports = NAMES.iter().filter_map(|name| create(name)).map(|t| t.settings());
+    let of_transports =
+        NAMES.iter().chain(ON_REQUEST).filter_map(|name| create(name)).map(|t| t.settings());
     std::iter::once(CoreSettings::TABLE).chain(of_transports)
 }
 

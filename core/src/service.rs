@@ -13,7 +13,7 @@
 //! carry the ticket that its reader expects next. What holds the argument together:
 //!
 //! - Aligned words arrive whole, or, where a transport may tear them, the last word is put after the
-//!   others are complete. The reader compares the ticket of the last word with the one value it
+//!   others are complete (with the others again, which changes nothing). The reader compares the ticket of the last word with the one value it
 //!   expects; a torn mixture of two consecutive tickets is neither of them, or the expected one,
 //!   which then is there as a whole.
 //! - A put may be repeated until it is complete. So the puts of one message are complete before
@@ -27,7 +27,7 @@ mod server;
 mod thread;
 mod wire;
 
-pub(crate) use message::{Line, Reply};
+pub(crate) use message::{LINE_WORDS, Line, Reply};
 pub use message::{Request, Wanted};
 pub(crate) use server::carry_out;
 pub use server::{Requester, Served, Server};

@@ -19,6 +19,8 @@ pub struct BackEnd {
     pub transports: &'static [&'static str],
     /// Emulated hosts that the PEs are on, if they are not all on one.
     pub ring: Option<Ring>,
+    /// Times that a case is run over the transport without order, each with a seed of its own.
+    pub seeds: u64,
 }
 
 /// A case of the suite.
@@ -32,13 +34,18 @@ pub struct Case {
 }
 
 const fn on_ring(name: &'static str, transports: &'static [&'static str], ring: Ring) -> BackEnd {
-    BackEnd { name, transports, ring: Some(ring) }
+    BackEnd { name, transports, ring: Some(ring), seeds: 1 }
+}
+
+const fn on_host(name: &'static str, transports: &'static [&'static str], seeds: u64) -> BackEnd {
+    BackEnd { name, transports, ring: None, seeds }
 }
 
 /// Every back end, with what it is made of.
 pub const BACK_ENDS: &[BackEnd] = &[
-    BackEnd { name: "shm", transports: &["shm"], ring: None },
-    BackEnd { name: "cma", transports: &["cma"], ring: None },
+    on_host("shm", &["shm"], 1),
+    on_host("cma", &["cma"], 1),
+    on_host("unordered", &["unordered"], 40),
     on_ring("ntb", &["ntb"], ring::DIRECT),
     on_ring("ntb_ring_only", &["ntb"], ring::RING_ONLY),
     on_ring("ntb_small_windows", &["ntb"], ring::SMALL),
@@ -62,7 +69,24 @@ pub fn run(back_end: &BackEnd, case: &Case) {
             ring.run(&fabric, case.n_pes, &make, case.check);
             ring::check_counters(&fabric);
         }
-        _ => run_job(case.n_pes, &[], &make, case.check),
+        _ => {
+            for seed in 1..=back_end.seeds {
+                let seed = seed.to_string();
+                let shown = ShownIfPanicking(&seed);
+                let environment = [("SHMEM_UNORDERED_SEED", seed.as_str())];
+                run_job(case.n_pes, &environment, &make, case.check);
+                std::mem::forget(shown);
+            }
+        }
+    }
+}
+
+/// Tells the seed of a case that fails.
+struct ShownIfPanicking<'a>(&'a str);
+
+impl Drop for ShownIfPanicking<'_> {
+    fn drop(&mut self) {
+        eprintln!("with SHMEM_UNORDERED_SEED={}", self.0);
     }
 }
 

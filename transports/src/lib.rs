@@ -4,10 +4,13 @@
 //! - [`shm`]: peers of the same host, by mapping their memory.
 //! - [`cma`]: peers of the same host, by kernel copies.
 //! - [`ntb`]: hosts tied together by PCIe non-transparent bridges.
+//! - `unordered`, in test builds: a transport that keeps the contract and nothing more.
 
 pub mod cma;
 pub mod ntb;
 pub mod shm;
+#[cfg(feature = "unordered")]
+pub mod unordered;
 
 use tombolo_core::transport::Transport;
 
@@ -15,12 +18,21 @@ use tombolo_core::transport::Transport;
 /// otherwise.
 pub const NAMES: &[&str] = &["shm", "cma", "ntb"];
 
+/// Names of back ends that are used only where `SHMEM_TRANSPORTS` asks for them.
+#[cfg(feature = "unordered")]
+pub const ON_REQUEST: &[&str] = &["unordered"];
+/// Names of back ends that are used only where `SHMEM_TRANSPORTS` asks for them.
+#[cfg(not(feature = "unordered"))]
+pub const ON_REQUEST: &[&str] = &[];
+
 /// Makes the back end called `name`.
 pub fn create(name: &str) -> Option<Box<dyn Transport>> {
     match name {
         "shm" => Some(Box::new(shm::Shm::new())),
         "cma" => Some(Box::new(cma::Cma::new())),
         "ntb" => Some(Box::new(ntb::drive::Ntb::new())),
+        #[cfg(feature = "unordered")]
+        "unordered" => Some(Box::new(unordered::Unordered::over(Box::new(shm::Shm::new())))),
         _ => None,
     }
 }

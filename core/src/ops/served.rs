@@ -1,7 +1,7 @@
 //! Operations that the target carries out; see [`crate::service`].
 
 use crate::control::{self, REQUESTS_MAX};
-use crate::service::{self, Bell, Line, Reply, Request, Requester, Wanted, Wire};
+use crate::service::{self, Bell, LINE_WORDS, Line, Reply, Request, Requester, Wanted, Wire};
 use crate::transport::{Amo, Remote, SegmentKind, Status, Stream};
 use crate::world::World;
 use crate::world::peers::{Peer, Peers};
@@ -25,19 +25,19 @@ impl ControlWire {
 }
 
 impl Wire for ControlWire {
-    fn put(&self, stream: &Stream, pe: usize, offset: usize, words: &[u64]) -> Status {
+    fn put(&self, stream: &Stream, pe: usize, offset: usize, line: &[u64; LINE_WORDS]) -> Status {
         if self.heaps[pe] != 0 {
-            let line = (self.heaps[pe] + offset) & !(align_of::<Line>() - 1);
-            let first = (self.heaps[pe] + offset - line) / 8;
+            let place = (self.heaps[pe] + offset) as *const Line;
             // SAFETY: a line of the PE's mapped control area, which consists of atomics.
-            unsafe { (*(line as *const Line)).write(first, words) };
+            unsafe { (*place).write(line) };
             return Status::Complete;
         }
         let dest = Remote { segment: SegmentKind::Heap, offset };
-        let (source, len) = (words.as_ptr().cast(), size_of_val(words));
+        let (source, len) = (line.as_ptr().cast(), size_of_val(line));
         while let Some(peer) = self.peer(pe) {
-            // SAFETY: the words are copied before the call returns, and a control area begins every heap.
-            match unsafe { peer.endpoint.put(stream, dest, source, len, true) } {
+            // SAFETY: the line stays as it is until the stream is quiet, and a control area begins every
+            // heap.
+            match unsafe { peer.endpoint.put(stream, dest, source, len, false) } {
                 Status::Failed => peer.note_failure(),
                 status => return status,
             }

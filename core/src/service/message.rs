@@ -3,10 +3,8 @@
 use crate::sync::{AtomicU64, Ordering};
 use crate::transport::{Amo, AmoOp, Remote, SegmentKind};
 
-/// Words of a request, its last word included.
-pub(crate) const REQUEST_WORDS: usize = 5;
-/// Words of a reply, its last word included.
-pub(crate) const REPLY_WORDS: usize = 3;
+/// Words of a line, and so of a message.
+pub(crate) const LINE_WORDS: usize = 8;
 
 /// Bits of a word that hold the ticket.
 const TICKET_BITS: u32 = 16;
@@ -66,50 +64,51 @@ impl TicketSource {
 /// A line of the control area, in which one side writes messages and the other reads them.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub(crate) struct Line(pub(crate) [AtomicU64; 8]);
+pub(crate) struct Line(pub(crate) [AtomicU64; LINE_WORDS]);
 
 impl Line {
-    /// The message of `N` words with this ticket, if it is there.
-    pub(crate) fn read<const N: usize>(&self, ticket: u16) -> Option<[u64; N]> {
+    /// The message with this ticket, if it is there.
+    pub(crate) fn read(&self, ticket: u16) -> Option<[u64; LINE_WORDS]> {
         let tagged = |index: usize| {
             let word = self.0[index].load(Ordering::Acquire);
             (word as u16 == ticket).then_some(word >> TICKET_BITS)
         };
         // The last word first: while nothing has come, one look tells.
-        tagged(N - 1)?;
-        let mut words = [0; N];
+        tagged(LINE_WORDS - 1)?;
+        let mut words = [0; LINE_WORDS];
         for (index, word) in words.iter_mut().enumerate() {
             *word = tagged(index)?;
         }
         Some(words)
     }
 
-    /// Writes words of a message, from word number `first` on, into mapped memory.
-    pub(crate) fn write(&self, first: usize, words: &[u64]) {
-        for (place, word) in self.0[first..].iter().zip(words) {
+    /// Writes a message into mapped memory.
+    pub(crate) fn write(&self, words: &[u64; LINE_WORDS]) {
+        for (place, word) in self.0.iter().zip(words) {
             place.store(*word, Ordering::Release);
         }
     }
 }
 
-fn tag<const N: usize>(payload: [u64; N], ticket: u16) -> [u64; N] {
-    payload.map(|word| word << TICKET_BITS | u64::from(ticket))
+fn tag(payload: &[u64], ticket: u16) -> [u64; LINE_WORDS] {
+    let word = |index: usize| payload.get(index).copied().unwrap_or(0);
+    std::array::from_fn(|index| word(index) << TICKET_BITS | u64::from(ticket))
 }
 
 impl Request {
-    pub(crate) fn encode(&self, ticket: u16) -> [u64; REQUEST_WORDS] {
+    pub(crate) fn encode(&self, ticket: u16) -> [u64; LINE_WORDS] {
         let (op, size, operand, compare) = match self.wanted {
             Wanted::Amo(amo) => (amo.op as u64, amo.size, amo.operand, amo.compare),
             Wanted::Store { len, bytes } => (STORE, len, bytes, 0),
         };
         let kind = op | u64::from(size) << 4 | (self.target.segment as u64) << 8;
         let high = kind | operand >> 48 << 16 | compare >> 48 << 32;
-        tag([high, self.target.offset as u64, operand & LOW48, compare & LOW48, 0], ticket)
+        tag(&[high, self.target.offset as u64, operand & LOW48, compare & LOW48], ticket)
     }
 
     /// What the words of another process say, if it makes sense. Not checked against the segment.
-    pub(crate) fn decode(words: &[u64; REQUEST_WORDS]) -> Option<Request> {
-        let [high, offset, operand, compare, _] = *words;
+    pub(crate) fn decode(words: &[u64; LINE_WORDS]) -> Option<Request> {
+        let [high, offset, operand, compare, ..] = *words;
         let (op, size) = (high & 0xf, (high >> 4 & 0xf) as u8);
         let segment = SegmentKind::ALL.into_iter().find(|s| *s as u64 == high >> 8 & 0xff)?;
         let operand = operand | (high >> 16 & 0xffff) << 48;
@@ -137,14 +136,14 @@ impl Request {
 }
 
 /// A reply as words.
-pub(crate) fn encode_reply(reply: Reply, ticket: u16) -> [u64; REPLY_WORDS] {
+pub(crate) fn encode_reply(reply: Reply, ticket: u16) -> [u64; LINE_WORDS] {
     let (value, refused) = (reply.unwrap_or(0), u64::from(reply.is_none()));
-    tag([value & LOW48, value >> 48 | refused << 16, 0], ticket)
+    tag(&[value & LOW48, value >> 48 | refused << 16], ticket)
 }
 
 /// A reply from its words.
-pub(crate) fn decode_reply(words: &[u64; REPLY_WORDS]) -> Reply {
-    let [low, high, _] = *words;
+pub(crate) fn decode_reply(words: &[u64; LINE_WORDS]) -> Reply {
+    let [low, high, ..] = *words;
     (high >> 16 & 1 == 0).then_some(low | (high & 0xffff) << 48)
 }
 
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn stripped<const N: usize>(words: [u64; N]) -> [u64; N] {
+    fn stripped(words: [u64; LINE_WORDS]) -> [u64; LINE_WORDS] {
         words.map(|word| word >> TICKET_BITS)
     }
 
@@ -175,7 +174,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_no_request_or_a_well_formed_one(words: [u64; REQUEST_WORDS]) {
+        fn noise_is_no_request_or_a_well_formed_one(words: [u64; LINE_WORDS]) {
             if let Some(Request { target, wanted: Wanted::Amo(amo) }) = Request::decode(&stripped(words)) {
                 prop_assert!(matches!(amo.size, 4 | 8) && target.offset % usize::from(amo.size) == 0);
             }
@@ -191,16 +190,16 @@ mod tests {
         for (old, new) in [(1u16, 2u16), (255, 256), (65_535, 1)] {
             let before = Request { target, wanted: amo(u64::MAX) }.encode(old);
             let after = Request { target, wanted: amo(7) }.encode(new);
-            for arrived in 0..1u32 << REQUEST_WORDS {
+            for arrived in 0..1u32 << LINE_WORDS {
                 let line = Line::default();
-                line.write(0, &before);
-                for index in 0..REQUEST_WORDS {
+                line.write(&before);
+                for index in 0..LINE_WORDS {
                     if arrived >> index & 1 != 0 {
                         line.0[index].store(after[index], Ordering::Relaxed);
                     }
                 }
-                let seen = line.read::<REQUEST_WORDS>(new).and_then(|w| Request::decode(&w));
-                let whole = arrived == (1 << REQUEST_WORDS) - 1;
+                let seen = line.read(new).and_then(|w| Request::decode(&w));
+                let whole = arrived == (1 << LINE_WORDS) - 1;
                 assert_eq!(seen, whole.then_some(Request { target, wanted: amo(7) }));
             }
         }

@@ -1,6 +1,6 @@
 //! The target's side: looks for requests, executes them, replies.
 
-use super::message::{Line, REPLY_WORDS, REQUEST_WORDS, Reply, Request, TicketSource, Wanted};
+use super::message::{LINE_WORDS, Line, Reply, Request, TicketSource, Wanted};
 use super::message::{decode_reply, encode_reply};
 use super::wire::{Sending, Wire};
 use crate::amo;
@@ -38,7 +38,7 @@ unsafe impl<W: Send> Send for Server<W> {}
 struct State {
     tickets: TicketSource,
     /// The reply to the last request.
-    reply: Sending<REPLY_WORDS>,
+    reply: Sending,
 }
 
 impl<W: Wire> Server<W> {
@@ -71,7 +71,7 @@ impl<W: Wire> Server<W> {
             }
             // SAFETY: a line of the control area, by the contract of `new`.
             let line = unsafe { &*self.lines.add(place) };
-            let Some(words) = line.read::<REQUEST_WORDS>(state.tickets.next()) else { continue };
+            let Some(words) = line.read(state.tickets.next()) else { continue };
             found = true;
             let reply = execute(&words, &self.segments);
             let words = encode_reply(reply, state.tickets.take());
@@ -82,8 +82,17 @@ impl<W: Wire> Server<W> {
     }
 }
 
+impl<W> Drop for Server<W> {
+    fn drop(&mut self) {
+        // Transports may still read a reply to a PE that is gone.
+        if self.states.iter().any(|state| state.reply.is_under_way()) {
+            std::mem::forget(std::mem::take(&mut self.states));
+        }
+    }
+}
+
 /// Executes a request if it makes sense: everything in it came from another process.
-fn execute(words: &[u64; REQUEST_WORDS], segments: &[Served]) -> Reply {
+fn execute(words: &[u64; LINE_WORDS], segments: &[Served]) -> Reply {
     let request = Request::decode(words)?;
     let served = segments.iter().find(|served| served.kind == request.target.segment)?;
     let end = request.target.offset.checked_add(request.len())?;
@@ -122,7 +131,7 @@ pub struct Requester {
 
 struct Own {
     tickets: TicketSource,
-    request: Sending<REQUEST_WORDS>,
+    request: Sending,
 }
 
 // SAFETY: `own` belongs to whoever has set `taken`.
@@ -176,7 +185,7 @@ impl Claim<'_> {
     /// The reply, if it is there: none where the request was refused.
     pub(crate) fn reply(&mut self, line: &Line) -> Option<Reply> {
         let ticket = self.own().tickets;
-        line.read::<REPLY_WORDS>(ticket.last()).map(|words| decode_reply(&words))
+        line.read(ticket.last()).map(|words| decode_reply(&words))
     }
 }
 

@@ -1,11 +1,13 @@
 //! How a message gets into a line of another PE, over a transport that promises little.
 
+use super::message::LINE_WORDS;
 use crate::transport::{Status, Stream};
 
 /// A way into the control areas of other PEs. None of it waits.
 pub trait Wire: Send + Sync {
-    /// Puts words at `offset` of a PE's control area; they may be reused at once.
-    fn put(&self, stream: &Stream, pe: usize, offset: usize, words: &[u64]) -> Status;
+    /// Starts putting a line at `offset` of a PE's control area. The line stays as it is until the
+    /// stream is quiet.
+    fn put(&self, stream: &Stream, pe: usize, offset: usize, line: &[u64; LINE_WORDS]) -> Status;
 
     /// Whether all puts of the stream are complete.
     fn is_quiet(&self, stream: &Stream) -> bool;
@@ -18,43 +20,64 @@ pub trait Wire: Send + Sync {
 }
 
 /// The sending of one message after the other into the same line.
-pub(crate) struct Sending<const N: usize> {
-    words: [u64; N],
-    /// Words of the message that were put.
-    put: usize,
+pub(crate) struct Sending {
+    /// What is put, as it was last put.
+    line: [u64; LINE_WORDS],
+    /// The message to send next.
+    next: Option<[u64; LINE_WORDS]>,
+    /// The last word of the message in `line`, to be put when all others are complete.
+    last: Option<u64>,
     stream: Stream,
 }
 
-impl<const N: usize> Sending<N> {
+impl Sending {
     /// Nothing to send.
-    pub(crate) fn new() -> Sending<N> {
-        Sending { words: [0; N], put: N, stream: Stream::new(u32::MAX, true) }
+    pub(crate) fn new() -> Sending {
+        let stream = Stream::new(u32::MAX, true);
+        Sending { line: [0; LINE_WORDS], next: None, last: None, stream }
     }
 
-    /// Whether words are left to be put.
+    /// Whether something is left to be put.
     pub(crate) fn is_unsent(&self) -> bool {
-        self.put < N
+        self.next.is_some() || self.last.is_some()
+    }
+
+    /// Whether a put is under way, so that the memory of `self` may still be read.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !self.stream.is_quiet()
     }
 
     /// Takes on a message. The one before it was sent.
-    pub(crate) fn start(&mut self, words: [u64; N]) {
-        (self.words, self.put) = (words, 0);
+    pub(crate) fn start(&mut self, message: [u64; LINE_WORDS]) {
+        self.next = Some(message);
     }
 
     /// Puts what can be put now; true if something was.
     ///
     /// Every put waits for the puts before it, of this message or the last, to be complete: see the
-    /// order in the module above.
+    /// order in the module above. Whole lines are put, for the sake of transports with an alignment:
+    /// to put a word again that is there already changes nothing, torn or not.
     pub(crate) fn advance(&mut self, wire: &impl Wire, pe: usize, offset: usize) -> bool {
         let mut moved = false;
         while self.is_unsent() && wire.is_quiet(&self.stream) {
-            let end = if self.put == 0 && !wire.whole_words(pe) { N - 1 } else { N };
-            let words = &self.words[self.put..end];
-            match wire.put(&self.stream, pe, offset + self.put * 8, words) {
-                Status::Again => return moved,
+            let (line, last) = match (self.last, self.next) {
+                (Some(last), _) => (with_last(self.line, last), None),
+                (None, Some(next)) if wire.whole_words(pe) => (next, None),
+                (None, Some(next)) => {
+                    let before = self.line[LINE_WORDS - 1];
+                    (with_last(next, before), Some(next[LINE_WORDS - 1]))
+                }
+                (None, None) => return moved,
+            };
+            let before = std::mem::replace(&mut self.line, line);
+            match wire.put(&self.stream, pe, offset, &self.line) {
+                Status::Again => {
+                    self.line = before;
+                    return moved;
+                }
                 // Whoever is gone waits for nothing.
-                Status::Failed => self.put = N,
-                Status::Complete | Status::Pending => self.put = end,
+                Status::Failed => (self.next, self.last) = (None, None),
+                Status::Complete | Status::Pending => (self.next, self.last) = (None, last),
             }
             moved = true;
             if !self.is_unsent() {
@@ -63,4 +86,9 @@ impl<const N: usize> Sending<N> {
         }
         moved
     }
+}
+
+fn with_last(mut line: [u64; LINE_WORDS], last: u64) -> [u64; LINE_WORDS] {
+    line[LINE_WORDS - 1] = last;
+    line
 }

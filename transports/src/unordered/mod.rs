@@ -1,0 +1,159 @@
+//! A transport that keeps the contract and nothing more, for tests (feature `unordered`).
+//!
+//! It lies over another transport that maps the memory of peers, and hides the mappings. What is put
+//! goes in pieces, each of which arrives at its own time, some of them twice; what is complete is told
+//! late and in another order; AMOs are done at any time; now and then there is no room; and what it can
+//! do at all, in which lengths and alignments, follows from a seed. Every layer above must live with
+//! that: what passes over this transport relies on no more than [`tombolo_core::transport`] promises.
+//!
+//! Time is the number of calls of `progress`, which the core's service thread makes: with the same
+//! calls in the same order the same happens.
+
+mod endpoint;
+mod network;
+mod random;
+mod settings;
+
+use endpoint::UnorderedEndpoint;
+use network::Network;
+use random::Random;
+use settings::UnorderedSettings;
+use std::sync::Arc;
+use tombolo_core::config::Table;
+use tombolo_core::error::Result;
+use tombolo_core::transport::{
+    AmoOp, AmoSet, Capabilities, Endpoint, Job, Mapping, Progress, Segment, SegmentKind, Status,
+    Stream, Transport,
+};
+
+const NAME: &str = "unordered";
+
+/// See the module.
+pub struct Unordered {
+    inner: Box<dyn Transport>,
+    network: Option<Arc<Network>>,
+}
+
+impl Unordered {
+    /// Over a transport that maps the memory of peers.
+    pub fn over(inner: Box<dyn Transport>) -> Unordered {
+        Unordered { inner, network: None }
+    }
+}
+
+/// What endpoints can do: the same for all PEs that have the seed.
+fn capabilities(seed: u64) -> Capabilities {
+    let mut random = Random::new(seed);
+    let mut amos = AmoSet::NONE;
+    let all = random.one_in(4);
+    for op in AmoOp::ALL {
+        for size in [4, 8] {
+            if all || random.one_in(2) {
+                amos = amos.with(op, size);
+            }
+        }
+    }
+    let mut signals = AmoSet::NONE;
+    for op in [AmoOp::Set, AmoOp::Add] {
+        // A signal is an AMO, and both are in the domain of the CPU.
+        if random.one_in(2) {
+            signals = signals.with(op, 8);
+        }
+    }
+    let align = |random: &mut Random| if random.one_in(4) { random.pick(&[4, 8, 64]) } else { 1 };
+    Capabilities {
+        put: true,
+        get: true,
+        amos,
+        signals,
+        whole_words: !random.one_in(4),
+        needs_target_cpu: false,
+        put_max: random.pick(&[64, 192, 4096, usize::MAX]),
+        get_max: random.pick(&[64, 192, 4096, usize::MAX]),
+        put_align: align(&mut random),
+        get_align: align(&mut random),
+        inline_max: random.pick(&[0, 8, 100, usize::MAX]),
+        ..Capabilities::NONE
+    }
+}
+
+impl Transport for Unordered {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn settings(&self) -> Table {
+        UnorderedSettings::TABLE
+    }
+
+    fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
+        self.inner.probe(job)
+    }
+
+    fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
+        self.inner.open(job, segments)
+    }
+
+    fn connect(
+        &mut self,
+        job: &Job<'_>,
+        addresses: &[Vec<u8>],
+    ) -> Result<Vec<std::result::Result<Box<dyn Endpoint>, String>>> {
+        let settings = UnorderedSettings::read(job.config.environment())?;
+        let network = Arc::new(Network::new(settings.seed.into(), job.pe));
+        self.network = Some(network.clone());
+        let can = capabilities(settings.seed.into());
+        let connected = self.inner.connect(job, addresses)?;
+        let wrap = |(pe, inner): (usize, std::result::Result<Box<dyn Endpoint>, String>)| {
+            let inner = inner?;
+            let maps: [Option<Mapping>; 2] = SegmentKind::ALL.map(|kind| inner.mapped(kind));
+            let network = network.clone();
+            Ok(Box::new(UnorderedEndpoint { pe, inner, maps, can, network }) as Box<dyn Endpoint>)
+        };
+        Ok(connected.into_iter().enumerate().map(wrap).collect())
+    }
+
+    fn fence(&self, stream: &Stream) -> Status {
+        if let Some(network) = &self.network {
+            network.fence(stream);
+        }
+        Status::Complete
+    }
+
+    fn quiet(&self, stream: &Stream) -> Status {
+        if let Some(network) = &self.network {
+            network.confirm(stream);
+        }
+        if stream.is_quiet() { Status::Complete } else { Status::Pending }
+    }
+
+    fn progress(&self) -> bool {
+        self.network.as_ref().is_some_and(|network| network.step())
+    }
+
+    fn progress_needed(&self) -> Progress {
+        Progress::Always
+    }
+
+    fn close(&mut self) {
+        self.inner.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_give_every_kind_of_transport() {
+        let all: Vec<Capabilities> = (0..200).map(capabilities).collect();
+        assert!(all.iter().any(|can| can.amos == AmoSet::ALL));
+        assert!(all.iter().any(|can| can.amos != AmoSet::ALL));
+        for aligned in [true, false] {
+            assert!(all.iter().any(|can| (can.put_align > 1) == aligned));
+            assert!(all.iter().any(|can| (can.get_align > 1) == aligned));
+            assert!(all.iter().any(|can| can.whole_words == aligned));
+        }
+        assert!(all.iter().all(|can| can.put_max >= can.put_align && can.get_max >= can.get_align));
+    }
+}

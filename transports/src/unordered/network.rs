@@ -1,0 +1,286 @@
+//! What is under way, and when it arrives.
+
+use super::random::Random;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tombolo_core::transport::{Amo, Stream};
+use tombolo_core::{amo, copy};
+
+/// An address in mapped memory of a peer, or in this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Place(pub *mut u8);
+
+// SAFETY: an address; who makes it vouches for the memory.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
+
+impl Place {
+    fn add(self, bytes: usize) -> Place {
+        Place(self.0.wrapping_add(bytes))
+    }
+}
+
+/// Where a put takes its bytes from.
+pub enum Source {
+    /// They were copied.
+    Now(Box<[u8]>),
+    /// They are read when a piece arrives.
+    Later(Place),
+}
+
+/// An operation.
+pub enum Action {
+    /// A put, perhaps with a signal.
+    Put { from: Source, to: Place, len: usize, whole_words: bool, signal: Option<(Place, Amo)> },
+    /// A get.
+    Get { from: Place, to: Place, len: usize },
+    /// An AMO.
+    Amo { at: Place, amo: Amo, result: Option<Place> },
+}
+
+/// An operation under way.
+struct Operation {
+    stream: *const Stream,
+    id: u32,
+    pe: usize,
+    /// Fences that its stream has made before it.
+    fences: u64,
+    action: Action,
+    /// Start and length of what has not arrived yet, and when it does.
+    pieces: Vec<(usize, usize, u64)>,
+    /// When an operation of which all has arrived is told to be complete.
+    told_at: u64,
+    /// Its completion is told only after somebody has asked.
+    unasked: bool,
+}
+
+// SAFETY: the stream is alive until the operation is complete, by the contract of endpoints.
+unsafe impl Send for Operation {}
+
+/// All operations of a PE that are under way.
+pub struct Network {
+    state: Mutex<State>,
+    /// Operations under way, to be looked at without the lock.
+    count: AtomicU64,
+}
+
+struct State {
+    random: Random,
+    now: u64,
+    /// Longest delay of anything.
+    delay: u64,
+    operations: Vec<Operation>,
+    /// Fences by stream.
+    fences: Vec<(u32, u64)>,
+}
+
+/// Operations under way at the most.
+const ROOM: u64 = 64;
+
+impl Network {
+    /// A network that behaves as the seed says.
+    pub fn new(seed: u64, pe: usize) -> Network {
+        let mut random = Random::new(seed.wrapping_mul(1_000_003).wrapping_add(pe as u64));
+        let delay = random.pick(&[1, 3, 10]);
+        let (operations, fences) = (Vec::new(), Vec::new());
+        let state = State { random, now: 0, delay, operations, fences };
+        Network { state: Mutex::new(state), count: AtomicU64::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an operation is taken now.
+    pub fn has_room(&self) -> bool {
+        if self.count.load(Ordering::Relaxed) < ROOM {
+            return !self.lock().random.one_in(8);
+        }
+        // Nobody may ever ask for the completion of what takes the room.
+        self.lock().operations.iter_mut().for_each(|operation| operation.unasked = false);
+        false
+    }
+
+    /// Takes an operation on PE `pe`.
+    pub fn submit(&self, stream: &Stream, pe: usize, action: Action) {
+        let mut state = self.lock();
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let cuts = match &action {
+            Action::Put { to, len, whole_words, .. } => {
+                state.cut(to.0 as usize, *len, *whole_words)
+            }
+            Action::Get { from, len, .. } => state.cut(from.0 as usize, *len, true),
+            Action::Amo { amo, .. } => vec![(0, amo.size.into())],
+        };
+        let pieces = cuts.into_iter().map(|(at, len)| (at, len, state.later())).collect();
+        let fences = *state.fences_of(stream.id);
+        let (told_at, unasked) = (state.later() + state.delay, state.random.one_in(4));
+        let (stream, id) = (std::ptr::from_ref(stream), stream.id);
+        let operation = Operation { stream, id, pe, fences, action, pieces, told_at, unasked };
+        state.operations.push(operation);
+    }
+
+    /// Puts what the stream issued before what it issues from now on, PE by PE.
+    pub fn fence(&self, stream: &Stream) {
+        *self.lock().fences_of(stream.id) += 1;
+    }
+
+    /// Somebody asks for the completion of a stream.
+    pub fn confirm(&self, stream: &Stream) {
+        let mut state = self.lock();
+        let own = state.operations.iter_mut().filter(|o| std::ptr::eq(o.stream, stream));
+        own.for_each(|operation| operation.unasked = false);
+    }
+
+    /// Time goes on by one; true while anything is under way.
+    pub fn step(&self) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut state = self.lock();
+        let done = state.step();
+        self.count.fetch_sub(done, Ordering::Relaxed);
+        true
+    }
+}
+
+impl State {
+    fn later(&mut self) -> u64 {
+        self.now + self.random.below(self.delay + 1)
+    }
+
+    fn fences_of(&mut self, stream: u32) -> &mut u64 {
+        let index = self.fences.iter().position(|(id, _)| *id == stream).unwrap_or_else(|| {
+            self.fences.push((stream, 0));
+            self.fences.len() - 1
+        });
+        &mut self.fences[index].1
+    }
+
+    /// Cuts a range at random places, but not inside aligned words of 4 and 8 bytes unless those may
+    /// be torn.
+    fn cut(&mut self, address: usize, len: usize, whole_words: bool) -> Vec<(usize, usize)> {
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        while at < len {
+            let here = address + at;
+            let step = match () {
+                () if !whole_words => 1 + self.random.below(3) as usize,
+                () if here.is_multiple_of(8) && len - at >= 8 => {
+                    8 * (1 + self.random.below(32) as usize).min((len - at) / 8)
+                }
+                () if here.is_multiple_of(4) && len - at >= 4 => 4,
+                () => 1,
+            };
+            let step = step.min(len - at);
+            pieces.push((at, step));
+            at += step;
+        }
+        pieces
+    }
+
+    /// What is due arrives, and is told to be complete. Gives the number of operations that are.
+    fn step(&mut self) -> u64 {
+        self.now += 1;
+        let mut done = 0;
+        let mut index = 0;
+        while index < self.operations.len() {
+            if !self.waits(index) {
+                self.arrive(index);
+            }
+            let operation = &self.operations[index];
+            let told =
+                operation.pieces.is_empty() && !operation.unasked && operation.told_at <= self.now;
+            if told {
+                // Others change places, so that their order is lost too.
+                let operation = self.operations.swap_remove(index);
+                // SAFETY: alive until the operation is complete, which it is from here on.
+                unsafe { (*operation.stream).completed.fetch_add(1, Ordering::Release) };
+                done += 1;
+            } else {
+                index += 1;
+            }
+        }
+        done
+    }
+
+    /// Whether something before the last fence of the operation's stream has not arrived yet.
+    fn waits(&self, index: usize) -> bool {
+        let this = &self.operations[index];
+        let before = |o: &Operation| (o.id, o.pe) == (this.id, this.pe) && o.fences < this.fences;
+        this.fences > 0 && self.operations.iter().any(|o| before(o) && !o.pieces.is_empty())
+    }
+
+    fn arrive(&mut self, index: usize) {
+        let mut rest = std::mem::take(&mut self.operations[index].pieces);
+        if rest.is_empty() {
+            return;
+        }
+        let mut left = Vec::new();
+        for (at, len, due) in rest.drain(..) {
+            if due > self.now {
+                left.push((at, len, due));
+                continue;
+            }
+            // SAFETY: operations keep to the ranges that their issuers vouched for, until they are
+            // complete.
+            let again = unsafe { deliver(&self.operations[index].action, at, len) };
+            if again && self.random.one_in(8) {
+                left.push((at, len, self.later() + 1));
+            }
+        }
+        if left.is_empty()
+            && let Action::Put { signal: Some((word, update)), .. } = &self.operations[index].action
+        {
+            // SAFETY: as above; signal words are aligned.
+            unsafe { amo::update(word.0, *update) };
+        }
+        self.operations[index].pieces = left;
+    }
+}
+
+/// Carries out a piece of an operation; true if it may arrive again.
+///
+/// # Safety
+/// The operation's ranges are valid.
+unsafe fn deliver(action: &Action, at: usize, len: usize) -> bool {
+    // SAFETY: by the caller's word.
+    unsafe {
+        match action {
+            Action::Put { from, to, .. } => {
+                let from = match from {
+                    Source::Now(bytes) => bytes[at..at + len].as_ptr(),
+                    Source::Later(place) => place.add(at).0.cast_const(),
+                };
+                words(to.add(at).0, from, len);
+                true
+            }
+            Action::Get { from, to, .. } => {
+                words(to.add(at).0, from.add(at).0, len);
+                false
+            }
+            Action::Amo { at, amo, result } => {
+                let old = amo::execute(at.0, *amo);
+                if let Some(result) = result {
+                    copy::cached(result.0, (&raw const old).cast(), amo.size.into());
+                }
+                false
+            }
+        }
+    }
+}
+
+/// Copies by single accesses of 8 bytes where there are as many, so that no word is torn.
+///
+/// # Safety
+/// Both ranges are valid for `len` bytes.
+unsafe fn words(to: *mut u8, from: *const u8, len: usize) {
+    let mut at = 0;
+    while at < len {
+        let step = if len - at >= 8 { 8 } else { len - at };
+        // SAFETY: by the caller's word.
+        unsafe { copy::cached(to.add(at), from.add(at), step) };
+        at += step;
+    }
+}
