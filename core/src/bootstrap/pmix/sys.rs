@@ -1,7 +1,7 @@
 //! The functions of `libpmix.so.2` that are used, and the layouts that they rely on.
 //!
-//! The layouts are part of the binary interface of PMIx 3 and later (its major version is in the
-//! library's name); the tests hold them against the header where it is installed.
+//! The layouts are part of the library's binary interface, whose version is in its name. They are
+//! those of the header of PMIx 4.2.
 
 use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_LAZY};
 use std::ffi::{CStr, c_char, c_int, c_void};
