@@ -36,11 +36,11 @@ pub fn missing() -> Option<&'static str> {
         return Some("Slurm's daemons need root here");
     }
     let daemons = ["slurmctld", "slurmd", "srun", "sbatch"];
-    let there = |name: &&str| {
+    let there = |name: &str| {
         let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
         folders.iter().any(|folder| Path::new(folder).join(name).exists())
     };
-    (!daemons.iter().all(|name| there(&name))).then_some("Slurm (slurm-wlm) is not installed")
+    (!daemons.iter().all(|name| there(name))).then_some("Slurm (slurm-wlm) is not installed")
 }
 
 impl Slurm {

@@ -49,6 +49,7 @@ struct Programs {
     checks: Vec<Arc<Program>>,
     global_exit: Arc<Program>,
     killed: Arc<Program>,
+    waiting: Arc<Program>,
 }
 
 impl Programs {
@@ -62,6 +63,7 @@ impl Programs {
             checks: PROGRAMS.iter().map(|name| program(name)).collect(),
             global_exit: program("special/global_exit"),
             killed: program("special/killed"),
+            waiting: program("special/waiting"),
         }
     }
 
@@ -259,6 +261,28 @@ fn under_mpirun(programs: &Programs) -> Vec<Trial> {
     trials.push(trial("a killed PE ends a job of mpirun".into(), missing, move || {
         fails(launch(mpirun("3").arg(program.executable()?))?).map(drop)
     }));
+    let program = programs.waiting.clone();
+    trials.push(trial("PEs end when mpirun is killed".into(), missing, move || {
+        let pids = scratch("launchers").join("pids");
+        // The watchdog does not reach PEs that have lost their launcher: the script ends them.
+        let script = "rm -f $PIDS; \"$@\" > $PIDS & launcher=$!; tries=600; \
+            until [ \"$(wc -l < $PIDS)\" = 3 ] || [ $tries = 0 ]; do \
+                sleep 0.05; tries=$((tries - 1)); done; \
+            kill -KILL $launcher; \
+            for pid in $(cat $PIDS); do while kill -0 $pid 2>&-; do \
+                sleep 0.05; tries=$((tries - 1)); \
+                [ $tries -gt 0 ] || { kill -KILL $(cat $PIDS); exit 1; }; done; done; \
+            echo all ended";
+        let mpirun = mpirun("3");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh"]).arg(mpirun.get_program()).args(mpirun.get_args());
+        shell.envs(mpirun.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let ran = launch(shell.env("PIDS", pids).arg(program.executable()?))?.succeeded()?;
+        match ran.stdout.contains("all ended") {
+            true => Ok(()),
+            false => Err(ran.account("expected the PEs to end").into()),
+        }
+    }));
     let (oshrun, oshinfo) = (programs.tool("oshrun"), programs.tool("oshinfo"));
     trials.push(trial("oshrun within mpirun starts its own job".into(), missing, move || {
         let mut mpirun = mpirun("1");
@@ -289,18 +313,36 @@ fn under_hydra(programs: &Programs) -> Vec<Trial> {
 /// What needs no launcher of others.
 fn by_itself(programs: &Programs) -> Vec<Trial> {
     let program = programs.checks[0].clone();
+    let executable = program.clone();
+    // `launch` removes these variables: they are set for the program alone.
+    let traces = ["env", "PMIX_RANK=0", "PMIX_NAMESPACE=gone"];
     let unserved = Trial::test("traces of a PMIx launcher that is gone are an error", move || {
-        let mut alone = Command::new(program.executable()?);
-        // `launch` removes what it finds: these are set for the program alone.
-        let mut env = Command::new("env");
-        env.args(["PMIX_RANK=0", "PMIX_NAMESPACE=gone"]).arg(alone.get_program());
-        alone = env;
-        let ran = fails(launch(&mut alone)?)?;
+        let mut alone = Command::new(traces[0]);
+        let ran = fails(launch(alone.args(&traces[1..]).arg(executable.executable()?))?)?;
         // One or the other, as the library is installed or not.
         let says = ["PMIx_Init of libpmix failed", "install libpmix2"];
         match says.iter().any(|what| ran.stderr.contains(what)) {
             true => Ok(()),
             false => Err(ran.account(&format!("expected one of {says:?}")).into()),
+        }
+    });
+    let library = library_of_pmix();
+    let covers = Command::new("unshare").args(["--mount", "true"]).output();
+    let covers = covers.is_ok_and(|covers| covers.status.success());
+    let missing = match (&library, covers) {
+        (None, _) => Some("libpmix2 is not installed, so that it cannot be hidden"),
+        (_, false) => Some("mount namespaces cannot be made here"),
+        _ => None,
+    };
+    let name = "a PMIx launcher without libpmix is an error that names it".into();
+    let unloaded = trial(name, missing, move || {
+        let mut hidden = Command::new("unshare");
+        hidden.args(["--mount", "sh", "-c", "mount --bind /dev/null $0 && exec \"$@\""]);
+        hidden.arg(library.unwrap_or_default()).args(traces).arg(program.executable()?);
+        let ran = fails(launch(&mut hidden)?)?;
+        match ran.stderr.contains("install libpmix2") {
+            true => Ok(()),
+            false => Err(ran.account("expected to be told to install libpmix2").into()),
         }
     });
     let (program, programs) = (programs.checks[1].clone(), programs.clone());
@@ -321,5 +363,13 @@ fn by_itself(programs: &Programs) -> Vec<Trial> {
             false => Err(ran.account("expected cma to say why it is not used").into()),
         }
     });
-    vec![unserved, apart]
+    vec![unserved, unloaded, apart]
+}
+
+/// Where the loader finds `libpmix.so.2`.
+fn library_of_pmix() -> Option<String> {
+    let listed = Command::new("/sbin/ldconfig").arg("-p").output().ok()?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let line = listed.lines().find(|line| line.trim_start().starts_with("libpmix.so.2 "))?;
+    line.split(" => ").nth(1).map(str::to_owned)
 }

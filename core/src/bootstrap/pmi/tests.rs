@@ -313,7 +313,7 @@ proptest! {
         let native = if version == 1 { Wanted::Pmi1 } else { Wanted::Pmi2 };
         let joined = join(ours, &place(0, 1), native, LONG);
         let result = joined.and_then(|pmi| pmi.allgather(b"x"));
-        let error = result.err().expect("nobody answered well").to_string();
+        let error = result.expect_err("nobody answered well").to_string();
         prop_assert!(error.contains("launcher"), "{}", error);
     }
 }

@@ -255,8 +255,11 @@ impl Library {
     /// What a process has published under `key`.
     pub fn get_bytes(&self, of: &Proc, key: &CStr) -> Result<Vec<u8>, i32> {
         self.get(of, key, |value| {
+            if value.kind != BYTE_OBJECT {
+                return None;
+            }
             // SAFETY: the kind says which member there is.
-            let bytes = (value.kind == BYTE_OBJECT).then(|| unsafe { value.data.bytes })?;
+            let bytes = unsafe { value.data.bytes };
             if bytes.len == 0 {
                 return Some(Vec::new());
             }
@@ -271,9 +274,10 @@ impl Library {
 
     /// A number that the launcher knows.
     pub fn get_number(&self, of: &Proc, key: &CStr) -> Result<u32, i32> {
-        self.get(of, key, |value| {
+        self.get(of, key, |value| match value.kind {
             // SAFETY: the kind says which member there is.
-            (value.kind == UINT32).then(|| unsafe { value.data.number })
+            UINT32 => Some(unsafe { value.data.number }),
+            _ => None,
         })
     }
 
