@@ -18,7 +18,9 @@ mod value;
 pub use declare::{Audience, Row, Table, Variable, parse, row};
 pub use environment::Environment;
 pub use tuning::{CacheDirectory, Report, ReportForm, Tune};
-pub use value::{Bytes, Descriptor, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports, Value};
+pub use value::{
+    Bytes, Descriptor, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports, Value,
+};
 
 crate::settings! {
     /// The core's part of the environment of one process.
