@@ -4,13 +4,17 @@ use crate::Tree;
 use crate::install::install;
 use crate::steps::{Failure, announce, cannot_run, find};
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 7] = [
+const NEEDED: [(&str, &str, &str); 10] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
+    ("slurmctld", "slurm-wlm", "the library under Slurm's srun and sbatch"),
+    (PMIX, "libpmix-dev", "the library under srun --mpi=pmix"),
+    ("mpirun.openmpi", "openmpi-bin", "the library under Open MPI's mpirun"),
     (MPICC, "libmpich-dev", "the launcher against MPICH's clients"),
     ("clang", "clang", "headers and programs with a second compiler"),
     ("cmake", "cmake", "the CMake package"),
@@ -20,6 +24,9 @@ const NEEDED: [(&str, &str, &str); 7] = [
 
 /// MPICH's compiler wrapper. Its headers are in a package of their own.
 const MPICC: &str = "mpicc.mpich";
+
+/// The name under which Slurm's plug-in looks for the library of PMIx, a link for developers.
+const PMIX: &str = "libpmix.so";
 
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let missing = provide_tools();
@@ -83,8 +90,14 @@ fn provide_tools() -> Vec<(&'static str, &'static str)> {
 
 /// Whether a program can be used: is found and, as a compiler wrapper, finds its headers.
 fn is_there(program: &str) -> bool {
+    if program == PMIX {
+        // As the plug-in does; a program cannot ask the loader without loading.
+        let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
+        return folders.iter().any(|folder| Path::new(folder).join(PMIX).exists());
+    }
     if program != MPICC {
-        return find(program).is_some();
+        // Daemons are where root finds them only.
+        return find(program).is_some() || Path::new("/usr/sbin").join(program).exists();
     }
     let mut preprocess = Command::new(program);
     preprocess.args(["-E", "-include", "mpi.h", "-x", "c", "/dev/null"]);

@@ -245,9 +245,10 @@ fn keep_board(config: &Config) -> Result<()> {
 }
 
 fn join(config: &Config) -> Result<Job> {
-    let launched = bootstrap::is_launched();
-    let bootstrap: Arc<dyn Bootstrap> = bootstrap::from_env(config.start_timeout)?.into();
-    let board = match config.board_fd.filter(|_| launched) {
+    // The board of a launcher further out is not this job's.
+    let passed = bootstrap::passes_descriptor();
+    let bootstrap: Arc<dyn Bootstrap> = bootstrap::from_env(config)?.into();
+    let board = match config.board_fd.filter(|_| passed) {
         Some(Descriptor(number)) => {
             // SAFETY: `keep_board` has found it open, and the launcher passed it for this use alone.
             let fd = unsafe { OwnedFd::from_raw_fd(number) };
@@ -352,9 +353,7 @@ fn refuse(routine: &str) -> ! {
             world::end(&*job.bootstrap, 1)
         }
         None => {
-            // Not part of a job yet; the launcher's number tells which process it is.
-            let pe = std::env::var("PMI_RANK").map(|pe| format!("PE {pe}: ")).unwrap_or_default();
-            report(format_args!("{pe}{routine}: called before shmem_init"));
+            report(format_args!("{}{routine}: called before shmem_init", unnumbered()));
             std::process::exit(1)
         }
     }
@@ -380,8 +379,13 @@ fn fail(routine: &str, error: &Error) -> ! {
             world::end(&*job.bootstrap, 1)
         }
         None => {
-            report(format_args!("{routine}: {error}"));
+            report(format_args!("{}{routine}: {error}", unnumbered()));
             std::process::exit(1)
         }
     }
+}
+
+/// Which process this is before it is part of a job, as far as a launcher has told.
+fn unnumbered() -> String {
+    bootstrap::number_of_this_process().map(|pe| format!("PE {pe}: ")).unwrap_or_default()
 }

@@ -3,13 +3,24 @@
 //! A launcher is recognised by what it leaves in the environment. When its traces are there but
 //! cannot be used, starting fails: N processes that each believe to be the only one are never right.
 
-use crate::error::{Error, Result};
+use crate::config::Config;
+use crate::error::Result;
+use environment::Offer;
+use pmi::{Place, Pmi};
+use pmix::Pmix;
 use std::time::Duration;
+use wire::Wire;
 
+mod environment;
+mod pieces;
+mod pmi;
 mod pmi1;
+mod pmi2;
+mod pmix;
 mod threads;
+mod wire;
 
-pub use pmi1::Pmi1;
+pub use environment::{is_launched, number_of_this_process, passes_descriptor};
 pub use threads::Threads;
 
 /// Out-of-band communication of a job.
@@ -75,37 +86,17 @@ impl Bootstrap for Single {
     }
 }
 
-/// Joins the job this process was started in.
-///
-/// - `PMI_FD`: a PMI-1 launcher (oshrun, Hydra, Slurm's pmi2 plugin).
-/// - Traces of a launcher whose protocol is not spoken: an error that says what to use.
-/// - Nothing: one PE.
-pub fn from_env(timeout: Duration) -> Result<Box<dyn Bootstrap>> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<i64>().ok());
-    if is_launched() {
-        return Ok(Box::new(Pmi1::connect(timeout)?));
-    }
-    for (name, launcher, instead) in FOREIGN {
-        if number(name).is_some_and(|count| count > 1) {
-            return Err(Error::Bootstrap(format!(
-                "started by {launcher} ({name} is set), which offers no PMI-1 connection here; \
-                 {instead}"
-            )));
+/// Joins the job this process was started in; alone where no launcher has left a trace.
+pub fn from_env(config: &Config) -> Result<Box<dyn Bootstrap>> {
+    let lookup = |name: &str| std::env::var(name).ok();
+    let timeout = config.start_timeout.max(Duration::from_secs(1));
+    Ok(match environment::offered(&lookup, &wire::is_socket, config.pmi)? {
+        Offer::Descriptor { native } => {
+            let place = Place::parse(&lookup)?;
+            let wire = Wire::take_over(place.fd, timeout)?;
+            Box::new(Pmi::connect(&place, wire, config.pmi, native, timeout)?)
         }
-    }
-    Ok(Box::new(Single))
+        Offer::Pmix => Box::new(Pmix::connect(timeout)?),
+        Offer::Nothing => Box::new(Single),
+    })
 }
-
-/// Whether a launcher started this process as a PE and offers it a connection.
-pub fn is_launched() -> bool {
-    std::env::var_os("PMI_FD").is_some()
-}
-
-/// Variables that give the number of processes of launchers which may offer no PMI-1.
-const FOREIGN: [(&str, &str, &str); 5] = [
-    ("PMI_SIZE", "a PMI launcher", "let it pass PMI_FD, or start the program with oshrun"),
-    ("SLURM_STEP_NUM_TASKS", "srun", "use srun --mpi=pmi2, or oshrun"),
-    ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun", "use oshrun, or MPICH's mpiexec"),
-    ("PALS_LOCAL_SIZE", "PALS", "use a launcher with PMI-1"),
-    ("JSM_NAMESPACE_SIZE", "jsrun", "use a launcher with PMI-1"),
-];

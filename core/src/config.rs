@@ -18,7 +18,9 @@ mod value;
 pub use declare::{Audience, Row, Table, Variable, parse, row};
 pub use environment::Environment;
 pub use tuning::{CacheDirectory, Report, ReportForm, Tune};
-pub use value::{Bytes, Descriptor, Log, Millis, OnLoss, Shown, Static, Switch, Transports, Value};
+pub use value::{
+    Bytes, Descriptor, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports, Value,
+};
 
 crate::settings! {
     /// The core's part of the environment of one process.
@@ -45,6 +47,8 @@ crate::settings! {
         User huge_pages: Switch = "on", "SHMEM_HUGE_PAGES";
         /// Longest time to wait for the other PEs of the job during start, in seconds.
         User start_timeout: Duration = "60", "SHMEM_START_TIMEOUT";
+        /// What to speak with the launcher: pmi1, pmi2 or pmix; "auto" takes what it offers.
+        User pmi: Pmi = "auto", "SHMEM_PMI";
         /// What to do when a PE is killed or cannot be reached any more: "end" the job, or "continue"
         /// without it: operations on it are dropped, and a wait that lasts 10 s after the loss ends the
         /// job. The same on all PEs.

@@ -1,8 +1,9 @@
-//! Test support: jobs whose PEs are threads of the test process, and the conformance suite that
-//! every back end has to pass.
+//! Test support: jobs whose PEs are threads of the test process, the conformance suite that every
+//! back end has to pass, and a cluster under Slurm.
 
 pub mod conformance;
 pub mod ring;
+pub mod slurm;
 
 use std::sync::Arc;
 use tombolo_core::board::Board;

@@ -278,6 +278,20 @@ choice! {
     }
 }
 
+choice! {
+    /// A protocol between a launcher and the processes it starts.
+    Pmi {
+        /// What the launcher offers.
+        Auto = "auto",
+        /// Version 1 over the descriptor in `PMI_FD`.
+        Pmi1 = "pmi1",
+        /// Version 2 over the same descriptor.
+        Pmi2 = "pmi2",
+        /// PMIx, through its library.
+        Pmix = "pmix",
+    }
+}
+
 /// A time in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Millis(pub Duration);

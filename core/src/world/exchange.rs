@@ -205,12 +205,26 @@ pub fn localities(
 }
 
 /// Equal for two processes exactly if they may share memory: same kernel, same network namespace
-/// (through whose sockets descriptors are passed), same emulated host.
+/// (through whose sockets descriptors are passed), same emulated host. Its name says nothing: two
+/// containers of one kernel may have the same, and two of one network different ones. Process
+/// namespaces do not matter here: what numbers processes finds out about them itself.
 fn host_id(config: &Config) -> u64 {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let network = std::fs::metadata("/proc/self/ns/net").ok().map(|m| (m.dev(), m.ino()));
+    let name = nix::unistd::gethostname().ok();
+    host_id_of(boot, network, name, config.host)
+}
+
+fn host_id_of(
+    boot: Option<String>,
+    network: Option<(u64, u64)>,
+    name: Option<std::ffi::OsString>,
+    emulated: Option<u32>,
+) -> u64 {
     let mut hasher = DefaultHasher::new();
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().hash(&mut hasher);
-    std::fs::metadata("/proc/self/ns/net").ok().map(|m| (m.dev(), m.ino())).hash(&mut hasher);
-    config.host.hash(&mut hasher);
+    // Without /proc the name is all there is: better than taking all machines for one.
+    let name = name.filter(|_| boot.is_none() || network.is_none());
+    (boot, network, name, emulated).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -358,6 +372,24 @@ mod tests {
             let expected = if pe == 1 { "none on 1" } else { "PE 1 could not start: none on 1" };
             assert_eq!(what, expected);
         }
+    }
+
+    #[test]
+    fn a_host_is_told_by_kernel_and_network_not_by_its_name() {
+        let id = |boot: &str, network: u64, name: &str, emulated| {
+            host_id_of(Some(boot.into()), Some((4, network)), Some(name.into()), emulated)
+        };
+        let here = id("boot a", 1, "node", None);
+        assert_eq!(here, id("boot a", 1, "another name", None));
+        let others = [
+            id("boot b", 1, "node", None),
+            id("boot a", 2, "node", None),
+            id("boot a", 1, "node", Some(0)),
+        ];
+        assert!(others.iter().all(|other| *other != here));
+        let blind = |name: &str| host_id_of(None, None, Some(name.into()), None);
+        assert_eq!(blind("node1"), blind("node1"));
+        assert_ne!(blind("node1"), blind("node2"));
     }
 
     #[test]

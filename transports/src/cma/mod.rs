@@ -17,7 +17,7 @@ use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind, Transport};
 const NAME: &str = "cma";
 const TOKEN: usize = 16;
 const RANGE: usize = 24;
-const ADDRESS: usize = 8 + TOKEN + 2 * RANGE;
+const ADDRESS: usize = 16 + TOKEN + 2 * RANGE;
 
 /// The CMA transport.
 pub struct Cma {
@@ -26,6 +26,8 @@ pub struct Cma {
     own: [Range; 2],
     /// PEs that the kernel lets this one reach, itself included.
     reached: usize,
+    /// The first PE of this host that it does not, and why.
+    refused: Option<(usize, String)>,
 }
 
 impl Default for Cma {
@@ -37,7 +39,7 @@ impl Default for Cma {
 impl Cma {
     /// A transport with nothing registered.
     pub fn new() -> Cma {
-        Cma { token: Box::new([0; TOKEN]), own: [Range::default(); 2], reached: 0 }
+        Cma { token: Box::new([0; TOKEN]), own: [Range::default(); 2], reached: 0, refused: None }
     }
 
     fn endpoint(&self, pid: i32, address: &[u8]) -> std::result::Result<CmaEndpoint, String> {
@@ -45,12 +47,16 @@ impl Cma {
             return Err("not available there".into());
         }
         let peer = Address::parse(address).ok_or("its address cannot be read")?;
+        // There the number stands for another process, or for none.
+        if peer.numbered_by != sys::process_name_space() {
+            return Err("it is in another process name space, such as a container's".into());
+        }
         let mut token = [0u8; TOKEN];
         // SAFETY: `token` is valid for its length.
         unsafe { sys::read(pid, token.as_mut_ptr(), peer.token_at, TOKEN) }
             .map_err(|e| format!("the kernel refuses access to process {pid}: {e}"))?;
         if token != peer.token {
-            return Err(format!("process {pid} is another one (separate process name space)"));
+            return Err(format!("process {pid} is another one"));
         }
         let mut ranges = [Range::default(); 2];
         for kind in SegmentKind::ALL {
@@ -86,7 +92,8 @@ impl Transport for Cma {
                 Range { base: segment.base as usize, len: segment.len, layout: segment.layout };
         }
         let token_at = self.token.as_ptr() as usize;
-        Ok(Address { token_at, token: *self.token, ranges: self.own }.bytes())
+        let numbered_by = sys::process_name_space();
+        Ok(Address { numbered_by, token_at, token: *self.token, ranges: self.own }.bytes())
     }
 
     fn connect(
@@ -103,16 +110,24 @@ impl Transport for Cma {
         };
         let connected: Vec<_> = (0..job.n_pes()).map(connect).collect();
         self.reached = connected.iter().filter(|endpoint| endpoint.is_ok()).count();
+        let mut local = connected.iter().enumerate().filter(|(pe, _)| job.is_local(*pe));
+        self.refused =
+            local.find_map(|(pe, endpoint)| Some((pe, endpoint.as_ref().err()?.clone())));
         Ok(connected)
     }
 
     fn describe_own(&self) -> Vec<String> {
-        vec![format!("the kernel copies to and from {} PEs, this one included", self.reached)]
+        let mut lines =
+            vec![format!("the kernel copies to and from {} PEs, this one included", self.reached)];
+        lines.extend(self.refused.iter().map(|(pe, why)| format!("not PE {pe}: {why}")));
+        lines
     }
 }
 
 /// Where a PE's token and segments lie in its address space.
 struct Address {
+    /// The name space in which the PE's process number was given.
+    numbered_by: u64,
     token_at: usize,
     token: [u8; TOKEN],
     ranges: [Range; 2],
@@ -120,7 +135,8 @@ struct Address {
 
 impl Address {
     fn bytes(&self) -> Vec<u8> {
-        let mut bytes = (self.token_at as u64).to_le_bytes().to_vec();
+        let mut bytes = self.numbered_by.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&(self.token_at as u64).to_le_bytes());
         bytes.extend_from_slice(&self.token);
         for range in &self.ranges {
             for field in [range.base as u64, range.len as u64, range.layout] {
@@ -136,13 +152,14 @@ impl Address {
         }
         let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let range = |index: usize| {
-            let at = 8 + TOKEN + index * RANGE;
+            let at = 16 + TOKEN + index * RANGE;
             let (base, len) = (word(at)? as usize, word(at + 8)? as usize);
             Some(Range { base, len, layout: word(at + 16)? })
         };
         Some(Address {
-            token_at: word(0)? as usize,
-            token: bytes[8..8 + TOKEN].try_into().ok()?,
+            numbered_by: word(0)?,
+            token_at: word(8)? as usize,
+            token: bytes[16..16 + TOKEN].try_into().ok()?,
             ranges: [range(0)?, range(1)?],
         })
     }
@@ -156,14 +173,18 @@ mod tests {
     fn a_process_that_is_not_the_peer_is_recognised() {
         let cma = Cma::new();
         let mine = [7u8; TOKEN];
-        let address = |token| {
-            Address { token_at: mine.as_ptr() as usize, token, ranges: [Range::default(); 2] }
-                .bytes()
+        let in_space = |numbered_by, token| {
+            let (token_at, ranges) = (mine.as_ptr() as usize, [Range::default(); 2]);
+            Address { numbered_by, token_at, token, ranges }.bytes()
         };
+        let address = |token| in_space(sys::process_name_space(), token);
         let pid = std::process::id() as i32;
         assert!(cma.endpoint(pid, &address(mine)).is_ok());
         let other = cma.endpoint(pid, &address([8; TOKEN])).err().unwrap();
         assert!(other.contains("another"), "{other}");
         assert!(cma.endpoint(pid, &address(mine)[1..]).is_err());
+        let elsewhere = in_space(sys::process_name_space() + 1, mine);
+        let why = cma.endpoint(pid, &elsewhere).err().unwrap();
+        assert!(why.contains("name space"), "{why}");
     }
 }

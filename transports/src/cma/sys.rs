@@ -1,6 +1,7 @@
 //! System calls of the CMA transport.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 /// Copies `len` bytes at `address` of process `pid` to `dest`.
 ///
@@ -33,6 +34,12 @@ pub fn allow_siblings() {
     // SAFETY: a prctl without memory arguments; kernels without that restriction refuse it, which
     // is as good.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+}
+
+/// The name space in which this process is numbered: equal for two processes of one kernel if they
+/// mean the same by a process number. 0 if the kernel does not tell.
+pub fn process_name_space() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
 /// Repeats a call that may do less than asked until `len` bytes are done.

@@ -3,6 +3,11 @@
 //! A request is one line of `name=value` words, the first being `cmd=...`; each PE has its own
 //! connection and waits for the reply before it asks again. One key-value space serves the job.
 //! This is the protocol that MPICH's Hydra serves, so its clients run under `oshrun` as well.
+//!
+//! One request is added, and announced by `get_several=1` in the answer to `get_maxes`:
+//! `cmd=get_several kvsname=K stem=S first=F` gives, joined by commas, the values of the keys `SF`,
+//! `SF+1` and so on, as many as there are and fit into one answer. PEs that each ask for what all
+//! others have put need far fewer requests then than one for each pair.
 
 use std::collections::HashMap;
 
@@ -11,6 +16,10 @@ use std::collections::HashMap;
 const KVSNAME_MAX: usize = 256;
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
+
+/// Bytes of values that one answer to `get_several` holds, unless the first is longer: answers must
+/// fit into the buffer of a connection.
+const SEVERAL_MAX: usize = 32 << 10;
 
 /// No request is longer than this.
 pub const LINE_MAX: usize = KVSNAME_MAX + KEY_MAX + VALUE_MAX + 256;
@@ -90,7 +99,8 @@ impl Server {
                 Err(format!("'{}' outside of init and finalize", request.command))
             }
             "get_maxes" => reply(format!(
-                "cmd=maxes rc=0 kvsname_max={KVSNAME_MAX} keylen_max={KEY_MAX} vallen_max={VALUE_MAX}"
+                "cmd=maxes rc=0 kvsname_max={KVSNAME_MAX} keylen_max={KEY_MAX} vallen_max={VALUE_MAX} \
+                 get_several=1"
             )),
             "get_appnum" => reply(format!("cmd=appnum rc=0 appnum={}", self.clients[pe].appnum)),
             "get_universe_size" => {
@@ -99,6 +109,7 @@ impl Server {
             "get_my_kvsname" => reply(format!("cmd=my_kvsname rc=0 kvsname={}", self.kvsname)),
             "put" => reply(self.put(&request)?),
             "get" => reply(self.get(&request)?),
+            "get_several" => reply(self.get_several(&request)?),
             "barrier_in" => self.enter_barrier(pe),
             "finalize" => {
                 self.clients[pe].stage = Stage::Left;
@@ -137,6 +148,27 @@ impl Server {
         Ok(match self.pairs.get(key) {
             Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
             None => "cmd=get_result rc=-1 msg=key_not_found value=unknown".into(),
+        })
+    }
+
+    fn get_several(&self, request: &Request<'_>) -> Result<String, String> {
+        self.check_space(request)?;
+        let stem = request.word("stem").ok_or("get_several without stem")?;
+        let first = request.number("first").ok_or("get_several without first")?;
+        let mut values = String::new();
+        for index in first.. {
+            let Some(value) = self.pairs.get(&format!("{stem}{index}")) else { break };
+            if index > first {
+                if values.len() + value.len() > SEVERAL_MAX {
+                    break;
+                }
+                values.push(',');
+            }
+            values.push_str(value);
+        }
+        Ok(match values.is_empty() {
+            true => "cmd=get_several_result rc=-1 msg=key_not_found".into(),
+            false => format!("cmd=get_several_result rc=0 values={values}"),
         })
     }
 
@@ -242,6 +274,31 @@ mod tests {
     }
 
     #[test]
+    fn several_values_come_in_one_answer_as_far_as_they_fit() {
+        let mut server = joined(1);
+        let value = |index: usize| format!("{index}:{}", "a".repeat(1000));
+        for index in 0..100 {
+            let put = format!("cmd=put kvsname=job key=t-{index} value={}", value(index));
+            answer(&mut server, 0, &put);
+        }
+        let (mut all, mut answers): (Vec<String>, usize) = (vec![], 0);
+        while all.len() < 100 {
+            let line = format!("cmd=get_several kvsname=job stem=t- first={}", all.len());
+            let found = answer(&mut server, 0, &line);
+            assert!(found.len() < SEVERAL_MAX + 2000, "{} bytes", found.len());
+            let values = found.strip_prefix("cmd=get_several_result rc=0 values=").unwrap();
+            all.extend(values.split(',').map(str::to_owned));
+            answers += 1;
+        }
+        assert_eq!(all, (0..100).map(value).collect::<Vec<_>>());
+        assert_eq!(answers, 4);
+        assert!(
+            answer(&mut server, 0, "cmd=get_several kvsname=job stem=t- first=100")
+                .contains("rc=-1")
+        );
+    }
+
+    #[test]
     fn the_barrier_opens_when_the_last_pe_enters() {
         let mut server = joined(3);
         for _ in 0..2 {
@@ -280,6 +337,8 @@ mod tests {
             b"cmd=put kvsname=job key=k",
             b"cmd=get kvsname=other key=k",
             b"cmd=get kvsname=job",
+            b"cmd=get_several kvsname=job first=0",
+            b"cmd=get_several kvsname=job stem=t first=x",
             b"cmd=init pmi_version=1",
             b"    38cmd=fullinit;pmirank=0;",
             &long,
