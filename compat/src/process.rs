@@ -210,7 +210,9 @@ fn start(process: &mut Process) -> Result<()> {
     let library = Box::new(Library { world, objects: Mutex::default(), scratch });
     // SAFETY: no routine works before the library is published just below, and the library keeps
     // the world, with all its mappings, until `stop` has closed the fast path.
-    unsafe { fast::open(&library.world) };
+    unsafe { fast::open(&library.world) }.map_err(|why: nix::Error| {
+        Error::system("making the tables of the fast path", std::io::Error::from(why))
+    })?;
     library.world.announce_running();
     LIBRARY.store(Box::into_raw(library), Ordering::Release);
     Ok(())

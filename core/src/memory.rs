@@ -1,6 +1,7 @@
 //! Symmetric memory: the heap, its allocator, and the executable's static data.
 
 mod allocator;
+mod guarded;
 mod heap;
 mod limits;
 pub mod statics;
@@ -10,6 +11,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::OwnedFd;
 
 pub use allocator::Allocator;
+pub use guarded::Guarded;
 pub use heap::Heap;
 pub use statics::StaticData;
 
