@@ -32,10 +32,16 @@ routines! {
         if ctx == Ctx::DEFAULT {
             library.world.stop_job(ROUTINE, "ctx = SHMEM_CTX_DEFAULT cannot be destroyed");
         }
-        let context = ctx.program_context(library, ROUTINE).context();
-        library.world.quiet(context, ROUTINE);
-        context.team().contexts.fetch_sub(1, Ordering::Relaxed);
-        library.objects().remove_context(ctx);
+        // Out of the table first: of what has been destroyed before, nothing may be looked at.
+        let Some(context) = library.objects().remove_context(ctx) else {
+            let value = ctx.0;
+            library.world.stop_job(
+                ROUTINE,
+                format_args!("ctx = {value:#x} is not a context: never created, or destroyed"),
+            );
+        };
+        library.world.quiet(context.context(), ROUTINE);
+        context.context().team().contexts.fetch_sub(1, Ordering::Relaxed);
     }
     [shmem_ctx_get_team](ctx: Ctx, team: *mut TeamHandle) -> c_int {
         let library = library(ROUTINE);
