@@ -15,7 +15,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
-use tombolo_core::board::Board;
+use tombolo_core::board::{Board, State};
 use tombolo_core::bootstrap::{self, Bootstrap};
 use tombolo_core::config::{Audience, Descriptor, Log, Value};
 use tombolo_core::error::report;
@@ -50,13 +50,15 @@ impl Library {
 static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(std::ptr::null_mut());
 
 static PROCESS: Mutex<Process> =
-    Mutex::new(Process { calls: 0, level: SHMEM_THREAD_SINGLE, job: None });
+    Mutex::new(Process { calls: 0, level: SHMEM_THREAD_SINGLE, checks: false, job: None });
 
 struct Process {
     /// Calls of an initialisation routine that no finalisation has matched.
     calls: usize,
     /// Thread level of the current or last initialisation.
     level: c_int,
+    /// Whether arguments are checked in the current or last initialisation.
+    checks: bool,
     /// Set at the first initialisation, for as long as the process lives.
     job: Option<Job>,
 }
@@ -143,16 +145,18 @@ pub fn enter_or_exit(routine: &str, level: c_int) {
 }
 
 /// Matches one call of [`enter`]: synchronises all PEs, and finalises the library at the last one.
+/// One call too many changes nothing; it is an error while arguments are checked.
 pub fn leave(routine: &'static str) {
     let mut process = process();
     match process.calls {
+        0 if process.job.is_some() && !process.checks => {}
         0 => {
             drop(process);
             refuse(routine)
         }
         1 => {
             process.calls = 0;
-            let stopped = stop(routine);
+            let stopped = stop(&process, routine);
             drop(process);
             if let Err(error) = stopped {
                 fail(routine, &error);
@@ -207,6 +211,7 @@ fn start(process: &mut Process) -> Result<()> {
         let lines = world.heap().allocate((world.n_pes() + 1) * 64, 64);
         lines as usize - world.heap().base() as usize
     });
+    process.checks = world.config().debug.0;
     let library = Box::new(Library { world, objects: Mutex::default(), scratch });
     // SAFETY: no routine works before the library is published just below, and the library keeps
     // the world, with all its mappings, until `stop` has closed the fast path.
@@ -293,12 +298,16 @@ fn synchronise(world: &World, routine: &'static str) {
 }
 
 /// Collective: finalises the library.
-fn stop(routine: &'static str) -> Result<()> {
+fn stop(process: &Process, routine: &'static str) -> Result<()> {
     let library = library(routine);
     for context in library.objects().contexts() {
         library.world.quiet(context.context(), routine);
     }
     synchronise(&library.world, routine);
+    if let Some(job) = &process.job {
+        // From here on a PE that waits for this one waits in vain.
+        job.board.announce(library.world.pe(), State::Leaving);
+    }
     // SAFETY: the program is in no other routine, as the standard asks of it.
     unsafe { fast::close() };
     let library = LIBRARY.swap(std::ptr::null_mut(), Ordering::AcqRel);
@@ -331,7 +340,7 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
             return;
         }
         process.calls = 0;
-        if let Err(error) = stop("exit (implicit shmem_finalize)") {
+        if let Err(error) = stop(&process, "exit (implicit shmem_finalize)") {
             report(format_args!("PE {}: exit: {error}", bootstrap.pe()));
             return;
         }
