@@ -23,6 +23,7 @@ pub mod abi;
 mod c;
 pub mod describe;
 mod logging;
+mod main_thread;
 mod process;
 pub mod transports;
 pub mod variables;

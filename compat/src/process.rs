@@ -8,7 +8,7 @@ use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
 use crate::c::fast;
 use crate::c::handle::Objects;
 use crate::c::tune;
-use crate::{describe, logging, transports, variables};
+use crate::{describe, logging, main_thread, transports, variables};
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -198,6 +198,7 @@ fn start(process: &mut Process) -> Result<()> {
     }
     let job = process.job.as_ref().expect("just joined");
     let (config, transports) = setting.map_err(|why| World::refuse(&*job.bootstrap, why))?;
+    let own_threads = main_thread::Before::now();
     let world = World::start(Setup {
         bootstrap: job.bootstrap.clone(),
         board: job.board.clone(),
@@ -218,6 +219,7 @@ fn start(process: &mut Process) -> Result<()> {
     unsafe { fast::open(&library.world) }.map_err(|why: nix::Error| {
         Error::system("making the tables of the fast path", std::io::Error::from(why))
     })?;
+    own_threads.started();
     library.world.announce_running();
     LIBRARY.store(Box::into_raw(library), Ordering::Release);
     Ok(())
