@@ -303,7 +303,7 @@ fn the_library_names_no_folder(programs: &Programs) -> Result<(), Failed> {
 }
 
 /// Programs of this folder that are run with tools, on two PEs.
-const WITH_TOOLS: [&str; 3] = ["static_data.c", "rma.c", "processes.c"];
+const WITH_TOOLS: [&str; 3] = ["static_data.c", "pointers.c", "processes.c"];
 
 fn works_under_address_sanitizer(prefix: &Path) -> Trial {
     let probe = scratch("sanitizer");
