@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use tombolo_core::memory::Guarded;
 use tombolo_core::ops::Mode;
-use tombolo_core::route::{Channel, PeerRoutes, STEPS_MAX, Steps};
+use tombolo_core::route::{Channel, PeerRoutes};
 use tombolo_core::table::Table;
 use tombolo_core::transport::{AmoOp, SegmentKind};
 use tombolo_core::{World, amo, copy};
@@ -74,7 +74,7 @@ pub unsafe fn open(world: &World) -> nix::Result<()> {
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
         .extend(peers.into_iter().flatten());
-    CACHED_MAX.store(cached_max(routes, stored), Ordering::Relaxed);
+    CACHED_MAX.store(world.routes().cached_max(stored), Ordering::Relaxed);
     CHECKING.store(false, Ordering::Release);
     Ok(())
 }
@@ -112,25 +112,6 @@ fn atomics_by_processor(
                 || matches!(routes.amo[kind as usize], Channel::Cached | Channel::Streaming)
         })
     })
-}
-
-fn cached_max(routes: &[PeerRoutes], mapped: impl Fn(usize, SegmentKind) -> bool) -> usize {
-    let limit = |steps: &Steps| {
-        let cached = steps.channels.iter().take_while(|c| **c == Channel::Cached).count();
-        match cached {
-            0 => 0,
-            STEPS_MAX => usize::MAX,
-            n => steps.limits[n - 1],
-        }
-    };
-    let mut max = usize::MAX;
-    for (pe, routes) in routes.iter().enumerate() {
-        for kind in SegmentKind::ALL.into_iter().filter(|kind| mapped(pe, *kind)) {
-            let [put, get] = [&routes.put, &routes.get].map(|steps| limit(&steps[kind as usize]));
-            max = max.min(put).min(get);
-        }
-    }
-    max
 }
 
 /// Whether a routine that touches only local memory has to be checked first.
@@ -364,21 +345,10 @@ pub unsafe fn put_signal(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tombolo_core::route::Steps;
 
     fn routes(put: Steps, get: Steps, amo: Channel) -> PeerRoutes {
         PeerRoutes { put: [put; 2], get: [get; 2], amo: [amo; 2], zero_copy: [usize::MAX; 2] }
-    }
-
-    #[test]
-    fn the_shortest_cached_range_of_all_mapped_peers_is_the_limit() {
-        let all = Steps::always(Channel::Cached);
-        let some = Steps::split(Channel::Cached, 100, Channel::Streaming);
-        let none = Steps::always(Channel::Endpoint(0));
-        let table = [routes(all, some, Channel::Cached), routes(none, none, Channel::Service)];
-        assert_eq!(cached_max(&table[..1], |_, _| true), 100);
-        assert_eq!(cached_max(&table, |_, _| true), 0);
-        assert_eq!(cached_max(&table, |pe, _| pe == 0), 100);
-        assert_eq!(cached_max(&table, |_, _| false), usize::MAX);
     }
 
     #[test]
