@@ -9,6 +9,8 @@
 //! - A child made by `fork` gets a private copy back: it sees the data as it was when `fork` was
 //!   called, and what it writes stays its own.
 //! - Done once per process. A second initialisation uses the same file.
+//! - What other threads write to the segment between its copy and the mapping is lost. There is no
+//!   way to stop them that every program stands; the manual asks programs not to do that.
 
 use crate::error::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -205,7 +207,8 @@ fn share(extent: Extent) -> Result<OwnedFd> {
     // written to it by this thread, and nothing but system calls happens in between.
     copy(extent.start, extent.bss).map_err(|e| fail("copying", e))?;
     // SAFETY: replaces the segment by a file of the same content, at the same address, with the
-    // same access; no reference changes meaning.
+    // same access; no reference changes meaning. Other threads do not write to it meanwhile, which
+    // the manual asks of programs.
     let mapped = unsafe {
         libc::mmap(
             extent.start as *mut libc::c_void,
