@@ -6,13 +6,12 @@
 
 use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
 use crate::c::fast;
-use crate::c::handle::Objects;
 use crate::c::tune;
+use crate::library::{self, Library, library, refuse};
 use crate::{describe, logging, main_thread, transports, variables};
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
 use tombolo_core::board::{Board, State};
@@ -22,32 +21,6 @@ use tombolo_core::error::report;
 use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
 use tombolo_selector::{Tuning, force};
-
-/// What exists while the library is initialised.
-pub struct Library {
-    /// This PE's part of the job.
-    pub world: World,
-    /// Contexts and teams that the program has made.
-    pub objects: Mutex<Objects>,
-    /// Where PEs compare the arguments of memory routines while arguments are checked: offset of
-    /// one line per PE and one more in the heap.
-    pub scratch: Option<usize>,
-}
-
-impl Library {
-    /// Contexts and teams that the program has made.
-    pub fn objects(&self) -> MutexGuard<'_, Objects> {
-        self.objects.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Whether arguments are checked.
-    pub fn checks(&self) -> bool {
-        self.world.config().debug.0
-    }
-}
-
-/// The initialised library, or null.
-static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(std::ptr::null_mut());
 
 static PROCESS: Mutex<Process> =
     Mutex::new(Process { calls: 0, level: SHMEM_THREAD_SINGLE, checks: false, job: None });
@@ -68,22 +41,6 @@ struct Job {
     board: Arc<Board>,
     /// The process that joined: `fork` children are no PEs.
     pid: u32,
-}
-
-/// The initialised library; without one, says so in `routine`'s name and ends the process.
-#[inline]
-pub fn library(routine: &str) -> &'static Library {
-    // SAFETY: null or a live library. It is gone only after the last finalisation, during and after
-    // which programs may not be in any other routine.
-    match unsafe { LIBRARY.load(Ordering::Acquire).as_ref() } {
-        Some(library) => library,
-        None => refuse(routine),
-    }
-}
-
-/// True between initialisation and finalisation.
-pub fn is_initialized() -> bool {
-    !LIBRARY.load(Ordering::Acquire).is_null()
 }
 
 /// Thread level of the current initialisation.
@@ -197,6 +154,7 @@ fn start(process: &mut Process) -> Result<()> {
         });
     }
     let job = process.job.as_ref().expect("just joined");
+    library::joined(job.bootstrap.clone());
     let (config, transports) = setting.map_err(|why| World::refuse(&*job.bootstrap, why))?;
     let own_threads = main_thread::Before::now();
     let world = World::start(Setup {
@@ -221,7 +179,7 @@ fn start(process: &mut Process) -> Result<()> {
     })?;
     own_threads.started();
     library.world.announce_running();
-    LIBRARY.store(Box::into_raw(library), Ordering::Release);
+    library::publish(library);
     Ok(())
 }
 
@@ -311,10 +269,11 @@ fn stop(process: &Process, routine: &'static str) -> Result<()> {
         job.board.announce(library.world.pe(), State::Leaving);
     }
     // SAFETY: the program is in no other routine, as the standard asks of it.
-    unsafe { fast::close() };
-    let library = LIBRARY.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: made by `Box::into_raw` in `start`; nobody else has it since the swap.
-    let Library { world, objects, .. } = *unsafe { Box::from_raw(library) };
+    let retracted = unsafe {
+        fast::close();
+        library::retract()
+    };
+    let Some(Library { world, objects, .. }) = retracted else { refuse(routine) };
     drop(objects);
     world.stop()
 }
@@ -353,24 +312,6 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
 /// Ends the job from this PE (OpenSHMEM 1.6, `shmem_global_exit`).
 pub fn global_exit(status: c_int) -> ! {
     world::end(&**library("shmem_global_exit").world.bootstrap(), status)
-}
-
-#[cold]
-fn refuse(routine: &str) -> ! {
-    let process = process();
-    match &process.job {
-        Some(job) => {
-            let pe = job.bootstrap.pe();
-            report(format_args!("PE {pe}: {routine}: called after shmem_finalize"));
-            world::end(&*job.bootstrap, 1)
-        }
-        None => {
-            // Not part of a job yet; the launcher's number tells which process it is.
-            let pe = std::env::var("PMI_RANK").map(|pe| format!("PE {pe}: ")).unwrap_or_default();
-            report(format_args!("{pe}{routine}: called before shmem_init"));
-            std::process::exit(1)
-        }
-    }
 }
 
 #[cold]

@@ -2,7 +2,7 @@
 
 use super::handle::TeamHandle;
 use super::slow::{check_broadcast, check_buffers, check_root};
-use crate::process::library;
+use crate::library::library;
 use std::ffi::{c_int, c_void};
 use tombolo_collectives::{self as coll, And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
 

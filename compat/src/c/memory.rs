@@ -2,7 +2,7 @@
 //! places, so no PE has to tell another where it allocated.
 
 use crate::abi::{SHMEM_MALLOC_ATOMICS_REMOTE, SHMEM_MALLOC_SIGNAL_REMOTE};
-use crate::process::{Library, library};
+use crate::library::{Library, library};
 use std::ffi::{c_long, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};

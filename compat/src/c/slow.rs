@@ -5,7 +5,7 @@ use super::fast::Signal;
 use super::handle::Ctx;
 use super::types::Word;
 use crate::abi::{SHMEM_SIGNAL_ADD, SHMEM_SIGNAL_SET};
-use crate::process::{Library, library};
+use crate::library::{Library, library};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};

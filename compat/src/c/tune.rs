@@ -2,7 +2,7 @@
 //! buffers. The routines are extensions, declared in `shmemx.h`.
 
 use super::fast;
-use crate::process::library;
+use crate::library::library;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
