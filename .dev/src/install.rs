@@ -40,7 +40,7 @@ pub fn command(tree: &Tree, args: &[String]) -> Result<(), Failure> {
 /// Builds and installs; safe to repeat while programs run that use the installation.
 pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     announce("building the library and its tools");
-    run(&mut tree.cargo(&["build", "--release", "--package", "tombolo"]))?;
+    run(&mut without_own_folders(tree))?;
     announce(&format!("installing in {}", prefix.display()));
     let place = |error: std::io::Error| Failure::new(format!("{}: {error}", prefix.display()));
     let built = |name: &str| tree.target("release").join(name);
@@ -58,6 +58,39 @@ pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     let examples = prefix.join("share/tombolo/examples");
     copy_tree(&tree.path("compat/examples"), &examples, None).map_err(place)?;
     share(tree, prefix)
+}
+
+/// The build, with the folders of this machine cut off from the names of source files that messages
+/// and line tables hold: they say nothing to others, and tell who built the library.
+fn without_own_folders(tree: &Tree) -> Command {
+    let home = |variable: &str, below: &str| {
+        let default = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(below);
+        std::env::var_os(variable).map_or_else(default, PathBuf::from)
+    };
+    let folders = [
+        (tree.path(""), "tombolo"),
+        (home("RUSTUP_HOME", ".rustup"), "rustup"),
+        (home("CARGO_HOME", ".cargo").join("registry/src"), "crates"),
+    ];
+    let flags = folders.map(|(folder, name)| {
+        let folder = folder.display().to_string();
+        format!("--remap-path-prefix={}={name}", folder.trim_end_matches('/'))
+    });
+    // Variables take the place of what configuration files say; these are added to.
+    const ENCODED: &str = "CARGO_ENCODED_RUSTFLAGS";
+    let mut build = tree.cargo(&["build", "--release", "--package", "tombolo"]);
+    match (std::env::var(ENCODED), std::env::var("RUSTFLAGS")) {
+        (Ok(own), _) => build.env(ENCODED, format!("{own}\x1f{}", flags.join("\x1f"))),
+        (_, Ok(own)) => {
+            let own: Vec<&str> = own.split_whitespace().collect();
+            build.env(
+                ENCODED,
+                [own, flags.iter().map(String::as_str).collect()].concat().join("\x1f"),
+            )
+        }
+        _ => build.arg("--config").arg(format!("build.rustflags={flags:?}")),
+    };
+    build
 }
 
 /// Manual pages and package descriptions, with the version and the variables filled in.

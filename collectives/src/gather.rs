@@ -34,12 +34,17 @@ pub unsafe fn collect(group: &Group<'_>, call: &Gather) {
     group.publish(&[call.len as u64]);
     // Lengths can be read.
     group.sync();
-    let before = (0..group.me).map(|member| {
+    let len_of = |member| {
         let mut len = [0];
         group.published(member, &mut len);
         len[0] as usize
-    });
-    let offset = before.sum();
+    };
+    let offset: usize = (0..group.me).map(len_of).sum();
+    if group.world.config().debug.0 {
+        // Puts would find it out as well, but at addresses that the program never passed.
+        let all = offset + (group.me..group.n).map(len_of).sum::<usize>();
+        group.world.check_range(group.routine, "dest", call.dest, all);
+    }
     // SAFETY: the caller's promise.
     unsafe { put_to_all(group, call, offset) };
     // My dest is complete when all members have sent.

@@ -22,7 +22,10 @@
 pub mod abi;
 mod c;
 pub mod describe;
+mod library;
 mod logging;
+mod main_thread;
+mod objects;
 mod process;
 pub mod transports;
 pub mod variables;

@@ -6,16 +6,15 @@
 
 use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
 use crate::c::fast;
-use crate::c::handle::Objects;
 use crate::c::tune;
-use crate::{describe, logging, transports, variables};
+use crate::library::{self, Library, library, refuse};
+use crate::{describe, logging, main_thread, transports, variables};
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
-use tombolo_core::board::Board;
+use tombolo_core::board::{Board, State};
 use tombolo_core::bootstrap::{self, Bootstrap};
 use tombolo_core::config::{Audience, Descriptor, Log, Value};
 use tombolo_core::error::report;
@@ -23,40 +22,16 @@ use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
 use tombolo_selector::{Tuning, force};
 
-/// What exists while the library is initialised.
-pub struct Library {
-    /// This PE's part of the job.
-    pub world: World,
-    /// Contexts and teams that the program has made.
-    pub objects: Mutex<Objects>,
-    /// Where PEs compare the arguments of memory routines while arguments are checked: offset of
-    /// one line per PE and one more in the heap.
-    pub scratch: Option<usize>,
-}
-
-impl Library {
-    /// Contexts and teams that the program has made.
-    pub fn objects(&self) -> MutexGuard<'_, Objects> {
-        self.objects.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Whether arguments are checked.
-    pub fn checks(&self) -> bool {
-        self.world.config().debug.0
-    }
-}
-
-/// The initialised library, or null.
-static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(std::ptr::null_mut());
-
 static PROCESS: Mutex<Process> =
-    Mutex::new(Process { calls: 0, level: SHMEM_THREAD_SINGLE, job: None });
+    Mutex::new(Process { calls: 0, level: SHMEM_THREAD_SINGLE, checks: false, job: None });
 
 struct Process {
     /// Calls of an initialisation routine that no finalisation has matched.
     calls: usize,
     /// Thread level of the current or last initialisation.
     level: c_int,
+    /// Whether arguments are checked in the current or last initialisation.
+    checks: bool,
     /// Set at the first initialisation, for as long as the process lives.
     job: Option<Job>,
 }
@@ -66,22 +41,6 @@ struct Job {
     board: Arc<Board>,
     /// The process that joined: `fork` children are no PEs.
     pid: u32,
-}
-
-/// The initialised library; without one, says so in `routine`'s name and ends the process.
-#[inline]
-pub fn library(routine: &str) -> &'static Library {
-    // SAFETY: null or a live library. It is gone only after the last finalisation, during and after
-    // which programs may not be in any other routine.
-    match unsafe { LIBRARY.load(Ordering::Acquire).as_ref() } {
-        Some(library) => library,
-        None => refuse(routine),
-    }
-}
-
-/// True between initialisation and finalisation.
-pub fn is_initialized() -> bool {
-    !LIBRARY.load(Ordering::Acquire).is_null()
 }
 
 /// Thread level of the current initialisation.
@@ -143,16 +102,18 @@ pub fn enter_or_exit(routine: &str, level: c_int) {
 }
 
 /// Matches one call of [`enter`]: synchronises all PEs, and finalises the library at the last one.
+/// One call too many changes nothing; it is an error while arguments are checked.
 pub fn leave(routine: &'static str) {
     let mut process = process();
     match process.calls {
+        0 if process.job.is_some() && !process.checks => {}
         0 => {
             drop(process);
             refuse(routine)
         }
         1 => {
             process.calls = 0;
-            let stopped = stop(routine);
+            let stopped = stop(&process, routine);
             drop(process);
             if let Err(error) = stopped {
                 fail(routine, &error);
@@ -193,7 +154,9 @@ fn start(process: &mut Process) -> Result<()> {
         });
     }
     let job = process.job.as_ref().expect("just joined");
+    library::joined(job.bootstrap.clone());
     let (config, transports) = setting.map_err(|why| World::refuse(&*job.bootstrap, why))?;
+    let own_threads = main_thread::Before::now();
     let world = World::start(Setup {
         bootstrap: job.bootstrap.clone(),
         board: job.board.clone(),
@@ -207,12 +170,16 @@ fn start(process: &mut Process) -> Result<()> {
         let lines = world.heap().allocate((world.n_pes() + 1) * 64, 64);
         lines as usize - world.heap().base() as usize
     });
+    process.checks = world.config().debug.0;
     let library = Box::new(Library { world, objects: Mutex::default(), scratch });
     // SAFETY: no routine works before the library is published just below, and the library keeps
     // the world, with all its mappings, until `stop` has closed the fast path.
-    unsafe { fast::open(&library.world) };
+    unsafe { fast::open(&library.world) }.map_err(|why: nix::Error| {
+        Error::system("making the tables of the fast path", std::io::Error::from(why))
+    })?;
+    own_threads.started();
     library.world.announce_running();
-    LIBRARY.store(Box::into_raw(library), Ordering::Release);
+    library::publish(library);
     Ok(())
 }
 
@@ -292,17 +259,22 @@ fn synchronise(world: &World, routine: &'static str) {
 }
 
 /// Collective: finalises the library.
-fn stop(routine: &'static str) -> Result<()> {
+fn stop(process: &Process, routine: &'static str) -> Result<()> {
     let library = library(routine);
     for context in library.objects().contexts() {
         library.world.quiet(context.context(), routine);
     }
     synchronise(&library.world, routine);
+    if let Some(job) = &process.job {
+        // From here on a PE that waits for this one waits in vain.
+        job.board.announce(library.world.pe(), State::Leaving);
+    }
     // SAFETY: the program is in no other routine, as the standard asks of it.
-    unsafe { fast::close() };
-    let library = LIBRARY.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: made by `Box::into_raw` in `start`; nobody else has it since the swap.
-    let Library { world, objects, .. } = *unsafe { Box::from_raw(library) };
+    let retracted = unsafe {
+        fast::close();
+        library::retract()
+    };
+    let Some(Library { world, objects, .. }) = retracted else { refuse(routine) };
     drop(objects);
     world.stop()
 }
@@ -330,7 +302,7 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
             return;
         }
         process.calls = 0;
-        if let Err(error) = stop("exit (implicit shmem_finalize)") {
+        if let Err(error) = stop(&process, "exit (implicit shmem_finalize)") {
             report(format_args!("PE {}: exit: {error}", bootstrap.pe()));
             return;
         }
@@ -341,22 +313,6 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
 /// Ends the job from this PE (OpenSHMEM 1.6, `shmem_global_exit`).
 pub fn global_exit(status: c_int) -> ! {
     world::end(&**library("shmem_global_exit").world.bootstrap(), status)
-}
-
-#[cold]
-fn refuse(routine: &str) -> ! {
-    let process = process();
-    match &process.job {
-        Some(job) => {
-            let pe = job.bootstrap.pe();
-            report(format_args!("PE {pe}: {routine}: called after shmem_finalize"));
-            world::end(&*job.bootstrap, 1)
-        }
-        None => {
-            report(format_args!("{}{routine}: called before shmem_init", unnumbered()));
-            std::process::exit(1)
-        }
-    }
 }
 
 #[cold]

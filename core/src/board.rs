@@ -43,6 +43,8 @@ pub enum State {
     Running = 2,
     /// Finalised.
     Finished = 3,
+    /// Past the last barrier of the program, waiting for the launcher to let all PEs finalise.
+    Leaving = 4,
 }
 
 /// What a slot says about its PE.
@@ -78,6 +80,7 @@ impl fmt::Display for Report {
             (None, State::Starting) => f.write_str("in shmem_init"),
             (None, State::Running) => f.write_str("computing, in no blocking SHMEM call"),
             (None, State::Finished) => f.write_str("has called shmem_finalize"),
+            (None, State::Leaving) => f.write_str("in shmem_finalize, waiting for other PEs"),
         }
     }
 }
@@ -184,6 +187,7 @@ impl Board {
             1 => State::Starting,
             2 => State::Running,
             3 => State::Finished,
+            4 => State::Leaving,
             _ => State::Absent,
         };
         let call = (slot.entry.load(Ordering::Acquire) & 1 == 1).then(|| {

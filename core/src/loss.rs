@@ -12,8 +12,9 @@
 //! default it ends the job, else it names the PE and marks it on the status board. The same holds
 //! for it, but that memory shared with it stays as the PE left it: operations go there as before.
 
-use crate::board::monotonic_ns;
+use crate::board::{State, monotonic_ns};
 use crate::config::OnLoss;
+use crate::transport::Locality;
 use crate::world::World;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,6 +22,12 @@ use std::time::Duration;
 /// How long a wait may last while a PE is lost, from the loss or its own beginning, whichever is
 /// later.
 pub const GRACE: Duration = Duration::from_secs(10);
+
+/// How long a process may take from the loss of its memory to its end.
+const DYING: Duration = Duration::from_millis(100);
+
+/// Part of the names of all routines that finalise the library.
+const FINALIZE: &str = "shmem_finalize";
 
 /// How long an operation on a PE of this host that has failed waits for the launcher to tell that
 /// the PE has ended. Where a script has started it, the launcher takes half a second to be sure.
@@ -123,10 +130,30 @@ impl World {
         self.goes_on()
     }
 
+    /// A transport has failed towards PE `pe`. If that is because the PE's process, on this host, has
+    /// ended, the launcher knows of it too, ends the job and says why: waits for that.
+    #[cold]
+    pub(crate) fn await_end_with(&self, pe: usize) {
+        let Locality { host, pid, .. } = &self.localities()[pe];
+        if self.goes_on() || *host != self.localities()[self.pe()].host {
+            return;
+        }
+        let begun = monotonic_ns();
+        // A process that is ending loses its memory first.
+        let mut limit = DYING;
+        while monotonic_ns() - begun < limit.as_nanos() as u64 {
+            if has_ended(*pid) {
+                limit = NEWS;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Looks for losses for a wait that began at `begun`; ends the job when a PE is lost and the
     /// program did not ask to go on, or the wait has lasted too long since.
     #[cold]
     pub(crate) fn check_losses(&self, routine: &'static str, begun: u64) {
+        self.check_finalized(routine);
         let told = || (0..self.n_pes()).find(|pe| self.is_told_lost(*pe));
         let given_up = self.transports().iter().find_map(|t| t.first_unreachable());
         let Some(first) = given_up.or_else(told) else { return };
@@ -148,12 +175,42 @@ impl World {
         }
     }
 
+    /// Ends the job when this PE waits in `routine` though another has finalised the library: the
+    /// barrier of `shmem_finalize` has opened, so this PE has taken part in it by some other routine.
+    /// PEs that go on without lost ones finalise without a barrier; they are let alone.
+    fn check_finalized(&self, routine: &'static str) {
+        if self.goes_on() || routine.contains(FINALIZE) {
+            return;
+        }
+        let gone = |pe: &usize| {
+            *pe != self.pe()
+                && matches!(self.board().report(*pe).state, State::Leaving | State::Finished)
+        };
+        if let Some(pe) = (0..self.n_pes()).find(gone) {
+            self.stop_job(
+                routine,
+                format_args!(
+                    "PE {pe} has finalized the library, by shmem_finalize or by the end of its \
+                     program: this wait would last for ever"
+                ),
+            );
+        }
+    }
+
     /// Ends the job because of a lost PE.
     #[cold]
     pub(crate) fn abort_lost(&self, routine: &'static str, pe: usize) -> ! {
         let host = self.localities().get(pe).map_or("?", |l| &l.host_name);
         self.stop_job(routine, format_args!("PE {pe} on {host} cannot be reached any more"))
     }
+}
+
+/// Whether a process of this host is gone, or nothing but an exit code.
+fn has_ended(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |text| {
+        // The name, in parentheses, may hold any character.
+        text.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+    })
 }
 
 #[cfg(test)]
@@ -167,6 +224,17 @@ mod tests {
         assert!(losses.note(1, 5) && !losses.note(1, 6) && losses.note(2, 7));
         assert!(losses.is_known(1) && losses.is_known(2) && !losses.is_known(0));
         assert!(!losses.note(3, 8) && !losses.is_known(3));
+    }
+
+    #[test]
+    fn a_process_has_ended_when_only_its_exit_code_is_left() {
+        assert!(!has_ended(std::process::id() as i32));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        while !has_ended(child.id() as i32) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(has_ended(child.id() as i32));
     }
 
     #[test]

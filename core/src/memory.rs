@@ -1,13 +1,35 @@
 //! Symmetric memory: the heap, its allocator, and the executable's static data.
 
 mod allocator;
+mod guarded;
 mod heap;
 mod limits;
 pub mod statics;
 
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::os::fd::OwnedFd;
+
 pub use allocator::Allocator;
+pub use guarded::Guarded;
 pub use heap::Heap;
 pub use statics::StaticData;
+
+/// A memory file that [`seal`] can fix the size of.
+fn sealable(name: &str) -> nix::Result<OwnedFd> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    memfd_create(name, flags)
+}
+
+/// Fixes the size of a memory file for good: a process that has its descriptor cannot take away
+/// pages that others have mapped, whose next access would raise `SIGBUS`. Works without where the
+/// kernel has no seals.
+fn seal(file: &OwnedFd) {
+    let size = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    if let Err(why) = fcntl(file, FcntlArg::F_ADD_SEALS(size)) {
+        tracing::info!("a memory file is not protected against being shrunk: {why}");
+    }
+}
 
 /// Size of a page of this system in bytes.
 pub fn page_size() -> usize {

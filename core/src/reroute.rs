@@ -47,6 +47,7 @@ impl World {
         get: bool,
         routine: &str,
     ) -> bool {
+        self.await_end_with(pe);
         let mut dropped = self.dropped();
         if !dropped.contains(&(index, pe)) {
             dropped.push((index, pe));

@@ -80,6 +80,28 @@ pub struct Routes {
 }
 
 impl Routes {
+    /// The largest size for which every PE that `mapped` names, and each of its segments, is reached
+    /// in both directions by a plain cached copy: up to it a fast path need not look at the routes.
+    pub fn cached_max(&self, mapped: impl Fn(usize, SegmentKind) -> bool) -> usize {
+        let limit = |steps: &Steps| {
+            let cached = steps.channels.iter().take_while(|c| **c == Channel::Cached).count();
+            match cached {
+                0 => 0,
+                STEPS_MAX => usize::MAX,
+                n => steps.limits[n - 1],
+            }
+        };
+        let peers = self.peers.iter().enumerate();
+        peers
+            .flat_map(|(pe, routes)| SegmentKind::ALL.map(|kind| (pe, kind, routes)))
+            .filter(|(pe, kind, _)| mapped(*pe, *kind))
+            .map(|(_, kind, routes)| {
+                limit(&routes.put[kind as usize]).min(limit(&routes.get[kind as usize]))
+            })
+            .min()
+            .unwrap_or(usize::MAX)
+    }
+
     /// Routes for a peer by capability alone: mapped memory where there is some, else the first
     /// endpoint, in order of preference, that can do the operation.
     pub fn default_for(
@@ -161,6 +183,28 @@ mod tests {
         assert_eq!(steps.choose(100), Channel::Cached);
         assert_eq!(steps.choose(101), Channel::Streaming);
         assert_eq!(steps.choose(usize::MAX), Channel::Streaming);
+    }
+
+    #[test]
+    fn the_shortest_cached_range_of_all_mapped_peers_is_the_limit() {
+        let all = Steps::always(Channel::Cached);
+        let some = Steps::split(Channel::Cached, 100, Channel::Streaming);
+        let none = Steps::always(Channel::Endpoint(0));
+        let peer = |put, get| PeerRoutes {
+            put: [put; 2],
+            get: [get; 2],
+            amo: [Channel::Cached; 2],
+            straight: [usize::MAX; 2],
+        };
+        let of = |peers: &[PeerRoutes], mapped: &dyn Fn(usize) -> bool| {
+            let routes = Routes { peers: peers.to_vec(), costs: Costs::default() };
+            routes.cached_max(|pe, _| mapped(pe))
+        };
+        let table = [peer(all, some), peer(none, none)];
+        assert_eq!(of(&table[..1], &|_| true), 100);
+        assert_eq!(of(&table, &|_| true), 0);
+        assert_eq!(of(&table, &|pe| pe == 0), 100);
+        assert_eq!(of(&table, &|_| false), usize::MAX);
     }
 
     #[test]

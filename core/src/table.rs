@@ -62,15 +62,6 @@ impl Table {
         rows[free] = Row { base: base as usize, len, peers };
     }
 
-    /// Takes over all rows of another table.
-    ///
-    /// # Safety
-    /// As [`Table::fill`], for the rows of `other`.
-    pub unsafe fn copy_from(&self, other: &Table) {
-        // SAFETY: exclusive by the caller's word.
-        unsafe { *self.rows.get() = std::ptr::read(other.rows.get()) };
-    }
-
     /// Empties the table.
     ///
     /// # Safety

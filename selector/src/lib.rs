@@ -2,7 +2,7 @@
 //! every choice.
 //!
 //! ```text
-//! World::start ──> tune(&world) ──> tuning.apply(&world) ──> tuning.cached_max() ──> fast path
+//! World::start ──> tune(&world) ──> tuning.apply(&world) ──> routes ──> fast path
 //!                    │ cache or micro-benchmarks, the same on all PEs
 //!                    └ model ── policy ── forced rules ── routes of this PE
 //! ```
@@ -27,7 +27,7 @@ mod session;
 mod tuning;
 
 pub use policy::Reuse;
-pub use tuning::{Origin, Tuning, cached_max};
+pub use tuning::{Origin, Tuning};
 
 use tombolo_core::config::Tune;
 use tombolo_core::{Result, World};

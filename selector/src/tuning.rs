@@ -137,12 +137,6 @@ impl Tuning {
         &self.routes
     }
 
-    /// The largest size that every mapped PE is reached at by a plain cached copy; see
-    /// [`cached_max`].
-    pub fn cached_max(&self, world: &World) -> usize {
-        cached_max(world, &self.routes)
-    }
-
     /// Decides again for another use of buffers; call [`Tuning::apply`] afterwards. Concerns this PE
     /// alone: whether copies bypass its caches is nobody else's business.
     pub fn set_reuse(&mut self, world: &World, reuse: Reuse) {
@@ -444,24 +438,4 @@ impl<'a> Peer<'a> {
         }
         compiled
     }
-}
-
-/// The largest size for which every PE that is mapped is reached, in both directions and segments,
-/// by a plain cached copy: the limit up to which a fast path need not look at the routes.
-pub fn cached_max(world: &World, routes: &Routes) -> usize {
-    let names: Vec<String> = world.transports().iter().map(|t| t.name().to_owned()).collect();
-    let limit = |steps: &Steps| {
-        let other = steps.channels.iter().position(|channel| *channel != Channel::Cached);
-        match other {
-            None => usize::MAX,
-            Some(0) => 0,
-            Some(step) => steps.limits[step - 1],
-        }
-    };
-    let of_peer = |(pe, routes): (usize, &PeerRoutes)| {
-        let peer = Peer::of(world, pe, &names);
-        let mapped = SegmentKind::ALL.into_iter().filter(move |segment| peer.mapped(*segment));
-        mapped.map(|s| limit(&routes.put[s as usize]).min(limit(&routes.get[s as usize]))).min()
-    };
-    routes.peers.iter().enumerate().filter_map(of_peer).min().unwrap_or(usize::MAX)
 }

@@ -373,8 +373,20 @@ fn contexts(world: &World) {
     let all: Vec<Context> =
         (0..8).map(|_| world.new_context(world.team().clone(), options)).collect();
     let sources: Vec<Vec<u8>> = (0..8).map(|i| pattern(4096, i)).collect();
+    // Transports tell streams apart by their ids.
+    let mut ids: Vec<u32> = all
+        .iter()
+        .chain([world.context(), world.internal_context()])
+        .flat_map(|context| context.streams().first().map(|stream| stream.id))
+        .collect();
+    let streams = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), streams, "contexts share a stream");
     if world.pe() == 0 {
         for (i, context) in all.iter().enumerate() {
+            // What others have under way is not outstanding here.
+            assert!(context.is_quiet(), "context {i}");
             let at = space.wrapping_add(i * 4096);
             let (source, mode) = (sources[i].as_ptr(), Mode::NonBlocking);
             // SAFETY: the sources live to the end of the function.

@@ -70,6 +70,9 @@ const WITH_VALUE: [&str; 30] = [
     "--sysroot",
 ];
 
+/// Set for the compiler: who finds it set has been started as the compiler of another.
+const MARK: &str = "OSHCC_COMPILES";
+
 /// Options that stop the compiler before it links.
 const WITHOUT_LINKING: [&str; 7] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "-r"];
 
@@ -256,9 +259,13 @@ fn command_line(language: Language, request: &Request, prefix: &Path) -> Vec<OsS
 
 /// Becomes the compiler; returns only if that fails.
 fn run(line: Vec<OsString>, language: Language) -> ExitCode {
-    let error = Command::new(&line[0]).args(&line[1..]).exec();
+    let variable = language.compiler().0;
+    if std::env::var_os(MARK).is_some() {
+        return fail(1, &format!("calls itself: set {variable} to a compiler"));
+    }
+    let error = Command::new(&line[0]).args(&line[1..]).env(MARK, "1").exec();
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-    let (variable, compiler) = (language.compiler().0, line[0].display());
+    let compiler = line[0].display();
     fail(
         code,
         &format!("cannot run the compiler '{compiler}': {error} (set {variable} to another)"),

@@ -3,7 +3,7 @@
 
 use super::collective::extent;
 use super::slow::{check_buffers, check_root};
-use crate::process::library;
+use crate::library::library;
 use std::ffi::{c_int, c_long, c_void};
 use tombolo_collectives::active::{self, ActiveSet};
 use tombolo_collectives::{And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};

@@ -1,8 +1,8 @@
 //! Collectives over teams (OpenSHMEM 1.6, "Collective Routines").
 
 use super::handle::TeamHandle;
-use super::slow::{check_buffers, check_root};
-use crate::process::library;
+use super::slow::{check_broadcast, check_buffers, check_root};
+use crate::library::library;
 use std::ffi::{c_int, c_void};
 use tombolo_collectives::{self as coll, And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
 
@@ -30,8 +30,9 @@ macro_rules! data {
                 let library = library(ROUTINE);
                 let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
                 check_root(library, ROUTINE, pe_root, team.n_pes());
-                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
                 let (dest, source) = (dest.cast(), source.cast());
+                let is_root = team.me == pe_root as usize;
+                check_broadcast(library, ROUTINE, (dest, source), len, is_root);
                 coll::broadcast(&library.world, team, dest, source, len, pe_root, ROUTINE);
                 0
             }

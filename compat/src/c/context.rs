@@ -5,7 +5,7 @@ use super::handle::{Ctx, TeamHandle};
 use super::slow::check_not_null;
 use crate::abi::{SHMEM_CTX_NOSTORE, SHMEM_CTX_PRIVATE, SHMEM_CTX_SERIALIZED};
 use crate::abi::{SHMEM_CTX_SESSION_TOTAL_OPS, SessionConfig};
-use crate::process::{Library, library};
+use crate::library::{Library, library};
 use std::ffi::{c_int, c_long};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,10 +32,16 @@ routines! {
         if ctx == Ctx::DEFAULT {
             library.world.stop_job(ROUTINE, "ctx = SHMEM_CTX_DEFAULT cannot be destroyed");
         }
-        let context = ctx.program_context(library, ROUTINE).context();
-        library.world.quiet(context, ROUTINE);
-        context.team().contexts.fetch_sub(1, Ordering::Relaxed);
-        library.objects().remove_context(ctx);
+        // Out of the table first: of what has been destroyed before, nothing may be looked at.
+        let Some(context) = library.objects().remove_context(ctx.0) else {
+            let value = ctx.0;
+            library.world.stop_job(
+                ROUTINE,
+                format_args!("ctx = {value:#x} is not a context: never created, or destroyed"),
+            );
+        };
+        library.world.quiet(context.context(), ROUTINE);
+        context.context().team().contexts.fetch_sub(1, Ordering::Relaxed);
     }
     [shmem_ctx_get_team](ctx: Ctx, team: *mut TeamHandle) -> c_int {
         let library = library(ROUTINE);
@@ -59,7 +65,7 @@ routines! {
             check_not_null(&library.world, ROUTINE, "config", config);
             (*config).total_ops
         });
-        let session = library.objects().start_session(ctx, options, total_ops);
+        let session = library.objects().start_session(ctx.0, options, total_ops);
         tracing::debug!("{ROUTINE}: {session:?}");
     }
     [shmem_ctx_session_stop](ctx: Ctx) {
@@ -68,7 +74,7 @@ routines! {
             return;
         }
         ctx.context(library, ROUTINE);
-        if let Some(session) = library.objects().stop_session(ctx) {
+        if let Some(session) = library.objects().stop_session(ctx.0) {
             tracing::debug!("{ROUTINE}: {session:?}");
         }
     }
@@ -95,7 +101,7 @@ unsafe fn create(
             private: options & SHMEM_CTX_PRIVATE != 0,
             nostore: options & SHMEM_CTX_NOSTORE != 0,
         };
-        library.objects().add_context(library.world.new_context(team, options))
+        Ctx(library.objects().add_context(library.world.new_context(team, options)))
     } else {
         tracing::info!(
             "{routine}: no context (options {options:#x}, team configured for {limit} contexts)"

@@ -9,47 +9,74 @@ use super::handle::Ctx;
 use super::slow;
 use super::types::Word;
 use std::ffi::c_int;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use tombolo_core::memory::Guarded;
 use tombolo_core::ops::Mode;
-use tombolo_core::route::{Channel, PeerRoutes, STEPS_MAX, Steps};
+use tombolo_core::route::{Channel, PeerRoutes};
 use tombolo_core::table::Table;
 use tombolo_core::transport::{AmoOp, SegmentKind};
 use tombolo_core::{World, amo, copy};
 
-/// Mapped peers, for loads, stores and copies.
+/// Mapped peers, for loads, stores and copies: without those to which the routes of small
+/// operations lead elsewhere.
 static TABLE: Table = Table::empty();
 /// Mapped peers, for atomics: empty where some other means of atomicity was chosen.
 static ATOMICS: Table = Table::empty();
+/// What the rows of both tables point to.
+static PEERS: Mutex<Vec<Guarded>> = Mutex::new(Vec::new());
 /// Longest copy for which loads and stores through the caches are the route.
 static CACHED_MAX: AtomicUsize = AtomicUsize::new(0);
 /// Whether routines that touch only local memory have to be checked first.
 static CHECKING: AtomicBool = AtomicBool::new(true);
 
+/// Longest operation whose route decides about `p` and `g`: no type is longer.
+const SCALAR_MAX: usize = 32;
+
 /// Opens the fast path, unless arguments are to be checked. To be called again when routes change.
+/// Errors: the system's, for lack of memory; the fast path is closed then.
 ///
 /// # Safety
 /// No other thread is in a routine, and `world` lives until [`close`].
-pub unsafe fn open(world: &World) {
+pub unsafe fn open(world: &World) -> nix::Result<()> {
     if world.config().debug.0 {
-        return;
+        return Ok(());
     }
-    let mapped = |pe: usize, kind: SegmentKind| {
-        let base = match kind {
-            SegmentKind::Heap => world.heap().base(),
-            SegmentKind::Static => world.static_data().map_or(std::ptr::null_mut(), |d| d.base()),
-        };
-        !base.is_null() && !world.ptr(base, pe).is_null()
+    let segment = |kind: SegmentKind| match kind {
+        SegmentKind::Heap => Some((world.heap().base(), world.heap().len())),
+        SegmentKind::Static => world.static_data().map(|data| (data.base(), data.len())),
     };
+    let address = |pe: usize, kind: SegmentKind| {
+        segment(kind).map_or(0, |(base, _)| world.ptr(base, pe) as usize)
+    };
+    let mapped = |pe: usize, kind: SegmentKind| address(pe, kind) != 0;
     let routes = &world.routes().peers;
-    // SAFETY: nobody reads the tables yet, and the world keeps what they point to.
-    unsafe {
-        TABLE.copy_from(world.table());
-        if atomics_by_processor(routes, mapped) {
-            ATOMICS.copy_from(world.table());
+    let stored = |pe: usize, kind: SegmentKind| mapped(pe, kind) && stores(&routes[pe], kind);
+    let row = |kind: SegmentKind, wanted: &dyn Fn(usize, SegmentKind) -> bool| {
+        let address = |pe| if wanted(pe, kind) { address(pe, kind) } else { 0 };
+        Guarded::new(&(0..world.n_pes()).map(address).collect::<Vec<_>>())
+    };
+    // SAFETY: by the caller's word.
+    unsafe { close() };
+    let rows = |kind| Ok([row(kind, &stored)?, row(kind, &mapped)?]);
+    let peers: [[Guarded; 2]; 2] = [rows(SegmentKind::Heap)?, rows(SegmentKind::Static)?];
+    for (kind, [stores, atomics]) in SegmentKind::ALL.into_iter().zip(&peers) {
+        let Some((base, len)) = segment(kind) else { continue };
+        // SAFETY: nobody reads the tables yet; the world keeps the mappings, and `PEERS` the rows.
+        unsafe {
+            TABLE.fill(base, len, stores.as_ptr());
+            if atomics_by_processor(routes, mapped) {
+                ATOMICS.fill(base, len, atomics.as_ptr());
+            }
         }
     }
-    CACHED_MAX.store(cached_max(routes, mapped), Ordering::Relaxed);
+    PEERS
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+        .extend(peers.into_iter().flatten());
+    CACHED_MAX.store(world.routes().cached_max(stored), Ordering::Relaxed);
     CHECKING.store(false, Ordering::Release);
+    Ok(())
 }
 
 /// Closes the fast path.
@@ -64,6 +91,15 @@ pub unsafe fn close() {
         TABLE.clear();
         ATOMICS.clear();
     }
+    PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+}
+
+/// Whether scalars go to a mapped peer, and come from it, by stores and loads.
+fn stores(routes: &PeerRoutes, kind: SegmentKind) -> bool {
+    let by_processor = |channel| matches!(channel, Channel::Cached | Channel::Streaming);
+    [&routes.put, &routes.get]
+        .into_iter()
+        .all(|steps| (1..=SCALAR_MAX).all(|len| by_processor(steps[kind as usize].choose(len))))
 }
 
 fn atomics_by_processor(
@@ -76,25 +112,6 @@ fn atomics_by_processor(
                 || matches!(routes.amo[kind as usize], Channel::Cached | Channel::Streaming)
         })
     })
-}
-
-fn cached_max(routes: &[PeerRoutes], mapped: impl Fn(usize, SegmentKind) -> bool) -> usize {
-    let limit = |steps: &Steps| {
-        let cached = steps.channels.iter().take_while(|c| **c == Channel::Cached).count();
-        match cached {
-            0 => 0,
-            STEPS_MAX => usize::MAX,
-            n => steps.limits[n - 1],
-        }
-    };
-    let mut max = usize::MAX;
-    for (pe, routes) in routes.iter().enumerate() {
-        for kind in SegmentKind::ALL.into_iter().filter(|kind| mapped(pe, *kind)) {
-            let [put, get] = [&routes.put, &routes.get].map(|steps| limit(&steps[kind as usize]));
-            max = max.min(put).min(get);
-        }
-    }
-    max
 }
 
 /// Whether a routine that touches only local memory has to be checked first.
@@ -328,21 +345,28 @@ pub unsafe fn put_signal(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tombolo_core::route::Steps;
 
     fn routes(put: Steps, get: Steps, amo: Channel) -> PeerRoutes {
         PeerRoutes { put: [put; 2], get: [get; 2], amo: [amo; 2], zero_copy: [usize::MAX; 2] }
     }
 
     #[test]
-    fn the_shortest_cached_range_of_all_mapped_peers_is_the_limit() {
-        let all = Steps::always(Channel::Cached);
-        let some = Steps::split(Channel::Cached, 100, Channel::Streaming);
-        let none = Steps::always(Channel::Endpoint(0));
-        let table = [routes(all, some, Channel::Cached), routes(none, none, Channel::Service)];
-        assert_eq!(cached_max(&table[..1], |_, _| true), 100);
-        assert_eq!(cached_max(&table, |_, _| true), 0);
-        assert_eq!(cached_max(&table, |pe, _| pe == 0), 100);
-        assert_eq!(cached_max(&table, |_, _| false), usize::MAX);
+    fn scalars_are_stored_where_no_route_leads_elsewhere() {
+        let [cached, other] = [Channel::Cached, Channel::Endpoint(0)].map(Steps::always);
+        let large = Steps::split(Channel::Cached, 1000, Channel::Endpoint(0));
+        let bypassing = Steps::split(Channel::Streaming, 1000, Channel::Endpoint(0));
+        let short = Steps::split(Channel::Cached, 4, Channel::Endpoint(0));
+        for (put, get, expected) in [
+            (cached, cached, true),
+            (large, bypassing, true),
+            (other, cached, false),
+            (cached, other, false),
+            (cached, short, false),
+        ] {
+            let routes = routes(put, get, Channel::Cached);
+            assert!(SegmentKind::ALL.iter().all(|kind| stores(&routes, *kind) == expected));
+        }
     }
 
     #[test]

@@ -3,14 +3,15 @@
 
 use super::memory;
 use crate::abi::SHMEM_THREAD_MULTIPLE;
-use crate::process::{self, library};
+use crate::library::{self, library};
+use crate::process;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{Ordering, fence};
 
 plain_routines! {
     // A call on top of an initialisation changes nothing; the program's exit finalises.
     start_pes(_npes: c_int) {
-        if !process::is_initialized() {
+        if !library::is_initialized() {
             process::enter_or_exit("start_pes", SHMEM_THREAD_MULTIPLE);
         }
     }

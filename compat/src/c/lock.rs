@@ -2,7 +2,7 @@
 
 use super::wait::POLLS;
 use super::{fast, slow};
-use crate::process::library;
+use crate::library::library;
 use std::ffi::{c_int, c_long};
 use tombolo_collectives::locks;
 

@@ -2,9 +2,10 @@
 //! places, so no PE has to tell another where it allocated.
 
 use crate::abi::{SHMEM_MALLOC_ATOMICS_REMOTE, SHMEM_MALLOC_SIGNAL_REMOTE};
-use crate::process::{Library, library};
+use crate::library::{Library, library};
 use std::ffi::{c_long, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tombolo_collectives as coll;
 
 /// Suits every C type, vectors of the processor included.
@@ -12,6 +13,9 @@ pub const ALIGNMENT: usize = 64;
 /// Variables of different PEs' attention are best kept this far apart: processors fetch cache lines
 /// in pairs.
 const APART: usize = 128;
+
+/// Whether somebody has been told that the heap is full.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 routines! {
     [shmem_malloc](size: usize) -> *mut c_void {
@@ -107,11 +111,19 @@ pub fn free(routine: &'static str, ptr: *mut c_void) {
 fn take(library: &Library, routine: &'static str, size: usize, align: usize) -> *mut u8 {
     let heap = library.world.heap();
     let block = heap.allocate(size, align);
-    if block.is_null() {
+    // The PEs ask for the same, so one of them tells it for all, the first time.
+    if block.is_null() && library.world.pe() == 0 && !TOLD.swap(true, Ordering::Relaxed) {
         let (free, largest, capacity) = heap.free_bytes();
-        tracing::info!(
-            "{routine}: no {size} bytes aligned to {align}: of {capacity} bytes {free} are free, \
-             {largest} of them in one piece (SHMEM_SYMMETRIC_SIZE sets the size of the heap)"
+        let instead = match heap.sufficient(size, align) {
+            Some(bytes) => format!(
+                "; SHMEM_SYMMETRIC_SIZE={}m would have sufficed for this call",
+                bytes.div_ceil(1 << 20)
+            ),
+            None => String::new(),
+        };
+        tracing::warn!(
+            "{routine}: no {size} bytes aligned to {align} in a symmetric heap of {capacity} bytes, \
+             {free} of them free, {largest} in one piece: returns NULL{instead}"
         );
     }
     block

@@ -2,7 +2,7 @@
 
 use super::handle::Ctx;
 use super::slow::check_not_null;
-use crate::process::library;
+use crate::library::library;
 use std::ffi::c_int;
 
 context_routines! {

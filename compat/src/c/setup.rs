@@ -2,7 +2,8 @@
 //! "Thread Support").
 
 use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
-use crate::process::{self, library};
+use crate::library::{self, library};
+use crate::process;
 use std::ffi::{c_int, c_void};
 use tombolo_core::error::report;
 use tombolo_core::route::Channel;
@@ -34,7 +35,7 @@ routines! {
         provided.write(process::thread_level())
     }
     [shmem_query_initialized](initialized: *mut c_int) {
-        initialized.write(process::is_initialized().into())
+        initialized.write(library::is_initialized().into())
     }
     [shmem_finalize]() {
         process::leave(ROUTINE)

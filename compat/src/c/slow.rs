@@ -5,9 +5,10 @@ use super::fast::Signal;
 use super::handle::Ctx;
 use super::types::Word;
 use crate::abi::{SHMEM_SIGNAL_ADD, SHMEM_SIGNAL_SET};
-use crate::process::{Library, library};
+use crate::library::{Library, library};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tombolo_core::ops::Mode;
 use tombolo_core::transport::{AmoOp, SignalOp};
 use tombolo_core::{Context, World};
@@ -104,6 +105,27 @@ pub fn check_buffers(
         world.stop_job(
             routine,
             format_args!("dest = {dest:p} and source = {source:p} overlap: expected two buffers"),
+        );
+    }
+}
+
+/// As [`check_buffers`] for a broadcast: the standard asks for two buffers, but programs that pass
+/// one for both are common, and nothing happens to them. The root warns, once.
+pub fn check_broadcast(
+    library: &Library,
+    routine: &'static str,
+    (dest, source): (*const u8, *const u8),
+    len: usize,
+    is_root: bool,
+) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    check_buffers(library, routine, (dest, len), (source, len), true);
+    let in_place = library.checks() && len > 0 && dest == source;
+    if in_place && is_root && !TOLD.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            "PE {}: {routine}: dest and source are one buffer, {dest:p}: it works here, but the \
+             standard expects two",
+            library.world.pe()
         );
     }
 }

@@ -3,7 +3,7 @@
 use super::handle::TeamHandle;
 use super::slow::check_not_null;
 use crate::abi::{SHMEM_TEAM_NUM_CONTEXTS, TeamConfig};
-use crate::process::{Library, library};
+use crate::library::{Library, library};
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr::null_mut;
 use tombolo_collectives::teams;
@@ -47,7 +47,7 @@ routines! {
         match split {
             Ok(None) => 0,
             Ok(Some(team)) => {
-                new_team.write(library.objects().add_team(team));
+                new_team.write(TeamHandle(library.objects().add_team(team)));
                 0
             }
             Err(why) => {
@@ -72,8 +72,8 @@ routines! {
         match teams::split_2d(&library.world, parent, xrange, x_contexts, y_contexts, ROUTINE) {
             Ok([x, y]) => {
                 let mut objects = library.objects();
-                xaxis_team.write(objects.add_team(x));
-                yaxis_team.write(objects.add_team(y));
+                xaxis_team.write(TeamHandle(objects.add_team(x)));
+                yaxis_team.write(TeamHandle(objects.add_team(y)));
                 0
             }
             Err(why) => {
@@ -95,7 +95,7 @@ routines! {
             library.world.quiet(context.context(), ROUTINE);
         }
         teams::destroy(&library.world, &team_kept, ROUTINE);
-        library.objects().remove_team(team);
+        library.objects().remove_team(team.0);
     }
     [shmem_team_ptr](team: TeamHandle, dest: *const c_void, pe: c_int) -> *mut c_void {
         let library = library(ROUTINE);

@@ -2,7 +2,7 @@
 //! buffers. The routines are extensions, declared in `shmemx.h`.
 
 use super::fast;
-use crate::process::library;
+use crate::library::library;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
@@ -51,6 +51,17 @@ fn report_on(world: &World, tuned: &Tuning) {
     }
 }
 
+/// Opens the fast path by the routes in force; without memory for it, every operation is checked.
+///
+/// # Safety
+/// No other thread is in a routine.
+unsafe fn reopen(world: &World, routine: &str) {
+    // SAFETY: by the caller's word; the world lives as long as the library is initialised.
+    if let Err(why) = unsafe { fast::open(world) } {
+        tracing::warn!("{routine}: operations are slow from now on: {why}");
+    }
+}
+
 plain_routines! {
     shmemx_tune() -> c_int {
         const ROUTINE: &str = "shmemx_tune";
@@ -64,7 +75,7 @@ plain_routines! {
                     *lock(current) = tuned;
                 }
                 // The caller vouches that no other thread is in a routine.
-                fast::open(world);
+                reopen(world, ROUTINE);
                 0
             }
             Err(error) => {
@@ -92,7 +103,7 @@ plain_routines! {
                 tuned.set_reuse(world, reuse);
                 tuned.apply(world);
                 // As above.
-                fast::open(world);
+                reopen(world, ROUTINE);
             }
         }
         0

@@ -7,7 +7,7 @@ use super::types::Watched;
 use crate::abi::{
     SHMEM_CMP_EQ, SHMEM_CMP_GE, SHMEM_CMP_GT, SHMEM_CMP_LE, SHMEM_CMP_LT, SHMEM_CMP_NE,
 };
-use crate::process::library;
+use crate::library::library;
 use std::ffi::{c_int, c_long, c_short, c_ushort};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::Waiting;

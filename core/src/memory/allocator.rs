@@ -112,6 +112,15 @@ impl Allocator {
         self.by_length.last().map_or(0, |(length, _)| *length)
     }
 
+    /// A capacity with which `allocate(size, align)` would succeed now; none if none would do.
+    pub fn sufficient(&self, size: usize, align: usize) -> Option<usize> {
+        let end = self.capacity / GRANULE * GRANULE;
+        let last = self.free.last_key_value().filter(|(start, bytes)| *start + *bytes == end);
+        let start = last.map_or(end, |(start, _)| *start);
+        let align = Some(align).filter(|align| align.is_power_of_two())?.max(GRANULE);
+        (start.checked_add(align - 1)? & !(align - 1)).checked_add(round_up(size)?)
+    }
+
     /// Bytes managed.
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -138,6 +147,23 @@ fn round_up(size: usize) -> Option<usize> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_capacity_that_is_called_sufficient_suffices() {
+        let used = |capacity| {
+            let mut heap = Allocator::new(capacity);
+            let blocks = [500, 200, 300].map(|size| heap.allocate(size, 8).unwrap());
+            heap.free(blocks[1]);
+            heap
+        };
+        let heap = used(2000);
+        for (size, align) in [(2000, 8), (1100, 1024), (1 << 20, 1 << 16)] {
+            let capacity = heap.sufficient(size, align).unwrap();
+            assert!(used(capacity).allocate(size, align).is_some(), "{size} at {align}");
+            assert!(used(capacity - GRANULE).allocate(size, align).is_none(), "{size} at {align}");
+        }
+        assert_eq!([heap.sufficient(usize::MAX, 8), heap.sufficient(1, 3)], [None; 2]);
+    }
 
     #[test]
     fn the_whole_heap_can_be_taken_and_taken_again() {

@@ -6,7 +6,6 @@ use super::allocator::Allocator;
 use super::limits;
 use crate::config::{Bytes, Config};
 use crate::error::{Error, Result};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,9 +51,10 @@ impl Heap {
                 "{what} a symmetric heap of {asked} (SHMEM_SYMMETRIC_SIZE) failed: {e}"
             ))
         };
-        let file = memfd_create("tombolo-heap", MFdFlags::MFD_CLOEXEC)
-            .map_err(|e| refused("creating", e))?;
+        let file = super::sealable("tombolo-heap").map_err(|e| refused("creating", e))?;
+        limits::check_file_size("the symmetric heap (SHMEM_SYMMETRIC_SIZE)", len)?;
         nix::unistd::ftruncate(&file, len as i64).map_err(|e| refused("sizing", e))?;
+        super::seal(&file);
         let alignment = alignment(len - control);
         let base =
             map_aligned(&file, len, control, alignment).map_err(|e| refused("mapping", e))?;
@@ -127,6 +127,12 @@ impl Heap {
         let (offset, size) = self.books().block_at(self.offset_of(address)?)?;
         // SAFETY: an offset of the allocator lies inside the heap.
         Some((unsafe { self.base().add(self.control + offset) }, size))
+    }
+
+    /// A size of the heap, as `SHMEM_SYMMETRIC_SIZE` tells it, with which this allocation would
+    /// succeed; none if none would do.
+    pub fn sufficient(&self, size: usize, align: usize) -> Option<usize> {
+        self.books().sufficient(size, align)
     }
 
     /// Free bytes, the largest free range, and the capacity.

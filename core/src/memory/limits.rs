@@ -1,7 +1,21 @@
 //! How much memory there is for a job: the machine's, or less where a cgroup or a resource limit
 //! says so. Best effort: what cannot be read does not limit.
 
+use crate::error::{Error, Result};
+use nix::sys::resource::{Resource, getrlimit};
 use std::fs;
+
+/// An error if a file of `bytes` bytes is longer than the process may make one: the attempt would
+/// end it by a signal.
+pub fn check_file_size(what: &str, bytes: usize) -> Result<()> {
+    match getrlimit(Resource::RLIMIT_FSIZE) {
+        Ok((limit, _)) if bytes as u64 > limit => Err(Error::Memory(format!(
+            "{what} needs a memory file of {bytes} bytes, but the limit on the size of files is \
+             {limit} bytes; raise it with 'ulimit -f'"
+        ))),
+        _ => Ok(()),
+    }
+}
 
 /// A limit on memory and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,9 +9,10 @@
 //! - A child made by `fork` gets a private copy back: it sees the data as it was when `fork` was
 //!   called, and what it writes stays its own.
 //! - Done once per process. A second initialisation uses the same file.
+//! - What other threads write to the segment between its copy and the mapping is lost. There is no
+//!   way to stop them that every program stands; the manual asks programs not to do that.
 
 use crate::error::{Error, Result};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -171,17 +172,21 @@ fn fingerprint(bias: usize, headers: &[libc::Elf64_Phdr], extent: Extent) -> u64
 fn share(extent: Extent) -> Result<OwnedFd> {
     let len = extent.end - extent.start;
     let fail = |what: &str, e: std::io::Error| Error::system(format!("{what} static data"), e);
-    let file = memfd_create("tombolo-static", MFdFlags::MFD_CLOEXEC)
+    let file = super::sealable("tombolo-static")
         .map_err(|e| fail("creating a memory file for", e.into()))?;
+    super::limits::check_file_size("static data", len)?;
     nix::unistd::ftruncate(&file, len as i64).map_err(|e| fail("sizing", e.into()))?;
+    super::seal(&file);
     let pages = touched_bss(extent);
     let fd = file.as_raw_fd();
     let copy = |start: usize, end: usize| -> std::io::Result<()> {
         let mut at = start;
         while at < end {
-            let offset = (at - extent.start) as libc::off_t;
+            let (offset, left) = (at - extent.start, end - at);
+            // The system call itself: sanitizers watch the C library's function, and find that the
+            // space between two variables is read.
             // SAFETY: a readable part of this process's data segment.
-            let n = unsafe { libc::pwrite(fd, at as *const libc::c_void, end - at, offset) };
+            let n = unsafe { libc::syscall(libc::SYS_pwrite64, fd, at, left, offset) };
             match n {
                 n if n > 0 => at += n as usize,
                 0 => return Err(std::io::ErrorKind::WriteZero.into()),
@@ -202,7 +207,8 @@ fn share(extent: Extent) -> Result<OwnedFd> {
     // written to it by this thread, and nothing but system calls happens in between.
     copy(extent.start, extent.bss).map_err(|e| fail("copying", e))?;
     // SAFETY: replaces the segment by a file of the same content, at the same address, with the
-    // same access; no reference changes meaning.
+    // same access; no reference changes meaning. Other threads do not write to it meanwhile, which
+    // the manual asks of programs.
     let mapped = unsafe {
         libc::mmap(
             extent.start as *mut libc::c_void,
@@ -269,7 +275,7 @@ mod forked {
         let snapshot = AtomicPtr::new(std::ptr::null_mut());
         let protected = Box::new(Protected { base, len, file, snapshot });
         PROTECTED.store(Box::into_raw(protected), Ordering::Relaxed);
-        // SAFETY: the handlers call only system calls and memcpy.
+        // SAFETY: the handlers make system calls and do nothing else.
         match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
             0 => Ok(()),
             code => {
@@ -284,9 +290,9 @@ mod forked {
     }
 
     unsafe extern "C" fn prepare() {
-        let Protected { base, len, file, snapshot } = protected();
-        // SAFETY: private memory at an address of the kernel's choice; the copies stay inside it
-        // and inside the segment.
+        let Protected { len, file, snapshot, .. } = protected();
+        // SAFETY: private memory at an address of the kernel's choice; what is read from the file
+        // stays inside it.
         unsafe {
             let copy = libc::mmap(
                 std::ptr::null_mut(),
@@ -310,15 +316,33 @@ mod forked {
                     break;
                 }
                 let offset = start as usize;
-                std::ptr::copy_nonoverlapping(
-                    (base + offset) as *const u8,
-                    copy.cast::<u8>().add(offset),
-                    (end - start) as usize,
-                );
+                if !read(*file, copy.cast::<u8>().add(offset), (end - start) as usize, offset) {
+                    libc::munmap(copy, *len);
+                    return;
+                }
                 at = end;
             }
             snapshot.store(copy, Ordering::Relaxed);
         }
+    }
+
+    /// Reads `len` bytes at `offset` of a file by system calls alone, which no sanitizer watches.
+    ///
+    /// # Safety
+    /// `dest` is writable for `len` bytes.
+    unsafe fn read(file: i32, dest: *mut u8, len: usize, offset: usize) -> bool {
+        let mut done = 0;
+        while done < len {
+            let (at, left) = (dest.wrapping_add(done), len - done);
+            // SAFETY: the rest of `dest`.
+            match unsafe { libc::syscall(libc::SYS_pread64, file, at, left, offset + done) } {
+                n if n > 0 => done += n as usize,
+                n if n < 0
+                    && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+                _ => return false,
+            }
+        }
+        true
     }
 
     unsafe extern "C" fn parent() {

@@ -5,9 +5,9 @@ use crate::timing::in_turns;
 use crate::way::{Case, Read, Way, operations};
 use tombolo_core::World;
 use tombolo_core::transport::{AmoOp, Remote, SegmentKind};
+use tombolo_selector::Tuning;
 use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, Operation};
-use tombolo_selector::{Tuning, cached_max};
 
 const LARGEST: usize = 16 << 20;
 const SLACK: usize = 4096;
@@ -77,7 +77,12 @@ impl<'a> Comparison<'a> {
             }
         }
         targets.sort_unstable();
-        let cached_max = cached_max(world, tuning.routes());
+        let base = |kind| match kind {
+            SegmentKind::Heap => world.heap().base(),
+            SegmentKind::Static => world.static_data().map_or(std::ptr::null_mut(), |d| d.base()),
+        };
+        let mapped = |pe, kind| !base(kind).is_null() && !world.ptr(base(kind), pe).is_null();
+        let cached_max = tuning.routes().cached_max(mapped);
         let readers = Readers::new(world);
         Comparison { world, ring, cached_max, targets, readers, there, here, ring_there }
     }

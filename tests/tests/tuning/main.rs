@@ -9,7 +9,7 @@ use common::{local, run_job};
 use directory::Directory;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tombolo_core::Error;
 use tombolo_core::cost::Costs;
 use tombolo_core::ops::Mode;
@@ -75,17 +75,25 @@ fn scratch_memory_is_zero_again() {
 #[test]
 fn the_budget_is_kept_even_when_pes_outnumber_processors() {
     let n_pes = 3 * tombolo_core::wait::usable_cpus();
-    let environment = [("SHMEM_TUNE", "always"), ("SHMEM_SYMMETRIC_SIZE", "1m")];
+    let environment =
+        [("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "150"), ("SHMEM_SYMMETRIC_SIZE", "1m")];
     run_job(n_pes, &environment, &local, |world| {
-        let begun = Instant::now();
+        // The processor's time for this PE, because the rest is up to what else the machine does.
+        let begun = processor_time();
         let tuning = tune(world).unwrap();
-        // Far above the budget, for machines that do other things; far below a hang.
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        let taken = processor_time() - begun;
+        assert!(taken < Duration::from_millis(2 * 150), "{taken:?}");
         assert_eq!(tuning.origin(), &Origin::Measured);
         let measured = tuning.measured();
         assert!(measured.curves.iter().all(|c| c.checks.is_empty()), "only the coarse tier");
         tuning.apply(world);
     });
+}
+
+/// Time that processors have spent on this thread.
+fn processor_time() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has this clock").into()
 }
 
 #[test]
@@ -106,7 +114,6 @@ fn off_changes_no_route() {
         let tuning = tune(world).unwrap();
         assert_eq!(tuning.origin(), &Origin::Off);
         assert_eq!(tuning.routes(), &before);
-        assert_eq!(tuning.cached_max(world), usize::MAX);
     });
 }
 
@@ -176,7 +183,6 @@ fn forced_routes_are_taken_and_wrong_ones_named() {
         assert_eq!(routes.put[0].choose(65535), Channel::Cached);
         assert_eq!(routes.put[0].choose(65536), Channel::Endpoint(cma as u8));
         assert_eq!(routes.get[0].choose(1 << 20), Channel::Cached);
-        assert_eq!(tuning.cached_max(world), 65535);
         let place = world.heap().allocate(1 << 17, 64);
         let data = vec![world.pe() as u8 + 1; 1 << 17];
         // SAFETY: a block of the heap on every PE, and a vector of the same length.

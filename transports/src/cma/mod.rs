@@ -5,6 +5,11 @@
 //!
 //! Whether the kernel allows it depends on user ids, security modules and container set-ups; so it
 //! is tried on every peer, and what the attempt says counts.
+//!
+//! Where Yama restricts access to ancestors (`kernel.yama.ptrace_scope` is 1), a PE permits it to all
+//! processes of its user from its start to the end of the transport: PEs have no ancestor in common
+//! that every launcher tells. Elsewhere nothing is permitted, for nothing has to be. A program that
+//! is to keep that restriction runs with `SHMEM_TRANSPORTS=^cma`.
 
 mod endpoint;
 mod sys;
@@ -28,6 +33,8 @@ pub struct Cma {
     reached: usize,
     /// The first PE of this host that it does not, and why.
     refused: Option<(usize, String)>,
+    /// This process has let others attach.
+    permits: bool,
 }
 
 impl Default for Cma {
@@ -39,7 +46,13 @@ impl Default for Cma {
 impl Cma {
     /// A transport with nothing registered.
     pub fn new() -> Cma {
-        Cma { token: Box::new([0; TOKEN]), own: [Range::default(); 2], reached: 0, refused: None }
+        Cma {
+            token: Box::new([0; TOKEN]),
+            own: [Range::default(); 2],
+            reached: 0,
+            refused: None,
+            permits: false,
+        }
     }
 
     fn endpoint(&self, pid: i32, address: &[u8]) -> std::result::Result<CmaEndpoint, String> {
@@ -86,7 +99,7 @@ impl Transport for Cma {
         std::fs::File::open("/dev/urandom")
             .and_then(|mut source| source.read_exact(&mut self.token[..]))
             .map_err(|e| Error::system("making a token", e))?;
-        sys::allow_siblings();
+        self.permits = sys::allow_siblings();
         for segment in segments {
             self.own[segment.kind as usize] =
                 Range { base: segment.base as usize, len: segment.len, layout: segment.layout };
@@ -114,6 +127,12 @@ impl Transport for Cma {
         self.refused =
             local.find_map(|(pe, endpoint)| Some((pe, endpoint.as_ref().err()?.clone())));
         Ok(connected)
+    }
+
+    fn close(&mut self) {
+        if std::mem::take(&mut self.permits) {
+            sys::forbid_siblings();
+        }
     }
 
     fn describe_own(&self) -> Vec<String> {

@@ -29,11 +29,41 @@ pub unsafe fn write(pid: i32, address: usize, source: *const u8, len: usize) -> 
     })
 }
 
-/// Lets sibling processes attach where the kernel otherwise allows it to descendants only.
-pub fn allow_siblings() {
-    // SAFETY: a prctl without memory arguments; kernels without that restriction refuse it, which
-    // is as good.
-    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+/// Where the kernel's Yama module says who may access whose memory.
+const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+/// Lets other processes of the user attach where the kernel otherwise allows it to ancestors only.
+/// True if that was needed, so that [`forbid_siblings`] has to undo it.
+pub fn allow_siblings() -> bool {
+    let needed = std::fs::read_to_string(SCOPE).is_ok_and(|scope| needs_permission(&scope));
+    if needed {
+        set_tracer(libc::PR_SET_PTRACER_ANY);
+    }
+    needed
+}
+
+/// Undoes [`allow_siblings`].
+pub fn forbid_siblings() {
+    set_tracer(0);
+}
+
+/// Whether siblings may attach only to who permits it: 0 allows it to all processes of the user, 2
+/// and 3 only to administrators or nobody, whatever a process permits.
+fn needs_permission(scope: &str) -> bool {
+    scope.trim() == "1"
+}
+
+fn set_tracer(pid: libc::c_ulong) {
+    // SAFETY: a prctl without memory arguments. If it fails, peers find that they have no access.
+    unsafe {
+        libc::prctl(
+            libc::PR_SET_PTRACER,
+            pid,
+            0 as libc::c_ulong,
+            0 as libc::c_ulong,
+            0 as libc::c_ulong,
+        )
+    };
 }
 
 /// The name space in which this process is numbered: equal for two processes of one kernel if they
@@ -63,6 +93,14 @@ fn whole(len: usize, mut call: impl FnMut(usize, usize) -> isize) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_one_scope_asks_for_permission() {
+        assert_eq!(
+            ["0\n", "1\n", "2\n", "3\n", ""].map(needs_permission),
+            [false, true, false, false, false]
+        );
+    }
 
     #[test]
     fn partial_transfers_are_continued_and_errors_end_them() {

@@ -7,11 +7,11 @@
 //! What is mapped needs neither the target's CPU nor the kernel afterwards.
 
 mod endpoint;
-mod hand_over;
+mod exchange;
 mod sys;
 
 use endpoint::{Map, ShmEndpoint};
-use hand_over::{Advert, Meeting};
+use exchange::{Advert, Listener};
 use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind, Transport};
 
@@ -21,7 +21,7 @@ const NAME: &str = "shm";
 #[derive(Default)]
 pub struct Shm {
     own: Vec<Own>,
-    meeting: Option<Meeting>,
+    listener: Option<Listener>,
     /// Other PEs whose segments are mapped, by kind.
     mapped: [usize; SegmentKind::ALL.len()],
 }
@@ -66,7 +66,7 @@ impl Shm {
     }
 
     /// Maps what a peer offers, as far as its layout is this PE's.
-    fn endpoint_to(&self, offer: &hand_over::Offer) -> std::result::Result<ShmEndpoint, String> {
+    fn endpoint_to(&self, offer: &exchange::Offer) -> std::result::Result<ShmEndpoint, String> {
         let mut endpoint = ShmEndpoint::default();
         for (segment, file) in &offer.segments {
             let Some(own) = self.own.iter().find(|own| own.kind == segment.kind) else { continue };
@@ -101,7 +101,7 @@ impl Transport for Shm {
     }
 
     fn probe(&self, _job: &Job<'_>) -> std::result::Result<(), String> {
-        Meeting::open().map(drop).map_err(|e| format!("no Unix sockets: {e}"))
+        Listener::open().map(drop).map_err(|e| format!("no Unix sockets: {e}"))
     }
 
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
@@ -124,9 +124,9 @@ impl Transport for Shm {
         if job.localities[job.pe].local_index != 0 {
             return Ok(vec![0]);
         }
-        let meeting = Meeting::open().map_err(|e| failure("opening a socket", e))?;
-        let address = meeting.address();
-        self.meeting = Some(meeting);
+        let listener = Listener::open().map_err(|e| failure("opening a socket", e))?;
+        let address = listener.address();
+        self.listener = Some(listener);
         Ok(address)
     }
 
@@ -141,13 +141,13 @@ impl Transport for Shm {
             let leader = local[0];
             let advert = self.adverts(job.pe);
             let limit = job.config.start_timeout;
-            offers = match &self.meeting {
-                Some(meeting) => meeting.host(&advert, local.len(), limit),
-                None => hand_over::attend(&addresses[leader], &advert, local.len(), limit),
+            offers = match &self.listener {
+                Some(listener) => listener.exchange(&advert, local.len(), limit),
+                None => exchange::exchange(&addresses[leader], &advert, local.len(), limit),
             }
             .map_err(|e| failure(&format!("exchanging memory with PE {leader}"), e))?;
         }
-        self.meeting = None;
+        self.listener = None;
         let mut endpoints: Vec<std::result::Result<Box<dyn Endpoint>, String>> =
             (0..job.n_pes()).map(|_| Err("not on this host".to_owned())).collect();
         for offer in offers.iter().filter(|offer| offer.pe as usize != job.pe) {

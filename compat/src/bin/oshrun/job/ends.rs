@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
+use tombolo_core::board::State;
 
 impl Job {
     /// Takes all children that have ended and draws the conclusions.
@@ -39,7 +40,7 @@ impl Job {
         if let Some(signal) = status.signal() {
             return self.judge_signal(pe, signal, status.core_dumped());
         }
-        let stage = self.server.stage(pe);
+        let stage = self.stage(pe);
         let code = status.code().unwrap_or(1) as u8;
         // Others that have no more to do with this PE may end in peace.
         let time = if stage == Stage::Inside { Duration::ZERO } else { FINISH };
@@ -61,6 +62,15 @@ impl Job {
         }
     }
 
+    /// How far PE `pe` has come. After `shmem_finalize` it stays connected, for it may initialise the
+    /// library again: then the status board tells that it has left.
+    pub(super) fn stage(&self, pe: usize) -> Stage {
+        match self.server.stage(pe) {
+            Stage::Inside if self.board.report(pe).state == State::Finished => Stage::Left,
+            stage => stage,
+        }
+    }
+
     fn judge_signal(&mut self, pe: usize, signal: i32, core_dumped: bool) {
         let known = Signal::try_from(signal).ok();
         if let Some(signal) = known.filter(|_| known == self.interrupted) {
@@ -75,7 +85,14 @@ impl Job {
             _ if core_dumped => ", core dumped",
             _ => "",
         };
-        let how = format!("was killed by {what}{note}");
+        let unchecked = std::env::var_os("SHMEM_DEBUG").is_none_or(|value| value == "0");
+        let hint = match known {
+            Some(Signal::SIGSEGV | Signal::SIGBUS) if unchecked => {
+                " (SHMEM_DEBUG=1 names wrong PEs and addresses in SHMEM calls)"
+            }
+            _ => "",
+        };
+        let how = format!("was killed by {what}{note}{hint}");
         if !self.goes_on_without(pe, &how) {
             report::line(format_args!("{} {how}; ending the job", self.name(pe)));
             self.end(Ending::Code(128 + signal as u8), Duration::ZERO);

@@ -18,7 +18,8 @@ impl Job {
     /// one is lost as a whole.
     pub(super) fn goes_on_without(&mut self, pe: usize, how: &str) -> bool {
         let asked = self.goes_on && self.verdict.is_none() && self.interrupted.is_none();
-        if !asked || self.board.report(pe).state != State::Running {
+        let state = self.board.report(pe).state;
+        if !asked || !matches!(state, State::Running | State::Leaving) {
             return false;
         }
         let gone = self.hosts.unit_of(pe);

@@ -37,7 +37,7 @@ impl Job {
 
     /// PE `pe` can ask for nothing more; its process may end soon and tell why.
     pub(super) fn lose_contact(&mut self, pe: usize) {
-        let inside = self.server.stage(pe) == Stage::Inside;
+        let inside = self.stage(pe) == Stage::Inside;
         let pe = &mut self.pes[pe];
         if inside && pe.alive && !pe.lost {
             pe.lost_at.get_or_insert(Instant::now() + LOST);

@@ -1,18 +1,23 @@
 //! Passing segment descriptors between the PEs of a host.
 //!
-//! One PE hosts a meeting: a listening socket in the abstract name space under a random name. The
-//! others attend: each sends one message with its descriptors and gets one message per PE back. A
-//! random token, published only through the launcher, keeps strangers out.
+//! One PE listens on a socket in the abstract name space under a random name. The others connect:
+//! each sends one message with its descriptors and gets one message per PE back.
+//!
+//! Every user of the machine sees the name and can connect. Processes of other users are
+//! disconnected at once. Others have to send a random token, published only through the launcher,
+//! and hold up nobody as long as they send nothing.
 
 use super::sys;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, setsockopt, socket, sockopt,
+    UnixAddr, accept4, bind, connect, getsockopt, listen, recvmsg, sendmsg, setsockopt, socket,
+    sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tombolo_core::transport::SegmentKind;
 
@@ -50,63 +55,111 @@ pub struct Description {
     pub layout: u64,
 }
 
-/// A listening socket.
-pub struct Meeting {
+/// The listening end of a descriptor exchange.
+pub struct Listener {
     socket: OwnedFd,
     token: [u8; TOKEN],
     name: [u8; NAME],
+    /// User whose processes may take part.
+    user: libc::uid_t,
 }
 
-impl Meeting {
-    /// Opens a meeting under a random name.
-    pub fn open() -> io::Result<Meeting> {
+impl Listener {
+    /// Listens under a random name.
+    pub fn open() -> io::Result<Listener> {
         let (token, name) = (random()?, random()?);
-        let socket = stream_of_messages()?;
+        let socket = stream_of_messages(SockFlag::SOCK_NONBLOCK)?;
         bind(socket.as_raw_fd(), &UnixAddr::new_abstract(&name)?)?;
         listen(&socket, Backlog::MAXALLOWABLE)?;
-        Ok(Meeting { socket, token, name })
+        // SAFETY: no arguments, cannot fail.
+        let user = unsafe { libc::geteuid() };
+        Ok(Listener { socket, token, name, user })
     }
 
-    /// What the others need to attend.
+    /// What the others need to connect.
     pub fn address(&self) -> Vec<u8> {
         [self.token.as_slice(), self.name.as_slice()].concat()
     }
 
     /// Collects the offers of `count - 1` other PEs, and gives each of them the offers of all
     /// `count`; returns those of the others.
-    pub fn host(&self, own: &Advert<'_>, count: usize, limit: Duration) -> io::Result<Vec<Offer>> {
+    pub fn exchange(
+        &self,
+        own: &Advert<'_>,
+        count: usize,
+        limit: Duration,
+    ) -> io::Result<Vec<Offer>> {
         let deadline = Instant::now() + limit;
         sys::allow_descriptors(3 * count);
-        let (mut guests, mut offers): (Vec<OwnedFd>, Vec<Offer>) = (Vec::new(), Vec::new());
-        while guests.len() + 1 < count {
-            set_timeout(&self.socket, deadline)?;
-            let guest = accept4(self.socket.as_raw_fd(), SockFlag::SOCK_CLOEXEC)
-                .map_err(|e| absent(e, count - 1 - guests.len()))?;
-            // SAFETY: a new descriptor that nobody else owns.
-            let guest = unsafe { OwnedFd::from_raw_fd(guest) };
-            set_timeout(&guest, deadline)?;
-            // Someone without the token is turned away; the meeting goes on.
-            if let Ok(offer) = receive(&guest, &self.token) {
-                guests.push(guest);
-                offers.push(offer);
-            }
-        }
-        for guest in &guests {
-            send(guest, &self.token, own, deadline)?;
+        let (peers, offers) = self.collect(count - 1, deadline)?;
+        for peer in &peers {
+            set_timeout(peer, deadline)?;
+            send(peer, &self.token, own, deadline)?;
             for offer in &offers {
                 let segments =
                     offer.segments.iter().map(|(d, file)| (d.kind, d.len, d.layout, file));
                 let advert = Advert { pe: offer.pe, segments: segments.collect() };
-                send(guest, &self.token, &advert, deadline)?;
+                send(peer, &self.token, &advert, deadline)?;
             }
         }
         Ok(offers)
     }
+
+    /// The connections and offers of `count` other PEs, in the order in which they speak.
+    fn collect(&self, count: usize, deadline: Instant) -> io::Result<(Vec<OwnedFd>, Vec<Offer>)> {
+        let (mut peers, mut offers) = (Vec::new(), Vec::new());
+        // Connected, and silent so far.
+        let mut silent: Vec<OwnedFd> = Vec::new();
+        while peers.len() < count {
+            let mut polled: Vec<PollFd<'_>> = std::iter::once(&self.socket)
+                .chain(&silent)
+                .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
+                .collect();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            match poll(&mut polled, left) {
+                Ok(0) if Instant::now() >= deadline => {
+                    return Err(absent(Errno::EAGAIN, count - peers.len()));
+                }
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+            let mut speaks = ready[1..].iter();
+            let (speaking, others) =
+                silent.drain(..).partition(|_| *speaks.next().unwrap_or(&false));
+            silent = others;
+            let speaking: Vec<OwnedFd> = speaking;
+            for peer in speaking {
+                // Who says something else is disconnected; the exchange goes on.
+                if let Ok(offer) = receive(&peer, &self.token, MsgFlags::MSG_DONTWAIT) {
+                    peers.push(peer);
+                    offers.push(offer);
+                }
+            }
+            if ready[0] {
+                silent.extend(self.accept()?);
+            }
+        }
+        Ok((peers, offers))
+    }
+
+    /// The next connection; none if it is of another user, or gone again.
+    fn accept(&self) -> io::Result<Option<OwnedFd>> {
+        let peer = match accept4(self.socket.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
+            // SAFETY: a new descriptor that nobody else owns.
+            Ok(peer) => unsafe { OwnedFd::from_raw_fd(peer) },
+            Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let user = getsockopt(&peer, sockopt::PeerCredentials)?.uid();
+        Ok((user == self.user).then_some(peer))
+    }
 }
 
-/// Sends this PE's offer to the meeting at `address` and gets those of all `count` PEs; returns
+/// Sends this PE's offer to the listener at `address` and gets those of all `count` PEs; returns
 /// those of the others.
-pub fn attend(
+pub fn exchange(
     address: &[u8],
     own: &Advert<'_>,
     count: usize,
@@ -118,14 +171,14 @@ pub fn attend(
         .filter(|(_, name)| name.len() == NAME)
         .ok_or_else(|| io::Error::other("it has no shared memory to offer"))?;
     sys::allow_descriptors(2 * count);
-    let socket = stream_of_messages()?;
+    let socket = stream_of_messages(SockFlag::empty())?;
     set_timeout(&socket, deadline)?;
     connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
     send(&socket, token, own, deadline)?;
     let mut offers = Vec::with_capacity(count);
     for received in 0..count {
         set_timeout(&socket, deadline)?;
-        let offer = receive(&socket, token).map_err(|e| match e.kind() {
+        let offer = receive(&socket, token, MsgFlags::empty()).map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock => absent(Errno::EAGAIN, count - received),
             _ => e,
         })?;
@@ -146,8 +199,9 @@ fn absent(e: Errno, missing: usize) -> io::Error {
     }
 }
 
-fn stream_of_messages() -> io::Result<OwnedFd> {
-    Ok(socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?)
+fn stream_of_messages(flags: SockFlag) -> io::Result<OwnedFd> {
+    let flags = flags | SockFlag::SOCK_CLOEXEC;
+    Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
 }
 
 fn random<const N: usize>() -> io::Result<[u8; N]> {
@@ -196,12 +250,12 @@ fn send(
     }
 }
 
-fn receive(socket: &OwnedFd, token: &[u8; TOKEN]) -> io::Result<Offer> {
+fn receive(socket: &OwnedFd, token: &[u8; TOKEN], how: MsgFlags) -> io::Result<Offer> {
     let mut message = [0u8; MESSAGE];
     let mut space = nix::cmsg_space!([i32; 2]);
     let (bytes, files) = loop {
         let mut data = [IoSliceMut::new(&mut message)];
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC | how;
         match recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut data, Some(&mut space), flags) {
             Ok(received) => {
                 let mut files: Vec<OwnedFd> = Vec::new();
@@ -251,17 +305,48 @@ mod tests {
         memfd_create("test", MFdFlags::MFD_CLOEXEC).unwrap()
     }
 
+    fn connected(address: &[u8]) -> OwnedFd {
+        let socket = stream_of_messages(SockFlag::empty()).unwrap();
+        let name = UnixAddr::new_abstract(&address[TOKEN..]).unwrap();
+        connect(socket.as_raw_fd(), &name).unwrap();
+        socket
+    }
+
+    #[test]
+    fn another_user_is_disconnected_at_once() {
+        let mut listener = Listener::open().unwrap();
+        listener.user ^= 1;
+        let address = listener.address();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let file = file();
+                let own = Advert { pe: 1, segments: vec![(SegmentKind::Heap, 4096, 7, &file)] };
+                exchange(&address, &own, 2, LIMIT).unwrap_err()
+            });
+            let deadline = Instant::now() + LIMIT;
+            let accepted = (0..).find_map(|_| match listener.accept().unwrap() {
+                Some(_) => Some("accepted"),
+                None if other.is_finished() => Some("disconnected"),
+                None if Instant::now() > deadline => Some("neither"),
+                None => None,
+            });
+            assert_eq!(accepted, Some("disconnected"));
+        });
+    }
+
     #[test]
     fn everyone_gets_everyones_offer_and_strangers_are_turned_away() {
-        let meeting = Meeting::open().unwrap();
-        let address = meeting.address();
+        let listener = Listener::open().unwrap();
+        let address = listener.address();
+        // They connect first and say nothing.
+        let _silent = [(); 3].map(|()| connected(&address));
         std::thread::scope(|scope| {
             for pe in 1..4u32 {
                 let mut address = address.clone();
                 scope.spawn(move || {
                     let file = file();
                     let own = Advert { pe, segments: vec![(SegmentKind::Heap, 4096, 7, &file)] };
-                    let mut pes: Vec<u32> = attend(&address, &own, 4, LIMIT)
+                    let mut pes: Vec<u32> = exchange(&address, &own, 4, LIMIT)
                         .unwrap()
                         .iter()
                         .map(|offer| offer.pe)
@@ -271,12 +356,12 @@ mod tests {
                     assert_eq!(pes, others);
                     // With a wrong token there is no answer, but nothing breaks either.
                     address[0] ^= 1;
-                    assert!(attend(&address, &own, 4, Duration::from_millis(50)).is_err());
+                    assert!(exchange(&address, &own, 4, Duration::from_millis(50)).is_err());
                 });
             }
             let file = file();
             let own = Advert { pe: 0, segments: vec![(SegmentKind::Heap, 4096, 7, &file)] };
-            let offers = meeting.host(&own, 4, LIMIT).unwrap();
+            let offers = listener.exchange(&own, 4, LIMIT).unwrap();
             assert_eq!(offers.len(), 3);
             let expected = Description { kind: SegmentKind::Heap, len: 4096, layout: 7 };
             assert!(offers.iter().all(|o| o.segments[0].0 == expected));
@@ -285,10 +370,10 @@ mod tests {
 
     #[test]
     fn a_pe_that_does_not_come_is_reported() {
-        let meeting = Meeting::open().unwrap();
+        let listener = Listener::open().unwrap();
         let file = file();
         let own = Advert { pe: 0, segments: vec![(SegmentKind::Heap, 1, 1, &file)] };
-        let error = meeting.host(&own, 2, Duration::from_millis(20)).unwrap_err();
+        let error = listener.exchange(&own, 2, Duration::from_millis(20)).unwrap_err();
         assert!(error.to_string().contains("SHMEM_START_TIMEOUT"), "{error}");
     }
 }

@@ -1,0 +1,211 @@
+/* One way of going wrong, or of coming near it, named by argv[1]; see tests/faults.rs. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "../check.h"
+
+static int is(const char *word, const char *other) { return strcmp(word, other) == 0; }
+
+/* Copies by the kernel: the library calls these instead of the C library's, so they can be counted. */
+static long copies;
+
+ssize_t process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
+                         const struct iovec *remote, unsigned long m, unsigned long flags) {
+    copies++;
+    return syscall(SYS_process_vm_readv, pid, local, n, remote, m, flags);
+}
+
+ssize_t process_vm_writev(pid_t pid, const struct iovec *local, unsigned long n,
+                          const struct iovec *remote, unsigned long m, unsigned long flags) {
+    copies++;
+    return syscall(SYS_process_vm_writev, pid, local, n, remote, m, flags);
+}
+
+/* How often the library has let other processes trace this one. */
+static long permissions;
+
+int prctl(int option, ...) {
+    va_list more;
+    va_start(more, option);
+    unsigned long arg[4];
+    for (int i = 0; i < 4; i++) arg[i] = va_arg(more, unsigned long);
+    va_end(more);
+    if (option == PR_SET_PTRACER && arg[0] != 0) permissions++;
+    return (int)syscall(SYS_prctl, option, arg[0], arg[1], arg[2], arg[3]);
+}
+
+/* Copies since the last call. */
+static long counted(void) {
+    long count = copies;
+    copies = 0;
+    return count;
+}
+
+/* Says how many copies by the kernel each scalar and small operation took. */
+static void small_operations(void) {
+    static short variable;
+    long *heap = check_alloc(16, sizeof *heap), local[2] = {1, 2};
+    short *small = (short *)heap;
+    CHECK(shmem_ptr(heap, next_pe) != NULL && shmem_ptr(&variable, next_pe) != NULL);
+    counted();
+    if (me == 0) {
+        printf("to oneself:");
+        shmem_short_p(small, 1, me);
+        (void)shmem_long_g(heap, me);
+        printf(" %ld", counted());
+        printf("\nheap:");
+        shmem_short_p(small, 3, next_pe);
+        printf(" p %ld", counted());
+        shmem_putmem(heap, local, 2, next_pe);
+        printf(" put %ld", counted());
+        CHECK_EQ(shmem_short_g(small, next_pe), 1);
+        CHECK_EQ(shmem_long_g(heap + 8, next_pe), 0);
+        printf(" g %ld", counted());
+        shmem_getmem(local, heap, 8, next_pe);
+        printf(" get %ld", counted());
+        shmem_long_atomic_inc(heap + 4, next_pe);
+        printf(" amo %ld\n", counted());
+        printf("static:");
+        shmem_short_p(&variable, 5, next_pe);
+        printf(" p %ld", counted());
+        CHECK_EQ(shmem_short_g(&variable, next_pe), 5);
+        printf(" g %ld\n", counted());
+    }
+    shmem_barrier_all();
+}
+
+static void *work(void *unused) {
+    (void)unused;
+    usleep(100000);
+    printf("PE %d: the thread has ended\n", me);
+    fflush(stdout);
+    return NULL;
+}
+
+/* The first descriptor of a memory file of this name, or -1. */
+static int memory_file(const char *name) {
+    for (int fd = 0; fd < 100; fd++) {
+        char link[32], target[64] = "";
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        if (readlink(link, target, sizeof target - 1) > 0 && strstr(target, name)) return fd;
+    }
+    return -1;
+}
+
+static void leave(const char *how) {
+    if (is(how, "_exit")) _exit(0);
+    if (is(how, "quick_exit")) quick_exit(0);
+    if (is(how, "exec")) execlp("sleep", "sleep", "0.8", (char *)NULL);
+    if (is(how, "_exit-3")) _exit(3);
+    abort();
+}
+
+int main(int argc, char **argv) {
+    const char *which = argc > 1 ? argv[1] : "", *argument = argc > 2 ? argv[2] : "";
+    check_start();
+#define CASE(NAME) if (is(which, NAME))
+    CASE("small-operations") small_operations();
+    CASE("exit-early") {
+        if (me == 1) exit(0);
+        shmem_barrier_all();
+        shmem_barrier_all();
+    }
+    CASE("finalize-early") {
+        if (me == 1) {
+            shmem_finalize();
+            return 0;
+        }
+        shmem_barrier_all();
+        shmem_barrier_all();
+    }
+    CASE("finalize-twice") {
+        shmem_finalize();
+        shmem_finalize();
+        return 0;
+    }
+    CASE("leave") {
+        shmem_finalize();
+        leave(argument);
+    }
+    CASE("leave-second") {
+        shmem_finalize();
+        shmem_init();
+        leave(argument);
+    }
+    CASE("finalize-late") {
+        if (me == 1) sleep(30);
+    }
+    CASE("finalize-alone") {
+        if (me == 1) sleep(30);
+        shmem_finalize();
+        return 0;
+    }
+    CASE("malloc") {
+        void *block = shmem_malloc(strtoull(argument, NULL, 10));
+        void *again = shmem_malloc(strtoull(argument, NULL, 10));
+        printf("PE %d: %s %s\n", me, block ? "block" : "null", again ? "block" : "null");
+    }
+    CASE("pe-past-end") {
+        long *heap = check_alloc(16, sizeof *heap);
+        shmem_long_p(heap, 1, npes + atoi(argument));
+        (void)shmem_long_g(heap, npes + atoi(argument));
+        puts("not noticed");
+    }
+    CASE("broadcast-in-place") {
+        long *heap = check_alloc(16, sizeof *heap);
+        for (int round = 0; round < 3; round++) {
+            heap[0] = me + 7;
+            shmem_barrier_all();
+            shmem_long_broadcast(SHMEM_TEAM_WORLD, heap, heap, 1, 0);
+            CHECK_EQ(heap[0], 7);
+            shmem_barrier_all();
+        }
+    }
+    CASE("collect-too-small") {
+        long *source = check_alloc(4, sizeof *source), *dest = shmem_malloc(3 * sizeof *dest);
+        printf("PE %d: dest %p\n", me, (void *)dest);
+        fflush(stdout);
+        shmem_barrier_all();
+        shmem_long_collect(SHMEM_TEAM_WORLD, dest, source, 2);
+    }
+    CASE("destroy-twice") {
+        shmem_ctx_t ctx;
+        CHECK_EQ(shmem_ctx_create(0, &ctx), 0);
+        shmem_ctx_destroy(ctx);
+        shmem_ctx_destroy(ctx);
+    }
+    CASE("pthread-exit") {
+        pthread_t thread;
+        pthread_create(&thread, NULL, work, NULL);
+        pthread_detach(thread);
+        pthread_exit(NULL);
+    }
+    CASE("global-exit") {
+        static char words[1 << 16];
+        char *heap = check_alloc(sizeof words, 1);
+        if (me == 0) {
+            usleep(20000);
+            shmem_global_exit(7);
+        }
+        for (;;) {
+            shmem_putmem(heap, words, sizeof words, 0);
+            shmem_getmem(words, heap, sizeof words, 0);
+            shmem_putmem_nbi(heap, words, sizeof words, 0);
+            shmem_quiet();
+        }
+    }
+    CASE("tracers") printf("PE %d: %ld\n", me, permissions);
+    CASE("shrink") {
+        int fd = memory_file(argument);
+        CHECK(fd >= 0);
+        CHECK_EQ(ftruncate(fd, 4096), -1);
+        CHECK_EQ(errno, EPERM);
+    }
+    return check_done();
+}

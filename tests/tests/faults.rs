@@ -1,0 +1,356 @@
+//! What programs, users and other people on the machine do wrong, or only just right: the library
+//! and `oshrun` say what is wrong, in time, and what is right works.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use support::program::{LIMIT, Program};
+use support::{Ran, crate_dir, installed, prefix, run, scratch, tool};
+
+type Case = fn(&Programs) -> Result<(), Failed>;
+
+const CASES: [(&str, Case); 20] = [
+    ("small_operations_take_the_route_that_is_set", small_operations_take_their_route),
+    ("small_operations_store_where_nothing_is_set", small_operations_store),
+    ("a_wait_for_a_pe_that_has_finalized_ends", a_wait_for_a_finalized_pe_ends),
+    ("a_second_finalize_is_ignored", a_second_finalize_is_ignored),
+    ("a_second_finalize_is_an_error_while_arguments_are_checked", a_second_finalize_is_checked),
+    ("any_end_after_finalize_is_clean", any_end_after_finalize_is_clean),
+    ("no_end_before_finalize_is_clean", no_end_before_finalize_is_clean),
+    ("a_timeout_shows_who_waits_in_finalize", a_timeout_shows_who_waits_in_finalize),
+    ("a_full_heap_names_the_size_that_suffices", a_full_heap_names_the_size),
+    ("a_pe_past_the_end_is_noticed", a_pe_past_the_end_is_noticed),
+    ("a_broadcast_in_place_is_warned_of_once", a_broadcast_in_place_is_warned_of),
+    ("a_short_dest_of_collect_is_named", a_short_dest_of_collect_is_named),
+    ("a_context_destroyed_twice_is_an_error", a_context_destroyed_twice_is_an_error),
+    ("the_main_thread_may_end_first", the_main_thread_may_end_first),
+    ("a_limit_on_file_sizes_is_named", a_limit_on_file_sizes_is_named),
+    ("a_compiler_wrapper_does_not_call_itself", a_wrapper_does_not_call_itself),
+    ("memory_files_cannot_be_shrunk", memory_files_cannot_be_shrunk),
+    ("a_global_exit_over_cma_says_nothing", a_global_exit_over_cma_says_nothing),
+    ("tracing_is_allowed_only_where_it_has_to_be", tracing_is_allowed_only_where_it_has_to_be),
+    ("the_library_names_no_folder_of_its_builder", the_library_names_no_folder),
+];
+
+/// Compiled when first needed.
+struct Programs {
+    prefix: std::path::PathBuf,
+    faults: Arc<Program>,
+}
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // Jobs have several processes each: more at a time would measure the scheduler.
+    arguments.test_threads.get_or_insert(2);
+    let trials = match prefix() {
+        Ok(prefix) => trials(&prefix),
+        Err(missing) => vec![Trial::test("the_library_is_installed", || Err(missing.into()))],
+    };
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn trials(prefix: &Path) -> Vec<Trial> {
+    let special = |name: &str| crate_dir().join("c/special").join(name);
+    let flags = ["-O1", "-pthread"];
+    let programs = Arc::new(Programs {
+        prefix: prefix.to_owned(),
+        faults: Program::new(prefix, &special("faults.c"), "", &flags),
+    });
+    let mut trials: Vec<Trial> = CASES
+        .into_iter()
+        .map(|(name, case)| {
+            let programs = programs.clone();
+            Trial::test(name, move || case(&programs))
+        })
+        .collect();
+    trials.push(works_under_address_sanitizer(prefix));
+    trials.push(works_under_valgrind(prefix));
+    trials
+}
+
+/// An error unless `holds`.
+fn expect(holds: bool, ran: &Ran, what: &str) -> Result<(), Failed> {
+    if holds { Ok(()) } else { Err(ran.account(&format!("expected {what}")).into()) }
+}
+
+fn small_operations_take_their_route(programs: &Programs) -> Result<(), Failed> {
+    let route = |route| [("SHMEM_ROUTE", route), ("SHMEM_TUNE", "off")];
+    let all = route("put:*=cma,get:*=cma");
+    let ran = programs.faults.launch(2, &["small-operations"], &all)?.succeeded()?;
+    // Two gets each on the heap; AMOs keep to the processor.
+    let said = ran.stdout.contains("heap: p 1 put 1 g 2 get 1 amo 0\nstatic: p 1 g 1\n");
+    expect(said, &ran, "every operation by the kernel")?;
+    let heap = route("get:heap:*=cma");
+    let ran = programs.faults.launch(2, &["small-operations"], &heap)?.succeeded()?;
+    let said = ran.stdout.contains("heap: p 0 put 0 g 2 get 1 amo 0\nstatic: p 0 g 0\n");
+    expect(said, &ran, "gets of the heap by the kernel, and nothing else")
+}
+
+fn small_operations_store(programs: &Programs) -> Result<(), Failed> {
+    let off = [("SHMEM_TUNE", "off")];
+    let ran = programs.faults.launch(2, &["small-operations"], &off)?.succeeded()?;
+    let said = ran.stdout.contains("heap: p 0 put 0 g 0 get 0 amo 0\nstatic: p 0 g 0\n");
+    expect(said, &ran, "no copy by the kernel")
+}
+
+fn a_wait_for_a_finalized_pe_ends(programs: &Programs) -> Result<(), Failed> {
+    for case in ["exit-early", "finalize-early"] {
+        for options in [&[][..], &["--hosts", "2"]] {
+            let begun = Instant::now();
+            let ran = programs.faults.launch_with(options, 2, &[case], &[])?;
+            let says = |line: &str| {
+                line.contains("PE 0: shmem_barrier_all") && line.contains("PE 1 has finalized")
+            };
+            expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, "an error")?;
+            // The promise is a second; starting on a busy machine takes some too.
+            expect(begun.elapsed() < LIMIT / 4, &ran, "an end in time")?;
+        }
+    }
+    Ok(())
+}
+
+fn a_second_finalize_is_ignored(programs: &Programs) -> Result<(), Failed> {
+    let unchecked = [("SHMEM_DEBUG", "0")];
+    let ran = programs.faults.launch(2, &["finalize-twice"], &unchecked)?.succeeded()?;
+    expect(ran.stderr.is_empty(), &ran, "no word")
+}
+
+fn a_second_finalize_is_checked(programs: &Programs) -> Result<(), Failed> {
+    let ran = programs.faults.launch(2, &["finalize-twice"], &[("SHMEM_DEBUG", "1")])?;
+    expect(ran.code == Some(1) && ran.stderr.contains("shmem_finalize"), &ran, "an error")
+}
+
+fn any_end_after_finalize_is_clean(programs: &Programs) -> Result<(), Failed> {
+    for how in ["_exit", "quick_exit", "exec"] {
+        let ran = programs.faults.launch(2, &["leave", how], &[])?.succeeded()?;
+        expect(ran.stderr.is_empty(), &ran, "no word")?;
+    }
+    let ran = programs.faults.launch(2, &["leave", "_exit-3"], &[])?;
+    expect(ran.code == Some(3), &ran, "the program's code")
+}
+
+fn no_end_before_finalize_is_clean(programs: &Programs) -> Result<(), Failed> {
+    for how in ["_exit", "quick_exit", "exec"] {
+        let ran = programs.faults.launch(2, &["leave-second", how], &[])?;
+        let says = ran.stderr.contains("shmem_finalize");
+        expect(ran.code == Some(1) && says, &ran, "an error")?;
+    }
+    Ok(())
+}
+
+fn a_timeout_shows_who_waits_in_finalize(programs: &Programs) -> Result<(), Failed> {
+    let timeout = ["--timeout", "1.5"];
+    let ran = programs.faults.launch_with(&timeout, 2, &["finalize-late"], &[])?;
+    let shows = |pe: &str, what: &str| {
+        ran.stderr.lines().any(|line| line.contains(pe) && line.contains(what))
+    };
+    let told = shows("PE 0 ", "in shmem_barrier_all") && shows("PE 1 ", "computing");
+    expect(ran.code == Some(124) && told, &ran, "PE 0 waiting, PE 1 computing")?;
+    let going_on = [("SHMEM_ON_LOSS", "continue")];
+    let ran = programs.faults.launch_with(&timeout, 2, &["finalize-alone"], &going_on)?;
+    let shows = |pe: &str, what: &str| {
+        ran.stderr.lines().any(|line| line.contains(pe) && line.contains(what))
+    };
+    let told = shows("PE 0 ", "in shmem_finalize") && shows("PE 1 ", "computing");
+    expect(ran.code == Some(124) && told, &ran, "PE 0 waiting, PE 1 computing")
+}
+
+fn a_full_heap_names_the_size(programs: &Programs) -> Result<(), Failed> {
+    let launch = |heap: &str, size: u64, checks| {
+        let env = [("SHMEM_SYMMETRIC_SIZE", heap), ("SHMEM_DEBUG", checks)];
+        programs.faults.launch(2, &["malloc", &size.to_string()], &env)
+    };
+    for (size, checks) in [(40 << 20, "0"), ((12 << 20) + 1, "0"), (40 << 20, "1")] {
+        // The first may fit; the second does not.
+        let mut heap = "16m".to_owned();
+        for attempt in 0..3 {
+            let ran = launch(&heap, size, checks)?.succeeded()?;
+            let lines: Vec<&str> =
+                ran.stderr.lines().filter(|line| line.contains("SHMEM_SYMMETRIC_SIZE=")).collect();
+            let all = ran.stdout.matches("block block").count() == 2;
+            if all {
+                expect(attempt > 0 && lines.is_empty(), &ran, "no hint where nothing is short")?;
+                break;
+            }
+            expect(attempt < 2 && lines.len() == 1, &ran, "one hint")?;
+            let value = lines[0].split("SHMEM_SYMMETRIC_SIZE=").nth(1).unwrap_or_default();
+            heap = value.chars().take_while(char::is_ascii_alphanumeric).collect();
+        }
+    }
+    Ok(())
+}
+
+fn a_pe_past_the_end_is_noticed(programs: &Programs) -> Result<(), Failed> {
+    for distance in ["0", "1", "400"] {
+        let unchecked = [("SHMEM_DEBUG", "0")];
+        let ran = programs.faults.launch(2, &["pe-past-end", distance], &unchecked)?;
+        let hint = |line: &str| line.contains("SIGSEGV") && line.contains("SHMEM_DEBUG=1");
+        expect(ran.code == Some(139) && ran.stderr.lines().any(hint), &ran, "SIGSEGV and a hint")?;
+    }
+    Ok(())
+}
+
+fn a_broadcast_in_place_is_warned_of(programs: &Programs) -> Result<(), Failed> {
+    let checked = [("SHMEM_DEBUG", "1")];
+    let ran = programs.faults.launch(3, &["broadcast-in-place"], &checked)?.succeeded()?;
+    let warnings = ran.stderr.lines().filter(|line| line.contains("shmem_long_broadcast")).count();
+    expect(warnings == 1, &ran, "one warning")
+}
+
+fn a_short_dest_of_collect_is_named(programs: &Programs) -> Result<(), Failed> {
+    let ran = programs.faults.launch(2, &["collect-too-small"], &[("SHMEM_DEBUG", "1")])?;
+    let named = (0..2).any(|pe| {
+        let begin = format!("PE {pe}: dest ");
+        let dest = ran.stdout.lines().find_map(|line| line.strip_prefix(&begin)).unwrap_or("?");
+        let says = format!("dest = {dest} with 32 bytes goes past the end");
+        ran.stderr.lines().any(|line| line.contains(&format!("PE {pe}:")) && line.contains(&says))
+    });
+    expect(ran.code == Some(1) && named, &ran, "the program's own address")
+}
+
+fn a_context_destroyed_twice_is_an_error(programs: &Programs) -> Result<(), Failed> {
+    let ran = programs.faults.launch(1, &["destroy-twice"], &[("SHMEM_DEBUG", "0")])?;
+    let says = |line: &str| line.contains("shmem_ctx_destroy") && line.contains("destroyed");
+    expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, "an error")
+}
+
+fn the_main_thread_may_end_first(programs: &Programs) -> Result<(), Failed> {
+    for options in [&[][..], &["--hosts", "2"]] {
+        let ran = programs.faults.launch_with(options, 2, &["pthread-exit"], &[])?.succeeded()?;
+        let ended = ran.stdout.matches("the thread has ended").count();
+        expect(ended == 2 && ran.stderr.is_empty(), &ran, "both threads to end")?;
+    }
+    Ok(())
+}
+
+fn a_limit_on_file_sizes_is_named(programs: &Programs) -> Result<(), Failed> {
+    let executable = programs.faults.executable()?;
+    let mut shell = Command::new("sh");
+    let oshrun = programs.prefix.join("bin/oshrun");
+    // Blocks of 512 bytes: 4 MiB.
+    shell.args(["-c", "ulimit -f 8192; exec \"$0\" -n 2 \"$1\" finalize-twice"]);
+    shell.arg(oshrun).arg(executable).env("SHMEM_SYMMETRIC_SIZE", "16m");
+    let ran = run(&mut shell, LIMIT)?;
+    let says = |line: &str| line.contains("shmem_init") && line.contains("ulimit -f");
+    expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, "an error")
+}
+
+fn a_wrapper_does_not_call_itself(programs: &Programs) -> Result<(), Failed> {
+    let folder = scratch("wrapper");
+    let other = folder.join("another-name");
+    let oshcc = programs.prefix.join("bin/oshcc");
+    let _ = fs::remove_file(&other);
+    symlink(&oshcc, &other)?;
+    let script = folder.join("script");
+    fs::write(&script, format!("#!/bin/sh\nexec {} \"$@\"\n", oshcc.display()))?;
+    tool("chmod", &["+x".as_ref(), script.as_os_str()])?;
+    for compiler in [&oshcc, &other, &script] {
+        let mut command = Command::new(&oshcc);
+        command.env("OSHCC_CC", compiler).arg("--version");
+        let ran = run(&mut command, Duration::from_secs(10))?;
+        let says = ran.stderr.contains("OSHCC_CC") && ran.stderr.contains("itself");
+        expect(ran.code == Some(1) && says, &ran, "an error")?;
+    }
+    Ok(())
+}
+
+fn memory_files_cannot_be_shrunk(programs: &Programs) -> Result<(), Failed> {
+    for file in ["tombolo-heap", "tombolo-static"] {
+        programs.faults.launch(2, &["shrink", file], &[])?.succeeded()?;
+    }
+    Ok(())
+}
+
+fn a_global_exit_over_cma_says_nothing(programs: &Programs) -> Result<(), Failed> {
+    for _ in 0..20 {
+        let cma = [("SHMEM_TRANSPORTS", "cma")];
+        let ran = programs.faults.launch(3, &["global-exit"], &cma)?;
+        expect(ran.code == Some(7) && ran.stderr.is_empty(), &ran, "code 7 and no word")?;
+    }
+    Ok(())
+}
+
+fn tracing_is_allowed_only_where_it_has_to_be(programs: &Programs) -> Result<(), Failed> {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let wanted = if scope.trim() == "1" { 1 } else { 0 };
+    let ran = programs.faults.launch(2, &["tracers"], &[])?.succeeded()?;
+    let all = (0..2).all(|pe| ran.stdout.contains(&format!("PE {pe}: {wanted}\n")));
+    expect(all, &ran, &format!("{wanted} permissions"))
+}
+
+fn the_library_names_no_folder(programs: &Programs) -> Result<(), Failed> {
+    let home = std::env::var("CARGO_HOME")
+        .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))?;
+    let checkout = crate_dir().parent().expect("a folder of the checkout").display().to_string();
+    for file in ["lib/libtombolo.so", "bin/oshrun", "bin/oshcc", "bin/oshinfo"] {
+        let bytes = fs::read(programs.prefix.join(file))?;
+        for folder in [&home, &checkout] {
+            let found = bytes.windows(folder.len()).any(|bytes| bytes == folder.as_bytes());
+            if found {
+                return Err(format!("{file} contains {folder}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Programs of this folder that are run with tools, on two PEs.
+const WITH_TOOLS: [&str; 3] = ["static_data.c", "pointers.c", "processes.c"];
+
+fn works_under_address_sanitizer(prefix: &Path) -> Trial {
+    let probe = scratch("sanitizer");
+    let source = probe.join("empty.c");
+    fs::write(&source, "int main(void) { return 0; }\n").expect("the folder is writable");
+    let linked = tool(
+        "cc",
+        &[
+            "-fsanitize=address".as_ref(),
+            source.as_os_str(),
+            "-o".as_ref(),
+            probe.join("empty").as_os_str(),
+        ],
+    );
+    let flags = ["-g", "-O1", "-pthread", "-fsanitize=address"];
+    let programs = WITH_TOOLS.map(|name| {
+        Program::new(prefix, &crate_dir().join("c").join(name), "with AddressSanitizer", &flags)
+    });
+    let kind = if linked.is_ok() { "" } else { "needs libasan of the C compiler" };
+    Trial::test("programs_with_address_sanitizer_work", move || {
+        for program in &programs {
+            // What programs never free is theirs.
+            let env = [("ASAN_OPTIONS", "detect_leaks=0"), ("SHMEM_TUNE", "off")];
+            let ran = program.launch(2, &[], &env)?.succeeded()?;
+            expect(!ran.stderr.contains("AddressSanitizer"), &ran, "no report")?;
+        }
+        Ok(())
+    })
+    .with_kind(kind)
+    .with_ignored_flag(linked.is_err())
+}
+
+fn works_under_valgrind(prefix: &Path) -> Trial {
+    let flags = ["-g", "-O1", "-pthread"];
+    let programs = WITH_TOOLS.map(|name| {
+        Program::new(prefix, &crate_dir().join("c").join(name), "for valgrind", &flags)
+    });
+    let there = installed("valgrind");
+    Trial::test("programs_work_under_valgrind", move || {
+        for program in &programs {
+            let mut oshrun = program.oshrun();
+            oshrun.args(["-n", "2", "valgrind", "-q", "--error-exitcode=9"]);
+            let ran = run(oshrun.arg(program.executable()?), 2 * LIMIT)?.succeeded()?;
+            expect(ran.stderr.is_empty(), &ran, "no report")?;
+        }
+        Ok(())
+    })
+    .with_kind(if there { "" } else { "needs valgrind" })
+    .with_ignored_flag(!there)
+}
