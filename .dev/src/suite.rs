@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 7] = [
+const NEEDED: [(&str, &str, &str); 9] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
     (MPICC, "libmpich-dev", "the launcher against MPICH's clients"),
@@ -16,6 +16,8 @@ const NEEDED: [(&str, &str, &str); 7] = [
     ("cmake", "cmake", "the CMake package"),
     ("pkg-config", "pkg-config", "the pkg-config file"),
     ("python3", "python3", "Python programs"),
+    ("ip", "iproute2", "jobs on several hosts"),
+    ("sshd", "openssh-server", "jobs on several hosts"),
 ];
 
 /// MPICH's compiler wrapper. Its headers are in a package of their own.

@@ -1,7 +1,8 @@
-//! Test support: jobs whose PEs are threads of the test process, and the conformance suite that
-//! every back end has to pass.
+//! Test support: jobs whose PEs are threads of the test process, the conformance suite that every
+//! back end has to pass, and several hosts on one machine.
 
 pub mod conformance;
+pub mod nodes;
 pub mod ring;
 
 use std::sync::Arc;
