@@ -123,6 +123,12 @@ impl Nodes {
     /// A program to be run on the login host, as a child of the test, with its directory.
     pub fn login(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
+        self.enter(&mut command);
+        command
+    }
+
+    /// Has a command run on the login host.
+    pub fn enter(&self, command: &mut Command) {
         let open = |kind: &str| File::open(format!("/proc/{}/ns/{kind}", self.login.pid));
         let spaces: io::Result<Vec<File>> =
             ["net", "uts", "ipc", "mnt"].map(open).into_iter().collect();
@@ -141,7 +147,6 @@ impl Nodes {
         };
         // SAFETY: `enter` makes system calls only, which is all that may be done after a fork.
         unsafe { command.pre_exec(enter) };
-        command
     }
 
     /// A program to be run on host `host`, from 1. The child is `nsenter`, which does not pass
