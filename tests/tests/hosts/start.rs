@@ -60,9 +60,11 @@ fn hosts_that_cannot_be_reached_are_named() {
         "Connection refused",
     ];
     refused(&run(oshrun("--host n1:1,10.99.0.254:1 echo started")), 1, &said);
-    let said =
-        ["host nobody@n2: cannot start oshrun there: ssh ended with code 255", "Permission denied"];
-    refused(&run(oshrun("--host n1:1,nobody@n2:1 echo started")), 1, &said);
+    let said = [
+        "host no-such-user@n2: cannot start oshrun there: ssh ended with code 255",
+        "Permission denied",
+    ];
+    refused(&run(oshrun("--host n1:1,no-such-user@n2:1 echo started")), 1, &said);
     let nodes = nodes(2);
     nodes.plug(2, false);
     let outcome = run(oshrun_on(&nodes, "--host n1:1,n2:1 echo started"));
@@ -76,8 +78,7 @@ fn a_host_without_oshrun_is_named() {
     // The program is looked for where it is here.
     let rsh =
         Rsh::new("lost", "exec ssh -oBatchMode=yes $1 \"$(echo \"$2\" | sed s/oshrun/lost/)\"");
-    let said =
-        ["host n1: cannot start oshrun there: tombolo-lost-", "code 127", "lost: No such file"];
+    let said = [": cannot start oshrun there: tombolo-lost-", "code 127", "lost: No such file"];
     refused(&rsh.run("--host n1:1,n2:1 echo started"), 1, &said);
 }
 

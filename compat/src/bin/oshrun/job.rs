@@ -103,6 +103,13 @@ struct Pe {
     lost_at: Option<NoContact>,
 }
 
+impl Pe {
+    /// Whether it has ended, as opposed to running or not being started yet.
+    fn has_ended(&self) -> bool {
+        !self.alive && self.pid.as_raw() > 0
+    }
+}
+
 struct NoContact {
     at: Instant,
     how: String,

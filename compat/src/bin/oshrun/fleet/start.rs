@@ -7,11 +7,11 @@ use crate::options::Remote;
 use crate::output::Outcome;
 use crate::report;
 use crate::spawn::Failure;
-use crate::wire::{self, GREETING_START, News, Sender, Share};
+use crate::wire::{self, GREETING, GREETING_START, News, Sender, Share};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStderr, Command, Stdio};
@@ -116,6 +116,9 @@ fn launch(
     unsafe { command.pre_exec(setup) };
     let mut child = command.spawn()?;
     let piped = "all three streams are piped";
+    let mut stdin = child.stdin.take().expect(piped);
+    // Fits into any pipe; a command that has ended already is noticed by that.
+    let _ = stdin.write_all(format!("{GREETING}\n").as_bytes());
     let answered = Arc::new(AtomicBool::new(false));
     let stdout = File::from(std::os::fd::OwnedFd::from(child.stdout.take().expect(piped)));
     let tell = events.clone();
@@ -132,7 +135,7 @@ fn launch(
         command: what,
         pid: Pid::from_raw(child.id() as i32),
         phase: Phase::Called,
-        orders: Sender::start(child.stdin.take().expect(piped)),
+        orders: Sender::start(stdin),
         heard: Instant::now(),
         running: false,
         status: None,
@@ -194,7 +197,6 @@ fn hear(from: ChildStderr, answered: &AtomicBool, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::GREETING;
 
     #[test]
     fn what_a_remote_shell_prints_is_skipped() {

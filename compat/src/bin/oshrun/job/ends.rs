@@ -93,7 +93,7 @@ impl Job {
     /// PEs wait for a barrier: fails if some PE can no longer enter it.
     pub(super) fn find_barrier_stuck(&mut self) {
         let goes_on = self.goes_on;
-        let has_gone = |pe: &super::Pe| !(pe.alive || pe.lost && goes_on);
+        let has_gone = |pe: &super::Pe| pe.has_ended() && !(pe.lost && goes_on);
         if let Some(pe) = self.pes.iter().position(has_gone) {
             self.fail(format_args!(
                 "{} has exited while other PEs wait for it to start or finish",
