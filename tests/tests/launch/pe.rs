@@ -228,7 +228,10 @@ impl Client {
     }
 
     fn send(&mut self, line: &str) {
-        self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+        // A launcher that has hung up says itself why.
+        if self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).is_err() {
+            std::process::exit(3);
+        }
     }
 
     fn ask(&mut self, line: &str) -> Reply {

@@ -54,6 +54,9 @@ pub async fn run(launcher: Launcher) -> Ending {
         Err(why) => return refuse(&why),
     };
     alarm::cancel();
+    if let Err(error) = signals::adopt_orphans() {
+        return refuse(&format!("adopting orphans: {error}"));
+    }
     let started = share.setting.apply().map_err(|text| Failure { code: 1, text });
     let started = started.and_then(|()| {
         let outlets = Outlets::collected(share.label, share.joined);
@@ -169,7 +172,7 @@ impl Agent {
     }
 
     async fn serve(mut self, keeper: PipeReader) -> Ending {
-        let signals = match Signals::new().and_then(|s| signals::adopt_orphans().map(|()| s)) {
+        let signals = match Signals::new() {
             Ok(signals) => signals,
             Err(error) => return self.give_up(&format!("cannot take signals: {error}")),
         };

@@ -64,11 +64,6 @@ impl Hosts {
         self.of_pe[pe]
     }
 
-    /// Whether the PEs are on several machines.
-    pub fn are_several_machines(&self) -> bool {
-        self.machines.len() > 1
-    }
-
     /// Name of the machine that a host is.
     pub fn machine(&self, host: usize) -> &str {
         self.machines.get(host).unwrap_or(&self.machines[0])

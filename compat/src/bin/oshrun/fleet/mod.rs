@@ -36,6 +36,8 @@ const CONNECT: Duration = Duration::from_secs(30);
 /// Between the end of an agent's output and that of the command that has started it, which may tell
 /// why.
 const EXPLAIN: Duration = Duration::from_secs(1);
+/// Between the end of the command and that of its output, which others may hold open.
+const DRAIN: Duration = Duration::from_secs(5);
 /// For what is to be sent before this process is stopped.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -62,6 +64,8 @@ struct Agent {
     heard: Instant,
     /// All its PEs are between `shmem_init` and `shmem_finalize`.
     running: bool,
+    /// All of its output was taken.
+    drained: bool,
     /// How the command has ended.
     status: Option<ExitStatus>,
     /// What the command has said before the agent answered, once it has said all.
@@ -143,7 +147,10 @@ impl Fleet {
         match event {
             Event::Greeting(line) => self.greet(host, &line),
             Event::Wrong(why) => agent.wrong = Some(why),
-            Event::End => agent.expect_end(),
+            Event::End => {
+                agent.drained = true;
+                agent.expect_end(EXPLAIN);
+            }
             Event::Said(text) => agent.said = Some(text),
             Event::News(News::Running(running)) => agent.running = running,
             Event::News(News::Output { stream, bytes }) => {
@@ -200,7 +207,7 @@ impl Fleet {
     pub fn child_ended(&mut self, ended: &Ended) {
         if let Some(agent) = self.agents.iter_mut().find(|agent| agent.pid == ended.pid) {
             agent.status = Some(ended.status);
-            agent.expect_end();
+            agent.expect_end(DRAIN);
         }
     }
 
@@ -265,8 +272,9 @@ pub fn beat(silence: Duration) -> Duration {
 }
 
 impl Agent {
-    fn expect_end(&mut self) {
-        self.ended_at.get_or_insert(Instant::now() + EXPLAIN);
+    fn expect_end(&mut self, within: Duration) {
+        let at = Instant::now() + within;
+        self.ended_at = Some(self.ended_at.map_or(at, |before| before.min(at)));
     }
 
     /// Ends the connection, and with it the agent.
@@ -297,7 +305,7 @@ impl Agent {
             return Some(wrong.clone());
         }
         if let Some(at) = self.ended_at {
-            let all_is_said = self.status.is_some() && self.said.is_some();
+            let all_is_said = self.drained && self.status.is_some() && self.said.is_some();
             return (all_is_said || at <= now).then(|| self.explain());
         }
         let what = &self.command;

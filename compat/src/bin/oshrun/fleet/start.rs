@@ -138,6 +138,7 @@ fn launch(
         orders: Sender::start(stdin),
         heard: Instant::now(),
         running: false,
+        drained: false,
         status: None,
         said: None,
         ended_at: None,

@@ -194,13 +194,17 @@ impl Job {
     pub(super) fn print_what_is_known(&mut self) {
         let Some(known) = self.report.take() else { return };
         for (pe, told) in known.pes.iter().enumerate() {
-            let host = match self.hosts.are_several_machines() || self.is_away() {
+            let host = match self.is_away() {
                 true => format!(", host {}", self.hosts.machine(self.hosts.of(pe))),
                 false => String::new(),
             };
             match told {
                 Some((pid, text)) => {
                     report::line(format_args!("PE {pe} (pid {pid}{host}): {text}"))
+                }
+                None if self.pes[pe].pid.as_raw() == 0 => {
+                    let machine = self.hosts.machine(self.hosts.of(pe));
+                    report::line(format_args!("PE {pe} (host {machine}): not started yet"));
                 }
                 None => {
                     let pid = self.pes[pe].pid;
