@@ -205,11 +205,14 @@ pub fn localities(
 }
 
 /// Equal for two processes exactly if they may share memory: same kernel, same network namespace
-/// (through whose sockets descriptors are passed), same emulated host.
+/// (through whose sockets descriptors are passed), same process namespace (whose process ids they
+/// know each other by), same emulated host.
 fn host_id(config: &Config) -> u64 {
     let mut hasher = DefaultHasher::new();
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().hash(&mut hasher);
-    std::fs::metadata("/proc/self/ns/net").ok().map(|m| (m.dev(), m.ino())).hash(&mut hasher);
+    for space in ["/proc/self/ns/net", "/proc/self/ns/pid"] {
+        std::fs::metadata(space).ok().map(|m| (m.dev(), m.ino())).hash(&mut hasher);
+    }
     config.host.hash(&mut hasher);
     hasher.finish()
 }

@@ -96,7 +96,6 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::Machines;
     use crate::options::{Bind, Program, Remote};
     use tombolo_transports::ntb::port::emulated::FaultPlan;
 

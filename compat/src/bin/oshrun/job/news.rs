@@ -175,7 +175,11 @@ impl Job {
 
     /// Prints what each PE is doing, as soon as all hosts have told.
     pub(super) fn print_report(&mut self) {
-        let pes = vec![None; self.pes.len()];
+        // Hosts whose PEs have all ended have nothing more to tell.
+        let ended = |pe: &super::Pe| {
+            (pe.has_ended() && !pe.lost).then(|| (pe.pid.as_raw(), "has ended".to_owned()))
+        };
+        let pes = self.pes.iter().map(ended).collect();
         self.report = Some(Report { pes, until: Instant::now() + ANSWER });
         self.order(Order::Report);
     }
