@@ -1,7 +1,8 @@
 //! Jobs that cannot start.
 
-use crate::harness::{Outcome, run, run_with_input};
+use crate::harness::{Job, Outcome, run, run_with_input, wait_until};
 use crate::{NODES, nodes, oshrun, oshrun_on};
+use nix::sys::signal::Signal;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ cases! {
     what_is_no_agent_is_named,
     programs_that_cannot_run_are_named_with_their_host,
     agents_refuse_what_they_do_not_understand,
+    a_start_can_be_interrupted,
     what_a_remote_shell_prints_does_no_harm,
     secrets_are_on_no_command_line,
 }
@@ -149,6 +151,25 @@ fn agents_refuse_what_they_do_not_understand() {
     for input in [vec![], with(b"")] {
         assert_eq!(run_with_input(oshrun("--agent"), &input).well().text(), greeting);
     }
+}
+
+fn a_start_can_be_interrupted() {
+    let rsh =
+        Rsh::new("hangs", "test $1 = n1 && exec ssh -oBatchMode=yes $1 \"$2\"; exec sleep 1000");
+    let nodes = nodes(1);
+    let line = format!("--rsh {} --host n1:1,elsewhere:1 echo started", rsh.0.display());
+    let job = Job::start(oshrun_on(&nodes, &line));
+    wait_until("one agent waits", || {
+        nodes.processes(1).iter().filter(|p| p.command.ends_with("oshrun --agent")).count() == 2
+    });
+    job.send(Signal::SIGINT);
+    let outcome = job.finish();
+    assert_eq!((outcome.signal(), outcome.text()), (Some(libc::SIGINT), ""), "{}", outcome.stderr);
+    wait_until("nothing is left", || nodes.processes(1).iter().all(|p| p.command.is_empty()));
+    let outcome = run(oshrun_on(&nodes, &format!("--timeout 3 {line}")));
+    let said = "oshrun: PE 1 (host elsewhere): not started yet";
+    assert_eq!((outcome.code(), outcome.text()), (124, ""), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
 }
 
 fn what_a_remote_shell_prints_does_no_harm() {
