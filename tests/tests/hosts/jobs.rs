@@ -107,7 +107,7 @@ fn many_pes_start_and_end() {
 }
 
 fn pes_have_the_environment_of_the_job() {
-    let script = "echo $SHMEM_SYMMETRIC_SIZE,$SMA_DEBUG,$GIVEN,$PASSED,$OTHER,$SHMEM_HOST,$PATH";
+    let script = "echo $SHMEM_SYMMETRIC_SIZE,$SMA_DEBUG,$GIVEN,$PASSED,$OTHER,$TOMBOLO_HOST,$PATH";
     let mut command = shell("--host n1:1,n2:1 -x GIVEN=a=b -x PASSED", script);
     command.env("SHMEM_SYMMETRIC_SIZE", "3m").env("SMA_DEBUG", "1").env("PASSED", "x y");
     command.env("OTHER", "not passed on");
