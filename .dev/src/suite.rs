@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 10] = [
+const NEEDED: [(&str, &str, &str); 12] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
     ("slurmctld", "slurm-wlm", "the library under Slurm's srun and sbatch"),
@@ -20,6 +20,8 @@ const NEEDED: [(&str, &str, &str); 10] = [
     ("cmake", "cmake", "the CMake package"),
     ("pkg-config", "pkg-config", "the pkg-config file"),
     ("python3", "python3", "Python programs"),
+    ("ip", "iproute2", "jobs on several hosts"),
+    ("sshd", "openssh-server", "jobs on several hosts"),
 ];
 
 /// MPICH's compiler wrapper. Its headers are in a package of their own.

@@ -1,7 +1,8 @@
 //! Test support: jobs whose PEs are threads of the test process, the conformance suite that every
-//! back end has to pass, and a cluster under Slurm.
+//! back end has to pass, several hosts on one machine, and a cluster under Slurm.
 
 pub mod conformance;
+pub mod nodes;
 pub mod ring;
 pub mod slurm;
 

@@ -30,6 +30,8 @@ cases! {
     a_reader_that_leaves_ends_the_job_quietly,
     programs_share_a_job,
     variables_are_set_for_their_program,
+    pes_run_in_the_directory_that_is_asked_for,
+    this_machine_may_be_named,
     hosts_are_emulated_by_block_and_in_turn,
     a_timeout_tells_what_each_pe_was_doing,
     a_report_can_be_asked_for,
@@ -246,6 +248,19 @@ fn programs_share_a_job() {
     let programs: Vec<_> =
         outcome.sorted().iter().map(|line| line.split(", ").nth(1).unwrap().to_owned()).collect();
     assert_eq!(programs, ["program 0", "program 1", "program 1", "program 2"]);
+}
+
+fn pes_run_in_the_directory_that_is_asked_for() {
+    assert_eq!(run(shell("-n 2 --wdir /usr/lib", "pwd")).well().text(), "/usr/lib\n/usr/lib\n");
+    failed_with(&run(shell("--wdir /no/such", "pwd")), "--wdir /no/such: No such file");
+}
+
+fn this_machine_may_be_named() {
+    for line in ["--host localhost:3", "-host localhost -n 3", "--host localhost --ppn 3"] {
+        // As without: no agent comes in between.
+        let outcome = run(oshrun(&format!("{line} --rsh /no/such PE exchange"))).well();
+        assert_eq!(outcome.text().lines().count(), 3, "{line}");
+    }
 }
 
 fn variables_are_set_for_their_program() {

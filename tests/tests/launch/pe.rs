@@ -22,6 +22,8 @@ pub fn main(args: &[String]) {
         ["hang"] => hang(),
         ["ignore", name] => ignore(name),
         ["blocked"] => blocked(),
+        ["outlive", pe] => outlive(pe),
+        ["copy"] => copy(),
         ["orphan"] => orphan(),
         ["lines", count] => lines(count),
         other => panic!("unknown scenario {other:?}"),
@@ -121,14 +123,51 @@ fn ignore(name: &str) {
     hang();
 }
 
-/// Says on the status board that it waits, as the library does, and never returns.
-fn blocked() {
+/// The status board and the number of this PE, which is between `shmem_init` and `shmem_finalize`.
+fn board() -> (Board, usize) {
     let number = |name: &str| std::env::var(name).unwrap().parse::<i32>().unwrap();
     let (pe, size) = (number("PMI_RANK") as usize, number("PMI_SIZE") as usize);
     // SAFETY: the descriptor was inherited for this purpose and nobody else here uses it.
     let fd = unsafe { OwnedFd::from_raw_fd(number("TOMBOLO_BOARD_FD")) };
     let board = Board::open(fd, size).unwrap();
     board.announce(pe, State::Running);
+    (board, pe)
+}
+
+/// Goes on when a PE is lost: that one once it reads a line, or by what happens to it.
+fn outlive(lost: &str) {
+    let mut pmi = Client::join();
+    let (board, pe) = board();
+    pmi.barrier();
+    if pe.to_string() == lost {
+        println!("ready");
+        if lost == "0" {
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            // SAFETY: a call without memory.
+            unsafe { libc::raise(libc::SIGKILL) };
+        }
+        pause();
+    }
+    while !board.is_lost(lost.parse().unwrap()) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    pmi.barrier();
+    board.announce(pe, State::Finished);
+    pmi.ask("cmd=finalize");
+    println!("PE {pe} goes on");
+}
+
+/// PE 0 copies its input, all others have none.
+fn copy() {
+    let mut pmi = Client::join();
+    let count = std::io::copy(&mut std::io::stdin(), &mut std::io::stdout()).unwrap();
+    assert!(pmi.rank == "0" || count == 0);
+    pmi.ask("cmd=finalize");
+}
+
+/// Says on the status board that it waits, as the library does, and never returns.
+fn blocked() {
+    let (board, pe) = board();
     if pe > 0 {
         board.enter(pe, "shmem_barrier_all", 0, monotonic_ns());
     }
@@ -189,7 +228,10 @@ impl Client {
     }
 
     fn send(&mut self, line: &str) {
-        self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+        // A launcher that has hung up says itself why.
+        if self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).is_err() {
+            std::process::exit(3);
+        }
     }
 
     fn ask(&mut self, line: &str) -> Reply {

@@ -3,36 +3,35 @@
 mod deadlines;
 mod ends;
 mod losses;
-mod requests;
+mod news;
 
-use crate::cores::Cores;
 use crate::fabric::Ring;
+use crate::fleet::{self, Event, Fleet};
+use crate::host::{self, Host, Parent, Started};
 use crate::keeper::Launcher;
 use crate::options::Plan;
-use crate::output::Outlets;
+use crate::output::{Outcome, Outlets};
 use crate::placement::Hosts;
-use crate::pmi::Server;
 use crate::report;
-use crate::signals::{self, Event, Signals};
-use crate::spawn::{self, Common, Failure, Place};
+use crate::signals::{self, Signals};
+use crate::spawn::Failure;
+use crate::wire::{Order, Setting, Share};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::cell::RefCell;
-use std::io::{self, PipeReader};
-use std::os::unix::net::UnixStream;
+use std::io::PipeReader;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
-use tombolo_core::board::Board;
 
 /// After a failure that leaves the other PEs able to end by themselves.
 const FINISH: Duration = Duration::from_millis(200);
 /// Between SIGTERM and SIGKILL. With the others this stays below a second.
 const TERMINATE: Duration = Duration::from_millis(400);
 /// For processes that PEs have left behind, such as the end of a pipeline.
-const LEFT_BEHIND: Duration = Duration::from_millis(200);
+pub const LEFT_BEHIND: Duration = Duration::from_millis(200);
 /// Between a signal from the user and SIGKILL, for programs that save their state.
 const INTERRUPT: Duration = Duration::from_secs(5);
 /// After SIGKILL, for processes that the kernel does not let go.
@@ -53,9 +52,9 @@ pub enum Ending {
 /// Runs the job; what has to be said has been said when this returns.
 pub async fn run(plan: Plan, launcher: Launcher) -> Ending {
     match start(&plan, &launcher) {
-        Ok((job, signals, outputs)) => {
+        Ok((job, around)) => {
             let tasks = tokio::task::LocalSet::new();
-            tasks.run_until(supervise(job, signals, launcher.keeper, outputs)).await
+            tasks.run_until(supervise(job, around, launcher.keeper)).await
         }
         Err(failure) => {
             signals::sweep(Duration::ZERO);
@@ -65,50 +64,70 @@ pub async fn run(plan: Plan, launcher: Launcher) -> Ending {
     }
 }
 
-type Outcome = oneshot::Receiver<io::Result<()>>;
-
 struct Job {
     pes: Vec<Pe>,
-    server: Server,
-    board: Board,
+    reach: Reach,
     hosts: Hosts,
     ring: Ring,
     /// The PEs go on when others are lost.
     goes_on: bool,
     /// The start, from which times of faults count.
     started: Instant,
-    /// Machine's name, for messages.
-    machine: String,
-    /// Cores stay claimed as long as the job lives.
-    _cores: Cores,
     timeout: Option<Duration>,
     /// Decided by the first failure, never changed by later ones.
     verdict: Option<Ending>,
     /// The user's signal that is to end the job.
     interrupted: Option<Signal>,
+    /// What the hosts whose PEs all wait for the barrier have to tell the others.
+    fences: Vec<Option<Vec<(String, String)>>>,
+    /// A report of what PEs are doing, which some hosts still have to contribute to.
+    report: Option<news::Report>,
     timeout_at: Option<Instant>,
     terminate_at: Option<Instant>,
     kill_at: Option<Instant>,
     give_up_at: Option<Instant>,
 }
 
+/// Where the PEs are.
+enum Reach {
+    Here(Rc<RefCell<Host>>),
+    Away(Fleet),
+}
+
 struct Pe {
     pid: Pid,
     alive: bool,
-    /// Its PMI connection, until it is closed.
-    connection: Option<Rc<UnixStream>>,
-    /// The process that speaks on it: another than `pid` where that is a script.
-    program: Option<Pid>,
-    /// The beginning of a request.
-    input: Vec<u8>,
     /// It is lost: how it ends does not end the job.
     lost: bool,
     /// When to find the PE lost because its connection was closed, or its program ended, too early.
-    lost_at: Option<Instant>,
+    lost_at: Option<NoContact>,
 }
 
-/// Sets up everything and starts the PEs.
-fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Signals, Vec<Outcome>), Failure> {
+impl Pe {
+    /// Whether it has ended, as opposed to running or not being started yet.
+    fn has_ended(&self) -> bool {
+        !self.alive && self.pid.as_raw() > 0
+    }
+}
+
+struct NoContact {
+    at: Instant,
+    how: String,
+    running: bool,
+}
+
+/// What is watched while the job runs.
+struct Around {
+    signals: Signals,
+    /// Told when there may be news of this host.
+    changed: Rc<Notify>,
+    /// What arrives from other hosts.
+    events: Option<mpsc::UnboundedReceiver<(usize, Event)>>,
+    outputs: Vec<Outcome>,
+}
+
+/// Sets up everything and starts the PEs, or the agents that will.
+fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
     let system = |what: &str, why: &dyn std::fmt::Display| Failure {
         code: 1,
         text: format!("cannot start: {what}: {why}"),
@@ -116,142 +135,133 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Signals, Vec<Outcome>
     let size = plan.size();
     let signals = Signals::new().map_err(|e| system("signals", &e))?;
     signals::adopt_orphans().map_err(|e| system("adopting orphans", &e))?;
-    let mut outlets = Outlets::new(size, plan.label);
-    // One connection each, the pipes, and a few dozen of our own.
-    let files = spawn::allow_files((size + outlets.files(size) + 64) as u64)?;
-    let board = Board::create(size).map_err(|e| system("status board", &e))?;
     let hosts = Hosts::new(plan);
     let ring = Ring::new(plan)?;
-    let cores = Cores::claim(plan.bind, size);
-    let (mask, group) = (launcher.mask_before, launcher.group);
-    let common = Common { size, board: &board, mask, group, files };
-    let mut pes = Vec::with_capacity(size);
-    let mut appnums = Vec::with_capacity(size);
-    for (appnum, program) in plan.programs.iter().enumerate() {
-        for _ in 0..program.count {
-            let pe = pes.len();
-            let host = hosts.emulated.then(|| hosts.of(pe));
-            let links = ring.links_of(hosts.of(pe));
-            let place = Place { pe, host, links, core: cores.of(pe) };
-            let (pid, connection) = spawn::spawn(program, &place, &common, &mut outlets)?;
-            let connection = Some(Rc::new(connection));
-            let input = vec![];
-            let (program, lost, lost_at) = (None, false, None);
-            pes.push(Pe { pid, alive: true, connection, program, input, lost, lost_at });
-            appnums.push(appnum);
+    let changed = Rc::new(Notify::new());
+    let name = format!("tombolo_{}", std::process::id());
+    let (reach, pids, events, outputs) = match &plan.machines {
+        Some(machines) => {
+            let share = |host: usize| share(plan, &hosts, name.clone(), host);
+            let shares = (0..machines.names.len()).map(share).collect::<Result<Vec<_>, _>>()?;
+            let running = fleet::start(&plan.remote, &machines.names, shares, launcher.group)?;
+            (Reach::Away(running.fleet), vec![], Some(running.events), running.outputs)
         }
-    }
-    let server = Server::new(format!("tombolo_{}", std::process::id()), &appnums, hosts.mapping());
-    let machine = nix::unistd::gethostname()
-        .map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into_owned());
+        None => {
+            let share = share(plan, &hosts, name, 0)?;
+            std::env::set_current_dir(&share.setting.directory).map_err(|e| Failure {
+                code: 1,
+                text: format!("--wdir {}: {e}", share.setting.directory.display()),
+            })?;
+            let emulated = |pe: usize| {
+                let host = hosts.of(pe);
+                (hosts.emulated.then_some(host), ring.links_of(host))
+            };
+            let (group, mask) = (launcher.group, launcher.mask_before);
+            let parent = Parent { group, mask, emulated: &emulated, piped_input: false };
+            let outlets = Outlets::new(size, plan.label);
+            let Started { host, outlets, .. } = Host::start(&share, &parent, outlets)?;
+            let pids = host.pids();
+            (Reach::Here(Rc::new(RefCell::new(host))), pids, None, outlets.forward())
+        }
+    };
+    let pe = |pe: usize| Pe {
+        pid: Pid::from_raw(pids.get(pe).copied().unwrap_or(0)),
+        alive: pe < pids.len(),
+        lost: false,
+        lost_at: None,
+    };
     let job = Job {
-        pes,
-        server,
-        board,
+        pes: (0..size).map(pe).collect(),
+        reach,
+        fences: vec![None; plan.machines.as_ref().map_or(1, |machines| machines.names.len())],
         hosts,
         ring,
         goes_on: plan.goes_on(),
         started: Instant::now(),
-        machine,
-        _cores: cores,
         timeout: plan.timeout,
         verdict: None,
         interrupted: None,
+        report: None,
         timeout_at: plan.timeout.map(|time| Instant::now() + time),
         terminate_at: None,
         kill_at: None,
         give_up_at: None,
     };
-    Ok((job, signals, outlets.forward()))
+    Ok((job, Around { signals, changed, events, outputs }))
 }
 
-async fn supervise(
-    job: Job,
-    signals: Signals,
-    keeper: PipeReader,
-    outputs: Vec<Outcome>,
-) -> Ending {
-    let connections: Vec<_> = job.pes.iter().map(|pe| pe.connection.clone()).collect();
-    let job = Rc::new(RefCell::new(job));
-    let changed = Rc::new(Notify::new());
-    for (pe, connection) in connections.into_iter().enumerate() {
-        // SAFETY: the AsyncFd shares ownership of the socket, which stays open until it is dropped.
-        let polled = connection.map(|connection| unsafe { AsyncFd::register(connection) });
-        let Some(Ok(connection)) = polled else {
-            unreachable!("a new connection is open, and an open socket can be polled");
-        };
-        tokio::task::spawn_local(serve(job.clone(), changed.clone(), pe, connection));
+/// What a machine has to know of the job: its PEs are those on `host`, or all if there is one.
+fn share(plan: &Plan, hosts: &Hosts, job: String, host: usize) -> Result<Share, Failure> {
+    let appnums = plan.programs.iter().enumerate();
+    let appnums = appnums.flat_map(|(appnum, program)| std::iter::repeat_n(appnum, program.count));
+    let here = |pe: usize| plan.machines.is_none() || hosts.of(pe) == host;
+    let setting = Setting::own(&plan.remote)
+        .map_err(|e| Failure { code: 1, text: format!("cannot start: {e}") })?;
+    Ok(Share {
+        job,
+        size: plan.size(),
+        mapping: hosts.mapping(),
+        programs: plan.programs.clone(),
+        pes: appnums.enumerate().filter(|(pe, _)| here(*pe)).collect(),
+        bind: plan.bind,
+        label: plan.label,
+        joined: fleet::streams_are_one(),
+        setting,
+    })
+}
+
+async fn supervise(mut job: Job, mut around: Around, keeper: PipeReader) -> Ending {
+    if let Reach::Here(host) = &job.reach {
+        host::serve_all(host, &around.changed);
     }
     // SAFETY: the AsyncFd owns the pipe, which stays open until it is dropped.
     let Ok(keeper) = (unsafe { AsyncFd::register(keeper) }) else {
         unreachable!("a pipe can be polled");
     };
     // A child may have ended before its signal could be read.
-    job.borrow_mut().collect();
-    while !job.borrow().is_over() {
-        let deadline = job.borrow().next_deadline();
+    job.collect();
+    job.take_own_news();
+    while !job.is_over() {
+        let deadline = job.next_deadline();
         tokio::select! {
-            event = signals.next() => match event {
-                Ok(event) => job.borrow_mut().take_signal(event),
-                Err(error) => job.borrow_mut().fail(format_args!("reading signals: {error}")),
+            event = around.signals.next() => match event {
+                Ok(event) => job.take_signal(event),
+                Err(error) => job.fail(format_args!("reading signals: {error}")),
             },
-            () = changed.notified() => {}
+            () = around.changed.notified() => {}
+            Some((host, event)) = next(&mut around.events) => job.take_event(host, event),
             _ = keeper.readable() => {
                 // Nobody is left to be told.
-                job.borrow_mut().kill();
+                job.kill();
                 signals::sweep(Duration::ZERO);
                 return Ending::Signal(Signal::SIGKILL);
             }
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
         }
-        job.borrow_mut().meet_deadlines();
+        job.take_own_news();
+        job.meet_deadlines();
+        job.take_own_news();
     }
-    job.borrow().count_losses();
+    job.print_what_is_known();
+    job.count_losses();
+    if let Reach::Away(fleet) = &mut job.reach {
+        fleet.close();
+    }
     let withstood = signals::sweep(LEFT_BEHIND);
     if !withstood.is_empty() {
         let pids: Vec<String> = withstood.iter().map(Pid::to_string).collect();
         report::line(format_args!("processes that cannot be killed: {}", pids.join(", ")));
     }
-    let ending = job.borrow().ending();
-    finish_output(outputs, &signals, &keeper, ending).await
+    let ending = job.ending();
+    finish_output(around.outputs, &around.signals, &keeper, ending).await
 }
 
-/// Answers the requests of one PE as they come.
-async fn serve(
-    job: Rc<RefCell<Job>>,
-    changed: Rc<Notify>,
-    pe: usize,
-    connection: AsyncFd<Rc<UnixStream>>,
-) {
-    let mut watched = false;
-    while let Ok(mut ready) = connection.readable().await {
-        job.borrow_mut().take_requests(pe);
-        job.borrow_mut().check_barrier();
-        let Pe { pid, program, .. } = job.borrow().pes[pe];
-        if let Some(program) = program.filter(|program| !watched && *program != pid) {
-            watched = true;
-            tokio::task::spawn_local(watch(job.clone(), changed.clone(), pe, program));
-        }
-        ready.clear_ready();
-        changed.notify_one();
-        if job.borrow().pes[pe].connection.is_none() {
-            return;
-        }
+/// The next event from another host, if there can be one.
+async fn next<T>(events: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
+    match events {
+        Some(events) => events.recv().await,
+        None => std::future::pending().await,
     }
-}
-
-/// Waits for the end of a program that a script has started as PE `pe`: it is no child, and the
-/// script may hold the connection open.
-async fn watch(job: Rc<RefCell<Job>>, changed: Rc<Notify>, pe: usize, program: Pid) {
-    match signals::watch(program) {
-        Ok(watched) => _ = watched.readable().await,
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-        // A kernel before 5.3.
-        Err(_) => return,
-    }
-    job.borrow_mut().take_requests(pe);
-    job.borrow_mut().lose_contact(pe);
-    changed.notify_one();
 }
 
 /// Waits until all output is written. A user who does not want to wait for a stalled reader
@@ -274,7 +284,7 @@ async fn finish_output(
                     _ => break,
                 },
                 event = signals.next() => match event {
-                    Ok(Event { signal, .. }) if signals::is_interrupt(signal) => return Ending::Signal(signal),
+                    Ok(signals::Event { signal, .. }) if signals::is_interrupt(signal) => return Ending::Signal(signal),
                     _ => {}
                 },
                 _ = keeper.readable() => return ending,
@@ -286,7 +296,10 @@ async fn finish_output(
 
 impl Job {
     fn is_over(&self) -> bool {
-        self.pes.iter().all(|pe| !pe.alive)
+        match &self.reach {
+            Reach::Here(_) => self.pes.iter().all(|pe| !pe.alive),
+            Reach::Away(fleet) => fleet.is_over(),
+        }
     }
 
     fn ending(&self) -> Ending {
@@ -294,17 +307,24 @@ impl Job {
         self.verdict.unwrap_or(Ending::Code(if lost { WITHOUT_LOST } else { 0 }))
     }
 
-    fn send_all(&self, signal: Signal) {
-        self.pes.iter().filter(|pe| pe.alive).for_each(|pe| signals::send(pe.pid, signal));
+    /// Has all hosts do something.
+    fn order(&mut self, order: Order) {
+        match &mut self.reach {
+            Reach::Here(host) => host.borrow_mut().obey(order),
+            Reach::Away(fleet) => fleet.order(&order),
+        }
+    }
+
+    fn send_all(&mut self, signal: Signal) {
+        self.order(Order::Signal { signal: signal as i32, but: None });
     }
 
     /// "PE 2 (pid 123, host name)".
     fn name(&self, pe: usize) -> String {
-        let (pid, machine) = (self.pes[pe].pid, &self.machine);
+        let (pid, host) = (self.pes[pe].pid, self.hosts.of(pe));
+        let machine = self.hosts.machine(host);
         match self.hosts.emulated {
-            true => {
-                format!("PE {pe} (pid {pid}, emulated host {} on {machine})", self.hosts.of(pe))
-            }
+            true => format!("PE {pe} (pid {pid}, emulated host {host} on {machine})"),
             false => format!("PE {pe} (pid {pid}, host {machine})"),
         }
     }
@@ -325,11 +345,14 @@ impl Job {
             self.timeout_at = None;
             self.terminate_at = Some(terminate_at);
             self.kill_at = Some(terminate_at + TERMINATE);
+            if let Reach::Away(fleet) = &mut self.reach {
+                fleet.start_no_more();
+            }
         }
     }
 
     fn kill(&mut self) {
-        self.send_all(Signal::SIGKILL);
+        self.order(Order::Kill);
         (self.terminate_at, self.kill_at) = (None, None);
         self.give_up_at = Some(Instant::now() + GIVE_UP);
     }

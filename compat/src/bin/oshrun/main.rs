@@ -2,16 +2,22 @@
 //!
 //! - [`keeper`]: two processes that keep watch over each other.
 //! - [`options`]: the command line, resolved into a [`options::Plan`].
-//! - [`placement`]: which host and which cores each PE gets.
+//! - [`hosts`]: the machines that the user or Slurm names.
+//! - [`placement`]: which host each PE gets, and [`cores`]: which cores.
 //! - [`fabric`]: the links between emulated hosts, and their faults.
-//! - [`spawn`]: starting one PE.
+//! - [`host`]: the PEs of one host, and [`spawn`]: starting one of them.
+//! - [`fleet`]: the agents on other hosts, [`agent`]: what they do, [`wire`]: what is said between.
 //! - [`pmi`]: the PMI-1 server, a state machine without I/O.
 //! - [`output`]: forwarding what the PEs print.
 //! - [`signals`]: signals as a stream of events, their names, children left behind.
 //! - [`job`]: supervision from the first PE to the last, and the exit code.
 
+mod agent;
 mod cores;
 mod fabric;
+mod fleet;
+mod host;
+mod hosts;
 mod job;
 mod keeper;
 mod options;
@@ -21,6 +27,7 @@ mod pmi;
 mod report;
 mod signals;
 mod spawn;
+mod wire;
 
 use job::Ending;
 use keeper::{Launcher, Role};
@@ -28,7 +35,7 @@ use options::Plan;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let plan = Plan::from_args(std::env::args_os());
+    let plan = (!agent::is_wanted()).then(|| Plan::from_args(std::env::args_os()));
     let ending = match keeper::split() {
         Ok(Role::Keeper(ending)) => ending,
         Ok(Role::Launcher(launcher)) => launch(plan, launcher),
@@ -40,12 +47,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn launch(plan: Plan, launcher: Launcher) -> Ending {
+fn launch(plan: Option<Plan>, launcher: Launcher) -> Ending {
     // One thread on purpose: PEs ask the kernel to be killed when the thread that started them
     // ends, and a fork of a process with one thread is cheap and safe.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(job::run(plan, launcher)),
+        Ok(runtime) => match plan {
+            Some(plan) => runtime.block_on(job::run(plan, launcher)),
+            None => runtime.block_on(agent::run(launcher)),
+        },
         Err(error) => cannot_start(&error),
     }
 }

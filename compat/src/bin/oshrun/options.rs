@@ -1,8 +1,11 @@
 //! The command line.
 
+use crate::hosts::{self, Machines, Named};
 use crate::report;
 use clap::{Args, CommandFactory, Parser, ValueEnum};
+use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::time::Duration;
 use tombolo_core::config::{OnLoss, Value};
 use tombolo_transports::ntb::port::emulated::{Fault, FaultPlan};
@@ -13,6 +16,8 @@ Examples:
   oshrun -n 4 --label ./app | sort      each line of output begins with its PE: [2] text
   oshrun -n 8 --timeout 60 ./app        end a job that hangs, and show where each PE hangs
   oshrun -n 2 -x SHMEM_DEBUG=1 ./app    set an environment variable for the PEs
+  oshrun --host n1:4,n2:4 ./app         4 PEs on each of two machines, started through ssh
+  oshrun -n 6 --hostfile FILE ./app     the machines that a file names, one a line: n1 slots=4
   oshrun -n 6 --hosts 3 ./app           3 emulated hosts tied into a ring by NTB links
   oshrun -n 1 ./master : -n 3 ./worker  two programs in one job: PE 0 and PEs 1 to 3
   kill -QUIT PID-OF-OSHRUN              (or Ctrl-\\) print what each PE is waiting for
@@ -36,9 +41,24 @@ pub struct Plan {
     pub placement: Placement,
     /// What goes wrong with the links between them.
     pub faults: FaultPlan,
+    /// The machines of the job, unless it is this one alone.
+    pub machines: Option<Machines>,
+    pub remote: Remote,
+}
+
+/// How PEs are started on other machines.
+#[derive(Clone, Debug, Default)]
+pub struct Remote {
+    /// The command that runs another one on a machine.
+    pub rsh: Vec<String>,
+    /// How long a machine may be silent.
+    pub silence: Duration,
+    /// Working directory of the PEs.
+    pub directory: Option<PathBuf>,
 }
 
 /// One program of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     pub count: usize,
     pub command: OsString,
@@ -46,7 +66,7 @@ pub struct Program {
     pub environment: Vec<(OsString, OsString)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Bind {
     /// Leave PEs to the scheduler of the operating system.
     None,
@@ -85,6 +105,30 @@ struct Options {
     #[arg(long, value_enum, default_value = "none")]
     bind: Bind,
 
+    /// Run on these machines, with so many PEs on each: "n1:4,n2:4"
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["hosts", "hostfile"])]
+    host: Vec<String>,
+
+    /// Run on the machines that a file names, one a line: "n1 slots=4"
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    hostfile: Option<PathBuf>,
+
+    /// Number of PEs on each machine (-ppn is understood as well)
+    #[arg(long, value_name = "COUNT", value_parser = parse_count, conflicts_with = "hosts")]
+    ppn: Option<usize>,
+
+    /// The command that starts a program on another machine, called with its name and a command
+    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
+    rsh: String,
+
+    /// Give up a machine that was silent for so long
+    #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = parse_silence)]
+    silence: Duration,
+
+    /// Run the PEs in this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    wdir: Option<PathBuf>,
+
     /// Spread the PEs over this many emulated hosts of this machine
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     hosts: Option<usize>,
@@ -104,12 +148,12 @@ struct Options {
 /// What may differ from one program of a job to the next.
 #[derive(Args)]
 struct Section {
-    /// Number of PEs (-np is understood as well)
-    #[arg(short = 'n', long = "np", value_name = "COUNT", default_value = "1")]
+    /// Number of PEs (-np is understood as well) [default: 1, or as many as the machines take]
+    #[arg(short = 'n', long = "np", value_name = "COUNT")]
     #[arg(allow_hyphen_values = true, value_parser = parse_count)]
-    count: usize,
+    count: Option<usize>,
 
-    /// Set an environment variable for the PEs; the whole environment is passed on anyway
+    /// Set an environment variable for the PEs; on this machine the whole environment is passed on anyway
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     environment: Vec<OsString>,
 
@@ -149,13 +193,33 @@ impl Plan {
             let section = accept_np(section, &Options::command());
             std::iter::once(name.clone()).chain(section).collect::<Vec<_>>()
         });
-        let first = Options::try_parse_from(sections.next().expect("split yields at least one"))?;
-        let mut programs = vec![Program::from_section(first.section)];
-        for section in sections {
-            programs.push(Program::from_section(Further::try_parse_from(section)?.section));
+        let mut first =
+            Options::try_parse_from(sections.next().expect("split yields at least one"))?;
+        let further: Vec<Further> =
+            sections.map(Further::try_parse_from).collect::<Result<_, _>>()?;
+        let named = first.named_hosts().map_err(|why| wrong(&why))?;
+        // A single program has as many PEs as the machines take.
+        if let (Some(named), None, []) = (&named, first.section.count, further.as_slice()) {
+            first.section.count = Some(hosts::capacity(named, first.ppn));
         }
+        let remote = first.remote().map_err(|why| wrong(&why))?;
+        let mut programs = vec![Program::from_section(first.section)];
+        programs.extend(further.into_iter().map(|further| Program::from_section(further.section)));
+        let size = programs.iter().map(|program| program.count).sum();
+        let machines = match named {
+            Some(named) => {
+                let machines = hosts::deal(&named, first.ppn, size, first.placement);
+                Some(machines.map_err(|why| wrong(&why))?)
+            }
+            None => None,
+        };
+        // On this machine alone nothing else is needed.
+        let machines =
+            machines.filter(|m| m.names.len() > 1 || !hosts::is_this_machine(&m.names[0]));
         let plan = Plan {
             programs,
+            machines,
+            remote,
             label: first.label,
             timeout: first.timeout,
             bind: first.bind,
@@ -166,10 +230,10 @@ impl Plan {
         let inherited = std::env::var_os(CRC).is_some();
         let plan = plan.with_crc_where_needed(inherited);
         match plan.hosts {
-            Some(hosts) if hosts > plan.size() => Err(Options::command().error(
-                clap::error::ErrorKind::ValueValidation,
-                format!("--hosts {hosts} with {} PEs would leave a host without PE", plan.size()),
-            )),
+            Some(hosts) if hosts > plan.size() => Err(wrong(&format!(
+                "--hosts {hosts} with {} PEs would leave a host without PE",
+                plan.size()
+            ))),
             _ => Ok(plan),
         }
     }
@@ -205,11 +269,51 @@ impl Plan {
     }
 }
 
+impl Options {
+    /// The machines that the user, or else Slurm, wants the job to run on.
+    fn named_hosts(&self) -> Result<Option<Vec<Named>>, String> {
+        if !self.host.is_empty() {
+            return hosts::from_list(&self.host.join(","))
+                .map(Some)
+                .map_err(|e| format!("--host: {e}"));
+        }
+        if let Some(file) = &self.hostfile {
+            let name = file.display();
+            let text =
+                std::fs::read_to_string(file).map_err(|e| format!("--hostfile {name}: {e}"))?;
+            return hosts::from_file(&text)
+                .map(Some)
+                .map_err(|e| format!("--hostfile {name}: {e}"));
+        }
+        if self.hosts.is_some() {
+            return Ok(None);
+        }
+        match hosts::from_slurm(|name| std::env::var(name).ok()) {
+            Some(named) => named.map(Some),
+            None if self.ppn.is_some() => Err("--ppn needs --host or --hostfile".into()),
+            None => Ok(None),
+        }
+    }
+
+    fn remote(&self) -> Result<Remote, String> {
+        let rsh: Vec<String> = self.rsh.split_whitespace().map(str::to_owned).collect();
+        match rsh.is_empty() {
+            true => Err("--rsh: no command is given".into()),
+            false => Ok(Remote { rsh, silence: self.silence, directory: self.wdir.clone() }),
+        }
+    }
+}
+
+/// The error of a command line that clap cannot find wrong.
+fn wrong(why: &str) -> clap::Error {
+    Options::command().error(clap::error::ErrorKind::ValueValidation, why)
+}
+
 impl Program {
     fn from_section(section: Section) -> Program {
         let mut command = section.command.into_iter();
         Program {
-            count: section.count,
+            count: section.count.unwrap_or(1),
             command: command.next().expect("clap requires a program"),
             arguments: command.collect(),
             environment: section.environment.iter().filter_map(|x| parse_export(x)).collect(),
@@ -217,8 +321,8 @@ impl Program {
     }
 }
 
-/// Turns `-np`, which every launcher takes and which is no option by the usual rules, into
-/// `--np`, among the options that stand before the program.
+/// Turns `-np` and others, which every launcher takes and which are no options by the usual rules,
+/// into `--np` and so on, among the options that stand before the program.
 fn accept_np(section: &[OsString], command: &clap::Command) -> Vec<OsString> {
     let takes_value = |option: &OsStr| {
         command.get_arguments().any(|argument| {
@@ -231,7 +335,9 @@ fn accept_np(section: &[OsString], command: &clap::Command) -> Vec<OsString> {
     let mut rest = section.iter();
     while let Some(arg) = rest.next() {
         let is_option = arg.as_encoded_bytes().starts_with(b"-") && arg != "--";
-        let arg = if arg == "-np" { OsString::from("--np") } else { arg.clone() };
+        let long = ["--np", "--ppn", "--host", "--hostfile", "--wdir"];
+        let meant = long.into_iter().find(|long| arg == &long[1..]);
+        let arg = meant.map_or_else(|| arg.clone(), OsString::from);
         let with_value = takes_value(&arg);
         result.push(arg);
         if !is_option {
@@ -259,6 +365,14 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Shorter than a second is what a busy machine takes for nothing in particular.
+fn parse_silence(text: &str) -> Result<Duration, String> {
+    match parse_seconds(text) {
+        Ok(time) if time >= Duration::from_secs(1) => Ok(time),
+        _ => Err("expected a number of seconds, at least 1".into()),
+    }
+}
+
 /// `NAME=VALUE`, or `NAME` with the value it has in our own environment.
 fn parse_export(text: &OsStr) -> Option<(OsString, OsString)> {
     use std::os::unix::ffi::OsStrExt;
@@ -278,101 +392,4 @@ fn parse_export(text: &OsStr) -> Option<(OsString, OsString)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan(line: &str) -> Result<Plan, clap::Error> {
-        Plan::try_from_args(
-            std::iter::once("oshrun").chain(line.split_whitespace()).map(OsString::from),
-        )
-    }
-
-    #[test]
-    fn np_is_an_option_before_the_program_and_an_argument_after_it() {
-        let plan = plan("--label -np 3 ./app -np 7 --label").unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!((plan.size(), plan.label), (3, true));
-        assert_eq!(plan.programs[0].arguments, ["-np", "7", "--label"]);
-    }
-
-    #[test]
-    fn np_is_found_after_options_with_and_without_values() {
-        for line in
-            ["-x A=-np -np 2 ./app", "--timeout 9 -l -np 2 ./app", "--bind=none -np 2 ./app"]
-        {
-            let plan = plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
-            assert_eq!((plan.size(), plan.programs[0].command.to_str()), (2, Some("./app")));
-        }
-    }
-
-    #[test]
-    fn packets_have_a_crc_where_they_are_to_be_damaged() {
-        let crcs = |line: &str| -> Vec<Option<OsString>> {
-            let words = format!("oshrun {line}");
-            let words = words.split(' ').map(|word| word.replace('~', " ").into());
-            let words: Vec<OsString> = words.collect();
-            // Whatever the environment of this test has.
-            let plan = Plan::try_from_args(words.into_iter()).unwrap().with_crc_where_needed(false);
-            let of = |program: &Program| {
-                let mut set =
-                    program.environment.iter().filter(|(name, _)| name == "SHMEM_NTB_CRC");
-                set.next().map(|(_, value)| value.clone())
-            };
-            plan.programs.iter().map(of).collect()
-        };
-        let on = Some(OsString::from("on"));
-        assert_eq!(crcs("--hosts 2 --fault link~0~corrupt~5 a : b"), [on.clone(), on]);
-        assert_eq!(crcs("--hosts 2 --fault link~0~down a : b"), [None, None]);
-        let off = Some(OsString::from("off"));
-        let line = "--hosts 2 --fault link~0~corrupt~5 -x SHMEM_NTB_CRC=off a : b";
-        assert_eq!(crcs(line), [off, None]);
-    }
-
-    #[test]
-    fn a_job_goes_on_if_all_its_programs_ask_for_it() {
-        for (line, goes_on) in [
-            ("-x SHMEM_ON_LOSS=continue a", true),
-            ("-x SHMEM_ON_LOSS=end a", false),
-            ("-x SHMEM_ON_LOSS=end -x SHMEM_ON_LOSS=Continue a", true),
-            ("-x SHMEM_ON_LOSS=continue a : -x SHMEM_ON_LOSS=end b", false),
-        ] {
-            let plan = plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
-            assert_eq!(plan.goes_on(), goes_on, "{line}");
-        }
-    }
-
-    #[test]
-    fn programs_are_separated_by_colons() {
-        let plan = plan("-n 1 -x A=1=2 a x : -n 2 -x B= b : c").unwrap_or_else(|e| panic!("{e}"));
-        let found: Vec<_> =
-            plan.programs.iter().map(|p| (p.count, p.command.to_str().unwrap())).collect();
-        assert_eq!(found, [(1, "a"), (2, "b"), (1, "c")]);
-        assert_eq!(plan.programs[0].environment, [("A".into(), "1=2".into())]);
-        assert_eq!(plan.programs[1].environment, [("B".into(), "".into())]);
-    }
-
-    #[test]
-    fn wrong_usage_is_refused() {
-        for line in [
-            "",
-            "-n 0 a",
-            "-n -1 a",
-            "-n x a",
-            "-n 18446744073709551615 a",
-            "-n 4194305 a",
-            "--timeout 1e19 a",
-            "--timeout nan a",
-            "-n",
-            "--timeout 0 a",
-            "--timeout -1 a",
-            "--hosts 3 -n 2 a",
-            "a : --label b",
-            "a :",
-            ": a",
-            "--unknown a",
-            "--bind socket a",
-            "--hosts 2 -n 2 --fault sometimes a",
-        ] {
-            assert!(plan(line).is_err(), "{line}");
-        }
-    }
-}
+mod tests;

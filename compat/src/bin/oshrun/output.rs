@@ -8,6 +8,7 @@
 //! - Bytes are passed on as they are. Of one PE nothing is reordered; when standard output and
 //!   error are the same file, not even between the two.
 //! - When nobody reads any more, the PEs learn it as any process does: by SIGPIPE.
+//! - On another host all of it is collected by the agent, which passes on whole lines.
 //!
 //! A thread per destination does the copying: a reader that stalls then stalls neither signals
 //! nor the PMI server.
@@ -53,6 +54,11 @@ impl Outlets {
         Outlets { label, forwarders, joined }
     }
 
+    /// Collects both streams of all PEs, as one if `joined`.
+    pub fn collected(label: bool, joined: bool) -> Outlets {
+        Outlets { label, forwarders: [Some(vec![]), Some(vec![])], joined }
+    }
+
     /// Descriptors that forwarding for `pes` PEs keeps open.
     pub fn files(&self, pes: usize) -> usize {
         pes * self.forwarders.iter().flatten().count()
@@ -77,26 +83,42 @@ impl Outlets {
         Ok(())
     }
 
-    /// Starts copying; what is returned completes when every stream has ended and all of it is
-    /// written, with the error that kept it from being written.
-    pub fn forward(self) -> Vec<oneshot::Receiver<io::Result<()>>> {
+    /// Starts copying to our own standard output and error; see [`Outlets::forward_to`].
+    pub fn forward(self) -> Vec<Outcome> {
+        self.forward_to(|stream| {
+            move |bytes: &[u8]| match stream {
+                0 => write_all(io::stdout().as_fd(), bytes),
+                _ => write_all(io::stderr().as_fd(), bytes),
+            }
+        })
+    }
+
+    /// Starts copying to what `make` gives for standard output (0) and error (1). What is returned
+    /// completes when every stream has ended and all of it is written, with the error that kept it
+    /// from being written.
+    pub fn forward_to<W>(self, make: impl Fn(u8) -> W) -> Vec<Outcome>
+    where
+        W: FnMut(&[u8]) -> io::Result<()> + Send + 'static,
+    {
         let label = self.label;
-        let destinations = self.forwarders.into_iter().enumerate();
-        let jobs = destinations.filter_map(|(at, streams)| Some((at, streams?)));
+        let destinations = self.forwarders.into_iter().zip(0..);
+        let jobs = destinations.filter_map(|(streams, at)| Some((at, streams?)));
         jobs.filter(|(_, streams)| !streams.is_empty())
             .map(|(at, streams)| {
                 let (done, outcome) = oneshot::channel();
+                let mut to = make(at);
                 std::thread::spawn(move || {
-                    let (out, err) = (io::stdout(), io::stderr());
-                    let to = if at == 0 { out.as_fd() } else { err.as_fd() };
                     // The receiver is gone when the job was ended by force.
-                    let _ = done.send(copy(streams, to, label));
+                    let _ = done.send(copy(streams, &mut to, label));
                 });
                 outcome
             })
             .collect()
     }
 }
+
+/// The end of the copying of a stream.
+pub type Outcome = oneshot::Receiver<io::Result<()>>;
 
 /// Whether standard output is a pipe or socket that nobody reads any more.
 pub fn reader_is_gone() -> bool {
@@ -123,14 +145,18 @@ fn tears_lines(fd: BorrowedFd<'_>) -> bool {
         && kind(fd).is_ok_and(|k| [SFlag::S_IFREG, SFlag::S_IFIFO, SFlag::S_IFSOCK].contains(&k))
 }
 
-fn same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
+pub fn same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
     let identity = |fd| nix::sys::stat::fstat(fd).map(|s| (s.st_dev, s.st_ino)).ok();
     identity(a).is_some() && identity(a) == identity(b)
 }
 
 /// Copies all streams to `to` until the last one ends. When nobody reads `to` any more this is
 /// no error: the streams are closed, and the PEs that go on writing find out.
-fn copy(mut streams: Vec<Stream>, to: BorrowedFd<'_>, label: bool) -> io::Result<()> {
+fn copy(
+    mut streams: Vec<Stream>,
+    to: &mut impl FnMut(&[u8]) -> io::Result<()>,
+    label: bool,
+) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK];
     let mut ready = Vec::new();
     while !streams.is_empty() {
@@ -150,7 +176,7 @@ fn copy(mut streams: Vec<Stream>, to: BorrowedFd<'_>, label: bool) -> io::Result
         streams.retain_mut(|stream| {
             !readable.next().unwrap_or(false) || stream.advance(&mut chunk, &mut ready, label)
         });
-        match write_all(to, &ready) {
+        match to(&ready) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             other => other?,
         }
@@ -209,7 +235,7 @@ impl Stream {
 }
 
 /// Writes everything, also to a descriptor that someone has made non-blocking.
-fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match nix::unistd::write(to, bytes) {
             Ok(count) => bytes = &bytes[count..],
@@ -235,7 +261,7 @@ mod tests {
             new_stream(pe, &mut streams).unwrap().write_all(input).unwrap();
         }
         let (mut result, to) = io::pipe().unwrap();
-        copy(streams, to.as_fd(), label).unwrap();
+        copy(streams, &mut |bytes| write_all(to.as_fd(), bytes), label).unwrap();
         drop(to);
         let mut bytes = vec![];
         result.read_to_end(&mut bytes).unwrap();
@@ -261,6 +287,6 @@ mod tests {
         new_stream(0, &mut streams).unwrap().write_all(b"line\n").unwrap();
         let (reader, to) = io::pipe().unwrap();
         drop(reader);
-        assert!(copy(streams, to.as_fd(), false).is_ok());
+        assert!(copy(streams, &mut |bytes| write_all(to.as_fd(), bytes), false).is_ok());
     }
 }

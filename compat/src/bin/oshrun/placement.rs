@@ -7,13 +7,22 @@ pub struct Hosts {
     /// Host of each PE, as indices; all 0 on one real host.
     of_pe: Vec<usize>,
     count: usize,
-    placement: Placement,
     /// Whether the hosts are emulated on this machine.
     pub emulated: bool,
+    /// Names of the machines: one, or that of each host.
+    machines: Vec<String>,
 }
 
 impl Hosts {
     pub fn new(plan: &Plan) -> Hosts {
+        if let Some(machines) = &plan.machines {
+            return Hosts {
+                of_pe: machines.of_pe.clone(),
+                count: machines.names.len(),
+                emulated: false,
+                machines: machines.names.clone(),
+            };
+        }
         let (size, count) = (plan.size(), plan.hosts.unwrap_or(1));
         let host = |pe: usize| match plan.placement {
             // The first size % count hosts hold one PE more than the others.
@@ -27,20 +36,27 @@ impl Hosts {
             }
             Placement::Cyclic => pe % count,
         };
+        let own = nix::unistd::gethostname()
+            .map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into_owned());
         Hosts {
             of_pe: (0..size).map(host).collect(),
             count,
-            placement: plan.placement,
             emulated: plan.hosts.is_some(),
+            machines: vec![own],
         }
     }
 
-    /// PEs of a host that is tied to others by links, which `pe` is on; else `pe` alone.
+    /// PEs of an emulated host that is tied to others by links, which `pe` is on; else `pe` alone.
     pub fn unit_of(&self, pe: usize) -> Vec<usize> {
-        match self.count {
-            1 => vec![pe],
-            _ => (0..self.of_pe.len()).filter(|other| self.of(*other) == self.of(pe)).collect(),
+        match self.emulated && self.count > 1 {
+            true => self.on(self.of(pe)),
+            false => vec![pe],
         }
+    }
+
+    /// PEs of a host.
+    pub fn on(&self, host: usize) -> Vec<usize> {
+        (0..self.of_pe.len()).filter(|pe| self.of(*pe) == host).collect()
     }
 
     /// Host of `pe`.
@@ -48,28 +64,39 @@ impl Hosts {
         self.of_pe[pe]
     }
 
+    /// Name of the machine that a host is.
+    pub fn machine(&self, host: usize) -> &str {
+        self.machines.get(host).unwrap_or(&self.machines[0])
+    }
+
     /// The value of `PMI_process_mapping`: `(vector,(first host,hosts,PEs on each),...)`, read
-    /// from the first PE on.
+    /// from the first PE on, and again from its beginning when it ends before the PEs do.
     pub fn mapping(&self) -> String {
-        if self.placement == Placement::Cyclic {
-            return format!("(vector,(0,{},1))", self.count);
+        let period = (1..).find(|length| {
+            let again = self.of_pe.iter().zip(self.of_pe.iter().skip(*length));
+            again.into_iter().all(|(one, other)| one == other)
+        });
+        let length = if self.of_pe.is_sorted() { None } else { period };
+        let turn = &self.of_pe[..length.unwrap_or(self.of_pe.len())];
+        let mut blocks: Vec<(usize, usize, usize)> = vec![];
+        for pes in turn.chunk_by(|one, other| one == other) {
+            match blocks.last_mut() {
+                Some((first, hosts, each)) if *each == pes.len() && *first + *hosts == pes[0] => {
+                    *hosts += 1;
+                }
+                _ => blocks.push((pes[0], 1, pes.len())),
+            }
         }
-        let (each, larger) = (self.of_pe.len() / self.count, self.of_pe.len() % self.count);
-        match larger {
-            0 => format!("(vector,(0,{},{each}))", self.count),
-            _ => format!(
-                "(vector,(0,{larger},{}),({larger},{},{each}))",
-                each + 1,
-                self.count - larger
-            ),
-        }
+        let blocks: Vec<String> =
+            blocks.iter().map(|(first, hosts, each)| format!("({first},{hosts},{each})")).collect();
+        format!("(vector,{})", blocks.join(","))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Bind, Program};
+    use crate::options::{Bind, Program, Remote};
     use tombolo_transports::ntb::port::emulated::FaultPlan;
 
     fn hosts(size: usize, hosts: Option<usize>, placement: Placement) -> Hosts {
@@ -84,6 +111,8 @@ mod tests {
             hosts,
             placement,
             faults: FaultPlan::default(),
+            machines: None,
+            remote: Remote::default(),
         })
     }
 
@@ -111,6 +140,21 @@ mod tests {
                     assert_eq!(hosts.of_pe.iter().max(), Some(&(count - 1)));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_mapping_holds_for_machines_with_any_numbers_of_pes() {
+        for of_pe in [
+            vec![0, 0, 0, 1],
+            vec![0, 1, 0, 1],
+            vec![0, 1, 2, 1, 2, 1],
+            vec![0],
+            vec![0, 0, 1, 1, 2],
+        ] {
+            let mut hosts = hosts(1, None, Placement::Block);
+            hosts.of_pe = of_pe.clone();
+            assert_eq!(read(&hosts.mapping(), of_pe.len()), of_pe);
         }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! A request is one line of `name=value` words, the first being `cmd=...`; each PE has its own
 //! connection and waits for the reply before it asks again. One key-value space serves the job.
+//! Where a job has several hosts, each has a server for its own PEs. What they put reaches the others
+//! when the barrier opens, once for each host.
 //! This is the protocol that MPICH's Hydra serves, so its clients run under `oshrun` as well.
 //!
 //! One request is added, and announced by `get_several=1` in the answer to `get_maxes`:
@@ -9,6 +11,7 @@
 //! `SF+1` and so on, as many as there are and fit into one answer. PEs that each ask for what all
 //! others have put need far fewer requests then than one for each pair.
 
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Longest name of a key-value space, key and value, as announced to clients. Hydra's figures:
@@ -31,10 +34,12 @@ pub enum Effect {
     Reply(usize, String),
     /// End the whole job, as this PE asks, with this exit code.
     Abort { pe: usize, code: i32 },
+    /// All PEs of this host wait for those of the others, and have put this since the last barrier.
+    Fence(Vec<(String, String)>),
 }
 
 /// How far a PE has come, as its requests tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     /// Has not begun.
     Outside,
@@ -44,11 +49,17 @@ pub enum Stage {
     Left,
 }
 
-/// One job's server.
+/// The server of the PEs of one host.
 pub struct Server {
     kvsname: String,
     pairs: HashMap<String, String>,
     clients: Vec<Client>,
+    /// Number of PEs of the whole job.
+    size: usize,
+    /// What the clients have put since the last barrier, if others have to be told.
+    fresh: Vec<(String, String)>,
+    /// The others have been told that all clients wait.
+    fenced: bool,
 }
 
 #[derive(Clone)]
@@ -62,16 +73,24 @@ struct Client {
 }
 
 impl Server {
-    /// A server for one PE per entry of `appnums`, which tells the program each PE runs.
-    /// `mapping` is the value of `PMI_process_mapping`: which PEs share a host.
-    pub fn new(kvsname: String, appnums: &[usize], mapping: String) -> Server {
+    /// A server for one PE per entry of `appnums`, which tells the program each PE runs, out of
+    /// `size`. `mapping` is the value of `PMI_process_mapping`: which PEs share a host.
+    pub fn new(kvsname: String, appnums: &[usize], size: usize, mapping: String) -> Server {
         let client =
             |appnum| Client { stage: Stage::Outside, in_barrier: false, departed: false, appnum };
         Server {
             kvsname,
             pairs: HashMap::from([("PMI_process_mapping".into(), mapping)]),
             clients: appnums.iter().map(|appnum| client(*appnum)).collect(),
+            size,
+            fresh: vec![],
+            fenced: false,
         }
+    }
+
+    /// Whether all PEs of the job are clients of this server.
+    fn is_alone(&self) -> bool {
+        self.clients.len() == self.size
     }
 
     pub fn stage(&self, pe: usize) -> Stage {
@@ -103,9 +122,7 @@ impl Server {
                  get_several=1"
             )),
             "get_appnum" => reply(format!("cmd=appnum rc=0 appnum={}", self.clients[pe].appnum)),
-            "get_universe_size" => {
-                reply(format!("cmd=universe_size rc=0 size={}", self.clients.len()))
-            }
+            "get_universe_size" => reply(format!("cmd=universe_size rc=0 size={}", self.size)),
             "get_my_kvsname" => reply(format!("cmd=my_kvsname rc=0 kvsname={}", self.kvsname)),
             "put" => reply(self.put(&request)?),
             "get" => reply(self.get(&request)?),
@@ -139,6 +156,9 @@ impl Server {
             return Ok(format!("cmd=put_result rc=-1 msg=too_long_{}", key.len().max(value.len())));
         }
         self.pairs.insert(key.into(), value.into());
+        if !self.is_alone() {
+            self.fresh.push((key.into(), value.into()));
+        }
         Ok("cmd=put_result rc=0 msg=success".into())
     }
 
@@ -186,21 +206,34 @@ impl Server {
         }
         // What a PE sent before it departed may be read after.
         self.clients[pe].in_barrier = !self.clients[pe].departed;
-        Ok(self.open_barrier())
+        Ok(self.check_barrier())
     }
 
     /// From now on barriers do not wait for PE `pe`.
     pub fn depart(&mut self, pe: usize) -> Vec<Effect> {
         let client = &mut self.clients[pe];
         (client.departed, client.in_barrier) = (true, false);
-        self.open_barrier()
+        self.check_barrier()
     }
 
-    /// Lets those in the barrier out if they are all there are.
-    fn open_barrier(&mut self) -> Vec<Effect> {
-        if !self.clients.iter().all(|client| client.in_barrier || client.departed) {
-            return vec![];
+    /// Lets those in the barrier out if they are all there are; tells the others if there are some.
+    fn check_barrier(&mut self) -> Vec<Effect> {
+        let complete = self.clients.iter().all(|client| client.in_barrier || client.departed);
+        match complete && self.barrier_is_waiting() && !self.fenced {
+            false => vec![],
+            true if self.is_alone() => self.open_barrier(vec![]),
+            true => {
+                self.fenced = true;
+                vec![Effect::Fence(std::mem::take(&mut self.fresh))]
+            }
         }
+    }
+
+    /// Lets those in the barrier out, now that all PEs have entered it. `pairs` is what all of them
+    /// have put.
+    pub fn open_barrier(&mut self, pairs: Vec<(String, String)>) -> Vec<Effect> {
+        self.pairs.extend(pairs);
+        self.fenced = false;
         let out = || String::from("cmd=barrier_out rc=0");
         let clients = self.clients.iter_mut().enumerate();
         clients
@@ -246,7 +279,7 @@ mod tests {
     use super::*;
 
     fn server(size: usize) -> Server {
-        Server::new("job".into(), &vec![0; size], "(vector,(0,1,2))".into())
+        Server::new("job".into(), &vec![0; size], size, "(vector,(0,1,2))".into())
     }
 
     fn joined(size: usize) -> Server {
@@ -308,6 +341,26 @@ mod tests {
             assert_eq!(server.receive(1, b"cmd=barrier_in").unwrap().len(), 3);
             assert!(!server.barrier_is_waiting());
         }
+    }
+
+    #[test]
+    fn servers_of_several_hosts_exchange_what_was_put_once_a_barrier() {
+        let mut server = Server::new("job".into(), &[0, 0], 4, "(vector,(0,2,2))".into());
+        for pe in 0..2 {
+            server.receive(pe, b"cmd=init pmi_version=1 pmi_subversion=1").unwrap();
+        }
+        assert!(answer(&mut server, 0, "cmd=get_universe_size").ends_with("size=4"));
+        answer(&mut server, 0, "cmd=put kvsname=job key=k value=v");
+        // Those of the same host need not wait.
+        assert!(answer(&mut server, 1, "cmd=get kvsname=job key=k").ends_with("value=v"));
+        assert_eq!(server.receive(1, b"cmd=barrier_in"), Ok(vec![]));
+        let fence = Effect::Fence(vec![("k".into(), "v".into())]);
+        assert_eq!(server.receive(0, b"cmd=barrier_in"), Ok(vec![fence]));
+        assert!(server.barrier_is_waiting() && server.depart(1).is_empty());
+        let effects = server.open_barrier(vec![("other".into(), "w".into())]);
+        assert_eq!(effects, [Effect::Reply(0, "cmd=barrier_out rc=0".into())]);
+        assert!(answer(&mut server, 0, "cmd=get kvsname=job key=other").ends_with("value=w"));
+        assert_eq!(server.receive(0, b"cmd=barrier_in"), Ok(vec![Effect::Fence(vec![])]));
     }
 
     #[test]

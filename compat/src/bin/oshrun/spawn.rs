@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use tombolo_core::board::Board;
 
 /// Variables of other launchers, which would contradict what the PEs are told here.
@@ -38,6 +38,17 @@ pub struct Place {
     pub links: Option<[RawFd; 2]>,
     /// The processors of its core, if it is bound.
     pub core: Option<CpuSet>,
+    /// It reads a pipe as its standard input.
+    pub piped_input: bool,
+}
+
+/// A PE that was started.
+pub struct Spawned {
+    pub pid: Pid,
+    /// Our end of its PMI connection.
+    pub connection: UnixStream,
+    /// Writes to its standard input, if that is a pipe.
+    pub input: Option<ChildStdin>,
 }
 
 /// A program that could not be started.
@@ -48,20 +59,24 @@ pub struct Failure {
     pub text: String,
 }
 
-/// Starts PE `place.pe`; returns its process and our end of its PMI connection.
+/// Starts PE `place.pe`.
 pub fn spawn(
     program: &Program,
     place: &Place,
     common: &Common<'_>,
     outlets: &mut Outlets,
-) -> Result<(Pid, UnixStream), Failure> {
+) -> Result<Spawned, Failure> {
     let (ours, theirs) = UnixStream::pair().map_err(|e| internal("connection", &e))?;
     ours.set_nonblocking(true).map_err(|e| internal("connection", &e))?;
     // A script may have its program speak.
     setsockopt(&ours, sockopt::PassCred, &true).map_err(|e| internal("connection", &e.into()))?;
     let mut command = Command::new(&program.command);
     command.args(&program.arguments);
-    command.stdin(if place.pe == 0 { Stdio::inherit() } else { Stdio::null() });
+    command.stdin(match place.pe {
+        0 if place.piped_input => Stdio::piped(),
+        0 => Stdio::inherit(),
+        _ => Stdio::null(),
+    });
     outlets.attach(place.pe, &mut command).map_err(|e| internal("output", &e))?;
     for name in FOREIGN {
         command.env_remove(name);
@@ -74,8 +89,9 @@ pub fn spawn(
     }
     command.envs(program.environment.iter().map(|(name, value)| (name, value)));
     prepare(&mut command, place, common, theirs.as_raw_fd());
-    let child = command.spawn().map_err(|error| explain(program, error))?;
-    Ok((Pid::from_raw(child.id() as i32), ours))
+    let mut child = command.spawn().map_err(|error| explain(program, error))?;
+    let (pid, input) = (Pid::from_raw(child.id() as i32), child.stdin.take());
+    Ok(Spawned { pid, connection: ours, input })
 }
 
 /// What a PE learns from its environment; `None` for what it must not inherit.
@@ -199,8 +215,9 @@ mod tests {
         let files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         let (mask, group) = (SigSet::empty(), Pid::this());
         let common = Common { size: 1, board: &board, mask, group, files };
-        let set =
-            variables(&Place { pe: 0, host: Some(0), links: Some([7, 8]), core: None }, &common, 3);
+        let links = Some([7, 8]);
+        let place = Place { pe: 0, host: Some(0), links, core: None, piped_input: false };
+        let set = variables(&place, &common, 3);
         for variable in known::all().filter(|v| v.audience == Audience::Launcher) {
             assert!(set.iter().any(|(name, _)| *name == variable.name), "{}", variable.name);
         }

@@ -1,8 +1,9 @@
 //! Signals, deadlines, and the report of what each PE is doing.
 
-use super::{Ending, INTERRUPT, Job, Pe};
+use super::{Ending, INTERRUPT, Job, NoContact, Reach};
 use crate::report;
 use crate::signals::{self, Event};
+use crate::wire::Order;
 use nix::sys::signal::Signal;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -14,27 +15,41 @@ impl Job {
             Signal::SIGQUIT => self.print_report(),
             Signal::SIGTSTP => self.stop(event),
             signal if signals::is_passed_on(signal) => self.send_all(signal),
-            signal => self.interrupt(signal, event.from_terminal),
+            _ => self.interrupt(event),
         }
     }
 
     /// Stops the PEs and ourselves until someone continues us.
-    fn stop(&self, event: Event) {
-        if !event.from_terminal {
+    fn stop(&mut self, event: Event) {
+        if !self.have_heard(event) {
             self.send_all(Signal::SIGTSTP);
         }
+        self.order(Order::Silence);
+        if let Reach::Away(fleet) = &mut self.reach {
+            fleet.flush();
+        }
         let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+        if let Reach::Away(fleet) = &mut self.reach {
+            fleet.wake();
+        }
+    }
+
+    /// Whether the PEs have got a signal already: from the terminal, which knows those of this host.
+    fn have_heard(&self, event: Event) -> bool {
+        event.from_terminal && matches!(self.reach, Reach::Here(_))
     }
 
     /// The first interrupt is the PEs' to handle; one during the end of a job ends it at once.
-    fn interrupt(&mut self, signal: Signal, from_terminal: bool) {
-        if self.interrupted.is_some() || self.verdict.is_some() {
+    fn interrupt(&mut self, event: Event) {
+        let signal = event.signal;
+        let starting = matches!(&self.reach, Reach::Away(fleet) if fleet.is_starting());
+        if self.interrupted.is_some() || self.verdict.is_some() || starting {
             self.end(Ending::Signal(signal), Duration::ZERO);
             return self.kill();
         }
         self.interrupted = Some(signal);
         self.kill_at = Some(Instant::now() + INTERRUPT);
-        if !from_terminal {
+        if !self.have_heard(event) {
             self.send_all(signal);
         }
     }
@@ -42,7 +57,13 @@ impl Job {
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let job = [self.timeout_at, self.terminate_at, self.kill_at, self.give_up_at];
         let fault = self.ring.next_fault().map(|at| self.started + at);
-        job.into_iter().chain([fault]).chain(self.pes.iter().map(|pe| pe.lost_at)).flatten().min()
+        let fleet = match &self.reach {
+            Reach::Here(_) => None,
+            Reach::Away(fleet) => fleet.next_deadline(),
+        };
+        let report = self.report.as_ref().map(|report| report.until);
+        let lost = self.pes.iter().map(|pe| pe.lost_at.as_ref().map(|lost| lost.at));
+        job.into_iter().chain([fault, fleet, report]).chain(lost).flatten().min()
     }
 
     pub(super) fn meet_deadlines(&mut self) {
@@ -52,11 +73,11 @@ impl Job {
         }
         let due = |deadline: &mut Option<Instant>| deadline.take_if(|at| *at <= now).is_some();
         for pe in 0..self.pes.len() {
-            if due(&mut self.pes[pe].lost_at) {
-                let how = &self.how_lost(pe);
-                if !self.goes_on_without(pe, how) {
-                    self.fail(format_args!("{} {how}", self.name(pe)));
-                }
+            let lost = self.pes[pe].lost_at.take_if(|lost| lost.at <= now);
+            if let Some(NoContact { how, running, .. }) = lost
+                && !self.goes_on_without(pe, &how, running)
+            {
+                self.fail(format_args!("{} {how}", self.name(pe)));
             }
         }
         if due(&mut self.timeout_at) {
@@ -78,21 +99,17 @@ impl Job {
             }
             self.kill();
         }
+        if self.report.as_ref().is_some_and(|report| report.until <= now) {
+            self.print_what_is_known();
+        }
+        self.look_after_hosts();
         if due(&mut self.give_up_at) {
+            self.give_up_hosts();
             for pe in 0..self.pes.len() {
                 if std::mem::take(&mut self.pes[pe].alive) {
                     report::line(format_args!("{} cannot be killed", self.name(pe)));
                 }
             }
-        }
-    }
-
-    fn how_lost(&self, pe: usize) -> String {
-        match self.pes[pe] {
-            Pe { connection: Some(_), program: Some(program), .. } => {
-                format!("runs a script whose program (pid {program}) ended before shmem_finalize")
-            }
-            _ => "closed its connection before shmem_finalize".into(),
         }
     }
 
@@ -103,21 +120,6 @@ impl Job {
         }
         let Some(host) = host else { return };
         report::line(format_args!("emulated host {host} dies, as --fault asks"));
-        let dying: Vec<usize> =
-            (0..self.pes.len()).filter(|pe| self.hosts.of(*pe) == host).collect();
-        self.lose(&dying);
-    }
-
-    /// Prints what each PE is doing.
-    fn print_report(&self) {
-        for (index, pe) in self.pes.iter().enumerate() {
-            let report = self.board.report(index);
-            // Where a script runs the program, it is the program's process that is of interest.
-            let pid = if report.pid > 0 { report.pid } else { pe.pid.as_raw() };
-            match pe.alive {
-                true => report::line(format_args!("PE {index} (pid {pid}): {report}")),
-                false => report::line(format_args!("PE {index} (pid {pid}): has ended")),
-            }
-        }
+        self.lose(&self.hosts.on(host));
     }
 }

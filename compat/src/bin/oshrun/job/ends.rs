@@ -1,51 +1,51 @@
 //! The ends of PEs and what follows from them.
 
-use super::{Ending, FINISH, Job};
+use super::{Ending, FINISH, Job, Reach};
 use crate::output;
 use crate::pmi::Stage;
 use crate::report;
-use crate::signals::{self, Ended};
+use crate::signals;
+use crate::wire::End;
 use nix::sys::signal::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
-use tombolo_core::board::State;
 
 impl Job {
-    /// Takes all children that have ended and draws the conclusions.
+    /// Takes the status of all children that have ended.
     pub(super) fn collect(&mut self) {
-        let mut ended: Vec<(usize, ExitStatus)> = vec![];
-        for Ended { pid, status } in signals::reap() {
-            // Others are processes that PEs have left behind.
-            if let Some(pe) = self.pes.iter().position(|pe| pe.alive && pe.pid == pid) {
-                // What it said last, such as an abort, comes before its end.
-                self.take_requests(pe);
-                self.pes[pe].alive = false;
-                self.pes[pe].lost_at = None;
-                ended.push((pe, status));
-            }
+        match &mut self.reach {
+            Reach::Here(host) => _ = host.borrow_mut().collect(),
+            Reach::Away(fleet) => signals::reap().iter().for_each(|ended| fleet.child_ended(ended)),
         }
-        // Of several that ended at once, the one that crashed is the cause of the others' ends.
-        ended.sort_by_key(|(_, status)| status.signal().is_none());
-        for (pe, status) in ended {
-            self.judge(pe, status);
+    }
+
+    /// Draws the conclusions from the ends of PEs.
+    pub(super) fn take_ends(&mut self, ends: &[End]) {
+        for end in ends {
+            self.pes[end.pe].alive = false;
+            self.pes[end.pe].lost_at = None;
+        }
+        for end in ends {
+            self.judge(end);
         }
         self.check_barrier();
     }
 
-    fn judge(&mut self, pe: usize, status: ExitStatus) {
+    fn judge(&mut self, end: &End) {
+        let &End { pe, stage, running, .. } = end;
+        let status = ExitStatus::from_raw(end.status);
         if self.verdict.is_some() || self.pes[pe].lost {
             return;
         }
         if let Some(signal) = status.signal() {
-            return self.judge_signal(pe, signal, status.core_dumped());
+            return self.judge_signal(pe, signal, status.core_dumped(), running);
         }
-        let stage = self.stage(pe);
         let code = status.code().unwrap_or(1) as u8;
         // Others that have no more to do with this PE may end in peace.
         let time = if stage == Stage::Inside { Duration::ZERO } else { FINISH };
         if code != 0 {
-            if self.goes_on_without(pe, &format!("exited with code {code}")) {
+            if self.goes_on_without(pe, &format!("exited with code {code}"), running) {
                 return;
             }
             // After an interrupt a code tells that it has been heard, not that something broke.
@@ -56,22 +56,13 @@ impl Job {
             self.end(Ending::Code(code), time);
         } else if stage == Stage::Inside {
             let how = "exited without calling shmem_finalize";
-            if !self.goes_on_without(pe, how) {
+            if !self.goes_on_without(pe, how, running) {
                 self.fail(format_args!("{} {how}", self.name(pe)));
             }
         }
     }
 
-    /// How far PE `pe` has come. After `shmem_finalize` it stays connected, for it may initialise the
-    /// library again: then the status board tells that it has left.
-    pub(super) fn stage(&self, pe: usize) -> Stage {
-        match self.server.stage(pe) {
-            Stage::Inside if self.board.report(pe).state == State::Finished => Stage::Left,
-            stage => stage,
-        }
-    }
-
-    fn judge_signal(&mut self, pe: usize, signal: i32, core_dumped: bool) {
+    fn judge_signal(&mut self, pe: usize, signal: i32, core_dumped: bool, running: bool) {
         let known = Signal::try_from(signal).ok();
         if let Some(signal) = known.filter(|_| known == self.interrupted) {
             return self.end(Ending::Signal(signal), FINISH);
@@ -93,17 +84,24 @@ impl Job {
             _ => "",
         };
         let how = format!("was killed by {what}{note}{hint}");
-        if !self.goes_on_without(pe, &how) {
+        if !self.goes_on_without(pe, &how, running) {
             report::line(format_args!("{} {how}; ending the job", self.name(pe)));
             self.end(Ending::Code(128 + signal as u8), Duration::ZERO);
         }
     }
 
-    /// A barrier that some PE can no longer enter will never open.
+    /// A barrier that PEs wait for and that some other one can no longer enter will never open.
     pub(super) fn check_barrier(&mut self) {
-        if self.server.barrier_is_waiting()
-            && let Some(pe) = self.pes.iter().position(|pe| !(pe.alive || pe.lost && self.goes_on))
-        {
+        if self.fences.iter().any(Option::is_some) {
+            self.find_barrier_stuck();
+        }
+    }
+
+    /// PEs wait for a barrier: fails if some PE can no longer enter it.
+    pub(super) fn find_barrier_stuck(&mut self) {
+        let goes_on = self.goes_on;
+        let has_gone = |pe: &super::Pe| pe.has_ended() && !(pe.lost && goes_on);
+        if let Some(pe) = self.pes.iter().position(has_gone) {
             self.fail(format_args!(
                 "{} has exited while other PEs wait for it to start or finish",
                 self.name(pe)

@@ -1,9 +1,8 @@
 //! PEs that are lost, and the others that go on without them.
 
-use super::{Job, Pe};
+use super::Job;
 use crate::report;
-use crate::signals;
-use tombolo_core::board::State;
+use crate::wire::Order;
 
 impl Job {
     /// PE `pe` has failed in the way that `how` tells. True if the others go on without it, of
@@ -16,15 +15,9 @@ impl Job {
     ///
     /// PEs of a host serve for each other what arrives over its links. So of several emulated hosts
     /// one is lost as a whole.
-    pub(super) fn goes_on_without(&mut self, pe: usize, how: &str) -> bool {
-        let asked = self.goes_on && self.verdict.is_none() && self.interrupted.is_none();
-        let state = self.board.report(pe).state;
-        if !asked || !matches!(state, State::Running | State::Leaving) {
-            return false;
-        }
+    pub(super) fn goes_on_without(&mut self, pe: usize, how: &str, running: bool) -> bool {
         let gone = self.hosts.unit_of(pe);
-        let mut rest = (0..self.pes.len()).filter(|other| !gone.contains(other));
-        if !rest.any(|other| self.pes[other].alive && !self.pes[other].lost) {
+        if !running || !self.can_go_on_without(&gone) {
             return false;
         }
         let name = self.name(pe);
@@ -39,27 +32,21 @@ impl Job {
         true
     }
 
+    /// Whether the programs asked to go on, no signal is ending the job, and others are left.
+    pub(super) fn can_go_on_without(&self, gone: &[usize]) -> bool {
+        let asked = self.goes_on && self.verdict.is_none() && self.interrupted.is_none();
+        let mut rest = (0..self.pes.len()).filter(|other| !gone.contains(other));
+        asked && rest.any(|other| self.pes[other].alive && !self.pes[other].lost)
+    }
+
     /// From now on these PEs are lost. What is left of them is killed, and if the others go on,
     /// barriers do not wait for them.
     pub(super) fn lose(&mut self, gone: &[usize]) {
         for &pe in gone {
             self.pes[pe].lost = true;
             self.pes[pe].lost_at = None;
-            let Pe { pid, alive, program, .. } = self.pes[pe];
-            if alive {
-                signals::kill_tree(pid);
-            }
-            // A script may have left its program behind, which believes to be a PE still.
-            if let Some(program) = program.filter(|program| signals::is_below(*program)) {
-                signals::kill_tree(program);
-            }
         }
-        if self.goes_on {
-            for &pe in gone {
-                self.board.mark_lost(pe);
-                self.server.depart(pe).into_iter().for_each(|effect| self.perform(effect));
-            }
-        }
+        self.order(Order::Lose { pes: gone.to_vec(), going_on: self.goes_on });
     }
 
     /// Says at the end of a job that went well otherwise which PEs it has lost.
@@ -77,7 +64,7 @@ impl Job {
 }
 
 /// "2, 3 and 7".
-fn listed(pes: &[usize]) -> String {
+pub(super) fn listed(pes: &[usize]) -> String {
     let words: Vec<String> = pes.iter().map(usize::to_string).collect();
     match words.as_slice() {
         [] => String::new(),

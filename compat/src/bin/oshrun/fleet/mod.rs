@@ -1,0 +1,343 @@
+//! The agents of a job on several machines: one on each, started by a command such as `ssh`, whose
+//! standard input and output are the only connection to it. Nothing listens anywhere.
+//!
+//! ```text
+//! oshrun --- ssh n1 ~~~ sshd --- oshrun --agent --- PEs of n1
+//!        --- ssh n2 ~~~ sshd --- oshrun --agent --- PEs of n2
+//! ```
+//!
+//! - No PE is started before all agents have answered: a machine that cannot be reached leaves no
+//!   part of a job on the others.
+//! - Both sides tell now and then that they are there. Who hears nothing for too long takes the
+//!   other for lost.
+//! - An agent whose standard input ends kills its PEs and ends.
+
+mod setting;
+mod start;
+mod streams;
+
+pub use start::{AGENT, start};
+pub use streams::{Window, streams_are_one};
+
+use crate::signals::{self, Ended};
+use crate::wire::{GREETING, GREETING_START, News, Order, Sender, Share};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use streams::{Input, Printer};
+use tokio::time::Instant;
+
+/// For the answer of a machine, when the command that is to reach it does not give up itself.
+const CONNECT: Duration = Duration::from_secs(30);
+/// Between the end of an agent's output and that of the command that has started it, which may tell
+/// why.
+const EXPLAIN: Duration = Duration::from_secs(1);
+/// Between the end of the command and that of its output, which others may hold open.
+const DRAIN: Duration = Duration::from_secs(5);
+/// For what is to be sent before this process is stopped.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// The agents of a job.
+pub struct Fleet {
+    agents: Vec<Agent>,
+    /// What is to be given to the agents once all have answered.
+    shares: Vec<Share>,
+    /// Longest silence of an agent.
+    silence: Duration,
+    beat_at: Instant,
+    printer: Option<Printer>,
+    input: Option<Input>,
+    /// Process group of the job.
+    group: Pid,
+}
+
+struct Agent {
+    /// The command that has started it: "ssh".
+    command: String,
+    pid: Pid,
+    phase: Phase,
+    orders: Sender<Order>,
+    heard: Instant,
+    /// All its PEs are between `shmem_init` and `shmem_finalize`.
+    running: bool,
+    /// All of its output was taken.
+    drained: bool,
+    /// How the command has ended.
+    status: Option<ExitStatus>,
+    /// What the command has said before the agent answered, once it has said all.
+    said: Option<String>,
+    /// When to find the agent lost, its output or the command having ended.
+    ended_at: Option<Instant>,
+    /// What is wrong with what it has sent.
+    wrong: Option<String>,
+    /// It has answered: what the command says from now on is printed at once.
+    answered: Arc<AtomicBool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Has not answered.
+    Called,
+    /// Waits for its share of the job.
+    Answered,
+    Started,
+    /// Has no PEs any more and has told everything.
+    Done,
+    /// Cannot be reached.
+    Gone,
+}
+
+/// What arrives from an agent, or becomes of the command that has started it.
+pub enum Event {
+    Greeting(String),
+    News(News),
+    /// The agent sends something wrong.
+    Wrong(String),
+    /// Its output has ended.
+    End,
+    /// The command has said this before the agent answered, and will say no more.
+    Said(String),
+}
+
+/// A host that cannot be reached.
+pub struct Loss {
+    pub host: usize,
+    /// "is lost: ...".
+    pub why: String,
+    /// It had PEs.
+    pub started: bool,
+    /// All of them were between `shmem_init` and `shmem_finalize`.
+    pub running: bool,
+}
+
+impl Fleet {
+    /// Whether no agent has anything left to do.
+    pub fn is_over(&self) -> bool {
+        self.agents.iter().all(|agent| matches!(agent.phase, Phase::Done | Phase::Gone))
+    }
+
+    /// Whether agents still have to answer.
+    pub fn is_starting(&self) -> bool {
+        !self.shares.is_empty()
+    }
+
+    /// Gives an order to all agents that have PEs.
+    pub fn order(&mut self, order: &Order) {
+        for agent in self.agents.iter().filter(|agent| agent.phase == Phase::Started) {
+            agent.orders.send(order.clone());
+        }
+    }
+
+    /// The job ends: agents that still have to answer are wanted no more.
+    pub fn start_no_more(&mut self) {
+        if self.is_starting() {
+            self.shares.clear();
+            self.agents.iter_mut().for_each(Agent::dismiss);
+        }
+    }
+
+    /// Takes an event; gives what it tells of PEs.
+    pub fn take_event(&mut self, host: usize, event: Event) -> Option<News> {
+        let agent = &mut self.agents[host];
+        agent.heard = Instant::now();
+        match event {
+            Event::Greeting(line) => self.greet(host, &line),
+            Event::Wrong(why) => agent.wrong = Some(why),
+            Event::End => {
+                agent.drained = true;
+                agent.expect_end(EXPLAIN);
+            }
+            Event::Said(text) => agent.said = Some(text),
+            Event::News(News::Running(running)) => agent.running = running,
+            Event::News(News::Output { stream, bytes }) => {
+                if let Some(printer) = &self.printer {
+                    printer.print(host, stream, bytes);
+                }
+            }
+            Event::News(News::InputTaken(bytes)) => {
+                if let Some(input) = &self.input {
+                    input.taken(bytes);
+                }
+            }
+            Event::News(news) => {
+                if let News::Done { .. } = news {
+                    agent.phase = Phase::Done;
+                    agent.orders.close();
+                }
+                return Some(news);
+            }
+        }
+        None
+    }
+
+    fn greet(&mut self, host: usize, line: &str) {
+        let agent = &mut self.agents[host];
+        if line != GREETING {
+            let version = |line: &str| {
+                let version = line.strip_prefix(GREETING_START).unwrap_or_default();
+                version.replace(' ', ", protocol ")
+            };
+            agent.wrong = Some(format!(
+                "has oshrun of version {}, and this is version {}; install the same on all hosts",
+                version(line),
+                version(GREETING)
+            ));
+            return;
+        }
+        agent.answered.store(true, Ordering::Relaxed);
+        agent.phase = Phase::Answered;
+        if self.agents.iter().all(|agent| agent.phase == Phase::Answered) {
+            let now = Instant::now();
+            let first =
+                self.shares.iter().position(|share| share.pes.iter().any(|(pe, _)| *pe == 0));
+            for (agent, share) in self.agents.iter_mut().zip(self.shares.drain(..)) {
+                agent.orders.send(Order::Start(Box::new(share)));
+                (agent.phase, agent.heard) = (Phase::Started, now);
+            }
+            let reader = first.map(|host| self.agents[host].orders.clone());
+            self.input = reader.and_then(|orders| Input::start(orders, self.group));
+        }
+    }
+
+    /// A child of ours has ended: a command that has started an agent?
+    pub fn child_ended(&mut self, ended: &Ended) {
+        if let Some(agent) = self.agents.iter_mut().find(|agent| agent.pid == ended.pid) {
+            agent.status = Some(ended.status);
+            agent.expect_end(DRAIN);
+        }
+    }
+
+    /// When to look after the agents next.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let ends = self.agents.iter().map(|agent| agent.deadline(self.silence));
+        ends.flatten().chain([self.beat_at]).min()
+    }
+
+    /// Tells the agents that this side is there, and finds out which of them are not.
+    pub fn look(&mut self) -> Vec<Loss> {
+        let now = Instant::now();
+        if self.beat_at <= now {
+            self.order(&Order::Beat);
+            self.beat_at = now + beat(self.silence);
+        }
+        let mut losses = vec![];
+        for (host, agent) in self.agents.iter_mut().enumerate() {
+            if let Some(why) = agent.loss(now, self.silence) {
+                let started = agent.phase == Phase::Started;
+                losses.push(Loss { host, why, started, running: agent.running });
+                agent.dismiss();
+            }
+        }
+        losses
+    }
+
+    /// Gives up the agents that have not ended.
+    pub fn give_up(&mut self) -> Vec<usize> {
+        let late = |agent: &Agent| !matches!(agent.phase, Phase::Done | Phase::Gone);
+        let hosts = self.agents.iter_mut().enumerate().filter(|(_, agent)| late(agent));
+        hosts
+            .map(|(host, agent)| {
+                agent.dismiss();
+                host
+            })
+            .collect()
+    }
+
+    /// Waits until all orders are on their way.
+    pub fn flush(&self) {
+        self.agents.iter().for_each(|agent| agent.orders.flush(FLUSH));
+    }
+
+    /// This process was stopped, and could not hear anything.
+    pub fn wake(&mut self) {
+        self.beat_at = Instant::now();
+        self.agents.iter_mut().for_each(|agent| agent.heard = Instant::now());
+    }
+
+    /// Ends all connections; all output was handed over.
+    pub fn close(&mut self) {
+        self.input = None;
+        self.printer = None;
+        self.agents.iter().for_each(|agent| agent.orders.close());
+    }
+}
+
+/// How often to say that one is there, so that being late once does no harm.
+pub fn beat(silence: Duration) -> Duration {
+    (silence / 4).min(Duration::from_secs(2))
+}
+
+impl Agent {
+    fn expect_end(&mut self, within: Duration) {
+        let at = Instant::now() + within;
+        self.ended_at = Some(self.ended_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// Ends the connection, and with it the agent.
+    fn dismiss(&mut self) {
+        self.phase = Phase::Gone;
+        self.orders.close();
+        if self.status.is_none() {
+            signals::send(self.pid, Signal::SIGKILL);
+        }
+    }
+
+    fn deadline(&self, silence: Duration) -> Option<Instant> {
+        let quiet = match self.phase {
+            Phase::Called => Some(self.heard + CONNECT),
+            Phase::Started => Some(self.heard + silence),
+            Phase::Answered => None,
+            Phase::Done | Phase::Gone => return None,
+        };
+        quiet.into_iter().chain(self.ended_at).min()
+    }
+
+    /// Why the agent is lost, if it is.
+    fn loss(&self, now: Instant, silence: Duration) -> Option<String> {
+        if matches!(self.phase, Phase::Done | Phase::Gone) {
+            return None;
+        }
+        if let Some(wrong) = &self.wrong {
+            return Some(wrong.clone());
+        }
+        if let Some(at) = self.ended_at {
+            let all_is_said = self.drained && self.status.is_some() && self.said.is_some();
+            return (all_is_said || at <= now).then(|| self.explain());
+        }
+        let what = &self.command;
+        match self.phase {
+            Phase::Called if self.heard + CONNECT <= now => {
+                Some(format!("no answer from {what} within {} s", CONNECT.as_secs()))
+            }
+            Phase::Started if self.heard + silence <= now => {
+                Some(format!("is lost: nothing was heard of it for {} s", silence.as_secs_f64()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Why the connection has ended.
+    fn explain(&self) -> String {
+        let what = &self.command;
+        let mut how = match self.status {
+            None => format!("the connection through {what} has ended"),
+            Some(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => format!("{what} ended with code {code}"),
+                (_, signal) => {
+                    format!("{what} was killed by {}", signals::describe(signal.unwrap_or(0)))
+                }
+            },
+        };
+        if let Some(said) = self.said.as_deref().filter(|said| !said.is_empty()) {
+            how = format!("{how} and said: {said}");
+        }
+        match self.phase {
+            Phase::Called => format!("cannot start oshrun there: {how}"),
+            _ => format!("is lost: {how}"),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Starting the agents.
+
+use super::streams::Printer;
+use super::{Agent, Event, Fleet, Phase, beat};
+use crate::hosts::is_this_machine;
+use crate::options::Remote;
+use crate::output::Outcome;
+use crate::report;
+use crate::spawn::Failure;
+use crate::wire::{self, GREETING, GREETING_START, News, Sender, Share};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{ChildStderr, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
+
+/// Has this program be an agent.
+pub const AGENT: &str = "--agent";
+
+/// No questions, and no longer than this for a machine that does not answer.
+const SSH: [&str; 5] = ["-x", "-a", "-T", "-oBatchMode=yes", "-oConnectTimeout=10"];
+/// What a remote shell may print before the agent speaks.
+const NOISE_MAX: usize = 64 << 10;
+/// How much is kept of what the command says.
+const SAID_MAX: usize = 500;
+
+/// The agents, what arrives from them, and the ends of the output streams.
+pub struct Running {
+    pub fleet: Fleet,
+    pub events: UnboundedReceiver<(usize, Event)>,
+    pub outputs: Vec<Outcome>,
+}
+
+/// Starts an agent on each of the machines. The process group is that of the job.
+pub fn start(
+    remote: &Remote,
+    names: &[String],
+    shares: Vec<Share>,
+    group: Pid,
+) -> Result<Running, Failure> {
+    let failure = |text: String| Failure { code: 1, text };
+    let own = std::env::current_exe().map_err(|e| failure(format!("cannot start: {e}")))?;
+    let (sender, events) = unbounded_channel();
+    let mut agents = vec![];
+    for (host, name) in names.iter().enumerate() {
+        let mut command = match is_this_machine(name) {
+            true => here(&own),
+            false => there(&own, remote, name).map_err(failure)?,
+        };
+        let what = command.get_program().to_string_lossy().into_owned();
+        let what =
+            Path::new(&what).file_name().map_or(what.clone(), |n| n.to_string_lossy().into());
+        let agent = launch(&mut command, (host, name), &sender, what).map_err(|e| {
+            let program = command.get_program().display();
+            failure(format!("cannot run '{program}' to reach host {name}: {e}"))
+        })?;
+        agents.push(agent);
+    }
+    let (printer, outputs) =
+        Printer::start(agents.iter().map(|agent| agent.orders.clone()).collect());
+    let fleet = Fleet {
+        agents,
+        shares,
+        silence: remote.silence,
+        beat_at: Instant::now() + beat(remote.silence),
+        printer: Some(printer),
+        input: None,
+        group,
+    };
+    Ok(Running { fleet, events, outputs })
+}
+
+fn here(own: &Path) -> Command {
+    let mut command = Command::new(own);
+    command.arg(AGENT);
+    // What is sent to our own group is passed on to the agents.
+    command.process_group(0);
+    command
+}
+
+fn there(own: &Path, remote: &Remote, name: &str) -> Result<Command, String> {
+    let mut command = Command::new(&remote.rsh[0]);
+    if Path::new(&remote.rsh[0]).file_name().is_some_and(|name| name == "ssh") {
+        command.args(SSH);
+    }
+    let quoted = own.to_str().filter(|path| !path.contains('\''));
+    let path = quoted.ok_or_else(|| {
+        format!("'{}' is a path that cannot be given to a remote shell", own.display())
+    })?;
+    command.args(&remote.rsh[1..]).arg(name).arg(format!("exec '{path}' {AGENT}"));
+    Ok(command)
+}
+
+fn launch(
+    command: &mut Command,
+    (host, name): (usize, &str),
+    events: &UnboundedSender<(usize, Event)>,
+    what: String,
+) -> io::Result<Agent> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let parent = std::process::id();
+    let setup = move || {
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        match std::os::unix::process::parent_id() == parent {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    };
+    // SAFETY: `setup` makes system calls only, which is all that may be done after a fork.
+    unsafe { command.pre_exec(setup) };
+    let mut child = command.spawn()?;
+    let piped = "all three streams are piped";
+    let mut stdin = child.stdin.take().expect(piped);
+    // Fits into any pipe; a command that has ended already is noticed by that.
+    let _ = stdin.write_all(format!("{GREETING}\n").as_bytes());
+    let answered = Arc::new(AtomicBool::new(false));
+    let stdout = File::from(std::os::fd::OwnedFd::from(child.stdout.take().expect(piped)));
+    let tell = events.clone();
+    std::thread::spawn(move || {
+        listen(stdout, |event| _ = tell.send((host, event)));
+    });
+    let (stderr, tell) = (child.stderr.take().expect(piped), events.clone());
+    let (flag, name) = (answered.clone(), name.to_owned());
+    std::thread::spawn(move || {
+        let said = hear(stderr, &flag, &name);
+        let _ = tell.send((host, Event::Said(said)));
+    });
+    Ok(Agent {
+        command: what,
+        pid: Pid::from_raw(child.id() as i32),
+        phase: Phase::Called,
+        orders: Sender::start(stdin),
+        heard: Instant::now(),
+        running: false,
+        drained: false,
+        status: None,
+        said: None,
+        ended_at: None,
+        wrong: None,
+        answered,
+    })
+}
+
+/// Takes what an agent sends until it ends or sends something wrong.
+fn listen(from: impl Read, tell: impl Fn(Event)) {
+    let mut from = BufReader::with_capacity(64 << 10, from);
+    match greeting(&mut from) {
+        Some(line) => tell(Event::Greeting(line)),
+        None => return tell(Event::End),
+    }
+    loop {
+        match wire::read::<News>(&mut from) {
+            Ok(Some(news)) => tell(Event::News(news)),
+            Ok(None) => return tell(Event::End),
+            Err(why) => return tell(Event::Wrong(format!("is lost: its agent sends {why}"))),
+        }
+    }
+}
+
+/// The agent's first line, after whatever a remote shell prints; `None` if there is none.
+fn greeting(from: &mut impl BufRead) -> Option<String> {
+    let mut from = from.take(NOISE_MAX as u64);
+    let mut line = vec![];
+    while from.read_until(b'\n', &mut line).ok()? > 0 {
+        let text = String::from_utf8_lossy(&line);
+        if let Some(at) = text.find(GREETING_START) {
+            return Some(text[at..].trim_end().to_owned());
+        }
+        line.clear();
+    }
+    None
+}
+
+/// Collects what a command says until the agent answers, and passes the rest on. Gives what was
+/// collected as one line.
+fn hear(from: ChildStderr, answered: &AtomicBool, name: &str) -> String {
+    let mut said = String::new();
+    for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim();
+        let line = line.strip_prefix("oshrun: ").unwrap_or(line);
+        if answered.load(Ordering::Relaxed) {
+            report::line(format_args!("host {name}: {line}"));
+        } else if !line.is_empty() && said.len() < SAID_MAX {
+            let between = if said.is_empty() { "" } else { "; " };
+            said = format!("{said}{between}{line}");
+        }
+    }
+    said.chars().take(SAID_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_remote_shell_prints_is_skipped() {
+        let noise = format!("Welcome!\n\nprompt> {GREETING}\n\0\0\0\0");
+        assert_eq!(greeting(&mut noise.as_bytes()).as_deref(), Some(GREETING));
+        assert_eq!(greeting(&mut &b"no agent\nhere"[..]), None);
+        let endless = vec![b'x'; 10 * NOISE_MAX];
+        assert_eq!(greeting(&mut endless.as_slice()), None);
+    }
+
+    #[test]
+    fn ssh_gets_its_options_and_other_commands_theirs() {
+        let shown = |rsh: &str| -> Vec<String> {
+            let rsh = rsh.split(' ').map(str::to_owned).collect();
+            let remote = Remote { rsh, ..Remote::default() };
+            let command = there(Path::new("/opt/my bin/oshrun"), &remote, "n1").unwrap();
+            let args = command.get_args().map(|arg| arg.to_string_lossy().into_owned());
+            std::iter::once(command.get_program().to_string_lossy().into_owned())
+                .chain(args)
+                .collect()
+        };
+        assert_eq!(
+            shown("rsh -l me"),
+            ["rsh", "-l", "me", "n1", "exec '/opt/my bin/oshrun' --agent"]
+        );
+        let ssh = shown("/usr/bin/ssh -p 22");
+        assert!(ssh.contains(&"-oBatchMode=yes".into()));
+        assert_eq!(ssh[ssh.len() - 4..], ["-p", "22", "n1", "exec '/opt/my bin/oshrun' --agent"]);
+        let remote = Remote { rsh: vec!["ssh".into()], ..Remote::default() };
+        assert!(there(Path::new("/it's/oshrun"), &remote, "n1").is_err());
+    }
+}

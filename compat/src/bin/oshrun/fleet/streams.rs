@@ -1,0 +1,179 @@
+//! What the PEs of other hosts print, and what PE 0 reads there.
+
+use crate::output::{Outcome, same_file, write_all};
+use crate::wire::{Order, Sender, WINDOW};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use tokio::sync::oneshot;
+
+/// Whether our standard output and standard error are one file.
+pub fn streams_are_one() -> bool {
+    same_file(io::stdout().as_fd(), io::stderr().as_fd())
+}
+
+/// Prints what agents send, with a thread for each stream: a reader that stalls stalls nothing else.
+/// Agents send no more than a window of output before they hear that it was printed.
+pub struct Printer {
+    streams: [mpsc::Sender<(usize, Vec<u8>)>; 2],
+}
+
+impl Printer {
+    /// `agents` are told what was printed.
+    pub fn start(agents: Vec<Sender<Order>>) -> (Printer, Vec<Outcome>) {
+        let mut outcomes = vec![];
+        let streams = [0, 1].map(|stream| {
+            let (sender, blocks) = mpsc::channel();
+            let (done, outcome) = oneshot::channel();
+            outcomes.push(outcome);
+            let agents = agents.clone();
+            std::thread::spawn(move || _ = done.send(print(stream, &blocks, &agents)));
+            sender
+        });
+        (Printer { streams }, outcomes)
+    }
+
+    pub fn print(&self, host: usize, stream: u8, bytes: Vec<u8>) {
+        // The thread has ended if nothing can be printed any more.
+        let _ = self.streams[usize::from(stream.min(1))].send((host, bytes));
+    }
+}
+
+fn print(
+    stream: u8,
+    blocks: &mpsc::Receiver<(usize, Vec<u8>)>,
+    agents: &[Sender<Order>],
+) -> io::Result<()> {
+    for (host, bytes) in blocks {
+        let written = match stream {
+            0 => write_all(io::stdout().as_fd(), &bytes),
+            _ => write_all(io::stderr().as_fd(), &bytes),
+        };
+        if let Err(error) = written {
+            agents.iter().for_each(|agent| agent.send(Order::Close { stream }));
+            // A reader that has left is no error; the PEs that go on writing find out.
+            return if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) };
+        }
+        agents[host].send(Order::Credit { stream, bytes: bytes.len() });
+    }
+    Ok(())
+}
+
+/// Bytes that may be sent before the other side has taken some.
+pub struct Window {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    under_way: usize,
+    closed: bool,
+}
+
+impl Window {
+    pub fn new() -> Arc<Window> {
+        let state = Mutex::new(State { under_way: 0, closed: false });
+        Arc::new(Window { state, changed: Condvar::new() })
+    }
+
+    /// Waits until `bytes` may be sent; false if they are not wanted any more.
+    pub fn enter(&self, bytes: usize) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = |state: &mut State| !state.closed && state.under_way >= WINDOW;
+        let mut state =
+            self.changed.wait_while(state, full).unwrap_or_else(PoisonError::into_inner);
+        state.under_way += bytes;
+        !state.closed
+    }
+
+    /// The other side has taken some.
+    pub fn leave(&self, bytes: usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.under_way = state.under_way.saturating_sub(bytes);
+        self.changed.notify_all();
+    }
+
+    /// Nothing is wanted any more.
+    pub fn close(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Our standard input, on its way to PE 0. It is read by a process in the job's group, because a
+/// terminal lets no other group read.
+pub struct Input {
+    reader: Pid,
+    window: Arc<Window>,
+}
+
+impl Input {
+    /// Starts reading; `None` if that is not possible, which PE 0 takes for the end of its input.
+    pub fn start(orders: Sender<Order>, group: Pid) -> Option<Input> {
+        let mut command = Command::new("cat");
+        command.stdin(Stdio::inherit()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let setup = move || {
+            nix::unistd::setpgid(Pid::from_raw(0), group)?;
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+            Ok(())
+        };
+        // SAFETY: `setup` makes system calls only, which is all that may be done after a fork.
+        unsafe { command.pre_exec(setup) };
+        let child = command
+            .spawn()
+            .ok()
+            .and_then(|mut child| Some((Pid::from_raw(child.id() as i32), child.stdout.take()?)));
+        let Some((reader, mut from)) = child else {
+            orders.send(Order::Input(vec![]));
+            return None;
+        };
+        let window = Window::new();
+        let room = window.clone();
+        std::thread::spawn(move || {
+            let mut chunk = vec![0; 64 << 10];
+            loop {
+                let count = from.read(&mut chunk).unwrap_or(0);
+                if !room.enter(count) {
+                    return;
+                }
+                orders.send(Order::Input(chunk[..count].to_vec()));
+                if count == 0 {
+                    return;
+                }
+            }
+        });
+        Some(Input { reader, window })
+    }
+
+    /// PE 0 has taken some.
+    pub fn taken(&self, bytes: usize) {
+        self.window.leave(bytes);
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        self.window.close();
+        crate::signals::send(self.reader, Signal::SIGKILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_holds_back_until_there_is_room_or_no_interest() {
+        let window = Window::new();
+        assert!(window.enter(WINDOW));
+        let other = window.clone();
+        let waiting = std::thread::spawn(move || [other.enter(WINDOW), other.enter(1)]);
+        window.leave(WINDOW);
+        window.close();
+        assert!(!waiting.join().unwrap()[1]);
+    }
+}

@@ -1,0 +1,127 @@
+//! `--host` and host files.
+
+use super::Named;
+
+/// `a:4,b,c:2`. Hosts that are named more than once are one.
+pub fn from_list(text: &str) -> Result<Vec<Named>, String> {
+    let mut hosts = vec![];
+    for word in text.split(',') {
+        add(&mut hosts, parse(word.trim())?);
+    }
+    Ok(hosts)
+}
+
+/// One host a line: `name`, `name:4`, `name 4` or `name slots=4`, and comments after `#`.
+pub fn from_file(text: &str) -> Result<Vec<Named>, String> {
+    let mut hosts = vec![];
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let Some(name) = words.next() else { continue };
+        let wrong = |why: String| format!("line {}: {why}", index + 1);
+        let mut host = parse(name).map_err(wrong)?;
+        for word in words {
+            let count = word.strip_prefix("slots=").unwrap_or(word);
+            let count = parse_count(count).map_err(|_| {
+                wrong(format!("'{word}' is not understood; write '{name} slots=COUNT'"))
+            })?;
+            if host.slots.replace(count).is_some() {
+                return Err(wrong(format!("'{name}' has two numbers of PEs")));
+            }
+        }
+        add(&mut hosts, host);
+    }
+    match hosts.is_empty() {
+        true => Err("it names no host".into()),
+        false => Ok(hosts),
+    }
+}
+
+fn add(hosts: &mut Vec<Named>, new: Named) {
+    match hosts.iter_mut().find(|host| host.name == new.name) {
+        Some(host) => host.slots = Some(host.slots.unwrap_or(1) + new.slots.unwrap_or(1)),
+        None => hosts.push(new),
+    }
+}
+
+/// `name` or `name:count`; an IPv6 address with a count is written in brackets.
+fn parse(word: &str) -> Result<Named, String> {
+    let (name, slots) = match word.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, "")) => (address, None),
+        Some((address, rest)) => (address, Some(rest.strip_prefix(':').unwrap_or(rest))),
+        None if word.matches(':').count() == 1 => {
+            word.split_once(':').map_or((word, None), |(name, count)| (name, Some(count)))
+        }
+        None => (word, None),
+    };
+    check_name(name)?;
+    let slots = slots.map(parse_count).transpose().map_err(|why| format!("'{word}': {why}"))?;
+    Ok(Named { name: name.into(), slots })
+}
+
+/// A name is an argument of the command that starts the agent: it must not look like an option, nor
+/// like anything that a shell would change.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_alphanumeric() || "-._@:%".contains(c);
+    match name {
+        "" => Err("a host has no name".into()),
+        _ if name.starts_with('-') || !name.chars().all(allowed) => {
+            Err(format!("'{name}' is no name of a host"))
+        }
+        _ if name.bytes().all(|byte| byte.is_ascii_digit()) => Err(format!(
+            "'{name}' is no name of a host; emulated hosts are asked for with --hosts COUNT"
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn parse_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=65536) => Ok(count),
+        _ => Err(format!("'{text}' is no number of PEs")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(hosts: Result<Vec<Named>, String>) -> String {
+        let show = |host: Named| format!("{} {}", host.name, host.slots.unwrap_or(0));
+        hosts.unwrap().into_iter().map(show).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn lists_have_names_and_counts() {
+        assert_eq!(shown(from_list("a:4,b,me@c.d-e:2")), "a 4, b 0, me@c.d-e 2");
+        assert_eq!(shown(from_list("a,b:2,a")), "a 2, b 2");
+        assert_eq!(
+            shown(from_list("10.0.0.1:3,fe80::1,[fe80::2]:2,[::1]")),
+            "10.0.0.1 3, fe80::1 0, fe80::2 2, ::1 0"
+        );
+    }
+
+    #[test]
+    fn files_have_a_host_a_line() {
+        let text = "# the cluster\nn1 slots=4\n\n n2:3 # slow\nn3 2\nn4\n";
+        assert_eq!(shown(from_file(text)), "n1 4, n2 3, n3 2, n4 0");
+        for (text, why) in [
+            ("n1 max_slots=4", "line 1: 'max_slots=4' is not understood"),
+            ("n1\nn2 0", "line 2: '0' is not understood"),
+            ("n1:2 3", "line 1: 'n1:2' has two numbers"),
+            ("# nothing\n", "names no host"),
+        ] {
+            assert!(from_file(text).unwrap_err().contains(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_names_is_given_to_the_remote_shell() {
+        for wrong in
+            ["-oProxyCommand=x", "a b", "a;b", "$(a)", "", "a,,b", "3", "a:0", "a:x", "'a'"]
+        {
+            assert!(from_list(wrong).is_err(), "{wrong}");
+        }
+        assert!(from_list("3").unwrap_err().contains("--hosts COUNT"));
+    }
+}

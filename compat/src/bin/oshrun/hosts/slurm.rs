@@ -1,0 +1,137 @@
+//! The hosts of a Slurm allocation.
+
+use super::Named;
+use super::list::check_name;
+
+/// More hosts than any allocation has: a list that asks for more is not believed.
+const HOSTS_MAX: usize = 1 << 16;
+
+/// The hosts and counts of the allocation that the environment describes, if it describes one.
+pub fn from_slurm(lookup: impl Fn(&str) -> Option<String>) -> Option<Result<Vec<Named>, String>> {
+    lookup("SLURM_JOB_ID")?;
+    let list = lookup("SLURM_JOB_NODELIST").or_else(|| lookup("SLURM_NODELIST"))?;
+    let tasks = lookup("SLURM_TASKS_PER_NODE");
+    Some(allocation(&list, tasks.as_deref()))
+}
+
+fn allocation(list: &str, tasks: Option<&str>) -> Result<Vec<Named>, String> {
+    let names = expand(list).map_err(|why| format!("SLURM_JOB_NODELIST='{list}': {why}"))?;
+    let tasks = tasks.unwrap_or("1");
+    let counts = counts(tasks, names.len())
+        .filter(|counts| counts.len() == names.len())
+        .ok_or_else(|| {
+            format!(
+                "SLURM_TASKS_PER_NODE='{tasks}' does not fit the {} nodes of '{list}'",
+                names.len()
+            )
+        })?;
+    let named = |(name, count): (String, usize)| Named { name, slots: Some(count) };
+    Ok(names.into_iter().zip(counts).map(named).collect())
+}
+
+/// `2(x3),1` is 2, 2, 2, 1.
+fn counts(text: &str, hosts: usize) -> Option<Vec<usize>> {
+    let mut counts = vec![];
+    for word in text.split(',') {
+        let (count, times) = match word.strip_suffix(')').and_then(|word| word.split_once("(x")) {
+            Some((count, times)) => (count, times.parse().ok()?),
+            None => (word, 1),
+        };
+        let count: usize = count.parse().ok().filter(|count| *count > 0)?;
+        if counts.len() + times > hosts {
+            return None;
+        }
+        counts.extend(std::iter::repeat_n(count, times));
+    }
+    Some(counts)
+}
+
+/// `n[1-2,05-06],m` is n1, n2, n05, n06, m.
+fn expand(list: &str) -> Result<Vec<String>, String> {
+    let mut names = vec![];
+    let mut depth = 0;
+    let words = list.split(|c| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        c == ',' && depth == 0
+    });
+    for word in words {
+        expand_word(word, &mut names)?;
+    }
+    names.iter().try_for_each(|name| check_name(name))?;
+    Ok(names)
+}
+
+fn expand_word(word: &str, names: &mut Vec<String>) -> Result<(), String> {
+    let Some((prefix, rest)) = word.split_once('[') else {
+        names.push(word.into());
+        return match names.len() {
+            ..=HOSTS_MAX => Ok(()),
+            _ => Err(format!("more than {HOSTS_MAX} hosts")),
+        };
+    };
+    let (ranges, suffix) = rest.split_once(']').ok_or("a '[' without ']'")?;
+    for range in ranges.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number = |text: &str| {
+            text.parse::<usize>().map_err(|_| format!("'{range}' is no range of numbers"))
+        };
+        for value in number(first)?..=number(last)? {
+            // Leading zeros belong to the name.
+            let width = first.len();
+            expand_word(&format!("{prefix}{value:0width$}{suffix}"), names)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_nodes_are_expanded() {
+        for (list, expected) in [
+            ("n1", "n1"),
+            ("n[1-3],m7", "n1 n2 n3 m7"),
+            ("n[08-11,20]", "n08 n09 n10 n11 n20"),
+            ("rack[0-1]n[1,3]", "rack0n1 rack0n3 rack1n1 rack1n3"),
+            ("c[1-2]-ib.local,d", "c1-ib.local c2-ib.local d"),
+        ] {
+            assert_eq!(expand(list).unwrap().join(" "), expected, "{list}");
+        }
+        for wrong in ["n[1-", "n[a-b]", "", "n[1-99999999]", "n[1],-x", "n]1["] {
+            assert!(expand(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nodes_have_their_numbers_of_tasks() {
+        let shown = |list: &str, tasks| -> Result<String, String> {
+            let hosts = allocation(list, tasks)?.into_iter();
+            let show = |host: Named| format!("{}:{}", host.name, host.slots.unwrap_or(0));
+            Ok(hosts.map(show).collect::<Vec<_>>().join(","))
+        };
+        assert_eq!(shown("n[1-4]", Some("2(x3),1")).unwrap(), "n1:2,n2:2,n3:2,n4:1");
+        assert_eq!(
+            shown("n[1-2]", None).unwrap_err(),
+            "SLURM_TASKS_PER_NODE='1' does not fit the 2 nodes of 'n[1-2]'"
+        );
+        assert_eq!(shown("n1", None).unwrap(), "n1:1");
+        for wrong in ["2(x3)", "0(x2)", "x", "2(x99999999999)", "1", ""] {
+            assert!(shown("n[1-2]", Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn without_an_allocation_there_is_nothing() {
+        assert!(from_slurm(|_| None).is_none());
+        assert!(from_slurm(|name| (name == "SLURM_JOB_NODELIST").then(|| "n1".into())).is_none());
+        let found = from_slurm(|name| match name {
+            "SLURM_JOB_ID" => Some("7".into()),
+            "SLURM_JOB_NODELIST" => Some("n[1-2]".into()),
+            "SLURM_TASKS_PER_NODE" => Some("4(x2)".into()),
+            _ => None,
+        });
+        assert_eq!(found.unwrap().unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,122 @@
+use super::*;
+
+fn plan(line: &str) -> Result<Plan, clap::Error> {
+    Plan::try_from_args(
+        std::iter::once("oshrun").chain(line.split_whitespace()).map(OsString::from),
+    )
+}
+
+#[test]
+fn np_is_an_option_before_the_program_and_an_argument_after_it() {
+    let plan = plan("--label -np 3 ./app -np 7 --label").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((plan.size(), plan.label), (3, true));
+    assert_eq!(plan.programs[0].arguments, ["-np", "7", "--label"]);
+}
+
+#[test]
+fn np_is_found_after_options_with_and_without_values() {
+    for line in ["-x A=-np -np 2 ./app", "--timeout 9 -l -np 2 ./app", "--bind=none -np 2 ./app"] {
+        let plan = plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert_eq!((plan.size(), plan.programs[0].command.to_str()), (2, Some("./app")));
+    }
+}
+
+#[test]
+fn packets_have_a_crc_where_they_are_to_be_damaged() {
+    let crcs = |line: &str| -> Vec<Option<OsString>> {
+        let words = format!("oshrun {line}");
+        let words = words.split(' ').map(|word| word.replace('~', " ").into());
+        let words: Vec<OsString> = words.collect();
+        // Whatever the environment of this test has.
+        let plan = Plan::try_from_args(words.into_iter()).unwrap().with_crc_where_needed(false);
+        let of = |program: &Program| {
+            let mut set = program.environment.iter().filter(|(name, _)| name == "SHMEM_NTB_CRC");
+            set.next().map(|(_, value)| value.clone())
+        };
+        plan.programs.iter().map(of).collect()
+    };
+    let on = Some(OsString::from("on"));
+    assert_eq!(crcs("--hosts 2 --fault link~0~corrupt~5 a : b"), [on.clone(), on]);
+    assert_eq!(crcs("--hosts 2 --fault link~0~down a : b"), [None, None]);
+    let off = Some(OsString::from("off"));
+    let line = "--hosts 2 --fault link~0~corrupt~5 -x SHMEM_NTB_CRC=off a : b";
+    assert_eq!(crcs(line), [off, None]);
+}
+
+#[test]
+fn a_job_goes_on_if_all_its_programs_ask_for_it() {
+    for (line, goes_on) in [
+        ("-x SHMEM_ON_LOSS=continue a", true),
+        ("-x SHMEM_ON_LOSS=end a", false),
+        ("-x SHMEM_ON_LOSS=end -x SHMEM_ON_LOSS=Continue a", true),
+        ("-x SHMEM_ON_LOSS=continue a : -x SHMEM_ON_LOSS=end b", false),
+    ] {
+        let plan = plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert_eq!(plan.goes_on(), goes_on, "{line}");
+    }
+}
+
+#[test]
+fn programs_are_separated_by_colons() {
+    let plan = plan("-n 1 -x A=1=2 a x : -n 2 -x B= b : c").unwrap_or_else(|e| panic!("{e}"));
+    let found: Vec<_> =
+        plan.programs.iter().map(|p| (p.count, p.command.to_str().unwrap())).collect();
+    assert_eq!(found, [(1, "a"), (2, "b"), (1, "c")]);
+    assert_eq!(plan.programs[0].environment, [("A".into(), "1=2".into())]);
+    assert_eq!(plan.programs[1].environment, [("B".into(), "".into())]);
+}
+
+#[test]
+fn wrong_usage_is_refused() {
+    for line in [
+        "",
+        "-n 0 a",
+        "-n -1 a",
+        "-n x a",
+        "-n 18446744073709551615 a",
+        "-n 4194305 a",
+        "--timeout 1e19 a",
+        "--timeout nan a",
+        "-n",
+        "--timeout 0 a",
+        "--timeout -1 a",
+        "--hosts 3 -n 2 a",
+        "a : --label b",
+        "a :",
+        ": a",
+        "--unknown a",
+        "--bind socket a",
+        "--hosts 2 -n 2 --fault sometimes a",
+    ] {
+        assert!(plan(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn machines_take_as_many_pes_as_they_are_said_to() {
+    let plan = |line: &str| plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+    let dealt = |line: &str| plan(line).machines.map(|machines| machines.of_pe);
+    assert_eq!(dealt("--host a.x:2,b.x:1 app"), Some(vec![0, 0, 1]));
+    assert_eq!(dealt("-host a.x,b.x -ppn 2 app"), Some(vec![0, 0, 1, 1]));
+    assert_eq!(dealt("--host a.x,b.x -n 3 app"), Some(vec![0, 0, 1]));
+    assert_eq!(dealt("--host a.x,b.x app : -n 2 other"), Some(vec![0, 0, 1]));
+    assert_eq!(dealt("--host localhost -n 3 app"), None);
+    assert_eq!(plan("--host localhost:3 app").size(), 3);
+    assert_eq!(plan("--rsh ssh app").remote.rsh, ["ssh"]);
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    for line in [
+        "--host a.x --hosts 2 -n 2 app",
+        "--host a.x --hostfile f app",
+        "--host a.x:1 -n 2 app",
+        "--host 3 app",
+        "--hostfile /no/such/file app",
+        "--ppn 2 app",
+        "--host a.x --silence 0.5 app",
+        "--host a.x --rsh= app",
+    ] {
+        assert!(plan(line).is_err(), "{line}");
+    }
+}

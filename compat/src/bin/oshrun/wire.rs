@@ -1,0 +1,279 @@
+//! What `oshrun` and its agents tell each other, over the standard input and output of the command
+//! that has started the agent.
+//!
+//! Each side begins with the line [`GREETING`]; whatever a remote shell prints before is skipped.
+//! Frames follow: a length of 4 bytes, little endian, and an [`Order`] or [`News`] in postcard's format.
+
+use crate::options::{Bind, Program};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// The first line of each side. The last number changes with what frames look like.
+pub const GREETING: &str = concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 1");
+/// How all of them begin, of whatever version.
+pub const GREETING_START: &str = "tombolo-agent ";
+
+/// Bytes of output of each stream, and of input, that may be under way.
+pub const WINDOW: usize = 1 << 20;
+/// No frame is longer: the largest hold what all PEs tell each other at the start.
+const FRAME_MAX: usize = 64 << 20;
+
+/// What an agent needs to know of the job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// Name of the key-value space.
+    pub job: String,
+    /// Number of PEs of the whole job.
+    pub size: usize,
+    /// Value of `PMI_process_mapping`.
+    pub mapping: String,
+    /// Programs of the whole job.
+    pub programs: Vec<Program>,
+    /// The PEs that this host gets: number, and index of the program.
+    pub pes: Vec<(usize, usize)>,
+    pub bind: Bind,
+    pub label: bool,
+    /// Standard output and error go to one file.
+    pub joined: bool,
+    pub setting: Setting,
+}
+
+/// What all processes of a job inherit on one host, and are given on others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    pub environment: Vec<(OsString, OsString)>,
+    pub directory: OsString,
+    pub umask: u32,
+    /// Soft limits by the kernel's numbers.
+    pub limits: Vec<(u32, u64)>,
+    /// Seconds of silence after which the other side counts as lost.
+    pub silence: Duration,
+}
+
+/// What is told to the processes of a host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Order {
+    Start(Box<Share>),
+    /// Send a signal to all PEs but one.
+    Signal {
+        signal: i32,
+        but: Option<usize>,
+    },
+    /// Kill all PEs.
+    Kill,
+    /// These PEs are lost. If the others go on, mark them on the board and wait for them no more.
+    Lose {
+        pes: Vec<usize>,
+        going_on: bool,
+    },
+    /// The barrier is open, and this was put by all PEs before.
+    Open(Vec<(String, String)>),
+    /// Tell what each PE is doing.
+    Report,
+    /// This many bytes of standard output (0) or error (1) were written.
+    Credit {
+        stream: u8,
+        bytes: usize,
+    },
+    /// Nobody reads this stream any more.
+    Close {
+        stream: u8,
+    },
+    /// Standard input of PE 0; empty at its end.
+    Input(Vec<u8>),
+    /// The other side is still there.
+    Beat,
+    /// There will be nothing to be heard until the next order.
+    Silence,
+}
+
+/// What is told by the processes of a host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum News {
+    /// All PEs run, in the order of the share, under these process ids.
+    Started(Vec<i32>),
+    /// Not all PEs could be started: exit code and reason.
+    Failed {
+        code: u8,
+        text: String,
+    },
+    /// These have ended, those that crashed first.
+    Ended(Vec<End>),
+    /// A PE can ask for nothing more, although it has not called `shmem_finalize`.
+    NoContact {
+        pe: usize,
+        how: String,
+        running: bool,
+    },
+    /// A PE asks for the end of the job with this exit code.
+    Abort {
+        pe: usize,
+        code: i32,
+    },
+    /// A PE has sent something wrong.
+    Broken {
+        pe: usize,
+        why: String,
+    },
+    /// All PEs of this host wait for the barrier to open, and have put this since the last one.
+    Fence(Vec<(String, String)>),
+    /// A PE waits for the barrier while another one of this host has ended.
+    Stuck,
+    /// Whether all PEs are between `shmem_init` and `shmem_finalize`, when this changes.
+    Running(bool),
+    /// What each PE is doing: number, process id, description.
+    Report(Vec<(usize, i32, String)>),
+    Output {
+        stream: u8,
+        bytes: Vec<u8>,
+    },
+    /// This much of the standard input was taken.
+    InputTaken(usize),
+    Beat,
+    /// Everything has ended and was told, but for processes that cannot be killed.
+    Done {
+        withstood: Vec<i32>,
+    },
+}
+
+/// The end of a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    pub pe: usize,
+    /// As `waitpid` gives it.
+    pub status: i32,
+    /// Its last stage as a client of PMI.
+    pub stage: crate::pmi::Stage,
+    /// It was between the ends of `shmem_init` and `shmem_finalize`.
+    pub running: bool,
+}
+
+/// Reads the next frame; `None` at the end.
+pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, String> {
+    let mut length = [0; 4];
+    let mut have = 0;
+    while have < length.len() {
+        match from.read(&mut length[have..]) {
+            Ok(0) if have == 0 => return Ok(None),
+            Ok(0) => return Err("a frame that was cut off".into()),
+            Ok(count) => have += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    let length = u32::from_le_bytes(length) as usize;
+    if length > FRAME_MAX {
+        return Err(format!("a frame of {length} bytes, which is no frame"));
+    }
+    // Memory grows with what arrives, not with what is announced.
+    let mut bytes = vec![];
+    match from.take(length as u64).read_to_end(&mut bytes) {
+        Ok(count) if count == length => {}
+        Ok(_) => return Err("a frame that was cut off".into()),
+        Err(error) => return Err(error.to_string()),
+    }
+    postcard::from_bytes(&bytes).map(Some).map_err(|e| format!("a malformed frame: {e}"))
+}
+
+fn write<T: Serialize>(to: &mut impl Write, frame: &T) -> io::Result<()> {
+    let mut bytes = vec![0; 4];
+    bytes = postcard::to_extend(frame, bytes).map_err(io::Error::other)?;
+    let length = bytes.len() - 4;
+    if length > FRAME_MAX {
+        return Err(io::Error::other(format!("a frame of {length} bytes")));
+    }
+    bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    to.write_all(&bytes)
+}
+
+/// Sends frames, in order, from a thread of its own: the other side may stall.
+pub struct Sender<T>(mpsc::Sender<Item<T>>);
+
+enum Item<T> {
+    Frame(T),
+    Close,
+    Flush(mpsc::Sender<()>),
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Sender(self.0.clone())
+    }
+}
+
+impl<T: Serialize + Send + 'static> Sender<T> {
+    /// A thread that writes to `to` until told to close it, or the last sender is dropped.
+    pub fn start(mut to: impl Write + Send + 'static) -> Sender<T> {
+        let (sender, frames) = mpsc::channel();
+        std::thread::spawn(move || {
+            for item in frames {
+                match item {
+                    Item::Frame(frame) => {
+                        // The thread that reads from the other side notices its end.
+                        if write(&mut to, &frame).is_err() {
+                            return;
+                        }
+                    }
+                    Item::Close => return,
+                    Item::Flush(done) => _ = done.send(()),
+                }
+            }
+        });
+        Sender(sender)
+    }
+
+    pub fn send(&self, frame: T) {
+        // As above.
+        let _ = self.0.send(Item::Frame(frame));
+    }
+
+    /// Closes the connection after all that was sent.
+    pub fn close(&self) {
+        let _ = self.0.send(Item::Close);
+    }
+
+    /// Waits until everything sent so far is written, but not for longer than `patience`.
+    pub fn flush(&self, patience: Duration) {
+        let (done, written) = mpsc::channel();
+        let _ = self.0.send(Item::Flush(done));
+        let _ = written.recv_timeout(patience);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_as_they_were_written() {
+        let orders = [
+            Order::Signal { signal: 15, but: Some(3) },
+            Order::Input(vec![0, 255, 10]),
+            Order::Open(vec![("key".into(), "value".into())]),
+        ];
+        let mut bytes = vec![];
+        orders.iter().for_each(|order| write(&mut bytes, order).unwrap());
+        let mut from = bytes.as_slice();
+        for order in orders {
+            assert_eq!(read::<Order>(&mut from), Ok(Some(order)));
+        }
+        assert_eq!(read::<Order>(&mut from), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_frame_is_an_error() {
+        let mut whole = vec![];
+        write(&mut whole, &Order::Input(vec![7; 100])).unwrap();
+        for cut in 1..whole.len() {
+            assert!(read::<Order>(&mut &whole[..cut]).is_err(), "{cut}");
+        }
+        assert!(
+            read::<Order>(&mut &b"hello, is this a shell?"[..]).unwrap_err().contains("no frame")
+        );
+        let unknown = [1, 0, 0, 0, 200];
+        assert!(read::<Order>(&mut &unknown[..]).unwrap_err().contains("malformed"));
+    }
+}
