@@ -30,6 +30,7 @@ fn chunks_with_headers(c: &mut Criterion) {
         let address = far.register(&memory.region()).expect("registered memory");
         far.mw_set_trans(0, 0, address, slot).expect("a translation");
         let mut window = near.outbound(0).expect("a window");
+        window.open(0, slot as usize).expect("a range that the peer has opened");
         let source = vec![1u8; CHUNK];
         let mut sent = 0;
         group.bench_function(BenchmarkId::from_parameter(format!("{speed:?}")), |b| {
@@ -38,7 +39,8 @@ fn chunks_with_headers(c: &mut Criterion) {
                 // SAFETY: the source has as many bytes.
                 unsafe { window.write(PAYLOAD + at * CHUNK, source.as_ptr(), CHUNK) };
                 window.write_line(at * Line::BYTES, &Line([sent as u64; 8]));
-                window.push();
+                window.flush();
+                near.poll();
                 sent += 1;
             });
         });

@@ -19,7 +19,7 @@ pub const REQUESTS_MAX: usize = 2;
 
 /// Length of the control area of a job of `n_pes` PEs, in bytes.
 pub const fn len(n_pes: usize) -> usize {
-    SERVICE + (1 + 2 * n_pes * REQUESTS_MAX) * LINE
+    arrival(n_pes, n_pes)
 }
 
 const _: () = assert!(WORDS + WORDS_MAX * 8 <= TEAM);
@@ -53,4 +53,10 @@ pub const fn request_line(pe: usize, index: usize) -> usize {
 /// Offset of the line in which PE `pe` of `n_pes` places its reply to request number `index`.
 pub const fn reply_line(n_pes: usize, pe: usize, index: usize) -> usize {
     request_line(n_pes + pe, index)
+}
+
+/// Offset of the word by which a transport of PE `pe` finds out that what it has stored before has
+/// arrived. Each has a cache line, as each has another writer.
+pub const fn arrival(n_pes: usize, pe: usize) -> usize {
+    reply_line(n_pes, n_pes, 0) + pe * LINE
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 mod support;
 
 use support::program::{LIMIT, Program, run_trials};
-use support::{Ran, crate_dir, run};
+use support::{Ran, crate_dir, run, scratch};
 
 /// Exit code of `oshrun` when PEs were lost and all others have ended well.
 const WITHOUT_LOST: i32 = 125;
@@ -41,6 +41,18 @@ const DEATHS: [(usize, &str, &str); 5] = [
 /// Other ways in which its PEs reach each other.
 const BY_CMA: [(&str, &str); 2] = [("SHMEM_STATIC", "cma"), ("SHMEM_TRANSPORTS", "cma")];
 
+/// What PEs of `special/deprived.c` lose after `shmem_init`, and which of them; see there.
+const DEPRIVED: [(&str, &str); 5] =
+    [("descriptors", "all"), ("closed", "1"), ("memory", "all"), ("user", "all"), ("files", "all")];
+/// What only root can give up.
+const OF_ROOT: [&str; 2] = ["user", "files"];
+/// Ways in which its PEs reach each other: options of `oshrun`.
+const WAYS: [&[&str]; 3] = [
+    &[],
+    &["-x", "SHMEM_NTB_DIRECT=off", "--fault", "link 1 down at 300ms; up at 500ms"],
+    &["-x", "SHMEM_NTB_SPEED=modelled"],
+];
+
 /// How its PEs wait in vain, and the routine in which they do.
 const WAITS: [(&str, &str); 4] = [
     ("barrier", "shmem_barrier_all"),
@@ -69,7 +81,37 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     trials.push(waits_end(&deaths));
     trials.extend(scripts_and_programs_are_lost_together(&deaths));
     trials.push(the_last_pe_ends_the_job(&deaths));
+    let deprived = special("deprived.c");
+    for loss in DEPRIVED {
+        trials.extend(WAYS.map(|options| data_arrive_without(&deprived, loss, options)));
+    }
     trials
+}
+
+/// Data arrive whatever a program has used up or given away after the start.
+fn data_arrive_without(
+    program: &Arc<Program>,
+    (what, who): (&'static str, &'static str),
+    options: &'static [&'static str],
+) -> Trial {
+    let program = program.clone();
+    let needs_root = OF_ROOT.contains(&what) && !nix::unistd::geteuid().is_root();
+    let reason = if needs_root { " (ignored: it needs root)" } else { "" };
+    let name = format!("{}: {who} without {what} {}{reason}", program.name, options.join(" "));
+    let test = move || {
+        let folder = scratch("empty");
+        let folder = folder.to_string_lossy();
+        let options = [&["--hosts", "3"], options].concat();
+        let ran = program.launch_with(&options, 3, &[what, who, &folder], &[GOING_ON])?;
+        let killed = what == "closed";
+        let code = if killed { WITHOUT_LOST } else { 0 };
+        let went_on = |pe: usize| ran.stdout.contains(&format!("PE {pe} went on"));
+        if ran.code == Some(code) && (0..3).all(|pe| went_on(pe) != (killed && pe == 1)) {
+            return Ok(());
+        }
+        Err(ran.account(&format!("expected exit code {code}")).into())
+    };
+    Trial::test(name, test).with_ignored_flag(needs_root)
 }
 
 /// Programs that ask for it go on without PEs that are lost, of which people are told.

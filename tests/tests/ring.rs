@@ -1,15 +1,15 @@
 //! The NTB transport over emulated rings inside one process: what the conformance suite does not
 //! see from outside.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tombolo_core::ops::Mode;
 use tombolo_core::transport::{Amo, AmoOp, Job, Locality, Transport};
 use tombolo_core::{Config, Waiting, World};
 use tombolo_tests::MakeTransports;
-use tombolo_tests::ring::{DIRECT, RING_ONLY, Ring, SMALL, TWO_HOSTS, check_counters};
+use tombolo_tests::ring::{DIRECT, MODELLED, RING_ONLY, Ring, SMALL, TWO_HOSTS, check_counters};
 use tombolo_transports::create;
-use tombolo_transports::ntb::port::Event;
-use tombolo_transports::ntb::port::emulated::{Fabric, Fault};
+use tombolo_transports::ntb::port::emulated::{Fabric, FabricSpec, Fault, Speed};
+use tombolo_transports::ntb::port::{Event, LinkTiming};
 
 const ROUTINE: &str = "ring";
 
@@ -19,6 +19,22 @@ fn ntb() -> Vec<Box<dyn Transport>> {
 
 fn shm_and_ntb() -> Vec<Box<dyn Transport>> {
     ["shm", "ntb"].map(|name| create(name).expect("known")).into()
+}
+
+/// Starts a put; `bytes` stay what they are until the next `quiet`.
+fn start_put(world: &World, dest: *mut u8, bytes: &[u8], pe: usize) {
+    let (source, len) = (bytes.as_ptr(), bytes.len());
+    // SAFETY: the callers keep the slice until they have waited.
+    unsafe { world.put(world.context(), dest, source, len, pe, Mode::NonBlocking, ROUTINE) };
+}
+
+/// Waits until all neighbouring PEs are reached through windows: should mapping take long, the job
+/// begins without.
+fn await_direct_windows(world: &World, neighbours: usize) {
+    let all = format!("direct windows: {neighbours} of {neighbours}");
+    let open = |line: &String| line.contains(&all);
+    let waiting = Waiting { routine: ROUTINE, argument: 0 };
+    world.wait(waiting, || world.transports()[0].describe_own().iter().any(open));
 }
 
 fn put(world: &World, dest: *mut u8, bytes: &[u8], pe: usize) {
@@ -49,11 +65,8 @@ fn tlps_of_neighbour_puts(ring: &Ring, direct: bool) -> u64 {
     ring.run(&fabric, 3, &ntb, |world| {
         let space = world.heap().allocate(LEN, 64);
         world.bootstrap().barrier().expect("all PEs meet");
-        // Should mapping take long, the job begins without.
-        let open = |line: &String| line.contains("direct windows: 2 of 2");
-        let waiting = Waiting { routine: ROUTINE, argument: 0 };
         if direct {
-            world.wait(waiting, || world.transports()[0].describe_own().iter().any(open));
+            await_direct_windows(world, 2);
         }
         let right = (world.pe() + 1) % 3;
         put(world, space, &vec![world.pe() as u8 + 1; LEN], right);
@@ -78,9 +91,50 @@ fn direct_windows_carry_neighbour_puts_past_the_rings() {
     assert!(small >= payload, "{small} TLPs cannot have carried {payload} of payload");
 }
 
+#[test]
+fn quiet_waits_until_direct_puts_have_arrived_and_asks_once() {
+    const PUTS: usize = 32;
+    const LEN: usize = 4096;
+    const ROUNDS: u64 = 3;
+    // So long a way that what has only left cannot have arrived.
+    let timing = LinkTiming { propagation_ns: 3_000_000, ..LinkTiming::default() };
+    let spec = FabricSpec { speed: Speed::Modelled, timing, ..FabricSpec::new(2) };
+    let fabric = Fabric::create(&spec).expect("a fabric");
+    let spaces = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    MODELLED.run(&fabric, 2, &ntb, |world| {
+        let space = world.heap().allocate(PUTS * LEN, 64);
+        spaces[world.pe()].store(space.expose_provenance(), Ordering::Release);
+        world.bootstrap().barrier().expect("all PEs meet");
+        if world.pe() == 0 {
+            await_direct_windows(world, 1);
+            let there: *const u8 =
+                std::ptr::with_exposed_provenance(spaces[1].load(Ordering::Acquire));
+            for round in 1..=ROUNDS {
+                let bytes = [round as u8; LEN];
+                for at in 0..PUTS {
+                    start_put(world, space.wrapping_add(at * LEN), &bytes, 1);
+                }
+                world.quiet(world.context(), ROUTINE);
+                for at in 0..PUTS * LEN {
+                    // SAFETY: inside the heap of PE 1, a thread of this process which only waits.
+                    let byte = unsafe { there.add(at).read_volatile() };
+                    assert_eq!(byte, round as u8, "byte {at} in round {round}");
+                }
+            }
+            let lines = world.transports()[0].describe_own().join("\n");
+            let all = format!("{} direct puts in {ROUNDS} questions", PUTS as u64 * ROUNDS);
+            assert!(lines.contains(&all), "no '{all}' in:\n{lines}");
+        }
+        world.bootstrap().barrier().expect("all PEs meet");
+    });
+    check_counters(&fabric);
+}
+
 /// A link flaps while PEs count at each other; nothing is lost or applied twice.
 fn flaps(ring: &Ring, n_pes: usize, make: &MakeTransports) {
     const ROUNDS: u64 = 600;
+    // What takes its time goes through windows only if it is waited for.
+    let waits = ring.speed == Speed::Modelled;
     let fabric = ring.fabric(n_pes);
     ring.run(&fabric, n_pes, make, |world| {
         let counter = world.heap().allocate(8, 8);
@@ -96,7 +150,13 @@ fn flaps(ring: &Ring, n_pes: usize, make: &MakeTransports) {
             }
             for (pe, last) in last.iter_mut().enumerate() {
                 let place = data.wrapping_add(4096 * world.pe());
-                put(world, place, &[round as u8; 4096], pe);
+                let bytes = [round as u8; 4096];
+                if waits {
+                    start_put(world, place, &bytes, pe);
+                    world.quiet(world.context(), ROUTINE);
+                } else {
+                    put(world, place, &bytes, pe);
+                }
                 let old = fetch_add(world, counter, pe);
                 assert!(*last < Some(old), "round {round}: from {last:?} to {old}");
                 *last = Some(old);
@@ -121,6 +181,11 @@ fn flaps(ring: &Ring, n_pes: usize, make: &MakeTransports) {
 #[test]
 fn a_flapping_link_loses_nothing_over_direct_windows() {
     flaps(&DIRECT, 3, &ntb);
+}
+
+#[test]
+fn a_flapping_link_loses_nothing_over_direct_windows_that_take_their_time() {
+    flaps(&MODELLED, 3, &ntb);
 }
 
 #[test]

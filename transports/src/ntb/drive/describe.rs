@@ -55,18 +55,23 @@ pub fn own(opened: &Opened, running: Option<&Running>) -> Vec<String> {
             running.direct.len(),
             opened.describe_openings()
         ));
+        if !running.arrivals.is_empty() {
+            let counts = running.arrivals.iter().map(|arrivals| arrivals.counts());
+            let (puts, questions) = counts.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+            lines.push(format!("arrival: {puts} direct puts in {questions} questions"));
+        }
     }
     let mut total = Stats::default();
     for lane in &opened.lanes {
         total.add(&lane.stats().0);
     }
-    let Stats { injected, delivered, relayed, replayed, duplicates, malformed, corrupt, .. } =
-        total;
+    let Stats { injected, delivered, relayed, replayed, duplicates, .. } = total;
+    let Stats { malformed, corrupt, unsealed, .. } = total;
     let (stalled, rung) = (total.stalled_injection + total.stalled_transit, total.doorbells);
     lines.push(format!(
         "ring: packets injected {injected}, delivered {delivered}, relayed {relayed}, replayed \
-         {replayed}, duplicate {duplicates}, malformed {malformed}, corrupt {corrupt}; polls \
-         without credit {stalled}; doorbells rung {rung}"
+         {replayed}, duplicate {duplicates}, malformed {malformed}, corrupt {corrupt}, \
+         without payload {unsealed}; polls without credit {stalled}; doorbells rung {rung}"
     ));
     lines
 }

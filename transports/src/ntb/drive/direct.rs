@@ -3,17 +3,18 @@
 //! Where a window is large enough, every PE opens its share of it onto its whole segments. A put to
 //! a neighbour is then a copy by the initiator alone: no target CPU, no packet, no acknowledgement.
 //!
-//! Order: a mapping is offered by ports whose stores have arrived once a store fence has
-//! retired ([`WindowMapping`]). So a direct put is complete when it returns, precedes every packet
-//! submitted after it, and has to wait only for packets submitted before (the endpoint's `fence`
-//! does). A link that went down during the copy is noticed after it; the put is then repeated
-//! over the ring.
+//! Order, where stores have arrived when a flush returns ([`Arrival`]): a direct put is complete when
+//! it returns, precedes every packet submitted after it, and has to wait only for packets submitted
+//! before (the endpoint's `fence` does). A link that went down during the copy is noticed after it;
+//! the put is then repeated over the ring. Where stores are under way for a while, see
+//! [`Arrivals`](super::arrival::Arrivals).
+//!
+//! [`Arrival`]: crate::ntb::port::Arrival
 
 use crate::ntb::port::{Outbound, Window, WindowMapping};
 use crate::ntb::ring::Side;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, Ordering, fence};
-use tombolo_core::copy;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use tombolo_core::transport::SegmentKind;
 
 const KINDS: usize = SegmentKind::ALL.len();
@@ -61,21 +62,40 @@ pub struct DirectPeer {
     ways: Vec<Side>,
     /// By side and segment; null where nothing is mapped.
     maps: [[AtomicPtr<Mapped>; KINDS]; 2],
-    /// Mappings of links that went down: other threads may still be looking at them.
-    #[expect(clippy::vec_box, reason = "readers hold the address")]
-    retired: Mutex<Vec<Box<Mapped>>>,
+    /// Mappings of links that went down. Other threads may still be looking at them: they stay what
+    /// `Box::into_raw` has given, and are freed with the peer.
+    retired: Mutex<Vec<Retired>>,
+}
+
+/// A mapping that is not offered any more.
+struct Retired(*mut Mapped);
+
+// SAFETY: what it leads to may be used, and dropped, by any thread.
+unsafe impl Send for Retired {}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw`, given up by the one swap that has found it, and dropped
+        // with the peer, when nobody looks at it any more.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
 }
 
 struct Mapped {
-    base: *mut u8,
-    len: usize,
     window: Box<dyn WindowMapping>,
 }
 
-// SAFETY: the mapping may be used from any thread; `base` is its address.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
+/// A way to a peer, as long as its link and translations stay what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    side: Side,
+    /// Names a mapping of the segment asked for; it is not freed before the peer, so no other one
+    /// has its address.
+    mapping: *const Mapped,
+}
+
+// SAFETY: the address is compared, never followed.
+unsafe impl Send for Way {}
 
 impl DirectPeer {
     /// A neighbour with nothing mapped yet.
@@ -96,24 +116,49 @@ impl DirectPeer {
         source: *const u8,
         len: usize,
     ) -> bool {
-        let Some(mapped) = self.open(segment) else { return false };
-        if offset.checked_add(len).is_none_or(|end| end > mapped.len) {
-            return false;
-        }
-        // SAFETY: inside the mapping; the caller vouches for the source.
-        unsafe { copy::cached(mapped.base.add(offset), source, len) };
-        fence(Ordering::Release);
-        mapped.window.is_open()
+        self.ways.iter().any(|side| {
+            let mapped = self.mapped(*side, segment);
+            // SAFETY: the caller's promise; the mapping checks the range.
+            mapped.is_some_and(|mapped| unsafe { mapped.window.write(offset, source, len) })
+        })
+    }
+
+    /// The first way by which a segment is open.
+    pub fn way(&self, segment: SegmentKind) -> Option<Way> {
+        self.ways.iter().find_map(|side| {
+            let mapped = self.mapped(*side, segment)?;
+            mapped.window.is_open().then_some(Way { side: *side, mapping: mapped })
+        })
+    }
+
+    /// Whether nothing that was written by a way can have been lost so far.
+    pub fn is_way_open(&self, way: Way, segment: SegmentKind) -> bool {
+        let mapped = self.mapped(way.side, segment);
+        mapped.is_some_and(|it| std::ptr::eq(it, way.mapping) && it.window.is_open())
+    }
+
+    /// `put` by one way.
+    ///
+    /// # Safety
+    /// As `put`.
+    pub unsafe fn put_by(
+        &self,
+        way: Way,
+        segment: SegmentKind,
+        offset: usize,
+        source: *const u8,
+        len: usize,
+    ) -> bool {
+        let mapped = self.mapped(way.side, segment);
+        // SAFETY: the caller's promise; the mapping checks the range.
+        mapped.is_some_and(|mapped| unsafe { mapped.window.write(offset, source, len) })
     }
 
     #[inline]
-    fn open(&self, segment: SegmentKind) -> Option<&Mapped> {
-        self.ways.iter().find_map(|side| {
-            let at = self.maps[*side as usize][segment as usize].load(Ordering::Acquire);
-            // SAFETY: null or a box that is retired, not freed, as long as `self` lives.
-            let mapped = unsafe { at.as_ref() }?;
-            mapped.window.is_open().then_some(mapped)
-        })
+    fn mapped(&self, side: Side, segment: SegmentKind) -> Option<&Mapped> {
+        let at = self.maps[side as usize][segment as usize].load(Ordering::Acquire);
+        // SAFETY: null or a box that is retired, not freed, as long as `self` lives.
+        unsafe { at.as_ref() }
     }
 
     /// Maps what can be mapped through the window at `side` and is not. True when nothing is
@@ -134,11 +179,10 @@ impl DirectPeer {
                 whole = false;
                 continue;
             };
-            let mapped = Box::new(Mapped { base: mapping.base(), len, window: mapping });
+            let mapped = Box::new(Mapped { window: mapping });
             let old = place.swap(Box::into_raw(mapped), Ordering::AcqRel);
             if !old.is_null() {
-                // SAFETY: made by `into_raw` below, and taken out by this swap alone.
-                let old = unsafe { Box::from_raw(old) };
+                let old = Retired(old);
                 self.retired.lock().unwrap_or_else(|e| e.into_inner()).push(old);
             }
         }
@@ -147,7 +191,7 @@ impl DirectPeer {
 
     /// Whether stores reach a segment at present.
     pub fn is_open(&self, segment: SegmentKind) -> bool {
-        self.open(segment).is_some()
+        self.way(segment).is_some()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The data path to a PE of another host.
 
+use super::arrival::Arrivals;
 use super::direct::DirectPeer;
 use super::host::token;
 use super::lane::Lane;
@@ -22,6 +23,8 @@ pub struct NtbEndpoint {
     pub(super) lens: [usize; SegmentKind::ALL.len()],
     /// For a PE of a neighbouring host.
     pub(super) direct: Option<Arc<DirectPeer>>,
+    /// Where direct stores are under way for a while.
+    pub(super) arrivals: Option<Arc<Arrivals>>,
     pub(super) max_bytes: usize,
 }
 
@@ -46,6 +49,7 @@ impl NtbEndpoint {
         // SAFETY: the caller's promise.
         self.direct
             .as_deref()
+            .filter(|_| self.arrivals.is_none())
             .is_some_and(|d| unsafe { d.put(dest.segment, dest.offset, source, len) })
     }
 
@@ -111,6 +115,12 @@ impl Endpoint for NtbEndpoint {
         // SAFETY: the range was checked; the caller vouches for the source.
         if unsafe { self.put_directly(dest, source, len) } {
             return Status::Complete;
+        }
+        if let Some(arrivals) = self.arrivals.as_ref().filter(|_| !blocking && len > 0) {
+            // SAFETY: as above; the source stays until the put has completed.
+            if let Some(status) = unsafe { arrivals.put(stream, dest, source, len) } {
+                return status;
+            }
         }
         let put = self.put_request(stream, dest, source, len, blocking);
         stream.counted(|| self.lane(stream).submit(|engine, host| engine.put(&put, host)))

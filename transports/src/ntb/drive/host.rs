@@ -1,11 +1,14 @@
 //! Windows and memory for one engine: its [`Host`] on real ports.
 
 use super::memory::{self, HostMemory};
-use crate::ntb::port::{self, InboundMemory, NtbPort, Outbound};
-use crate::ntb::ring::{Event, Host, LINE, Line, OutOfRange, Outcome, Place, Side, Span};
+use crate::ntb::port::{self, InboundMemory, NtbPort, Outbound, PortError};
+use crate::ntb::ring::{
+    Event, Host, LINE, Line, OutOfRange, Outcome, Place, Side, Span, seal_offset,
+};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::copy;
 use tombolo_core::transport::{Amo, Stream};
 
@@ -25,7 +28,7 @@ struct SideState {
     outbound: Box<dyn Outbound>,
     /// Stores leave in any order until a flush.
     combining: bool,
-    /// Something was stored since the last push, or is still under way.
+    /// Something was stored since the last flush.
     dirty: bool,
 }
 
@@ -34,20 +37,24 @@ pub struct DriveHost {
     sides: [SideState; 2],
     /// Where this lane's region lies in the windows.
     start: usize,
+    /// Bytes of it.
+    region_bytes: usize,
     doorbell: u64,
-    retained: Box<[u64]>,
+    /// Written through pointers that `kept` makes of a shared borrow, which atomics allow.
+    retained: Box<[AtomicU64]>,
     memory: HostMemory,
     events: VecDeque<Event>,
     refused: u64,
-    /// A thread has settled and may have been held up by it.
-    settled: bool,
-    /// Memory of this host was changed or read for another host.
-    served: bool,
 }
 
 impl DriveHost {
-    /// For the lane whose region starts at `start` in the windows. `sides` by [`Side`].
-    pub fn new(sides: [SideParts; 2], start: usize, doorbell: u64, retained: usize) -> DriveHost {
+    /// For the lane whose region is `region` of the windows. `sides` by [`Side`].
+    pub fn new(
+        sides: [SideParts; 2],
+        region: Range<usize>,
+        doorbell: u64,
+        retained: usize,
+    ) -> DriveHost {
         let state = |parts: SideParts| SideState {
             combining: parts.port.capabilities().write_combining,
             port: parts.port,
@@ -57,14 +64,13 @@ impl DriveHost {
         };
         DriveHost {
             sides: sides.map(state),
-            start,
+            start: region.start,
+            region_bytes: region.len(),
             doorbell,
-            retained: vec![0; retained.div_ceil(8)].into(),
+            retained: (0..retained.div_ceil(8)).map(|_| AtomicU64::new(0)).collect(),
             memory: HostMemory::default(),
             events: VecDeque::with_capacity(EVENTS),
             refused: 0,
-            settled: false,
-            served: false,
         }
     }
 
@@ -73,40 +79,20 @@ impl DriveHost {
         self.memory = memory;
     }
 
-    /// Sends what write-combining buffers still hold. Whether something is under way that this
-    /// thread must place (see [`Outbound::push`]).
-    pub fn push(&mut self) -> bool {
-        self.sides.each_mut().map(SideState::push).contains(&true)
+    /// Opens the neighbour's region at `side` for what is stored and sent from now on.
+    pub fn open(&mut self, side: Side) -> Result<(), PortError> {
+        let (start, len) = (self.start, self.region_bytes);
+        self.sides[side as usize].outbound.open(start, len)
     }
 
-    /// Whether something was under way at the last push.
-    pub fn is_under_way(&self) -> bool {
-        self.sides.iter().any(|side| side.dirty)
+    /// Lets what was stored and sent go on its way.
+    pub fn flush(&mut self) {
+        self.sides.iter_mut().for_each(SideState::flush);
     }
 
-    /// The same for a thread that goes its way and may not come again soon, after the useful work
-    /// `meanwhile`: nothing is left under way.
-    pub fn settle(&mut self, meanwhile: impl FnOnce(&mut DriveHost)) {
-        self.served = false;
-        meanwhile(self);
-        for side in &mut self.sides {
-            self.settled |= side.settle();
-        }
-        if self.served {
-            // The program may react to it.
-            self.look_afresh();
-        }
-    }
-
-    /// What follows is done because of what is seen from now on, not because a caller that was held
-    /// up by `settle` goes on.
-    pub fn look_afresh(&mut self) {
-        if std::mem::take(&mut self.settled) {
-            for side in &mut self.sides {
-                side.dirty = true;
-                side.push();
-            }
-        }
+    /// See [`NtbPort::poll`].
+    pub fn poll(&self) {
+        self.sides.iter().for_each(|side| side.port.poll());
     }
 
     /// The oldest event not yet told.
@@ -119,12 +105,6 @@ impl DriveHost {
         self.refused
     }
 
-    /// Something is done for another host: the answer is not put back to where a caller was held up.
-    fn serve(&mut self) {
-        self.served = true;
-        self.look_afresh();
-    }
-
     fn source(&self, span: Span, len: usize) -> Result<*const u8, OutOfRange> {
         match span {
             Span::Inbound(side, offset) => {
@@ -135,8 +115,6 @@ impl DriveHost {
             Span::Symmetric(place) => Ok(self.memory.at(place, len)?),
             Span::Local(address) => Ok(address as *const u8),
             Span::Retained(offset) => Ok(self.kept(offset, len)),
-            // Nothing is read across a link.
-            Span::Outbound(..) => Err(OutOfRange),
         }
     }
 
@@ -147,19 +125,10 @@ impl DriveHost {
 }
 
 impl SideState {
-    fn push(&mut self) -> bool {
-        if self.dirty {
-            self.dirty = self.outbound.push();
-        }
-        self.dirty
-    }
-
-    fn settle(&mut self) -> bool {
-        let dirty = std::mem::take(&mut self.dirty);
-        if dirty {
+    fn flush(&mut self) {
+        if std::mem::take(&mut self.dirty) {
             self.outbound.flush();
         }
-        dirty
     }
 }
 
@@ -176,26 +145,15 @@ impl Host for DriveHost {
     fn store_line(&mut self, side: Side, offset: usize, line: &Line) {
         let state = &mut self.sides[side as usize];
         if state.combining {
-            state.push();
+            state.flush();
         }
         state.outbound.write_line(self.start + offset, &port::Line(*line));
         state.dirty = true;
     }
 
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
-        if matches!(from, Span::Inbound(..) | Span::Symmetric(_)) {
-            self.serve();
-        }
         let source = self.source(from, len)?;
         match to {
-            Span::Outbound(side, offset) => {
-                let state = &mut self.sides[side as usize];
-                // SAFETY: the source was resolved for `len` bytes; a local one the submitter of the
-                // operation vouches for.
-                unsafe { state.outbound.write(self.start + offset, source, len) };
-                state.dirty = true;
-                return Ok(());
-            }
             // SAFETY: checked against the segment, and the two never overlap: what comes in lies in
             // memory of the ring.
             Span::Symmetric(place) => unsafe {
@@ -212,19 +170,36 @@ impl Host for DriveHost {
         Ok(())
     }
 
+    fn send(
+        &mut self,
+        from: Span,
+        side: Side,
+        offset: usize,
+        len: usize,
+        seal: u64,
+    ) -> Result<(), OutOfRange> {
+        let source = self.source(from, len)?;
+        let state = &mut self.sides[side as usize];
+        let at = self.start + offset;
+        // SAFETY: the source was resolved for `len` bytes; a local one the submitter of the
+        // operation vouches for. The seal is a local.
+        unsafe {
+            state.outbound.write(at, source, len);
+            state.outbound.write(at + seal_offset(len), (&raw const seal).cast(), 8);
+        }
+        state.dirty = true;
+        Ok(())
+    }
+
     fn checksum(&mut self, span: Span, len: usize) -> u32 {
         match self.source(span, len) {
-            // SAFETY: resolved for `len` bytes. A neighbour that breaks the protocol may write to
-            // a slot meanwhile: then the sum is wrong, which is what it is for.
-            Ok(at) => crc32c::crc32c(unsafe { std::slice::from_raw_parts(at, len) }),
+            // SAFETY: resolved for `len` bytes.
+            Ok(at) => unsafe { memory::checksum(at, len) },
             Err(OutOfRange) => 0,
         }
     }
 
     fn read(&mut self, span: Span, bytes: &mut [u8]) -> Result<(), OutOfRange> {
-        if matches!(span, Span::Symmetric(_)) {
-            self.serve();
-        }
         let at = self.source(span, bytes.len())?;
         // SAFETY: resolved for this length.
         unsafe { memory::load(at, bytes) };
@@ -232,7 +207,6 @@ impl Host for DriveHost {
     }
 
     fn write(&mut self, span: Span, bytes: &[u8]) -> Result<(), OutOfRange> {
-        self.serve();
         let at = match span {
             Span::Symmetric(place) => self.memory.at(place, bytes.len())?,
             Span::Local(address) => address as *mut u8,
@@ -244,13 +218,12 @@ impl Host for DriveHost {
     }
 
     fn amo(&mut self, place: Place, amo: &Amo) -> Result<u64, OutOfRange> {
-        self.serve();
         self.memory.amo(place, amo)
     }
 
     fn ring(&mut self, side: Side) {
         let state = &mut self.sides[side as usize];
-        state.settle();
+        state.flush();
         state.port.peer_db_set(self.doorbell);
     }
 

@@ -2,12 +2,11 @@
 //!
 //! The threads of the program that submit or wait turn it themselves, which saves them a switch to
 //! another thread; the lane's service threads do so when nobody else does. A lock decides who. It
-//! is held for one turn at a time, and a service thread lets go at once when a caller wants it. It is
-//! held across a wait only where a port emulates the pace of hardware: a caller that goes its way
-//! first waits until what it has sent is placed, as nobody else would place it in time.
+//! is held for one turn at a time, and a service thread lets go at once when a caller wants it.
 
 use super::host::DriveHost;
 use super::memory::HostMemory;
+use crate::ntb::port::PortError;
 use crate::ntb::ring::{Engine, Event, Side, Stats};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -43,8 +42,6 @@ struct State {
 pub enum Turn {
     /// Something moved.
     Busy,
-    /// Nothing to do, but what was sent is under way and must be placed by another turn.
-    UnderWay,
     /// Nothing to do.
     Idle,
     /// Somebody else holds the lane.
@@ -73,7 +70,6 @@ impl Lane {
         if status == Status::Again {
             status = act(&mut state.engine, &mut state.host);
         }
-        state.leave();
         self.note_caller(now);
         status
     }
@@ -90,9 +86,7 @@ impl Lane {
     pub fn progress(&self) {
         if let Some(mut state) = self.try_lock() {
             let now = monotonic_ns();
-            state.host.look_afresh();
             state.turn_at(now);
-            state.leave();
             self.note_caller(now);
         }
     }
@@ -103,18 +97,8 @@ impl Lane {
             return Turn::Taken;
         }
         match self.try_lock() {
-            Some(mut state) => {
-                state.host.look_afresh();
-                state.turn()
-            }
+            Some(mut state) => state.turn(),
             None => Turn::Taken,
-        }
-    }
-
-    /// A service thread will not turn the crank for a while.
-    pub fn pause(&self) {
-        if let Some(mut state) = self.try_lock() {
-            state.host.settle(|_| ());
         }
     }
 
@@ -142,7 +126,7 @@ impl Lane {
         }
         state.awake = true;
         state.engine.set_sleeping(false, &mut state.host);
-        state.host.push();
+        state.host.flush();
         true
     }
 
@@ -153,11 +137,9 @@ impl Lane {
         let state = &mut *guard;
         state.awake = false;
         state.engine.set_sleeping(true, &mut state.host);
-        // The neighbours know before the last look: what comes after it rings the doorbell.
-        state.host.settle(|_| ());
-        let turn = state.turn();
-        state.host.settle(|_| ());
-        turn
+        // A packet that passes this news on its way is rung for when the neighbour hears it.
+        state.host.flush();
+        state.turn()
     }
 
     /// The link at `side` can be used, or cannot any more.
@@ -165,7 +147,13 @@ impl Lane {
         let mut state = self.lock();
         let state = &mut *state;
         state.engine.link_event(side, up, monotonic_ns(), &mut state.host);
-        state.host.settle(|_| ());
+        state.host.flush();
+    }
+
+    /// Opens the neighbour's region at `side` for writing, unless the link is in use already.
+    pub fn open_link(&self, side: Side) -> Result<(), PortError> {
+        let mut state = self.lock();
+        if state.engine.link_in_use(side) { Ok(()) } else { state.host.open(side) }
     }
 
     /// Hands over the memory that packets are delivered to.
@@ -237,23 +225,10 @@ impl State {
     }
 
     fn turn_at(&mut self, now: u64) -> Turn {
+        self.host.poll();
         let busy = self.engine.poll(now, &mut self.host);
-        let under_way = self.host.push();
-        match (busy, under_way) {
-            (true, _) => Turn::Busy,
-            (false, true) => Turn::UnderWay,
-            (false, false) => Turn::Idle,
-        }
-    }
-
-    /// A caller goes its way. Where there is more to send, somebody must turn the crank soon anyway,
-    /// and what is under way can wait for it.
-    fn leave(&mut self) {
-        if self.host.is_under_way() && !self.engine.has_more_to_send() {
-            // The caller is held up by the emulation of hardware: so it can as well be of use.
-            let engine = &mut self.engine;
-            self.host.settle(|host| _ = engine.poll(monotonic_ns(), host));
-        }
+        self.host.flush();
+        if busy { Turn::Busy } else { Turn::Idle }
     }
 }
 

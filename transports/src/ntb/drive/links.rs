@@ -6,7 +6,7 @@
 use super::direct::{DirectPeer, Opening};
 use super::handshake::Greeting;
 use super::lane::Lane;
-use crate::ntb::port::{BusAddress, NtbPort, Outbound, PortError};
+use crate::ntb::port::{BusAddress, LinkEvent, NtbPort, Outbound, PortError};
 use crate::ntb::ring::Side;
 use std::sync::{Arc, Mutex, PoisonError};
 use tombolo_core::board::monotonic_ns;
@@ -61,9 +61,12 @@ pub struct Links {
 struct SideState {
     /// The port's count of changes and its belief when last looked at.
     seen: Option<(u64, bool)>,
+    looked_at: u64,
     phase: Phase,
     greeted_at: u64,
     ready_at: u64,
+    /// All lanes can write through it.
+    opened: bool,
     mapped: bool,
     tried_at: u64,
     window: Option<Box<dyn Outbound>>,
@@ -131,6 +134,14 @@ impl Links {
 
     fn tend_side(&self, side: Side, state: &mut SideState, now: u64) {
         let plan = &self.plans[side as usize];
+        if let LinkEvent::PollMs(interval) = plan.port.capabilities().link_event
+            && state.seen.is_some()
+            && now.saturating_sub(state.looked_at) < u64::from(interval) * 1_000_000
+        {
+            // Looking is not cheap where nothing tells of changes.
+            return self.tend_link(side, state, now);
+        }
+        state.looked_at = now;
         // Consumed before the state is read: a later change raises it again.
         plan.port.link_event();
         let link = plan.port.link_state();
@@ -140,6 +151,12 @@ impl Links {
             state.phase = if link.up { Phase::Up } else { Phase::Down };
             self.lanes.iter().for_each(|lane| lane.link_event(side, false));
         }
+        self.tend_link(side, state, now);
+    }
+
+    /// Brings a link that is up into use.
+    fn tend_link(&self, side: Side, state: &mut SideState, now: u64) {
+        let plan = &self.plans[side as usize];
         if state.phase == Phase::Up {
             match self.prepare(plan) {
                 Ok(()) => {
@@ -157,7 +174,7 @@ impl Links {
                 Some(Ok(())) => {
                     state.phase = Phase::Ready;
                     (state.ready_at, state.tried_at) = (now, 0);
-                    (state.mapped, state.trouble) = (false, None);
+                    (state.opened, state.mapped, state.trouble) = (false, false, None);
                     self.lanes.iter().for_each(|lane| lane.link_event(side, true));
                 }
                 Some(Err(what)) => complain(state, side, what),
@@ -166,6 +183,16 @@ impl Links {
         }
         let since = |then: u64| now.saturating_sub(then);
         let in_use = state.phase == Phase::Ready && self.lanes[0].link_in_use(side);
+        if state.phase == Phase::Ready && !state.opened {
+            state.opened = true;
+            for error in self.lanes.iter().filter_map(|lane| lane.open_link(side).err()) {
+                state.opened = false;
+                // The neighbour's PEs may not be as far.
+                if !matches!(error, PortError::NotConnected | PortError::Closed { .. }) {
+                    complain(state, side, error.to_string());
+                }
+            }
+        }
         let greets = matches!(state.phase, Phase::Greeting | Phase::Ready) && !in_use;
         // The neighbour may have missed it for as long as it has not answered.
         if greets && since(state.greeted_at) >= REPEAT_NS {

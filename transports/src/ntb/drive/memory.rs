@@ -3,8 +3,8 @@
 
 use crate::ntb::ring::{OutOfRange, Place};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use tombolo_core::amo;
 use tombolo_core::transport::{Amo, Mapping, SegmentKind};
+use tombolo_core::{amo, copy};
 
 /// A segment without its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,24 @@ pub unsafe fn load(source: *const u8, bytes: &mut [u8]) {
     unsafe { source.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
 }
 
+/// CRC32C of `len` bytes. They are copied before they are summed: a neighbour that breaks the
+/// protocol, or the program, may write to them meanwhile. Then the sum is wrong, which is what it is
+/// for.
+///
+/// # Safety
+/// `source` is readable for `len` bytes.
+pub unsafe fn checksum(source: *const u8, len: usize) -> u32 {
+    let mut piece = [0u8; 1024];
+    let mut sum = 0;
+    for at in (0..len).step_by(piece.len()) {
+        let bytes = &mut piece[..(len - at).min(1024)];
+        // SAFETY: inside the caller's range; no reference to it is made.
+        unsafe { copy::cached(bytes.as_mut_ptr(), source.add(at), bytes.len()) };
+        sum = crc32c::crc32c_append(sum, bytes);
+    }
+    sum
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +153,16 @@ mod tests {
         assert_eq!(memory.amo(place(0, 0, 4), &add), Err(OutOfRange), "not aligned");
         assert_eq!(memory.amo(place(0, 0, 8), &add), Ok(0));
         assert_eq!(memory.amo(place(0, 0, 8), &add), Ok(5));
+    }
+
+    #[test]
+    fn sums_of_pieces_are_those_of_the_whole() {
+        let bytes: Vec<u8> = (0..5000u32).map(|i| (i * 7) as u8).collect();
+        for len in [0, 1, 1023, 1024, 1025, 5000] {
+            // SAFETY: inside the vector.
+            let sum = unsafe { checksum(bytes.as_ptr(), len) };
+            assert_eq!(sum, crc32c::crc32c(&bytes[..len]), "{len}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! - Progress: service threads move everything on while programs compute. A direct put needs none.
 
 mod advert;
+mod arrival;
 mod describe;
 mod direct;
 mod endpoint;
@@ -32,6 +33,7 @@ mod service;
 mod setup;
 
 use advert::Advert;
+use arrival::Arrivals;
 use direct::DirectPeer;
 use hardware::Hardware;
 use lane::Pace;
@@ -76,6 +78,7 @@ struct Running {
     links: Arc<Links>,
     reporter: Arc<Reporter>,
     direct: Vec<Arc<DirectPeer>>,
+    arrivals: Vec<Arc<Arrivals>>,
     local_pes: Vec<usize>,
 }
 
@@ -164,7 +167,7 @@ impl Transport for Ntb {
         let pes_of = setup::pes_of_hosts(job, &opened.hardware, &adverts).map_err(failure)?;
         let me = opened.hardware.host;
         let speaks = job.localities[job.pe].local_index == 0;
-        let mut direct = Vec::new();
+        let (mut direct, mut arrivals) = (Vec::new(), Vec::new());
         let mut endpoints: Connected = Vec::with_capacity(adverts.len());
         for (pe, advert) in adverts.iter().enumerate() {
             endpoints.push(match advert {
@@ -172,6 +175,7 @@ impl Transport for Ntb {
                 Err(why) => Err(why.clone()),
                 Ok(advert) => opened.endpoint_to(job, pe, advert).map(|endpoint| {
                     direct.extend(endpoint.direct.clone());
+                    arrivals.extend(endpoint.arrivals.clone());
                     Box::new(endpoint) as Box<dyn Endpoint>
                 }),
             });
@@ -197,7 +201,7 @@ impl Transport for Ntb {
         });
         let threads = Threads::start(posts.collect());
         self.threads = Some(threads.map_err(|e| Error::system("starting NTB service threads", e))?);
-        let running = Running { links, reporter, direct, local_pes };
+        let running = Running { links, reporter, direct, arrivals, local_pes };
         self.running = Some(running);
         if let (Some(opened), Some(running)) = (&self.opened, &self.running) {
             self.settle(opened, running, job.config.start_timeout)?;
@@ -232,9 +236,10 @@ impl Transport for Ntb {
         let (Some(opened), Some(running)) = (&self.opened, &self.running) else {
             return Status::Complete;
         };
-        // A direct put overtakes every packet.
+        // A direct put overtakes every packet. A stream with nothing outstanding needs no lane's lock.
         let ordered = match running.direct.is_empty() {
-            false => stream.is_quiet(),
+            _ if stream.is_quiet() => true,
+            false => false,
             true => endpoint::lane(opened.own_lanes(), stream).fence(stream.id),
         };
         if ordered { Status::Complete } else { Status::Pending }
@@ -243,6 +248,9 @@ impl Transport for Ntb {
     fn progress(&self) -> bool {
         let Some(opened) = &self.opened else { return false };
         opened.lanes.iter().for_each(|lane| lane.progress());
+        if let Some(running) = &self.running {
+            running.arrivals.iter().for_each(|arrivals| arrivals.progress());
+        }
         // The lanes' threads look after what is left.
         false
     }

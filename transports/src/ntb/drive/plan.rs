@@ -5,7 +5,7 @@
 
 use super::handshake;
 use super::hardware::Hardware;
-use crate::ntb::port::{LinkState, LinkTiming};
+use crate::ntb::port::{Capabilities, LinkState, LinkTiming, Translates};
 use crate::ntb::ring::choose::{Choice, Costs, Place, Settled, choose};
 use crate::ntb::ring::{Class, Geometry};
 use crate::ntb::settings::{LANES_MAX, NtbSettings};
@@ -107,6 +107,9 @@ impl Plan {
         if right.windows != left.windows || right.doorbell_bits != left.doorbell_bits {
             return Err("the two ports of this host have different windows or doorbells".into());
         }
+        for port in [right, left] {
+            can_drive(port)?;
+        }
         if right.spads < handshake::WORDS || right.doorbell_bits == 0 || right.windows.is_empty() {
             return Err(format!(
                 "a port needs a window, a doorbell and {} scratchpads, {} has {}, {} and {}",
@@ -184,6 +187,50 @@ impl Plan {
     }
 }
 
+/// Refuses a port with a rule that this driver does not keep. Every field is looked at here, or its
+/// comment says who keeps to it.
+fn can_drive(port: &Capabilities) -> Result<(), String> {
+    let Capabilities {
+        name,
+        translates,
+        registers_unsafe,
+        // `Plan` and `handshake`.
+        windows: _,
+        doorbell_bits: _,
+        spads: _,
+        // `DriveHost` flushes before every line; direct windows are not used.
+        write_combining: _,
+        // Direct puts wait for an answer where they must: `Arrivals`.
+        arrival: _,
+        // Sleepers never rely on an event: they look once a millisecond.
+        doorbell_vectors: _,
+        doorbell_delivery: _,
+        // Pending doorbells are read by `db_wait` alone.
+        doorbell_pollable: _,
+        // `Links` does everything again whenever a link has changed, and asks as often as it must.
+        resets_on_link_down: _,
+        link_event: _,
+        // The CPU moves all data: no engine is opened, nor has to be announced.
+        dma: _,
+        needs_requester_table: _,
+        // `Terms`, `Opened`.
+        paced: _,
+        modelled: _,
+    } = port;
+    if *translates != Translates::Inbound {
+        return Err(format!(
+            "{name} translates addresses at the accessing side, which this driver does not set up"
+        ));
+    }
+    if *registers_unsafe {
+        return Err(format!(
+            "registers of {name} must not be touched while its link carries data, and this driver \
+             rings doorbells then"
+        ));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,6 +282,17 @@ mod tests {
         let long = [("SHMEM_NTB_CHUNK", "64k"), ("SHMEM_NTB_LANES", "8")];
         let why = planned(&long, 1 << 20).err().expect("refused");
         assert!(why.contains("SHMEM_NTB_CHUNK does not fit"), "{why}");
+    }
+
+    #[test]
+    fn ports_with_rules_that_are_not_kept_are_refused() {
+        let port = Fabric::create(&FabricSpec::new(2)).unwrap().ports(0).unwrap().right;
+        let good = port.capabilities().clone();
+        assert_eq!(can_drive(&good), Ok(()));
+        let idt = Capabilities { translates: Translates::Outbound, ..good.clone() };
+        assert!(can_drive(&idt).unwrap_err().contains("accessing side"));
+        let erratum = Capabilities { registers_unsafe: true, ..good };
+        assert!(can_drive(&erratum).unwrap_err().contains("must not be touched"));
     }
 
     #[test]

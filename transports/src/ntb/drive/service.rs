@@ -106,8 +106,6 @@ impl Post {
             let due = keeps_clock && (0..QUIET_TURNS).all(|_| self.lane.serve() == Turn::Busy);
             if wake.pending != 0 || due {
                 self.work(stop, keeps_clock);
-            } else {
-                self.lane.pause();
             }
         }
     }
@@ -142,7 +140,6 @@ impl Post {
             (nap, standing_by) = (STAND_BY[0], None);
             match self.lane.serve() {
                 Turn::Busy => busy_at = now,
-                Turn::UnderWay => std::hint::spin_loop(),
                 _ if now - busy_at >= self.pace.spin_ns => return,
                 Turn::Idle if !self.pace.yields => std::hint::spin_loop(),
                 Turn::Idle | Turn::Taken => std::thread::yield_now(),
@@ -156,7 +153,6 @@ impl Post {
         if self.pace.yields && stood_ns < LONG_AT_IT_NS {
             return std::thread::yield_now();
         }
-        self.lane.pause();
         std::thread::sleep(*nap);
         *nap = (*nap * 2).min(STAND_BY[1]);
     }

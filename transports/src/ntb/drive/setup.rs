@@ -1,6 +1,7 @@
 //! Set-up: who serves which lanes, what lies where in the windows, and who is reached how.
 
 use super::advert::Advert;
+use super::arrival::Arrivals;
 use super::direct::{self, DirectPeer, Opening};
 use super::endpoint::NtbEndpoint;
 use super::failure;
@@ -12,12 +13,12 @@ use super::links::{SidePlan, Translation};
 use super::memory::Extent;
 use super::plan::{Plan, RING_WINDOW, Terms};
 use crate::ntb::NtbSettings;
-use crate::ntb::port::{InboundMemory, NtbPort, PortError, Region};
-use crate::ntb::ring::{self, Engine, Side};
+use crate::ntb::port::{Arrival, NtbPort, PortError, Region};
+use crate::ntb::ring::{self, Engine, Side, Target};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use tombolo_core::Result;
-use tombolo_core::transport::{Job, Segment, SegmentKind};
+use tombolo_core::transport::{Job, Remote, Segment, SegmentKind};
+use tombolo_core::{Result, control};
 
 /// The window for direct access.
 const DIRECT_WINDOW: usize = 1;
@@ -182,13 +183,24 @@ impl Opened {
         });
         let local = u8::try_from(job.localities[pe].local_index)
             .map_err(|_| "its host has more PEs than a packet can name".to_string())?;
+        let direct = self.direct_to(job, advert, reached);
+        let arrivals = direct.clone().filter(|_| !self.arrives_at_once()).map(|peer| {
+            let flag = control::arrival(job.n_pes(), job.pe);
+            let target = Target {
+                host: advert.host,
+                pe: local,
+                remote: Remote { segment: SegmentKind::Heap, offset: flag },
+            };
+            Arc::new(Arrivals::new(peer, self.own[0].clone(), pe, target))
+        });
         Ok(NtbEndpoint {
             lanes: self.own.clone(),
             pe,
             host: advert.host,
             local,
             lens: reached.map(|len| len.unwrap_or(0)),
-            direct: self.direct_to(job, advert, reached),
+            direct,
+            arrivals,
             max_bytes: self.max_bytes,
         })
     }
@@ -200,7 +212,7 @@ impl Opened {
         reached: [Option<usize>; 2],
     ) -> Option<Arc<DirectPeer>> {
         let capable = self.hardware.ports[0].capabilities();
-        if !self.stores || capable.modelled || capable.write_combining {
+        if !self.stores || capable.write_combining {
             return None;
         }
         let Hardware { host, hosts, .. } = self.hardware;
@@ -216,8 +228,16 @@ impl Opened {
             let offset = advert.direct[kind as usize]?;
             Some((usize::try_from(offset).ok()?, reached[kind as usize]?))
         });
-        let any = !ways.is_empty() && offers.iter().any(Option::is_some);
+        // What tells of arrival is in the heap.
+        let told = self.arrives_at_once() || offers[SegmentKind::Heap as usize].is_some();
+        let any = !ways.is_empty() && offers.iter().any(Option::is_some) && told;
         any.then(|| Arc::new(DirectPeer::new(offers, ways)))
+    }
+
+    /// Whether stores through windows have arrived when they are flushed.
+    fn arrives_at_once(&self) -> bool {
+        let ports = &self.hardware.ports;
+        ports.iter().all(|port| port.capabilities().arrival == Arrival::AtFlush)
     }
 
     /// What the keeper of the links must know.
@@ -342,7 +362,7 @@ fn open_lane(
     let size = window.round_up(plan.geometry().region_bytes() as u64);
     let open = |side: Side| -> Result<(SideParts, Translation)> {
         let port: &Arc<dyn NtbPort> = &hardware.ports[side as usize];
-        let inbound = Arc::new(InboundMemory::new(size as usize).map_err(bad)?);
+        let inbound = Arc::new(port.inbound_memory(size as usize).map_err(bad)?);
         let address = port.register(&inbound.region()).map_err(bad)?;
         let outbound = port.outbound(RING_WINDOW).map_err(bad)?;
         let slots = size.div_ceil(window.slot_size()) as usize;
@@ -357,7 +377,8 @@ fn open_lane(
     let engine = Engine::new(config, hardware.host, hardware.hosts, lane)
         .map_err(|e| failure(e.to_string()))?;
     let start = share.start * window.slot_size() as usize;
-    let host = DriveHost::new([right.0, left.0], start, doorbell, config.retained_bytes());
+    let region = start..start + plan.geometry().region_bytes();
+    let host = DriveHost::new([right.0, left.0], region, doorbell, config.retained_bytes());
     Ok(Lane::new(engine, host))
 }
 

@@ -66,6 +66,16 @@ pub enum DoorbellDelivery {
     EdgeFromZero,
 }
 
+/// Where the stores of an outbound window are when a flush returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// In the peer's memory, for all its processors to see.
+    AtFlush,
+    /// Under way, in order. Only an answer from the peer to something that was written behind them
+    /// tells that they have arrived.
+    Later,
+}
+
 /// How a port learns of link changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
@@ -99,6 +109,8 @@ pub struct Capabilities {
     pub translates: Translates,
     /// Outbound windows are mapped write-combining.
     pub write_combining: bool,
+    /// When stores have arrived.
+    pub arrival: Arrival,
     /// Doorbell bits.
     pub doorbell_bits: u32,
     /// Interrupt vectors for them.
@@ -137,8 +149,13 @@ impl Capabilities {
             Translates::Outbound => "by the side that writes",
         };
         lines.push(format!(
-            "windows are translated {side}, stores are {}, registers {} a link that goes down",
+            "windows are translated {side}, stores are {} and {}, registers {} a link that goes \
+             down",
             if self.write_combining { "combined" } else { "in order" },
+            match self.arrival {
+                Arrival::AtFlush => "there at once",
+                Arrival::Later => "under way for a while",
+            },
             if self.resets_on_link_down { "are lost with" } else { "survive" },
         ));
         let delivery = match self.doorbell_delivery {

@@ -33,7 +33,7 @@ mod memory;
 mod timing;
 
 pub use capability::{
-    Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, Translates, Window,
+    Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, Translates, Window,
 };
 pub use counters::{Counters, Event};
 pub use memory::InboundMemory;
@@ -64,6 +64,14 @@ pub enum PortError {
     /// The link is down (`ENOTCONN`).
     #[error("the link is down")]
     NotConnected,
+    /// The peer has not opened this slot.
+    #[error("the peer has not opened slot {slot} of window {window}")]
+    Closed {
+        /// Window.
+        window: usize,
+        /// Slot.
+        slot: usize,
+    },
     /// The port does not have this.
     #[error("the port has no {0}")]
     Unsupported(&'static str),
@@ -163,6 +171,10 @@ pub trait NtbPort: Send + Sync {
     /// [`NtbPort::link_state`]. May be late, and may be true without a change.
     fn link_event(&self) -> bool;
 
+    /// Makes `len` bytes, rounded up to whole pages, that suit inbound windows of this port: where
+    /// the chip, or the IOMMU before it, wants memory of a certain kind, this is of that kind.
+    fn inbound_memory(&self, len: usize) -> Result<InboundMemory>;
+
     /// Makes memory known to the bus (IOMMU mapping, pinning). The bus address is at least as
     /// aligned as the largest window.
     fn register(&self, region: &Region<'_>) -> Result<BusAddress>;
@@ -244,6 +256,10 @@ pub trait NtbPort: Send + Sync {
     /// - May return early with nothing pending.
     fn db_wait(&self, bits: u64, timeout: Duration) -> Wake;
 
+    /// Lets a port that is emulated move on what is under way; to be called by who polls for an
+    /// answer. Nothing depends on it but time. Hardware does nothing here.
+    fn poll(&self) {}
+
     /// Reads a scratchpad of this side.
     fn spad_read(&self, index: usize) -> u32;
 
@@ -281,11 +297,23 @@ pub trait NtbPort: Send + Sync {
 ///   between handles.
 /// - **Atomicity**: aligned words of up to 8 bytes appear whole; nothing larger does. A line written
 ///   by [`Outbound::write_line`] is one TLP: whoever sees its last word sees all of it.
-/// - Nothing here waits for the peer. No lock, allocation or system call, but for the first write to
-///   a slot after its translation has changed.
+/// - **Loss**: what is written to a range that is not open ([`Outbound::open`]) vanishes. A range is
+///   closed by everything after which writes might be lost: so nothing arrives that was written to
+///   it after something that did not.
+/// - Nothing here waits for the peer. Writes make no system call and allocate nothing.
 pub trait Outbound: Send {
     /// Bytes of the window.
     fn size(&self) -> usize;
+
+    /// Opens `len` bytes from `offset` on for writes of this handle, for as long as the link stays up
+    /// and the peer changes no translation of the range; after either, open it again. Everything that
+    /// writes to the range will need from the operating system is obtained here, so that the
+    /// program may use up or give away what it likes later.
+    ///
+    /// - `NotConnected`: the link is down. `Closed`: the peer has not opened all of the range, where
+    ///   the hardware can tell; what it has opened is open. Other errors: the range cannot be used.
+    /// - Slow: done when a link comes up, never on the data path.
+    fn open(&mut self, offset: usize, len: usize) -> Result<()>;
 
     /// Writes `len` bytes at `offset`.
     ///
@@ -297,39 +325,35 @@ pub trait Outbound: Send {
     fn write_line(&mut self, offset: usize, line: &Line);
 
     /// Drains write-combining buffers and orders earlier writes before later ones (`sfence`).
-    /// Required before a flag or doorbell that announces data. Does not wait for arrival, except
-    /// where writes are emulated at the pace of hardware: see `push`.
+    /// Required before a flag or doorbell that announces data. Does not wait for arrival:
+    /// [`Capabilities::arrival`] says where the writes are when it returns.
     fn flush(&mut self);
-
-    /// `flush` for one who will come again soon, which a doorbell must not rely on. Where writes are
-    /// emulated at the pace of hardware, they are placed by the requester itself once they are due:
-    /// this places what is due now, and says whether more is under way. Then call it again before
-    /// long, or `flush`. Hardware leaves it as it is.
-    fn push(&mut self) -> bool {
-        self.flush();
-        false
-    }
 
     /// Reads `dest.len()` bytes at `offset`: a round trip for every 8 bytes. For diagnosis; the data
     /// path never reads across a link, and a counter tells if it did. All ones where nothing answers.
     fn read(&mut self, offset: usize, dest: &mut [u8]);
 
-    /// The range as memory of this process, for stores only, where the back end has such a thing and
-    /// every slot of the range is open. None otherwise, and where stores would escape a time model.
+    /// Opens a range for writes by all threads of this process, where the back end has such a thing
+    /// and the peer has opened every slot of the range.
     fn map(&mut self, offset: usize, len: usize) -> Option<Box<dyn WindowMapping>>;
 }
 
-/// Part of an outbound window as memory for stores.
+/// Part of an outbound window that many threads write to without a lock of theirs.
 ///
-/// Stores follow the rules of [`Outbound`]: posted, unordered until a store fence (`sfence`). An
-/// emulated port neither counts nor damages nor delays them. Ask [`WindowMapping::is_open`] before every
-/// operation: stores through a mapping that is not open any more reach nothing useful.
+/// Writes follow the rules of [`Outbound`] and, at the end of each, a flush. Those of all mappings
+/// that one handle has made are writes of that handle: whoever sees one sees all that were finished
+/// before it.
 pub trait WindowMapping: Send + Sync {
-    /// First byte.
-    fn base(&self) -> *mut u8;
-
     /// Bytes.
     fn size(&self) -> usize;
+
+    /// Writes `len` bytes at `offset` and flushes. False: link or translations are not what they
+    /// were when the mapping was made, and this write and those under way
+    /// ([`Capabilities::arrival`]) may be lost.
+    ///
+    /// # Safety
+    /// `source` must be readable for `len` bytes.
+    unsafe fn write(&self, offset: usize, source: *const u8, len: usize) -> bool;
 
     /// Link and translations are what they were when the mapping was made. A few loads.
     fn is_open(&self) -> bool;

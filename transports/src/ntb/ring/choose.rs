@@ -407,7 +407,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_chosen_fits(
-            hosts in 2u16..=256, cores in 0usize..64, room in 12usize << 10..64 << 20,
+            hosts in 2u16..=256, cores in 0usize..64, room in 16usize << 10..64 << 20,
             rate in 0.1f64..100.0, dma: bool,
         ) {
             let place = Place { hosts, cores, room: &|lanes| room / lanes };

@@ -47,8 +47,6 @@ pub struct Place {
 pub enum Span {
     /// In this host's own region behind a port: what the neighbour has written.
     Inbound(Side, usize),
-    /// In the neighbour's region, through the outbound window: to be written only.
-    Outbound(Side, usize),
     /// Symmetric memory; the host checks the range.
     Symmetric(Place),
     /// A buffer of the program, by the address given with the operation.
@@ -102,11 +100,23 @@ pub trait Host {
     fn load_line(&mut self, side: Side, offset: usize) -> Line;
 
     /// Stores a line in the neighbour's region, its last word last, after all that was stored or
-    /// copied to that side before has been posted.
+    /// sent to that side before has been posted.
     fn store_line(&mut self, side: Side, offset: usize, line: &Line);
 
     /// Copies `len` bytes. Aligned words of up to 8 bytes never tear in symmetric memory.
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange>;
+
+    /// Copies `len` bytes to `offset` of the neighbour's region and `seal` behind them
+    /// ([`seal_offset`](super::seal_offset)), so that the seal is not seen without the bytes after
+    /// the next line stored there.
+    fn send(
+        &mut self,
+        from: Span,
+        side: Side,
+        offset: usize,
+        len: usize,
+        seal: u64,
+    ) -> Result<(), OutOfRange>;
 
     /// CRC32C of `len` bytes.
     fn checksum(&mut self, span: Span, len: usize) -> u32;

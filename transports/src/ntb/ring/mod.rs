@@ -48,6 +48,8 @@ mod tests;
 pub use config::{Config, FETCHES, HOSTS_MAX};
 pub use engine::{AmoRequest, Engine, EngineError, GetRequest, PutRequest, Target};
 pub use host::{Event, Host, OutOfRange, Outcome, Place, Side, Span};
-pub use layout::{CHUNK_BYTES_MAX, CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE};
+pub use layout::{
+    CHUNK_BYTES_MAX, CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE, seal_offset,
+};
 pub use packet::{Class, INLINE_BYTES, Kind, Limits, Line, Malformed, Packet, flag};
 pub use stats::Stats;

@@ -11,7 +11,8 @@
 //!
 //! - Word 7 belongs to the hop and is rewritten by each relay; everything else is end to end.
 //! - Word 7 is stored last: a reader that sees the word it expects sees the line, and the payload
-//!   that was written before it.
+//!   that was written before it, unless that was lost on the way: the payload ends with the same
+//!   word ([`seal_offset`](super::layout::seal_offset)).
 
 use super::layout::LINE;
 
@@ -150,6 +151,8 @@ pub enum Malformed {
     Length,
     /// The header's CRC does not match.
     Corrupt,
+    /// The payload has not arrived.
+    Unsealed,
 }
 
 /// What a header is checked against.

@@ -9,8 +9,8 @@
 
 use super::config::{Config, Geometry};
 use super::host::{Event, Host, Side};
-use super::layout::{CREDIT_OFFSET, HELLO_OFFSET};
-use super::packet::{Class, Limits, Line, Malformed, Packet, line_crc};
+use super::layout::{CREDIT_OFFSET, HELLO_OFFSET, seal_offset};
+use super::packet::{Class, Limits, Line, Malformed, Packet, flag, line_crc};
 use super::stats::Stats;
 
 const MAGIC: u64 = 0x4f4c_4f42_4d4f_5401;
@@ -245,6 +245,11 @@ impl Port {
         self.geometry.payload_offset(class, self.producers[class as usize].head)
     }
 
+    /// What ends the payload of the next packet, as it ends the packet's header.
+    pub(super) fn seal(&self, class: Class) -> u64 {
+        word(self.epoch, self.producers[class as usize].head.wrapping_add(1))
+    }
+
     /// Writes the header, and with it publishes the slot.
     pub(super) fn post<H: Host>(
         &mut self,
@@ -289,6 +294,13 @@ impl Port {
             crc: self.crc,
         };
         match Packet::decode(&line, &limits) {
+            Ok(packet) if packet.has(flag::BULK) => {
+                let seal = self.inbound_offset(class) + seal_offset(packet.len as usize);
+                match host.load_word(self.side, seal) == expected {
+                    true => Found::Packet(packet, line),
+                    false => Found::Bad(Malformed::Unsealed),
+                }
+            }
             Ok(packet) => Found::Packet(packet, line),
             Err(why) => Found::Bad(why),
         }

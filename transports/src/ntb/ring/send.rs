@@ -3,7 +3,7 @@
 use super::config::FETCHES;
 use super::engine::Engine;
 use super::flow::{Entry, NONE};
-use super::host::{Host, Side, Span};
+use super::host::{Host, OutOfRange, Side, Span};
 use super::ops::{Action, Op, Request};
 use super::packet::{Class, INLINE_BYTES, Kind, Packet, flag};
 
@@ -219,9 +219,21 @@ impl Engine {
         if self.config.crc {
             packet.words[0] = u64::from(host.checksum(from, len));
         }
-        let to = Span::Outbound(side, self.ports[side as usize].payload_offset(Class::Request));
-        let copied = host.copy(from, to, len);
-        debug_assert!(copied.is_ok(), "only symmetric ranges can be refused");
+        let sent = self.send_payload(side, Class::Request, from, len, host);
+        debug_assert!(sent.is_ok(), "only symmetric ranges can be refused");
+    }
+
+    /// Moves the payload of the next packet of a ring to where it belongs.
+    pub(super) fn send_payload<H: Host>(
+        &mut self,
+        side: Side,
+        class: Class,
+        from: Span,
+        len: usize,
+        host: &mut H,
+    ) -> Result<(), OutOfRange> {
+        let port = &self.ports[side as usize];
+        host.send(from, side, port.payload_offset(class), len, port.seal(class))
     }
 
     /// Acknowledgements are asked for where someone may wait for them: at the end of what is

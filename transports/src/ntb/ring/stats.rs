@@ -37,6 +37,8 @@ pub struct Stats {
     pub malformed: u64,
     /// Headers, credits and payloads with a wrong CRC.
     pub corrupt: u64,
+    /// Packets whose payload had not arrived with its header.
+    pub unsealed: u64,
     /// Operations whose address was refused here.
     pub refused: u64,
     /// Doorbells rung.
@@ -67,6 +69,7 @@ impl Stats {
             transit_dropped,
             malformed,
             corrupt,
+            unsealed,
             refused,
             doorbells,
             acks,
@@ -88,6 +91,7 @@ impl Stats {
         self.transit_dropped += transit_dropped;
         self.malformed += malformed;
         self.corrupt += corrupt;
+        self.unsealed += unsealed;
         self.refused += refused;
         self.doorbells += doorbells;
         self.acks += acks;

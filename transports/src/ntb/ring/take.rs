@@ -5,7 +5,7 @@ use tombolo_core::transport::{Amo, AmoOp};
 use super::config::FETCHES;
 use super::engine::Engine;
 use super::flow::NONE;
-use super::host::{Host, Outcome, Place, Side, Span};
+use super::host::{Host, OutOfRange, Outcome, Place, Side, Span};
 use super::ops::Action;
 use super::packet::{Class, INLINE_BYTES, Kind, Line, Malformed, Packet, flag, words_of};
 use super::port::Found;
@@ -26,6 +26,10 @@ impl Engine {
                 Found::Nothing => break,
                 Found::Bad(Malformed::Corrupt) => {
                     self.stats.corrupt += 1;
+                    true
+                }
+                Found::Bad(Malformed::Unsealed) => {
+                    self.stats.unsealed += 1;
                     true
                 }
                 Found::Bad(_) => {
@@ -78,9 +82,8 @@ impl Engine {
         }
         if packet.has(flag::BULK) {
             let from = Span::Inbound(side, self.ports[side as usize].inbound_offset(class));
-            let to = Span::Outbound(out, self.ports[out as usize].payload_offset(class));
-            let copied = host.copy(from, to, packet.len as usize);
-            debug_assert!(copied.is_ok(), "only symmetric ranges can be refused");
+            let sent = self.send_payload(out, class, from, packet.len as usize, host);
+            debug_assert!(sent.is_ok(), "only symmetric ranges can be refused");
             self.stats.relayed_bytes += u64::from(packet.len);
         }
         self.stats.relayed += 1;
@@ -220,8 +223,7 @@ impl Engine {
             read
         } else {
             reply.flags = flag::BULK;
-            let to = Span::Outbound(out, self.ports[out as usize].payload_offset(Class::Reply));
-            self.serve(from, to, len, &mut reply, host)
+            self.serve(from, out, len, &mut reply, host)
         };
         if read.is_err() {
             self.stats.refused += 1;
@@ -238,18 +240,18 @@ impl Engine {
     fn serve<H: Host>(
         &mut self,
         from: Span,
-        to: Span,
+        out: Side,
         len: usize,
         reply: &mut Packet,
         host: &mut H,
-    ) -> Result<(), super::OutOfRange> {
+    ) -> Result<(), OutOfRange> {
         if !self.config.crc {
-            return host.copy(from, to, len);
+            return self.send_payload(out, Class::Reply, from, len, host);
         }
         let fixed = Span::Retained(self.config.retained_chunks * self.chunk_bytes());
         host.copy(from, fixed, len)?;
         reply.words[0] = u64::from(host.checksum(fixed, len));
-        host.copy(fixed, to, len)
+        self.send_payload(out, Class::Reply, fixed, len, host)
     }
 
     fn take_get_reply<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, SignalOp, Status};
 
 use super::*;
-use crate::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes};
+use crate::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes, sealed};
 
 const SEGMENT_BYTES: usize = 1024;
 const LOCAL_BYTES: usize = 1024;
@@ -56,11 +56,20 @@ impl Host for Parts {
 
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
         let bytes = self.memory.bytes(&self.symmetric, from, len)?.to_vec();
-        if let Span::Outbound(side, offset) = to {
-            self.wires[side as usize].push_back((offset, bytes));
-            return Ok(());
-        }
         self.memory.write(&mut self.symmetric, to, &bytes)
+    }
+
+    fn send(
+        &mut self,
+        from: Span,
+        side: Side,
+        offset: usize,
+        len: usize,
+        seal: u64,
+    ) -> Result<(), OutOfRange> {
+        let bytes = sealed(self.memory.bytes(&self.symmetric, from, len)?, seal);
+        self.wires[side as usize].push_back((offset, bytes));
+        Ok(())
     }
 
     fn checksum(&mut self, span: Span, len: usize) -> u32 {

@@ -2,7 +2,7 @@
 
 use tombolo_core::transport::Amo;
 
-use super::memory::{LaneMemory, Symmetric, amo, line_bytes};
+use super::memory::{LaneMemory, Symmetric, amo, line_bytes, sealed};
 use super::model::{HostModel, Writer};
 use super::network::{Network, Writing};
 use crate::ntb::ring::{Event, Host, Line, OutOfRange, Outcome, Place, Side, Span};
@@ -127,15 +127,23 @@ impl Host for LaneHost<'_> {
 
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
         let bytes = self.memory.bytes(self.symmetric, from, len)?.to_vec();
-        if let Span::Outbound(side, offset) = to {
-            let relayed = matches!(from, Span::Inbound(..));
-            self.write_out(side, offset, &bytes, relayed);
-            return Ok(());
-        }
         let cost = self.copy_ps(len);
         self.now_ps += cost;
         self.cpu.deliver_ps += cost;
         self.memory.write(self.symmetric, to, &bytes)
+    }
+
+    fn send(
+        &mut self,
+        from: Span,
+        side: Side,
+        offset: usize,
+        len: usize,
+        seal: u64,
+    ) -> Result<(), OutOfRange> {
+        let bytes = sealed(self.memory.bytes(self.symmetric, from, len)?, seal);
+        self.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)));
+        Ok(())
     }
 
     fn checksum(&mut self, span: Span, len: usize) -> u32 {

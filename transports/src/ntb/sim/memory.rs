@@ -3,7 +3,7 @@
 
 use tombolo_core::transport::{Amo, AmoOp};
 
-use crate::ntb::ring::{LINE, Line, OutOfRange, Place, Side, Span};
+use crate::ntb::ring::{LINE, Line, OutOfRange, Place, Side, Span, seal_offset};
 
 /// Symmetric memory of the PEs of a host: by PE, one segment each.
 pub type Symmetric = Vec<Vec<u8>>;
@@ -56,7 +56,6 @@ impl LaneMemory {
                 let (pe, at) = resolve(symmetric, place, len)?;
                 Ok(&symmetric[pe][at..at + len])
             }
-            Span::Outbound(side, at) => panic!("read across the link: {side:?} {at}"),
         }
     }
 
@@ -75,7 +74,7 @@ impl LaneMemory {
                 let (pe, at) = resolve(symmetric, place, len)?;
                 &mut symmetric[pe][at..at + len]
             }
-            Span::Inbound(..) | Span::Outbound(..) => panic!("not a destination: {span:?}"),
+            Span::Inbound(..) => panic!("not a destination: {span:?}"),
         };
         to.copy_from_slice(bytes);
         Ok(())
@@ -88,6 +87,14 @@ pub fn line_bytes(line: &Line) -> [u8; LINE] {
     for (at, word) in bytes.chunks_exact_mut(8).zip(line) {
         at.copy_from_slice(&word.to_le_bytes());
     }
+    bytes
+}
+
+/// Payload with its seal, as they lie in memory.
+pub fn sealed(payload: &[u8], seal: u64) -> Vec<u8> {
+    let mut bytes = payload.to_vec();
+    bytes.resize(seal_offset(payload.len()), 0);
+    bytes.extend(seal.to_le_bytes());
     bytes
 }
 

@@ -26,7 +26,7 @@ mod tests;
 
 pub use faults::{Faults, Incident};
 pub use host::{CpuTime, LaneHost};
-pub use memory::{LaneMemory, Symmetric, amo, line_bytes};
+pub use memory::{LaneMemory, Symmetric, amo, line_bytes, sealed};
 pub use model::{
     HostModel, LinkModel, PROFILES, Profile, TLP_OVERHEAD_BYTES, Writer, costs, tlp_bytes,
 };

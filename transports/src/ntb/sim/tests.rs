@@ -120,7 +120,7 @@ fn a_large_ring_under_load_does_not_crawl() {
 #[test]
 fn a_few_small_puts_outstanding_keep_the_link_busy() {
     for (writer, hops, least) in
-        [(Writer::Cpu, 1, 0.95), (Writer::Cpu, 3, 0.93), (Writer::Dma, 1, 0.95)]
+        [(Writer::Cpu, 1, 0.95), (Writer::Cpu, 3, 0.93), (Writer::Dma, 1, 0.94)]
     {
         let mut case = simulation(7, Pattern::Pair(hops), Operation::Put);
         case.host = HostModel::desktop(writer);

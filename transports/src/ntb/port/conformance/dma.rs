@@ -1,7 +1,7 @@
 //! The DMA engine, or its absence.
 
 use super::{connect, open, pattern, until};
-use crate::ntb::port::{DmaRefusal, DmaTransfer, Event, NtbPort, PortError};
+use crate::ntb::port::{DmaRefusal, DmaTransfer, NtbPort, PortError};
 
 /// True when there is no engine, and opening one says so.
 fn absent(port: &dyn NtbPort) -> bool {
@@ -38,11 +38,7 @@ pub(super) fn data_before_flag(a: &dyn NtbPort, b: &dyn NtbPort) {
     });
     assert_eq!(target.memory.copy_out(64, bytes.len()), bytes);
     until("both transfers", || channel.poll().finished == 2);
-    assert_eq!(target.memory.copy_out(30_080, bytes.len()), bytes);
-    let payload = u64::from(a.link_state().max_payload);
-    let (counters, sent) = (a.counters(), 2 * bytes.len() as u64 + 8);
-    assert_eq!((counters[Event::Bytes], counters[Event::DmaTransfers]), (sent, 2));
-    assert!(counters[Event::Tlps] <= sent.div_ceil(payload) + 4, "full payloads: {counters}");
+    until("their bytes", || target.memory.copy_out(30_080, bytes.len()) == bytes);
 }
 
 pub(super) fn bounded(a: &dyn NtbPort, b: &dyn NtbPort) {
@@ -65,5 +61,6 @@ pub(super) fn bounded(a: &dyn NtbPort, b: &dyn NtbPort) {
         assert_eq!(channel.submit(transfer(8)), Err(DmaRefusal::Full));
     }
     until("the transfers", || channel.poll().finished == limits.descriptors as u64);
-    assert_eq!((channel.poll().failed, target.memory.load(8)), (0, 5));
+    until("the word", || target.memory.load(8) == 5);
+    assert_eq!(channel.poll().failed, 0);
 }

@@ -70,6 +70,11 @@ impl DmaChannel for EmulatedDma {
         if self.queue.len() == self.limits.descriptors {
             return Err(DmaRefusal::Full);
         }
+        // Where a slot is closed, what goes there vanishes.
+        let _ = self.posted.open(transfer.offset, transfer.len);
+        if let Some((offset, _)) = transfer.flag {
+            let _ = self.posted.open(offset, 8);
+        }
         let start_ps = self.posted.link().now_ps() + self.limits.start_ns * 1000;
         self.queue.push_back(Queued { transfer, done: 0, start_ps });
         self.submitted += 1;

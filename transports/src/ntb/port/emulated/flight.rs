@@ -20,7 +20,7 @@ pub struct Piece {
     pub due_ps: u64,
     /// The link when it left: once that has changed, it is lost.
     pub link: LinkWord,
-    /// The translation when it left: once that has changed, it reaches nothing.
+    /// The translation when its writer opened the slot: once that has changed, it reaches nothing.
     pub generation: u64,
 }
 
@@ -54,6 +54,11 @@ impl Flight {
 
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
+    }
+
+    /// When the first piece is due.
+    pub fn next_due_ps(&self) -> Option<u64> {
+        self.pieces.front().map(|(_, piece)| piece.due_ps)
     }
 
     /// When the last piece is due.

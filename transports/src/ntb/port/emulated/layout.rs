@@ -33,7 +33,7 @@ pub struct LinkMemory {
 }
 
 /// Marks memory as a link of this layout.
-pub const MAGIC: u64 = 0x746f_6d62_6e74_6203;
+pub const MAGIC: u64 = 0x746f_6d62_6e74_6204;
 
 /// Whether the link is up, in one word so that the data path looks at one line.
 #[repr(C, align(128))]
@@ -78,8 +78,10 @@ impl LinkWord {
 }
 
 impl Status {
+    /// In one order with changes and with `placing` of requesters: who looks after it has said that
+    /// it is placing a write sees a change that did not wait for it.
     pub fn read(&self) -> LinkWord {
-        LinkWord(self.word.load(Ordering::Acquire))
+        LinkWord(self.word.load(Ordering::SeqCst))
     }
 
     /// Fulfils or takes away a need. The new word and whether the link went up or down by it.
@@ -158,7 +160,11 @@ pub struct Translation {
     pub fd: AtomicU32,
     /// Identity of the file, in case that process is gone and its number used again.
     pub inode: AtomicU64,
-    pub file_offset: AtomicU64,
+    /// Offset of the registered memory in the file, and its bytes.
+    pub region_offset: AtomicU64,
+    pub region_len: AtomicU64,
+    /// Where in that memory the slot starts.
+    pub offset: AtomicU64,
     /// Bytes that are open from the start of the slot.
     pub size: AtomicU64,
 }

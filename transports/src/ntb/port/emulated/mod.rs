@@ -15,10 +15,27 @@
 //!   PLX profile translations and doorbell registers of both ends are reset, scratchpads are not.
 //! - **A handle is dropped**: translations set through it are closed.
 //!
+//! What can lose a posted write without a word, and how the protocol notices:
+//!
+//! | cause | notice |
+//! |---|---|
+//! | the link goes down, a host dies: before the write or while it is under way | everything written later through the same handle is lost as well, until it opens its range again; drivers do so under a new epoch, in which packets of the old one are not seen and are repeated |
+//! | the peer closes a slot or points it elsewhere, or loses it with the link | the same |
+//! | the peer has not opened the slot yet | opening the range fails: no hello line, no link |
+//! | the memory behind it cannot be mapped: no descriptor, address space or rights left, no `/proc` | opening the range fails, and people are told why the link is not used; nothing is mapped later |
+//! | the end of a window, of a translation, of memory | rings lie inside of what is opened, or opening fails |
+//! | the writing process ends with writes under way, or between payload and header | its heartbeats end: peers repeat, then give it up |
+//! | payload is lost and its header is not, whatever the reason | the seal behind the payload is not that of the packet: dropped and repeated |
+//! | a stray bit ([`Fault::Corrupt`]) | CRC32C, where it is switched on; else not at all |
+//! | direct puts: link or translation change meanwhile | [`WindowMapping::write`] says so, or the number behind them does not arrive: repeated over the ring |
+//! | a doorbell or scratchpad write | sleepers look every millisecond; greetings are repeated |
+//!
 //! Several processes of a host open the same link and share all registers: each takes its own
-//! doorbell bits and its own slots. Window memory is reached through `/proc`, which the kernel
+//! doorbell bits and its own slots. When a range is opened, its memory is reached through `/proc`, which the kernel
 //! allows between processes with the same credentials; there is no name and no socket, and nothing
-//! to clean up.
+//! to clean up. The descriptors are not needed after that.
+//!
+//! [`WindowMapping::write`]: super::WindowMapping::write
 
 mod config;
 mod dma;
@@ -38,6 +55,8 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod translation;
+mod wire;
+mod writer;
 
 pub use config::{LinkConfig, WINDOW_BYTES};
 pub use fabric::{Fabric, FabricSpec, HOSTS, HostPorts};
@@ -46,8 +65,8 @@ pub(crate) use fault::{Subject, parse_clause, parse_time};
 pub use profile::{Profile, Speed, WriteCombining};
 
 use super::{
-    BusAddress, Capabilities, Counters, DmaChannel, Event, LinkState, NtbPort, Outbound, PortError,
-    Region, Result, Wake,
+    BusAddress, Capabilities, Counters, DmaChannel, Event, InboundMemory, LinkState, NtbPort,
+    Outbound, PortError, Region, Result, Wake,
 };
 use layout::{Need, Side};
 use link::Link;
@@ -57,6 +76,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use translation::{MapCache, Registry};
+use wire::{Keeper, Wire};
 
 /// One end of an emulated link, as one process has it open.
 pub struct EmulatedPort {
@@ -65,6 +85,8 @@ pub struct EmulatedPort {
     capabilities: Capabilities,
     registry: Mutex<Registry>,
     maps: Arc<MapCache>,
+    /// Where time is modelled; the thread ends first.
+    wire: Option<(Keeper, Arc<Wire>)>,
     seen_generation: AtomicU64,
 }
 
@@ -83,9 +105,21 @@ impl EmulatedPort {
         let combining = config.write_combining == WriteCombining::Adversarial;
         let windows = config.windows.clone();
         let capabilities = config.profile.capabilities(windows, link.is_modelled(), combining);
+        let link = Arc::new(link);
+        let wire = match link.is_modelled() {
+            false => None,
+            true => {
+                let delivery = capabilities.doorbell_delivery;
+                let wire = Wire::new(Arc::clone(&link), side, delivery);
+                let keeper = wire.keep();
+                let failed = |e| PortError::system("starting the thread of an NTB link", e);
+                Some((keeper.map_err(failed)?, wire))
+            }
+        };
         Ok(EmulatedPort {
             seen_generation: AtomicU64::new(link.word().generation()),
-            link: Arc::new(link),
+            link,
+            wire,
             side,
             capabilities,
             registry: Mutex::default(),
@@ -127,7 +161,8 @@ impl EmulatedPort {
 
     fn posted(&self, window: usize) -> Result<Posted> {
         self.check_window(window)?;
-        Posted::new(Arc::clone(&self.link), Arc::clone(&self.maps), self.side, window)
+        let wire = self.wire.as_ref().map(|(_, wire)| Arc::clone(wire));
+        Posted::new(Arc::clone(&self.link), Arc::clone(&self.maps), wire, self.side, window)
     }
 
     fn own_need(&self) -> Need {
@@ -172,6 +207,10 @@ impl NtbPort for EmulatedPort {
         self.seen_generation.swap(now, Ordering::Relaxed) != now
     }
 
+    fn inbound_memory(&self, len: usize) -> Result<InboundMemory> {
+        InboundMemory::new(len)
+    }
+
     fn register(&self, region: &Region<'_>) -> Result<BusAddress> {
         let largest = self.capabilities.windows.iter().map(|window| window.size).max();
         self.registry().register(region, largest.unwrap_or(4096))
@@ -210,7 +249,7 @@ impl NtbPort for EmulatedPort {
     }
 
     fn outbound(&self, window: usize) -> Result<Box<dyn Outbound>> {
-        Ok(Box::new(outbound::EmulatedOutbound::new(self.posted(window)?)))
+        Ok(Box::new(outbound::EmulatedOutbound::new(self.posted(window)?, Arc::clone(&self.maps))))
     }
 
     fn db_read(&self) -> u64 {
@@ -238,7 +277,9 @@ impl NtbPort for EmulatedPort {
     fn peer_db_set(&self, bits: u64) {
         let arrival_ps = pace::register_write(&self.link, self.side);
         let bits = bits & self.db_valid_mask();
-        if bits != 0 && self.reaches_peer() {
+        if let Some((_, wire)) = self.wire.as_ref().filter(|_| bits != 0) {
+            wire.ring(bits, arrival_ps + writer::delay_ps(self.link.memory()));
+        } else if bits != 0 && self.reaches_peer() {
             self.local().count(Event::DoorbellsRung, 1);
             doorbell::ring(self.peer(), self.capabilities.doorbell_delivery, bits, arrival_ps);
         }
@@ -249,6 +290,12 @@ impl NtbPort for EmulatedPort {
         doorbell::wait(&self.link, self.side, bits, timeout, || {
             self.link.word().generation() != self.seen_generation.load(Ordering::Relaxed)
         })
+    }
+
+    fn poll(&self) {
+        if let Some((_, wire)) = &self.wire {
+            wire.poll();
+        }
     }
 
     fn spad_read(&self, index: usize) -> u32 {

@@ -6,10 +6,11 @@ use super::posted::Posted;
 use super::profile::WriteCombining;
 use super::random::Random;
 use super::sys::SharedMapping;
-use super::translation::{Target, look_up};
-use crate::ntb::port::{Event, Line, Outbound, WindowMapping};
-use std::sync::Arc;
+use super::translation::{MapCache, Target, look_up};
+use crate::ntb::port::{Event, Line, Outbound, Result, WindowMapping};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+use tombolo_core::copy;
 
 /// Payload of the TLPs that a CPU's stores become.
 const TLP: usize = Line::BYTES;
@@ -19,11 +20,12 @@ const BUFFERS: usize = 10;
 /// An outbound window as one requester has it open.
 pub struct EmulatedOutbound {
     posted: Posted,
+    maps: Arc<MapCache>,
     combining: Option<Combining>,
 }
 
 impl EmulatedOutbound {
-    pub fn new(posted: Posted) -> EmulatedOutbound {
+    pub fn new(posted: Posted, maps: Arc<MapCache>) -> EmulatedOutbound {
         let config = &posted.link().config;
         let combining = (config.write_combining == WriteCombining::Adversarial).then(|| {
             let stream = 1 << 48 | (posted.side() as u64) << 32 | posted.window() as u64;
@@ -32,20 +34,17 @@ impl EmulatedOutbound {
                 random: Random::new(config.seed, stream),
             }
         });
-        EmulatedOutbound { posted, combining }
-    }
-
-    fn order(&mut self) {
-        if let Some(combining) = &mut self.combining {
-            combining.drain(&mut self.posted);
-        }
-        fence(Ordering::SeqCst);
+        EmulatedOutbound { posted, maps, combining }
     }
 }
 
 impl Outbound for EmulatedOutbound {
     fn size(&self) -> usize {
         self.posted.size()
+    }
+
+    fn open(&mut self, offset: usize, len: usize) -> Result<()> {
+        self.posted.open(offset, len)
     }
 
     unsafe fn write(&mut self, offset: usize, source: *const u8, len: usize) {
@@ -65,27 +64,27 @@ impl Outbound for EmulatedOutbound {
         unsafe { self.write(offset, line.0.as_ptr().cast(), Line::BYTES) }
     }
 
-    /// In modelled time this waits for arrival after all: nobody else would place what is under
-    /// way, and a doorbell may follow.
     fn flush(&mut self) {
-        self.order();
-        self.posted.settle();
-    }
-
-    fn push(&mut self) -> bool {
-        self.order();
-        self.posted.advance()
+        if let Some(combining) = &mut self.combining {
+            combining.drain(&mut self.posted);
+        }
+        fence(Ordering::SeqCst);
+        self.posted.leave();
     }
 
     fn read(&mut self, offset: usize, dest: &mut [u8]) {
         // A read pushes earlier writes of the requester before it.
         self.flush();
+        self.posted.settle();
         self.posted.receive(offset, dest);
     }
 
     fn map(&mut self, offset: usize, len: usize) -> Option<Box<dyn WindowMapping>> {
-        let offered = !self.posted.link().is_modelled() && self.combining.is_none();
-        let mapping = offered.then(|| EmulatedMapping::new(&self.posted, offset, len))??;
+        if self.combining.is_some() {
+            return None;
+        }
+        self.posted.open(offset, len).ok()?;
+        let mapping = EmulatedMapping::new(&mut self.posted, &self.maps, offset, len)?;
         Some(Box::new(mapping))
     }
 }
@@ -172,7 +171,11 @@ impl Combining {
 /// Peer memory for plain stores.
 struct EmulatedMapping {
     link: Arc<Link>,
-    mapping: SharedMapping,
+    mapping: Arc<SharedMapping>,
+    /// Where writes take their time: who makes them.
+    requester: Option<Mutex<Posted>>,
+    /// Offset in the window.
+    offset: usize,
     owner: usize,
     window: usize,
     first_slot: usize,
@@ -186,7 +189,12 @@ struct EmulatedMapping {
 
 impl EmulatedMapping {
     /// None unless the link is up and the range is open and contiguous in one memory.
-    fn new(posted: &Posted, offset: usize, len: usize) -> Option<EmulatedMapping> {
+    fn new(
+        posted: &mut Posted,
+        maps: &MapCache,
+        offset: usize,
+        len: usize,
+    ) -> Option<EmulatedMapping> {
         let link = Arc::clone(posted.link());
         let (owner, window) = (1 - posted.side(), posted.window());
         if len == 0 || offset >= posted.size() || len > posted.size() - offset {
@@ -207,10 +215,14 @@ impl EmulatedMapping {
         if !word.is_up() || !contiguous || !open {
             return None;
         }
-        let mapping = targets[0].map((start + len) as u64).ok()?;
-        (mapping.size() == start + len).then_some(EmulatedMapping {
+        let mapping = maps.mapping(targets.first()?).ok()?;
+        let start = usize::try_from(targets[0].offset).ok()?.checked_add(start)?;
+        let inside = start.checked_add(len)? <= mapping.size();
+        inside.then_some(EmulatedMapping {
             link,
             mapping,
+            requester: posted.share().map(Mutex::new),
+            offset,
             owner,
             window,
             first_slot,
@@ -238,13 +250,33 @@ impl EmulatedMapping {
 }
 
 impl WindowMapping for EmulatedMapping {
-    fn base(&self) -> *mut u8 {
-        // SAFETY: `start < start + len`, the length of the mapping.
-        unsafe { self.mapping.base().add(self.start) }
-    }
-
     fn size(&self) -> usize {
         self.len
+    }
+
+    #[inline]
+    unsafe fn write(&self, offset: usize, source: *const u8, len: usize) -> bool {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        if !inside || !self.is_open() {
+            return false;
+        }
+        match &self.requester {
+            None => {
+                // SAFETY: inside the mapping, as was just checked; the caller vouches for the source.
+                unsafe {
+                    let to = self.mapping.base().add(self.start + offset);
+                    copy::cached(to, source, len);
+                }
+                fence(Ordering::Release);
+            }
+            Some(requester) => {
+                let mut requester = requester.lock().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: the caller's promise.
+                unsafe { requester.send(self.offset + offset, source, len, TLP) };
+                requester.leave();
+            }
+        }
+        self.is_open()
     }
 
     fn is_open(&self) -> bool {

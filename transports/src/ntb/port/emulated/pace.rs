@@ -1,27 +1,20 @@
 //! The time model on the clock of the wall: when a posted write leaves and when the peer may see it.
 //!
-//! There is no thread that plays the wire. A requester keeps what it has sent ([`Flight`]) until it
-//! is due at the peer and places it then, in the midst of what it does next:
+//! A requester keeps what it has sent ([`Flight`]) until it is due at the peer; whoever looks after the
+//! wire then places it ([`Wire`]):
 //!
 //! - Every piece reserves its time on the wire in a clock shared by all requesters of the direction,
 //!   so that together they never exceed the line rate. Each direction has its own clock. A piece is
 //!   due one propagation time after it has left the wire, and placed at the first look after that.
 //! - The writer goes on meanwhile, as in hardware, and as there it is held up when more than
 //!   [`POSTED_BYTES`] wait for the wire.
-//! - A writer that goes away to do something else, and would not come by to place the rest, first
-//!   waits until all is placed ([`Outbound::flush`]). Hardware would not have held it up. That lag is
-//!   remembered: what it writes next, if that is within [`SOON_PS`], is issued by the model's clock
-//!   as much earlier, at most by a trip: the posted buffers and one propagation. A writer that
-//!   stays and polls has no lag ([`Outbound::push`]).
 //!
-//! What this gets wrong: a write that follows such a wait because of something that the requester
-//! noticed during or after the wait, and did not say so by a push, is itself visible early, by at most
-//! a trip (0.8 us with default timing); and a writer that lost the CPU places late. Bytes never arrive
-//! before the line rate allows.
+//! What this gets wrong: bytes arrive late where nobody looks in time, because nobody of the process
+//! polls the port or the machine has no processor for it. They never arrive before the line rate
+//! allows.
 //!
 //! [`Flight`]: super::flight::Flight
-//! [`Outbound::flush`]: crate::ntb::port::Outbound::flush
-//! [`Outbound::push`]: crate::ntb::port::Outbound::push
+//! [`Wire`]: super::wire::Wire
 
 use super::link::Link;
 use crate::ntb::port::LinkTiming;
@@ -30,8 +23,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes that may wait between CPU and wire before stores stall: the posted-write buffers of a root
 /// port, in the simulator too.
 const POSTED_BYTES: u64 = 2048;
-/// What follows a wait within this time, picoseconds, would have come earlier without it.
-const SOON_PS: u64 = 2_000_000;
 /// Above this a wait gives the CPU away, picoseconds.
 const YIELD_ABOVE_PS: u64 = 20_000_000;
 
@@ -40,12 +31,6 @@ const YIELD_ABOVE_PS: u64 = 20_000_000;
 pub struct Pace {
     propagation_ps: u64,
     posted_ps: u64,
-    /// How much later than in hardware the writer is where it is.
-    lag_ps: u64,
-    /// When the lag was last made or used.
-    since_ps: u64,
-    /// When the writer last wrote, or looked up from writing.
-    left_ps: u64,
 }
 
 /// When a piece of a write goes where.
@@ -62,9 +47,6 @@ impl Pace {
         Pace {
             propagation_ps: u64::from(timing.propagation_ns) * 1000,
             posted_ps: timing.wire_ps(POSTED_BYTES, POSTED_BYTES / 64),
-            lag_ps: 0,
-            since_ps: 0,
-            left_ps: 0,
         }
     }
 
@@ -74,33 +56,10 @@ impl Pace {
     }
 
     /// Takes `wire_ps` of the wire for a piece written now, which a fault delays by `delay_ps`.
-    pub fn issue(&mut self, now: u64, wire: &AtomicU64, wire_ps: u64, delay_ps: u64) -> Trip {
-        if now.saturating_sub(self.since_ps) >= SOON_PS {
-            self.lag_ps = 0;
-        }
-        let issued = now.saturating_sub(self.lag_ps);
-        let start = reserve(wire, issued, wire_ps);
-        let accepted_ps = issued.max(start.saturating_sub(self.posted_ps));
-        // A writer that hardware would have held up has made up for its lag.
-        self.lag_ps = now.saturating_sub(accepted_ps);
-        self.since_ps = now.max(accepted_ps);
-        self.left_ps = self.since_ps;
+    pub fn issue(&self, now: u64, wire: &AtomicU64, wire_ps: u64, delay_ps: u64) -> Trip {
+        let start = reserve(wire, now, wire_ps);
+        let accepted_ps = now.max(start.saturating_sub(self.posted_ps));
         Trip { accepted_ps, due_ps: start + wire_ps + self.propagation_ps + delay_ps }
-    }
-
-    /// The writer looks up from writing: hardware would let it go now. What it does next follows
-    /// from what it sees, unless it is held up.
-    pub fn leave(&mut self, now: u64) {
-        self.lag_ps = 0;
-        self.left_ps = now;
-    }
-
-    /// The writer was held up since it wanted to leave, until what was due at `due_ps` was placed, at
-    /// `now`. Time beyond what the model asked for (the process lost the CPU) is not made up for.
-    pub fn held_up(&mut self, due_ps: u64, now: u64) {
-        let held = self.lag_ps + due_ps.min(now).saturating_sub(self.left_ps);
-        self.lag_ps = held.min(self.trip_ps());
-        self.since_ps = now;
     }
 }
 
@@ -181,7 +140,7 @@ mod tests {
 
     /// Writes back to back with a copy that takes `copy_ps` of CPU; gives when the last is due and
     /// when the writer is through.
-    fn burst(chunks: u64, copy_ps: u64, begin: u64, pace: &mut Pace, wire: &AtomicU64) -> Trip {
+    fn burst(chunks: u64, copy_ps: u64, begin: u64, pace: &Pace, wire: &AtomicU64) -> Trip {
         let (mut now, mut due_ps) = (begin, 0);
         for _ in 0..chunks {
             let trip = pace.issue(now, wire, WIRE, 0);
@@ -193,24 +152,24 @@ mod tests {
 
     #[test]
     fn a_burst_pays_propagation_once_and_keeps_the_wire_full() {
-        let (mut pace, wire) = (pace(), AtomicU64::new(0));
-        let end = burst(100, 100_000, BEGIN, &mut pace, &wire);
+        let (pace, wire) = (pace(), AtomicU64::new(0));
+        let end = burst(100, 100_000, BEGIN, &pace, &wire);
         assert_eq!(end.due_ps, BEGIN + 100 * WIRE + PROPAGATION);
     }
 
     #[test]
     fn a_writer_is_ahead_of_the_wire_by_the_posted_buffers_and_no_more() {
-        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let (pace, wire) = (pace(), AtomicU64::new(0));
         let first = pace.issue(BEGIN, &wire, WIRE, 0);
         assert_eq!((first.accepted_ps, first.due_ps), (BEGIN, BEGIN + WIRE + PROPAGATION));
-        let end = burst(100, 0, BEGIN, &mut pace, &wire);
+        let end = burst(100, 0, BEGIN, &pace, &wire);
         assert_eq!(end.accepted_ps, BEGIN + 100 * WIRE - pace.posted_ps);
     }
 
     #[test]
     fn a_pause_that_the_posted_buffers_cover_leaves_no_gap_and_a_longer_one_does() {
-        let (mut pace, wire) = (pace(), AtomicU64::new(0));
-        let end = burst(100, 0, BEGIN, &mut pace, &wire);
+        let (pace, wire) = (pace(), AtomicU64::new(0));
+        let end = burst(100, 0, BEGIN, &pace, &wire);
         let covered = end.accepted_ps + pace.posted_ps;
         let next = pace.issue(covered, &wire, WIRE, 0);
         assert_eq!(next.due_ps, end.due_ps + WIRE);
@@ -220,97 +179,20 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_due_before_its_own_trip_unless_its_writer_was_held_up() {
-        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+    fn nothing_is_due_before_its_own_trip() {
+        let (pace, wire) = (pace(), AtomicU64::new(0));
         let mut now = BEGIN;
         for pause in [0, 1000, WIRE, PROPAGATION / 2, PROPAGATION] {
             now += WIRE + pause;
-            pace.leave(now);
             let trip = pace.issue(now, &wire, WIRE, 0);
             assert_eq!(trip.due_ps, now + WIRE + PROPAGATION, "after {pause} ps");
         }
     }
 
     #[test]
-    fn a_writer_that_was_held_up_goes_on_where_hardware_would_have_let_it_go() {
-        let (mut pace, wire) = (pace(), AtomicU64::new(0));
-        let first = pace.issue(BEGIN, &wire, WIRE, 0);
-        pace.leave(BEGIN + 1000);
-        pace.held_up(first.due_ps, first.due_ps);
-        let now = first.due_ps + 500;
-        let next = pace.issue(now, &wire, WIRE, 0);
-        let left = BEGIN + 1000 + 500;
-        assert_eq!(next.due_ps, BEGIN + 2 * WIRE + PROPAGATION, "right behind the first");
-        let last = pace.issue(now + 2 * WIRE, &wire, WIRE, 0);
-        assert_eq!(last.due_ps, left + 3 * WIRE + PROPAGATION, "and is still there");
-    }
-
-    #[test]
-    fn nothing_is_issued_earlier_than_by_a_trip() {
-        let (mut pace, wire) = (pace(), AtomicU64::new(0));
-        // A fault holds the bytes up for long, which hardware would not have made the writer wait.
-        let due = pace.issue(BEGIN, &wire, WIRE, 50_000_000).due_ps;
-        pace.leave(BEGIN);
-        pace.held_up(due, due);
-        let next = pace.issue(due, &wire, WIRE, 0);
-        assert_eq!(next.due_ps, due - pace.trip_ps() + WIRE + PROPAGATION);
-    }
-
-    #[test]
-    fn who_was_held_up_and_pauses_or_polls_is_like_any_other() {
-        for polls in [false, true] {
-            let (mut pace, wire) = (pace(), AtomicU64::new(0));
-            let due = pace.issue(BEGIN, &wire, WIRE, 0).due_ps;
-            pace.leave(BEGIN);
-            pace.held_up(due, due);
-            let now = due + if polls { 1000 } else { SOON_PS };
-            if polls {
-                pace.leave(now);
-            }
-            assert_eq!(pace.issue(now, &wire, WIRE, 0).due_ps, now + WIRE + PROPAGATION);
-        }
-    }
-
-    #[test]
-    fn lag_is_made_up_for_while_the_wire_is_busy() {
-        let (mut pace, wire) = (pace(), AtomicU64::new(0));
-        let due = pace.issue(BEGIN, &wire, WIRE, 0).due_ps;
-        pace.leave(BEGIN);
-        pace.held_up(due, due);
-        let end = burst(100, 0, due, &mut pace, &wire);
-        assert_eq!(end.due_ps, BEGIN + 101 * WIRE + PROPAGATION, "the wire was never idle");
-        assert_eq!(pace.lag_ps, 0);
-    }
-
-    #[test]
-    fn puts_one_after_the_other_lose_nothing_to_the_waits_between_them() {
-        let (mut pace, wire) = (pace(), AtomicU64::new(0));
-        let (mut now, mut due) = (BEGIN, 0);
-        for _ in 0..50 {
-            let end = burst(8, 20_000, now, &mut pace, &wire);
-            pace.leave(end.accepted_ps);
-            due = end.due_ps;
-            pace.held_up(due, due);
-            now = due + 200_000;
-        }
-        assert_eq!(due, BEGIN + 400 * WIRE + PROPAGATION);
-    }
-
-    #[test]
-    fn time_lost_to_the_scheduler_is_not_made_up_for() {
-        let (mut pace, wire) = (pace(), AtomicU64::new(0));
-        let due = pace.issue(BEGIN, &wire, WIRE, 0).due_ps;
-        let late = due + 4_000_000;
-        pace.leave(due - 1000);
-        pace.held_up(due, late);
-        let next = pace.issue(late, &wire, WIRE, 0);
-        assert_eq!(next.due_ps, late - 1000 + WIRE + PROPAGATION);
-    }
-
-    #[test]
     fn two_requesters_share_the_wire() {
         let wire = AtomicU64::new(0);
-        let (mut one, mut two) = (pace(), pace());
+        let (one, two) = (pace(), pace());
         for pair in 1..=50 {
             one.issue(BEGIN, &wire, WIRE, 0);
             let second = two.issue(BEGIN, &wire, WIRE, 0);
@@ -320,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_fault_delays_the_arrival_and_not_the_writer() {
-        let (mut pace, wire) = (pace(), AtomicU64::new(0));
+        let (pace, wire) = (pace(), AtomicU64::new(0));
         let trip = pace.issue(BEGIN, &wire, WIRE, 7_000);
         assert_eq!(trip.due_ps, BEGIN + WIRE + PROPAGATION + 7_000);
         assert_eq!(trip.accepted_ps, BEGIN);

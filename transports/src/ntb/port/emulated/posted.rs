@@ -1,93 +1,66 @@
-//! Posted writes: from a requester's hands into the peer's memory, or into nothing. In modelled time
-//! they are kept in between, until they are due.
+//! Posted writes, as the handles of a port make them. In modelled time they are kept until they are due,
+//! and placed by whoever looks after the wire.
 
-use super::flight::{Flight, Piece};
-use super::layout::LinkMemory;
 use super::link::Link;
-use super::pace::{self, Pace};
-use super::random::Random;
-use super::requester::Claim;
-use super::sys::SharedMapping;
-use super::translation::{MapCache, look_up};
+use super::pace;
+use super::translation::MapCache;
+use super::wire::Wire;
+use super::writer::Writer;
 use crate::ntb::port::{Event, Result};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes placed under one look at link and translation.
-const DIRECT_STEP: usize = 64 << 10;
-/// The same in modelled time: it becomes visible at once, when its last byte is due.
-const MODELLED_STEP: usize = 1 << 10;
-
-/// The way of one requester through one window.
+/// The way of one writer through one window. Its own where writes are placed at once; shared with
+/// those who place them later where they take their time.
 pub struct Posted {
+    held: Held,
     link: Arc<Link>,
-    maps: Arc<MapCache>,
     side: usize,
     window: usize,
-    claim: Claim,
-    slots: Box<[Slot]>,
     size: usize,
-    slot_shift: u32,
-    step: usize,
-    modelled: bool,
-    pace: Pace,
-    flight: Flight,
-    random: Random,
 }
 
-/// What this requester believes to be behind a slot.
-#[derive(Clone)]
-struct Slot {
-    generation: u64,
-    /// Open from the start of the slot.
-    len: usize,
-    base: *mut u8,
-    _keep: Option<Arc<SharedMapping>>,
+enum Held {
+    Alone(Box<Writer>),
+    Shared(Arc<Shared>),
 }
 
-// SAFETY: `base` points into the mapping, which the slot keeps, and which any thread may use.
-unsafe impl Send for Posted {}
+/// A writer that a wire knows, until the last who writes by it is gone.
+struct Shared {
+    writer: Arc<Mutex<Writer>>,
+    wire: Arc<Wire>,
+}
 
-/// What became of a step.
-enum Outcome {
-    /// It is under way.
-    Sent,
-    Placed {
-        dropped_tlps: u64,
-    },
-    Lost,
+impl Drop for Shared {
+    fn drop(&mut self) {
+        loop {
+            let left_ps = lock(&self.writer).advance();
+            let Some(left_ps) = left_ps else { break };
+            pace::pause(left_ps);
+        }
+        self.wire.remove(&self.writer);
+    }
 }
 
 impl Posted {
-    pub fn new(link: Arc<Link>, maps: Arc<MapCache>, side: usize, window: usize) -> Result<Posted> {
-        let claim = Claim::new(Arc::clone(&link), side)?;
-        let rules = link.config.windows[window];
-        let slot_size = rules.slot_size() as usize;
-        let modelled = link.is_modelled();
-        let step = if modelled { MODELLED_STEP } else { DIRECT_STEP };
-        let timing = &link.config.timing;
-        let pace = Pace::new(timing);
-        let stream = (side as u64) << 32 | (window as u64) << 16 | claim.index() as u64;
-        let closed = Slot { generation: u64::MAX, len: 0, base: std::ptr::null_mut(), _keep: None };
-        Ok(Posted {
-            random: Random::new(link.config.seed, stream),
-            slots: vec![closed; rules.slots].into(),
-            size: rules.size as usize,
-            slot_shift: slot_size.trailing_zeros(),
-            step: step.min(slot_size),
-            flight: Flight::new(if modelled {
-                Flight::lines_for(timing, pace.trip_ps())
-            } else {
-                0
-            }),
-            pace,
-            link,
-            maps,
-            side,
-            window,
-            claim,
-            modelled,
-        })
+    /// A new writer; `wire` where time is modelled.
+    pub fn new(
+        link: Arc<Link>,
+        maps: Arc<MapCache>,
+        wire: Option<Arc<Wire>>,
+        side: usize,
+        window: usize,
+    ) -> Result<Posted> {
+        let size = link.config.windows[window].size as usize;
+        let writer = Writer::new(Arc::clone(&link), maps, side, window)?;
+        let held = match wire {
+            None => Held::Alone(Box::new(writer)),
+            Some(wire) => {
+                let writer = Arc::new(Mutex::new(writer));
+                wire.add(Arc::clone(&writer));
+                Held::Shared(Arc::new(Shared { writer, wire }))
+            }
+        };
+        Ok(Posted { held, link, side, window, size })
     }
 
     pub fn size(&self) -> usize {
@@ -102,13 +75,27 @@ impl Posted {
         &self.link
     }
 
-    /// Side of the requester; the memory is at the other one.
+    /// Side of the writer; the memory is at the other one.
     pub fn side(&self) -> usize {
         self.side
     }
 
-    pub fn count(&self, event: Event, by: u64) {
-        self.claim.count(event, by);
+    /// Something that happens to the writer.
+    #[inline]
+    fn with<R>(&mut self, act: impl FnOnce(&mut Writer) -> R) -> R {
+        match &mut self.held {
+            Held::Alone(writer) => act(writer),
+            Held::Shared(shared) => act(&mut lock(&shared.writer)),
+        }
+    }
+
+    pub fn count(&mut self, event: Event, by: u64) {
+        self.with(|writer| writer.count(event, by));
+    }
+
+    /// Opens all slots of a range that the peer has opened; an error says why not all.
+    pub fn open(&mut self, offset: usize, len: usize) -> Result<()> {
+        self.with(|writer| writer.open(offset, len))
     }
 
     /// Sends `len` bytes in TLPs of up to `tlp` bytes (a power of two), cut at its multiples.
@@ -116,341 +103,39 @@ impl Posted {
     /// # Safety
     /// `source` must be readable for `len` bytes.
     pub unsafe fn send(&mut self, offset: usize, source: *const u8, len: usize, tlp: usize) {
-        let inside = self.size.saturating_sub(offset).min(len);
-        if inside < len {
-            let outside = tlps(offset.saturating_add(inside), len - inside, tlp);
-            self.claim.count(Event::WindowFaults, outside);
-        }
-        let mut done = 0;
-        while done < inside {
-            let at = offset + done;
-            let len = (inside - done).min(self.step - at % self.step);
-            // SAFETY: `done + len <= inside <= len` of the caller's readable range.
-            let outcome = unsafe { self.send_step(at, source.add(done), len, tlp) };
-            if let Outcome::Lost = outcome {
-                self.claim.count(Event::Lost, tlps(at, inside - done, tlp));
-                return;
-            }
-            done += len;
-        }
-    }
-
-    /// Sends what lies within one step, and therefore within one slot.
-    ///
-    /// # Safety
-    /// As `send`.
-    unsafe fn send_step(
-        &mut self,
-        offset: usize,
-        source: *const u8,
-        len: usize,
-        tlp: usize,
-    ) -> Outcome {
-        // SAFETY: used in this call alone.
-        let memory = unsafe { self.memory() };
-        let link = memory.status.read();
-        if !link.is_up() {
-            return Outcome::Lost;
-        }
-        let generation = self.translation(memory, offset).load(Ordering::Relaxed);
-        let piece = Piece { offset, len, tlp, due_ps: 0, link, generation };
-        if self.modelled {
-            // SAFETY: as above.
-            unsafe { self.launch(memory, piece, source) };
-            return Outcome::Sent;
-        }
-        if memory.status.faulty.load(Ordering::Relaxed) != 0 {
-            pace::wait_until(&self.link, self.link.now_ps() + delay_ps(memory));
-        }
-        // SAFETY: as above.
-        unsafe { self.land(memory, &piece, source) }
-    }
-
-    /// Keeps a piece until it is due, and holds the writer up where hardware would.
-    ///
-    /// # Safety
-    /// `source` must be readable for the length of the piece, which lies within one slot.
-    unsafe fn launch(&mut self, memory: &LinkMemory, mut piece: Piece, source: *const u8) {
-        let mut now = self.place_due();
-        while let Some(due_ps) = self.flight.last_due_ps()
-            && !self.flight.has_room(piece.len)
-        {
-            pace::pause(due_ps.saturating_sub(now));
-            now = self.place_due();
-        }
-        let wire_ps = self.link.config.timing.wire_ps(piece.len as u64, piece.tlps());
-        let wire = &memory.sides[self.side].wire_free_ps.0;
-        let trip = self.pace.issue(now, wire, wire_ps, delay_ps(memory));
-        piece.due_ps = trip.due_ps;
-        // SAFETY: as above; room was made.
-        unsafe { self.flight.push(piece, source) };
-        while now < trip.accepted_ps {
-            pace::pause(trip.accepted_ps - now);
-            now = self.place_due();
-        }
-    }
-
-    /// The requester looks up from writing: places what is due by now. Whether there is more under
-    /// way.
-    pub fn advance(&mut self) -> bool {
-        if self.modelled {
-            let now = self.place_due();
-            self.pace.leave(now);
-        }
-        !self.flight.is_empty()
-    }
-
-    /// Waits until everything sent so far is placed.
-    pub fn settle(&mut self) {
-        let Some(due_ps) = self.flight.last_due_ps() else { return };
-        let mut now = self.place_due();
-        while !self.flight.is_empty() {
-            pace::pause(due_ps.saturating_sub(now));
-            now = self.place_due();
-        }
-        self.pace.held_up(due_ps, now);
-    }
-
-    /// Places what is due; gives the time.
-    fn place_due(&mut self) -> u64 {
-        let now = self.link.now_ps();
-        while let Some((piece, source)) = self.flight.first_due(now) {
-            // SAFETY: used in this round alone; the bytes stay until `pop`.
-            let outcome = unsafe { self.land(self.memory(), &piece, source) };
-            if let Outcome::Lost = outcome {
-                self.claim.count(Event::Lost, piece.tlps());
-            }
-            self.flight.pop();
-        }
-        now
-    }
-
-    /// Places a piece that has crossed the link, if that is still what it was when the piece left.
-    ///
-    /// # Safety
-    /// As `launch`.
-    unsafe fn land(&mut self, memory: &LinkMemory, piece: &Piece, source: *const u8) -> Outcome {
-        let faulty = memory.status.faulty.load(Ordering::Relaxed) != 0;
-        self.claim.enter();
-        // Read again behind the barrier of `enter`: what was on its way when the link went down
-        // is lost, and a closed translation is seen to be closed.
-        let outcome = if memory.status.read() == piece.link {
-            // SAFETY: as above.
-            unsafe { self.place(memory, piece, source) }
-        } else {
-            Outcome::Lost
-        };
-        if let Outcome::Placed { dropped_tlps: 0 } = outcome
-            && faulty
-        {
-            self.damage(memory, piece);
-        }
-        self.claim.leave();
-        if let Outcome::Placed { dropped_tlps } = outcome {
-            self.claim.count(Event::Tlps, piece.tlps() - dropped_tlps);
-        }
-        outcome
-    }
-
-    /// Copies into the memory behind the slot; TLPs that do not fit in what is open are dropped, and
-    /// all of them where the slot was set anew meanwhile.
-    ///
-    /// # Safety
-    /// As `launch`.
-    unsafe fn place(&mut self, memory: &LinkMemory, piece: &Piece, source: *const u8) -> Outcome {
-        let Piece { offset, len, tlp, .. } = *piece;
-        let index = offset >> self.slot_shift;
-        let generation = self.translation(memory, offset).load(Ordering::SeqCst);
-        if self.slots[index].generation != generation {
-            self.look_behind(memory, index, generation);
-        }
-        let slot = &self.slots[index];
-        let open = if generation == piece.generation { slot.len } else { 0 };
-        let within = offset & ((1 << self.slot_shift) - 1);
-        let mut fits = len;
-        if within + len > open {
-            // Up to the last multiple of `tlp` that is open, or the end of what is open if the
-            // write itself ends there.
-            let open_end = (open / tlp * tlp).max(within);
-            fits = open_end - within;
-        }
-        if fits > 0 {
-            // SAFETY: `within + fits <= slot.len`, which is mapped at `base`; source as promised.
-            unsafe { copy(source, slot.base.add(within), fits) };
-            self.claim.count(Event::Bytes, fits as u64);
-        }
-        let dropped_tlps = if fits == len { 0 } else { tlps(offset + fits, len - fits, tlp) };
-        self.claim.count(Event::WindowFaults, dropped_tlps);
-        Outcome::Placed { dropped_tlps }
-    }
-
-    /// Generation of what is behind the slot of `offset`.
-    fn translation<'a>(&self, memory: &'a LinkMemory, offset: usize) -> &'a AtomicU64 {
-        let slots = &memory.sides[1 - self.side].windows[self.window];
-        &slots[offset >> self.slot_shift].generation
-    }
-
-    /// Link memory, without a borrow of `self`.
-    ///
-    /// # Safety
-    /// Not used after `self`: it stays mapped as long as `self.link`, which nothing replaces.
-    unsafe fn memory<'a>(&self) -> &'a LinkMemory {
-        let memory: *const LinkMemory = self.link.memory();
         // SAFETY: the caller's promise.
-        unsafe { &*memory }
-    }
-
-    /// Follows a changed translation. What cannot be reached is closed until it changes again.
-    #[cold]
-    fn look_behind(&mut self, memory: &LinkMemory, index: usize, generation: u64) {
-        let limit = 1u64 << self.slot_shift;
-        let found = look_up(memory, 1 - self.side, self.window, index)
-            .filter(|target| target.generation == generation)
-            .and_then(|target| match self.maps.mapping(self.window, index, &target, limit) {
-                Ok(mapping) => Some(mapping),
-                Err(error) => {
-                    tracing::debug!(window = self.window, slot = index, %error, "closed slot");
-                    None
-                }
-            });
-        self.slots[index] = match found {
-            Some(mapping) => {
-                Slot { generation, len: mapping.size(), base: mapping.base(), _keep: Some(mapping) }
-            }
-            None => Slot { generation, len: 0, base: std::ptr::null_mut(), _keep: None },
-        };
-    }
-
-    /// Flips a bit in some of the TLPs just placed, as the control block asks.
-    #[cold]
-    fn damage(&mut self, memory: &LinkMemory, piece: &Piece) {
-        let Piece { offset, len, tlp, .. } = *piece;
-        let ppm = memory.faults.corrupt_ppm.load(Ordering::Relaxed);
-        if ppm == 0 {
-            return;
-        }
-        let slot = &self.slots[offset >> self.slot_shift];
-        let within = offset & ((1 << self.slot_shift) - 1);
-        let mut done = 0;
-        while done < len {
-            let piece = (len - done).min(tlp - (within + done) % tlp);
-            if self.random.chance(ppm) {
-                let victim = within + done + self.random.below(piece as u64) as usize;
-                // SAFETY: inside what `place` has just written, and still mapped.
-                unsafe {
-                    let byte = slot.base.add(victim);
-                    byte.write_volatile(byte.read_volatile() ^ 1 << self.random.below(8));
-                }
-                self.claim.count(Event::Corrupted, 1);
-            }
-            done += piece;
-        }
+        self.with(|writer| unsafe { writer.send(offset, source, len, tlp) });
     }
 
     /// Reads `dest.len()` bytes, all ones where nothing answers. Counts one read for every 8 bytes.
     pub fn receive(&mut self, offset: usize, dest: &mut [u8]) {
-        dest.fill(0xff);
-        for (index, bytes) in dest.chunks_mut(8).enumerate() {
-            self.claim.count(Event::Reads, 1);
-            super::pace::remote_read(&self.link);
-            if let Some(at) = offset.checked_add(index * 8) {
-                self.receive_word(at, bytes);
-            }
+        self.with(|writer| writer.receive(offset, dest));
+    }
+
+    /// What was sent arrives though this writer may not come by again.
+    #[inline]
+    pub fn leave(&self) {
+        if let Held::Shared(shared) = &self.held {
+            shared.wire.wake();
         }
     }
 
-    fn receive_word(&mut self, offset: usize, dest: &mut [u8]) {
-        let link = Arc::clone(&self.link);
-        let memory = link.memory();
-        if offset >= self.size || dest.len() > self.size - offset || !memory.status.read().is_up() {
-            return;
-        }
-        self.claim.enter();
-        for (index, byte) in dest.iter_mut().enumerate() {
-            let slot = (offset + index) >> self.slot_shift;
-            let within = (offset + index) & ((1 << self.slot_shift) - 1);
-            let entry = &memory.sides[1 - self.side].windows[self.window][slot];
-            let generation = entry.generation.load(Ordering::SeqCst);
-            if self.slots[slot].generation != generation {
-                self.look_behind(memory, slot, generation);
-            }
-            if within < self.slots[slot].len {
-                // SAFETY: inside the slot's mapping.
-                *byte = unsafe { self.slots[slot].base.add(within).read_volatile() };
-            }
-        }
-        self.claim.leave();
-    }
-}
-
-impl Piece {
-    fn tlps(&self) -> u64 {
-        tlps(self.offset, self.len, self.tlp)
-    }
-}
-
-/// What faults add to a trip: at most a second, whatever the control block says.
-fn delay_ps(memory: &LinkMemory) -> u64 {
-    memory.faults.delay_ns.load(Ordering::Relaxed).min(1_000_000_000) * 1000
-}
-
-/// TLPs that carry `len` bytes at `offset` when cut at multiples of `tlp`.
-fn tlps(offset: usize, len: usize, tlp: usize) -> u64 {
-    if len == 0 {
-        return 0;
-    }
-    // An address that wraps around is outside of everything; its TLPs are still counted.
-    let last = offset.saturating_add(len - 1);
-    (last / tlp - offset / tlp + 1) as u64
-}
-
-/// Copies in order with what this thread has written before: whoever sees a byte of this sees all
-/// earlier writes. Aligned words appear whole; the last word of a line appears last.
-///
-/// # Safety
-/// Both ranges are valid for `len` bytes and do not overlap.
-#[inline]
-unsafe fn copy(source: *const u8, dest: *mut u8, len: usize) {
-    // SAFETY: the caller's promise; atomics are used where the address is aligned for them.
-    unsafe {
-        match len {
-            8 if dest.addr().is_multiple_of(8) => {
-                let value = source.cast::<u64>().read_unaligned();
-                AtomicU64::from_ptr(dest.cast()).store(value, Ordering::Release);
-            }
-            4 if dest.addr().is_multiple_of(4) => {
-                let value = source.cast::<u32>().read_unaligned();
-                AtomicU32::from_ptr(dest.cast()).store(value, Ordering::Release);
-            }
-            64 if dest.addr().is_multiple_of(64) => {
-                fence(Ordering::Release);
-                let words = source.cast::<u64>();
-                for index in 0..7 {
-                    let value = words.add(index).read_unaligned();
-                    AtomicU64::from_ptr(dest.cast::<u64>().add(index))
-                        .store(value, Ordering::Relaxed);
-                }
-                let last = words.add(7).read_unaligned();
-                AtomicU64::from_ptr(dest.cast::<u64>().add(7)).store(last, Ordering::Release);
-            }
-            _ => {
-                fence(Ordering::Release);
-                source.copy_to_nonoverlapping(dest, len);
-            }
+    /// Waits until everything sent so far is placed.
+    pub fn settle(&mut self) {
+        while let Some(left_ps) = self.with(Writer::advance) {
+            pace::pause(left_ps);
         }
     }
+
+    /// The same writer for another thread; none where it is not shared.
+    pub fn share(&self) -> Option<Posted> {
+        let Held::Shared(shared) = &self.held else { return None };
+        let held = Held::Shared(Arc::clone(shared));
+        let Posted { ref link, side, window, size, .. } = *self;
+        Some(Posted { held, link: Arc::clone(link), side, window, size })
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tlps_are_cut_at_their_multiples() {
-        let cases = [(0, 0, 0), (0, 1, 1), (0, 64, 1), (63, 2, 2), (60, 64, 2), (64, 128, 2)];
-        for (offset, len, expected) in cases {
-            assert_eq!(tlps(offset, len, 64), expected, "{offset}+{len}");
-        }
-        assert_eq!(tlps(usize::MAX - 1, 64, 64), 1);
-    }
+pub fn lock(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
+    writer.lock().unwrap_or_else(PoisonError::into_inner)
 }

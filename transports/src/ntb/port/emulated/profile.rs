@@ -1,7 +1,8 @@
 //! The hardware that an emulated port takes after.
 
 use crate::ntb::port::{
-    Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, PortError, Translates, Window,
+    Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, PortError, Translates,
+    Window,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -118,6 +119,7 @@ impl Profile {
             link_event: LinkEvent::Interrupt,
             needs_requester_table: false,
             dma: (self == Profile::Plx8749).then_some(dma),
+            arrival: if modelled { Arrival::Later } else { Arrival::AtFlush },
             paced: modelled,
             modelled,
         }

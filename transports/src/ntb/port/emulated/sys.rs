@@ -1,13 +1,17 @@
 //! The operating system calls of the emulated port.
 
 use crate::ntb::port::{PortError, Result};
+use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::signal::{SigSet, SigmaskHow, kill, pthread_sigmask};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use tombolo_core::board::monotonic_ns;
@@ -81,9 +85,14 @@ pub fn len_of(file: &File) -> Result<u64> {
     Ok(meta.size())
 }
 
-/// Whether the process runs; one that waits to be reaped does not.
+/// Whether the process runs; one that waits to be reaped does not. Where that cannot be told from a
+/// running one, because this process is short of descriptors or sees no `/proc`, it does.
 pub fn is_alive(pid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let Some(number) = i32::try_from(pid).ok().filter(|number| *number > 0) else { return false };
+    if kill(Pid::from_raw(number), None) == Err(Errno::ESRCH) {
+        return false;
+    }
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
     // The state follows the command in parentheses, which may itself contain any character.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     !matches!(state, None | Some('Z' | 'X'))
@@ -125,6 +134,24 @@ pub fn wake(word: &AtomicU32, bits: u32) {
             bits,
         )
     };
+}
+
+/// Starts a thread that takes no signals.
+pub fn spawn_without_signals(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    let mut before = SigSet::empty();
+    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
+    let started = std::thread::Builder::new().name(name.into()).spawn(run);
+    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
+    started
+}
+
+/// Lets naps of this thread end when they should. Where that is refused they end later.
+pub fn nap_precisely() {
+    // SAFETY: a prctl without memory arguments, for this thread alone.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
 }
 
 /// A descriptor's number, as other processes see it.

@@ -3,10 +3,10 @@
 use super::layout::{LinkMemory, Side, Translation};
 use super::link::Link;
 use super::sys::{self, SharedMapping};
-use crate::ntb::port::{BusAddress, Event, PortError, Region, Result, Window};
-use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::ntb::port::{self, BusAddress, Event, PortError, Result, Window};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// First bus address given out.
 const BUS_START: u64 = 1 << 40;
@@ -44,22 +44,46 @@ impl Open {
 struct Registered {
     address: BusAddress,
     len: u64,
-    file: OwnedFd,
-    inode: u64,
+    file: RegisteredFile,
     file_offset: u64,
+}
+
+/// A descriptor that peers find the memory by. A program that closes descriptors which are not its
+/// own closes this one too: whoever needed it has opened it before.
+#[derive(Debug)]
+struct RegisteredFile {
+    file: Option<OwnedFd>,
+    inode: u64,
+}
+
+impl RegisteredFile {
+    fn number(&self) -> u32 {
+        self.file.as_ref().map_or(u32::MAX, sys::number_of)
+    }
+}
+
+impl Drop for RegisteredFile {
+    fn drop(&mut self) {
+        let Some(file) = self.file.take() else { return };
+        if sys::inode_of(&file).ok() != Some(self.inode) {
+            // The number is nobody's, or somebody else's by now.
+            let _ = file.into_raw_fd();
+        }
+    }
 }
 
 /// A piece of registered memory behind one slot.
 struct Piece {
     fd: u32,
     inode: u64,
-    file_offset: u64,
+    region: (u64, u64),
+    offset: u64,
     size: u64,
 }
 
 impl Registry {
     /// Registers `region` at an address aligned to `align` (a power of two).
-    pub fn register(&mut self, region: &Region<'_>, align: u64) -> Result<BusAddress> {
+    pub fn register(&mut self, region: &port::Region<'_>, align: u64) -> Result<BusAddress> {
         if region.len == 0 || !region.file_offset.is_multiple_of(4096) {
             return Err(PortError::Invalid(format!(
                 "memory of {} bytes at file offset {} cannot be registered: it must not be empty \
@@ -70,11 +94,12 @@ impl Registry {
         let file = region.file.try_clone_to_owned();
         let file = file.map_err(|e| PortError::system("keeping registered memory open", e))?;
         let inode = sys::inode_of(&file)?;
+        let file = RegisteredFile { file: Some(file), inode };
         let address = BusAddress(self.next.max(BUS_START).next_multiple_of(align));
         // A gap behind every region: an address just outside belongs to nobody.
         self.next = address.0 + region.len.next_multiple_of(4096) + 4096;
         let (len, file_offset) = (region.len, region.file_offset);
-        self.regions.push(Registered { address, len, file, inode, file_offset });
+        self.regions.push(Registered { address, len, file, file_offset });
         Ok(address)
     }
 
@@ -122,9 +147,10 @@ impl Registry {
             let left = (size - index * slot_size).min(slot_size);
             let region = self.region_at(region_address)?;
             let piece = Piece {
-                fd: sys::number_of(&region.file),
-                inode: region.inode,
-                file_offset: region.file_offset + into_region,
+                fd: region.file.number(),
+                inode: region.file.inode,
+                region: (region.file_offset, region.len),
+                offset: into_region,
                 size: region.len.saturating_sub(into_region).min(left),
             };
             let generation = open(link, side, window, slot, &piece)?;
@@ -196,10 +222,14 @@ fn open(link: &Link, side: usize, window: usize, slot: usize, piece: &Piece) -> 
             close(link.side(side), window, slot);
         }
         link.drain(1 - side)?;
+        // Whoever reads a field of the new piece sees that the slot was closed before.
+        fence(Ordering::Release);
         entry.pid.store(std::process::id(), Ordering::Relaxed);
         entry.fd.store(piece.fd, Ordering::Relaxed);
         entry.inode.store(piece.inode, Ordering::Relaxed);
-        entry.file_offset.store(piece.file_offset, Ordering::Relaxed);
+        entry.region_offset.store(piece.region.0, Ordering::Relaxed);
+        entry.region_len.store(piece.region.1, Ordering::Relaxed);
+        entry.offset.store(piece.offset, Ordering::Relaxed);
         entry.size.store(piece.size, Ordering::Relaxed);
         // From 0 or odd to the next even number: only whoever holds the claim does this.
         let generation = (entry.generation.load(Ordering::SeqCst) + 2) & !1;
@@ -255,27 +285,30 @@ fn busy(pid: u32) -> PortError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     pub generation: u64,
+    /// The registered memory as a whole.
+    region: Region,
+    /// Where in it the slot starts.
+    pub offset: u64,
+    /// Bytes open from the start of the slot.
+    pub size: u64,
+}
+
+/// Registered memory, as its peer names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Region {
     pid: u32,
     fd: u32,
     inode: u64,
-    pub file_offset: u64,
-    /// Bytes open from the start of the slot.
-    pub size: u64,
+    file_offset: u64,
+    len: u64,
 }
 
 impl Target {
     /// Whether `next`, the slot behind, goes on where this one of `slot_size` bytes ends.
     pub fn continues_in(&self, next: &Target, slot_size: u64) -> bool {
-        (self.pid, self.fd, self.inode) == (next.pid, next.fd, next.inode)
+        self.region == next.region
             && self.size == slot_size
-            && self.file_offset.checked_add(slot_size) == Some(next.file_offset)
-    }
-
-    /// Maps `len` bytes of the memory from the start of the slot; less where the file ends.
-    pub fn map(&self, len: u64) -> Result<SharedMapping> {
-        let file = sys::open_file_of(self.pid, self.fd, self.inode)?;
-        let len = len.min(sys::len_of(&file)?.saturating_sub(self.file_offset));
-        SharedMapping::new(&file, self.file_offset, len as usize)
+            && self.offset.checked_add(slot_size) == Some(next.offset)
     }
 }
 
@@ -285,49 +318,41 @@ pub fn look_up(memory: &LinkMemory, side: usize, window: usize, slot: usize) -> 
     let generation = entry.generation.load(Ordering::SeqCst);
     let target = Target {
         generation,
-        pid: entry.pid.load(Ordering::Relaxed),
-        fd: entry.fd.load(Ordering::Relaxed),
-        inode: entry.inode.load(Ordering::Relaxed),
-        file_offset: entry.file_offset.load(Ordering::Relaxed),
+        region: Region {
+            pid: entry.pid.load(Ordering::Relaxed),
+            fd: entry.fd.load(Ordering::Relaxed),
+            inode: entry.inode.load(Ordering::Relaxed),
+            file_offset: entry.region_offset.load(Ordering::Relaxed),
+            len: entry.region_len.load(Ordering::Relaxed),
+        },
+        offset: entry.offset.load(Ordering::Relaxed),
         size: entry.size.load(Ordering::Relaxed),
     };
-    std::sync::atomic::fence(Ordering::Acquire);
+    fence(Ordering::Acquire);
     let stable = entry.generation.load(Ordering::Relaxed) == generation;
     (stable && is_open_at(generation)).then_some(target)
 }
 
-/// Mappings of the peer's memory that the handles of a port share.
+/// Mappings of the peer's memory, shared by the handles of a port. Registered memory is mapped as a
+/// whole, when the first handle needs any of it, and stays mapped as long as one does: a translation
+/// that is lost with the link and set again costs no system call, which might fail by then.
 #[derive(Debug, Default)]
-pub struct MapCache(Mutex<Vec<Cached>>);
-
-#[derive(Debug)]
-struct Cached {
-    window: usize,
-    slot: usize,
-    generation: u64,
-    mapping: Arc<SharedMapping>,
-}
+pub struct MapCache(Mutex<Vec<(Region, Weak<SharedMapping>)>>);
 
 impl MapCache {
-    /// The memory of `target`, which is behind `slot`; at most `limit` bytes.
-    pub fn mapping(
-        &self,
-        window: usize,
-        slot: usize,
-        target: &Target,
-        limit: u64,
-    ) -> Result<Arc<SharedMapping>> {
+    /// The memory of `target`. Less than was registered where the file ends before.
+    pub fn mapping(&self, target: &Target) -> Result<Arc<SharedMapping>> {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = cached.iter().position(|c| (c.window, c.slot) == (window, slot));
-        if let Some(index) = place {
-            if cached[index].generation == target.generation {
-                return Ok(Arc::clone(&cached[index].mapping));
-            }
-            cached.swap_remove(index);
+        let found = cached.iter().find(|(region, _)| *region == target.region);
+        if let Some(mapping) = found.and_then(|(_, mapping)| mapping.upgrade()) {
+            return Ok(mapping);
         }
-        let mapping = Arc::new(target.map(target.size.min(limit))?);
-        let generation = target.generation;
-        cached.push(Cached { window, slot, generation, mapping: Arc::clone(&mapping) });
+        let Region { pid, fd, inode, file_offset, len } = target.region;
+        let file = sys::open_file_of(pid, fd, inode)?;
+        let len = len.min(sys::len_of(&file)?.saturating_sub(file_offset));
+        let mapping = Arc::new(SharedMapping::new(file.as_fd(), file_offset, len as usize)?);
+        cached.retain(|(_, mapping)| mapping.strong_count() > 0);
+        cached.push((target.region, Arc::downgrade(&mapping)));
         Ok(mapping)
     }
 }

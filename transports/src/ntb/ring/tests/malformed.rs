@@ -52,6 +52,40 @@ fn bad_headers_are_counted_and_repaired() {
     }
 }
 
+/// Loses the payload that is under way from a host to its right; its header arrives.
+fn lose_payload(world: &mut World, host: usize) {
+    let wire = &mut world.sides[host].wires[Side::Right as usize];
+    let before = wire.len();
+    // Behind the headers of three rings.
+    wire.retain(|(offset, _)| *offset < 8192);
+    assert_eq!(wire.len() + 1, before, "a payload was under way");
+}
+
+#[test]
+fn a_payload_that_is_lost_is_noticed_without_crc_and_sent_again() {
+    let mut world = world_with_a_packet_under_way();
+    lose_payload(&mut world, 0);
+    world.settle();
+    assert_eq!(world.engines[1].stats().unsealed, 1);
+    assert!(world.segment(1).iter().all(|&byte| byte == 0));
+    recovers(&mut world);
+}
+
+#[test]
+fn a_relay_passes_on_no_packet_whose_payload_was_lost() {
+    let mut world = World::new(5, config(64, 8));
+    world.sides[0].memory.local[..40].fill(5);
+    assert_eq!(world.put(0, put(1, target(2, 64), 0, 40)), Status::Pending);
+    world.poll(0);
+    lose_payload(&mut world, 0);
+    world.settle();
+    assert_eq!(world.engines[1].stats().unsealed, 1);
+    assert_eq!(world.engines[1].stats().relayed, 0, "of this packet and of answers to it");
+    world.pass(20_000_000);
+    assert_eq!(world.sides[0].done, [(1, Ended::Done)]);
+    assert_eq!(world.segment(2)[64..104], [5; 40]);
+}
+
 #[test]
 fn another_epoch_or_position_is_not_seen_at_all() {
     for at in [56, 60] {

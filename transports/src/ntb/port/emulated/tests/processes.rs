@@ -159,6 +159,8 @@ fn a_killed_process_leaves_registers_and_mapped_memory() {
     send(&mut *window, 0, &[2; 64]);
     assert_eq!(a.counters()[Event::WindowFaults], 0, "memory that is mapped stays");
     let slot_size = b.capabilities().windows[0].slot_size() as usize;
+    let failed = window.open(slot_size, 64);
+    assert!(matches!(failed, Err(PortError::System { .. })), "of the dead: {failed:?}");
     send(&mut *window, slot_size, &[3; 64]);
     assert_eq!(a.counters()[Event::WindowFaults], 1, "memory of the dead is not found any more");
     // Another process of the host takes over.

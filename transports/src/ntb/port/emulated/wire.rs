@@ -1,0 +1,223 @@
+//! What one process has under way on one direction of a link whose time is modelled, and whoever
+//! places it when it is due: threads that poll the port, as they come by, and a thread of its own
+//! for what nobody polls for.
+
+use super::layout::LinkWord;
+use super::link::Link;
+use super::posted::lock;
+use super::writer::Writer;
+use super::{doorbell, sys};
+use crate::ntb::port::{DoorbellDelivery, Event};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+/// Between looks of the thread while something is, or was a short while ago, under way.
+const NAP: Duration = Duration::from_micros(20);
+/// The same while others poll, who place what is due in time.
+const WATCHED_NAP: Duration = Duration::from_micros(300);
+/// The longest one: a fault may hold bytes up for a second.
+const LONG_NAP: Duration = Duration::from_millis(1);
+/// How long who rings stays to deliver it, picoseconds: several trips of a link with default timing.
+const RINGING_PS: u64 = 5_000_000;
+/// Looks that find nothing before the thread sleeps until it is woken.
+const IDLE_LOOKS: u32 = 40;
+
+/// See the module.
+pub struct Wire {
+    link: Arc<Link>,
+    side: usize,
+    delivery: DoorbellDelivery,
+    under_way: Mutex<UnderWay>,
+    /// False: nothing is under way, there is nothing to look at.
+    busy: AtomicBool,
+    /// Changes whenever somebody polls.
+    polls: AtomicU64,
+    /// The thread sleeps.
+    asleep: AtomicBool,
+    thread: Mutex<Option<Thread>>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    writers: Vec<Arc<Mutex<Writer>>>,
+    doorbells: VecDeque<Doorbell>,
+}
+
+/// A doorbell write.
+struct Doorbell {
+    due_ps: u64,
+    bits: u64,
+    link: LinkWord,
+}
+
+/// The thread of a wire; ends when dropped.
+pub struct Keeper {
+    stop: Arc<AtomicBool>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Wire {
+    /// The wire out of `side`, with nothing on it.
+    pub fn new(link: Arc<Link>, side: usize, delivery: DoorbellDelivery) -> Arc<Wire> {
+        Arc::new(Wire {
+            link,
+            side,
+            delivery,
+            under_way: Mutex::default(),
+            busy: AtomicBool::new(false),
+            polls: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            thread: Mutex::default(),
+        })
+    }
+
+    /// Starts the thread.
+    pub fn keep(self: &Arc<Wire>) -> std::io::Result<Keeper> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (wire, stopped) = (Arc::clone(self), Arc::clone(&stop));
+        let handle = sys::spawn_without_signals("shmem-ntb-link", move || wire.run(&stopped))?;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.thread().clone());
+        Ok(Keeper { stop, handle: Some(handle) })
+    }
+
+    pub fn add(&self, writer: Arc<Mutex<Writer>>) {
+        self.lock().writers.push(writer);
+    }
+
+    pub fn remove(&self, writer: &Arc<Mutex<Writer>>) {
+        self.lock().writers.retain(|other| !Arc::ptr_eq(other, writer));
+    }
+
+    /// Rings the peer when everything that was sent before has arrived, not before `due_ps`.
+    pub fn ring(&self, bits: u64, due_ps: u64) {
+        let link = self.link.word();
+        self.lock().doorbells.push_back(Doorbell { due_ps, bits, link });
+        self.wake();
+        // Who rings for a sleeper may be about to sleep, and the thread would deliver it much later.
+        let until = due_ps.min(self.link.now_ps() + RINGING_PS);
+        while self.busy.load(Ordering::Relaxed) && self.link.now_ps() <= until {
+            self.poll();
+            std::hint::spin_loop();
+        }
+        self.poll();
+    }
+
+    /// Something is under way: the thread places it if nobody else does.
+    #[inline]
+    pub fn wake(&self) {
+        self.busy.store(true, Ordering::Release);
+        // What was put under way was so under a lock that the thread takes after it has said so.
+        if self.asleep.load(Ordering::SeqCst) {
+            self.wake_now();
+        }
+    }
+
+    #[cold]
+    fn wake_now(&self) {
+        if let Some(thread) = &*self.thread.lock().unwrap_or_else(PoisonError::into_inner) {
+            thread.unpark();
+        }
+    }
+
+    /// Places what is due, unless another thread is at it.
+    #[inline]
+    pub fn poll(&self) {
+        if !self.busy.load(Ordering::Relaxed) {
+            return;
+        }
+        // Polls at the same time may count as one.
+        self.polls.store(self.polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        match self.under_way.try_lock() {
+            Ok(mut under_way) => _ = self.advance(&mut under_way),
+            Err(TryLockError::Poisoned(poisoned)) => _ = self.advance(&mut poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    /// Places what is due. Time until more is, if anything is under way.
+    fn advance(&self, under_way: &mut UnderWay) -> Option<u64> {
+        // Whoever sends something while this looks says so again.
+        self.busy.swap(false, Ordering::AcqRel);
+        // Doorbells due by now follow all writes due by then, which are placed below.
+        let now = self.link.now_ps();
+        let mut next: Option<u64> = None;
+        let mut sooner = |left_ps: u64| next = Some(next.unwrap_or(u64::MAX).min(left_ps));
+        let mut all = true;
+        for writer in &under_way.writers {
+            match writer.try_lock() {
+                Ok(mut writer) => writer.advance().into_iter().for_each(&mut sooner),
+                // Its writer places what is due; who rings has to wait for that.
+                Err(_) => (all, _) = (false, sooner(0)),
+            }
+        }
+        while let Some(first) = under_way.doorbells.front() {
+            if !all || first.due_ps > now {
+                sooner(first.due_ps.saturating_sub(now));
+                break;
+            }
+            self.deliver(first);
+            under_way.doorbells.pop_front();
+        }
+        if next.is_some() {
+            self.busy.store(true, Ordering::Relaxed);
+        }
+        next
+    }
+
+    fn deliver(&self, doorbell: &Doorbell) {
+        let own = self.link.side(self.side);
+        if self.link.word() != doorbell.link || !doorbell.link.is_up() {
+            return own.count(Event::Lost, 1);
+        }
+        own.count(Event::DoorbellsRung, 1);
+        let peer = self.link.side(1 - self.side);
+        doorbell::ring(peer, self.delivery, doorbell.bits, doorbell.due_ps);
+    }
+
+    fn run(&self, stop: &AtomicBool) {
+        sys::nap_precisely();
+        let (mut idle, mut seen) = (0, 0);
+        while !stop.load(Ordering::SeqCst) {
+            let next = self.advance(&mut self.lock());
+            idle = if next.is_some() { 0 } else { idle + 1 };
+            if idle < IDLE_LOOKS {
+                let left = Duration::from_nanos(next.unwrap_or(0) / 1000);
+                let polls = self.polls.load(Ordering::Relaxed);
+                let least = if polls == seen { NAP } else { WATCHED_NAP };
+                seen = polls;
+                std::thread::sleep(left.clamp(least, LONG_NAP));
+                continue;
+            }
+            self.asleep.store(true, Ordering::SeqCst);
+            if !self.is_anything_under_way() && !stop.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            self.asleep.store(false, Ordering::SeqCst);
+            idle = 0;
+        }
+    }
+
+    fn is_anything_under_way(&self) -> bool {
+        let under_way = self.lock();
+        let mut writers = under_way.writers.iter();
+        !under_way.doorbells.is_empty() || writers.any(|it| lock(it).is_under_way())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(handle) = self.handle.take() {
+            handle.thread().unpark();
+            // A panic of the thread has been printed already.
+            let _ = handle.join();
+        }
+    }
+}
