@@ -287,7 +287,7 @@ impl World {
         mode: Mode,
         routine: &'static str,
     ) {
-        let signal_amo = signal_amo(op, value);
+        let signal_amo = Amo { op: op.into(), size: 8, operand: value, compare: 0 };
         let word_at = self.amo_target(routine, word.cast(), signal_amo, pe);
         if len > 0 {
             let target = self.target(routine, "dest", dest, len, pe);
@@ -403,15 +403,6 @@ impl World {
         let why = self.why_unreachable(pe);
         self.stop_job(routine, format_args!("no transport reaches {what} of PE {pe} ({why})"))
     }
-}
-
-/// The AMO that updates a signal word.
-pub fn signal_amo(op: SignalOp, value: u64) -> Amo {
-    let op = match op {
-        SignalOp::Set => AmoOp::Set,
-        SignalOp::Add => AmoOp::Add,
-    };
-    Amo { op, size: 8, operand: value, compare: 0 }
 }
 
 /// What an observer is told, but for the time.

@@ -212,7 +212,7 @@ fn execute(line: &Line, segments: &[Served]) -> bool {
     let kind = line.kind.load(Ordering::Relaxed);
     let (op, size, segment) = (kind & 0xff, (kind >> 8 & 0xff) as u8, kind >> 16 & 0xff);
     let offset = line.offset.load(Ordering::Relaxed) as usize;
-    let Some(op) = AMO_OPS.get(op as usize).copied() else { return false };
+    let Some(op) = AmoOp::from_bits(op as u8) else { return false };
     let Some(served) = segments.iter().find(|s| s.kind as u64 == segment) else { return false };
     let fits = offset.checked_add(size.into()).is_some_and(|end| end <= served.len);
     if !matches!(size, 4 | 8) || !offset.is_multiple_of(size.into()) || !fits {
@@ -229,9 +229,6 @@ fn execute(line: &Line, segments: &[Served]) -> bool {
     line.result.store(old, Ordering::Relaxed);
     true
 }
-
-const AMO_OPS: [AmoOp; 7] =
-    [AmoOp::Set, AmoOp::Add, AmoOp::And, AmoOp::Or, AmoOp::Xor, AmoOp::Fetch, AmoOp::CompareSwap];
 
 #[cfg(test)]
 mod tests;

@@ -133,6 +133,22 @@ pub enum AmoOp {
     CompareSwap = 6,
 }
 
+impl AmoOp {
+    /// The operation of that number; none of a number that stands for nothing.
+    pub fn from_bits(bits: u8) -> Option<AmoOp> {
+        const ALL: [AmoOp; 7] = [
+            AmoOp::Set,
+            AmoOp::Add,
+            AmoOp::And,
+            AmoOp::Or,
+            AmoOp::Xor,
+            AmoOp::Fetch,
+            AmoOp::CompareSwap,
+        ];
+        ALL.get(usize::from(bits)).copied()
+    }
+}
+
 /// An atomic memory operation on one naturally aligned variable of 4 or 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amo {
@@ -156,6 +172,15 @@ pub enum SignalOp {
     Add = 1,
 }
 
+impl From<SignalOp> for AmoOp {
+    fn from(op: SignalOp) -> AmoOp {
+        match op {
+            SignalOp::Set => AmoOp::Set,
+            SignalOp::Add => AmoOp::Add,
+        }
+    }
+}
+
 /// A signal that follows a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
@@ -165,6 +190,13 @@ pub struct Signal {
     pub op: SignalOp,
     /// By what.
     pub value: u64,
+}
+
+impl Signal {
+    /// The AMO that changes the signal word.
+    pub fn amo(&self) -> Amo {
+        Amo { op: self.op.into(), size: 8, operand: self.value, compare: 0 }
+    }
 }
 
 /// What an endpoint does by itself; what is missing is emulated in the core, or the endpoint is not

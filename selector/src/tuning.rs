@@ -443,18 +443,10 @@ impl<'a> Peer<'a> {
 /// by a plain cached copy: the limit up to which a fast path need not look at the routes.
 pub fn cached_max(world: &World, routes: &Routes) -> usize {
     let names: Vec<String> = world.transports().iter().map(|t| t.name().to_owned()).collect();
-    let limit = |steps: &Steps| {
-        let other = steps.channels.iter().position(|channel| *channel != Channel::Cached);
-        match other {
-            None => usize::MAX,
-            Some(0) => 0,
-            Some(step) => steps.limits[step - 1],
-        }
-    };
     let of_peer = |(pe, routes): (usize, &PeerRoutes)| {
         let peer = Peer::of(world, pe, &names);
         let mapped = SegmentKind::ALL.into_iter().filter(move |segment| peer.mapped(*segment));
-        mapped.map(|s| limit(&routes.put[s as usize]).min(limit(&routes.get[s as usize]))).min()
+        mapped.map(|segment| routes.cached_max(segment)).min()
     };
     routes.peers.iter().enumerate().filter_map(of_peer).min().unwrap_or(usize::MAX)
 }

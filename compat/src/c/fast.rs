@@ -11,7 +11,7 @@ use super::types::Word;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use tombolo_core::ops::Mode;
-use tombolo_core::route::{Channel, PeerRoutes, STEPS_MAX, Steps};
+use tombolo_core::route::{Channel, PeerRoutes};
 use tombolo_core::table::Table;
 use tombolo_core::transport::{AmoOp, SegmentKind};
 use tombolo_core::{World, amo, copy};
@@ -79,19 +79,10 @@ fn atomics_by_processor(
 }
 
 fn cached_max(routes: &[PeerRoutes], mapped: impl Fn(usize, SegmentKind) -> bool) -> usize {
-    let limit = |steps: &Steps| {
-        let cached = steps.channels.iter().take_while(|c| **c == Channel::Cached).count();
-        match cached {
-            0 => 0,
-            STEPS_MAX => usize::MAX,
-            n => steps.limits[n - 1],
-        }
-    };
     let mut max = usize::MAX;
     for (pe, routes) in routes.iter().enumerate() {
         for kind in SegmentKind::ALL.into_iter().filter(|kind| mapped(pe, *kind)) {
-            let [put, get] = [&routes.put, &routes.get].map(|steps| limit(&steps[kind as usize]));
-            max = max.min(put).min(get);
+            max = max.min(routes.cached_max(kind));
         }
     }
     max
@@ -328,6 +319,7 @@ pub unsafe fn put_signal(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tombolo_core::route::Steps;
 
     fn routes(put: Steps, get: Steps, amo: Channel) -> PeerRoutes {
         PeerRoutes { put: [put; 2], get: [get; 2], amo: [amo; 2], straight: [usize::MAX; 2] }

@@ -4,7 +4,7 @@ use super::sys;
 use std::io;
 use std::os::fd::OwnedFd;
 use tombolo_core::transport::{
-    Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, SignalOp, Status, Stream,
+    Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
 };
 use tombolo_core::{amo, copy};
 
@@ -139,15 +139,10 @@ impl Endpoint for ShmEndpoint {
         signal: Signal,
         blocking: bool,
     ) -> Status {
-        let op = match signal.op {
-            SignalOp::Set => tombolo_core::transport::AmoOp::Set,
-            SignalOp::Add => tombolo_core::transport::AmoOp::Add,
-        };
-        let update = Amo { op, size: 8, operand: signal.value, compare: 0 };
         // SAFETY: the caller vouches for the arguments. The atomic update releases the data.
         unsafe {
             match self.put(stream, dest, source, len, blocking) {
-                Status::Complete => self.amo(stream, signal.word, update, None),
+                Status::Complete => self.amo(stream, signal.word, signal.amo(), None),
                 other => other,
             }
         }

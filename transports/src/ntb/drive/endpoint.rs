@@ -7,8 +7,7 @@ use crate::ntb::ring::{AmoRequest, GetRequest, PutRequest, Target};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tombolo_core::transport::{
-    Amo, AmoOp, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, SignalOp, Status,
-    Stream,
+    Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
 };
 
 /// One peer behind the ring.
@@ -175,13 +174,8 @@ impl Endpoint for NtbEndpoint {
         // SAFETY: the range was checked; the caller vouches for the source.
         if unsafe { self.put_directly(dest, source, len) } {
             // The data have arrived. If there is no room for the signal now, both are repeated.
-            let op = match signal.op {
-                SignalOp::Set => AmoOp::Set,
-                SignalOp::Add => AmoOp::Add,
-            };
-            let amo = Amo { op, size: 8, operand: signal.value, compare: 0 };
             // SAFETY: no result is asked for.
-            return unsafe { self.amo(stream, signal.word, amo, None) };
+            return unsafe { self.amo(stream, signal.word, signal.amo(), None) };
         }
         let put = self.put_request(stream, dest, source, len, blocking).with_signal(signal);
         counted(stream, || self.lane(stream).submit(|engine, host| engine.put(&put, host)))

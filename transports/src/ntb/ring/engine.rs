@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tombolo_core::transport::{Amo, AmoOp, Remote, Signal, SignalOp, Status};
+use tombolo_core::transport::{Amo, Remote, Signal, Status};
 
 use super::bits::Bits;
 use super::choose::piece_bytes;
@@ -49,7 +49,7 @@ pub struct PutRequest {
     /// The source is reused at once: keep a copy for repetitions.
     pub retain: bool,
     /// Applied after the data.
-    pub signal: Option<(Remote, SignalOp, u64)>,
+    pub signal: Option<Signal>,
 }
 
 /// A get.
@@ -81,7 +81,7 @@ pub struct AmoRequest {
 impl PutRequest {
     /// The signal of the transport contract.
     pub fn with_signal(self, signal: Signal) -> PutRequest {
-        PutRequest { signal: Some((signal.word, signal.op, signal.value)), ..self }
+        PutRequest { signal: Some(signal), ..self }
     }
 }
 
@@ -297,15 +297,10 @@ impl Engine {
             let token = if put.signal.is_none() { Some(put.token) } else { None };
             data = self.submit_put(put, action, token, piece);
         }
-        if let Some((word, op, value)) = put.signal {
-            let op = match op {
-                SignalOp::Set => AmoOp::Set,
-                SignalOp::Add => AmoOp::Add,
-            };
-            let amo = Amo { op, size: 8, operand: value, compare: 0 };
+        if let Some(signal) = put.signal {
             // Behind the data in the same flow: applied after it, and completes after it.
-            let target = Target { remote: word, ..target };
-            let signal = self.submit(Some(put.token), Action::Amo(amo), target, 8, ONCE);
+            let target = Target { remote: signal.word, ..target };
+            let signal = self.submit(Some(put.token), Action::Amo(signal.amo()), target, 8, ONCE);
             if data != NONE {
                 self.ops.at_mut(data).signal = signal;
             }

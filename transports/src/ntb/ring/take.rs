@@ -493,16 +493,7 @@ impl Engine {
 }
 
 fn decode_amo(packet: &Packet) -> Option<Amo> {
-    let op = match packet.op & 0xf {
-        0 => AmoOp::Set,
-        1 => AmoOp::Add,
-        2 => AmoOp::And,
-        3 => AmoOp::Or,
-        4 => AmoOp::Xor,
-        5 => AmoOp::Fetch,
-        6 => AmoOp::CompareSwap,
-        _ => return None,
-    };
+    let op = AmoOp::from_bits(packet.op & 0xf)?;
     let size = packet.op >> 4;
     let [operand, compare, _] = packet.words;
     matches!(size, 4 | 8).then_some(Amo { op, size, operand, compare })

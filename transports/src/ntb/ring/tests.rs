@@ -6,7 +6,7 @@ mod malformed;
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, SignalOp, Status};
+use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Signal, SignalOp, Status};
 
 use super::*;
 use crate::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes};
@@ -278,7 +278,7 @@ proptest! {
                 }
                 Action::Put { len, offset, retain, signal } => {
                     let word = at(8).remote;
-                    let signal = signal.then_some((word, SignalOp::Add, 1));
+                    let signal = signal.then_some(Signal { word, op: SignalOp::Add, value: 1 });
                     let request = PutRequest {
                         retain, signal, ..put(token, at(offset), 0, len)
                     };
@@ -399,7 +399,7 @@ fn what_the_target_refuses_fails_alone() {
     let mut world = World::new(3, config(64, 4));
     let bad = SEGMENT_BYTES - 10;
     let word = target(1, 8).remote;
-    let signal = Some((word, SignalOp::Add, 1));
+    let signal = Some(Signal { word, op: SignalOp::Add, value: 1 });
     assert_eq!(
         world.put(0, PutRequest { signal, ..put(1, target(1, bad), 0, 200) }),
         Status::Pending

@@ -1,6 +1,6 @@
 //! What the simulated PEs do, and the check that it was done.
 
-use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, SignalOp, Status};
+use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Signal, SignalOp, Status};
 
 use super::memory::Symmetric;
 use super::random::Random;
@@ -201,7 +201,11 @@ impl Plan {
         match step {
             Step::Put | Step::PutSignal => {
                 let word = target(SIGNAL_OFFSET).remote;
-                let signal = (step == Step::PutSignal).then_some((word, SignalOp::Add, 1));
+                let signal = (step == Step::PutSignal).then_some(Signal {
+                    word,
+                    op: SignalOp::Add,
+                    value: 1,
+                });
                 let put = PutRequest {
                     token,
                     stream: 0,
