@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Status};
 use tombolo_transports::ntb::ring::{
-    AmoRequest, Config, Engine, Event, Geometry, GetRequest, Host, Line, OutOfRange, Outcome,
+    AmoRequest, Config, Engine, Event, Geometry, GetRequest, Line, Memory, OutOfRange, Outcome,
     Place, PutRequest, Side, Span, Target,
 };
 use tombolo_transports::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes};
@@ -23,7 +23,7 @@ struct Near<'a> {
     completed: &'a mut u64,
 }
 
-impl Host for Near<'_> {
+impl Memory for Near<'_> {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.memory.word(side, offset)
     }

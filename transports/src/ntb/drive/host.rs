@@ -1,8 +1,8 @@
-//! Windows and memory for one engine: its [`Host`] on real ports.
+//! Windows and memory for one engine: its [`Memory`] on real ports.
 
 use super::memory::{self, HostMemory};
 use crate::ntb::port::{self, InboundMemory, NtbPort, Outbound};
-use crate::ntb::ring::{Event, Host, LINE, Line, OutOfRange, Outcome, Place, Side, Span};
+use crate::ntb::ring::{Event, LINE, Line, Memory, OutOfRange, Outcome, Place, Side, Span};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -163,7 +163,7 @@ impl SideState {
     }
 }
 
-impl Host for DriveHost {
+impl Memory for DriveHost {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.sides[side as usize].inbound.load(offset)
     }

@@ -8,7 +8,7 @@ use super::bits::Bits;
 use super::choose::piece_bytes;
 use super::config::{Config, FETCHES, HOSTS_MAX};
 use super::flow::{Entry, NONE, ReceiveFlow, SendFlow};
-use super::host::{Host, Outcome, Side, Span};
+use super::memory::{Memory, Outcome, Side, Span};
 use super::ops::{Action, Op, Ops, Request, Retained, Tags};
 use super::packet::{Class, INLINE_BYTES, words_of};
 use super::port::{Identity, Port};
@@ -206,50 +206,50 @@ impl Engine {
     }
 
     /// The link at `side` came up or went down.
-    pub fn link_event<H: Host>(&mut self, side: Side, up: bool, now: u64, host: &mut H) {
+    pub fn link_event<M: Memory>(&mut self, side: Side, up: bool, now: u64, memory: &mut M) {
         self.now = now;
         let port = &mut self.ports[side as usize];
         match up {
-            true if port.is_down() => port.greet(now, host),
+            true if port.is_down() => port.greet(now, memory),
             false if !port.is_down() => port.drop_link(),
             // Link events carry no state of their own and may come twice.
             _ => return,
         }
-        self.notice_ports(host);
+        self.notice_ports(memory);
     }
 
     /// Takes in what has arrived and sends what may be sent. Returns whether anything was done:
     /// after `false`, nothing will happen before new input or [`next_deadline`](Self::next_deadline).
-    pub fn poll<H: Host>(&mut self, now: u64, host: &mut H) -> bool {
+    pub fn poll<M: Memory>(&mut self, now: u64, memory: &mut M) -> bool {
         self.now = now;
         let mut busy = false;
         let flaps = [self.ports[0].flaps(), self.ports[1].flaps()];
         let up = [self.ports[0].is_up(), self.ports[1].is_up()];
         for port in &mut self.ports {
-            busy |= port.listen(now, host, &mut self.stats);
+            busy |= port.listen(now, memory, &mut self.stats);
         }
         if up != [self.ports[0].is_up(), self.ports[1].is_up()]
             || flaps != [self.ports[0].flaps(), self.ports[1].flaps()]
         {
-            self.notice_ports(host);
+            self.notice_ports(memory);
         }
         if now >= self.next_tick {
-            self.tick(host);
+            self.tick(memory);
         }
         let held = self.stats.held_transit;
         for class in [Class::Control, Class::Reply, Class::Request] {
             for side in Side::BOTH {
-                busy |= self.take(side, class, host);
+                busy |= self.take(side, class, memory);
             }
         }
         // Transit that was held back goes on by itself after some polls.
         busy |= held != self.stats.held_transit;
         for side in Side::BOTH {
-            busy |= self.send_control(side, host);
-            busy |= self.send_requests(side, host);
+            busy |= self.send_control(side, memory);
+            busy |= self.send_requests(side, memory);
         }
         for port in &mut self.ports {
-            port.return_credits(host, &mut self.stats);
+            port.return_credits(memory, &mut self.stats);
         }
         busy
     }
@@ -271,7 +271,7 @@ impl Engine {
     ///   full, poll first. `Failed`: the host is lost.
     /// - With `retain` the source may be reused on return. A put longer than the retained area
     ///   holds is never accepted with it: see [`retain_bytes_max`](Self::retain_bytes_max).
-    pub fn put<H: Host>(&mut self, put: &PutRequest, host: &mut H) -> Status {
+    pub fn put<M: Memory>(&mut self, put: &PutRequest, memory: &mut M) -> Status {
         let PutRequest { target, len, .. } = *put;
         if self.is_lost(target.host) {
             return Status::Failed;
@@ -288,9 +288,9 @@ impl Engine {
         let mut data = NONE;
         if len > 0 {
             let action = if len <= INLINE_BYTES {
-                Action::PutInline { words: read_inline(put.source, len, host) }
+                Action::PutInline { words: read_inline(put.source, len, memory) }
             } else if keep {
-                Action::PutRetained { chunks: self.keep(put.source, len, piece, host) }
+                Action::PutRetained { chunks: self.keep(put.source, len, piece, memory) }
             } else {
                 Action::Put { source: put.source }
             };
@@ -388,9 +388,9 @@ impl Engine {
 
     /// Says whether this engine's thread will block, so that neighbours ring the doorbell. Poll
     /// once more after saying so, and block for a bounded time.
-    pub fn set_sleeping<H: Host>(&mut self, sleeping: bool, host: &mut H) {
+    pub fn set_sleeping<M: Memory>(&mut self, sleeping: bool, memory: &mut M) {
         for port in &mut self.ports {
-            port.set_sleeping(sleeping, host);
+            port.set_sleeping(sleeping, memory);
         }
     }
 
@@ -441,10 +441,10 @@ impl Engine {
     }
 
     /// Ends an operation and tells the submitter, unless that has been done.
-    pub(super) fn finish<H: Host>(&mut self, index: u32, outcome: Outcome, host: &mut H) {
+    pub(super) fn finish<M: Memory>(&mut self, index: u32, outcome: Outcome, memory: &mut M) {
         let op = *self.ops.at(index);
         if let Some(token) = op.token {
-            host.complete(token, if op.refused { Outcome::Refused } else { outcome });
+            memory.complete(token, if op.refused { Outcome::Refused } else { outcome });
         }
         if let Some(stream) = op.split {
             self.splits[split_slot(op.host, stream)] -= 1;
@@ -585,23 +585,23 @@ impl Engine {
 
     /// Copies a source into the retained area in pieces of `piece` bytes; gives the list of its
     /// chunks, first one first.
-    fn keep<H: Host>(&mut self, source: u64, len: usize, piece: usize, host: &mut H) -> u32 {
+    fn keep<M: Memory>(&mut self, source: u64, len: usize, piece: usize, memory: &mut M) -> u32 {
         let size = self.chunk_bytes();
         let mut list = NONE;
         for index in (0..len.div_ceil(piece)).rev() {
             list = self.retained.take(list);
             let from = Span::Local(source + (index * piece) as u64);
             let to = Span::Retained(list as usize * size);
-            let copied = host.copy(from, to, piece.min(len - index * piece));
+            let copied = memory.copy(from, to, piece.min(len - index * piece));
             debug_assert!(copied.is_ok(), "only symmetric ranges can be refused");
         }
         list
     }
 }
 
-fn read_inline<H: Host>(source: u64, len: usize, host: &mut H) -> [u64; 3] {
+fn read_inline<M: Memory>(source: u64, len: usize, memory: &mut M) -> [u64; 3] {
     let mut bytes = [0; INLINE_BYTES];
-    let read = host.read(Span::Local(source), &mut bytes[..len]);
+    let read = memory.read(Span::Local(source), &mut bytes[..len]);
     debug_assert!(read.is_ok(), "only symmetric ranges can be refused");
     words_of(&bytes)
 }

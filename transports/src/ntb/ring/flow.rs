@@ -7,7 +7,7 @@
 //! - The receiver applies exactly the next sequence number and nothing else. That one number per
 //!   flow is all the memory that exactly-once needs.
 
-use super::host::Side;
+use super::memory::Side;
 
 /// No operation, no slot.
 pub(super) const NONE: u32 = u32::MAX;

@@ -2,7 +2,7 @@
 //!
 //! One [`Engine`] runs one lane of one host: it reads what the two neighbours have written into
 //! this host's window regions ([`Geometry`]), writes into theirs, takes operations of the local
-//! PE, and calls a [`Host`] for everything that touches memory. Time is an argument.
+//! PE, and calls a [`Memory`] for everything that touches memory. Time is an argument.
 //!
 //! ```text
 //!  put/get/amo --> flows --> injection --+             +--> neighbour on the right
@@ -31,8 +31,8 @@ pub mod choose;
 mod config;
 mod engine;
 mod flow;
-mod host;
 mod layout;
+mod memory;
 mod ops;
 mod packet;
 mod port;
@@ -47,7 +47,7 @@ mod tests;
 
 pub use config::{Config, FETCHES, HOSTS_MAX};
 pub use engine::{AmoRequest, Engine, EngineError, GetRequest, PutRequest, Target};
-pub use host::{Event, Host, OutOfRange, Outcome, Place, Side, Span};
 pub use layout::{CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE};
+pub use memory::{Event, Memory, OutOfRange, Outcome, Place, Side, Span};
 pub use packet::{Class, INLINE_BYTES, Kind, Limits, Line, Malformed, Packet, flag};
 pub use stats::Stats;

@@ -5,7 +5,7 @@
 use tombolo_core::transport::{Amo, Remote};
 
 use super::flow::NONE;
-use super::host::Side;
+use super::memory::Side;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@
 //! - Word by word: every index from the wire is checked against what it can be.
 
 use super::config::{Config, Geometry};
-use super::host::{Event, Host, Side};
 use super::layout::{CREDIT_OFFSET, HELLO_OFFSET};
+use super::memory::{Event, Memory, Side};
 use super::packet::{Class, Limits, Line, Malformed, Packet, line_crc};
 use super::stats::Stats;
 
@@ -135,13 +135,13 @@ impl Port {
     }
 
     /// The link came up, or is suspected: greets under a new epoch.
-    pub(super) fn greet<H: Host>(&mut self, now: u64, host: &mut H) {
+    pub(super) fn greet<M: Memory>(&mut self, now: u64, memory: &mut M) {
         self.leave();
         self.state = State::Greeting;
         self.epoch = self.epoch.wrapping_add(1).max(1);
         self.hello_seen = 0;
         self.heard_at = now;
-        self.write_hello(host);
+        self.write_hello(memory);
     }
 
     /// The link went down.
@@ -151,46 +151,51 @@ impl Port {
     }
 
     /// Reads the hello and credit lines; returns whether anything was new.
-    pub(super) fn listen<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) -> bool {
+    pub(super) fn listen<M: Memory>(
+        &mut self,
+        now: u64,
+        memory: &mut M,
+        stats: &mut Stats,
+    ) -> bool {
         if self.state == State::Down {
             return false;
         }
         let mut news = false;
-        let word = host.load_word(self.side, HELLO_OFFSET + 8);
+        let word = memory.load_word(self.side, HELLO_OFFSET + 8);
         if word != self.hello_seen {
             self.hello_seen = word;
-            news = self.hear_hello(now, host, stats);
+            news = self.hear_hello(now, memory, stats);
         }
         if self.state == State::Up {
-            let word = host.load_word(self.side, CREDIT_OFFSET + 56);
+            let word = memory.load_word(self.side, CREDIT_OFFSET + 56);
             if word != self.credit_seen && word as u32 == self.peer_epoch {
                 self.credit_seen = word;
                 news = true;
-                self.hear_credits(now, host, stats);
+                self.hear_credits(now, memory, stats);
             }
         }
         news
     }
 
     /// Repeats what the neighbour must know; called every heartbeat.
-    pub(super) fn beat<H: Host>(&mut self, host: &mut H) {
+    pub(super) fn beat<M: Memory>(&mut self, memory: &mut M) {
         match self.state {
             State::Down => {}
-            State::Greeting => self.write_hello(host),
+            State::Greeting => self.write_hello(memory),
             State::Up => {
                 // The hello may have been lost while the neighbour was not listening yet.
-                self.write_hello(host);
-                self.write_credits(host);
+                self.write_hello(memory);
+                self.write_credits(memory);
             }
         }
     }
 
     /// Tells the neighbour whether its packets need a doorbell.
-    pub(super) fn set_sleeping<H: Host>(&mut self, sleeping: bool, host: &mut H) {
+    pub(super) fn set_sleeping<M: Memory>(&mut self, sleeping: bool, memory: &mut M) {
         if self.sleeping != sleeping {
             self.sleeping = sleeping;
             if self.is_up() {
-                self.write_credits(host);
+                self.write_credits(memory);
             }
         }
     }
@@ -246,12 +251,12 @@ impl Port {
     }
 
     /// Writes the header, and with it publishes the slot.
-    pub(super) fn post<H: Host>(
+    pub(super) fn post<M: Memory>(
         &mut self,
         class: Class,
         mut line: Line,
         injected: bool,
-        host: &mut H,
+        memory: &mut M,
         stats: &mut Stats,
     ) {
         debug_assert!(self.is_up() && self.free(class) > 0);
@@ -265,22 +270,22 @@ impl Port {
             producer.passed = (producer.passed + 1).min(self.identity.hosts);
         }
         line[7] = word(self.epoch, producer.head);
-        host.store_line(self.side, offset, &line);
-        self.wake(host, stats);
+        memory.store_line(self.side, offset, &line);
+        self.wake(memory, stats);
     }
 
     /// Looks at the next slot of an inbound ring.
-    pub(super) fn peek<H: Host>(&mut self, class: Class, host: &mut H) -> Found {
+    pub(super) fn peek<M: Memory>(&mut self, class: Class, memory: &mut M) -> Found {
         if self.state != State::Up {
             return Found::Nothing;
         }
         let consumer = &self.consumers[class as usize];
         let offset = self.geometry.header_offset(class, consumer.next);
         let expected = word(self.peer_epoch, consumer.next.wrapping_add(1));
-        if host.load_word(self.side, offset + 56) != expected {
+        if memory.load_word(self.side, offset + 56) != expected {
             return Found::Nothing;
         }
-        let line = host.load_line(self.side, offset);
+        let line = memory.load_line(self.side, offset);
         let limits = Limits {
             class,
             hosts: self.identity.hosts,
@@ -307,28 +312,28 @@ impl Port {
     }
 
     /// Writes credits back when a quarter of a ring is due: one line for many packets.
-    pub(super) fn return_credits<H: Host>(&mut self, host: &mut H, stats: &mut Stats) {
+    pub(super) fn return_credits<M: Memory>(&mut self, memory: &mut M, stats: &mut Stats) {
         let due = Class::ALL.into_iter().any(|class| {
             let consumer = &self.consumers[class as usize];
             let owed = consumer.next.wrapping_sub(consumer.returned);
             owed > 0 && owed >= self.geometry.slots(class) / 4
         });
         if due && self.is_up() {
-            self.write_credits(host);
-            self.wake(host, stats);
+            self.write_credits(memory);
+            self.wake(memory, stats);
         }
     }
 
     /// Passes over slots that were announced long ago and never arrived.
-    pub(super) fn skip_lost<H: Host>(
+    pub(super) fn skip_lost<M: Memory>(
         &mut self,
         now: u64,
         after: u64,
-        host: &mut H,
+        memory: &mut M,
         stats: &mut Stats,
     ) {
         for class in Class::ALL {
-            let absent = matches!(self.peek(class, host), Found::Nothing);
+            let absent = matches!(self.peek(class, memory), Found::Nothing);
             let consumer = &mut self.consumers[class as usize];
             if !absent || consumer.announced.wrapping_sub(consumer.next) as i32 <= 0 {
                 consumer.missing_since = 0;
@@ -357,8 +362,8 @@ impl Port {
         self.rung = false;
     }
 
-    fn hear_hello<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) -> bool {
-        let line = host.load_line(self.side, HELLO_OFFSET);
+    fn hear_hello<M: Memory>(&mut self, now: u64, memory: &mut M, stats: &mut Stats) -> bool {
+        let line = memory.load_line(self.side, HELLO_OFFSET);
         let (epoch, echo) = (line[1] as u32, (line[1] >> 32) as u32);
         if line[7] as u32 != line_crc(&line) || epoch == 0 {
             // Half written, or nothing yet. The neighbour repeats it.
@@ -371,17 +376,17 @@ impl Port {
             || line[3] != self.geometry.digest()
         {
             stats.malformed += 1;
-            host.event(Event::Mismatch(self.side));
+            memory.event(Event::Mismatch(self.side));
             return true;
         }
         self.heard_at = now;
         if epoch != self.peer_epoch {
             if self.state == State::Up {
-                self.greet(now, host);
+                self.greet(now, memory);
                 self.hello_seen = line[1];
             }
             self.peer_epoch = epoch;
-            self.write_hello(host);
+            self.write_hello(memory);
         }
         if self.state == State::Greeting && echo == self.epoch {
             self.state = State::Up;
@@ -389,8 +394,8 @@ impl Port {
         true
     }
 
-    fn hear_credits<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) {
-        let line = host.load_line(self.side, CREDIT_OFFSET);
+    fn hear_credits<M: Memory>(&mut self, now: u64, memory: &mut M, stats: &mut Stats) {
+        let line = memory.load_line(self.side, CREDIT_OFFSET);
         if self.crc && (line[6] as u32) != credit_crc(&line) {
             stats.corrupt += 1;
             return;
@@ -422,20 +427,20 @@ impl Port {
         self.rung = false;
         if self.peer_sleeping && outstanding {
             // It fell asleep while packets were on the way.
-            self.wake(host, stats);
+            self.wake(memory, stats);
         }
     }
 
     /// Rings a sleeper, once for each time it fell asleep.
-    fn wake<H: Host>(&mut self, host: &mut H, stats: &mut Stats) {
+    fn wake<M: Memory>(&mut self, memory: &mut M, stats: &mut Stats) {
         if self.peer_sleeping && !self.rung {
             self.rung = true;
             stats.doorbells += 1;
-            host.ring(self.side);
+            memory.ring(self.side);
         }
     }
 
-    fn write_hello<H: Host>(&self, host: &mut H) {
+    fn write_hello<M: Memory>(&self, memory: &mut M) {
         let Identity { me, neighbour, hosts, lane } = self.identity;
         let mut line = [0; 8];
         line[0] = MAGIC;
@@ -443,10 +448,10 @@ impl Port {
         line[2] = identity_word(me, neighbour, hosts, lane, self.crc);
         line[3] = self.geometry.digest();
         line[7] = u64::from(line_crc(&line));
-        host.store_line(self.side, HELLO_OFFSET, &line);
+        memory.store_line(self.side, HELLO_OFFSET, &line);
     }
 
-    fn write_credits<H: Host>(&mut self, host: &mut H) {
+    fn write_credits<M: Memory>(&mut self, memory: &mut M) {
         for consumer in &mut self.consumers {
             consumer.returned = consumer.next;
         }
@@ -462,7 +467,7 @@ impl Port {
         if self.crc {
             line[6] = u64::from(credit_crc(&line));
         }
-        host.store_line(self.side, CREDIT_OFFSET, &line);
+        memory.store_line(self.side, CREDIT_OFFSET, &line);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::flow::NONE;
-use super::host::{Event, Host, Outcome, Side};
+use super::memory::{Event, Memory, Outcome, Side};
 use super::ops::{Action, Request};
 use super::topology::LinkState;
 
@@ -13,47 +13,47 @@ const BACKOFF_MAX: u32 = 5;
 
 impl Engine {
     /// Looks at everything that depends on time.
-    pub(super) fn tick<H: Host>(&mut self, host: &mut H) {
+    pub(super) fn tick<M: Memory>(&mut self, memory: &mut M) {
         self.next_tick = self.now + self.config.tick_ns;
         if self.now >= self.next_beat {
             self.next_beat = self.now + self.config.beat_ns;
             self.beats = self.beats.wrapping_add(1);
             for port in &mut self.ports {
-                port.beat(host);
+                port.beat(memory);
             }
             if self.beats.is_multiple_of(NEWS_BEATS) {
                 self.announce();
             }
         }
         for side in Side::BOTH {
-            self.suspect(side, host);
+            self.suspect(side, memory);
             let (now, after) = (self.now, self.config.gap_ns);
-            self.ports[side as usize].skip_lost(now, after, host, &mut self.stats);
+            self.ports[side as usize].skip_lost(now, after, memory, &mut self.stats);
         }
         for id in 0..self.flows.len() {
             if self.inflows[id].unreported > 0 {
                 self.owe_ack(id, Side::Right);
             }
-            self.repeat_late(id, host);
+            self.repeat_late(id, memory);
         }
         for row in 0..self.gets.len() + self.fetches.len() {
-            self.ask_late(row, host);
+            self.ask_late(row, memory);
         }
-        self.look_for_lost(host);
+        self.look_for_lost(memory);
     }
 
     /// Tells everyone when a port's state is not what this host has announced.
-    pub(super) fn notice_ports<H: Host>(&mut self, host: &mut H) {
+    pub(super) fn notice_ports<M: Memory>(&mut self, memory: &mut M) {
         let told = self.topology.state(self.me);
         for side in Side::BOTH {
             let at = side as usize;
             let (was, is) = (told.up[at], self.ports[at].is_up());
             let flapped = told.flaps[at] != self.ports[at].flaps();
             if was && (!is || flapped) {
-                host.event(Event::LinkDown(side));
+                memory.event(Event::LinkDown(side));
             }
             if is && (!was || flapped) {
-                host.event(Event::LinkUp(side));
+                memory.event(Event::LinkUp(side));
                 // The neighbour may have missed anything while it was away.
                 for origin in 0..self.hosts {
                     let known = self.topology.state(origin).seq != 0;
@@ -135,23 +135,23 @@ impl Engine {
     }
 
     /// A silent neighbour: looks at the link, and after long silence does not believe it.
-    fn suspect<H: Host>(&mut self, side: Side, host: &mut H) {
+    fn suspect<M: Memory>(&mut self, side: Side, memory: &mut M) {
         let port = &mut self.ports[side as usize];
         let silent = self.now.saturating_sub(port.heard_at());
         if !port.is_up() || silent < self.config.suspect_ns {
             return;
         }
-        if !host.link_is_up(side) {
+        if !memory.link_is_up(side) {
             port.drop_link();
         } else if silent >= self.config.dead_ns {
-            port.greet(self.now, host);
+            port.greet(self.now, memory);
         } else {
             return;
         }
-        self.notice_ports(host);
+        self.notice_ports(memory);
     }
 
-    fn repeat_late<H: Host>(&mut self, id: usize, host: &mut H) {
+    fn repeat_late<M: Memory>(&mut self, id: usize, memory: &mut M) {
         let (now, base) = (self.now, self.config.replay_ns);
         let flow = &mut self.flows[id];
         if flow.is_acknowledged() || now < flow.deadline {
@@ -165,7 +165,7 @@ impl Engine {
         flow.repeats += 1;
         flow.deadline = now + (base.max(4 * flow.round_trip_ns) << flow.repeats.min(BACKOFF_MAX));
         if flow.repeats > self.config.replays_max {
-            self.give_up((id / 2) as u16, host);
+            self.give_up((id / 2) as u16, memory);
             return;
         }
         flow.rewind();
@@ -173,7 +173,7 @@ impl Engine {
     }
 
     /// Repeats a get request, or recalls a result, whose answer is late.
-    fn ask_late<H: Host>(&mut self, row: usize, host: &mut H) {
+    fn ask_late<M: Memory>(&mut self, row: usize, memory: &mut M) {
         let now = self.now;
         let base = self.config.replay_ns;
         let Some((_, request)) = self.request(row) else { return };
@@ -192,7 +192,7 @@ impl Engine {
         }
         request.repeats += 1;
         if request.repeats > self.config.replays_max {
-            self.give_up(dst, host);
+            self.give_up(dst, memory);
         } else {
             self.repeat_request(row, dst);
         }
@@ -212,7 +212,7 @@ impl Engine {
         if row < gets { self.gets.row_mut(row) } else { self.fetches.row_mut(row - gets) }
     }
 
-    fn look_for_lost<H: Host>(&mut self, host: &mut H) {
+    fn look_for_lost<M: Memory>(&mut self, memory: &mut M) {
         let cut = self.topology.unreachable();
         if cut.1 == 0 {
             self.cut = None;
@@ -236,21 +236,21 @@ impl Engine {
             let dst = (first + step) % self.hosts;
             if !self.is_lost(dst) {
                 news = true;
-                self.fail(dst, host);
+                self.fail(dst, memory);
             }
         }
         if news {
-            host.event(Event::Lost { first, count });
+            memory.event(Event::Lost { first, count });
         }
     }
 
-    fn give_up<H: Host>(&mut self, dst: u16, host: &mut H) {
-        self.fail(dst, host);
-        host.event(Event::GaveUp(dst));
+    fn give_up<M: Memory>(&mut self, dst: u16, memory: &mut M) {
+        self.fail(dst, memory);
+        memory.event(Event::GaveUp(dst));
     }
 
     /// Ends all operations to a host that will not answer any more.
-    fn fail<H: Host>(&mut self, dst: u16, host: &mut H) {
+    fn fail<M: Memory>(&mut self, dst: u16, memory: &mut M) {
         self.is_lost[usize::from(dst)] = true;
         for id in [usize::from(dst) * 2, usize::from(dst) * 2 + 1] {
             self.forget_flow(id);
@@ -276,7 +276,7 @@ impl Engine {
                     chunk = after;
                 }
             }
-            self.finish(index, Outcome::Lost, host);
+            self.finish(index, Outcome::Lost, memory);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::config::FETCHES;
 use super::engine::Engine;
 use super::flow::{Entry, NONE};
-use super::host::{Host, Side, Span};
+use super::memory::{Memory, Side, Span};
 use super::ops::{Action, Op, Request};
 use super::packet::{Class, INLINE_BYTES, Kind, Packet, flag};
 
@@ -13,7 +13,7 @@ const ACK_BYTES: usize = 16 << 10;
 
 impl Engine {
     /// Link states first (they open ways), then acknowledgements.
-    pub(super) fn send_control<H: Host>(&mut self, side: Side, host: &mut H) -> bool {
+    pub(super) fn send_control<M: Memory>(&mut self, side: Side, memory: &mut M) -> bool {
         let at = side as usize;
         let mut busy = false;
         for _ in 0..self.config.burst {
@@ -29,17 +29,17 @@ impl Engine {
             busy = true;
             if let Some(origin) = self.news[at].next_from(0) {
                 self.news[at].set(origin, false);
-                self.send_link_state(side, origin as u16, host);
+                self.send_link_state(side, origin as u16, memory);
             } else if let Some(id) = self.acks[at].next_from(self.cursor[at]) {
                 self.acks[at].set(id, false);
-                self.send_ack(side, id, host);
+                self.send_ack(side, id, memory);
             }
         }
         busy
     }
 
     /// One packet after the other while the bubble rule allows, flows and gets in turn.
-    pub(super) fn send_requests<H: Host>(&mut self, side: Side, host: &mut H) -> bool {
+    pub(super) fn send_requests<M: Memory>(&mut self, side: Side, memory: &mut M) -> bool {
         let at = side as usize;
         let mut busy = false;
         for _ in 0..self.config.burst {
@@ -60,25 +60,25 @@ impl Engine {
             busy = true;
             self.turn[at] = !self.turn[at];
             match (again, flow) {
-                (Some(row), _) => self.send_again(side, row, host),
+                (Some(row), _) => self.send_again(side, row, memory),
                 (None, Some(id)) if self.turn[at] || !ask => {
                     self.cursor[at] = (id + 1) % self.flows.len();
-                    self.send_flow(side, id, host);
+                    self.send_flow(side, id, memory);
                 }
-                _ => self.send_ask(side, host),
+                _ => self.send_ask(side, memory),
             }
         }
         busy
     }
 
     /// Sends a reply if the rules allow; the caller has checked that they do.
-    pub(super) fn inject<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) {
+    pub(super) fn inject<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) {
         let carried = if packet.has(flag::BULK) { packet.len } else { 0 };
         self.stats.injected += 1;
         self.stats.injected_bytes += u64::from(carried);
         let line = packet.encode(self.config.crc);
         let class = packet.kind.class();
-        self.ports[side as usize].post(class, line, true, host, &mut self.stats);
+        self.ports[side as usize].post(class, line, true, memory, &mut self.stats);
     }
 
     /// A packet to `dst` with nothing in it.
@@ -106,16 +106,16 @@ impl Engine {
         size.min(op.len - chunk as usize * size)
     }
 
-    fn send_link_state<H: Host>(&mut self, side: Side, origin: u16, host: &mut H) {
+    fn send_link_state<M: Memory>(&mut self, side: Side, origin: u16, memory: &mut M) {
         let state = self.topology.state(origin);
         let mut packet = self.blank(Kind::LinkState, self.topology.step(self.me, side));
         packet.src = origin;
         packet.seq = state.seq;
         packet.words[0] = state.to_word();
-        self.inject(side, &packet, host);
+        self.inject(side, &packet, memory);
     }
 
-    fn send_ack<H: Host>(&mut self, side: Side, id: usize, host: &mut H) {
+    fn send_ack<M: Memory>(&mut self, side: Side, id: usize, memory: &mut M) {
         let mut packet = self.blank(Kind::Ack, (id / 2) as u16);
         let flow = &mut self.inflows[id];
         flow.unreported = 0;
@@ -132,10 +132,10 @@ impl Engine {
             packet.flags |= flag::REFUSED;
         }
         self.stats.acks += 1;
-        self.inject(side, &packet, host);
+        self.inject(side, &packet, memory);
     }
 
-    fn send_flow<H: Host>(&mut self, side: Side, id: usize, host: &mut H) {
+    fn send_flow<M: Memory>(&mut self, side: Side, id: usize, memory: &mut M) {
         let flow = &self.flows[id];
         let seq = flow.sent;
         let repeated = seq != flow.next;
@@ -148,7 +148,7 @@ impl Engine {
         if id % 2 == 1 {
             packet.flags |= flag::SECOND_FLOW;
         }
-        self.fill(&mut packet, side, &op, &entry, host);
+        self.fill(&mut packet, side, &op, &entry, memory);
         let flow = &mut self.flows[id];
         if flow.is_acknowledged() {
             flow.deadline = self.now + self.config.replay_ns.max(4 * flow.round_trip_ns);
@@ -166,18 +166,18 @@ impl Engine {
             packet.flags |= flag::ACK_NOW;
             self.flows[id].asked = seq.wrapping_add(1);
         }
-        self.inject(side, &packet, host);
+        self.inject(side, &packet, memory);
         self.refresh(id);
     }
 
     /// Data or operands of an operation's packet; payload goes straight to the window.
-    fn fill<H: Host>(
+    fn fill<M: Memory>(
         &mut self,
         packet: &mut Packet,
         side: Side,
         op: &Op,
         entry: &Entry,
-        host: &mut H,
+        memory: &mut M,
     ) {
         if op.refused {
             packet.flags |= flag::REFUSED;
@@ -210,17 +210,17 @@ impl Engine {
         if len <= INLINE_BYTES {
             // The last piece of a longer put.
             let mut bytes = [0; INLINE_BYTES];
-            let read = host.read(from, &mut bytes[..len]);
+            let read = memory.read(from, &mut bytes[..len]);
             debug_assert!(read.is_ok(), "only symmetric ranges can be refused");
             packet.words = super::packet::words_of(&bytes);
             return;
         }
         packet.flags |= flag::BULK;
         if self.config.crc {
-            packet.words[0] = u64::from(host.checksum(from, len));
+            packet.words[0] = u64::from(memory.checksum(from, len));
         }
         let to = Span::Outbound(side, self.ports[side as usize].payload_offset(Class::Request));
-        let copied = host.copy(from, to, len);
+        let copied = memory.copy(from, to, len);
         debug_assert!(copied.is_ok(), "only symmetric ranges can be refused");
     }
 
@@ -285,21 +285,21 @@ impl Engine {
         if row < gets { self.gets.row(row) } else { self.fetches.row(row - gets) }
     }
 
-    fn send_again<H: Host>(&mut self, side: Side, row: usize, host: &mut H) {
+    fn send_again<M: Memory>(&mut self, side: Side, row: usize, memory: &mut M) {
         self.again.set(row, false);
         let Some((tag, request)) = self.request(row) else { return };
         self.stats.replayed += 1;
         if row < self.gets.len() {
-            self.send_get(side, tag, &request, host);
+            self.send_get(side, tag, &request, memory);
         } else {
             debug_assert!(row < self.gets.len() + FETCHES);
             let mut packet = self.blank(Kind::Recall, self.ops.at(request.op).host);
             packet.tag = tag;
-            self.inject(side, &packet, host);
+            self.inject(side, &packet, memory);
         }
     }
 
-    fn send_ask<H: Host>(&mut self, side: Side, host: &mut H) {
+    fn send_ask<M: Memory>(&mut self, side: Side, memory: &mut M) {
         let Some((op, from, to)) = self.asks[side as usize].pop_front() else { return };
         if from + 1 < to {
             self.asks[side as usize].push_front((op, from + 1, to));
@@ -307,10 +307,10 @@ impl Engine {
         let deadline = self.now + self.config.replay_ns;
         let request = Request { op, chunk: from, side, deadline, repeats: 0 };
         let tag = self.gets.insert(request);
-        self.send_get(side, tag, &request, host);
+        self.send_get(side, tag, &request, memory);
     }
 
-    fn send_get<H: Host>(&mut self, side: Side, tag: u32, request: &Request, host: &mut H) {
+    fn send_get<M: Memory>(&mut self, side: Side, tag: u32, request: &Request, memory: &mut M) {
         let op = *self.ops.at(request.op);
         let mut packet = self.blank(Kind::Get, op.host);
         packet.tag = tag;
@@ -318,6 +318,6 @@ impl Engine {
         packet.segment = op.remote.segment as u8;
         packet.offset = op.remote.offset as u64 + u64::from(request.chunk) * u64::from(op.piece);
         packet.len = self.chunk_len(&op, request.chunk) as u32;
-        self.inject(side, &packet, host);
+        self.inject(side, &packet, memory);
     }
 }

@@ -41,7 +41,7 @@ enum Ended {
     Lost,
 }
 
-impl Host for Parts {
+impl Memory for Parts {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.memory.word(side, offset)
     }

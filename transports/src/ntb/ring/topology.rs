@@ -4,7 +4,7 @@
 //! usable when both of its ends say so. Rings being what they are, all a host needs of this is how
 //! many hosts it reaches going right and going left.
 
-use super::host::Side;
+use super::memory::Side;
 
 /// What a host says of its own ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

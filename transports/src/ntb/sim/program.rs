@@ -4,7 +4,7 @@ use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Signal, SignalOp,
 
 use super::memory::Symmetric;
 use super::random::Random;
-use crate::ntb::ring::{AmoRequest, Engine, GetRequest, Host, PutRequest, Target};
+use crate::ntb::ring::{AmoRequest, Engine, GetRequest, Memory, PutRequest, Target};
 
 /// Who talks to whom. PEs of the same host never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -183,10 +183,10 @@ impl Plan {
     }
 
     /// Hands a part of an operation to an engine.
-    pub fn submit<H: Host>(
+    pub fn submit<M: Memory>(
         &self,
         engine: &mut Engine,
-        host: &mut H,
+        memory: &mut M,
         token: u64,
         call: &Call,
     ) -> Status {
@@ -215,7 +215,7 @@ impl Plan {
                     retain: false,
                     signal,
                 };
-                engine.put(&put, host)
+                engine.put(&put, memory)
             }
             Step::Get => engine.get(&GetRequest {
                 token,

@@ -94,7 +94,7 @@ pub enum Event {
 }
 
 /// Windows and memory, as seen by one engine.
-pub trait Host {
+pub trait Memory {
     /// Loads an aligned word of the inbound region with acquire order.
     fn load_word(&mut self, side: Side, offset: usize) -> u64;
 
