@@ -57,6 +57,8 @@ pub struct PutRequest {
 pub struct GetRequest {
     /// Given back with the completion.
     pub token: u64,
+    /// The stream, for its share of the ring.
+    pub stream: u32,
     /// Where from.
     pub target: Target,
     /// Address of the destination, as [`Span::Local`].
@@ -70,6 +72,8 @@ pub struct GetRequest {
 pub struct AmoRequest {
     /// Given back with the completion.
     pub token: u64,
+    /// The stream: AMOs follow what it put to the same host before.
+    pub stream: u32,
     /// The variable.
     pub target: Target,
     /// What to do.
@@ -338,7 +342,7 @@ impl Engine {
 
     /// Changes a variable at another host atomically. Results as for [`put`](Self::put).
     pub fn amo(&mut self, request: &AmoRequest) -> Status {
-        let AmoRequest { token, target, amo, result } = *request;
+        let AmoRequest { token, target, amo, result, .. } = *request;
         if self.is_lost(target.host) {
             return Status::Failed;
         }

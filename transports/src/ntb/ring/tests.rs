@@ -224,7 +224,7 @@ fn put(token: u64, target: Target, source: u64, len: usize) -> PutRequest {
 
 fn fetch_add(token: u64, target: Target, result: u64) -> AmoRequest {
     let amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
-    AmoRequest { token, target, amo, result: Some(result) }
+    AmoRequest { stream: 0, token, target, amo, result: Some(result) }
 }
 
 /// Something a host may do in a random history.
@@ -287,7 +287,7 @@ proptest! {
                     status
                 }
                 Action::Get { len, offset } => {
-                    let get = GetRequest { token, target: at(offset), dest: 512, len };
+                    let get = GetRequest { stream: 0, token, target: at(offset), dest: 512, len };
                     world.engines[from].get(&get)
                 }
                 Action::Add { fetch } => {
@@ -374,7 +374,7 @@ fn what_is_alone_is_cut_into_pieces_and_what_follows_fills_its_slots() {
     world.settle();
     assert!(world.segment(1)[..1000].iter().all(|&byte| byte == 9));
     assert_eq!(world.engines[1].stats().delivered - before, 2 + 1);
-    let get = GetRequest { token: 3, target: target(1, 0), dest: 0, len: 1000 };
+    let get = GetRequest { stream: 0, token: 3, target: target(1, 0), dest: 0, len: 1000 };
     assert_eq!(world.engines[0].get(&get), Status::Pending);
     world.settle();
     assert_eq!(world.engines[1].stats().delivered - before, 2 + 1 + 2);
@@ -405,7 +405,7 @@ fn what_the_target_refuses_fails_alone() {
         Status::Pending
     );
     assert_eq!(world.engines[0].amo(&fetch_add(2, target(1, bad), 0)), Status::Pending);
-    let get = GetRequest { token: 3, target: target(1, bad), dest: 0, len: 200 };
+    let get = GetRequest { stream: 0, token: 3, target: target(1, bad), dest: 0, len: 200 };
     assert_eq!(world.engines[0].get(&get), Status::Pending);
     assert_eq!(world.engines[0].amo(&fetch_add(4, target(1, 0), 0)), Status::Pending);
     world.settle();

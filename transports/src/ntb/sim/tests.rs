@@ -18,6 +18,7 @@ fn simulation(hosts: u16, pattern: Pattern, operation: Operation) -> Simulation 
         host: HostModel::desktop(Writer::Cpu),
         sleepers: false,
         workload: Workload { pattern, operation, size: 64, count: 40, depth: 4 },
+        beside: None,
         faults: Faults::default(),
         seed: 1,
         patience_ns: 100_000_000,
