@@ -8,24 +8,15 @@ use crate::targets::play;
 const SMALL: usize = 8;
 const LARGE: usize = 8 << 20;
 
-/// Prints what each small operation takes alone and beside each large one; an error if one takes
-/// more than three times as long as alone and the wire time of two packets.
+/// Prints what each small operation takes alone and beside each large one; an error if the median of
+/// one is more than three times that alone and the wire time of two packets.
 pub fn check() -> Result<(), String> {
     let mut missed = 0;
     println!("modelled link: plx8749; 8-byte operations of one context, each waited for, while");
     println!("another one has 8 MiB outstanding; all times in ns");
     println!(
         "{:<6} {:<4} {:>4}  {:<8} {:>7} {:>9} {:>9} {:>9} {:>9}  {:>9}",
-        "writer",
-        "op",
-        "hops",
-        "beside",
-        "alone",
-        "median",
-        "p99",
-        "first",
-        "at most",
-        "8 MiB GB/s"
+        "writer", "op", "hops", "beside", "alone", "median", "p99", "most", "allowed", "8 MiB GB/s"
     );
     for writer in [Writer::Cpu, Writer::Dma] {
         for hops in [1, 3] {
@@ -35,7 +26,7 @@ pub fn check() -> Result<(), String> {
                     let report = play_with(writer, hops, small, Some(large))?;
                     let most = 3 * alone.p50_ns + 2 * packet_ns(writer);
                     let times = report.latency;
-                    let met = times.p99_ns <= most;
+                    let met = times.p50_ns <= most;
                     missed += u32::from(!met);
                     println!(
                         "{:<6} {:<4} {:>4}  {:<8} {:>7} {:>9} {:>9} {:>9} {:>9}  {:>9.2}{}",

@@ -44,8 +44,8 @@ enum Command {
     },
     /// Compares the simulated ring with its targets; fails if one is missed.
     Targets,
-    /// Small operations of one context beside large ones of another; fails if one takes more than
-    /// three times as long as alone and the wire time of two packets.
+    /// Small operations of one context beside large ones of another; fails if a median is more than
+    /// three times that alone and the wire time of two packets.
     Contexts,
     /// Compares the chosen chunk, slots and lanes with the best of an exhaustive search; fails if
     /// a choice is more than 5 % from it. Takes minutes.

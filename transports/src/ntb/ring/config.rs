@@ -30,6 +30,9 @@ pub struct Config {
     pub gets: usize,
     /// Chunks that can be kept for puts whose source is reused at once.
     pub retained_chunks: usize,
+    /// For so long after streams took turns they are expected to do so again, and none of them
+    /// fills the way to a target.
+    pub share_ns: u64,
     /// Packets taken from each ring, and put on each, in one poll.
     pub burst: u32,
     /// Random for each start of a host, so that the epochs of two starts differ.
@@ -68,6 +71,7 @@ impl Config {
             operations: 1024,
             gets: 128,
             retained_chunks: 64,
+            share_ns: 100 * MS,
             burst: 8,
             incarnation,
             tick_ns: 100_000,

@@ -1,23 +1,18 @@
 //! The engine: its state, the operations it takes, and the turn of its crank.
 
-use std::collections::VecDeque;
-
 use tombolo_core::transport::{Amo, Remote, Signal, Status};
 
 use super::bits::Bits;
 use super::choose::piece_bytes;
 use super::config::{Config, FETCHES, HOSTS_MAX};
-use super::flow::{Entry, NONE, ReceiveFlow, SendFlow};
+use super::fair::{Sharing, shared_bytes, shared_piece};
+use super::flow::{AskQueue, Entry, NONE, ReceiveFlow, SendFlow};
 use super::memory::{Memory, Outcome, Side, Span};
-use super::ops::{Action, Op, Ops, Request, Retained, Tags};
+use super::ops::{Action, Op, Ops, Request, Retained, STREAM_SLOTS, Tags, stream_slot};
 use super::packet::{Class, INLINE_BYTES, words_of};
 use super::port::{Identity, Port};
 use super::stats::Stats;
 use super::topology::Topology;
-
-/// Streams are told apart for `fence` by this many low bits of their number; sharing costs time,
-/// never order.
-const STREAM_SLOTS: usize = 64;
 
 /// Chunks of an operation that is one packet of the first flow.
 const ONCE: [(u32, u32); 2] = [(0, 1), (0, 0)];
@@ -131,13 +126,17 @@ pub struct Engine {
     pub(super) news: [Bits; 2],
     /// Get requests, and after them recalls, to be repeated, by row.
     pub(super) again: Bits,
-    /// Parts of gets still to be asked for: operation, chunks from, to.
-    pub(super) asks: [VecDeque<(u32, u32, u32)>; 2],
+    /// Gets still to be asked for, by host * 2 + share.
+    pub(super) asks: Vec<AskQueue>,
+    /// Those with something to ask for, by direction.
+    pub(super) asking: [Bits; 2],
+    pub(super) sharing: Sharing,
     /// Split puts outstanding, by host and stream.
     pub(super) splits: Vec<u16>,
     /// By the same: fenced since the first flow was quiet.
     fenced: Vec<bool>,
     pub(super) cursor: [usize; 2],
+    pub(super) ask_cursor: [usize; 2],
     pub(super) turn: [bool; 2],
     pub(super) is_lost: Vec<bool>,
     pub(super) next_tick: u64,
@@ -171,9 +170,8 @@ impl Engine {
         };
         let ports = [port(Side::Right), port(Side::Left)];
         let flows = usize::from(hosts) * 2;
-        let nothing = Entry { op: NONE, chunk: 0, retained: NONE };
+        let nothing = Entry { op: NONE, chunk: 0, retained: NONE, last: false };
         let sets = |size: usize| [Bits::new(size), Bits::new(size)];
-        let queue = || VecDeque::with_capacity(config.operations * 2);
         Ok(Engine {
             ports,
             flows: vec![SendFlow::new(); flows],
@@ -188,10 +186,13 @@ impl Engine {
             acks: sets(flows),
             news: sets(usize::from(hosts)),
             again: Bits::new(config.gets + FETCHES),
-            asks: [queue(), queue()],
+            asks: vec![AskQueue::new(); flows],
+            asking: sets(flows),
+            sharing: Sharing::default(),
             splits: vec![0; usize::from(hosts) * STREAM_SLOTS],
             fenced: vec![false; usize::from(hosts) * STREAM_SLOTS],
             cursor: [0; 2],
+            ask_cursor: [0; 2],
             turn: [false; 2],
             is_lost: vec![false; usize::from(hosts)],
             next_tick: 0,
@@ -260,8 +261,7 @@ impl Engine {
 
     /// Whether packets wait to be sent, be it for room or for the next poll.
     pub fn has_more_to_send(&self) -> bool {
-        let ready = self.ready.iter().any(|ready| !ready.is_empty());
-        ready || self.asks.iter().any(|asks| !asks.is_empty())
+        self.ready.iter().chain(&self.asking).any(|waiting| !waiting.is_empty())
     }
 
     /// When `poll` must be called although nothing arrives.
@@ -286,7 +286,8 @@ impl Engine {
         let piece = self.piece(target.host, len, self.config.handling_bytes);
         let chunks = len.div_ceil(piece);
         let keep = put.retain && len > INLINE_BYTES;
-        if self.ops.room() < 2 || (keep && self.retained.room() < chunks) {
+        self.note_stream(put.stream);
+        if !self.ops.has_room(put.stream, 2) || (keep && self.retained.room() < chunks) {
             return Status::Again;
         }
         let mut data = NONE;
@@ -304,7 +305,8 @@ impl Engine {
         if let Some(signal) = put.signal {
             // Behind the data in the same flow: applied after it, and completes after it.
             let target = Target { remote: signal.word, ..target };
-            let signal = self.submit(Some(put.token), Action::Amo(signal.amo()), target, 8, ONCE);
+            let action = Action::Amo(signal.amo());
+            let signal = self.submit(Some(put.token), put.stream, action, target, 8, ONCE);
             if data != NONE {
                 self.ops.at_mut(data).signal = signal;
             }
@@ -321,47 +323,56 @@ impl Engine {
         if len == 0 {
             return Status::Complete;
         }
-        if self.ops.room() == 0 {
+        self.note_stream(get.stream);
+        if !self.ops.has_room(get.stream, 1) {
             return Status::Again;
         }
         // Each packet of it is asked for by a short one.
         let piece = self.piece(target.host, len, self.config.handling_bytes * 3 / 2);
         let chunks = len.div_ceil(piece) as u32;
-        let mut op = self.op(Some(get.token), Action::Get { dest: get.dest }, target, len);
+        let action = Action::Get { dest: get.dest };
+        let mut op = self.op(Some(get.token), get.stream, action, target, len);
+        let other = self.second_share(target.host, len, chunks);
         op.piece = piece as u32;
         op.remaining = chunks;
+        op.todo = [(0, chunks - other), (chunks - other, chunks)];
         let op = self.ops.insert(op);
-        let side = self.topology.choose(target.host).unwrap_or(Side::Right);
-        let other = self.second_share(target.host, len, chunks);
-        self.asks[side as usize].push_back((op, 0, chunks - other));
-        if other > 0 {
-            self.asks[side.opposite() as usize].push_back((op, chunks - other, chunks));
+        for share in 0..if other > 0 { 2 } else { 1 } {
+            let id = usize::from(target.host) * 2 + share;
+            if self.asks[id].round.is_empty() {
+                self.asks[id].side = self.direct(id);
+            }
+            self.asks[id].round.push(&mut self.ops, share, op);
+            self.refresh_asks(id);
         }
         Status::Pending
     }
 
     /// Changes a variable at another host atomically. Results as for [`put`](Self::put).
     pub fn amo(&mut self, request: &AmoRequest) -> Status {
-        let AmoRequest { token, target, amo, result, .. } = *request;
+        let AmoRequest { token, stream, target, amo, result } = *request;
         if self.is_lost(target.host) {
             return Status::Failed;
         }
-        if self.ops.room() == 0 || (result.is_some() && !self.fetches.has_room()) {
+        self.note_stream(stream);
+        if !self.ops.has_room(stream, 1) || (result.is_some() && !self.fetches.has_room()) {
             return Status::Again;
         }
         let len = usize::from(amo.size);
         let Some(result) = result else {
-            self.submit(Some(token), Action::Amo(amo), target, len, ONCE);
+            self.submit(Some(token), stream, Action::Amo(amo), target, len, ONCE);
             return Status::Pending;
         };
         let tag = self.fetches.insert(Request {
             op: NONE,
             chunk: 0,
+            queue: NONE,
             side: Side::Right,
             deadline: self.now + self.config.replay_ns,
             repeats: 0,
         });
-        let op = self.submit(Some(token), Action::Fetch { amo, result, tag }, target, len, ONCE);
+        let action = Action::Fetch { amo, result, tag };
+        let op = self.submit(Some(token), stream, action, target, len, ONCE);
         if let Some(request) = self.fetches.row_mut((tag & 0xffff) as usize) {
             request.op = op;
         }
@@ -465,6 +476,26 @@ impl Engine {
         }
     }
 
+    /// The same for a queue of get requests.
+    pub(super) fn refresh_asks(&mut self, id: usize) {
+        let asks = &self.asks[id];
+        for side in Side::BOTH {
+            let asking = !asks.round.is_empty() && asks.side == Some(side);
+            self.asking[side as usize].set(id, asking);
+        }
+    }
+
+    fn note_stream(&mut self, stream: u32) {
+        let until = self.now + self.config.share_ns;
+        self.sharing.note(stream, self.ops.outstanding() > 0, until);
+    }
+
+    /// Bytes that may be under way to a host in one flow; none: as much as its window allows.
+    pub(super) fn shared_limit(&self, host: u16) -> Option<usize> {
+        let hops = || self.way(host).map_or(1, |(_, hops)| hops);
+        self.sharing.is_on(self.now).then(|| shared_bytes(hops()))
+    }
+
     /// The direction of a flow that starts anew.
     pub(super) fn direct(&self, id: usize) -> Option<Side> {
         let dst = (id / 2) as u16;
@@ -490,7 +521,7 @@ impl Engine {
             false => 0,
         };
         let todo = [(0, chunks - other), (chunks - other, chunks)];
-        let op = self.submit(token, action, put.target, put.len, todo);
+        let op = self.submit(token, put.stream, action, put.target, put.len, todo);
         self.ops.at_mut(op).piece = piece as u32;
         if other > 0 {
             let slot = split_slot(put.target.host, put.stream);
@@ -503,12 +534,13 @@ impl Engine {
     fn submit(
         &mut self,
         token: Option<u64>,
+        stream: u32,
         action: Action,
         target: Target,
         len: usize,
         todo: [(u32, u32); 2],
     ) -> u32 {
-        let mut op = self.op(token, action, target, len);
+        let mut op = self.op(token, stream, action, target, len);
         op.todo = todo;
         op.remaining = todo[0].1 - todo[0].0 + todo[1].1 - todo[1].0;
         let op = self.ops.insert(op);
@@ -522,10 +554,18 @@ impl Engine {
         op
     }
 
-    fn op(&self, token: Option<u64>, action: Action, target: Target, len: usize) -> Op {
+    fn op(
+        &self,
+        token: Option<u64>,
+        stream: u32,
+        action: Action,
+        target: Target,
+        len: usize,
+    ) -> Op {
         debug_assert!(target.host != self.me && target.host < self.hosts);
         Op {
             token,
+            stream,
             action,
             host: target.host,
             pe: target.pe,
@@ -534,7 +574,9 @@ impl Engine {
             piece: self.chunk_bytes() as u32,
             remaining: 1,
             todo: [(0, 0); 2],
-            link: [NONE; 2],
+            next: [NONE; 2],
+            round: [NONE; 2],
+            last: [NONE; 2],
             refused: false,
             split: None,
             signal: NONE,
@@ -548,13 +590,7 @@ impl Engine {
             self.flows[id].deadline = self.now + self.config.replay_ns;
             self.flows[id].repeats = 0;
         }
-        let flow = &mut self.flows[id];
-        if flow.head == NONE {
-            flow.head = op;
-        } else {
-            self.ops.at_mut(flow.tail).link[id % 2] = op;
-        }
-        flow.tail = op;
+        self.flows[id].round.push(&mut self.ops, id % 2, op);
         self.refresh(id);
     }
 
@@ -578,13 +614,18 @@ impl Engine {
     /// overlap; with others under way they overlap each other, and long packets cost least.
     fn piece(&self, host: u16, len: usize, handling_bytes: u32) -> usize {
         let whole = self.chunk_bytes();
+        let fits = |piece: usize| len.div_ceil(piece) <= self.config.retained_chunks;
+        if self.sharing.is_on(self.now) {
+            let piece = shared_piece(whole);
+            return if fits(whole) && !fits(piece) { whole } else { piece };
+        }
         if self.ops.outstanding() > 0 || handling_bytes == 0 {
             return whole;
         }
         let hops = self.way(host).map_or(1, |(_, hops)| hops);
         let piece = piece_bytes(len, hops, handling_bytes).min(whole);
         // All of it must fit the retained area if it is to be kept.
-        if len.div_ceil(piece) > self.config.retained_chunks { whole } else { piece }
+        if fits(piece) { piece } else { whole }
     }
 
     /// Copies a source into the retained area in pieces of `piece` bytes; gives the list of its
@@ -611,5 +652,5 @@ fn read_inline<M: Memory>(source: u64, len: usize, memory: &mut M) -> [u64; 3] {
 }
 
 fn split_slot(host: u16, stream: u32) -> usize {
-    usize::from(host) * STREAM_SLOTS + stream as usize % STREAM_SLOTS
+    usize::from(host) * STREAM_SLOTS + stream_slot(stream)
 }

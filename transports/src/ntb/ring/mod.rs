@@ -30,6 +30,7 @@ mod bits;
 pub mod choose;
 mod config;
 mod engine;
+mod fair;
 mod flow;
 mod layout;
 mod memory;

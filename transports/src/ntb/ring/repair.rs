@@ -1,7 +1,8 @@
 //! Timers, link changes, repetition, and giving up.
 
 use super::engine::Engine;
-use super::flow::NONE;
+use super::fair::Round;
+use super::flow::{AskQueue, NONE};
 use super::memory::{Event, Memory, Outcome, Side};
 use super::ops::{Action, Request};
 use super::topology::LinkState;
@@ -89,8 +90,13 @@ impl Engine {
                 self.repeat_request(row, dst);
             }
         }
+        for id in 0..self.asks.len() {
+            if !self.asks[id].round.is_empty() {
+                self.asks[id].side = self.direct(id);
+                self.refresh_asks(id);
+            }
+        }
         for side in Side::BOTH {
-            self.turn_asks(side);
             for id in 0..self.flows.len() {
                 if self.acks[side as usize].contains(id) {
                     self.owe_ack(id, side);
@@ -104,18 +110,6 @@ impl Engine {
             || Side::BOTH
                 .into_iter()
                 .any(|end| changed[end as usize] && self.topology.crosses(side, dst, origin, end))
-    }
-
-    /// Moves gets that wait for a direction which no longer leads to their target.
-    fn turn_asks(&mut self, side: Side) {
-        let other = side.opposite();
-        for _ in 0..self.asks[side as usize].len() {
-            let Some(ask) = self.asks[side as usize].pop_front() else { return };
-            let dst = self.ops.at(ask.0).host;
-            let turn = !self.topology.reaches(side, dst) && self.topology.reaches(other, dst);
-            let to = if turn { other } else { side };
-            self.asks[to as usize].push_back(ask);
-        }
     }
 
     /// Says anew what this host's ports do.
@@ -254,10 +248,8 @@ impl Engine {
         self.is_lost[usize::from(dst)] = true;
         for id in [usize::from(dst) * 2, usize::from(dst) * 2 + 1] {
             self.forget_flow(id);
-        }
-        for side in Side::BOTH {
-            let ops = &self.ops;
-            self.asks[side as usize].retain(|ask| ops.at(ask.0).host != dst);
+            self.asks[id] = AskQueue::new();
+            self.refresh_asks(id);
         }
         for row in 0..self.gets.len() + self.fetches.len() {
             let Some((tag, request)) = self.request(row) else { continue };
@@ -291,8 +283,7 @@ impl Engine {
         let flow = &mut self.flows[id];
         flow.sent = flow.next;
         flow.queued = 0;
-        flow.head = NONE;
-        flow.tail = NONE;
+        flow.round = Round::EMPTY;
         self.refresh(id);
     }
 }

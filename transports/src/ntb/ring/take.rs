@@ -22,6 +22,7 @@ impl Engine {
     pub(super) fn take<M: Memory>(&mut self, side: Side, class: Class, memory: &mut M) -> bool {
         let mut busy = false;
         for _ in 0..self.config.burst {
+            let mut awaited = false;
             let taken = match self.ports[side as usize].peek(class, memory) {
                 Found::Nothing => break,
                 Found::Bad(Malformed::Corrupt) => {
@@ -33,6 +34,7 @@ impl Engine {
                     true
                 }
                 Found::Packet(packet, _) if packet.dst == self.me => {
+                    awaited = packet.has(flag::ACK_NOW);
                     self.deliver(side, &packet, memory)
                 }
                 Found::Packet(packet, line) => self.relay(side, class, &packet, &line, memory),
@@ -42,6 +44,10 @@ impl Engine {
             }
             self.ports[side as usize].consume(class);
             busy = true;
+            if awaited {
+                // Its acknowledgement does not wait for what comes behind it.
+                break;
+            }
         }
         busy
     }
@@ -285,6 +291,7 @@ impl Engine {
         debug_assert!(landed.is_ok(), "only symmetric ranges can be refused");
         self.stats.delivered_bytes += u64::from(packet.len);
         self.gets.remove(packet.tag);
+        self.asks[request.queue as usize].under_way -= 1;
         let op = self.ops.at_mut(request.op);
         op.refused |= refused;
         op.remaining -= 1;

@@ -213,3 +213,44 @@ fn impossible_worlds_are_refused_in_words() {
         assert!(matches!(run(&case), Err(SimError::Argument(_))));
     }
 }
+
+/// Contexts are independent: what one has outstanding hardly holds up another.
+#[test]
+fn small_operations_do_not_wait_for_large_ones_of_another_stream() {
+    for operation in [Operation::Put, Operation::Get, Operation::Amo] {
+        for beside in [Operation::Put, Operation::Get] {
+            let mut case = simulation(3, Pattern::Pair(1), operation);
+            case.workload = Workload { size: 8, count: 300, depth: 1, ..case.workload };
+            let alone = run(&case).unwrap().latency.p50_ns;
+            case.beside = Some(Beside { operation: beside, size: 8 << 20 });
+            let report = run(&case).unwrap();
+            let packets = 2 * case.link.wire_ps(8192, 64) / 1000;
+            let most = 3 * alone + packets;
+            let took = report.latency;
+            assert!(
+                took.p50_ns <= most,
+                "{operation:?} beside {beside:?}: {took:?}, alone {alone}"
+            );
+            assert!(took.p99_ns <= most * 3 / 2, "{operation:?} beside {beside:?}: {took:?}");
+            // Nor is the large one held up for ever.
+            assert!(report.beside_gbs > 2.0, "{} GB/s of {beside:?}", report.beside_gbs);
+        }
+    }
+}
+
+/// What is moved beside a workload arrives whole, too, when links flap.
+#[test]
+fn two_streams_lose_nothing_under_flaps() {
+    for seed in 0..6 {
+        let mut case = simulation(4, Pattern::Pair(2), Operation::Mixed);
+        case.config = Config::simulated(Geometry::new(1024, [8, 8, 32]).unwrap(), true);
+        case.workload = Workload { size: 3000, count: 400, depth: 4, ..case.workload };
+        let operation = [Operation::Put, Operation::Get][seed as usize % 2];
+        case.beside = Some(Beside { operation, size: 200_000 });
+        case.faults = "flap 400us".parse().unwrap();
+        case.seed = seed;
+        let report = run(&case).unwrap();
+        assert_eq!((report.failed, report.completed), (0, 400));
+        assert!(report.beside_gbs > 0.0);
+    }
+}
