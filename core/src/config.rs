@@ -141,6 +141,10 @@ variables! {
     /// Bytes that a packet on the NTB ring carries at most, a multiple of 64 up to 64k; the same on
     /// all PEs. Empty for what suits the links.
     User ntb_chunk: Option<Bytes> = "", "SHMEM_NTB_CHUNK";
+    /// Time in seconds after which another host is given up that does not answer although its link is
+    /// up: it may be stopped, for example by a debugger. A host whose links are down is given up
+    /// after 2 seconds.
+    User ntb_silence: Duration = "30", "SHMEM_NTB_SILENCE";
     /// Number of the emulated host this process is on.
     Launcher host: Option<u32> = "", "SHMEM_HOST";
     /// Descriptors of the emulated NTB links to the left and to the right of this host.

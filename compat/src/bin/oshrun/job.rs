@@ -290,7 +290,7 @@ impl Job {
     }
 
     fn ending(&self) -> Ending {
-        let lost = self.pes.iter().any(|pe| pe.lost);
+        let lost = self.pes.iter().any(|pe| pe.lost) || !self.apart().is_empty();
         self.verdict.unwrap_or(Ending::Code(if lost { WITHOUT_LOST } else { 0 }))
     }
 

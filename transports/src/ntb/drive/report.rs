@@ -48,6 +48,12 @@ impl Reporter {
             Event::LinkDown(side) => {
                 self.say_link(side, "is out of use; traffic goes the other way round", leads);
             }
+            Event::Resting(side) => self.say_link(
+                side,
+                "damages, loses or delays too much; it is tried again later",
+                leads,
+            ),
+            Event::Silent(side) => self.say_silent(side, leads),
             Event::Mismatch(side) => self.say_link(
                 side,
                 "leads to a host whose NTB transport was set up differently",
@@ -73,6 +79,20 @@ impl Reporter {
             tracing::warn!("NTB link {link} (hosts {a} and {b}) {what}");
         } else {
             tracing::debug!("NTB link {link} (hosts {a} and {b}) {what}");
+        }
+    }
+
+    fn say_silent(&self, side: Side, warn: bool) {
+        let hosts = self.pes.len() as u16;
+        let host = match side {
+            Side::Right => (self.me + 1) % hosts,
+            Side::Left => (self.me + hosts - 1) % hosts,
+        };
+        if self.speaks && warn {
+            tracing::warn!(
+                "host {host} does not answer, though its link is up: a PE of it may be stopped; it is \
+                 given up after SHMEM_NTB_SILENCE seconds"
+            );
         }
     }
 

@@ -7,6 +7,7 @@ use super::choose::piece_bytes;
 use super::config::{Config, FETCHES, HOSTS_MAX};
 use super::fair::{Sharing, shared_bytes, shared_piece};
 use super::flow::{AskQueue, Entry, NONE, ReceiveFlow, SendFlow};
+use super::health::RunClock;
 use super::memory::{Memory, Outcome, Side, Span};
 use super::ops::{Action, Op, Ops, Request, Retained, STREAM_SLOTS, Tags, stream_slot};
 use super::packet::{Class, INLINE_BYTES, words_of};
@@ -105,7 +106,9 @@ pub struct Engine {
     pub(super) me: u16,
     pub(super) hosts: u16,
     pub(super) lane: u8,
+    /// Time that this engine has run, nanoseconds; all its timers go by it.
     pub(super) now: u64,
+    clock: RunClock,
     pub(super) ports: [Port; 2],
     pub(super) topology: Topology,
     /// By host * 2 + flow.
@@ -139,6 +142,8 @@ pub struct Engine {
     pub(super) ask_cursor: [usize; 2],
     pub(super) turn: [bool; 2],
     pub(super) is_lost: Vec<bool>,
+    /// When a host was last heard to have said something new, by whatever way.
+    pub(super) alive_at: Vec<u64>,
     pub(super) next_tick: u64,
     pub(super) next_beat: u64,
     pub(super) beats: u32,
@@ -201,6 +206,8 @@ impl Engine {
             cut: None,
             was_whole: false,
             now: 0,
+            clock: RunClock::default(),
+            alive_at: vec![0; usize::from(hosts)],
             stats: Stats::default(),
             config,
             me,
@@ -212,10 +219,10 @@ impl Engine {
 
     /// The link at `side` came up or went down.
     pub fn link_event<M: Memory>(&mut self, side: Side, up: bool, now: u64, memory: &mut M) {
-        self.now = now;
+        self.now = self.clock.advance(now, self.config.step_ns);
         let port = &mut self.ports[side as usize];
         match up {
-            true if port.is_down() => port.greet(now, memory),
+            true if port.is_down() => port.greet(self.now, memory),
             false if !port.is_down() => port.drop_link(),
             // Link events carry no state of their own and may come twice.
             _ => return,
@@ -226,12 +233,13 @@ impl Engine {
     /// Takes in what has arrived and sends what may be sent. Returns whether anything was done:
     /// after `false`, nothing will happen before new input or [`next_deadline`](Self::next_deadline).
     pub fn poll<M: Memory>(&mut self, now: u64, memory: &mut M) -> bool {
+        let now = self.clock.advance(now, self.config.step_ns);
         self.now = now;
         let mut busy = false;
         let flaps = [self.ports[0].flaps(), self.ports[1].flaps()];
         let up = [self.ports[0].is_up(), self.ports[1].is_up()];
         for port in &mut self.ports {
-            busy |= port.listen(now, memory, &mut self.stats);
+            busy |= port.listen(now, self.config.slow_ns, memory, &mut self.stats);
         }
         if up != [self.ports[0].is_up(), self.ports[1].is_up()]
             || flaps != [self.ports[0].flaps(), self.ports[1].flaps()]
@@ -266,7 +274,7 @@ impl Engine {
 
     /// When `poll` must be called although nothing arrives.
     pub fn next_deadline(&self) -> u64 {
-        self.next_tick
+        self.clock.when(self.next_tick)
     }
 
     /// Copies local memory to another host.

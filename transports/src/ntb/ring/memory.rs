@@ -79,6 +79,11 @@ pub enum Event {
     LinkUp(Side),
     /// A link is out of use; traffic goes the other way round.
     LinkDown(Side),
+    /// A link is out of use for a while: it damages, loses or delays too much.
+    Resting(Side),
+    /// Nothing is heard of a neighbour although its link is up: it may be stopped. Traffic goes
+    /// round it.
+    Silent(Side),
     /// The neighbour speaks another version or was set up differently.
     Mismatch(Side),
     /// `count` hosts from `first` rightwards are cut off for good; their operations have failed.

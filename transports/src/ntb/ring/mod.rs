@@ -32,6 +32,7 @@ mod config;
 mod engine;
 mod fair;
 mod flow;
+mod health;
 mod layout;
 mod memory;
 mod ops;

@@ -8,6 +8,7 @@
 //! - Word by word: every index from the wire is checked against what it can be.
 
 use super::config::{Config, Geometry};
+use super::health::Health;
 use super::layout::{CREDIT_OFFSET, HELLO_OFFSET};
 use super::memory::{Event, Memory, Side};
 use super::packet::{Class, Limits, Line, Malformed, Packet, line_crc};
@@ -34,6 +35,8 @@ enum State {
     Greeting,
     /// In use.
     Up,
+    /// Link, but not used for a while because of its poor health.
+    Resting,
 }
 
 /// A ring in the neighbour's memory.
@@ -75,6 +78,12 @@ pub(super) struct Port {
     producers: [Producer; Class::COUNT],
     consumers: [Consumer; Class::COUNT],
     heard_at: u64,
+    /// The latest stamp of the neighbour's clock, to be sent back.
+    stamp: u32,
+    /// Time of the last heartbeat, microseconds.
+    now_us: u32,
+    pub(super) health: Health,
+    silent: bool,
     sleeping: bool,
     peer_sleeping: bool,
     rung: bool,
@@ -104,6 +113,10 @@ impl Port {
             producers: Default::default(),
             consumers: Default::default(),
             heard_at: 0,
+            stamp: 0,
+            now_us: 0,
+            health: Health::default(),
+            silent: false,
             sleeping: false,
             peer_sleeping: false,
             rung: false,
@@ -122,6 +135,27 @@ impl Port {
 
     pub(super) fn is_down(&self) -> bool {
         self.state == State::Down
+    }
+
+    pub(super) fn is_resting(&self) -> bool {
+        self.state == State::Resting
+    }
+
+    /// The neighbour has been silent, and still is.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent
+    }
+
+    pub(super) fn set_silent(&mut self) {
+        self.silent = true;
+    }
+
+    /// Stops using the link until it is greeted again. The neighbour hears of a new epoch that is
+    /// never confirmed, and stops using it too.
+    pub(super) fn rest<M: Memory>(&mut self, now: u64, rest_ns: u64, memory: &mut M) {
+        self.greet(now, memory);
+        self.health.rest(now, rest_ns);
+        self.state = State::Resting;
     }
 
     /// How often the link went out of use.
@@ -147,6 +181,7 @@ impl Port {
     /// The link went down.
     pub(super) fn drop_link(&mut self) {
         self.leave();
+        self.silent = false;
         self.state = State::Down;
     }
 
@@ -154,10 +189,11 @@ impl Port {
     pub(super) fn listen<M: Memory>(
         &mut self,
         now: u64,
+        slow_ns: u64,
         memory: &mut M,
         stats: &mut Stats,
     ) -> bool {
-        if self.state == State::Down {
+        if matches!(self.state, State::Down | State::Resting) {
             return false;
         }
         let mut news = false;
@@ -171,16 +207,17 @@ impl Port {
             if word != self.credit_seen && word as u32 == self.peer_epoch {
                 self.credit_seen = word;
                 news = true;
-                self.hear_credits(now, memory, stats);
+                self.hear_credits(now, slow_ns, memory, stats);
             }
         }
         news
     }
 
     /// Repeats what the neighbour must know; called every heartbeat.
-    pub(super) fn beat<M: Memory>(&mut self, memory: &mut M) {
+    pub(super) fn beat<M: Memory>(&mut self, now: u64, memory: &mut M) {
+        self.now_us = micros(now);
         match self.state {
-            State::Down => {}
+            State::Down | State::Resting => {}
             State::Greeting => self.write_hello(memory),
             State::Up => {
                 // The hello may have been lost while the neighbour was not listening yet.
@@ -341,6 +378,7 @@ impl Port {
                 consumer.missing_since = now.max(1);
             } else if now - consumer.missing_since >= after {
                 stats.slots_lost += 1;
+                self.health.bad();
                 self.consume(class);
             }
         }
@@ -357,6 +395,7 @@ impl Port {
         self.producers = Default::default();
         self.consumers = Default::default();
         self.peer_epoch = 0;
+        self.stamp = 0;
         self.credit_seen = 0;
         self.peer_sleeping = false;
         self.rung = false;
@@ -390,17 +429,32 @@ impl Port {
         }
         if self.state == State::Greeting && echo == self.epoch {
             self.state = State::Up;
+            self.silent = false;
         }
         true
     }
 
-    fn hear_credits<M: Memory>(&mut self, now: u64, memory: &mut M, stats: &mut Stats) {
+    fn hear_credits<M: Memory>(
+        &mut self,
+        now: u64,
+        slow_ns: u64,
+        memory: &mut M,
+        stats: &mut Stats,
+    ) {
         let line = memory.load_line(self.side, CREDIT_OFFSET);
         if self.crc && (line[6] as u32) != credit_crc(&line) {
             stats.corrupt += 1;
+            self.health.bad();
             return;
         }
         self.heard_at = now;
+        let (stamp, echo) = (line[4] as u32, (line[4] >> 32) as u32);
+        self.stamp = stamp;
+        let took = micros(now).wrapping_sub(echo);
+        // Of an echo from before the link came up, or of none, nothing is learned.
+        if echo != 0 && took as i32 >= 0 {
+            self.health.round_trip(u64::from(took) * 1000, slow_ns);
+        }
         let consumed = [line[0] as u32, (line[0] >> 32) as u32, line[1] as u32];
         let produced = [line[2] as u32, (line[2] >> 32) as u32, line[3] as u32];
         let mut outstanding = false;
@@ -431,7 +485,7 @@ impl Port {
         }
     }
 
-    /// Rings a sleeper, once for each time it fell asleep.
+    /// Rings a sleeper, once for each credit line in which it says that it sleeps.
     fn wake<M: Memory>(&mut self, memory: &mut M, stats: &mut Stats) {
         if self.peer_sleeping && !self.rung {
             self.rung = true;
@@ -462,6 +516,7 @@ impl Port {
         line[1] = word(consumed(2), u32::from(self.sleeping));
         line[2] = word(produced(0), produced(1));
         line[3] = word(produced(2), 0);
+        line[4] = word(self.now_us, self.stamp);
         self.credit_count = self.credit_count.wrapping_add(1);
         line[7] = word(self.epoch, self.credit_count);
         if self.crc {
@@ -469,6 +524,11 @@ impl Port {
         }
         memory.store_line(self.side, CREDIT_OFFSET, &line);
     }
+}
+
+/// Microseconds, wrapping, and never 0.
+fn micros(now: u64) -> u32 {
+    ((now / 1000) as u32).max(1)
 }
 
 fn word(low: u32, high: u32) -> u64 {

@@ -20,7 +20,7 @@ impl Engine {
             self.next_beat = self.now + self.config.beat_ns;
             self.beats = self.beats.wrapping_add(1);
             for port in &mut self.ports {
-                port.beat(memory);
+                port.beat(self.now, memory);
             }
             if self.beats.is_multiple_of(NEWS_BEATS) {
                 self.announce();
@@ -28,6 +28,7 @@ impl Engine {
         }
         for side in Side::BOTH {
             self.suspect(side, memory);
+            self.check_health(side, memory);
             let (now, after) = (self.now, self.config.gap_ns);
             self.ports[side as usize].skip_lost(now, after, memory, &mut self.stats);
         }
@@ -118,6 +119,7 @@ impl Engine {
             seq: self.topology.state(self.me).seq.wrapping_add(1),
             up: [self.ports[0].is_up(), self.ports[1].is_up()],
             flaps: [self.ports[0].flaps(), self.ports[1].flaps()],
+            silent: [self.ports[0].is_silent(), self.ports[1].is_silent()],
         };
         let changed = self.topology.learn(self.me, state);
         for news in &mut self.news {
@@ -128,21 +130,45 @@ impl Engine {
         }
     }
 
-    /// A silent neighbour: looks at the link, and after long silence does not believe it.
+    /// A silent neighbour: looks at the link. If the neighbour is known to run the link is at fault;
+    /// otherwise it may be stopped, and is waited for longer.
     fn suspect<M: Memory>(&mut self, side: Side, memory: &mut M) {
+        let neighbour = self.topology.step(self.me, side);
         let port = &mut self.ports[side as usize];
         let silent = self.now.saturating_sub(port.heard_at());
         if !port.is_up() || silent < self.config.suspect_ns {
             return;
         }
+        let ran = self.alive_at[usize::from(neighbour)] > port.heard_at() + self.config.suspect_ns;
         if !memory.link_is_up(side) {
             port.drop_link();
-        } else if silent >= self.config.dead_ns {
+        } else if ran && silent >= self.config.dead_ns {
+            port.health.outage();
             port.greet(self.now, memory);
+        } else if silent >= self.config.silent_ns {
+            port.greet(self.now, memory);
+            port.set_silent();
+            memory.event(Event::Silent(side));
         } else {
             return;
         }
         self.notice_ports(memory);
+    }
+
+    /// Rests a link in poor health while there is another way to the neighbour, and ends the rest.
+    fn check_health<M: Memory>(&mut self, side: Side, memory: &mut M) {
+        let neighbour = self.topology.step(self.me, side);
+        let another_way = self.topology.reaches(side.opposite(), neighbour);
+        let port = &mut self.ports[side as usize];
+        if port.is_resting() {
+            if !another_way || port.health.is_rested(self.now) {
+                port.greet(self.now, memory);
+            }
+        } else if port.is_up() && another_way && port.health.is_poor() {
+            port.rest(self.now, self.config.rest_ns, memory);
+            memory.event(Event::Resting(side));
+            self.notice_ports(memory);
+        }
     }
 
     fn repeat_late<M: Memory>(&mut self, id: usize, memory: &mut M) {
@@ -220,7 +246,11 @@ impl Engine {
                 self.now
             }
         };
-        let patience = if self.was_whole { self.config.lost_ns } else { self.config.connect_ns };
+        let patience = match self.was_whole {
+            false => self.config.connect_ns,
+            true if self.topology.is_silence() => self.config.silence_ns,
+            true => self.config.lost_ns,
+        };
         if self.now - since < patience {
             return;
         }

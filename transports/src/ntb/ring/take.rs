@@ -27,6 +27,7 @@ impl Engine {
                 Found::Nothing => break,
                 Found::Bad(Malformed::Corrupt) => {
                     self.stats.corrupt += 1;
+                    self.ports[side as usize].health.bad();
                     true
                 }
                 Found::Bad(_) => {
@@ -43,6 +44,7 @@ impl Engine {
                 break;
             }
             self.ports[side as usize].consume(class);
+            self.ports[side as usize].health.good();
             busy = true;
             if awaited {
                 // Its acknowledgement does not wait for what comes behind it.
@@ -133,7 +135,7 @@ impl Engine {
         let written = if packet.has(flag::BULK) {
             let at = self.ports[side as usize].inbound_offset(Class::Request);
             let from = Span::Inbound(side, at);
-            if !self.payload_is_sound(packet, from, memory) {
+            if !self.payload_is_sound(side, packet, from, memory) {
                 self.report_gap(side, packet);
                 return false;
             }
@@ -279,7 +281,7 @@ impl Engine {
         } else if packet.has(flag::BULK) {
             let at = self.ports[side as usize].inbound_offset(Class::Reply);
             let from = Span::Inbound(side, at);
-            if !self.payload_is_sound(packet, from, memory) {
+            if !self.payload_is_sound(side, packet, from, memory) {
                 // Asked again at once rather than at the deadline.
                 self.again.set((packet.tag & 0xffff) as usize, true);
                 return false;
@@ -400,6 +402,7 @@ impl Engine {
         }
         let state = LinkState::from_word(packet.seq, packet.words[0]);
         if let Some(changed) = self.topology.learn(origin, state) {
+            self.alive_at[usize::from(origin)] = self.now;
             self.news[side.opposite() as usize].set(usize::from(origin), true);
             if changed != [false; 2] {
                 self.repair(origin, changed);
@@ -465,11 +468,18 @@ impl Engine {
         self.owe_ack(id, side);
     }
 
-    fn payload_is_sound<M: Memory>(&mut self, packet: &Packet, from: Span, memory: &mut M) -> bool {
+    fn payload_is_sound<M: Memory>(
+        &mut self,
+        side: Side,
+        packet: &Packet,
+        from: Span,
+        memory: &mut M,
+    ) -> bool {
         let sound = !self.config.crc
             || u64::from(memory.checksum(from, packet.len as usize)) == packet.words[0];
         if !sound {
             self.stats.corrupt += 1;
+            self.ports[side as usize].health.bad();
         }
         sound
     }

@@ -32,6 +32,7 @@ struct Parts {
     done: Vec<(u64, Ended)>,
     rings: u32,
     losses: Vec<u16>,
+    silent: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,6 +104,7 @@ impl Memory for Parts {
         if let Event::Lost { first, .. } | Event::GaveUp(first) = event {
             self.losses.push(first);
         }
+        self.silent += u32::from(matches!(event, Event::Silent(_)));
     }
 }
 
@@ -120,6 +122,7 @@ impl World {
             done: Vec::new(),
             rings: 0,
             losses: Vec::new(),
+            silent: 0,
         };
         let engine = |host| Engine::new(config, host, hosts, 0).unwrap();
         let mut world = World {
@@ -461,4 +464,81 @@ fn a_host_that_stops_is_given_up_and_others_are_served() {
     assert_eq!(world.sides[0].done, [(2, Ended::Done), (1, Ended::Lost)]);
     assert_eq!(world.put(0, put(3, target(stop, 0), 0, 8)), Status::Failed);
     assert_eq!(world.segment(2)[..8], [9; 8]);
+}
+
+/// Polls some hosts for `total_ns`; the others are stopped, their links stay up.
+fn run_without(world: &mut World, running: &[usize], total_ns: u64) {
+    let end = world.now + total_ns;
+    while world.now < end {
+        world.now += 50_000;
+        for &host in running {
+            world.poll(host);
+            Side::BOTH.into_iter().for_each(|side| while world.deliver(host, side) {});
+        }
+    }
+}
+
+#[test]
+fn a_process_that_was_stopped_does_not_blame_its_neighbours() {
+    let mut world = World::new(3, config(64, 4));
+    world.pass(2_000_000);
+    // Nobody runs for an hour: nothing is known of anybody.
+    world.now += 3_600_000_000_000;
+    world.settle();
+    world.pass(10_000_000);
+    assert!(world.engines.iter().all(|engine| engine.is_whole()));
+    assert!(world.sides.iter().all(|parts| parts.losses.is_empty() && parts.silent == 0));
+}
+
+#[test]
+fn a_host_that_is_stopped_and_goes_on_is_not_lost() {
+    let mut world = World::new(3, config(64, 4));
+    world.sides[0].memory.local[..8].fill(9);
+    assert_eq!(world.put(0, put(1, target(1, 0), 0, 8)), Status::Pending);
+    // Longer than cut links are put up with, and less than silence.
+    run_without(&mut world, &[0, 2], 22_000_000);
+    assert_eq!((world.sides[0].silent, world.sides[2].silent), (1, 1));
+    assert_eq!(world.put(0, put(2, target(2, 0), 0, 8)), Status::Pending);
+    run_without(&mut world, &[0, 2], 500_000);
+    assert_eq!(world.sides[0].done, [(2, Ended::Done)], "others are served meanwhile");
+    world.pass(20_000_000);
+    assert_eq!(world.sides[0].done, [(2, Ended::Done), (1, Ended::Done)]);
+    assert!(world.engines.iter().all(|engine| engine.is_whole()));
+    assert!(world.sides.iter().all(|parts| parts.losses.is_empty()));
+}
+
+/// What a stream puts keeps its order, and a signal follows its data, whatever other streams do.
+#[test]
+fn streams_take_turns_and_keep_their_own_order() {
+    let mut world = World::new(2, config(64, 8));
+    world.sides[0].memory.local[..600].fill(1);
+    world.sides[0].memory.local[600..608].fill(2);
+    let long = PutRequest { stream: 1, ..put(1, target(1, 0), 0, 600) };
+    assert_eq!(
+        world.put(0, PutRequest { stream: 2, ..put(9, target(1, 900), 0, 8) }),
+        Status::Pending
+    );
+    assert_eq!(world.put(0, long), Status::Pending);
+    let word = target(1, 800).remote;
+    let signal = Some(Signal { word, op: SignalOp::Set, value: 5 });
+    let over = PutRequest { stream: 1, signal, ..put(2, target(1, 592), 600, 8) };
+    assert_eq!(world.put(0, over), Status::Pending);
+    let short = PutRequest { stream: 2, ..put(3, target(1, 816), 600, 8) };
+    assert_eq!(world.put(0, short), Status::Pending);
+    for _ in 0..20_000 {
+        world.poll(0);
+        world.deliver(0, Side::Right);
+        world.deliver(0, Side::Left);
+        world.poll(1);
+        Side::BOTH.into_iter().for_each(|side| while world.deliver(1, side) {});
+        if world.word(1, 800) == 5 {
+            // The later put of the same stream lies over the end of the earlier one.
+            assert_eq!(world.segment(1)[592..600], [2; 8]);
+        }
+    }
+    world.settle();
+    let order: Vec<u64> = world.sides[0].done.iter().map(|&(token, _)| token).collect();
+    let at = |token: u64| order.iter().position(|&ended| ended == token).unwrap();
+    assert!(at(3) < at(1) && at(1) < at(2), "{order:?}");
+    assert_eq!((world.word(1, 800), world.segment(1)[592]), (5, 2));
 }

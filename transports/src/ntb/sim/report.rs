@@ -254,6 +254,8 @@ fn words(event: Event) -> String {
     match event {
         Event::LinkUp(side) => format!("link on the {} is in use", name(side)),
         Event::LinkDown(side) => format!("link on the {} is down", name(side)),
+        Event::Resting(side) => format!("link on the {} is in poor health", name(side)),
+        Event::Silent(side) => format!("the neighbour on the {} is silent", name(side)),
         Event::Mismatch(side) => {
             format!("the neighbour on the {} was set up differently", name(side))
         }

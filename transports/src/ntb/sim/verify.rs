@@ -64,7 +64,10 @@ pub(super) fn check(simulation: &Simulation, plan: &Plan) -> Result<(), SimError
         return refuse("size, count and depth must be at least 1".into());
     }
     for &(_, incident) in &simulation.faults.incidents {
-        let (Incident::Link(which, _) | Incident::Die(which)) = incident;
+        let (Incident::Link(which, _)
+        | Incident::Die(which)
+        | Incident::Corrupt(which, _)
+        | Incident::Delay(which, _)) = incident;
         if which >= hosts {
             return refuse(format!("a fault names link or host {which}: there are {hosts}"));
         }
