@@ -76,6 +76,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     trials.push(waits_end(&deaths));
     trials.extend(scripts_and_programs_are_lost_together(&deaths));
     trials.push(the_last_pe_ends_the_job(&deaths));
+    trials.extend(nobody_is_lost(&special("stopped.c")));
     trials
 }
 
@@ -254,5 +255,37 @@ fn the_last_pe_ends_the_job(program: &Arc<Program>) -> Trial {
             return Ok(());
         }
         Err(ran.account("expected two PEs to be lost and the third to end the job").into())
+    })
+}
+
+/// A PE that is stopped for a while, and a link that damages packets, end no job.
+fn nobody_is_lost(program: &Arc<Program>) -> [Trial; 2] {
+    let cases: [(_, &[&str], _, _, _); 2] = [
+        (
+            "a PE that is stopped for 3 s is waited for",
+            &[],
+            "",
+            ["5", "1", "3200"],
+            "does not answer",
+        ),
+        (
+            "a link that damages packets is not used for a while",
+            &["-x", "SHMEM_NTB_CRC=on", "-x", "SHMEM_NTB_DIRECT=off"],
+            "link 1 corrupt 20000",
+            ["4", "-1", "0"],
+            "link 1 (hosts 1 and 2) damages, loses or delays too much",
+        ),
+    ];
+    cases.map(|(name, options, plan, arguments, says)| {
+        let program = program.clone();
+        Trial::test(name, move || {
+            let options = [&["--hosts", "3"], options, &["--fault", plan]].concat();
+            let ran = program.launch_with(&options, 3, &arguments, &[])?;
+            let all = (0..3).all(|pe| ran.stdout.contains(&format!("PE {pe}: 0 bad")));
+            if ran.code == Some(0) && all && ran.stderr.contains(says) {
+                return Ok(());
+            }
+            Err(ran.account(&format!("expected success and a line with '{says}'")).into())
+        })
     })
 }

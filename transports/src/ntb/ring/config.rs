@@ -64,7 +64,8 @@ pub struct Config {
     pub connect_ns: u64,
     /// Least time before unacknowledged packets are sent again; doubles with each repetition.
     pub replay_ns: u64,
-    /// Repetitions without any progress after which the target is given up.
+    /// Repetitions without any progress, and for `silence_ns` at least, after which the target is
+    /// given up.
     pub replays_max: u32,
     /// Time for which an announced slot may be missing.
     pub gap_ns: u64,

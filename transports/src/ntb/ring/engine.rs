@@ -1,4 +1,4 @@
-//! The engine: its state, the operations it takes, and the turn of its crank.
+//! The engine: its state, the operations it takes, and how it is polled.
 
 use tombolo_core::transport::{Amo, Remote, Signal, Status};
 
@@ -375,6 +375,7 @@ impl Engine {
             op: NONE,
             chunk: 0,
             queue: NONE,
+            since: self.now,
             side: Side::Right,
             deadline: self.now + self.config.replay_ns,
             repeats: 0,
@@ -597,6 +598,7 @@ impl Engine {
             self.flows[id].side = self.direct(id);
             self.flows[id].deadline = self.now + self.config.replay_ns;
             self.flows[id].repeats = 0;
+            self.flows[id].progress_at = self.now;
         }
         self.flows[id].round.push(&mut self.ops, id % 2, op);
         self.refresh(id);

@@ -45,6 +45,8 @@ pub(super) struct SendFlow {
     pub deadline: u64,
     /// Repetitions without progress.
     pub repeats: u32,
+    /// When something was acknowledged last, or waited for first.
+    pub progress_at: u64,
     /// No repetition on a gap report before this is acknowledged.
     pub recover: u32,
     /// Round trips: the number being timed, since when, and the smoothed result.
@@ -64,6 +66,7 @@ impl SendFlow {
             round: Round::EMPTY,
             deadline: 0,
             repeats: 0,
+            progress_at: 0,
             recover: 0,
             timed: None,
             round_trip_ns: 0,

@@ -22,6 +22,10 @@
 //! - A sender keeps what it sent until the target acknowledged it end to end. Whatever happens on
 //!   the way (link loss, corruption, dropped transit) is repaired by repeating, perhaps the other
 //!   way round.
+//! - Streams take turns, packet by packet, and while several are in use none fills the way to a target
+//!   (`fair`). Only what one stream sends to one host is ordered.
+//! - A link is judged by what it does while both of its ends run (`health`). Silence alone is no
+//!   evidence: the other process may be stopped.
 //! - A target applies exactly the next sequence number of a flow. Repetitions change nothing; the
 //!   results of fetching AMOs are cached until their tag is used again.
 //! - Nothing is allocated after the start.

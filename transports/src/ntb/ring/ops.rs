@@ -143,6 +143,8 @@ pub(super) struct Request {
     pub queue: u32,
     /// Direction it was sent in.
     pub side: Side,
+    /// When it was made.
+    pub since: u64,
     /// When to ask again.
     pub deadline: u64,
     pub repeats: u32,

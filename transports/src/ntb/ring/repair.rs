@@ -184,7 +184,8 @@ impl Engine {
         }
         flow.repeats += 1;
         flow.deadline = now + (base.max(4 * flow.round_trip_ns) << flow.repeats.min(BACKOFF_MAX));
-        if flow.repeats > self.config.replays_max {
+        let waited = now.saturating_sub(flow.progress_at);
+        if flow.repeats > self.config.replays_max && waited >= self.config.silence_ns {
             self.give_up((id / 2) as u16, memory);
             return;
         }
@@ -195,7 +196,7 @@ impl Engine {
     /// Repeats a get request, or recalls a result, whose answer is late.
     fn ask_late<M: Memory>(&mut self, row: usize, memory: &mut M) {
         let now = self.now;
-        let base = self.config.replay_ns;
+        let (base, silence) = (self.config.replay_ns, self.config.silence_ns);
         let Some((_, request)) = self.request(row) else { return };
         if now < request.deadline {
             return;
@@ -211,7 +212,8 @@ impl Engine {
             return;
         }
         request.repeats += 1;
-        if request.repeats > self.config.replays_max {
+        let waited = now.saturating_sub(request.since);
+        if request.repeats > self.config.replays_max && waited >= silence {
             self.give_up(dst, memory);
         } else {
             self.repeat_request(row, dst);

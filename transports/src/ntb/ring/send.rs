@@ -380,7 +380,8 @@ impl Engine {
         asks.under_way += 1;
         self.refresh_asks(id);
         let deadline = self.now + self.config.replay_ns;
-        let request = Request { op, chunk, queue: id as u32, side, deadline, repeats: 0 };
+        let request =
+            Request { op, chunk, queue: id as u32, side, since: self.now, deadline, repeats: 0 };
         let tag = self.gets.insert(request);
         self.send_get(side, tag, &request, memory);
     }

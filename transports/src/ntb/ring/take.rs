@@ -388,6 +388,7 @@ impl Engine {
             let una = flow.una;
             flow.sample(una, self.now);
             flow.repeats = 0;
+            flow.progress_at = self.now;
             flow.deadline = self.now + self.config.replay_ns.max(4 * flow.round_trip_ns);
             if flow.sent.wrapping_sub(una) as i32 <= 0 {
                 flow.sent = una;
