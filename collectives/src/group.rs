@@ -6,6 +6,7 @@ use crate::barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::control::{self, WORDS_MAX};
 use tombolo_core::ops::Mode;
+use tombolo_core::transport::Distance;
 use tombolo_core::{Team, World};
 
 /// Words a member of a team can publish at once.
@@ -46,11 +47,11 @@ impl<'a> Group<'a> {
         matches!(self.kind, Kind::Active(_))
     }
 
-    /// The longest way from the first member to another; see [`World::reach`].
-    pub fn reach(&self) -> u32 {
+    /// The distance from the first member to the one farthest from it; see [`World::extent`].
+    pub fn extent(&self) -> Distance {
         match self.kind {
-            Kind::Team(team) => team.reach(self.world),
-            Kind::Active(set) => self.world.reach((0..self.n).map(|member| set.world_pe(member))),
+            Kind::Team(team) => team.extent(self.world),
+            Kind::Active(set) => self.world.extent((0..self.n).map(|member| set.world_pe(member))),
         }
     }
 

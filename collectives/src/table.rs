@@ -90,10 +90,10 @@ pub(crate) static BROADCAST: [Algorithm<Broadcast>; 2] = [
         name: "root puts",
         applies: always,
         cost_ns: |group, call| {
-            let (costs, reach) = (group.world.costs(), group.reach());
+            let (costs, extent) = (group.world.costs(), group.extent());
             // Across hosts the root also waits for the last to have arrived.
-            let arrival = if reach > 0 { 2 * costs.trip_ns(reach) } else { 0 };
-            group.n as u64 * costs.put_ns(reach, call.len) + arrival + sync_ns(group)
+            let arrival = if extent.is_remote() { 2 * costs.latency_ns(extent) } else { 0 };
+            group.n as u64 * costs.put_ns(extent, call.len) + arrival + sync_ns(group)
         },
         run: broadcast::root_puts,
     },
@@ -103,9 +103,13 @@ pub(crate) static BROADCAST: [Algorithm<Broadcast>; 2] = [
         name: "members get",
         applies: always,
         cost_ns: |group, call| {
-            let (costs, reach) = (group.world.costs(), group.reach());
-            let served = if reach > 0 { group.n as u64 * costs.put_ns(reach, call.len) } else { 0 };
-            costs.get_ns(reach, call.len).max(served) + 2 * sync_ns(group)
+            let (costs, extent) = (group.world.costs(), group.extent());
+            let served = if extent.is_remote() {
+                group.n as u64 * costs.put_ns(extent, call.len)
+            } else {
+                0
+            };
+            costs.get_ns(extent, call.len).max(served) + 2 * sync_ns(group)
         },
         run: broadcast::members_get,
     },
@@ -134,12 +138,12 @@ pub(crate) static REDUCE: [Algorithm<Reduce>; 2] = [
         name: "publish, combine everywhere",
         applies: reduce::fits_words,
         cost_ns: |group, call| {
-            let (costs, reach) = (group.world.costs(), group.reach());
+            let (costs, extent) = (group.world.costs(), group.extent());
             let bytes = call.nelems * call.reducer.size();
-            let one = match reach {
+            let one = match extent.is_remote() {
                 // The reads of several members' lines overlap.
-                0 => bytes.div_ceil(64) as u64 * u64::from(LINE_NS) / 2,
-                _ => costs.get_ns(reach, bytes),
+                false => bytes.div_ceil(64) as u64 * u64::from(LINE_NS) / 2,
+                true => costs.get_ns(extent, bytes),
             };
             group.n as u64 * one + sync_ns(group)
         },
@@ -150,10 +154,10 @@ pub(crate) static REDUCE: [Algorithm<Reduce>; 2] = [
         name: "combine a share, put to all",
         applies: always,
         cost_ns: |group, call| {
-            let (costs, reach) = (group.world.costs(), group.reach());
+            let (costs, extent) = (group.world.costs(), group.extent());
             // Short arrays have fewer shares than members.
             let share = (call.nelems * call.reducer.size()).div_ceil(group.n).max(64);
-            let one = costs.get_ns(reach, share) + costs.put_ns(reach, share);
+            let one = costs.get_ns(extent, share) + costs.put_ns(extent, share);
             group.n as u64 * one + 2 * sync_ns(group)
         },
         run: reduce::shared,
@@ -169,7 +173,7 @@ pub(crate) static SCAN: [Algorithm<Scan>; 1] = [Algorithm {
 }];
 
 fn sync_ns(group: &Group<'_>) -> u64 {
-    group.world.costs().trip_ns(group.reach()) * rounds(group.n) as u64
+    group.world.costs().latency_ns(group.extent()) * rounds(group.n) as u64
 }
 
 /// Carries out a call with the cheapest algorithm that applies.

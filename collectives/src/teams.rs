@@ -1,5 +1,6 @@
 //! Making and destroying teams (OpenSHMEM 1.6, "Team Management Routines").
 
+use crate::barrier;
 use crate::check::{Arguments, check};
 use crate::group::Group;
 use std::fmt;
@@ -83,8 +84,9 @@ pub fn split_2d(
 /// Collective over `team`: gives its slot back (`shmem_team_destroy`). Its contexts have been
 /// destroyed; it may not be used afterwards.
 pub fn destroy(world: &World, team: &Team, routine: &'static str) {
-    // Nobody may use the slot for another team while a member still reads its flags and words.
-    crate::sync(world, team, routine);
+    // Nobody may use the slot for another team while a member still reads its flags and words, or
+    // while what was put there may still arrive.
+    barrier::last_of_team(world, team, routine);
     world.team_slots().release(team.slot, team.epoch.load(Ordering::Relaxed));
 }
 

@@ -2,9 +2,10 @@
 
 use crate::abi::{SHMEM_MAJOR_VERSION, SHMEM_MINOR_VERSION, SHMEM_VENDOR_STRING};
 use crate::process::Session;
+use crate::variables;
 use std::fmt;
 use tombolo_collectives as coll;
-use tombolo_core::config::{Audience, VARIABLES, Variable};
+use tombolo_core::config::{Audience, Variable};
 use tombolo_core::ops::Mode;
 use tombolo_core::{Config, Error, Result, World};
 use tombolo_selector::class::Class;
@@ -54,20 +55,23 @@ pub fn version() -> String {
 
 /// Variables for an audience with their values in `config`, where these come from, and what they
 /// do.
-pub fn variables(config: &Config, audience: Audience) -> String {
-    let values = VARIABLES.iter().zip(config.values());
-    let chosen = values.filter(|(variable, _)| variable.audience == audience);
-    chosen.map(|(variable, value)| describe(variable, &value)).collect()
+pub fn variables(config: &Config, audience: Audience) -> Result<String> {
+    let rows = variables::rows(config)?.into_iter();
+    let chosen = rows.filter(|row| row.variable.audience == audience);
+    Ok(chosen.map(|row| describe(row.variable, &row.value, config)).collect())
 }
 
-fn describe(variable: &Variable, value: &str) -> String {
-    let set = |name: &str| std::env::var_os(name).is_some();
-    let origin = match variable.alias {
-        _ if set(variable.name) => "from the environment".to_owned(),
-        Some(alias) if set(alias) => format!("from {alias}"),
-        _ => "default".to_owned(),
+fn describe(variable: &Variable, value: &str, config: &Config) -> String {
+    let lookup = |name: &str| config.environment().get(name).map(str::to_owned);
+    let origin = match variable.find(lookup) {
+        Some((name, _)) if name == variable.name => "from the environment".to_owned(),
+        Some((alias, _)) => format!("from {alias}"),
+        None => "default".to_owned(),
     };
-    let alias = variable.alias.map_or_else(String::new, |alias| format!(" (or {alias})"));
+    let alias = match variable.aliases {
+        [] => String::new(),
+        aliases => format!(" (or {})", aliases.join(", ")),
+    };
     let mut text = format!("  {}{alias} = {} [{origin}]\n", variable.name, shown(value));
     text += &wrapped(variable.help, 6, 94);
     text +=
@@ -326,9 +330,9 @@ mod tests {
 
     #[test]
     fn every_variable_is_shown_with_its_help() {
-        let config = Config::from_lookup(|_| None).unwrap();
-        let text = variables(&config, Audience::User) + &variables(&config, Audience::Launcher);
-        for variable in VARIABLES {
+        let of = |audience| super::variables(&Config::default(), audience).unwrap();
+        let text = of(Audience::User) + &of(Audience::Launcher);
+        for variable in variables::all() {
             assert!(text.contains(&format!("  {}", variable.name)), "{}", variable.name);
             assert!(text.contains(variable.help.split_whitespace().next().unwrap()));
         }

@@ -25,6 +25,7 @@ pub mod describe;
 mod logging;
 mod process;
 pub mod transports;
+pub mod variables;
 
 pub use process::{Session, init};
 pub use tombolo_core::{Config, Context, ContextOptions, Error, Result, Team, World};

@@ -1,37 +1,26 @@
 //! Log lines on standard error, as much of them as `SHMEM_LOG` asks for.
 
 use std::fmt;
-use tombolo_core::{Error, Result};
+use tombolo_core::config::Log;
 use tracing::{Event, Level, Subscriber, field::Field, field::Visit};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 /// Starts logging unless the program, or an earlier call, has set up a log of its own.
-pub fn start() -> Result<()> {
-    let text = std::env::var("SHMEM_LOG").unwrap_or_default();
-    let level = parse(&text).ok_or_else(|| Error::Config {
-        name: "SHMEM_LOG".into(),
-        value: text,
-        why: "expected error, warn, info or debug".into(),
-    })?;
+pub fn start(log: Log) {
+    let level = match log {
+        Log::Error => Level::ERROR,
+        Log::Warn => Level::WARN,
+        Log::Info => Level::INFO,
+        Log::Debug => Level::DEBUG,
+    };
     // An error means that there is a log already.
     let _ = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .event_format(Lines)
         .try_init();
-    Ok(())
-}
-
-fn parse(text: &str) -> Option<Level> {
-    match text.to_ascii_lowercase().as_str() {
-        "error" => Some(Level::ERROR),
-        "" | "warn" => Some(Level::WARN),
-        "info" => Some(Level::INFO),
-        "debug" => Some(Level::DEBUG),
-        _ => None,
-    }
 }
 
 /// `tombolo: warning: message`, the form of the library's other messages.
@@ -75,17 +64,5 @@ impl Visit for Message<'_> {
                 name => write!(self.writer, " {name}={value:?}"),
             };
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn levels_are_read_in_any_case_and_others_refused() {
-        assert_eq!(parse(""), Some(Level::WARN));
-        assert_eq!(parse("DEBUG"), Some(Level::DEBUG));
-        assert_eq!(parse("loud"), None);
     }
 }

@@ -8,7 +8,7 @@ use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
 use crate::c::fast;
 use crate::c::handle::Objects;
 use crate::c::tune;
-use crate::{describe, logging, transports};
+use crate::{describe, logging, transports, variables};
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -17,10 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::{self, Bootstrap};
-use tombolo_core::config::Audience;
+use tombolo_core::config::{Audience, Descriptor, Log, Value};
 use tombolo_core::error::report;
+use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
-use tombolo_selector::Tuning;
+use tombolo_selector::{Tuning, force};
 
 /// What exists while the library is initialised.
 pub struct Library {
@@ -176,19 +177,27 @@ fn process() -> MutexGuard<'static, Process> {
 }
 
 fn start(process: &mut Process) -> Result<()> {
-    logging::start()?;
-    let mut config = Config::from_env()?;
-    if cfg!(debug_assertions) && std::env::var_os("SHMEM_DEBUG").is_none() {
-        config.debug.0 = true;
-    }
+    let mut setting = settings();
     if process.job.is_none() {
-        process.job = Some(join(&config)?);
+        setting = setting.and_then(|(config, transports)| {
+            keep_board(&config)?;
+            Ok((config, transports))
+        });
+    }
+    logging::start(setting.as_ref().map_or(Log::Warn, |(config, _)| config.log));
+    if process.job.is_none() {
+        process.job = Some(match &setting {
+            Ok((config, _)) => join(config)?,
+            // The others are to learn why this PE cannot start; if there are none, nobody is.
+            Err(_) => join(&Config::default())?,
+        });
     }
     let job = process.job.as_ref().expect("just joined");
+    let (config, transports) = setting.map_err(|why| World::refuse(&*job.bootstrap, why))?;
     let world = World::start(Setup {
         bootstrap: job.bootstrap.clone(),
         board: job.board.clone(),
-        transports: transports::chosen(&config)?,
+        transports,
         share_statics: true,
         config,
     })?;
@@ -207,17 +216,41 @@ fn start(process: &mut Process) -> Result<()> {
     Ok(())
 }
 
+/// What the environment says, checked as far as this process can.
+fn settings() -> Result<(Config, Vec<Box<dyn Transport>>)> {
+    let mut config = Config::from_env()?;
+    variables::rows(&config)?;
+    let transports = transports::chosen(&config)?;
+    if let Err(why) = force::parse(&config.route, tombolo_transports::NAMES) {
+        let (name, value) = ("SHMEM_ROUTE".to_owned(), config.route.clone());
+        return Err(Error::Config { name, value, why });
+    }
+    config.notices = variables::notices(config.environment());
+    if cfg!(debug_assertions) && config.environment().get("SHMEM_DEBUG").is_none() {
+        config.debug.0 = true;
+    }
+    Ok((config, transports))
+}
+
+/// Keeps the descriptor of the status board for this process; an error if there is no such descriptor.
+fn keep_board(config: &Config) -> Result<()> {
+    let Some(Descriptor(board)) = config.board_fd else { return Ok(()) };
+    // SAFETY: fails where there is no such descriptor. Programs that this one starts have no use
+    // for it.
+    if unsafe { libc::fcntl(board, libc::F_SETFD, libc::FD_CLOEXEC) } >= 0 {
+        return Ok(());
+    }
+    let (name, value) = ("TOMBOLO_BOARD_FD".to_owned(), board.to_string());
+    Err(Error::Config { name, value, why: format!("expected {}", Descriptor::FORM) })
+}
+
 fn join(config: &Config) -> Result<Job> {
     let launched = bootstrap::is_launched();
     let bootstrap: Arc<dyn Bootstrap> = bootstrap::from_env(config.start_timeout)?.into();
     let board = match config.board_fd.filter(|_| launched) {
-        Some(fd) => {
-            // SAFETY: the launcher passed this descriptor for this use alone. Programs that this
-            // one starts have no use for it.
-            let fd = unsafe {
-                libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
-                OwnedFd::from_raw_fd(fd)
-            };
+        Some(Descriptor(number)) => {
+            // SAFETY: `keep_board` has found it open, and the launcher passed it for this use alone.
+            let fd = unsafe { OwnedFd::from_raw_fd(number) };
             Board::open(fd, bootstrap.n_pes())?
         }
         None => Board::create(bootstrap.n_pes())?,
@@ -239,7 +272,8 @@ fn announce(world: &World) {
         describe::transports(world).iter().for_each(|section| print!("{section}"));
         println!("Environment variables");
         for audience in [Audience::User, Audience::Launcher] {
-            print!("{}", describe::variables(config, audience));
+            // Parsed when the library was started.
+            print!("{}", describe::variables(config, audience).unwrap_or_default());
         }
     }
 }
@@ -331,7 +365,18 @@ fn fail(routine: &str, error: &Error) -> ! {
     let process = process();
     match &process.job {
         Some(job) => {
-            report(format_args!("PE {}: {routine}: {error}", job.bootstrap.pe()));
+            let pe = job.bootstrap.pe();
+            let speaks = match error {
+                Error::Common { speaker, .. } => pe == *speaker as usize,
+                _ => true,
+            };
+            if speaks {
+                report(format_args!("PE {pe}: {routine}: {error}"));
+            }
+            if let Error::Common { .. } = error {
+                // Who ends first ends the job: nobody may before the one that speaks.
+                let _ = job.bootstrap.barrier();
+            }
             world::end(&*job.bootstrap, 1)
         }
         None => {

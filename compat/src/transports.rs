@@ -1,5 +1,6 @@
 //! Which transports a process may use, and what each of them says about this machine.
 
+use tombolo_core::config::Shown;
 use tombolo_core::transport::{Job, Locality, Transport};
 use tombolo_core::{Config, Error, Result};
 use tombolo_transports::{NAMES, create};
@@ -19,8 +20,8 @@ pub(crate) fn chosen(config: &Config) -> Result<Vec<Box<dyn Transport>>> {
     if let Some(name) = config.transports.named().iter().find(|n| !NAMES.contains(&n.as_str())) {
         return Err(Error::Config {
             name: "SHMEM_TRANSPORTS".into(),
-            value: config.transports.named().join(","),
-            why: format!("there is no transport '{name}', only {}", NAMES.join(", ")),
+            value: Shown(&config.transports).to_string(),
+            why: format!("there is no transport '{name}'; there are {}", NAMES.join(", ")),
         });
     }
     Ok(config.transports.choose(NAMES).into_iter().filter_map(create).collect())

@@ -14,16 +14,25 @@ const WORDS: usize = ROUNDS_MAX * LINE;
 const TEAM: usize = 2048;
 const SERVICE: usize = TEAMS_MAX * TEAM;
 
+/// Requests that a PE may have under way to each other PE at one time; see [`crate::service`].
+pub const REQUESTS_MAX: usize = 2;
+
 /// Length of the control area of a job of `n_pes` PEs, in bytes.
 pub const fn len(n_pes: usize) -> usize {
-    SERVICE + (n_pes + 1) * LINE
+    SERVICE + (1 + 2 * n_pes * REQUESTS_MAX) * LINE
 }
 
 const _: () = assert!(WORDS + WORDS_MAX * 8 <= TEAM);
 
-/// Offset of the flag of a barrier's round; each has a cache line, as each has another writer.
-pub const fn flag(team: usize, round: usize) -> usize {
-    team * TEAM + round * LINE
+/// Offset of the flag of a round of barrier number `epoch`. Each round has a cache line, as each has
+/// another writer; barriers with even and with odd numbers have flags of their own.
+pub const fn flag(team: usize, round: usize, epoch: u64) -> usize {
+    team * TEAM + round * LINE + (epoch & 1) as usize * 8
+}
+
+/// Offset of the counter of a round of a team's last barrier.
+pub const fn counter(team: usize, round: usize) -> usize {
+    team * TEAM + round * LINE + 16
 }
 
 /// Offset of a word of a team.
@@ -36,7 +45,12 @@ pub const fn service_bell() -> usize {
     SERVICE
 }
 
-/// Offset of the line in which PE `pe` places its requests.
-pub const fn service_slot(pe: usize) -> usize {
-    SERVICE + (pe + 1) * LINE
+/// Offset of the line in which PE `pe` places its request number `index`.
+pub const fn request_line(pe: usize, index: usize) -> usize {
+    SERVICE + (1 + pe * REQUESTS_MAX + index) * LINE
+}
+
+/// Offset of the line in which PE `pe` of `n_pes` places its reply to request number `index`.
+pub const fn reply_line(n_pes: usize, pe: usize, index: usize) -> usize {
+    request_line(n_pes + pe, index)
 }

@@ -4,26 +4,34 @@
 //! All members of a collective call choose for themselves and must choose alike. So costs follow
 //! only from what all PEs of a job have alike: built-in values, or measurements that were shared.
 
+use crate::transport::Distance;
+
 /// Sizes in bytes for which times are kept; a straight line is drawn between them.
 pub const SIZES: [usize; 8] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20];
 
-/// Distances that are told apart: on one host, and up to so many hops less one; anything further
-/// goes like the last.
-pub const DISTANCES: usize = 5;
+/// Hops between hosts that are told apart; anything further goes like the last.
+pub const HOPS: usize = 4;
 
-/// Times by distance in hops, 0 on one host.
+/// Times by distance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Costs(pub [Distance; DISTANCES]);
+pub struct Costs {
+    /// On one host.
+    pub host: Times,
+    /// Over 1, 2, ... hops.
+    pub hops: [Times; HOPS],
+    /// Over a network.
+    pub network: Times,
+}
 
 /// Times between two PEs, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Distance {
+pub struct Times {
     /// Of one of several puts that are under way together, by size.
     pub put: [u32; SIZES.len()],
     /// Of a get, by size.
     pub get: [u32; SIZES.len()],
-    /// From storing a word to its being noticed.
-    pub trip: u32,
+    /// One-way latency: from storing a word to its being noticed.
+    pub latency: u32,
 }
 
 impl Default for Costs {
@@ -33,13 +41,16 @@ impl Default for Costs {
         let line = |start: usize, bytes_per_ns: usize| {
             SIZES.map(|bytes| (start + bytes / bytes_per_ns) as u32)
         };
-        Costs(std::array::from_fn(|hops| match hops {
-            0 => Distance { put: line(1, 64), get: line(1, 64), trip: 2 * LINE_NS },
-            _ => {
-                let (put, get) = (line(100, 5), line(2000 * hops, 5));
-                Distance { put, get, trip: 1000 * hops as u32 }
-            }
-        }))
+        let far = |hops: usize| Times {
+            put: line(100, 5),
+            get: line(2000 * hops, 5),
+            latency: 1000 * hops as u32,
+        };
+        Costs {
+            host: Times { put: line(1, 64), get: line(1, 64), latency: 2 * LINE_NS },
+            hops: std::array::from_fn(|index| far(index + 1)),
+            network: Times { put: line(1000, 1), get: line(20_000, 1), latency: 10_000 },
+        }
     }
 }
 
@@ -47,23 +58,27 @@ impl Default for Costs {
 pub const LINE_NS: u32 = 60;
 
 impl Costs {
-    /// Of a put of `bytes` over `hops`, one of several under way together.
-    pub fn put_ns(&self, hops: u32, bytes: usize) -> u64 {
-        between(&self.at(hops).put, bytes)
+    /// Of a put of `bytes`, one of several under way together.
+    pub fn put_ns(&self, distance: Distance, bytes: usize) -> u64 {
+        between(&self.at(distance).put, bytes)
     }
 
     /// Of a get.
-    pub fn get_ns(&self, hops: u32, bytes: usize) -> u64 {
-        between(&self.at(hops).get, bytes)
+    pub fn get_ns(&self, distance: Distance, bytes: usize) -> u64 {
+        between(&self.at(distance).get, bytes)
     }
 
     /// From storing a word to its being noticed.
-    pub fn trip_ns(&self, hops: u32) -> u64 {
-        self.at(hops).trip.into()
+    pub fn latency_ns(&self, distance: Distance) -> u64 {
+        self.at(distance).latency.into()
     }
 
-    fn at(&self, hops: u32) -> &Distance {
-        &self.0[(hops as usize).min(DISTANCES - 1)]
+    fn at(&self, distance: Distance) -> &Times {
+        match distance {
+            Distance::Myself | Distance::Host => &self.host,
+            Distance::Hops(hops) => &self.hops[(hops.max(1) as usize - 1).min(HOPS - 1)],
+            Distance::Network => &self.network,
+        }
     }
 }
 
@@ -77,10 +92,10 @@ fn between(times: &[u32; SIZES.len()], bytes: usize) -> u64 {
         return (u128::from(times[last]) * bytes as u128 / SIZES[last] as u128) as u64;
     }
     let above = SIZES.iter().position(|size| bytes < *size).unwrap_or(last);
-    let (x0, x1) = (SIZES[above - 1], SIZES[above]);
+    let (x0, x1, x) = (SIZES[above - 1] as u64, SIZES[above] as u64, bytes as u64);
     let (y0, y1) = (u64::from(times[above - 1]), u64::from(times[above]));
-    let share = |y: u64, part: usize| y * part as u64 / (x1 - x0) as u64;
-    share(y0, x1 - bytes) + share(y1, bytes - x0)
+    // Below 2^57: sizes are below 2^25 here.
+    (y0 * (x1 - x) + y1 * (x - x0)) / (x1 - x0)
 }
 
 #[cfg(test)]
@@ -102,8 +117,13 @@ mod tests {
     #[test]
     fn further_than_the_last_distance_goes_like_the_last() {
         let costs = Costs::default();
-        assert_eq!(costs.trip_ns(DISTANCES as u32 - 1), costs.trip_ns(60));
-        assert!(costs.trip_ns(0) < costs.trip_ns(1) && costs.trip_ns(1) < costs.trip_ns(2));
-        assert!(costs.get_ns(2, 8) > costs.get_ns(1, 8));
+        let [host, near, far] = [Distance::Host, Distance::Hops(1), Distance::Hops(2)];
+        assert_eq!(
+            costs.latency_ns(Distance::Hops(HOPS as u32)),
+            costs.latency_ns(Distance::Hops(60))
+        );
+        assert!(costs.latency_ns(host) < costs.latency_ns(near));
+        assert!(costs.latency_ns(near) < costs.latency_ns(far));
+        assert!(costs.get_ns(far, 8) > costs.get_ns(near, 8));
     }
 }

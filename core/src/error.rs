@@ -26,6 +26,14 @@ pub enum Error {
     /// The job cannot be formed: launcher unreachable, protocol broken, peers absent.
     #[error("cannot join the job: {0}")]
     Bootstrap(String),
+    /// The job cannot start for a reason that all PEs know alike; it is said once.
+    #[error("{what}")]
+    Common {
+        /// The PE that says it to people.
+        speaker: u32,
+        /// The reason.
+        what: String,
+    },
     /// A transport failed.
     #[error("transport {transport}: {what}")]
     Transport {
@@ -53,6 +61,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error with something added to what its transport says.
+    pub(crate) fn with(self, more: String) -> Error {
+        match self {
+            Error::Transport { transport, what } => {
+                Error::Transport { transport, what: what + &more }
+            }
+            other => other,
+        }
+    }
+
     /// An operating system error with what was attempted.
     pub fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::System { what: what.into(), source: source.into() }

@@ -70,7 +70,7 @@ impl World {
             return true;
         }
         let told = self.is_told_lost(pe);
-        let lost = told || self.transports().iter().any(|t| t.is_lost(pe));
+        let lost = told || self.transports().iter().any(|t| t.has_given_up(pe));
         if lost && self.losses().note(pe, monotonic_ns()) && self.goes_on() && !told {
             self.board().miss(self.pe(), pe);
             self.warn_of(pe);
@@ -111,7 +111,7 @@ impl World {
     /// Whether an operation that has failed is to be dropped: its PE is lost and the program goes
     /// on without it. The failure may be the first sign of a loss, so there is time for others.
     #[cold]
-    pub(crate) fn is_dropped(&self, pe: usize) -> bool {
+    pub(crate) fn await_loss_verdict(&self, pe: usize) -> bool {
         let localities = self.localities();
         let local = localities[pe].host == localities[self.pe()].host;
         let begun = monotonic_ns();
@@ -129,10 +129,10 @@ impl World {
     #[cold]
     pub(crate) fn check_losses(&self, routine: &'static str, begun: u64) {
         let told = || (0..self.n_pes()).find(|pe| self.is_told_lost(*pe));
-        let given_up = self.transports().iter().find_map(|t| t.lost());
+        let given_up = self.transports().iter().find_map(|t| t.first_unreachable());
         let Some(first) = given_up.or_else(told) else { return };
         if !self.goes_on() {
-            self.lost(routine, first);
+            self.abort_lost(routine, first);
         }
         // Every one is warned of.
         (0..self.n_pes()).for_each(|pe| _ = self.is_lost(pe));
@@ -151,7 +151,7 @@ impl World {
 
     /// Ends the job because of a lost PE.
     #[cold]
-    pub(crate) fn lost(&self, routine: &'static str, pe: usize) -> ! {
+    pub(crate) fn abort_lost(&self, routine: &'static str, pe: usize) -> ! {
         let host = self.localities().get(pe).map_or("?", |l| &l.host_name);
         self.stop_job(routine, format_args!("PE {pe} on {host} cannot be reached any more"))
     }

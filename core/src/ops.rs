@@ -5,18 +5,20 @@
 //! sizes for which another channel was measured to be better, checks asked for by `SHMEM_DEBUG`, and
 //! addresses that are wrong.
 
+mod emulate;
 mod issue;
 mod served;
+
+pub(crate) use served::{ControlWire, requesters};
 
 use crate::amo;
 use crate::context::Context;
 use crate::copy;
 use crate::reroute::Observation;
 use crate::route::Channel;
-use crate::transport::{
-    Amo, AmoOp, Endpoint, Remote, SegmentKind, Signal, SignalOp, Status, Stream,
-};
+use crate::transport::{Amo, AtomicDomain, Remote, SegmentKind, Signal, SignalOp, Status, Stream};
 use crate::world::World;
+use crate::world::peers::Peer;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 /// Whether the source of a put may be reused when it returns.
@@ -84,23 +86,29 @@ impl World {
                 });
             }
             Channel::Endpoint(index) => {
-                let endpoint = self.endpoint_of(index, pe, routine);
+                let peer = self.peer_of(index, pe, routine);
+                let can = peer.can(target.segment);
                 let word = matches!(len, 4 | 8) && target.offset.is_multiple_of(len);
-                if word && !endpoint.capabilities().whole_words {
+                if (word && !can.whole_words) || can.put_align > 1 {
+                    let align = can.put_align;
                     // SAFETY: the caller vouches for the source.
-                    unsafe { self.put_word(target, source, len, pe, routine) };
-                    return;
+                    if unsafe {
+                        self.put_by_parts(context, align, target, source, len, pe, routine)
+                    } {
+                        return;
+                    }
                 }
-                let straight = len >= routes.straight[target.segment as usize];
+                let zero_copy = len >= routes.zero_copy[target.segment as usize];
+                let way = Way { context, index, target, pe, routine };
                 // SAFETY: as above.
                 let sent = unsafe {
-                    if straight && mode == Mode::Blocking {
-                        self.send_straight(context, index, target, source, len, pe, routine)
+                    if zero_copy && mode == Mode::Blocking {
+                        self.send_without_copy(way, source, len)
                     } else {
-                        self.send(context, index, endpoint, target, source, len, pe, mode, routine)
+                        self.send(way, peer, source, len, mode)
                     }
                 };
-                if !sent && !self.is_dropped(pe) {
+                if !sent && !self.await_loss_verdict(pe) {
                     self.another_way(index, pe, target, false, routine);
                     // SAFETY: the same call once more, by another channel.
                     unsafe { self.put(context, dest, source, len, pe, mode, routine) };
@@ -108,25 +116,6 @@ impl World {
             }
             Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
         }
-    }
-
-    /// Has the target set a word that its transport might tear.
-    ///
-    /// # Safety
-    /// `source` is readable for `len`, 4 or 8, bytes.
-    #[inline(never)]
-    unsafe fn put_word(
-        &self,
-        target: Remote,
-        source: *const u8,
-        len: usize,
-        pe: usize,
-        routine: &'static str,
-    ) {
-        // SAFETY: by the caller's word.
-        let value = unsafe { read_word(source, len) };
-        let set = Amo { op: AmoOp::Set, size: len as u8, operand: value, compare: 0 };
-        self.request(target, set, pe, routine);
     }
 
     /// Carries out an operation, timed if somebody wants to know.
@@ -145,7 +134,7 @@ impl World {
     #[cold]
     fn another_way(&self, index: u8, pe: usize, target: Remote, get: bool, routine: &'static str) {
         if !self.drop_channel(index, pe, target.segment, get, routine) {
-            self.lost(routine, pe);
+            self.abort_lost(routine, pe);
         }
     }
 
@@ -178,15 +167,16 @@ impl World {
             }),
             Channel::Endpoint(index) => {
                 let mut received = true;
+                let way = Way { context, index, target, pe, routine };
                 // SAFETY: by the caller's word.
                 let mut receive = || unsafe {
-                    received = self.receive(context, index, dest, target, len, pe, mode, routine);
+                    received = self.receive(way, dest, len, mode);
                 };
                 match mode {
                     Mode::Blocking => self.watched(seen, receive),
                     Mode::NonBlocking => receive(),
                 }
-                if !received && self.is_dropped(pe) {
+                if !received && self.await_loss_verdict(pe) {
                     // SAFETY: by the caller's word; no piece is under way any more.
                     unsafe { dest.write_bytes(0, len) };
                 } else if !received {
@@ -209,26 +199,16 @@ impl World {
         routine: &'static str,
     ) -> u64 {
         let target = self.amo_target(routine, variable, amo, pe);
-        match self.routes().peers[pe].amo[target.segment as usize] {
+        match self.amo_channel(target, amo, pe) {
             // SAFETY: located and aligned.
             Channel::Cached | Channel::Streaming => unsafe {
                 amo::execute(self.mapped(target, pe), amo)
             },
             Channel::Endpoint(index) => {
-                let endpoint = self.endpoint_of(index, pe, routine);
-                let own = Stream::new(context.stream(index.into()).id, true);
-                // What a lost PE answers.
-                let mut result = 0u64;
-                let place = (&raw mut result).cast::<u8>();
-                self.until_accepted(routine, pe, || {
-                    // SAFETY: the result lives until the stream is quiet, waited for below.
-                    unsafe { endpoint.amo(&own, target, amo, Some(place)) }
-                });
-                self.until_quiet(&own, routine, pe);
-                // SAFETY: written by another thread before the count seen above.
-                unsafe { std::ptr::read_volatile(&raw const result) }
+                let way = Way { context, index, target, pe, routine };
+                self.amo_over_endpoint(way, amo)
             }
-            Channel::Service => self.request(target, amo, pe, routine),
+            Channel::Service => self.request_amo(target, amo, pe, routine),
             Channel::Unreachable => self.no_route(routine, target, pe),
         }
     }
@@ -247,8 +227,11 @@ impl World {
         routine: &'static str,
     ) {
         let target = self.amo_target(routine, variable, amo, pe);
-        if let Channel::Endpoint(index) = self.routes().peers[pe].amo[target.segment as usize] {
-            let endpoint = self.endpoint_of(index, pe, routine);
+        if let Channel::Endpoint(index) = self.amo_channel(target, amo, pe)
+            && let peer = self.peer_of(index, pe, routine)
+            && peer.can(target.segment).amos.has(amo.op, amo.size)
+        {
+            let endpoint = &peer.endpoint;
             let stream = context.stream(index.into());
             // SAFETY: the caller vouches for `fetch`.
             let accepted = self.until_accepted(routine, pe, || unsafe {
@@ -293,27 +276,36 @@ impl World {
             let target = self.target(routine, "dest", dest, len, pe);
             let routes = &self.routes().peers[pe];
             let put = routes.put[target.segment as usize].choose(len);
-            if let Channel::Endpoint(index) = put
-                && routes.amo[word_at.segment as usize] == put
-            {
-                let endpoint = self.endpoint_of(index, pe, routine);
-                let can = endpoint.capabilities();
-                if can.put_signal && (can.max_bytes == 0 || len <= can.max_bytes) {
+            let by_amo = self.amo_channel(word_at, signal_amo, pe);
+            if let Channel::Endpoint(index) = put {
+                let peer = self.peer_of(index, pe, routine);
+                let can = peer.can(target.segment);
+                let whole = len <= can.put_max && can.put_align <= 1;
+                // Setting a word is a store, and so in the CPU's domain by any way.
+                let coherent = by_amo == put || op == SignalOp::Set && by_amo == Channel::Service;
+                if coherent && whole && can.signals.has(signal_amo.op, 8) {
                     let signal = Signal { word: word_at, op, value };
-                    let blocking = mode == Mode::Blocking;
-                    let stream = context.stream(index.into());
+                    let shared = context.stream(index.into());
+                    let own = Stream::new(shared.id, true);
+                    let waits =
+                        mode == Mode::Blocking && len >= routes.zero_copy[target.segment as usize];
+                    let stream = if waits { &own } else { shared };
+                    let blocking = mode == Mode::Blocking && !waits;
                     self.until_accepted(routine, pe, || {
                         // SAFETY: the caller vouches for the source.
                         unsafe {
-                            endpoint.put_signal(stream, target, source, len, signal, blocking)
+                            peer.endpoint.put_signal(stream, target, source, len, signal, blocking)
                         }
                     });
+                    if waits {
+                        self.until_quiet(index, stream, routine, pe);
+                    }
                     return;
                 }
             }
             // SAFETY: as above.
             unsafe { self.put(context, dest, source, len, pe, mode, routine) };
-            self.fence(context, routine);
+            self.order_before(context, by_amo, routine);
         }
         // SAFETY: no result is asked for.
         unsafe { self.amo_nbi(context, None, word.cast(), signal_amo, pe, routine) };
@@ -321,16 +313,36 @@ impl World {
 
     /// Orders the context's operations to each PE before those issued later (OpenSHMEM 1.6,
     /// `shmem_fence`).
+    ///
+    /// A transport orders only what goes by itself. Where operations on a PE take several channels,
+    /// what is under way is waited for instead.
     pub fn fence(&self, context: &Context, routine: &'static str) {
         fence(Ordering::AcqRel);
         for (index, stream) in context.streams().iter().enumerate() {
             if stream.is_quiet() {
                 continue;
             }
-            for pe in 0..self.n_pes() {
-                if let Some(endpoint) = self.endpoint(index, pe) {
-                    self.until(routine, pe, || endpoint.fence(stream) != Status::Pending);
-                }
+            if self.is_sole(index) {
+                let transport = &self.transports()[index];
+                self.until(routine, self.pe(), || transport.fence(stream) != Status::Pending);
+            } else {
+                self.until_quiet(index as u8, stream, routine, self.pe());
+            }
+        }
+    }
+
+    /// Orders what the context has issued before an operation by the channel `next`.
+    fn order_before(&self, context: &Context, next: Channel, routine: &'static str) {
+        fence(Ordering::AcqRel);
+        for (index, stream) in context.streams().iter().enumerate() {
+            if stream.is_quiet() {
+                continue;
+            }
+            if next == Channel::Endpoint(index as u8) {
+                let transport = &self.transports()[index];
+                self.until(routine, self.pe(), || transport.fence(stream) != Status::Pending);
+            } else {
+                self.until_quiet(index as u8, stream, routine, self.pe());
             }
         }
     }
@@ -339,8 +351,8 @@ impl World {
     pub fn quiet(&self, context: &Context, routine: &'static str) {
         // Stores to mapped memory must have left the store buffer, not only be ordered.
         fence(Ordering::SeqCst);
-        for stream in context.streams() {
-            self.until_quiet(stream, routine, self.pe());
+        for (index, stream) in context.streams().iter().enumerate() {
+            self.until_quiet(index as u8, stream, routine, self.pe());
         }
         compiler_fence(Ordering::Acquire);
     }
@@ -380,16 +392,25 @@ impl World {
     }
 
     fn mapped(&self, target: Remote, pe: usize) -> *mut u8 {
-        let base = match target.segment {
-            SegmentKind::Heap => self.heap().base(),
-            SegmentKind::Static => self.static_data().map_or(std::ptr::null_mut(), |d| d.base()),
-        };
         // SAFETY: the PE was checked by `target`, and the routes say that it is mapped.
-        unsafe { self.table().remote(base.wrapping_add(target.offset), pe) }
+        unsafe { self.table().remote(self.base(target.segment).wrapping_add(target.offset), pe) }
     }
 
-    fn endpoint_of(&self, index: u8, pe: usize, routine: &'static str) -> &dyn Endpoint {
-        self.endpoint(index.into(), pe).unwrap_or_else(|| {
+    /// The channel of an AMO. What an endpoint does not do in the CPU's domain, the target does.
+    fn amo_channel(&self, target: Remote, amo: Amo, pe: usize) -> Channel {
+        let channel = self.routes().peers[pe].amo[target.segment as usize];
+        let Channel::Endpoint(index) = channel else { return channel };
+        let can = self.peer(index.into(), pe).map(|peer| peer.can(target.segment));
+        match can {
+            Some(can) if can.domain == AtomicDomain::Cpu && !can.amos.has(amo.op, amo.size) => {
+                Channel::Service
+            }
+            _ => channel,
+        }
+    }
+
+    fn peer_of(&self, index: u8, pe: usize, routine: &'static str) -> &Peer {
+        self.peer(index.into(), pe).unwrap_or_else(|| {
             self.stop_job(routine, format_args!("the route to PE {pe} names no endpoint"))
         })
     }
@@ -403,6 +424,17 @@ impl World {
         let why = self.why_unreachable(pe);
         self.stop_job(routine, format_args!("no transport reaches {what} of PE {pe} ({why})"))
     }
+}
+
+/// Where an operation over an endpoint goes, and on whose behalf.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    context: &'a Context,
+    /// The transport.
+    index: u8,
+    target: Remote,
+    pe: usize,
+    routine: &'static str,
 }
 
 /// What an observer is told, but for the time.
@@ -422,18 +454,6 @@ unsafe fn copy_by(channel: Channel, dest: *mut u8, source: *const u8, len: usize
         match channel {
             Channel::Streaming => copy::streaming(dest, source, len),
             _ => copy::cached(dest, source, len),
-        }
-    }
-}
-
-/// # Safety
-/// `source` is readable for `len`, 4 or 8, bytes.
-unsafe fn read_word(source: *const u8, len: usize) -> u64 {
-    // SAFETY: by the caller's word.
-    unsafe {
-        match len {
-            4 => u64::from(source.cast::<u32>().read_unaligned()),
-            _ => source.cast::<u64>().read_unaligned(),
         }
     }
 }

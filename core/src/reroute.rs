@@ -59,7 +59,7 @@ impl World {
         let steps = if get { &routes.peers[pe].get } else { &routes.peers[pe].put };
         let reachable = !steps[segment as usize].channels.contains(&Channel::Unreachable);
         if routes != *self.routes() {
-            self.swap_routes(routes);
+            self.swap_routes(routes, &dropped);
         }
         reachable
     }
@@ -71,7 +71,7 @@ impl World {
             let others: Vec<_> = (0..self.transports().len())
                 .map(|index| {
                     let gone = dropped.contains(&(index as u8, pe));
-                    self.endpoint(index, pe).filter(|_| !gone)
+                    self.peer(index, pe).filter(|_| !gone)
                 })
                 .collect();
             let other = Routes::default_for(&others, |segment| self.is_mapped(segment, pe));
@@ -85,11 +85,8 @@ impl World {
     }
 
     fn is_mapped(&self, segment: SegmentKind, pe: usize) -> bool {
-        let base = match segment {
-            SegmentKind::Heap => Some(self.heap().base()),
-            SegmentKind::Static => self.static_data().map(|data| data.base()),
-        };
-        base.is_some_and(|base| !self.ptr(base.cast_const(), pe).is_null())
+        let base = self.base(segment);
+        !base.is_null() && !self.ptr(base.cast_const(), pe).is_null()
     }
 }
 

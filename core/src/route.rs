@@ -4,7 +4,8 @@
 //! measured the channels replaces them with [`crate::World::set_routes`].
 
 use crate::cost::Costs;
-use crate::transport::{Endpoint, SegmentKind};
+use crate::transport::{AmoSet, AtomicDomain, Capabilities, SegmentKind};
+use crate::world::peers::Peer;
 
 /// A way to carry an operation to one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +64,10 @@ pub struct PeerRoutes {
     pub get: [Steps; 2],
     /// AMOs and signals: one channel per segment, so that CPU and other atomics never mix.
     pub amo: [Channel; 2],
-    /// Bytes from which a blocking put through an endpoint goes straight from its source and is
-    /// waited for. A shorter one returns as soon as the transport lets go of the source, which may
+    /// Bytes from which a blocking put through an endpoint is carried from its source without a
+    /// copy and waited for. A shorter one returns as soon as the transport lets go of the source, which may
     /// cost a copy of it.
-    pub straight: [usize; 2],
+    pub zero_copy: [usize; 2],
 }
 
 impl PeerRoutes {
@@ -99,21 +100,14 @@ impl Routes {
     /// Routes for a peer by capability alone: mapped memory where there is some, else the first
     /// endpoint, in order of preference, that can do the operation.
     pub fn default_for(
-        endpoints: &[Option<&dyn Endpoint>],
+        peers: &[Option<&Peer>],
         mapped: impl Fn(SegmentKind) -> bool,
     ) -> PeerRoutes {
-        let first = |segment: SegmentKind, able: &dyn Fn(&dyn Endpoint) -> bool| {
-            endpoints.iter().enumerate().find_map(|(index, endpoint)| {
-                let endpoint = (*endpoint)?;
-                let good = endpoint.reaches(segment) && able(endpoint);
-                good.then_some(Channel::Endpoint(index as u8))
-            })
+        let first = |segment: SegmentKind, able: &dyn Fn(&Capabilities) -> bool| {
+            let able = |peer: &Option<&Peer>| peer.is_some_and(|peer| able(peer.can(segment)));
+            peers.iter().position(able).map(|index| Channel::Endpoint(index as u8))
         };
-        // The request queue lies in the target's control area and is served by put and get alone.
-        let service = mapped(SegmentKind::Heap)
-            || first(SegmentKind::Heap, &|e| e.capabilities().put && e.capabilities().get)
-                .is_some();
-        let copy = |segment: SegmentKind, able: &dyn Fn(&dyn Endpoint) -> bool| {
+        let copy = |segment: SegmentKind, able: &dyn Fn(&Capabilities) -> bool| {
             if mapped(segment) {
                 // Bypassing the caches pays on some machines only: that is for measurement to say.
                 Steps::always(Channel::Cached)
@@ -121,24 +115,55 @@ impl Routes {
                 Steps::always(first(segment, able).unwrap_or(Channel::Unreachable))
             }
         };
+        // Requests and replies are put into control areas, which lie in the heaps.
+        let service =
+            mapped(SegmentKind::Heap) || first(SegmentKind::Heap, &|can| can.put).is_some();
         let amo = |segment: SegmentKind| {
             if mapped(segment) {
                 return Channel::Cached;
             }
-            first(segment, &|e| e.capabilities().amo).unwrap_or_else(|| {
-                // Served by the target, if its queue and the data can be reached at all.
-                match first(segment, &|e| e.capabilities().put) {
-                    Some(_) if service => Channel::Service,
-                    _ => Channel::Unreachable,
-                }
+            // An operation that the endpoint does not do itself is asked of the target, in the same
+            // domain of atomicity.
+            let coherent =
+                |can: &Capabilities| can.domain == AtomicDomain::Cpu && !can.amos.is_empty();
+            first(segment, &coherent).unwrap_or_else(|| match first(segment, &|can| can.reach()) {
+                Some(_) if service => Channel::Service,
+                _ => Channel::Unreachable,
             })
         };
+        let inline = |segment: SegmentKind| match copy(segment, &|can| can.put).choose(0) {
+            Channel::Endpoint(index) => {
+                let peer = peers[usize::from(index)];
+                peer.map_or(usize::MAX, |peer| peer.can(segment).inline_max.saturating_add(1))
+            }
+            _ => usize::MAX,
+        };
         PeerRoutes {
-            put: SegmentKind::ALL.map(|s| copy(s, &|e| e.capabilities().put)),
-            get: SegmentKind::ALL.map(|s| copy(s, &|e| e.capabilities().get)),
+            put: SegmentKind::ALL.map(|s| copy(s, &|can| can.put)),
+            get: SegmentKind::ALL.map(|s| copy(s, &|can| can.get)),
             amo: SegmentKind::ALL.map(amo),
-            straight: [usize::MAX; 2],
+            zero_copy: SegmentKind::ALL.map(inline),
         }
+    }
+}
+
+impl PeerRoutes {
+    /// Whether puts and AMOs go by a transport either all or not at all, so that its own fence orders
+    /// them. Gets need no order. `peer` is the transport's way to the PE.
+    pub fn keeps_apart(&self, transport: usize, peer: Option<&Peer>) -> bool {
+        let by = Channel::Endpoint(transport as u8);
+        let channels = || self.put.iter().flat_map(|steps| steps.channels).chain(self.amo);
+        if !channels().any(|channel| channel == by) {
+            return true;
+        }
+        // What an endpoint cannot do the target is asked for, which is another channel.
+        let all =
+            |can: &Capabilities| can.amos == AmoSet::ALL && can.whole_words && can.put_align <= 1;
+        let able = |segment: SegmentKind| {
+            peer.is_some_and(|peer| !peer.can(segment).reach() || all(peer.can(segment)))
+        };
+        channels().all(|channel| channel == by || channel == Channel::Unreachable)
+            && SegmentKind::ALL.into_iter().all(able)
     }
 }
 

@@ -9,8 +9,8 @@ pub use native::*;
 
 #[cfg(not(loom))]
 mod native {
-    pub use std::sync::Arc;
-    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+    pub use std::sync::{Arc, Mutex};
     pub use std::thread;
     use std::time::Duration;
 
@@ -58,8 +58,9 @@ mod native {
 #[cfg(loom)]
 mod checked {
     pub use loom::sync::Arc;
-    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-    use loom::sync::{Condvar, Mutex};
+    use loom::sync::Condvar;
+    pub use loom::sync::Mutex;
+    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
     pub use loom::thread;
     use std::time::Duration;
 

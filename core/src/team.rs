@@ -1,6 +1,7 @@
 //! Teams: ordered sets of PEs that communicate together.
 
 use crate::control::TEAMS_MAX;
+use crate::transport::Distance;
 use crate::world::World;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -20,19 +21,19 @@ pub struct Team {
     pub epoch: AtomicU64,
     /// Contexts alive that were created from this team.
     pub contexts: AtomicUsize,
-    reach: OnceLock<u32>,
+    extent: OnceLock<Distance>,
 }
 
 impl Team {
     /// A team over `members`, of which this PE is number `me`.
     pub fn new(slot: usize, members: Box<[u32]>, me: usize, num_contexts: i32) -> Team {
         let (epoch, contexts) = (AtomicU64::new(0), AtomicUsize::new(0));
-        Team { slot, members, me, num_contexts, epoch, contexts, reach: OnceLock::new() }
+        Team { slot, members, me, num_contexts, epoch, contexts, extent: OnceLock::new() }
     }
 
-    /// The longest way from the first member to another; see [`World::reach`].
-    pub fn reach(&self, world: &World) -> u32 {
-        *self.reach.get_or_init(|| world.reach(self.members.iter().map(|pe| *pe as usize)))
+    /// The distance from the first member to the one farthest from it; see [`World::extent`].
+    pub fn extent(&self, world: &World) -> Distance {
+        *self.extent.get_or_init(|| world.extent(self.members.iter().map(|pe| *pe as usize)))
     }
 
     /// Number of members.

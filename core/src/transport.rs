@@ -6,11 +6,48 @@
 //!
 //! Addresses never cross this interface: remote memory is named by segment and offset
 //! ([`Remote`]), which is the same on every PE of the job.
+//!
+//! # Order
+//!
+//! Operations are issued on a [`Stream`]. What a transport promises about their order, and all that
+//! the layers above may rely on:
+//!
+//! - Two operations of one stream to one PE may become visible in either order, each of them byte
+//!   by byte in any order, unless [`Capabilities::ordered`] says otherwise. An operation may write its
+//!   bytes more than once until it is complete, and never afterwards.
+//! - [`Transport::fence`] puts everything that a stream issued before it ahead of everything that it
+//!   issues afterwards, PE by PE.
+//! - [`Endpoint::put_signal`] changes its signal word after its own data are visible. It orders
+//!   nothing else.
+//! - AMOs are executed exactly once, however often a transport repeats them on the way.
+//! - Nothing orders operations of different streams, or of different transports, or operations on
+//!   different PEs, but completion: what is issued after another operation was seen to be complete
+//!   follows it.
+//!
+//! # Completion
+//!
+//! - A put or AMO is complete when it is visible to the target's CPU and to everybody else who
+//!   reads the target's memory by any means: sent is not arrived. A get is complete when its result
+//!   is in the local buffer.
+//! - [`Transport::quiet`] says whether everything that a stream issued is complete.
+//! - Accesses to mapped memory ([`Endpoint::mapped`]) are the CPU's own: they are complete when the
+//!   CPU's fence has retired.
+//!
+//! # Local buffers
+//!
+//! Sources and destinations may be any memory of the process; a transport that has to register or
+//! to copy them does so itself.
 
-use crate::config::Config;
+use crate::config::{Config, Table};
 use crate::error::Result;
+use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+mod amo;
+mod stream;
+
+pub use amo::{Amo, AmoOp, AmoSet, Signal, SignalOp};
+pub use stream::Stream;
 
 /// Which symmetric segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,158 +102,119 @@ pub enum Status {
     Failed,
 }
 
-/// Completion counters of one context on one transport.
+/// Which atomic operations exclude each other.
 ///
-/// - Whoever issues raises `issued` (only the context's own thread, unless the context is shared).
-/// - The transport raises `completed` when the operation is visible at the target (put, AMO) or the
-///   result has been written (get, fetching AMO). The result is written before the count, with
-///   release order.
-/// - `failed` holds 1 + the number of a PE for which an operation failed: the PE became unreachable,
-///   or, with [`Stream::REFUSED`] added, it refused the operation. Failed operations are counted as
-///   completed, after `failed` was set: nothing of them is touched any more.
-#[derive(Debug, Default)]
-#[repr(C, align(128))]
-pub struct Stream {
-    /// Names the stream to the transport; operations of one stream may depend on each other's
-    /// order, those of different streams never do.
-    pub id: u32,
-    /// The context is private to one thread or serialised by the program: no lock is needed.
-    pub exclusive: bool,
-    /// Operations accepted.
-    pub issued: AtomicU64,
-    /// Operations completed, raised by the transport.
-    pub completed: AtomicU64,
-    /// 1 + a PE that was lost or refused, or 0.
-    pub failed: AtomicU32,
-}
-
-impl Stream {
-    /// Added to `failed` when the PE did not take an operation, such as one out of range.
-    pub const REFUSED: u32 = 1 << 31;
-
-    /// A stream with nothing outstanding.
-    pub fn new(id: u32, exclusive: bool) -> Stream {
-        Stream { id, exclusive, ..Stream::default() }
-    }
-
-    /// Counts an operation on `pe` that failed as completed.
-    pub fn fail(&self, pe: u32, refused: bool) {
-        let mark = if refused { Stream::REFUSED } else { 0 };
-        // A refusal outranks a loss, which the program may have asked to live with.
-        self.failed.fetch_max((pe + 1) | mark, Ordering::Release);
-        self.completed.fetch_add(1, Ordering::Release);
-    }
-
-    /// True when everything issued has completed.
-    pub fn is_quiet(&self) -> bool {
-        self.completed.load(Ordering::Acquire) >= self.issued.load(Ordering::Relaxed)
-    }
-}
-
-/// The operation of an AMO. Integer operations wrap; values travel as bits in a `u64`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum AmoOp {
-    /// Replace by the operand; the fetching form is a swap.
-    Set = 0,
-    /// Add the operand.
-    Add = 1,
-    /// Bitwise and.
-    And = 2,
-    /// Bitwise or.
-    Or = 3,
-    /// Bitwise exclusive or.
-    Xor = 4,
-    /// Read only; fetching form only.
-    Fetch = 5,
-    /// Replace by the operand if equal to `compare`; fetching form only.
-    CompareSwap = 6,
-}
-
-impl AmoOp {
-    /// The operation of that number; none of a number that stands for nothing.
-    pub fn from_bits(bits: u8) -> Option<AmoOp> {
-        const ALL: [AmoOp; 7] = [
-            AmoOp::Set,
-            AmoOp::Add,
-            AmoOp::And,
-            AmoOp::Or,
-            AmoOp::Xor,
-            AmoOp::Fetch,
-            AmoOp::CompareSwap,
-        ];
-        ALL.get(usize::from(bits)).copied()
-    }
-}
-
-/// An atomic memory operation on one naturally aligned variable of 4 or 8 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Amo {
-    /// What to do.
-    pub op: AmoOp,
-    /// Bytes of the variable: 4 or 8.
-    pub size: u8,
-    /// Operand, zero-extended.
-    pub operand: u64,
-    /// Comparand of `CompareSwap`, zero-extended.
-    pub compare: u64,
-}
-
-/// How `put_signal` changes the signal word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum SignalOp {
-    /// Replace.
-    Set = 0,
-    /// Add.
-    Add = 1,
-}
-
-impl From<SignalOp> for AmoOp {
-    fn from(op: SignalOp) -> AmoOp {
-        match op {
-            SignalOp::Set => AmoOp::Set,
-            SignalOp::Add => AmoOp::Add,
-        }
-    }
-}
-
-/// A signal that follows a put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Signal {
-    /// The 8-byte signal word at the target.
-    pub word: Remote,
-    /// How it is changed.
-    pub op: SignalOp,
-    /// By what.
-    pub value: u64,
-}
-
-impl Signal {
-    /// The AMO that changes the signal word.
-    pub fn amo(&self) -> Amo {
-        Amo { op: self.op.into(), size: 8, operand: self.value, compare: 0 }
-    }
-}
-
-/// What an endpoint does by itself; what is missing is emulated in the core, or the endpoint is not
-/// a candidate.
+/// All atomic operations on one variable, from whatever PE, go through one domain: the core uses
+/// that of the CPU unless every PE of the job reaches the variable's PE, itself included, through
+/// the same device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtomicDomain {
+    /// Atomic with atomic instructions of the target's CPU.
+    #[default]
+    Cpu,
+    /// Atomic among operations of this transport alone, such as those of a network card.
+    Device,
+}
+
+/// What an endpoint does by itself on one segment of its peer. What is missing is emulated in the
+/// core; a segment on which there is neither `put` nor `get` is not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// `put`.
     pub put: bool,
     /// `get`.
     pub get: bool,
-    /// AMOs of 4 and 8 bytes, atomic with the target's own CPU atomics.
-    pub amo: bool,
-    /// `put_signal`.
-    pub put_signal: bool,
-    /// Aligned words of 4 and 8 bytes arrive whole; where they do not, the core sends them as AMOs.
+    /// AMOs that are carried out. The core has the target execute all others.
+    pub amos: AmoSet,
+    /// What the AMOs are atomic with.
+    pub domain: AtomicDomain,
+    /// `put_signal` with these operations on its word.
+    pub signals: AmoSet,
+    /// Aligned words of 4 and 8 bytes appear whole; where they do not, the target writes them.
     pub whole_words: bool,
+    /// Puts of one stream become visible in the order in which they were issued.
+    pub ordered: bool,
     /// The target's CPU must run for an operation to complete.
     pub needs_target_cpu: bool,
-    /// Largest payload one operation takes; longer ones are split by the caller. 0: no limit.
-    pub max_bytes: usize,
+    /// Longest put in bytes; the core cuts longer ones.
+    pub put_max: usize,
+    /// Longest get in bytes; the core cuts longer ones.
+    pub get_max: usize,
+    /// Multiple in bytes that offset and length of a put must be of; the target writes what does
+    /// not fit.
+    pub put_align: usize,
+    /// Multiple in bytes that offset and length of a get must be of; the core gets more than asked for.
+    pub get_align: usize,
+    /// Longest blocking put that does not wait for its arrival, because its source is copied or leaves
+    /// at once. The core issues longer ones as non-blocking puts and waits for them.
+    pub inline_max: usize,
+}
+
+impl Capabilities {
+    /// Nothing: the segment is not reached.
+    pub const NONE: Capabilities = Capabilities {
+        put: false,
+        get: false,
+        amos: AmoSet::NONE,
+        domain: AtomicDomain::Cpu,
+        signals: AmoSet::NONE,
+        whole_words: false,
+        ordered: false,
+        needs_target_cpu: false,
+        put_max: usize::MAX,
+        get_max: usize::MAX,
+        put_align: 1,
+        get_align: 1,
+        inline_max: usize::MAX,
+    };
+
+    /// Whether anything can be done on the segment.
+    pub const fn reach(&self) -> bool {
+        self.put || self.get
+    }
+
+    /// Whether an AMO is carried out in the CPU's domain.
+    #[inline]
+    pub const fn does(&self, op: AmoOp, size: u8) -> bool {
+        matches!(self.domain, AtomicDomain::Cpu) && self.amos.has(op, size)
+    }
+}
+
+impl Default for Capabilities {
+    fn default() -> Capabilities {
+        Capabilities::NONE
+    }
+}
+
+/// How far away a PE is, from near to far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Distance {
+    /// The PE itself.
+    Myself,
+    /// On the same host.
+    Host,
+    /// On a host this many links away; the next one is 1.
+    Hops(u32),
+    /// Behind a network in which all hosts are equally far apart, as far as is known.
+    Network,
+}
+
+impl Distance {
+    /// Whether the PE is on another host.
+    pub const fn is_remote(self) -> bool {
+        matches!(self, Distance::Hops(_) | Distance::Network)
+    }
+}
+
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Distance::Myself => f.write_str("self"),
+            Distance::Host => f.write_str("same host"),
+            Distance::Hops(hops) => write!(f, "{hops} hops"),
+            Distance::Network => f.write_str("network"),
+        }
+    }
 }
 
 /// A peer's segment as memory of this process.
@@ -239,14 +237,11 @@ pub struct Mapping {
 /// them. Remote ranges must lie inside the segment: callers check, endpoints check again only what
 /// comes from another process.
 pub trait Endpoint: Send + Sync {
-    /// What this endpoint can do.
-    fn capabilities(&self) -> Capabilities;
+    /// What this endpoint can do on a segment. The same as long as the endpoint exists.
+    fn capabilities(&self, segment: SegmentKind) -> Capabilities;
 
     /// The peer's segment as memory, where there is such a thing.
     fn mapped(&self, segment: SegmentKind) -> Option<Mapping>;
-
-    /// Whether operations on the peer's segment can be carried out at all.
-    fn reaches(&self, segment: SegmentKind) -> bool;
 
     /// Copies `len` bytes to the peer. Needs `put`.
     ///
@@ -271,7 +266,7 @@ pub trait Endpoint: Send + Sync {
     /// See the trait.
     unsafe fn get(&self, stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status;
 
-    /// Changes one variable of the peer atomically. Needs `amo`.
+    /// Changes one variable of the peer atomically. Needs the operation in `amos`.
     ///
     /// - With `result` the old value (`amo.size` bytes) is written there before completion.
     ///
@@ -279,11 +274,13 @@ pub trait Endpoint: Send + Sync {
     /// See the trait.
     unsafe fn amo(
         &self,
-        stream: &Stream,
-        target: Remote,
-        amo: Amo,
-        result: Option<*mut u8>,
-    ) -> Status;
+        _stream: &Stream,
+        _target: Remote,
+        _amo: Amo,
+        _result: Option<*mut u8>,
+    ) -> Status {
+        Status::Failed
+    }
 
     /// `put`, then the signal after the data is visible. Needs `put_signal`.
     ///
@@ -291,17 +288,15 @@ pub trait Endpoint: Send + Sync {
     /// See the trait.
     unsafe fn put_signal(
         &self,
-        stream: &Stream,
-        dest: Remote,
-        source: *const u8,
-        len: usize,
-        signal: Signal,
-        blocking: bool,
-    ) -> Status;
-
-    /// Orders what the stream issued to this peer before what it issues later. `Pending`: not yet;
-    /// make progress and call again.
-    fn fence(&self, stream: &Stream) -> Status;
+        _stream: &Stream,
+        _dest: Remote,
+        _source: *const u8,
+        _len: usize,
+        _signal: Signal,
+        _blocking: bool,
+    ) -> Status {
+        Status::Failed
+    }
 }
 
 /// Identity of a PE for the purpose of choosing transports.
@@ -317,17 +312,6 @@ pub struct Locality {
     pub host_name: String,
     /// Process id on its host.
     pub pid: i32,
-}
-
-/// Number of hosts of a job.
-pub fn hosts(localities: &[Locality]) -> u32 {
-    localities.iter().map(|locality| locality.host_index).max().unwrap_or(0) + 1
-}
-
-/// Hops between two hosts, by their positions, the shorter way round a ring of `hosts`.
-pub fn hops(a: u32, b: u32, hosts: u32) -> u32 {
-    let forth = (a + hosts - b) % hosts;
-    forth.min(hosts - forth)
 }
 
 /// What a transport is told about the job.
@@ -353,10 +337,29 @@ impl Job<'_> {
     }
 }
 
+/// Who has to call [`Transport::progress`] for operations to complete and to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    /// Nobody.
+    None,
+    /// A PE that waits: its own operations gain by it. The transport's threads or hardware serve
+    /// other PEs meanwhile.
+    Waiting,
+    /// A PE that waits, and the service thread of the core while the program computes.
+    Always,
+}
+
 /// One way to reach other PEs.
 pub trait Transport: Send + Sync {
     /// The name people use in `SHMEM_TRANSPORTS`.
     fn name(&self) -> &'static str;
+
+    /// Its environment variables, declared by [`settings!`](crate::settings). A transport reads their
+    /// values from [`Config::environment`] of its job; those that all PEs must have alike have been
+    /// compared when it is probed.
+    fn settings(&self) -> Table {
+        Table::EMPTY
+    }
 
     /// Tries the real thing and says why it cannot be used, in words for people. Never decides by
     /// reading a setting of the system.
@@ -382,28 +385,57 @@ pub trait Transport: Send + Sync {
         Ok(())
     }
 
-    /// Moves outstanding work on; cheap when there is none. Callable from any thread.
-    fn progress(&self) {}
-
-    /// A PE that this transport reached and has given up, if any: who waits for what it would
-    /// have done waits in vain.
-    fn lost(&self) -> Option<usize> {
+    /// How far apart two PEs of different hosts are on this transport, if it can tell: the same for
+    /// both and on every PE. Called after `connect`.
+    fn distance(&self, _a: usize, _b: usize) -> Option<Distance> {
         None
     }
 
-    /// Whether this transport reached `pe` and has given it up: everything issued to it fails.
-    fn is_lost(&self, _pe: usize) -> bool {
+    /// Orders what the stream issued to each PE before what it issues to the same PE later.
+    /// `Pending`: not yet; make progress and call again.
+    fn fence(&self, stream: &Stream) -> Status {
+        self.quiet(stream)
+    }
+
+    /// Whether everything that the stream issued is complete. `Pending`: not yet; make progress and
+    /// call again. Called before every wait for completion, so that a transport may send for
+    /// confirmation then, rather than with every operation.
+    fn quiet(&self, stream: &Stream) -> Status {
+        if stream.is_quiet() { Status::Complete } else { Status::Pending }
+    }
+
+    /// Moves outstanding work on; true if something moved. Cheap when there is nothing to do.
+    /// Callable from any thread, by several at the same time.
+    fn progress(&self) -> bool {
         false
     }
 
-    /// Whether waiting PEs must call `progress`.
-    fn needs_progress(&self) -> bool {
-        false
+    /// Who has to call `progress`.
+    fn progress_needed(&self) -> Progress {
+        Progress::None
     }
 
-    /// Readable when `progress` has something to do.
+    /// Readable when `progress` has something to do, once [`Transport::arm`] was called. For the
+    /// service thread to sleep on; without it the thread looks again every now and then.
     fn event_fd(&self) -> Option<RawFd> {
         None
+    }
+
+    /// Prepares for sleeping on `event_fd`. False: there may be something to do already, so do not
+    /// sleep.
+    fn arm(&self) -> bool {
+        true
+    }
+
+    /// The lowest PE that this transport reached and has given up, if any.
+    fn first_unreachable(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether this transport reached `pe` and has given it up, for good: everything issued to it
+    /// fails.
+    fn has_given_up(&self, _pe: usize) -> bool {
+        false
     }
 
     /// Lines for people about what all PEs of this host share: links, windows, limits.

@@ -2,25 +2,30 @@
 
 use crate::board::{Board, State};
 use crate::bootstrap::Bootstrap;
-use crate::config::{Config, Static};
+use crate::config::Config;
 use crate::context::{Context, ContextOptions};
-use crate::control;
 use crate::cost::Costs;
-use crate::error::{Error, Result, report};
+use crate::error::Error;
 use crate::loss::Losses;
 use crate::memory::{Heap, StaticData};
+use crate::ops::ControlWire;
 use crate::reroute::{Dropped, Observer};
-use crate::route::{Channel, Routes};
-use crate::service::{Lines, Served, Service};
+use crate::route::{PeerRoutes, Routes};
+use crate::service::{Requester, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
-use crate::transport::{self, Endpoint, Job, Locality, Mapping, Segment, SegmentKind, Transport};
+use crate::transport::{Distance, Endpoint, Locality, SegmentKind, Transport};
 use crate::wait::{Patience, Waiting};
+use peers::{Peer, Peers};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
 
+mod end;
 mod exchange;
+pub mod peers;
+mod start;
+
+pub use end::end;
 
 /// Slots of the predefined teams.
 pub const WORLD_SLOT: usize = 0;
@@ -54,17 +59,14 @@ pub struct World {
     table: Table,
     /// Addresses of peers' segments, by kind and PE; the table points into it.
     _mapped: [Box<[usize]>; 2],
-    transports: Vec<Box<dyn Transport>>,
-    /// By transport, then PE.
-    endpoints: Vec<Vec<Option<Box<dyn Endpoint>>>>,
+    peers: Arc<Peers>,
     unreachable: Vec<String>,
     progressing: bool,
     /// Number of hosts.
     hosts: u32,
-    routes: AtomicPtr<Routes>,
-    /// Replaced routes: other threads may still be reading them.
-    #[expect(clippy::vec_box, reason = "readers hold the address")]
-    retired: Mutex<Vec<Box<Routes>>>,
+    routes: AtomicPtr<InForce>,
+    /// Replaced routes, from boxes: other threads may still be reading them.
+    retired: Mutex<Vec<Retired>>,
     /// Transports that have failed towards a PE.
     dropped: Mutex<Dropped>,
     losses: Losses,
@@ -75,10 +77,25 @@ pub struct World {
     shared_team: Arc<Team>,
     context: Context,
     internal_context: Context,
-    service: Option<Service>,
-    /// Last ticket per target of the service protocol; the lock allows one request at a time.
-    pub(crate) tickets: Mutex<Vec<u64>>,
+    sync_contexts: [Context; 2],
+    service: Option<Service<ControlWire>>,
+    pub(crate) control_wire: ControlWire,
+    /// By PE, then number of the request.
+    pub(crate) requesters: Box<[Requester]>,
 }
+
+/// Routes and what follows from them.
+struct InForce {
+    routes: Routes,
+    /// Bit n: what goes to a PE by transport n goes there by no other channel.
+    sole: u64,
+}
+
+/// Routes that were replaced.
+struct Retired(*mut InForce);
+
+// SAFETY: a box that nobody but the world frees.
+unsafe impl Send for Retired {}
 
 enum Statics {
     Shared(&'static StaticData),
@@ -95,104 +112,16 @@ impl Statics {
 }
 
 impl World {
-    /// Collective: joins the job. On failure the error says what to change.
-    pub fn start(setup: Setup) -> Result<World> {
-        let Setup { bootstrap, board, config, mut transports, share_statics } = setup;
-        let pe = bootstrap.pe();
-        board.announce(pe, State::Starting);
-        let statics = if share_statics { find_statics(&config)? } else { None };
-        let localities = exchange::localities(&*bootstrap, &config)?;
-        let job = Job { pe, localities: &localities, config: &config };
-        let local: Vec<u32> =
-            (0..job.n_pes()).filter(|pe| job.is_local(*pe)).map(|pe| pe as u32).collect();
-        let heap = Heap::reserve(&config, control::len(job.n_pes()), local.len())?;
-
-        let segments = describe(&heap, statics.as_ref());
-        let (endpoints, reasons) =
-            exchange::connect(&*bootstrap, &job, &segments, &mut transports)?;
-        let mapped = SegmentKind::ALL.map(|kind| {
-            let own = segments.iter().find(|segment| segment.kind == kind);
-            own.map_or_else(Box::default, |own| addresses(own, pe, &endpoints))
-        });
-        let table = Table::empty();
-        for segment in &segments {
-            let peers = mapped[segment.kind as usize].as_ptr();
-            // SAFETY: nobody else has the table yet; endpoints promise their mappings until the
-            // world, which owns both, is dropped.
-            unsafe { table.fill(segment.base, segment.len, peers) };
-        }
-        let routes = default_routes(&endpoints, &mapped);
-        if let Some(lost) =
-            routes.peers.iter().position(|r| r.put[0].choose(8) == Channel::Unreachable)
-        {
-            return Err(Error::Unreachable { pe: lost as u32, why: reasons[lost].clone() });
-        }
-        let memory = memory_of(&local, &segments, &mapped);
-        transports.iter_mut().try_for_each(|transport| transport.deliver_to(&memory))?;
-
-        let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
-        let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
-        // PEs of other emulated hosts want the same processors.
-        let crowd = if config.host.is_some() { job.n_pes() } else { local.len() };
-        let patience = Patience::for_host(&config, crowd);
-        // The standard wants `shmem_ptr` to work for its members: being on one host is not enough.
-        let shared: Box<[u32]> =
-            local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();
-        let me = shared.iter().position(|peer| *peer as usize == pe).unwrap_or(0);
-        let shared_team = Arc::new(Team::new(SHARED_SLOT, shared, me, i32::MAX));
-        let context = Context::new(world_team.clone(), ContextOptions::default(), transports.len());
-        let internal_context =
-            Context::new(world_team.clone(), ContextOptions::default(), transports.len());
-        let service = match routes.peers.iter().any(|r| r.amo.contains(&Channel::Service)) {
-            true => start_service(&heap, statics.as_ref(), &mapped, job.n_pes())?,
-            false => None,
-        };
-        let world = World {
-            pe,
-            bootstrap,
-            board,
-            heap,
-            statics,
-            table,
-            _mapped: mapped,
-            endpoints,
-            unreachable: reasons,
-            progressing: transports.iter().any(|t| t.needs_progress()),
-            transports,
-            routes: AtomicPtr::new(Box::into_raw(Box::new(routes))),
-            retired: Mutex::default(),
-            dropped: Mutex::default(),
-            losses: Losses::none(localities.len()),
-            observer: OnceLock::new(),
-            patience,
-            team_slots: TeamSlots::new(2),
-            world_team,
-            shared_team,
-            context,
-            internal_context,
-            service,
-            tickets: Mutex::new(vec![0; localities.len()]),
-            hosts: transport::hosts(&localities),
-            localities,
-            config,
-        };
-        // Nobody may write to a PE that has not got this far.
-        world.bootstrap.barrier()?;
-        Ok(world)
+    /// Collective, in place of [`World::start`]: a PE that cannot start tells the others why. Gives
+    /// the error that all of them end with.
+    pub fn refuse(bootstrap: &dyn Bootstrap, why: Error) -> Error {
+        exchange::refuse(bootstrap, why)
     }
 
     /// The start is over, with all that PEs do together after [`World::start`]: from here on others
     /// may go on without this PE.
     pub fn announce_running(&self) {
         self.board.announce(self.pe, State::Running);
-    }
-
-    /// Collective: leaves the job. The caller has synchronised: nobody uses this PE's memory any
-    /// more.
-    pub fn stop(self) -> Result<()> {
-        let result = self.bootstrap.barrier_at_end();
-        self.board.announce(self.pe, State::Finished);
-        result
     }
 
     /// Number of this PE.
@@ -261,19 +190,47 @@ impl World {
         &self.internal_context
     }
 
+    /// Two contexts for the flags of barriers with an even and with an odd number: a flag of either
+    /// kind is known to have arrived before the next of its kind is sent.
+    pub fn sync_contexts(&self) -> &[Context; 2] {
+        &self.sync_contexts
+    }
+
     /// A context over `team`.
     pub fn new_context(&self, team: Arc<Team>, options: ContextOptions) -> Context {
-        Context::new(team, options, self.transports.len())
+        Context::new(team, options, self.transports().len())
     }
 
     /// The transports in use.
     pub fn transports(&self) -> &[Box<dyn Transport>] {
-        &self.transports
+        self.peers.transports()
+    }
+
+    /// All ways to all PEs.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// The way of a transport, by index, to a PE.
+    #[inline]
+    pub fn peer(&self, transport: usize, pe: usize) -> Option<&Peer> {
+        self.peers.get(transport, pe)
     }
 
     /// The endpoint of a transport, by index, for a PE.
     pub fn endpoint(&self, transport: usize, pe: usize) -> Option<&dyn Endpoint> {
-        self.endpoints.get(transport)?.get(pe)?.as_deref()
+        self.peer(transport, pe).map(|peer| &*peer.endpoint)
+    }
+
+    /// Where a segment of this PE lies; null where there is none.
+    #[inline]
+    pub fn base(&self, segment: SegmentKind) -> *mut u8 {
+        match segment {
+            SegmentKind::Heap => self.heap.base(),
+            SegmentKind::Static => {
+                self.static_data().map_or(std::ptr::null_mut(), StaticData::base)
+            }
+        }
     }
 
     /// Why transports do not reach a PE, for messages.
@@ -282,9 +239,21 @@ impl World {
     }
 
     /// The routes in force.
+    #[inline]
     pub fn routes(&self) -> &Routes {
+        &self.in_force().routes
+    }
+
+    #[inline]
+    fn in_force(&self) -> &InForce {
         // SAFETY: always a live box: replaced ones are kept until the world is dropped.
         unsafe { &*self.routes.load(Ordering::Acquire) }
+    }
+
+    /// Whether what goes to any PE by a transport goes there by no other channel, so that the
+    /// transport's own fence orders all of it.
+    pub(crate) fn is_sole(&self, transport: usize) -> bool {
+        self.in_force().sole >> transport & 1 != 0
     }
 
     /// What operations take, as far as is known: the same on all PEs.
@@ -297,15 +266,24 @@ impl World {
         self.hosts
     }
 
-    /// The longest way from the first of `pes` to another, in hops between hosts: what is taken for
-    /// the extent of a group, because all of its members find the same without much effort.
-    pub fn reach(&self, pes: impl IntoIterator<Item = usize>) -> u32 {
-        if self.hosts == 1 {
-            return 0;
+    /// How far apart two PEs are: the same whichever PE asks.
+    pub fn distance(&self, a: usize, b: usize) -> Distance {
+        match () {
+            () if a == b => Distance::Myself,
+            () if self.localities[a].host == self.localities[b].host => Distance::Host,
+            () => self.peers.distance(a, b).unwrap_or(Distance::Network),
         }
-        let mut hosts = pes.into_iter().map(|pe| self.localities()[pe].host_index);
-        let Some(first) = hosts.next() else { return 0 };
-        hosts.map(|host| transport::hops(first, host, self.hosts)).max().unwrap_or(0)
+    }
+
+    /// The distance from the first of `pes` to the one that is farthest from it: what is taken for
+    /// the extent of a group, because all of its members find the same without much effort.
+    pub fn extent(&self, pes: impl IntoIterator<Item = usize>) -> Distance {
+        let mut pes = pes.into_iter();
+        let Some(first) = pes.next() else { return Distance::Myself };
+        if self.hosts == 1 {
+            return Distance::Host;
+        }
+        pes.map(|pe| self.distance(first, pe)).max().unwrap_or(Distance::Myself)
     }
 
     /// Replaces the routes; operations under way finish by the old ones. Channels that have failed
@@ -313,14 +291,13 @@ impl World {
     pub fn set_routes(&self, routes: Routes) {
         assert_eq!(routes.peers.len(), self.n_pes(), "one row per PE");
         let dropped = self.dropped();
-        self.swap_routes(self.without(&dropped, routes));
+        self.swap_routes(self.without(&dropped, routes), &dropped);
     }
 
-    pub(crate) fn swap_routes(&self, routes: Routes) {
-        let old = self.routes.swap(Box::into_raw(Box::new(routes)), Ordering::AcqRel);
-        // SAFETY: the pointer came from a box, and only this swap took it.
-        let old = unsafe { Box::from_raw(old) };
-        self.retired.lock().unwrap_or_else(|e| e.into_inner()).push(old);
+    pub(crate) fn swap_routes(&self, routes: Routes, dropped: &Dropped) {
+        let next = InForce::new(routes, &self.peers, dropped);
+        let old = self.routes.swap(Box::into_raw(Box::new(next)), Ordering::AcqRel);
+        self.retired.lock().unwrap_or_else(|e| e.into_inner()).push(Retired(old));
     }
 
     pub(crate) fn dropped(&self) -> MutexGuard<'_, Dropped> {
@@ -350,9 +327,16 @@ impl World {
     #[inline]
     pub fn progress(&self) {
         if self.progressing {
-            for transport in &self.transports {
-                transport.progress();
-            }
+            self.progress_all();
+        }
+    }
+
+    fn progress_all(&self) {
+        for transport in self.transports() {
+            transport.progress();
+        }
+        if let Some(service) = &self.service {
+            service.poll();
         }
     }
 
@@ -392,12 +376,21 @@ impl World {
         });
         self.board.leave(self.pe);
     }
+}
 
-    /// Says what is wrong and ends the job with exit code 1.
-    #[cold]
-    pub fn stop_job(&self, routine: &str, what: impl std::fmt::Display) -> ! {
-        report(format_args!("PE {}: {routine}: {what}", self.pe));
-        end(&*self.bootstrap, 1)
+impl InForce {
+    fn new(routes: Routes, peers: &Peers, dropped: &Dropped) -> InForce {
+        let sole = |transport: &usize| {
+            let failed = dropped.iter().any(|(index, _)| usize::from(*index) == *transport);
+            let apart = |(pe, routes): (usize, &PeerRoutes)| {
+                routes.keeps_apart(*transport, peers.get(*transport, pe))
+            };
+            !failed && routes.peers.iter().enumerate().all(apart)
+        };
+        let sole = (0..peers.transports().len().min(64))
+            .filter(sole)
+            .fold(0, |bits, index| bits | 1 << index);
+        InForce { routes, sole }
     }
 }
 
@@ -405,156 +398,15 @@ impl Drop for World {
     fn drop(&mut self) {
         // Threads of both work on the segments, which go away after this.
         self.service = None;
-        for transport in &mut self.transports {
-            transport.close();
+        self.control_wire.peers = Arc::default();
+        if let Some(peers) = Arc::get_mut(&mut self.peers) {
+            peers.transports_mut().iter_mut().for_each(|transport| transport.close());
         }
-        // SAFETY: the last pointer, from a box; nobody reads it while the world is dropped.
-        drop(unsafe { Box::from_raw(self.routes.load(Ordering::Acquire)) });
-    }
-}
-
-/// Ends the job with exit code `code`: lets the program's output out, tells the launcher and leaves
-/// without running exit handlers, which might wait for PEs that are gone.
-pub fn end(bootstrap: &dyn Bootstrap, code: i32) -> ! {
-    // SAFETY: flushing all streams is allowed at any time.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
-    await_readers();
-    bootstrap.abort(code);
-    // SAFETY: ends the process.
-    unsafe { libc::_exit(code) }
-}
-
-/// Waits, for a tenth of a second at most, until somebody has read what this process wrote to its
-/// standard output and error. Hydra closes their pipes unread when it hears of an abort, and the
-/// line that says why the job ends would be lost with them.
-fn await_readers() {
-    let unread = |fd: i32| {
-        let mut bytes: libc::c_int = 0;
-        // SAFETY: asks how many bytes lie in a pipe; fails on anything else.
-        let asked = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) };
-        asked == 0 && bytes > 0
-    };
-    let is_pipe = |fd: &i32| {
-        // SAFETY: all-zero is a valid value, and the call only fills it.
-        unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            libc::fstat(*fd, &mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
+        let last = Retired(self.routes.load(Ordering::Acquire));
+        let retired = self.retired.get_mut().unwrap_or_else(|e| e.into_inner());
+        for Retired(routes) in retired.drain(..).chain([last]) {
+            // SAFETY: from a box; nobody reads it while the world is dropped.
+            drop(unsafe { Box::from_raw(routes) });
         }
-    };
-    let pipes: Vec<i32> = [1, 2].into_iter().filter(is_pipe).collect();
-    for _ in 0..100 {
-        if !pipes.iter().any(|fd| unread(*fd)) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-fn find_statics(config: &Config) -> Result<Option<Statics>> {
-    match config.static_data {
-        Static::Off => Ok(None),
-        Static::Cma => Ok(Some(Statics::Private(StaticData::in_place()?))),
-        Static::Remap => Ok(Some(Statics::Shared(StaticData::remap()?))),
-        Static::Auto => match StaticData::remap() {
-            Ok(data) => Ok(Some(Statics::Shared(data))),
-            Err(why) => {
-                tracing::warn!("static data is reached by copying, not by mapping: {why}");
-                Ok(StaticData::in_place().ok().map(Statics::Private))
-            }
-        },
-    }
-}
-
-fn describe<'a>(heap: &'a Heap, statics: Option<&'a Statics>) -> Vec<Segment<'a>> {
-    let heap = Segment {
-        kind: SegmentKind::Heap,
-        base: heap.base(),
-        len: heap.len(),
-        file: Some(heap.file()),
-        layout: heap.len() as u64,
-    };
-    let statics = statics.map(Statics::data).map(|data| Segment {
-        kind: SegmentKind::Static,
-        base: data.base(),
-        len: data.len(),
-        file: data.file(),
-        layout: data.layout(),
-    });
-    std::iter::once(heap).chain(statics).collect()
-}
-
-/// Where each PE's copy of a segment lies in this process, 0 where it does not.
-fn addresses(own: &Segment<'_>, pe: usize, endpoints: &exchange::Endpoints) -> Box<[usize]> {
-    let n_pes = endpoints.first().map_or(pe + 1, Vec::len);
-    (0..n_pes)
-        .map(|peer| {
-            if peer == pe {
-                return own.base as usize;
-            }
-            let mapping = endpoints.iter().find_map(|transport| {
-                let mapping = transport[peer].as_ref()?.mapped(own.kind)?;
-                (mapping.load && mapping.atomic && mapping.len >= own.len).then_some(mapping)
-            });
-            mapping.map_or(0, |mapping| mapping.base as usize)
-        })
-        .collect()
-}
-
-/// The segments of `local` PEs as memory of this process.
-fn memory_of(
-    local: &[u32],
-    segments: &[Segment<'_>],
-    mapped: &[Box<[usize]>; 2],
-) -> Vec<[Option<Mapping>; 2]> {
-    let mapping = |kind: SegmentKind, pe: u32| {
-        let own = segments.iter().find(|segment| segment.kind == kind)?;
-        let address = mapped[kind as usize][pe as usize];
-        let base = address as *mut u8;
-        (address != 0).then_some(Mapping { base, len: own.len, load: true, atomic: true })
-    };
-    local.iter().map(|pe| SegmentKind::ALL.map(|kind| mapping(kind, *pe))).collect()
-}
-
-fn default_routes(endpoints: &exchange::Endpoints, mapped: &[Box<[usize]>; 2]) -> Routes {
-    let n_pes = mapped[0].len();
-    let peers = (0..n_pes)
-        .map(|pe| {
-            let of_pe: Vec<Option<&dyn Endpoint>> =
-                endpoints.iter().map(|transport| transport[pe].as_deref()).collect();
-            Routes::default_for(&of_pe, |kind| {
-                mapped[kind as usize].get(pe).is_some_and(|address| *address != 0)
-            })
-        })
-        .collect();
-    Routes { peers, costs: Costs::default() }
-}
-
-/// Starts the service thread if some PE of this host may have to ask for atomics.
-fn start_service(
-    heap: &Heap,
-    statics: Option<&Statics>,
-    mapped: &[Box<[usize]>; 2],
-    n_pes: usize,
-) -> Result<Option<Service>> {
-    let heap_mapped = mapped[0].iter().all(|address| *address != 0);
-    let private = statics.map(Statics::data).filter(|data| data.file().is_none());
-    if n_pes == 1 || (heap_mapped && private.is_none()) {
-        return Ok(None);
-    }
-    let mut served =
-        vec![Served { kind: SegmentKind::Heap, base: heap.base() as usize, len: heap.len() }];
-    served.extend(statics.map(Statics::data).map(|data| Served {
-        kind: SegmentKind::Static,
-        base: data.base() as usize,
-        len: data.len(),
-    }));
-    let nap = if heap_mapped { Duration::from_secs(1) } else { Duration::from_micros(100) };
-    // SAFETY: both lie in the control area, which the heap holds and which is zero at first; the
-    // world drops the service before the heap.
-    let service = unsafe {
-        let bell = heap.base().add(control::service_bell()).cast_const().cast();
-        let first = heap.base().add(control::service_slot(0)).cast_const().cast();
-        Service::start(Lines { bell, first, count: n_pes, nap }, served)
-    };
-    service.map(Some).map_err(|e| Error::system("starting the service thread", e))
 }

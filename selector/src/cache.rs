@@ -2,22 +2,27 @@
 //!
 //! Files are replaced whole by renaming, so that a reader sees an old file or a new one and jobs
 //! that write at the same time do not damage each other's. A file that is corrupt, half written or
-//! about another machine is ignored, and replaced by the next measurement.
+//! about another machine is ignored, and replaced by the next measurement. Other users of the machine
+//! can neither have files of theirs read nor other files overwritten.
 
 use crate::data::{Digest, Measurements};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use tombolo_core::World;
-use tombolo_core::config::{Audience, VARIABLES};
+use tombolo_core::config::{Audience, CacheDirectory};
 use tombolo_core::wait::usable_cpus;
+use tombolo_core::{Result, World};
+
+mod file;
+pub use file::{Owner, read};
 
 /// Changes with the meaning of the file.
 const FORMAT: u32 = 1;
 
-/// A larger file is not ours.
-const SIZE_MAX: u64 = 16 << 20;
+/// Tables that are kept.
+const KEPT: usize = 32;
+/// What names of files begin with.
+const PREFIX: &str = "tuning-";
 
 /// A saved table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,34 +64,44 @@ impl Saved {
     }
 }
 
-/// The cache directory in force: `setting` (`SHMEM_TUNE_CACHE`), `$XDG_CACHE_HOME/tombolo` or
-/// `~/.cache/tombolo`. None when switched off or when there is no home.
-pub fn directory(setting: &str) -> Option<PathBuf> {
+/// The cache directory in force: that of the setting, `$XDG_CACHE_HOME/tombolo` or
+/// `~/.cache/tombolo`. None when switched off or when there is no home; an error, for people, if its
+/// files cannot be trusted.
+pub fn directory(setting: &CacheDirectory) -> Result<Option<PathBuf>, String> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let Some(path) = path(setting, variable) else { return Ok(None) };
+    match file::check_directory(&path) {
+        Ok(()) => Ok(Some(path)),
+        Err(why) => Err(format!("no measurements are kept in {}: {why}", path.display())),
+    }
+}
+
+fn path(setting: &CacheDirectory, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    // The standard for XDG_CACHE_HOME says to ignore paths that are not absolute; a home that is
+    // none would be a folder in the working directory.
+    let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
     match setting {
-        "off" | "0" | "no" => None,
-        "" => {
-            let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
-            // The standard for XDG_CACHE_HOME says to ignore paths that are not absolute.
-            let base = set("XDG_CACHE_HOME")
-                .filter(|path| path.is_absolute())
-                .or_else(|| Some(set("HOME")?.join(".cache")))?;
-            Some(base.join("tombolo"))
+        CacheDirectory::Off => None,
+        CacheDirectory::At(path) => Some(path.clone()),
+        CacheDirectory::Usual => {
+            let home = || Some(absolute("HOME")?.join(".cache"));
+            Some(absolute("XDG_CACHE_HOME").or_else(home)?.join("tombolo"))
         }
-        path => Some(PathBuf::from(path)),
     }
 }
 
 /// The file for a fingerprint.
 pub fn file(directory: &Path, fingerprint: u64) -> PathBuf {
-    directory.join(format!("tuning-{fingerprint:016x}.json"))
+    directory.join(format!("{PREFIX}{fingerprint:016x}.json"))
 }
 
 /// Measurements of a machine, if there is a sound file about it.
 pub fn load(path: &Path, machine: &str) -> Option<Measurements> {
-    let mut text = String::new();
-    let file = std::fs::File::open(path).ok()?;
-    file.take(SIZE_MAX).read_to_string(&mut text).ok()?;
-    let saved = Saved::parse(&text);
+    let saved = match read(path, Owner::Own) {
+        Ok(text) => Saved::parse(&text),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+        Err(e) => Err(e.to_string()),
+    };
     let sound = saved.and_then(|saved| match saved.digest.parse_hex() {
         _ if saved.machine != machine => Err("it is about another machine".to_owned()),
         Some(digest) if digest == saved.measured.digest() => Ok(saved.measured),
@@ -110,7 +125,7 @@ pub fn newest_first(directory: &Path) -> impl Iterator<Item = (PathBuf, Saved)> 
         .collect();
     files.sort();
     let saved = |(_, path): (_, PathBuf)| {
-        let saved = Saved::parse(&std::fs::read_to_string(&path).ok()?).ok()?;
+        let saved = Saved::parse(&read(&path, Owner::Own).ok()?).ok()?;
         Some((path, saved))
     };
     files.into_iter().rev().filter_map(saved)
@@ -126,26 +141,17 @@ impl ParseHex for String {
     }
 }
 
-/// Replaces a file.
+/// Replaces the table at `path`, in a cache directory, and removes the oldest ones there.
 pub fn store(path: &Path, saved: &Saved) -> io::Result<()> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let directory = path.parent().filter(|p| !p.as_os_str().is_empty());
-    if let Some(directory) = directory {
-        std::fs::create_dir_all(directory)?;
-    }
-    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    name.push(format!(".{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-    let temporary = path.with_file_name(name);
-    let written =
-        std::fs::write(&temporary, saved.text()).and_then(|()| std::fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    file::make_directory(directory)?;
+    file::check_directory(directory).map_err(io::Error::other)?;
+    file::replace(path, &saved.text())?;
+    file::evict(directory, PREFIX, KEPT)
 }
 
 /// What measurements on this PE's machine depend on: one line for people, hashed for the file name.
-pub fn machine(world: &World) -> String {
+pub fn machine(world: &World) -> Result<String> {
     let cpu = cpu_model();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel = kernel.trim();
@@ -163,15 +169,15 @@ pub fn machine(world: &World) -> String {
         transports.join("+"),
     );
     // What a transport was told (window sizes, threads, devices) changes what it can do.
-    for (variable, value) in VARIABLES.iter().zip(world.config().values()) {
-        let of = |name: &str| format!("SHMEM_{}", name.to_ascii_uppercase());
-        let concerns = variable.audience == Audience::User
-            && transports.iter().any(|t| variable.name.starts_with(&of(t)));
-        if concerns && value != variable.default {
-            text.push_str(&format!("; {}={value}", variable.name));
+    for transport in world.transports() {
+        for row in (transport.settings().rows)(world.config().environment())? {
+            let concerns = row.variable.audience == Audience::User;
+            if concerns && row.value != row.variable.default {
+                text.push_str(&format!("; {}={}", row.variable.name, row.value));
+            }
         }
     }
-    text
+    Ok(text)
 }
 
 /// The key of a machine.
@@ -203,22 +209,6 @@ mod tests {
     use crate::class::Class;
     use crate::data::{Buffer, CACHED, Curve, Key, Operation, Point};
 
-    struct Directory(PathBuf);
-
-    impl Directory {
-        fn new(name: &str) -> Directory {
-            let path = std::env::temp_dir().join(format!("tombolo-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(&path).unwrap();
-            Directory(path)
-        }
-    }
-
-    impl Drop for Directory {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
     fn sample(scale: f32) -> Measurements {
         let key = Key {
             class: Class::Ring(2),
@@ -236,8 +226,8 @@ mod tests {
 
     #[test]
     fn what_is_stored_is_loaded() {
-        let directory = Directory::new("store");
-        let path = file(&directory.0.join("deeper"), 7);
+        let directory = tempfile::tempdir().unwrap();
+        let path = file(&directory.path().join("deeper"), 7);
         store(&path, &Saved::new("m", sample(1.1))).unwrap();
         assert_eq!(load(&path, "m"), Some(sample(1.1)));
         assert_eq!(load(&path, "another machine"), None);
@@ -245,9 +235,33 @@ mod tests {
     }
 
     #[test]
+    fn without_a_home_there_is_no_cache() {
+        let path = |xdg: &str, home: &str| {
+            path(&CacheDirectory::Usual, |name| match name {
+                "XDG_CACHE_HOME" => Some(xdg.into()),
+                _ => Some(home.into()),
+            })
+        };
+        assert_eq!(path("/x", "/home/a"), Some("/x/tombolo".into()));
+        assert_eq!(path("x", "/home/a"), Some("/home/a/.cache/tombolo".into()));
+        assert_eq!(path("", ""), None);
+        assert_eq!(path("x", "home/a"), None);
+    }
+
+    #[test]
+    fn old_tables_make_room_for_new_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        for fingerprint in 0..40 {
+            store(&file(directory.path(), fingerprint), &Saved::new("m", sample(1.0))).unwrap();
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), KEPT);
+        assert!(load(&file(directory.path(), 39), "m").is_some());
+    }
+
+    #[test]
     fn damaged_files_are_ignored() {
-        let directory = Directory::new("damage");
-        let path = file(&directory.0, 7);
+        let directory = tempfile::tempdir().unwrap();
+        let path = file(directory.path(), 7);
         let good = Saved::new("m", sample(1.0)).text();
         for cut in (0..good.len() - 1).step_by(7) {
             std::fs::write(&path, &good[..cut]).unwrap();
@@ -271,8 +285,8 @@ mod tests {
 
     #[test]
     fn jobs_that_write_at_once_leave_a_whole_file() {
-        let directory = Directory::new("race");
-        let path = file(&directory.0, 7);
+        let directory = tempfile::tempdir().unwrap();
+        let path = file(directory.path(), 7);
         store(&path, &Saved::new("m", sample(1.0))).unwrap();
         std::thread::scope(|scope| {
             for writer in 1..4 {
@@ -287,7 +301,7 @@ mod tests {
                 assert!(load(&path, "m").is_some(), "a reader saw half a file");
             }
         });
-        assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 1, "temporary files stay");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "temporary files stay");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use tombolo_core::transport::{Locality, hops, hosts};
+use tombolo_core::transport::Distance;
 
 /// How far apart two PEs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +22,8 @@ pub enum Class {
     Host,
     /// Other host, this many hops away on the ring of hosts.
     Ring(u32),
+    /// Other host, behind a network.
+    Network,
 }
 
 /// Where on its host a PE may run.
@@ -34,16 +36,14 @@ pub struct Place {
 }
 
 impl Class {
-    /// The class of the pair `a`, `b`; the same for `b`, `a`.
-    pub fn of(localities: &[Locality], places: &[Place], a: usize, b: usize) -> Class {
-        let (at, bt) = (&localities[a], &localities[b]);
-        if a == b {
-            return Class::Own;
+    /// The class of two PEs at a distance that run at `a` and `b`; the same for `b`, `a`.
+    pub fn of(distance: Distance, a: Place, b: Place) -> Class {
+        match distance {
+            Distance::Myself => return Class::Own,
+            Distance::Hops(hops) => return Class::Ring(hops),
+            Distance::Network => return Class::Network,
+            Distance::Host => {}
         }
-        if at.host != bt.host {
-            return Class::Ring(hops(at.host_index, bt.host_index, hosts(localities)));
-        }
-        let (a, b) = (places[a], places[b]);
         if a.cache >= 0 && a.cache == b.cache {
             Class::Cache
         } else if a.node < 0 || b.node < 0 {
@@ -57,9 +57,18 @@ impl Class {
         }
     }
 
-    /// Hosts that lie on the way, the last one included; 0 on one host.
+    /// Links on the way, a network counting as one; 0 on one host.
     pub fn hops(self) -> u32 {
-        if let Class::Ring(hops) = self { hops } else { 0 }
+        match self {
+            Class::Ring(hops) => hops,
+            Class::Network => 1,
+            _ => 0,
+        }
+    }
+
+    /// The class whose model stands for this one, at any number of hops.
+    pub fn modelled(self) -> Class {
+        if let Class::Ring(_) = self { Class::Ring(1) } else { self }
     }
 }
 
@@ -72,6 +81,7 @@ impl fmt::Display for Class {
             Class::FarNode => f.write_str("far-node"),
             Class::Host => f.write_str("host"),
             Class::Ring(hops) => write!(f, "ring-{hops}"),
+            Class::Network => f.write_str("network"),
         }
     }
 }
@@ -86,6 +96,7 @@ impl FromStr for Class {
             "node" => Ok(Class::Node),
             "far-node" => Ok(Class::FarNode),
             "host" => Ok(Class::Host),
+            "network" => Ok(Class::Network),
             _ => text
                 .strip_prefix("ring-")
                 .and_then(|hops| hops.parse().ok())
@@ -98,11 +109,14 @@ impl FromStr for Class {
 
 /// One pair of PEs per class: `(class, initiator, target)`, in class order. The pair with the
 /// lowest initiator, then the lowest target, stands for its class.
-pub fn representatives(localities: &[Locality], places: &[Place]) -> Vec<(Class, usize, usize)> {
+pub fn representatives(
+    n_pes: usize,
+    class: impl Fn(usize, usize) -> Class,
+) -> Vec<(Class, usize, usize)> {
     let mut found: Vec<(Class, usize, usize)> = Vec::new();
-    for a in 0..localities.len() {
-        for b in a..localities.len() {
-            let class = Class::of(localities, places, a, b);
+    for a in 0..n_pes {
+        for b in a..n_pes {
+            let class = class(a, b);
             if !found.iter().any(|(known, ..)| *known == class) {
                 found.push((class, a, b));
             }
@@ -158,49 +172,33 @@ fn parse_cpu_list(text: &str) -> Vec<usize> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    /// PEs of the given hosts.
-    pub(crate) fn on_hosts(hosts: &[u32]) -> Vec<Locality> {
-        let locality = |(pe, host): (usize, &u32)| Locality {
-            host: u64::from(*host),
-            host_index: *host,
-            local_index: hosts[..pe].iter().filter(|h| *h == host).count() as u32,
-            host_name: format!("h{host}"),
-            pid: 1,
-        };
-        hosts.iter().enumerate().map(locality).collect()
-    }
 
     proptest! {
         #[test]
         fn both_ends_of_a_pair_see_the_same_class(
             hosts in proptest::collection::vec((0u32..5, -1i32..3, -1i32..2), 1..12)
         ) {
-            let places: Vec<Place> =
-                hosts.iter().map(|(_, cache, node)| Place { cache: *cache, node: *node }).collect();
-            let hosts: Vec<u32> = hosts.iter().map(|(host, ..)| *host).collect();
-            let all = on_hosts(&hosts);
-            for a in 0..all.len() {
-                for b in 0..all.len() {
-                    let class = Class::of(&all, &places, a, b);
-                    prop_assert_eq!(class, Class::of(&all, &places, b, a));
+            let place = |pe: usize| Place { cache: hosts[pe].1, node: hosts[pe].2 };
+            let distance = |a: usize, b: usize| match hosts[a].0.abs_diff(hosts[b].0) {
+                _ if a == b => Distance::Myself,
+                0 => Distance::Host,
+                4 => Distance::Network,
+                hops => Distance::Hops(hops),
+            };
+            let class = |a, b| Class::of(distance(a, b), place(a), place(b));
+            let found = representatives(hosts.len(), class);
+            for a in 0..hosts.len() {
+                for b in 0..hosts.len() {
+                    let class = class(a, b);
+                    prop_assert_eq!(class, Class::of(distance(b, a), place(b), place(a)));
                     prop_assert_eq!(class.to_string().parse::<Class>(), Ok(class));
-                    let found = representatives(&all, &places);
                     prop_assert_eq!(found.iter().filter(|(c, ..)| *c == class).count(), 1);
                 }
             }
         }
-    }
-
-    #[test]
-    fn ring_distance_takes_the_shorter_way() {
-        let all = on_hosts(&[0, 1, 2, 3, 4]);
-        let places = [Place { cache: -1, node: -1 }; 5];
-        let to = |pe| Class::of(&all, &places, 0, pe);
-        assert_eq!([to(1), to(2), to(3), to(4)].map(Class::hops), [1, 2, 2, 1]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::class::Class;
 use crate::data::{Measurements, Operation};
 use crate::tuning::{Origin, Tuning};
-use tombolo_core::cost::{Costs, Distance, SIZES};
+use tombolo_core::cost::{Costs, SIZES, Times};
 
 /// Times of puts and gets that everybody who has these measurements expects alike, whatever
 /// transports it has and whatever it was told about its buffers. Built-in values stand where nothing
@@ -15,22 +15,20 @@ pub(crate) fn costs(measured: &Measurements) -> Costs {
         return costs;
     }
     let tuning = Tuning::without_job(Origin::Off, String::new(), measured.clone(), &[]);
-    for (hops, distance) in costs.0.iter_mut().enumerate() {
-        if hops == 0 {
-            let here = classes.iter().copied().filter(|c| c.hops() == 0 && *c != Class::Own);
-            let known: Vec<Distance> = here.map(|class| times(&tuning, class, *distance)).collect();
-            // A group on one host is as fast as its slowest pair.
-            if let Some(slowest) = known.iter().max_by_key(|known| known.put) {
-                *distance = *slowest;
-            }
-        } else {
-            *distance = times(&tuning, Class::Ring(hops as u32), *distance);
-        }
+    let here = classes.iter().copied().filter(|c| c.hops() == 0 && *c != Class::Own);
+    let known: Vec<Times> = here.map(|class| times(&tuning, class, costs.host)).collect();
+    // A group on one host is as fast as its slowest pair.
+    if let Some(slowest) = known.iter().max_by_key(|known| known.put) {
+        costs.host = *slowest;
     }
+    for (index, known) in costs.hops.iter_mut().enumerate() {
+        *known = times(&tuning, Class::Ring(index as u32 + 1), *known);
+    }
+    costs.network = times(&tuning, Class::Network, costs.network);
     costs
 }
 
-fn times(tuning: &Tuning, class: Class, otherwise: Distance) -> Distance {
+fn times(tuning: &Tuning, class: Class, otherwise: Times) -> Times {
     let mut times = otherwise;
     for (index, bytes) in SIZES.into_iter().enumerate() {
         let bytes = bytes as u64;
@@ -42,7 +40,7 @@ fn times(tuning: &Tuning, class: Class, otherwise: Distance) -> Distance {
     }
     if class.hops() > 0 {
         // A short get goes there and back. On one host it is a load, of which nobody takes notice.
-        set(&mut times.trip, tuning.predict(class, Operation::Get, 8).map(|ns| ns / 2.0));
+        set(&mut times.latency, tuning.predict(class, Operation::Get, 8).map(|ns| ns / 2.0));
     }
     times
 }
@@ -57,6 +55,7 @@ fn set(time: &mut u32, ns: Option<f64>) {
 mod tests {
     use super::*;
     use crate::data::{Buffer, CACHED, Curve, Key, Point};
+    use tombolo_core::transport::Distance::{Hops, Host};
 
     fn curve(class: Class, operation: Operation, channel: &str, start: f32, per_kib: f32) -> Curve {
         let key = Key { class, operation, buffer: Buffer::Heap, channel: channel.into() };
@@ -85,10 +84,10 @@ mod tests {
         measured.put_in_order();
         let costs = costs(&measured);
         // The slowest pairs of the host, not a PE with itself.
-        assert_eq!((costs.put_ns(0, 8), costs.get_ns(0, 8)), (10, 10));
-        assert_eq!(costs.get_ns(0, 32 << 10), 9 + 30 * 32);
+        assert_eq!((costs.put_ns(Host, 8), costs.get_ns(Host, 8)), (10, 10));
+        assert_eq!(costs.get_ns(Host, 32 << 10), 9 + 30 * 32);
         // There and back takes 2 us.
-        assert!((990..=1010).contains(&costs.trip_ns(1)), "{}", costs.trip_ns(1));
-        assert_eq!(costs.put_ns(1, 8), Costs::default().put_ns(1, 8));
+        assert!((990..=1010).contains(&costs.latency_ns(Hops(1))), "{}", costs.latency_ns(Hops(1)));
+        assert_eq!(costs.put_ns(Hops(1), 8), Costs::default().put_ns(Hops(1), 8));
     }
 }

@@ -7,7 +7,6 @@
 //!
 //! The error of the model is its distance from a second set of measurements, taken at other sizes.
 
-use crate::class::Class;
 use crate::data::{Buffer, Curve, Key, Measurements, Operation, Point};
 
 pub mod stages;
@@ -77,7 +76,7 @@ impl Model {
     pub fn fit(measured: &Measurements) -> Model {
         let mut groups: Vec<(Key, Vec<Observation>)> = Vec::new();
         for curve in measured.curves.iter().filter(|c| c.key.class.hops() > 0) {
-            let key = Key { class: Class::Ring(1), ..curve.key.clone() };
+            let key = Key { class: curve.key.class.modelled(), ..curve.key.clone() };
             let seen = curve.points.iter().map(|p| Observation {
                 bytes: p.bytes,
                 hops: curve.key.class.hops(),
@@ -92,7 +91,7 @@ impl Model {
         Model { stages: groups.into_iter().filter_map(fit).collect() }
     }
 
-    /// The multilevel model of a channel over the ring.
+    /// The multilevel model of a channel to other hosts.
     pub fn stages(&self, operation: Operation, buffer: Buffer, channel: &str) -> Option<&Stages> {
         self.stages
             .iter()

@@ -76,14 +76,14 @@ pub fn decide(measured: &Measurements, preference: &[&str], reuse: Reuse) -> Vec
     decisions
 }
 
-/// Bytes from which blocking puts by a channel go straight from their source and are waited for one by
+/// Bytes from which blocking puts by a channel are carried without a copy of their source and waited for one by
 /// one; none if their sources are better copied first at every size, or never are.
 ///
 /// A copy lets the next put begin while this one is under way, and costs its time. So what counts is
 /// several blocking puts one after another: where waiting for each of them is faster nevertheless, by
 /// the margin and at all larger sizes, the copy is not worth its time for a single one either. (Puts
 /// to several PEs in turn are not measured; non-blocking ones are for programs that overlap those.)
-pub fn straight(measured: &Measurements, class: Class, channel: &str) -> Option<u64> {
+pub fn zero_copy(measured: &Measurements, class: Class, channel: &str) -> Option<u64> {
     let curve = |operation| measured.curve(class, operation, Buffer::Heap, channel);
     let (copied, waited) = (curve(Operation::Blocking)?, curve(Operation::Waited)?);
     let at = |point: &Point| waited.points.iter().find(|other| other.bytes == point.bytes).copied();

@@ -332,6 +332,7 @@ pub fn describe(class: Class) -> String {
         Class::Host => "PEs of the same host".into(),
         Class::Ring(1) => "PEs of a neighbouring host".into(),
         Class::Ring(hops) => format!("PEs {hops} hosts away"),
+        Class::Network => "PEs of other hosts in the network".into(),
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tombolo_core::config::Tune;
 use tombolo_core::error::{Error, Result};
+use tombolo_core::transport::{Progress, Transport};
 use tombolo_core::wait::usable_cpus;
 use tombolo_core::{Config, World};
 
@@ -125,7 +126,7 @@ impl Session<'_> {
         self.greet(0, 0)?;
         let mut mine = Vec::new();
         if self.world.pe() == 0 {
-            let read = std::fs::read_to_string(path).map_err(|e| e.to_string());
+            let read = cache::read(path.as_ref(), cache::Owner::Any).map_err(|e| e.to_string());
             mine = match read.and_then(|text| Saved::parse(&text).map(|_| text)) {
                 Ok(text) => text.into_bytes(),
                 // Everybody learns why, so that everybody fails alike.
@@ -138,15 +139,24 @@ impl Session<'_> {
             Some(why) => Err(why.to_owned()),
             None => Saved::parse(&text),
         };
-        let saved = saved.map_err(|why| invalid("SHMEM_TUNE", path, why))?;
+        let saved = saved.map_err(|why| {
+            let what = invalid("SHMEM_TUNE", path, why).to_string();
+            Error::Common { speaker: 0, what }
+        })?;
         self.machine = saved.machine;
         Ok(saved.measured)
     }
 
     fn remember_or_measure(&mut self, anew: bool) -> Result<(Origin, Measurements)> {
-        self.machine = cache::machine(self.world);
+        self.machine = cache::machine(self.world)?;
         let mut fingerprint = cache::fingerprint(&self.machine);
-        let directory = cache::directory(&self.config().tune_cache);
+        let directory = cache::directory(&self.config().tune_cache).unwrap_or_else(|why| {
+            match self.world.pe() {
+                0 => tracing::warn!("{why}"),
+                _ => tracing::info!("{why}"),
+            }
+            None
+        });
         let path = |fingerprint| directory.as_ref().map(|d| cache::file(d, fingerprint));
         let load = |path: Option<PathBuf>, machine: &str| {
             path.filter(|_| !anew).and_then(|path| cache::load(&path, machine)).unwrap_or_default()
@@ -171,7 +181,9 @@ impl Session<'_> {
             known = self.share(&hellos, known)?;
         }
 
-        let pairs = class::representatives(self.world.localities(), &self.places);
+        let (world, places) = (self.world, &self.places);
+        let class = |a, b| Class::of(world.distance(a, b), places[a], places[b]);
+        let pairs = class::representatives(world.n_pes(), class);
         let classes = known.classes();
         let missing: Vec<(Class, usize, usize)> =
             pairs.into_iter().filter(|(class, ..)| !classes.contains(class)).collect();
@@ -304,7 +316,8 @@ fn turns(pairs: &[(Class, usize, usize)], host: impl Fn(usize) -> u32) -> Vec<(u
 /// Runs `wait`, which blocks without making progress. On a PE that others measure with, transports
 /// that need progress get it meanwhile from a thread, as they would from a waiting program.
 fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> T) -> T {
-    if !target || !world.transports().iter().any(|t| t.needs_progress()) {
+    let needed = |t: &dyn Transport| t.progress_needed() == Progress::Waiting;
+    if !target || !world.transports().iter().any(|t| needed(&**t)) {
         return wait();
     }
     let done = AtomicBool::new(false);

@@ -15,7 +15,8 @@ use std::time::Duration;
 use tombolo_core::World;
 use tombolo_core::cost::Costs;
 use tombolo_core::route::{Channel, PeerRoutes, Routes, STEPS_MAX, Steps};
-use tombolo_core::transport::{Endpoint, SegmentKind};
+use tombolo_core::transport::{AtomicDomain, Capabilities, SegmentKind};
+use tombolo_core::world::peers;
 
 /// Where the measurements come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +80,8 @@ impl Tuning {
         places: Vec<Place>,
         took: Duration,
     ) -> Tuning {
-        let class = |pe| Class::of(world.localities(), &places, world.pe(), pe);
+        let me = world.pe();
+        let class = |pe| Class::of(world.distance(me, pe), places[me], places[pe]);
         let costs = costs(&measured);
         let mut tuning = Tuning {
             origin,
@@ -279,7 +281,7 @@ impl Tuning {
                 *base = peer.compile(&decision.steps, segment, operation, base);
             }
             let class = self.classes[pe];
-            routes.straight[index] = self.straight(class, &routes.put[index]);
+            routes.zero_copy[index] = self.zero_copy(&peer, class, segment, &routes.put[index]);
             // Atomics on a variable stay in one domain: mapped memory is always taken where it is.
             if peer.mapped(segment) || pe == world.pe() {
                 continue;
@@ -303,18 +305,24 @@ impl Tuning {
         routes
     }
 
-    /// Bytes from which blocking puts go straight from their source, whichever of the routes'
-    /// transports they take.
-    fn straight(&self, class: Class, put: &Steps) -> usize {
+    /// Bytes from which blocking puts are carried without a copy of their source, whichever of the
+    /// routes' transports they take.
+    fn zero_copy(&self, peer: &Peer<'_>, class: Class, segment: SegmentKind, put: &Steps) -> usize {
         let from = |channel: &Channel| match channel {
             Channel::Endpoint(index) => {
                 let name = &self.preference[usize::from(*index)];
-                let from = policy::straight(&self.measured, class, name);
+                let from = policy::zero_copy(&self.measured, class, name);
                 from.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
             }
             _ => 0,
         };
-        put.channels.iter().map(from).max().filter(|bytes| *bytes > 0).unwrap_or(usize::MAX)
+        let most = |channel: &Channel| match channel {
+            Channel::Endpoint(index) => peer.can(usize::from(*index), segment).inline_max,
+            _ => usize::MAX,
+        };
+        let chosen = put.channels.iter().map(from).max().filter(|bytes| *bytes > 0);
+        let allowed = put.channels.iter().map(most).min().unwrap_or(usize::MAX);
+        chosen.unwrap_or(usize::MAX).min(allowed.saturating_add(1))
     }
 
     /// The decision for a peer, or what the default amounts to.
@@ -356,7 +364,7 @@ fn remote(segment: SegmentKind) -> Buffer {
 
 /// Capabilities towards one PE: what may be routed to at all.
 struct Peer<'a> {
-    endpoints: Vec<Option<&'a dyn Endpoint>>,
+    ways: Vec<Option<&'a peers::Peer>>,
     names: &'a [String],
     mapped: [bool; 2],
 }
@@ -367,19 +375,19 @@ impl<'a> Peer<'a> {
         let data = world
             .static_data()
             .is_some_and(|data| !world.ptr(data.base().cast_const(), pe).is_null());
-        Peer {
-            endpoints: (0..names.len()).map(|index| world.endpoint(index, pe)).collect(),
-            names,
-            mapped: [heap, data],
-        }
+        Peer { ways: world.peers().of(pe), names, mapped: [heap, data] }
     }
 
     fn mapped(&self, segment: SegmentKind) -> bool {
         self.mapped[segment as usize]
     }
 
+    fn can(&self, index: usize, segment: SegmentKind) -> Capabilities {
+        self.ways[index].map_or(Capabilities::NONE, |way| *way.can(segment))
+    }
+
     fn default_routes(&self) -> PeerRoutes {
-        Routes::default_for(&self.endpoints, |segment| self.mapped(segment))
+        Routes::default_for(&self.ways, |segment| self.mapped(segment))
     }
 
     /// The channel of a name, if it can do the operation on the segment.
@@ -395,16 +403,15 @@ impl<'a> Peer<'a> {
             _ => {}
         }
         let index = self.names.iter().position(|known| known == name)?;
-        let endpoint = self.endpoints[index]?;
-        let can = endpoint.capabilities();
+        let can = self.can(index, segment);
         let able = match operation {
             Operation::Put | Operation::Pipeline | Operation::Blocking | Operation::Waited => {
                 can.put
             }
             Operation::Get => can.get,
-            Operation::Amo => can.amo,
+            Operation::Amo => can.domain == AtomicDomain::Cpu && !can.amos.is_empty(),
         };
-        (able && endpoint.reaches(segment)).then_some(Channel::Endpoint(index as u8))
+        able.then_some(Channel::Endpoint(index as u8))
     }
 
     fn name(&self, channel: Channel) -> &str {

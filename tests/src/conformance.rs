@@ -375,7 +375,7 @@ fn bounds(world: &World) {
     let mut endpoints =
         (0..world.transports().len()).filter_map(|index| world.endpoint(index, other));
     let endpoint = endpoints.next().expect("an endpoint");
-    assert!(endpoint.reaches(SegmentKind::Heap));
+    assert!(endpoint.capabilities(SegmentKind::Heap).reach());
     let mut byte = [0u8; 16];
     for offset in [world.heap().len() - 8, world.heap().len(), usize::MAX - 4] {
         let remote = Remote { segment: SegmentKind::Heap, offset };

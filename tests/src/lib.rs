@@ -7,6 +7,7 @@ pub mod ring;
 use std::sync::Arc;
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::Threads;
+use tombolo_core::config::{Bytes, Environment};
 use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Setup, World};
 
@@ -21,34 +22,31 @@ pub fn run_job(
     transports: &MakeTransports,
     body: impl Fn(&World) + Sync,
 ) {
-    let lookup = |_: usize, name: &str| {
-        let found = environment.iter().find(|(n, _)| *n == name);
-        found.map(|(_, value)| value.to_string())
-    };
-    run_job_of(n_pes, &lookup, &|_| transports(), body);
+    let environment = |_| environment.iter().copied().collect();
+    run_job_of(n_pes, &environment, &|_| transports(), body);
 }
 
 /// As [`run_job`], with an environment and transports of its own for each PE.
 pub fn run_job_of(
     n_pes: usize,
-    environment: &(dyn Fn(usize, &str) -> Option<String> + Sync),
+    environment: &(dyn Fn(usize) -> Environment + Sync),
     transports: &(dyn Fn(usize) -> Vec<Box<dyn Transport>> + Sync),
     body: impl Fn(&World) + Sync,
 ) {
     let board = Arc::new(Board::create(n_pes).expect("a board"));
-    let lookup = |pe: usize, name: &str| {
-        let default = || (name == "SHMEM_SYMMETRIC_SIZE").then(|| "4m".to_owned());
-        environment(pe, name).or_else(default)
-    };
     std::thread::scope(|scope| {
         for (pe, bootstrap) in Threads::job(n_pes).into_iter().enumerate() {
             let (board, body) = (board.clone(), &body);
             scope.spawn(move || {
-                let config = Config::from_lookup(|name| lookup(pe, name));
+                let config = Config::from_environment(environment(pe));
+                let mut config = config.expect("a valid environment");
+                if config.environment().get("SHMEM_SYMMETRIC_SIZE").is_none() {
+                    config.symmetric_size = Bytes(4 << 20);
+                }
                 let world = World::start(Setup {
                     bootstrap: Arc::new(bootstrap),
                     board,
-                    config: config.expect("a valid environment"),
+                    config,
                     transports: transports(pe),
                     share_statics: false,
                 })

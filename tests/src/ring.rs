@@ -34,7 +34,7 @@ pub const DIRECT: Ring = Ring {
 };
 /// The same with everything over the rings, and two lanes.
 pub const RING_ONLY: Ring =
-    Ring { environment: &[("SHMEM_NTB_DIRECT", "off"), ("SHMEM_NTB_THREADS", "2")], ..DIRECT };
+    Ring { environment: &[("SHMEM_NTB_DIRECT", "off"), ("SHMEM_NTB_LANES", "2")], ..DIRECT };
 /// Windows smaller than the heap.
 pub const SMALL: Ring = Ring { window_size: Some(1 << 20), ..DIRECT };
 /// Several PEs on a host, not the same number on both.
@@ -76,21 +76,15 @@ impl Ring {
         transports: &MakeTransports,
         body: impl Fn(&World) + Sync,
     ) {
-        let lookup = |pe: usize, name: &str| {
+        let environment = |pe: usize| {
             let host = pe as u32 % fabric.hosts();
-            match name {
-                "SHMEM_HOST" => Some(host.to_string()),
-                "SHMEM_NTB_FD" => {
-                    let fds = fabric.fds_of(host).expect("a host of the fabric");
-                    Some(fds.map(|fd| fd.as_raw_fd().to_string()).join(","))
-                }
-                _ => {
-                    let found = self.environment.iter().find(|(n, _)| *n == name);
-                    found.map(|(_, value)| value.to_string())
-                }
-            }
+            let fds = fabric.fds_of(host).expect("a host of the fabric");
+            let fds = fds.map(|fd| fd.as_raw_fd().to_string()).join(",");
+            let own = [("TOMBOLO_HOST", host.to_string()), ("TOMBOLO_NTB_FD", fds)];
+            let all = self.environment.iter().map(|(name, value)| (*name, value.to_string()));
+            all.chain(own).collect()
         };
-        run_job_of(n_pes, &lookup, &|_| transports(), body);
+        run_job_of(n_pes, &environment, &|_| transports(), body);
     }
 }
 

@@ -2,15 +2,15 @@
 //! `shmem_finalize`, or out of reach. The others go on without them if the program asks for it, and
 //! no wait for them lasts for ever.
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use std::path::Path;
 use std::sync::Arc;
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
-use support::program::{LIMIT, Program};
-use support::{Ran, crate_dir, prefix, run};
+use support::program::{LIMIT, Program, run_trials};
+use support::{Ran, crate_dir, run};
 
 /// Exit code of `oshrun` when PEs were lost and all others have ended well.
 const WITHOUT_LOST: i32 = 125;
@@ -22,7 +22,7 @@ const ENDING: (&str, &str) = ("SHMEM_ON_LOSS", "end");
 const LOSSES: [(usize, &[&str], &str, &str); 8] = [
     (4, &["--hosts", "4"], "host 2 die at 300ms", "aaxa"),
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off"], "host 2 die at 300ms", "aaxa"),
-    (6, &["--hosts", "3", "-x", "SHMEM_NTB_THREADS=2"], "host 2 die at 300ms", "aaaaxx"),
+    (6, &["--hosts", "3", "-x", "SHMEM_NTB_LANES=2"], "host 2 die at 300ms", "aaaaxx"),
     (4, &["--hosts", "4"], "link 0 down at 300ms; link 2 down at 300ms", "abba"),
     (6, &["--hosts", "3"], "", "aakkaa"),
     (6, &["--hosts", "3"], "", "aakdaa"),
@@ -50,14 +50,7 @@ const WAITS: [(&str, &str); 4] = [
 ];
 
 fn main() {
-    let mut arguments = Arguments::from_args();
-    // Jobs have several processes each: more at a time would measure the scheduler.
-    arguments.test_threads.get_or_insert(2);
-    let trials = match prefix() {
-        Ok(prefix) => trials(&prefix),
-        Err(missing) => vec![Trial::test("the_library_is_installed", || Err(missing.into()))],
-    };
-    libtest_mimic::run(&arguments, trials).exit();
+    run_trials(trials)
 }
 
 fn trials(prefix: &Path) -> Vec<Trial> {

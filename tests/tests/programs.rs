@@ -4,7 +4,7 @@
 //! They run again with their PEs on emulated hosts, tied into rings of several sizes and speeds.
 //! `c/special` holds programs that want arguments, fail on purpose, or exist in one language only.
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Trial;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use std::sync::Arc;
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
-use support::program::{LIMIT, Program};
-use support::{crate_dir, prefix, routines, run, scratch, tool};
+use support::program::{LIMIT, Program, run_trials};
+use support::{crate_dir, routines, run, scratch, tool};
 
 const PES: [usize; 5] = [1, 2, 3, 4, 7];
 
@@ -40,7 +40,7 @@ const RINGS: [(usize, &[&str]); 6] = [
     (6, &["--hosts", "3", "--placement", "cyclic", "-x", "SHMEM_NTB_WINDOW=1m"]),
     (5, &["--hosts", "5", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CRC=on"]),
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CHUNK=512"]),
-    (5, &["--hosts", "3", "-x", "SHMEM_NTB_THREADS=2", "-x", "SHMEM_NTB_PROFILE=switchtec"]),
+    (5, &["--hosts", "3", "-x", "SHMEM_NTB_LANES=2", "-x", "SHMEM_NTB_PROFILE=switchtec"]),
     (3, &["--hosts", "3", "-x", "SHMEM_NTB_SPEED=modelled"]),
 ];
 /// What goes wrong with the links while `special/traffic.c` must not notice.
@@ -68,14 +68,7 @@ const DISASTERS: [(usize, &[&str], &str, &[&str]); 2] = [
 ];
 
 fn main() {
-    let mut arguments = Arguments::from_args();
-    // Jobs have several processes each: more at a time would measure the scheduler.
-    arguments.test_threads.get_or_insert(2);
-    let trials = match prefix() {
-        Ok(prefix) => trials(&prefix),
-        Err(missing) => vec![Trial::test("the_library_is_installed", || Err(missing.into()))],
-    };
-    libtest_mimic::run(&arguments, trials).exit();
+    run_trials(trials)
 }
 
 fn trials(prefix: &Path) -> Vec<Trial> {

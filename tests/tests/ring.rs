@@ -172,7 +172,7 @@ fn oshinfo_lines_name_ports_links_windows_epoch_and_counters() {
             &[
                 " of a ring of 2, epoch 0x",
                 "lanes: 1 in all",
-                "why: 64 slots of 16384 bytes suit CPU copies",
+                "why: 64 packets of 16384 bytes suit CPU copies",
                 "window 0 of each port: 64 MiB in 128 slots of 512 KiB; addresses at multiples",
                 "doorbells: 16 bits, interrupt vectors: 1",
                 "right: emulated plx8749 link",
@@ -200,17 +200,14 @@ fn without_a_fabric_the_reason_is_said() {
     };
     let localities = [place(0), place(1)];
     let why = |environment: &[(&str, &str)]| {
-        let lookup = |name: &str| {
-            let found = environment.iter().find(|(n, _)| *n == name);
-            found.map(|(_, value)| value.to_string())
-        };
-        let config = Config::from_lookup(lookup).expect("a valid environment");
+        let environment = environment.iter().copied().collect();
+        let config = Config::from_environment(environment).expect("a valid environment");
         let job = Job { pe: 0, localities: &localities, config: &config };
         create("ntb").expect("known").probe(&job).expect_err("no ports")
     };
     assert!(why(&[]).contains("no NTB port on this machine"), "{}", why(&[]));
-    let unreadable = why(&[("SHMEM_NTB_FD", "5"), ("SHMEM_HOST", "0")]);
-    assert!(unreadable.contains("SHMEM_NTB_FD='5'"), "{unreadable}");
-    let closed = why(&[("SHMEM_NTB_FD", "100000,100001"), ("SHMEM_HOST", "0")]);
+    let unreadable = why(&[("TOMBOLO_NTB_FD", "5"), ("TOMBOLO_HOST", "0")]);
+    assert!(unreadable.contains("TOMBOLO_NTB_FD='5'"), "{unreadable}");
+    let closed = why(&[("TOMBOLO_NTB_FD", "100000,100001"), ("TOMBOLO_HOST", "0")]);
     assert!(closed.contains("opening the emulated NTB port"), "{closed}");
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use support::{Ran, installed, prefix, run, scratch, tool};
-use tombolo_core::config::VARIABLES;
+use tombolo_core::config::{CoreSettings, Variable};
 
 const PROGRAM: &str = r#"
 #include <shmem.h>
@@ -189,9 +189,15 @@ fn python_programs_use_the_library(prefix: &Path) -> Result<(), Failed> {
     check_job(prefix, &["python3".as_ref(), program.as_ref(), library.as_ref()])
 }
 
+fn variables() -> impl Iterator<Item = &'static Variable> {
+    let transports = tombolo_transports::NAMES.iter().filter_map(|n| tombolo_transports::create(n));
+    let of_transports = transports.flat_map(|transport| transport.settings().variables);
+    CoreSettings::VARIABLES.iter().chain(of_transports)
+}
+
 fn the_manual_describes_every_variable(prefix: &Path) -> Result<(), Failed> {
     let page = fs::read_to_string(prefix.join("share/man/man3/intro_shmem.3"))?;
-    for variable in VARIABLES {
+    for variable in variables() {
         assert!(page.contains(&format!(".It Ev {}\n", variable.name)), "{}", variable.name);
     }
     assert!(!page.contains('@'), "a place to be filled in was left");
@@ -199,8 +205,9 @@ fn the_manual_describes_every_variable(prefix: &Path) -> Result<(), Failed> {
     for entry in fs::read_dir(prefix.join("share/man/man1"))? {
         let text = fs::read_to_string(entry?.path())?;
         let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
-        for word in words.filter(|word| word.starts_with("SHMEM_")) {
-            assert!(VARIABLES.iter().any(|variable| variable.name == word), "{word}");
+        for word in words.filter(|word| ["SHMEM_", "TOMBOLO_"].iter().any(|p| word.starts_with(p)))
+        {
+            assert!(variables().any(|variable| variable.name == word), "{word}");
         }
     }
     Ok(())

@@ -322,7 +322,7 @@ mod tests {
     use tombolo_core::route::Steps;
 
     fn routes(put: Steps, get: Steps, amo: Channel) -> PeerRoutes {
-        PeerRoutes { put: [put; 2], get: [get; 2], amo: [amo; 2], straight: [usize::MAX; 2] }
+        PeerRoutes { put: [put; 2], get: [get; 2], amo: [amo; 2], zero_copy: [usize::MAX; 2] }
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Types of environment variables: how each is read and shown.
 
 use std::fmt;
+use std::os::fd::RawFd;
 use std::time::Duration;
+
+/// Longer times would overflow clocks; about 30 years.
+const TIME_MAX: Duration = Duration::from_secs(1_000_000_000);
 
 /// A type that a variable can have.
 pub trait Value: Sized {
@@ -11,6 +15,32 @@ pub trait Value: Sized {
     fn parse(text: &str) -> Result<Self, String>;
     /// Writes the value the way a person would.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    /// The part of the value that PEs must have alike, where they must.
+    fn common(&self) -> String {
+        Shown(self).to_string()
+    }
+}
+
+/// A value, to be printed the way a person would write it.
+pub struct Shown<'a, T: Value>(pub &'a T);
+
+impl<T: Value> fmt::Display for Shown<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.show(f)
+    }
+}
+
+/// No value is the empty text.
+impl<T: Value> Value for Option<T> {
+    const FORM: &'static str = T::FORM;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() { Ok(None) } else { T::parse(text).map(Some) }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_ref().map_or(Ok(()), |value| value.show(f))
+    }
 }
 
 /// A number of bytes, read as `SHMEM_SYMMETRIC_SIZE` of the standard is: a non-negative integer or
@@ -61,18 +91,6 @@ impl Value for Bytes {
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.show(f)
-    }
-}
-
-impl Value for Option<Bytes> {
-    const FORM: &'static str = Bytes::FORM;
-
-    fn parse(text: &str) -> Result<Self, String> {
-        if text.trim().is_empty() { Ok(None) } else { Bytes::parse(text).map(Some) }
-    }
-
-    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.map_or(Ok(()), |bytes| bytes.show(f))
     }
 }
 
@@ -131,6 +149,9 @@ impl Value for Transports {
         if names.is_empty() || names == ["all"] {
             return Ok(Transports::AllBut(vec![]));
         }
+        if let Some(twice) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+            return Err(format!("'{}' is named twice", names[twice].trim_start_matches('^')));
+        }
         let without: Vec<String> =
             names.iter().filter_map(|n| n.strip_prefix('^').map(str::to_owned)).collect();
         match without.len() {
@@ -149,12 +170,17 @@ impl Value for Transports {
     }
 }
 
+/// `text` as a time in units of which a second has `units`.
+fn seconds(text: &str, units: f64) -> Option<Duration> {
+    let time = Duration::try_from_secs_f64(text.parse::<f64>().ok()? / units).ok()?;
+    (time <= TIME_MAX).then_some(time)
+}
+
 impl Value for Duration {
-    const FORM: &'static str = "a number of seconds";
+    const FORM: &'static str = "a number of seconds, up to 1000000000";
 
     fn parse(text: &str) -> Result<Self, String> {
-        let seconds: f64 = text.trim().parse().map_err(|_| format!("expected {}", Self::FORM))?;
-        Duration::try_from_secs_f64(seconds).map_err(|_| format!("expected {}", Self::FORM))
+        seconds(text.trim(), 1.0).ok_or_else(|| format!("expected {}", Self::FORM))
     }
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -186,38 +212,32 @@ impl Value for u32 {
     }
 }
 
-macro_rules! optional_number {
-    ($($ty:ty),*) => { $(
-        impl Value for Option<$ty> {
-            const FORM: &'static str = "a whole number";
+/// A descriptor that a launcher has left open for this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor(pub RawFd);
 
-            fn parse(text: &str) -> Result<Self, String> {
-                let text = text.trim();
-                if text.is_empty() {
-                    return Ok(None);
-                }
-                text.parse().map(Some).map_err(|_| format!("expected {}", Self::FORM))
-            }
+impl Value for Descriptor {
+    const FORM: &'static str = "the number of an open descriptor";
 
-            fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    Some(number) => write!(f, "{number}"),
-                    None => Ok(()),
-                }
-            }
-        }
-    )* };
+    fn parse(text: &str) -> Result<Self, String> {
+        let number = text.trim().parse().ok().filter(|fd| *fd >= 0);
+        number.map(Descriptor).ok_or_else(|| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
 }
 
-optional_number!(u32, i32);
-
+/// Declares an enum whose values people write as words.
+#[macro_export]
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $text:literal ),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name { $( $(#[$vdoc])* $variant ),* }
 
-        impl Value for $name {
+        impl $crate::config::Value for $name {
             const FORM: &'static str = concat!("one of:" $(, " ", $text)*);
 
             fn parse(text: &str) -> Result<Self, String> {
@@ -227,7 +247,7 @@ macro_rules! choice {
                 }
             }
 
-            fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            fn show(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(match self { $( $name::$variant => $text ),* })
             }
         }
@@ -267,10 +287,7 @@ impl Value for Millis {
 
     fn parse(text: &str) -> Result<Self, String> {
         let number = text.trim().trim_end_matches("ms").trim_end();
-        let millis: f64 = number.parse().map_err(|_| format!("expected {}", Self::FORM))?;
-        Duration::try_from_secs_f64(millis / 1000.0)
-            .map(Millis)
-            .map_err(|_| format!("expected {}", Self::FORM))
+        seconds(number, 1000.0).map(Millis).ok_or_else(|| format!("expected {}", Self::FORM))
     }
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -278,95 +295,17 @@ impl Value for Millis {
     }
 }
 
-/// Where routes come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tune {
-    /// Measured once per machine, then read from the cache.
-    Auto,
-    /// Measured at every start.
-    Always,
-    /// As `Auto`, and corrected while the program runs.
-    Adaptive,
-    /// Fixed rules.
-    Off,
-    /// A saved table.
-    File(String),
-}
-
-impl Value for Tune {
-    const FORM: &'static str = "auto, always, adaptive, off, or the path of a saved table";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        match text.to_ascii_lowercase().as_str() {
-            "auto" | "on" | "" => Ok(Tune::Auto),
-            "always" => Ok(Tune::Always),
-            "adaptive" => Ok(Tune::Adaptive),
-            "off" => Ok(Tune::Off),
-            // A bare word is a misspelt mode rather than a file.
-            _ if text.contains(['/', '.']) => Ok(Tune::File(text.to_owned())),
-            _ => Err(format!("expected {} (with a '/' or '.' in it)", Self::FORM)),
-        }
-    }
-
-    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Tune::Auto => "auto",
-            Tune::Always => "always",
-            Tune::Adaptive => "adaptive",
-            Tune::Off => "off",
-            Tune::File(path) => path,
-        })
-    }
-}
-
 choice! {
-    /// The form of a report.
-    ReportForm {
-        /// For a terminal.
-        Text = "text",
-        /// For programs.
-        Json = "json",
-        /// For a browser, with plots.
-        Html = "html",
-    }
-}
-
-/// Whether a report is written, in which form and where to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
-    /// None.
-    Off,
-    /// To standard output, or to a file.
-    To(ReportForm, Option<String>),
-}
-
-impl Value for Report {
-    const FORM: &'static str = "off, text, json or html, with :PATH to write to a file";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let (form, path) = match text.split_once(':') {
-            Some((form, path)) => (form, Some(path.trim().to_owned())),
-            None => (text, None),
-        };
-        if ["", "off", "0", "no"].contains(&form.trim().to_ascii_lowercase().as_str()) {
-            return Ok(Report::Off);
-        }
-        let form = ReportForm::parse(form).map_err(|_| format!("expected {}", Self::FORM))?;
-        if path.as_deref() == Some("") {
-            return Err("expected a path after the colon".into());
-        }
-        Ok(Report::To(form, path))
-    }
-
-    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Report::Off => f.write_str("off"),
-            Report::To(form, path) => {
-                form.show(f)?;
-                path.as_ref().map_or(Ok(()), |path| write!(f, ":{path}"))
-            }
-        }
+    /// What is logged: lines at least as grave as this.
+    Log {
+        /// What ends the job.
+        Error = "error",
+        /// What people should know.
+        Warn = "warn",
+        /// What the library decides.
+        Info = "info",
+        /// What it does.
+        Debug = "debug",
     }
 }
 
@@ -402,23 +341,16 @@ mod tests {
         assert_eq!(choose("ntb,shm"), ["ntb", "shm"]);
         assert_eq!(choose("^cma"), ["shm", "ntb"]);
         assert!(Transports::parse("shm,^cma").is_err());
+        for twice in ["shm,shm", "shm,ntb, shm", "^ntb,^ntb"] {
+            assert!(Transports::parse(twice).unwrap_err().ends_with("is named twice"), "{twice}");
+        }
     }
 
     #[test]
-    fn tuning_words_are_told_from_paths() {
-        assert_eq!(Tune::parse("ALWAYS"), Ok(Tune::Always));
-        assert_eq!(Tune::parse("./a.json"), Ok(Tune::File("./a.json".into())));
-        assert!(Tune::parse("allways").unwrap_err().contains("adaptive"));
+    fn times_have_a_limit() {
         assert_eq!(Millis::parse("12.5ms"), Ok(Millis(Duration::from_micros(12_500))));
-        assert!(Millis::parse("-1").is_err());
-    }
-
-    #[test]
-    fn reports_have_a_form_and_perhaps_a_path() {
-        assert_eq!(Report::parse("off"), Ok(Report::Off));
-        assert_eq!(Report::parse("text"), Ok(Report::To(ReportForm::Text, None)));
-        let html = Report::To(ReportForm::Html, Some("/tmp/a:b.html".into()));
-        assert_eq!(Report::parse("html:/tmp/a:b.html"), Ok(html));
-        assert!(Report::parse("pdf").is_err() && Report::parse("json:").is_err());
+        for text in ["-1", "1e13", "1e19", "nan", "inf", ""] {
+            assert!(Duration::parse(text).is_err() && Millis::parse(text).is_err(), "{text}");
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Handing operations to endpoints: in pieces that they take, with waiting where they are full.
 
-use super::Mode;
-use crate::context::Context;
-use crate::transport::{Endpoint, Remote, Status, Stream};
+use super::{Mode, Way};
+use crate::transport::{Remote, Status, Stream};
 use crate::wait::Waiting;
 use crate::world::World;
+use crate::world::peers::Peer;
 use std::sync::atomic::Ordering;
 
 impl World {
@@ -13,50 +13,44 @@ impl World {
     ///
     /// # Safety
     /// As [`World::put`], blocking.
-    #[expect(clippy::too_many_arguments, reason = "the arguments of a put and its route")]
     #[inline(never)]
-    pub(super) unsafe fn send_straight(
+    pub(super) unsafe fn send_without_copy(
         &self,
-        context: &Context,
-        index: u8,
-        target: Remote,
+        way: Way<'_>,
         source: *const u8,
         len: usize,
-        pe: usize,
-        routine: &'static str,
     ) -> bool {
-        let endpoint = self.endpoint_of(index, pe, routine);
+        let Way { context, index, target, pe, routine } = way;
+        let peer = self.peer_of(index, pe, routine);
         // Only these pieces are waited for.
         let own = Stream::new(context.stream(index.into()).id, true);
-        self.piecewise(&own, endpoint.capabilities().max_bytes, len, pe, routine, |at, piece| {
+        let max = peer.can(target.segment).put_max;
+        self.piecewise(way, &own, max, len, |at, piece| {
             let dest = Remote { offset: target.offset + at, ..target };
             // SAFETY: a part of the ranges that the caller vouches for, until the stream is quiet.
-            unsafe { endpoint.put(&own, dest, source.add(at), piece, false) }
-        })
+            unsafe { peer.endpoint.put(&own, dest, source.add(at), piece, false) }
+        }) && self.until_quiet(index, &own, routine, pe)
     }
 
-    /// Issues pieces on a stream and waits for those on `own`; false if one fails, with no piece
-    /// under way that could still use the caller's buffer.
-    pub(super) fn piecewise(
+    /// Issues pieces on a stream; false if one fails, with nothing of the stream under way that
+    /// could still use the caller's buffer.
+    fn piecewise(
         &self,
-        own: &Stream,
+        way: Way<'_>,
+        stream: &Stream,
         max: usize,
         len: usize,
-        pe: usize,
-        routine: &'static str,
         issue: impl Fn(usize, usize) -> Status,
     ) -> bool {
+        let Way { index, pe, routine, .. } = way;
         for (at, piece) in pieces(len, max) {
             if !self.accepted(routine, pe, || issue(at, piece)) {
-                if !own.is_quiet() && !self.is_dropped(pe) {
-                    // Pieces under way may still use the buffer when the caller has long gone on.
-                    self.lost(routine, pe);
-                }
-                self.until_quiet(own, routine, pe);
+                // Failed operations are complete, so this ends.
+                self.until_quiet(index, stream, routine, pe);
                 return false;
             }
         }
-        self.until_quiet(own, routine, pe)
+        true
     }
 
     /// Puts in pieces that the endpoint takes; false if it fails.
@@ -64,25 +58,22 @@ impl World {
     /// # Safety
     /// As [`World::put`].
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "the arguments of a put and its route")]
     pub(super) unsafe fn send(
         &self,
-        context: &Context,
-        index: u8,
-        endpoint: &dyn Endpoint,
-        target: Remote,
+        way: Way<'_>,
+        peer: &Peer,
         source: *const u8,
         len: usize,
-        pe: usize,
         mode: Mode,
-        routine: &'static str,
     ) -> bool {
+        let Way { context, index, target, pe, routine } = way;
         let stream = context.stream(index.into());
-        pieces(len, endpoint.capabilities().max_bytes).all(|(at, piece)| {
+        pieces(len, peer.can(target.segment).put_max).all(|(at, piece)| {
             let dest = Remote { offset: target.offset + at, ..target };
             self.accepted(routine, pe, || {
+                let blocking = mode == Mode::Blocking;
                 // SAFETY: a part of the ranges that the caller vouches for.
-                unsafe { endpoint.put(stream, dest, source.add(at), piece, mode == Mode::Blocking) }
+                unsafe { peer.endpoint.put(stream, dest, source.add(at), piece, blocking) }
             })
         })
     }
@@ -91,27 +82,29 @@ impl World {
     ///
     /// # Safety
     /// As [`World::get`].
-    #[expect(clippy::too_many_arguments, reason = "the arguments of a get and its route")]
     pub(super) unsafe fn receive(
         &self,
-        context: &Context,
-        index: u8,
+        way: Way<'_>,
         dest: *mut u8,
-        target: Remote,
         len: usize,
-        pe: usize,
         mode: Mode,
-        routine: &'static str,
     ) -> bool {
-        let endpoint = self.endpoint_of(index, pe, routine);
+        let Way { context, index, target, pe, routine } = way;
+        let peer = self.peer_of(index, pe, routine);
+        let can = peer.can(target.segment);
+        if can.get_align > 1 {
+            // SAFETY: by the caller's word.
+            return unsafe { self.receive_aligned(way, peer, dest, len) };
+        }
         let shared = context.stream(index.into());
         let own = Stream::new(shared.id, true);
-        let stream = if mode == Mode::Blocking { &own } else { shared };
-        self.piecewise(&own, endpoint.capabilities().max_bytes, len, pe, routine, |at, piece| {
+        let blocking = mode == Mode::Blocking;
+        let stream = if blocking { &own } else { shared };
+        self.piecewise(way, stream, can.get_max, len, |at, piece| {
             let from = Remote { offset: target.offset + at, ..target };
             // SAFETY: a part of the ranges the caller vouches for.
-            unsafe { endpoint.get(stream, dest.add(at), from, piece) }
-        })
+            unsafe { peer.endpoint.get(stream, dest.add(at), from, piece) }
+        }) && (!blocking || self.until_quiet(index, stream, routine, pe))
     }
 
     /// Repeats `attempt` while it says `Again`. When it fails the job ends, or the answer is false
@@ -124,8 +117,8 @@ impl World {
         attempt: impl FnMut() -> Status,
     ) -> bool {
         let accepted = self.accepted(routine, pe, attempt);
-        if !accepted && !self.is_dropped(pe) {
-            self.lost(routine, pe);
+        if !accepted && !self.await_loss_verdict(pe) {
+            self.abort_lost(routine, pe);
         }
         accepted
     }
@@ -165,12 +158,19 @@ impl World {
         self.wait(Waiting { routine, argument: pe as u64 }, attempt);
     }
 
-    /// Waits until nothing of the stream is under way. False if it lost operations to PEs that the
-    /// program goes on without.
-    pub(super) fn until_quiet(&self, stream: &Stream, routine: &'static str, pe: usize) -> bool {
+    /// Waits until nothing of a stream of a transport is under way. False if it lost operations to
+    /// PEs that the program goes on without.
+    pub(super) fn until_quiet(
+        &self,
+        index: u8,
+        stream: &Stream,
+        routine: &'static str,
+        pe: usize,
+    ) -> bool {
         if !stream.is_quiet() {
+            let transport = &self.transports()[usize::from(index)];
             // Failed operations count as complete.
-            self.until(routine, pe, || stream.is_quiet());
+            self.until(routine, pe, || transport.quiet(stream) != Status::Pending);
         }
         match stream.failed.load(Ordering::Relaxed) {
             0 => true,
@@ -186,17 +186,16 @@ impl World {
         if failed & Stream::REFUSED != 0 {
             self.stop_job(routine, format_args!("PE {pe} refused an operation on its memory"));
         }
-        if !self.is_dropped(pe) {
-            self.lost(routine, pe);
+        if !self.await_loss_verdict(pe) {
+            self.abort_lost(routine, pe);
         }
         false
     }
 }
 
-/// Start and length of the pieces of `len` bytes when one operation takes at most `max` (0: any).
+/// Start and length of the pieces of `len` bytes when one operation takes at most `step`.
 #[inline]
-fn pieces(len: usize, max: usize) -> impl Iterator<Item = (usize, usize)> {
-    let step = if max == 0 { len } else { max };
+fn pieces(len: usize, step: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut at = 0;
     // Not `step_by`, whose division would take as long as a short put.
     std::iter::from_fn(move || {
@@ -212,10 +211,10 @@ mod tests {
 
     #[test]
     fn pieces_cover_the_whole_range_once() {
-        for (len, max) in [(10, 0), (10, 3), (9, 3), (1, 100), (0, 5)] {
+        for (len, max) in [(10, usize::MAX), (10, 3), (9, 3), (1, 100), (0, 5)] {
             let all: Vec<_> = pieces(len, max).collect();
             assert_eq!(all.iter().map(|(_, n)| n).sum::<usize>(), len);
-            assert!(all.iter().all(|(_, n)| max == 0 || *n <= max));
+            assert!(all.iter().all(|(_, n)| *n <= max));
             assert!(all.windows(2).all(|w| w[0].0 + w[0].1 == w[1].0));
         }
     }

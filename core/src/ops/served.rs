@@ -1,136 +1,145 @@
-//! Operations that the target's service thread carries out, and the control area they go through.
+//! Operations that the target carries out; see [`crate::service`].
 
-use super::Mode;
-use crate::amo;
-use crate::control;
-use crate::copy;
-use crate::route::Channel;
-use crate::service::{self, Bell, Unanswered, Wire};
-use crate::transport::{Amo, Remote, SegmentKind};
+use crate::control::{self, REQUESTS_MAX};
+use crate::service::{self, Bell, Line, Reply, Request, Requester, Wanted, Wire};
+use crate::transport::{Amo, Remote, SegmentKind, Status, Stream};
 use crate::world::World;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::world::peers::{Peer, Peers};
+use std::sync::Arc;
+
+/// What PEs need of each other to send requests and replies.
+#[derive(Clone)]
+pub(crate) struct ControlWire {
+    /// Where each PE's heap, and with it its control area, is mapped; 0 where it is not.
+    pub(crate) heaps: Arc<[usize]>,
+    pub(crate) peers: Arc<Peers>,
+}
+
+impl ControlWire {
+    /// The way for messages to a PE that is not mapped: the first transport that can put to its heap
+    /// and has not failed.
+    fn peer(&self, pe: usize) -> Option<&Peer> {
+        let mut peers = (0..self.peers.transports().len()).filter_map(|i| self.peers.get(i, pe));
+        peers.find(|peer| peer.can(SegmentKind::Heap).put && !peer.has_failed())
+    }
+}
+
+impl Wire for ControlWire {
+    fn put(&self, stream: &Stream, pe: usize, offset: usize, words: &[u64]) -> Status {
+        if self.heaps[pe] != 0 {
+            let line = (self.heaps[pe] + offset) & !(align_of::<Line>() - 1);
+            let first = (self.heaps[pe] + offset - line) / 8;
+            // SAFETY: a line of the PE's mapped control area, which consists of atomics.
+            unsafe { (*(line as *const Line)).write(first, words) };
+            return Status::Complete;
+        }
+        let dest = Remote { segment: SegmentKind::Heap, offset };
+        let (source, len) = (words.as_ptr().cast(), size_of_val(words));
+        while let Some(peer) = self.peer(pe) {
+            // SAFETY: the words are copied before the call returns, and a control area begins every heap.
+            match unsafe { peer.endpoint.put(stream, dest, source, len, true) } {
+                Status::Failed => peer.note_failure(),
+                status => return status,
+            }
+        }
+        Status::Failed
+    }
+
+    fn is_quiet(&self, stream: &Stream) -> bool {
+        stream.is_quiet() || {
+            // Some transports confirm arrivals only when they are asked.
+            self.peers.transports().iter().for_each(|transport| _ = transport.quiet(stream));
+            stream.is_quiet()
+        }
+    }
+
+    fn whole_words(&self, pe: usize) -> bool {
+        self.heaps[pe] != 0
+            || self.peer(pe).is_some_and(|peer| peer.can(SegmentKind::Heap).whole_words)
+    }
+
+    fn ring(&self, pe: usize) {
+        if self.heaps[pe] != 0 {
+            let bell = (self.heaps[pe] + control::service_bell()) as *const Bell;
+            // SAFETY: the PE's mapped control area holds its bell there.
+            unsafe { (*bell).ring() };
+        }
+    }
+}
 
 impl World {
-    /// Has the target execute an AMO and waits for the old value; see [`crate::service`].
-    pub(super) fn request(
+    /// Has the target execute an AMO and waits for the old value.
+    pub(super) fn request_amo(
         &self,
         target: Remote,
         amo: Amo,
         pe: usize,
         routine: &'static str,
     ) -> u64 {
-        if pe == self.pe() {
-            let base = match target.segment {
-                SegmentKind::Heap => self.heap().base(),
-                SegmentKind::Static => {
-                    self.static_data().map_or(std::ptr::null_mut(), |d| d.base())
-                }
-            };
-            // SAFETY: located and aligned by `amo_target`, or a whole word of a put.
-            return unsafe { amo::execute(base.wrapping_add(target.offset), amo) };
-        }
-        let mut tickets = self.tickets.lock().unwrap_or_else(|e| e.into_inner());
-        tickets[pe] = service::next_ticket(tickets[pe]);
-        let line = ServiceLine { world: self, pe, routine };
-        match service::request(&line, target, amo, tickets[pe]) {
-            Ok(old) => old,
-            // What a lost PE answers.
-            Err(Unanswered::Gone) => 0,
-            Err(Unanswered::Refused) => {
-                self.stop_job(routine, format_args!("PE {pe} refused an atomic operation"))
-            }
-        }
+        self.request(Request { target, wanted: Wanted::Amo(amo) }, pe, routine)
     }
 
-    /// A put into a peer's control area that does not go through whole-word emulation itself.
-    fn control_put(
+    /// Has the target store up to 8 bytes, and waits until it has.
+    ///
+    /// # Safety
+    /// `source` is readable for `len` bytes, at most 8.
+    pub(super) unsafe fn request_store(
         &self,
-        offset: usize,
+        target: Remote,
         source: *const u8,
         len: usize,
         pe: usize,
         routine: &'static str,
     ) {
-        let target = Remote { segment: SegmentKind::Heap, offset };
-        match self.routes().peers[pe].put[0].choose(len) {
-            Channel::Endpoint(index) => {
-                let endpoint = self.endpoint_of(index, pe, routine);
-                // SAFETY: the source is a local variable of the caller, and the put blocks.
-                let sent = unsafe {
-                    self.send(
-                        self.context(),
-                        index,
-                        endpoint,
-                        target,
-                        source,
-                        len,
-                        pe,
-                        Mode::Blocking,
-                        routine,
-                    )
-                };
-                if !sent && !self.is_dropped(pe) {
-                    self.another_way(index, pe, target, false, routine);
-                    self.control_put(offset, source, len, pe, routine);
-                }
-            }
-            // SAFETY: as above; the control area is mapped.
-            _ => unsafe { copy::cached(self.mapped(target, pe), source, len) },
+        let mut bytes = 0u64;
+        // SAFETY: by the caller's word; little-endian, so the first byte is the lowest.
+        unsafe { std::ptr::copy_nonoverlapping(source, (&raw mut bytes).cast(), len) };
+        self.request(
+            Request { target, wanted: Wanted::Store { len: len as u8, bytes } },
+            pe,
+            routine,
+        );
+    }
+
+    fn request(&self, request: Request, pe: usize, routine: &'static str) -> u64 {
+        if pe == self.pe() {
+            let base = self.base(request.target.segment);
+            // SAFETY: located by the caller, and aligned if it is an AMO.
+            return unsafe { service::carry_out(&request, base as usize) };
         }
-    }
-
-    fn control_get(&self, word: &mut u64, offset: usize, pe: usize, routine: &'static str) {
-        let source = self.heap().base().wrapping_add(offset);
-        let mapped = self.ptr(source.cast::<AtomicU64>(), pe);
-        if !mapped.is_null() {
-            // SAFETY: a mapped, aligned word of the peer's control area.
-            *word = unsafe { (*mapped).load(Ordering::Acquire) };
-            return;
-        }
-        // SAFETY: the destination is valid for 8 bytes, and the get blocks.
-        unsafe {
-            let dest = std::ptr::from_mut(word).cast();
-            self.get(self.context(), dest, source, 8, pe, Mode::Blocking, routine);
-        }
-    }
-}
-
-/// This PE's line at PE `pe`.
-struct ServiceLine<'a> {
-    world: &'a World,
-    pe: usize,
-    routine: &'static str,
-}
-
-impl Wire for ServiceLine<'_> {
-    fn put(&self, offset: usize, words: &[u64]) {
-        let offset = control::service_slot(self.world.pe()) + offset;
-        let source = words.as_ptr().cast();
-        self.world.control_put(offset, source, size_of_val(words), self.pe, self.routine);
-    }
-
-    fn get(&self, offset: usize) -> u64 {
-        let mut word = 0;
-        let offset = control::service_slot(self.world.pe()) + offset;
-        self.world.control_get(&mut word, offset, self.pe, self.routine);
-        word
-    }
-
-    fn ring(&self) {
-        let bell = self.world.heap().base().wrapping_add(control::service_bell());
-        let bell = self.world.ptr(bell, self.pe).cast::<Bell>();
-        if !bell.is_null() {
-            // SAFETY: the peer's mapped control area holds its bell there.
-            unsafe { (*bell).ring() };
-        }
-    }
-
-    fn until(&self, mut ready: impl FnMut() -> bool) -> bool {
-        let mut answered = false;
-        self.world.until(self.routine, self.pe, || {
-            answered = ready();
-            answered || self.world.goes_on_without(self.pe)
+        let lines = &self.requesters[pe * REQUESTS_MAX..(pe + 1) * REQUESTS_MAX];
+        let mut claimed = None;
+        self.until(routine, pe, || {
+            let mut claims = lines.iter().enumerate();
+            claimed = claims.find_map(|(index, line)| Some((index, line.claim()?)));
+            claimed.is_some()
         });
-        answered
+        let Some((index, mut claim)) = claimed else { unreachable!("the wait ends with a claim") };
+        claim.start(&request);
+        let wire = &self.control_wire;
+        let there = control::request_line(self.pe(), index);
+        let here = control::reply_line(self.n_pes(), pe, index);
+        // SAFETY: a line of this PE's own control area, which consists of atomics.
+        let here = unsafe { &*self.heap().base().add(here).cast::<Line>() };
+        let mut reply: Option<Reply> = None;
+        self.until(routine, pe, || {
+            if claim.is_sent(wire, pe, there) {
+                reply = claim.reply(here);
+            }
+            reply.is_some() || self.goes_on_without(pe)
+        });
+        match reply {
+            Some(Some(old)) => old,
+            // What a lost PE answers.
+            None => 0,
+            Some(None) => {
+                self.stop_job(routine, format_args!("PE {pe} refused an operation on its memory"))
+            }
+        }
     }
+}
+
+/// The lines of requests to all PEs.
+pub(crate) fn requesters(n_pes: usize) -> Box<[Requester]> {
+    std::iter::repeat_with(Requester::new).take(n_pes * REQUESTS_MAX).collect()
 }

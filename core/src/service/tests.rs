@@ -1,125 +1,244 @@
+use super::message::{Line, REPLY_WORDS};
+use super::thread::Announced;
 use super::*;
-use crate::sync;
+use crate::control::{self, REQUESTS_MAX};
+use crate::sync::{self, Arc};
+use crate::transport::{Amo, AmoOp, Remote, SegmentKind, Status, Stream};
 
-/// A requester's line and the bell, in this process.
+/// The control areas of two PEs in this process: PE 0 serves, PE 1 asks.
 struct Shared {
     bell: Bell,
-    line: Line,
+    /// At PE 0, by PE and number of the request; at PE 1 for the replies.
+    requests: [Line; 2 * REQUESTS_MAX],
+    replies: [Line; 2 * REQUESTS_MAX],
 }
 
-/// A requester's way to its line: plain words, as a copy into mapped memory is.
-struct Local<'a> {
-    line: &'a Line,
-    bell: &'a Bell,
-}
+/// A way to both areas. Whether words arrive whole decides how messages are sent.
+#[derive(Clone)]
+struct Local(Arc<Shared>, bool);
 
-impl Local<'_> {
-    fn word(&self, offset: usize) -> &AtomicU64 {
-        let Line { kind, offset: place, operand, compare, ticket, result, done } = self.line;
-        [kind, place, operand, compare, ticket, result, done][offset / 8]
-    }
-}
-
-impl Wire for Local<'_> {
-    fn put(&self, offset: usize, words: &[u64]) {
-        for (index, word) in words.iter().enumerate() {
-            self.word(offset + index * 8).store(*word, Ordering::Relaxed);
-        }
+impl Wire for Local {
+    fn put(&self, _: &Stream, pe: usize, offset: usize, words: &[u64]) -> Status {
+        let lines = if pe == 0 { &self.0.requests } else { &self.0.replies };
+        let first = if pe == 0 { 0 } else { 2 * REQUESTS_MAX };
+        let line = (offset - control::request_line(0, 0)) / size_of::<Line>() - first;
+        lines[line].write(offset % size_of::<Line>() / 8, words);
+        Status::Complete
     }
 
-    fn get(&self, offset: usize) -> u64 {
-        self.word(offset).load(Ordering::Acquire)
-    }
-
-    fn ring(&self) {
-        self.bell.ring();
-    }
-
-    fn until(&self, mut ready: impl FnMut() -> bool) -> bool {
-        while !ready() {
-            sync::thread::yield_now();
-        }
+    fn is_quiet(&self, _: &Stream) -> bool {
         true
     }
+
+    fn whole_words(&self, _: usize) -> bool {
+        self.1
+    }
+
+    fn ring(&self, pe: usize) {
+        if pe == 0 {
+            self.0.bell.ring();
+        }
+    }
 }
 
-impl Shared {
-    fn ask(&self, offset: usize, amo: Amo, ticket: u64) -> Result<u64, Unanswered> {
-        let wire = Local { line: &self.line, bell: &self.bell };
-        request(&wire, Remote { segment: SegmentKind::Static, offset }, amo, ticket)
+impl Local {
+    fn ask(&self, requester: &Requester, request: Request) -> Reply {
+        let mut claim = requester.claim().expect("nobody else asks");
+        claim.start(&request);
+        let reply = &self.0.replies[control_index(0)];
+        loop {
+            if claim.is_sent(self, 0, control::request_line(1, 0))
+                && let Some(reply) = claim.reply(reply)
+            {
+                return reply;
+            }
+            sync::thread::yield_now();
+        }
     }
 
     /// Starts answering requests for `variable`.
     ///
     /// # Safety
     /// Both outlive the service.
-    unsafe fn serve(&self, variable: &std::sync::atomic::AtomicU64) -> Service {
-        let (bell, first) = (&raw const self.bell, &raw const self.line);
-        let lines = Lines { bell, first, count: 1, nap: Duration::from_secs(1) };
+    unsafe fn serve(&self, variable: &std::sync::atomic::AtomicU64) -> Service<Local> {
         let base = variable.as_ptr() as usize;
+        let served = vec![Served { kind: SegmentKind::Static, base, len: 8 }];
         // SAFETY: by the caller's word.
         unsafe {
-            Service::start(lines, vec![Served { kind: SegmentKind::Static, base, len: 8 }]).unwrap()
+            let server = Server::new(self.clone(), 0, 2, self.0.requests.as_ptr(), served);
+            Service::start(&raw const self.0.bell, Some(server), Announced::ByBell, None)
+                .expect("a thread")
         }
     }
+}
+
+/// Where the reply of PE `pe` to its first request lies among the replies.
+fn control_index(pe: usize) -> usize {
+    (control::reply_line(2, pe, 0) - control::reply_line(2, 0, 0)) / size_of::<Line>()
+}
+
+fn amo(offset: usize, amo: Amo) -> Request {
+    Request { target: Remote { segment: SegmentKind::Static, offset }, wanted: Wanted::Amo(amo) }
 }
 
 const ADD: Amo = Amo { op: AmoOp::Add, size: 8, operand: 3, compare: 0 };
 
 #[cfg(not(loom))]
-#[test]
-fn requests_are_executed_and_bad_ones_refused() {
-    // SAFETY: all-zero is a valid state of plain atomics.
-    let shared: Box<Shared> = unsafe { Box::new(std::mem::zeroed()) };
-    let variable = AtomicU64::new(5);
-    // SAFETY: both outlive the service, which is dropped below.
-    let service = unsafe { shared.serve(&variable) };
-    let mut ticket = 0;
-    let mut ask = |offset: usize, amo: Amo| {
-        ticket = next_ticket(ticket);
-        shared.ask(offset, amo, ticket)
-    };
-    for round in 0..600 {
-        assert_eq!(ask(0, ADD), Ok(5 + 3 * round));
+mod native {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    fn shared() -> Arc<Shared> {
+        // SAFETY: all-zero is a valid state of plain atomics.
+        unsafe { Arc::new(std::mem::zeroed()) }
     }
-    let refused = Err(Unanswered::Refused);
-    assert_eq!(ask(8, ADD), refused);
-    assert_eq!(ask(4, ADD), refused);
-    assert_eq!(ask(usize::MAX - 3, ADD), refused);
-    assert_eq!(ask(0, Amo { size: 2, ..ADD }), refused);
-    drop(service);
-    assert_eq!(variable.load(Ordering::Relaxed), 5 + 1800);
+
+    #[test]
+    fn requests_are_executed_and_bad_ones_refused() {
+        for whole_words in [true, false] {
+            let (local, variable) = (Local(shared(), whole_words), AtomicU64::new(5));
+            // SAFETY: both outlive the service, which is dropped below.
+            let service = unsafe { local.serve(&variable) };
+            let requester = Requester::new();
+            let ask = |request| local.ask(&requester, request);
+            for round in 0..600 {
+                assert_eq!(ask(amo(0, ADD)), Some(5 + 3 * round));
+            }
+            assert_eq!(ask(amo(8, ADD)), None);
+            assert_eq!(ask(amo(4, ADD)), None);
+            assert_eq!(ask(amo(usize::MAX >> 16, ADD)), None);
+            assert_eq!(ask(amo(0, Amo { size: 2, ..ADD })), None);
+            let target = Remote { segment: SegmentKind::Static, offset: 1 };
+            let store = |len| Request { target, wanted: Wanted::Store { len, bytes: 0x0102_0304 } };
+            assert_eq!(ask(store(3)), Some(0));
+            assert_eq!(ask(store(8)), None, "it ends behind the segment");
+            drop(service);
+            let bytes = variable.load(Ordering::Relaxed).to_le_bytes();
+            let expected = (5u64 + 1800).to_le_bytes();
+            assert_eq!(bytes[..5], [expected[0], 4, 3, 2, expected[4]]);
+        }
+    }
+
+    /// Words and whole puts that come late, in any order and again until they are complete never
+    /// make a server execute a request twice, or half.
+    #[test]
+    fn any_order_of_arrival_does() {
+        /// Puts are kept back, word by word, and come in an order drawn from the seed.
+        struct Late {
+            shared: Arc<Shared>,
+            under_way: std::sync::Mutex<Vec<(usize, usize, u64, *const Stream)>>,
+            random: AtomicU64,
+        }
+        // SAFETY: used by one thread.
+        unsafe impl Send for Late {}
+        // SAFETY: as above.
+        unsafe impl Sync for Late {}
+        impl Late {
+            fn next(&self) -> u64 {
+                let x = self.random.load(Ordering::Relaxed).wrapping_mul(6364136223846793005);
+                self.random.store(x.wrapping_add(1442695040888963407), Ordering::Relaxed);
+                x >> 33
+            }
+
+            /// One of the words that are under way arrives, and perhaps once more later.
+            fn arrive(&self) {
+                let mut words = self.under_way.lock().expect("one thread");
+                if words.is_empty() {
+                    return;
+                }
+                let index = self.next() as usize % words.len();
+                let (pe, offset, word, stream) = words[index];
+                let lines = Local(self.shared.clone(), true);
+                _ = lines.put(&Stream::new(0, true), pe, offset, &[word]);
+                if self.next() % 3 > 0 {
+                    words.swap_remove(index);
+                    // SAFETY: streams of the test's server and requester, alive to its end.
+                    unsafe { (*stream).completed.fetch_add(1, Ordering::Release) };
+                }
+            }
+        }
+        impl Wire for &Late {
+            fn put(&self, stream: &Stream, pe: usize, offset: usize, words: &[u64]) -> Status {
+                if self.next() % 4 == 0 {
+                    return Status::Again;
+                }
+                let mut under_way = self.under_way.lock().expect("one thread");
+                for (index, word) in words.iter().enumerate() {
+                    stream.issued.fetch_add(1, Ordering::Relaxed);
+                    under_way.push((pe, offset + index * 8, *word, stream));
+                }
+                Status::Pending
+            }
+            fn is_quiet(&self, stream: &Stream) -> bool {
+                stream.is_quiet()
+            }
+            fn whole_words(&self, _: usize) -> bool {
+                self.next() % 2 == 0
+            }
+            fn ring(&self, _: usize) {}
+        }
+        for seed in 0..200 {
+            let late = Late {
+                shared: shared(),
+                under_way: Default::default(),
+                random: AtomicU64::new(seed),
+            };
+            let variable = AtomicU64::new(0);
+            let (base, len) = (variable.as_ptr() as usize, 8);
+            let served = vec![Served { kind: SegmentKind::Static, base, len }];
+            // SAFETY: all live to the end of the round.
+            let mut server =
+                unsafe { Server::new(&late, 0, 2, late.shared.requests.as_ptr(), served) };
+            let requester = Requester::new();
+            for round in 0..50u64 {
+                let mut claim = requester.claim().expect("nobody else asks");
+                claim.start(&amo(0, Amo { operand: 1 + round, ..ADD }));
+                let reply = loop {
+                    late.arrive();
+                    server.serve();
+                    if claim.is_sent(&&late, 0, control::request_line(1, 0))
+                        && let Some(reply) = claim.reply(&late.shared.replies[control_index(0)])
+                    {
+                        break reply;
+                    }
+                };
+                assert_eq!(reply, Some(round * (round + 1) / 2), "seed {seed}, round {round}");
+            }
+            // What is still under way finds its stream.
+            while !late.under_way.lock().expect("one thread").is_empty() {
+                late.arrive();
+            }
+        }
+    }
+
+    #[test]
+    fn reply_lines_follow_the_request_lines() {
+        assert_eq!(
+            control::reply_line(2, 0, 0),
+            control::request_line(1, REQUESTS_MAX - 1) + size_of::<Line>()
+        );
+        assert!(REPLY_WORDS * 8 <= size_of::<Line>());
+    }
 }
 
 #[cfg(loom)]
 mod checked {
     use super::*;
+    use crate::sync::{AtomicU32, Futex, Ordering};
 
-    impl Shared {
-        fn new() -> Shared {
-            let word = || AtomicU64::new(0);
-            let line = Line {
-                kind: word(),
-                offset: word(),
-                operand: word(),
-                compare: word(),
-                ticket: word(),
-                result: word(),
-                done: word(),
-            };
-            let bell = Bell { rings: Futex::new(), asleep: AtomicU32::new(0) };
-            // Loom leaves first values out of the order of sequentially consistent accesses.
-            bell.asleep.store(0, Ordering::SeqCst);
-            bell.rings.change();
-            Shared { bell, line }
-        }
+    fn shared() -> Arc<Shared> {
+        let bell = Bell { rings: Futex::new(), asleep: AtomicU32::new(0) };
+        // Loom leaves first values out of the order of sequentially consistent accesses.
+        bell.asleep.store(0, Ordering::SeqCst);
+        bell.rings.change();
+        Arc::new(Shared { bell, requests: Default::default(), replies: Default::default() })
     }
 
     /// One requester only: two that wait by yielding take turns in loom's scheduler and keep the
     /// service from running.
     fn check(model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
+        builder.preemption_bound = Some(2);
         builder.check(model);
     }
 
@@ -128,11 +247,13 @@ mod checked {
     #[test]
     fn loom_requests_in_turn_are_answered_once() {
         check(|| {
-            let (shared, variable) = (Shared::new(), std::sync::atomic::AtomicU64::new(5));
+            let local = Local(shared(), true);
+            let variable = std::sync::atomic::AtomicU64::new(5);
             // SAFETY: both outlive the service, which is dropped below.
-            let service = unsafe { shared.serve(&variable) };
-            assert_eq!(shared.ask(0, ADD, 1), Ok(5));
-            assert_eq!(shared.ask(0, Amo { operand: 4, ..ADD }, 2), Ok(8));
+            let service = unsafe { local.serve(&variable) };
+            let requester = Requester::new();
+            assert_eq!(local.ask(&requester, amo(0, ADD)), Some(5));
+            assert_eq!(local.ask(&requester, amo(0, Amo { operand: 4, ..ADD })), Some(8));
             drop(service);
             assert_eq!(variable.into_inner(), 12);
         });
@@ -141,10 +262,11 @@ mod checked {
     #[test]
     fn loom_a_refusal_reaches_its_requester_and_the_service_ends() {
         check(|| {
-            let (shared, variable) = (Shared::new(), std::sync::atomic::AtomicU64::new(5));
+            let local = Local(shared(), true);
+            let variable = std::sync::atomic::AtomicU64::new(5);
             // SAFETY: both outlive the service, which is dropped below.
-            let service = unsafe { shared.serve(&variable) };
-            assert_eq!(shared.ask(8, ADD, 1), Err(Unanswered::Refused));
+            let service = unsafe { local.serve(&variable) };
+            assert_eq!(local.ask(&Requester::new(), amo(8, ADD)), None);
             drop(service);
             assert_eq!(variable.into_inner(), 5);
         });

@@ -1,7 +1,7 @@
 //! What PEs tell each other while the world starts.
 
 use crate::bootstrap::Bootstrap;
-use crate::config::{Config, Shown, Tune};
+use crate::config::{Config, CoreSettings, Row};
 use crate::error::{Error, Result};
 use crate::transport::{Endpoint, Job, Locality, Segment, Transport};
 use std::collections::HashMap;
@@ -14,74 +14,194 @@ pub type Endpoints = Vec<Vec<Option<Box<dyn Endpoint>>>>;
 /// PEs of one job must speak the same dialect.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Settings by which PEs act together, so that a difference would leave some of them waiting.
-fn common_settings(config: &Config) -> [(&'static str, String); 3] {
-    let tune = match &config.tune {
-        Tune::Off => "off",
-        Tune::File(_) => "a saved table",
-        // How often a PE measures is its own business, that it agrees with the others is not.
-        Tune::Auto | Tune::Always | Tune::Adaptive => "on",
-    };
-    [
-        ("SHMEM_TUNE", tune.to_owned()),
-        ("SHMEM_ON_LOSS", Shown(&config.on_loss).to_string()),
-        ("SHMEM_NTB_CRC", Shown(&config.ntb_crc).to_string()),
-    ]
-}
+/// Between the items of a list that PEs exchange.
+const SEPARATOR: char = '\x1f';
+/// Before the reason of a PE that cannot start.
+const FAILED: &str = "!";
 
-/// Compares this PE's settings with those of `pe`, in the form they are exchanged in.
-fn compare(mine: &[(&str, String)], pe: usize, theirs: &str) -> Result<()> {
-    for ((name, value), other) in mine.iter().zip(theirs.split(';')) {
-        if value != other {
-            return Err(Error::Bootstrap(format!(
-                "{name} is {value} on this PE and {other} on PE {pe}: set it to the same value \
-                 everywhere"
-            )));
-        }
+/// A variable that is not as by default, and what PEs must have alike of it.
+type Setting = (String, String);
+
+/// Those of one PE, the core's first.
+fn settings(config: &Config, transports: &[Box<dyn Transport>]) -> Result<Vec<Setting>> {
+    let mut rows = config.rows();
+    for transport in transports {
+        rows.extend((transport.settings().rows)(config.environment())?);
     }
-    Ok(())
+    let setting = |row: Row| Some((row.variable.name.to_owned(), plain(&row.common?)));
+    Ok(rows.into_iter().filter_map(setting).collect())
 }
 
-/// Tells the others where this PE is and learns where they are. An error if PEs run different
-/// versions, or differ in settings that they must have alike.
-pub fn localities(bootstrap: &dyn Bootstrap, config: &Config) -> Result<Vec<Locality>> {
+/// `text` as it can be an item of a list.
+fn plain(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+/// The first setting that PEs do not have alike, in words: what they would do together leaves some
+/// of them waiting. All PEs find the same one.
+fn difference(all: &[Vec<Setting>]) -> Option<String> {
+    let value = |pe: usize, name: &str| {
+        let found = all[pe].iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    let core = CoreSettings::VARIABLES.iter().map(|variable| variable.name);
+    let names = core.chain(all.iter().flatten().map(|(name, _)| name.as_str()));
+    names.into_iter().find_map(|name| {
+        let first = value(0, name);
+        let other = (1..all.len()).find(|pe| value(*pe, name) != first)?;
+        let shown = |value: Option<&str>| match value {
+            Some(value) => format!("'{value}'"),
+            None => "the default".to_owned(),
+        };
+        Some(format!(
+            "{name} is {} on PE 0 and {} on PE {other}: set it to the same value for all PEs",
+            shown(first),
+            shown(value(other, name))
+        ))
+    })
+}
+
+/// What a PE tells of itself when it starts.
+struct Hello {
+    host: u64,
+    pid: i32,
+    host_name: String,
+    settings: Vec<Setting>,
+    notices: Vec<String>,
+}
+
+impl Hello {
+    fn encode(&self) -> String {
+        let Hello { host, pid, host_name, settings, notices } = self;
+        let settings = settings.iter().map(|(name, value)| format!("{name}={value}"));
+        let list = |items: Vec<String>| items.join(&SEPARATOR.to_string());
+        let (settings, notices) = (list(settings.collect()), list(notices.clone()));
+        format!("{VERSION}\n{host}\n{pid}\n{host_name}\n{settings}\n{notices}")
+    }
+
+    /// None where the text is not that of a PE; an error if it runs another version.
+    fn decode(text: &str) -> Option<Result<Hello, String>> {
+        let mut fields = text.split('\n');
+        let version = fields.next()?;
+        if version != VERSION {
+            return Some(Err(version.to_owned()));
+        }
+        let items = |text: &str| -> Vec<String> {
+            text.split(SEPARATOR).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        };
+        let setting = |item: String| {
+            item.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+        };
+        Some(Ok(Hello {
+            host: fields.next()?.parse().ok()?,
+            pid: fields.next()?.parse().ok()?,
+            host_name: fields.next()?.to_owned(),
+            settings: items(fields.next()?).into_iter().map(setting).collect::<Option<_>>()?,
+            notices: items(fields.next()?),
+        }))
+    }
+}
+
+/// What PE `pe` could not do, as an error of all PEs.
+fn failed(me: usize, pe: usize, why: &str) -> Error {
+    let what = match pe == me {
+        true => why.to_owned(),
+        false => format!("PE {pe} could not start: {why}"),
+    };
+    Error::Common { speaker: pe as u32, what }
+}
+
+/// Takes part in the first exchange for a PE that cannot start, so that the others end with its
+/// reason. Gives the error that all PEs have.
+pub fn refuse(bootstrap: &dyn Bootstrap, why: Error) -> Error {
+    let all = bootstrap.allgather(format!("{FAILED}{why}").as_bytes());
+    let lowest = all.ok().and_then(|all| first_failure(bootstrap.pe(), &all));
+    lowest.unwrap_or(why)
+}
+
+fn first_failure(me: usize, all: &[Vec<u8>]) -> Option<Error> {
+    all.iter().enumerate().find_map(|(pe, bytes)| {
+        let why = bytes.strip_prefix(FAILED.as_bytes())?;
+        Some(failed(me, pe, &String::from_utf8_lossy(why)))
+    })
+}
+
+/// Collective: gives what this PE has done if all others have done theirs, or the error of the first
+/// that has not.
+pub fn agree<T>(bootstrap: &dyn Bootstrap, mine: Result<T>) -> Result<T> {
+    let done = match mine {
+        Ok(done) => done,
+        Err(why) => return Err(refuse(bootstrap, why)),
+    };
+    match first_failure(bootstrap.pe(), &bootstrap.allgather(b"")?) {
+        None => Ok(done),
+        Some(error) => Err(error),
+    }
+}
+
+/// Tells the others where this PE is and learns where they are. An error if a PE cannot start, and
+/// if PEs run different versions or differ in settings that they must have alike.
+pub fn localities(
+    bootstrap: &dyn Bootstrap,
+    config: &Config,
+    transports: &[Box<dyn Transport>],
+) -> Result<Vec<Locality>> {
+    let settings = match settings(config, transports) {
+        Ok(settings) => settings,
+        Err(why) => return Err(refuse(bootstrap, why)),
+    };
     let host_name = nix::unistd::gethostname()
-        .map(|name| name.to_string_lossy().into_owned())
+        .map(|name| plain(&name.to_string_lossy()))
         .unwrap_or_else(|_| "unknown".into());
     let host_name = match config.host {
         Some(number) => format!("emulated host {number} of {host_name}"),
         None => host_name,
     };
-    let settings = common_settings(config);
-    let values = settings.each_ref().map(|(_, value)| value.as_str()).join(";");
-    let (host, pid) = (host_id(config), std::process::id());
-    let mine = format!("{VERSION}\n{host}\n{pid}\n{host_name}\n{values}");
-    let all = bootstrap.allgather(mine.as_bytes())?;
-    let mut hosts: HashMap<u64, (u32, u32)> = HashMap::new();
-    all.iter()
-        .enumerate()
-        .map(|(pe, bytes)| {
-            let unreadable = || Error::Bootstrap(format!("PE {pe} says where it is unreadably"));
-            let text = std::str::from_utf8(bytes).map_err(|_| unreadable())?;
-            let mut fields = text.split('\n');
-            let mut field = || fields.next().ok_or_else(unreadable);
-            let version = field()?;
-            if version != VERSION {
-                return Err(Error::Bootstrap(format!(
-                    "PE {pe} runs version {version} of the library, this PE {VERSION}"
-                )));
+    let mine = Hello {
+        host: host_id(config),
+        pid: std::process::id() as i32,
+        host_name,
+        settings,
+        notices: config.notices.iter().map(|notice| plain(notice)).collect(),
+    };
+    let (me, all) = (bootstrap.pe(), bootstrap.allgather(mine.encode().as_bytes())?);
+    if let Some(error) = first_failure(me, &all) {
+        return Err(error);
+    }
+    let mut hellos = Vec::with_capacity(all.len());
+    for (pe, bytes) in all.iter().enumerate() {
+        let what = match std::str::from_utf8(bytes).ok().and_then(Hello::decode) {
+            Some(Ok(hello)) => {
+                hellos.push(hello);
+                continue;
             }
-            let host: u64 = field()?.parse().map_err(|_| unreadable())?;
-            let pid = field()?.parse().map_err(|_| unreadable())?;
-            let host_name = field()?.to_owned();
-            compare(&settings, pe, field()?)?;
-            let next = hosts.len() as u32;
-            let (host_index, count) = hosts.entry(host).or_insert((next, 0));
-            let local_index = *count;
-            *count += 1;
-            Ok(Locality { host, host_index: *host_index, local_index, host_name, pid })
-        })
-        .collect()
+            Some(Err(version)) => {
+                format!("PE {pe} runs version {version} of the library, PE {me} version {VERSION}")
+            }
+            None => format!("PE {pe} says where it is unreadably"),
+        };
+        return Err(Error::Bootstrap(what));
+    }
+    let settings: Vec<_> = hellos.iter_mut().map(|h| std::mem::take(&mut h.settings)).collect();
+    if let Some(what) = difference(&settings) {
+        return Err(Error::Common { speaker: 0, what });
+    }
+    if me == 0 {
+        let mut notices: Vec<&String> = hellos.iter().flat_map(|hello| &hello.notices).collect();
+        notices.sort_unstable();
+        notices.dedup();
+        notices.into_iter().for_each(|notice| tracing::warn!("{notice}"));
+    }
+    let mut hosts: HashMap<u64, (u32, u32)> = HashMap::new();
+    let locality = |hello: Hello| {
+        let next = hosts.len() as u32;
+        let (host_index, count) = hosts.entry(hello.host).or_insert((next, 0));
+        let local_index = *count;
+        *count += 1;
+        let Hello { host, pid, host_name, .. } = hello;
+        Locality { host, host_index: *host_index, local_index, host_name, pid }
+    };
+    Ok(hellos.into_iter().map(locality).collect())
 }
 
 /// Equal for two processes exactly if they may share memory: same kernel, same network namespace
@@ -167,13 +287,77 @@ fn find(mut blob: &[u8], name: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bootstrap::Threads;
+    use std::sync::Mutex;
+
+    fn of(settings: &[(&str, &str)]) -> Vec<Setting> {
+        settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    }
 
     #[test]
-    fn a_difference_in_common_settings_is_named() {
-        let mine = [("SHMEM_TUNE", "on".to_owned()), ("SHMEM_ON_LOSS", "end".to_owned())];
-        assert!(compare(&mine, 3, "on;end").is_ok());
-        let error = compare(&mine, 3, "on;continue").unwrap_err().to_string();
-        assert!(error.contains("SHMEM_ON_LOSS is end on this PE and continue on PE 3"), "{error}");
+    fn a_difference_in_settings_names_both_values_and_pes() {
+        let on = of(&[("SHMEM_X_CRC", "on"), ("SHMEM_X_LANES", "2")]);
+        assert_eq!(difference(&[on.clone(), on.clone(), on.clone()]), None);
+        let what = difference(&[on.clone(), on.clone(), of(&[("SHMEM_X_CRC", "on")])]).unwrap();
+        assert!(what.starts_with("SHMEM_X_LANES is '2' on PE 0 and the default on PE 2"), "{what}");
+        let what = difference(&[vec![], of(&[("SHMEM_X_CRC", "on")])]).unwrap();
+        assert!(what.starts_with("SHMEM_X_CRC is the default on PE 0 and 'on' on PE 1"), "{what}");
+        // Without the transport there is none of its settings.
+        let without = of(&[("SHMEM_TRANSPORTS", "shm")]);
+        let what = difference(&[on, without]).unwrap();
+        assert!(what.starts_with("SHMEM_TRANSPORTS is the default on PE 0 and 'shm'"), "{what}");
+    }
+
+    #[test]
+    fn what_must_be_alike_is_told_if_it_is_not_the_default() {
+        let environment = [
+            ("SHMEM_DEBUG", "1"),
+            ("SHMEM_TUNE", "always"),
+            ("SHMEM_LOG", "info"),
+            ("SHMEM_ROUTE", "a\nb"),
+        ];
+        let config = Config::from_environment(environment.into_iter().collect()).unwrap();
+        let told = settings(&config, &[]).unwrap();
+        assert_eq!(told, of(&[("SHMEM_DEBUG", "on"), ("SHMEM_ROUTE", "a?b")]));
+    }
+
+    #[test]
+    fn a_hello_is_read_back_and_torn_text_is_survived() {
+        let settings = of(&[("SHMEM_A", "x=1;y"), ("SHMEM_B", "")]);
+        let notices = vec!["one".to_owned(), "two".to_owned()];
+        let hello = Hello { host: 7, pid: 9, host_name: "h n".into(), settings, notices };
+        let text = hello.encode();
+        let read = Hello::decode(&text).unwrap().unwrap();
+        assert_eq!((read.host, read.pid, &*read.host_name), (7, 9, "h n"));
+        assert_eq!((read.settings, read.notices), (hello.settings, hello.notices));
+        for cut in 0..text.len() {
+            Hello::decode(&text[..cut]);
+        }
+        assert_eq!(Hello::decode("9.9\nnew").unwrap().err(), Some("9.9".to_owned()));
+    }
+
+    #[test]
+    fn the_reason_of_a_pe_that_cannot_start_reaches_all() {
+        let errors = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for bootstrap in Threads::job(4) {
+                let errors = &errors;
+                scope.spawn(move || {
+                    let mine = match bootstrap.pe() {
+                        1 | 3 => Err(Error::Memory(format!("none on {}", bootstrap.pe()))),
+                        _ => Ok(()),
+                    };
+                    let error = agree(&bootstrap, mine).unwrap_err();
+                    errors.lock().unwrap().push((bootstrap.pe(), error));
+                });
+            }
+        });
+        for (pe, error) in errors.into_inner().unwrap() {
+            let Error::Common { speaker, what } = error else { panic!("{error}") };
+            assert_eq!(speaker, 1);
+            let expected = if pe == 1 { "none on 1" } else { "PE 1 could not start: none on 1" };
+            assert_eq!(what, expected);
+        }
     }
 
     #[test]

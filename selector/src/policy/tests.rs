@@ -143,7 +143,7 @@ fn over_a_ring(wait: f32, per_byte: f32, spread: f32) -> Option<u64> {
     let puts = on_ring(Operation::Waited, &|n| (wait + n as f32 * 0.05, spread));
     let mut series = on_ring(Operation::Blocking, &|n| (100.0 + n as f32 * per_byte, spread));
     series.points.retain(|point| point.bytes >= 32768 && point.bytes <= 1 << 20);
-    straight(&measured(vec![puts, series]), Class::Ring(1), "ntb")
+    zero_copy(&measured(vec![puts, series]), Class::Ring(1), "ntb")
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn waiting_has_to_be_faster_at_all_larger_sizes() {
     let series = of(Operation::Blocking, &|n| (n as f32, 0.0));
     let with = |slow| {
         let all = measured(vec![of(Operation::Waited, &cost(slow)), series.clone()]);
-        straight(&all, Class::Cache, "ntb")
+        zero_copy(&all, Class::Cache, "ntb")
     };
     assert_eq!(with(65536), Some(131_072));
     assert_eq!(with(0), Some(8));
@@ -181,8 +181,8 @@ fn waiting_has_to_be_faster_at_all_larger_sizes() {
 #[test]
 fn channels_that_copy_no_sources_have_no_choice() {
     let all = measured(vec![curve("cma", Buffer::Heap, |n| (n as f32, 0.0))]);
-    assert_eq!(straight(&all, Class::Cache, "cma"), None);
-    assert_eq!(straight(&Measurements::default(), Class::Cache, "cma"), None);
+    assert_eq!(zero_copy(&all, Class::Cache, "cma"), None);
+    assert_eq!(zero_copy(&Measurements::default(), Class::Cache, "cma"), None);
 }
 
 #[test]

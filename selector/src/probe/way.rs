@@ -5,7 +5,7 @@ use crate::data::{Buffer, Operation};
 use std::fmt;
 use std::time::{Duration, Instant};
 use tombolo_core::transport::{
-    Amo, AmoOp, Capabilities, Endpoint, Remote, SegmentKind, Status, Stream,
+    Amo, AmoOp, Endpoint, Remote, SegmentKind, Status, Stream, Transport,
 };
 use tombolo_core::{Context, World, amo, copy};
 
@@ -141,11 +141,12 @@ impl Way<'_> {
                     }
             }
             WayKind::Endpoint { endpoint, .. } => {
-                let can = endpoint.capabilities();
+                let can = endpoint.capabilities(segment);
                 // Single words are sent as AMOs where the endpoint might tear them.
                 let word_safe = can.whole_words || bytes > 8;
                 let fits = world.static_data().is_some() || segment == SegmentKind::Heap;
-                endpoint.reaches(segment)
+                can.reach()
+                    && can.put_align.max(can.get_align) <= 1
                     && fits
                     && buffer != Buffer::Cold
                     && bytes < super::HUGE
@@ -156,7 +157,7 @@ impl Way<'_> {
                             can.put && word_safe && can.needs_target_cpu
                         }
                         Operation::Get => can.get,
-                        Operation::Amo => can.amo,
+                        Operation::Amo => can.does(AmoOp::Add, 8),
                     }
             }
             WayKind::Service => operation == Operation::Amo,
@@ -192,7 +193,8 @@ impl Way<'_> {
                 Ok(())
             }
             WayKind::Endpoint { endpoint, index } => {
-                let issuer = Issuer { world, endpoint: *endpoint, stream: context.stream(*index) };
+                let (transport, stream) = (&*world.transports()[*index], context.stream(*index));
+                let issuer = Issuer { world, transport, endpoint: *endpoint, stream };
                 for _ in 0..operations(operation) {
                     issuer.issue(operation, remote, local, buffers.len, add)?;
                     if operation == Operation::Waited {
@@ -212,6 +214,7 @@ impl Way<'_> {
 
 struct Issuer<'a> {
     world: &'a World,
+    transport: &'a dyn Transport,
     endpoint: &'a dyn Endpoint,
     stream: &'a Stream,
 }
@@ -230,8 +233,10 @@ impl Issuer<'_> {
             return self
                 .accepted(|| unsafe { self.endpoint.amo(self.stream, remote, add, Some(local)) });
         }
-        let Capabilities { max_bytes, .. } = self.endpoint.capabilities();
-        let piece = if max_bytes == 0 { len } else { max_bytes };
+        let can = self.endpoint.capabilities(remote.segment);
+        let piece = if operation == Operation::Get { can.get_max } else { can.put_max };
+        // As the core does it.
+        let waits = operation == Operation::Blocking && len > can.inline_max;
         for at in (0..len).step_by(piece.max(1)) {
             let (place, len) =
                 (Remote { offset: remote.offset + at, ..remote }, piece.min(len - at));
@@ -241,12 +246,12 @@ impl Issuer<'_> {
             self.accepted(|| unsafe {
                 match operation {
                     Operation::Get => self.endpoint.get(self.stream, here, place, len),
-                    Operation::Blocking => self.endpoint.put(self.stream, place, here, len, true),
+                    Operation::Blocking => self.endpoint.put(self.stream, place, here, len, !waits),
                     _ => self.endpoint.put(self.stream, place, here, len, false),
                 }
             })?;
         }
-        Ok(())
+        if waits { self.complete() } else { Ok(()) }
     }
 
     fn accepted(&self, mut attempt: impl FnMut() -> Status) -> Result<(), Lost> {
@@ -263,7 +268,7 @@ impl Issuer<'_> {
     fn complete(&self) -> Result<(), Lost> {
         use std::sync::atomic::Ordering;
         let failed = || self.stream.failed.load(Ordering::Relaxed) != 0;
-        self.until(|| self.stream.is_quiet() || failed())?;
+        self.until(|| self.transport.quiet(self.stream) != Status::Pending || failed())?;
         // What was under way when a peer was lost may still arrive.
         if failed() { Err(Lost::Stuck) } else { Ok(()) }
     }

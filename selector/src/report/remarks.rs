@@ -24,7 +24,7 @@ fn sources(measured: &Measurements, class: Class) -> impl Iterator<Item = String
         format!("blocking puts to {peers} by {others}: from their source at every size, no choice")
     });
     let decided = copying.into_iter().map(move |channel| {
-        let what = match policy::straight(measured, class, channel) {
+        let what = match policy::zero_copy(measured, class, channel) {
             Some(bytes) => format!(
                 "may copy their source first below {}; from there on they go straight from it and \
                  are waited for, which is faster",

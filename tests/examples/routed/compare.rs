@@ -4,7 +4,7 @@ use crate::reader::Readers;
 use crate::timing::in_turns;
 use crate::way::{Case, Read, Way, operations};
 use tombolo_core::World;
-use tombolo_core::transport::{Remote, SegmentKind};
+use tombolo_core::transport::{AmoOp, Remote, SegmentKind};
 use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, Operation};
 use tombolo_selector::{Tuning, cached_max};
@@ -228,16 +228,13 @@ impl<'a> Comparison<'a> {
     ) {
         for (index, transport) in world.transports().iter().enumerate() {
             let Some(endpoint) = world.endpoint(index, case.pe) else { continue };
-            let can = endpoint.capabilities();
+            let can = endpoint.capabilities(remote.segment);
             let able = match case.operation {
                 Operation::Get => can.get,
-                Operation::Amo => can.amo,
+                Operation::Amo => can.does(AmoOp::Add, 8),
                 _ => can.put,
             };
-            if !able
-                || !endpoint.reaches(remote.segment)
-                || endpoint.mapped(remote.segment).is_some()
-            {
+            if !able || endpoint.mapped(remote.segment).is_some() {
                 continue;
             }
             let [straight, bounced] = names(transport.name());

@@ -151,13 +151,12 @@ fn by_endpoint(
         }
         assert_ne!(status, Status::Failed);
     };
-    let max = match endpoint.capabilities().max_bytes {
-        0 => case.bytes,
-        max => max,
-    };
+    let can = endpoint.capabilities(remote.segment);
+    let max = if case.operation == Operation::Get { can.get_max } else { can.put_max };
+    let transport = &world.transports()[index];
     let quiet = || {
         if !stream.is_quiet() {
-            world.wait(waiting, || stream.is_quiet());
+            world.wait(waiting, || transport.quiet(stream) != Status::Pending);
         }
     };
     for _ in 0..operations(case.operation) {

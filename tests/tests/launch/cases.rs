@@ -261,7 +261,7 @@ fn variables_are_set_for_their_program() {
 
 fn hosts_are_emulated_by_block_and_in_turn() {
     let hosts = |options: &str| -> String {
-        let outcome = run(shell(options, "echo $PMI_RANK ${SHMEM_HOST-none}")).well();
+        let outcome = run(shell(options, "echo $PMI_RANK ${TOMBOLO_HOST-none}")).well();
         outcome.sorted().iter().map(|line| line.split_once(' ').unwrap().1).collect()
     };
     assert_eq!(hosts("-n 5 --hosts 2"), "00011");
@@ -325,6 +325,8 @@ fn wrong_usage_is_explained() {
         ("-n 0 true", "at least 1"),
         ("-n -2 true", "at least 1"),
         ("-n two true", "at least 1"),
+        ("-n 18446744073709551615 true", "at most"),
+        ("--timeout 1e19 true", "a number of seconds"),
         ("", "PROGRAM"),
         ("-n 2 true :", "PROGRAM"),
         ("--hosts 3 -n 2 true", "without PE"),
@@ -352,7 +354,7 @@ pub fn with_two_cores() -> Vec<Trial> {
 }
 
 fn bound_jobs_do_not_share_cores() {
-    let script = "echo $SHMEM_BOUND $(grep Cpus_allowed_list /proc/self/status); read end";
+    let script = "echo $TOMBOLO_BOUND $(grep Cpus_allowed_list /proc/self/status); read end";
     let mut first = Job::start(shell("-n 1 --bind core", script));
     let mut second = Job::start(shell("-n 1 --bind core", script));
     let (one, two) = (first.line(), second.line());

@@ -42,7 +42,7 @@ pub fn oshrun(line: &str) -> Command {
         };
     }
     // The tests themselves may run under a launcher.
-    for name in ["PMI_FD", "PMI_RANK", "PMI_SIZE", "SHMEM_HOST", "SHMEM_BOUND"] {
+    for name in ["PMI_FD", "PMI_RANK", "PMI_SIZE", "TOMBOLO_HOST", "TOMBOLO_BOUND"] {
         command.env_remove(name);
     }
     command

@@ -126,7 +126,7 @@ fn blocked() {
     let number = |name: &str| std::env::var(name).unwrap().parse::<i32>().unwrap();
     let (pe, size) = (number("PMI_RANK") as usize, number("PMI_SIZE") as usize);
     // SAFETY: the descriptor was inherited for this purpose and nobody else here uses it.
-    let fd = unsafe { OwnedFd::from_raw_fd(number("SHMEM_BOARD_FD")) };
+    let fd = unsafe { OwnedFd::from_raw_fd(number("TOMBOLO_BOARD_FD")) };
     let board = Board::open(fd, size).unwrap();
     board.announce(pe, State::Running);
     if pe > 0 {

@@ -1,6 +1,7 @@
 //! C and C++ programs, compiled by the installed `oshcc` and run by the installed `oshrun`.
 
-use super::{Ran, run, scratch, tool};
+use super::{Ran, prefix, run, scratch, tool};
+use libtest_mimic::{Arguments, Trial};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -8,6 +9,18 @@ use std::time::Duration;
 
 /// No job of these tests takes longer unless something is wrong.
 pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs tests of installed programs and exits; `trials` gets the prefix of the installation.
+pub fn run_trials(trials: impl FnOnce(&Path) -> Vec<Trial>) -> ! {
+    let mut arguments = Arguments::from_args();
+    // Jobs have several processes each: more at a time would measure the scheduler.
+    arguments.test_threads.get_or_insert(2);
+    let trials = match prefix() {
+        Ok(prefix) => trials(&prefix),
+        Err(missing) => vec![Trial::test("the_library_is_installed", || Err(missing.into()))],
+    };
+    libtest_mimic::run(&arguments, trials).exit()
+}
 
 /// A source file and how to compile it; compiled when first needed, once.
 pub struct Program {

@@ -2,11 +2,10 @@
 
 use super::common::run_job;
 use super::directory::Directory;
-use super::{Faulty, ROUTINE, faults};
+use super::{ROUTINE, both, faults};
 use std::sync::atomic::Ordering;
 use tombolo_core::World;
 use tombolo_core::ops::Mode;
-use tombolo_core::transport::Transport;
 use tombolo_selector::tune;
 use tombolo_tests::ring::{RING_ONLY, Ring};
 
@@ -45,8 +44,8 @@ fn a_put_that_goes_straight_over_a_ring_has_arrived_when_it_returns() {
         tune(world).unwrap().apply(world);
         let (me, other) = (world.pe(), 1 - world.pe());
         // Threads have no static data of their own.
-        assert_eq!(world.routes().peers[other].straight, [65536, usize::MAX]);
-        assert_eq!(world.routes().peers[me].straight, [usize::MAX; 2]);
+        assert_eq!(world.routes().peers[other].zero_copy, [65536, usize::MAX]);
+        assert_eq!(world.routes().peers[me].zero_copy, [usize::MAX; 2]);
         let place = world.heap().allocate(LEN, 64);
         world.bootstrap().barrier().unwrap();
         let mut source: Vec<u8> = (0..LEN).map(|at| pattern(me, at)).collect();
@@ -66,19 +65,14 @@ fn a_put_that_goes_straight_over_a_ring_has_arrived_when_it_returns() {
 fn pieces_go_straight_from_the_size_on_and_a_failing_channel_gives_way() {
     const LEN: usize = 16384;
     let (first, second) = (faults(), faults());
-    let make = move |_| -> Vec<Box<dyn Transport>> {
-        vec![
-            Box::new(Faulty { name: "first", shared: first }),
-            Box::new(Faulty { name: "second", shared: second }),
-        ]
-    };
+    let make = move |_| both(first, second);
     let environment = [("SHMEM_TUNE", "off"), ("SHMEM_ROUTE", "*=first")];
     run_job(2, &environment, &make, |world| {
         tune(world).unwrap().apply(world);
         let (me, other) = (world.pe(), 1 - world.pe());
         let mut routes = world.routes().clone();
-        assert_eq!(routes.peers[other].straight, [usize::MAX; 2], "nothing was measured");
-        routes.peers[other].straight = [8192; 2];
+        assert_eq!(routes.peers[other].zero_copy, [usize::MAX; 2], "nothing was measured");
+        routes.peers[other].zero_copy = [8192; 2];
         world.set_routes(routes);
         let place = world.heap().allocate(LEN, 64);
         let exchange = |fill: u8, len: usize| {

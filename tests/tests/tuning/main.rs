@@ -15,8 +15,7 @@ use tombolo_core::cost::Costs;
 use tombolo_core::ops::Mode;
 use tombolo_core::route::Channel;
 use tombolo_core::transport::{
-    Amo, Capabilities, Endpoint, Job, Mapping, Remote, Segment, SegmentKind, Signal, Status,
-    Stream, Transport,
+    Capabilities, Endpoint, Job, Mapping, Remote, Segment, SegmentKind, Status, Stream, Transport,
 };
 use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, CACHED, Operation};
@@ -285,22 +284,22 @@ impl FaultyEndpoint {
 }
 
 impl Endpoint for FaultyEndpoint {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            put: true,
-            get: true,
-            whole_words: true,
-            max_bytes: 4096,
-            ..Default::default()
+    fn capabilities(&self, segment: SegmentKind) -> Capabilities {
+        match segment {
+            SegmentKind::Static => Capabilities::NONE,
+            SegmentKind::Heap => Capabilities {
+                put: true,
+                get: true,
+                whole_words: true,
+                put_max: 4096,
+                get_max: 4096,
+                ..Capabilities::NONE
+            },
         }
     }
 
     fn mapped(&self, _: SegmentKind) -> Option<Mapping> {
         None
-    }
-
-    fn reaches(&self, segment: SegmentKind) -> bool {
-        segment == SegmentKind::Heap
     }
 
     unsafe fn put(
@@ -322,41 +321,24 @@ impl Endpoint for FaultyEndpoint {
         // SAFETY: as above.
         self.operate(stream, || unsafe { tombolo_core::copy::cached(dest, source, len) })
     }
-
-    unsafe fn amo(&self, _: &Stream, _: Remote, _: Amo, _: Option<*mut u8>) -> Status {
-        Status::Failed
-    }
-
-    unsafe fn put_signal(
-        &self,
-        _: &Stream,
-        _: Remote,
-        _: *const u8,
-        _: usize,
-        _: Signal,
-        _: bool,
-    ) -> Status {
-        Status::Failed
-    }
-
-    fn fence(&self, _: &Stream) -> Status {
-        Status::Complete
-    }
 }
 
 fn faults() -> &'static Faults {
     Box::leak(Box::default())
 }
 
+/// Two transports that reach the same.
+fn both(first: &'static Faults, second: &'static Faults) -> Vec<Box<dyn Transport>> {
+    vec![
+        Box::new(Faulty { name: "first", shared: first }),
+        Box::new(Faulty { name: "second", shared: second }),
+    ]
+}
+
 #[test]
 fn a_channel_that_fails_at_run_time_gives_way_to_the_next() {
     let (first, second) = (faults(), faults());
-    let make = move |_| -> Vec<Box<dyn Transport>> {
-        vec![
-            Box::new(Faulty { name: "first", shared: first }),
-            Box::new(Faulty { name: "second", shared: second }),
-        ]
-    };
+    let make = move |_| both(first, second);
     let environment = [("SHMEM_TUNE", "off"), ("SHMEM_ROUTE", "*=first")];
     run_job(2, &environment, &make, |world| {
         let tuning = tune(world).unwrap();

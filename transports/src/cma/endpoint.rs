@@ -2,7 +2,7 @@
 
 use super::sys;
 use tombolo_core::transport::{
-    Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
+    Capabilities, Endpoint, Mapping, Remote, SegmentKind, Status, Stream,
 };
 
 /// A segment in the peer's address space; empty where it is not reached.
@@ -37,16 +37,15 @@ impl CmaEndpoint {
 }
 
 impl Endpoint for CmaEndpoint {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { put: true, get: true, ..Capabilities::default() }
+    fn capabilities(&self, segment: SegmentKind) -> Capabilities {
+        match self.ranges[segment as usize].len {
+            0 => Capabilities::NONE,
+            _ => Capabilities { put: true, get: true, ordered: true, ..Capabilities::NONE },
+        }
     }
 
     fn mapped(&self, _segment: SegmentKind) -> Option<Mapping> {
         None
-    }
-
-    fn reaches(&self, segment: SegmentKind) -> bool {
-        self.ranges[segment as usize].len > 0
     }
 
     unsafe fn put(
@@ -72,25 +71,5 @@ impl Endpoint for CmaEndpoint {
             Ok(()) => Status::Complete,
             Err(_) => Status::Failed,
         }
-    }
-
-    unsafe fn amo(&self, _: &Stream, _: Remote, _: Amo, _: Option<*mut u8>) -> Status {
-        Status::Failed
-    }
-
-    unsafe fn put_signal(
-        &self,
-        _: &Stream,
-        _: Remote,
-        _: *const u8,
-        _: usize,
-        _: Signal,
-        _: bool,
-    ) -> Status {
-        Status::Failed
-    }
-
-    fn fence(&self, _stream: &Stream) -> Status {
-        Status::Complete
     }
 }

@@ -8,4 +8,7 @@
 pub mod drive;
 pub mod port;
 pub mod ring;
+mod settings;
 pub mod sim;
+
+pub use settings::NtbSettings;

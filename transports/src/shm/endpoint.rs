@@ -4,7 +4,7 @@ use super::sys;
 use std::io;
 use std::os::fd::OwnedFd;
 use tombolo_core::transport::{
-    Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
+    Amo, AmoSet, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
 };
 use tombolo_core::{amo, copy};
 
@@ -70,25 +70,24 @@ impl ShmEndpoint {
 }
 
 impl Endpoint for ShmEndpoint {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            put: true,
-            get: true,
-            amo: true,
-            put_signal: true,
-            whole_words: true,
-            needs_target_cpu: false,
-            max_bytes: 0,
+    fn capabilities(&self, segment: SegmentKind) -> Capabilities {
+        match self.maps[segment as usize] {
+            None => Capabilities::NONE,
+            Some(_) => Capabilities {
+                put: true,
+                get: true,
+                amos: AmoSet::ALL,
+                signals: AmoSet::SIGNALS,
+                whole_words: true,
+                ordered: true,
+                ..Capabilities::NONE
+            },
         }
     }
 
     fn mapped(&self, segment: SegmentKind) -> Option<Mapping> {
         let map = self.maps[segment as usize].as_ref()?;
         Some(Mapping { base: map.base, len: map.len, load: true, atomic: true })
-    }
-
-    fn reaches(&self, segment: SegmentKind) -> bool {
-        self.maps[segment as usize].is_some()
     }
 
     unsafe fn put(
@@ -146,10 +145,5 @@ impl Endpoint for ShmEndpoint {
                 other => other,
             }
         }
-    }
-
-    fn fence(&self, _stream: &Stream) -> Status {
-        std::sync::atomic::fence(std::sync::atomic::Ordering::AcqRel);
-        Status::Complete
     }
 }

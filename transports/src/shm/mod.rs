@@ -74,8 +74,7 @@ impl Shm {
                 match segment.kind {
                     SegmentKind::Heap => {
                         return Err(format!(
-                            "PE {} has a symmetric heap of {} bytes, this PE one of {}: set \
-                             SHMEM_SYMMETRIC_SIZE to the same value everywhere",
+                            "PE {} has a symmetric heap of {} bytes, this PE one of {}",
                             offer.pe, segment.len, own.len
                         ));
                     }

@@ -166,7 +166,7 @@ fn finish(text: Result<String, String>, speaks: bool) -> ExitCode {
 fn saved(file: Option<&Path>) -> Result<Tuning, String> {
     match file {
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|e| e.to_string());
+            let text = cache::read(path, cache::Owner::Any).map_err(|e| e.to_string());
             let saved = text.and_then(|text| Saved::parse(&text));
             let saved = saved.map_err(|why| format!("{}: {why}", path.display()))?;
             Ok(without_job(path.to_owned(), saved))
@@ -178,7 +178,7 @@ fn saved(file: Option<&Path>) -> Result<Tuning, String> {
 /// What is in the cache, the newest first; at least one.
 fn cached() -> Result<Vec<Tuning>, String> {
     let config = Config::from_env().map_err(|e| e.to_string())?;
-    let directory = cache::directory(&config.tune_cache)
+    let directory = cache::directory(&config.tune_cache)?
         .ok_or("no directory for measurements (SHMEM_TUNE_CACHE is off)")?;
     let all: Vec<Tuning> =
         cache::newest_first(&directory).map(|(path, saved)| without_job(path, saved)).collect();

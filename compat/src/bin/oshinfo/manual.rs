@@ -1,18 +1,19 @@
 //! The section ENVIRONMENT of the manual pages, in mdoc.
 
-use tombolo_core::config::{Audience, VARIABLES};
+use tombolo::variables;
+use tombolo_core::config::Audience;
 
 /// See the module.
 pub fn environment() -> String {
     let mut text = String::from(".Bl -tag -width Ds\n");
-    for variable in VARIABLES {
+    for variable in variables::all() {
         text += &format!(".It Ev {}\n{}\n", variable.name, roff(variable.help));
         text += &format!("Form: {}.\n", roff(variable.form));
         if !variable.default.is_empty() {
             text += &format!("Default: {}.\n", roff(variable.default));
         }
-        if let Some(alias) = variable.alias {
-            text += &format!("The deprecated name\n.Ev {alias}\nis honoured as well.\n");
+        for alias in variable.aliases {
+            text += &format!("The name\n.Ev {alias}\nis honoured as well.\n");
         }
         if variable.audience == Audience::Launcher {
             text += "Set by launchers, not meant to be set by hand.\n";
@@ -35,7 +36,7 @@ mod tests {
     #[test]
     fn every_variable_is_described() {
         let text = environment();
-        for variable in VARIABLES {
+        for variable in variables::all() {
             assert!(text.contains(&format!(".It Ev {}\n", variable.name)), "{}", variable.name);
             assert!(text.contains(&roff(variable.form)), "{}", variable.name);
         }

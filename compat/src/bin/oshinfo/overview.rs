@@ -24,11 +24,14 @@ fn environment() -> String {
         Err(error) => return format!("Environment variables\n  cannot be read: {error}\n"),
     };
     let variables = |audience| describe::variables(&config, audience);
-    format!(
-        "Environment variables\n{}\nSet by launchers\n{}",
-        variables(Audience::User),
-        variables(Audience::Launcher)
-    )
+    match (variables(Audience::User), variables(Audience::Launcher)) {
+        (Ok(user), Ok(launcher)) => {
+            format!("Environment variables\n{user}\nSet by launchers\n{launcher}")
+        }
+        (Err(error), _) | (_, Err(error)) => {
+            format!("Environment variables\n  cannot be read: {error}\n")
+        }
+    }
 }
 
 fn build() -> Section {

@@ -7,6 +7,8 @@ use tombolo::{Session, World};
 use tombolo_core::wait::usable_cpus;
 use tombolo_selector::pattern::{self, By, Layout, Pattern};
 use tombolo_selector::{Tuning, model, report};
+use tombolo_transports::ntb::NtbSettings;
+use tombolo_transports::ntb::port::emulated::Speed;
 
 /// Sizes shown unless one is asked for.
 const SIZES: [u64; 4] = [8, 1024, 65536, 1 << 20];
@@ -73,7 +75,8 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
     // A PE that is bound has a processor of its own and sees no other.
     let cpus = if world.config().bound.0 { world.n_pes() } else { usable_cpus() };
     let mut layout = Layout::new(places, cpus, world.config().host.is_some());
-    if world.config().ntb_speed == "modelled" {
+    let ring = NtbSettings::read(world.config().environment()).map_err(|e| e.to_string())?;
+    if ring.speed == Speed::Modelled {
         layout = layout.with_slow_links();
     }
     settle(world, &layout)?;

@@ -2,9 +2,10 @@
 
 use crate::options::{Plan, Program};
 use crate::spawn::Failure;
+use std::ffi::OsString;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
-use tombolo_core::Config;
+use tombolo_transports::ntb::NtbSettings;
 use tombolo_transports::ntb::port::emulated::{Fabric, FabricSpec, Fault, HOSTS};
 
 /// The ring of a job on two or more emulated hosts.
@@ -62,15 +63,17 @@ impl Ring {
 }
 
 fn spec(hosts: usize, program: &Program) -> Result<FabricSpec, String> {
-    // What is set for the PEs with -x holds for their links as well.
-    let config = Config::from_lookup(|name| {
-        let given = program.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
-        given.or_else(|| std::env::var_os(name)).map(|value| value.to_string_lossy().into_owned())
-    });
-    let config = config.map_err(|e| e.to_string())?;
+    // What is set for the PEs with -x holds for their links as well. The PEs compare what they have:
+    // programs that differ do not start.
+    let given = program.environment.iter().cloned();
+    let text = |os: OsString| os.to_string_lossy().into_owned();
+    let all = std::env::vars_os().chain(given).map(|(name, value)| (text(name), text(value)));
+    // What another launcher has set for this process is not for its PEs.
+    let all = all.filter(|(name, _)| !name.starts_with("TOMBOLO_"));
+    let settings = NtbSettings::read(&all.collect()).map_err(|e| e.to_string())?;
     let mut spec = FabricSpec::new(hosts as u32);
-    spec.profile = config.ntb_profile.parse().map_err(|e| format!("SHMEM_NTB_PROFILE: {e}"))?;
-    spec.speed = config.ntb_speed.parse().map_err(|e| format!("SHMEM_NTB_SPEED: {e}"))?;
-    spec.window_size = config.ntb_window.map(|bytes| bytes.0);
+    spec.profile = settings.profile;
+    spec.speed = settings.speed;
+    spec.window_size = settings.window.map(|window| window.0);
     Ok(spec)
 }

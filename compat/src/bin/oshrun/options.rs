@@ -130,6 +130,9 @@ struct Further {
     section: Section,
 }
 
+/// Most PEs of a program, and most hosts: as many as there can be processes on Linux.
+const COUNT_MAX: usize = 1 << 22;
+
 const CRC: &str = "SHMEM_NTB_CRC";
 
 impl Plan {
@@ -244,15 +247,15 @@ fn accept_np(section: &[OsString], command: &clap::Command) -> Vec<OsString> {
 
 fn parse_count(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(count) if count >= 1 => Ok(count),
-        _ => Err("expected a whole number, at least 1".into()),
+        Ok(count) if (1..=COUNT_MAX).contains(&count) => Ok(count),
+        _ => Err(format!("expected a whole number, at least 1 and at most {COUNT_MAX}")),
     }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>().map(Duration::try_from_secs_f64) {
-        Ok(Ok(time)) if !time.is_zero() => Ok(time),
-        _ => Err("expected a number of seconds above 0".into()),
+    match Duration::parse(text) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        _ => Err(format!("expected {}, above 0", Duration::FORM)),
     }
 }
 
@@ -354,6 +357,10 @@ mod tests {
             "-n 0 a",
             "-n -1 a",
             "-n x a",
+            "-n 18446744073709551615 a",
+            "-n 4194305 a",
+            "--timeout 1e19 a",
+            "--timeout nan a",
             "-n",
             "--timeout 0 a",
             "--timeout -1 a",

@@ -89,10 +89,10 @@ fn variables(
         ("PMI_RANK", Some(place.pe.to_string())),
         ("PMI_SIZE", Some(common.size.to_string())),
         ("PMI_SPAWNED", Some("0".into())),
-        ("SHMEM_BOARD_FD", Some(common.board.fd().as_raw_fd().to_string())),
-        ("SHMEM_HOST", place.host.map(|host| host.to_string())),
-        ("SHMEM_NTB_FD", place.links.map(|[left, right]| format!("{left},{right}"))),
-        ("SHMEM_BOUND", place.core.map(|_| "on".into())),
+        ("TOMBOLO_BOARD_FD", Some(common.board.fd().as_raw_fd().to_string())),
+        ("TOMBOLO_HOST", place.host.map(|host| host.to_string())),
+        ("TOMBOLO_NTB_FD", place.links.map(|[left, right]| format!("{left},{right}"))),
+        ("TOMBOLO_BOUND", place.core.map(|_| "on".into())),
     ]
 }
 
@@ -190,7 +190,8 @@ fn explain(program: &Program, error: io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tombolo_core::config::{Audience, VARIABLES};
+    use tombolo::variables as known;
+    use tombolo_core::config::Audience;
 
     #[test]
     fn every_launcher_variable_is_set_or_removed() {
@@ -200,7 +201,7 @@ mod tests {
         let common = Common { size: 1, board: &board, mask, group, files };
         let set =
             variables(&Place { pe: 0, host: Some(0), links: Some([7, 8]), core: None }, &common, 3);
-        for variable in VARIABLES.iter().filter(|v| v.audience == Audience::Launcher) {
+        for variable in known::all().filter(|v| v.audience == Audience::Launcher) {
             assert!(set.iter().any(|(name, _)| *name == variable.name), "{}", variable.name);
         }
     }

@@ -15,14 +15,7 @@ pub fn run_job(
     transports: &(dyn Fn(usize) -> Vec<Box<dyn Transport>> + Sync),
     body: impl Fn(&World) + Sync,
 ) {
-    let lookup = |_: usize, name: &str| {
-        let found = environment.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
-        let default = match name {
-            "SHMEM_SYMMETRIC_SIZE" => Some("16m"),
-            "SHMEM_TUNE_CACHE" => Some("off"),
-            _ => None,
-        };
-        found.or(default).map(str::to_owned)
-    };
-    tombolo_tests::run_job_of(n_pes, &lookup, transports, body);
+    let defaults = [("SHMEM_SYMMETRIC_SIZE", "16m"), ("SHMEM_TUNE_CACHE", "off")];
+    let environment = |_| defaults.iter().chain(environment).copied().collect();
+    tombolo_tests::run_job_of(n_pes, &environment, transports, body);
 }

@@ -5,7 +5,7 @@ use super::plan::Terms;
 use tombolo_core::transport::SegmentKind;
 
 /// Version of the address and of all that it leads to.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const TERMS_AT: usize = 12;
 const WORDS: usize = TERMS_AT + Terms::WORDS;
 
@@ -22,7 +22,7 @@ pub struct Advert {
     pub segments: [Option<Extent>; SegmentKind::ALL.len()],
     /// Where each segment starts in its window for direct access, if it is there.
     pub direct: [Option<u64>; SegmentKind::ALL.len()],
-    /// What its host and its settings ask of the lanes.
+    /// What its host asks of the lanes.
     pub terms: Terms,
 }
 
@@ -76,8 +76,7 @@ impl Advert {
 mod tests {
     use super::*;
 
-    const TERMS: Terms =
-        Terms { line_mbs: Some(7247), max_payload: 256, cores: 4, lanes: None, chunk: Some(64) };
+    const TERMS: Terms = Terms { line_mbs: Some(7247), max_payload: 256, cores: 4 };
 
     #[test]
     fn an_advert_is_read_back_as_it_was_written() {

@@ -5,9 +5,8 @@ use super::host::token;
 use super::lane::Lane;
 use crate::ntb::ring::{AmoRequest, GetRequest, PutRequest, Target};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tombolo_core::transport::{
-    Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
+    Amo, AmoSet, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
 };
 
 /// One peer behind the ring.
@@ -33,7 +32,7 @@ impl NtbEndpoint {
     }
 
     fn lane(&self, stream: &Stream) -> &Lane {
-        &self.lanes[stream.id as usize % self.lanes.len()]
+        lane(&self.lanes, stream)
     }
 
     fn target(&self, remote: Remote) -> Target {
@@ -70,46 +69,32 @@ impl NtbEndpoint {
     }
 }
 
-/// Counts an operation while it is submitted. It counts before it can complete, or another thread
-/// of a shared context could take its completion for that of an earlier one.
-fn counted(stream: &Stream, submit: impl FnOnce() -> Status) -> Status {
-    if stream.exclusive {
-        let issued = stream.issued.load(Ordering::Relaxed);
-        stream.issued.store(issued + 1, Ordering::Relaxed);
-        let status = submit();
-        if status != Status::Pending {
-            stream.issued.store(issued, Ordering::Relaxed);
-        }
-        return status;
-    }
-    stream.issued.fetch_add(1, Ordering::Relaxed);
-    let status = submit();
-    if status != Status::Pending {
-        stream.issued.fetch_sub(1, Ordering::Relaxed);
-    }
-    status
+/// The lane that a stream keeps to.
+pub(super) fn lane<'a>(lanes: &'a [Arc<Lane>], stream: &Stream) -> &'a Lane {
+    &lanes[stream.id as usize % lanes.len()]
 }
 
 impl Endpoint for NtbEndpoint {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            put: true,
-            get: true,
-            amo: true,
-            put_signal: true,
-            whole_words: true,
-            needs_target_cpu: true,
-            max_bytes: self.max_bytes,
+    fn capabilities(&self, segment: SegmentKind) -> Capabilities {
+        match self.lens[segment as usize] {
+            0 => Capabilities::NONE,
+            _ => Capabilities {
+                put: true,
+                get: true,
+                amos: AmoSet::ALL,
+                signals: AmoSet::SIGNALS,
+                whole_words: true,
+                needs_target_cpu: true,
+                put_max: self.max_bytes,
+                get_max: self.max_bytes,
+                ..Capabilities::NONE
+            },
         }
     }
 
     fn mapped(&self, _segment: SegmentKind) -> Option<Mapping> {
         // Windows are for stores only, and may close at any time.
         None
-    }
-
-    fn reaches(&self, segment: SegmentKind) -> bool {
-        self.lens[segment as usize] > 0
     }
 
     unsafe fn put(
@@ -128,7 +113,7 @@ impl Endpoint for NtbEndpoint {
             return Status::Complete;
         }
         let put = self.put_request(stream, dest, source, len, blocking);
-        counted(stream, || self.lane(stream).submit(|engine, host| engine.put(&put, host)))
+        stream.counted(|| self.lane(stream).submit(|engine, host| engine.put(&put, host)))
     }
 
     unsafe fn get(&self, stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status {
@@ -137,7 +122,7 @@ impl Endpoint for NtbEndpoint {
         }
         let (token, target) = (token(stream, self.pe), self.target(source));
         let get = GetRequest { token, stream: stream.id, target, dest: dest as u64, len };
-        counted(stream, || self.lane(stream).submit(|engine, _| engine.get(&get)))
+        stream.counted(|| self.lane(stream).submit(|engine, _| engine.get(&get)))
     }
 
     unsafe fn amo(
@@ -157,7 +142,7 @@ impl Endpoint for NtbEndpoint {
             amo,
             result: result.map(|at| at as u64),
         };
-        counted(stream, || self.lane(stream).submit(|engine, _| engine.amo(&request)))
+        stream.counted(|| self.lane(stream).submit(|engine, _| engine.amo(&request)))
     }
 
     unsafe fn put_signal(
@@ -179,15 +164,6 @@ impl Endpoint for NtbEndpoint {
             return unsafe { self.amo(stream, signal.word, signal.amo(), None) };
         }
         let put = self.put_request(stream, dest, source, len, blocking).with_signal(signal);
-        counted(stream, || self.lane(stream).submit(|engine, host| engine.put(&put, host)))
-    }
-
-    fn fence(&self, stream: &Stream) -> Status {
-        // A direct put overtakes every packet.
-        let ordered = match self.direct {
-            Some(_) => stream.is_quiet(),
-            None => self.lane(stream).fence(stream.id, self.host),
-        };
-        if ordered { Status::Complete } else { Status::Pending }
+        stream.counted(|| self.lane(stream).submit(|engine, host| engine.put(&put, host)))
     }
 }

@@ -1,5 +1,6 @@
 //! The two NTB ports of this host.
 
+use crate::ntb::NtbSettings;
 use crate::ntb::port::NtbPort;
 use crate::ntb::port::emulated::EmulatedPort;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -19,19 +20,15 @@ pub struct Hardware {
 
 impl Hardware {
     /// Opens the ports; the error says to people why there are none.
-    pub fn find(config: &Config) -> Result<Hardware, String> {
-        if config.ntb_fd.is_empty() {
+    pub fn find(config: &Config, settings: &NtbSettings) -> Result<Hardware, String> {
+        let Some(links) = settings.links else {
             return Err("no NTB port on this machine: there is no emulated one (oshrun --hosts \
                         makes them), and this build drives no NTB hardware"
                 .into());
-        }
-        let unreadable = || format!("SHMEM_NTB_FD='{}' names no two descriptors", config.ntb_fd);
-        let (left, right) = config.ntb_fd.split_once(',').ok_or_else(unreadable)?;
-        let number = |text: &str| text.trim().parse::<RawFd>().ok().filter(|fd| *fd >= 0);
-        let fds = [right, left].map(number);
-        let [Some(right), Some(left)] = fds else { return Err(unreadable()) };
-        let host = config.host.ok_or("SHMEM_NTB_FD is set without SHMEM_HOST")?;
-        let (right, left) = (open(right, host)?, open(left, host)?);
+        };
+        let host = config.host.ok_or("TOMBOLO_NTB_FD is set without TOMBOLO_HOST")?;
+        let opened = |fd| open(fd, host).map_err(|why| format!("TOMBOLO_NTB_FD='{links}': {why}"));
+        let (right, left) = (opened(links.right)?, opened(links.left)?);
         let hosts = right.config().hosts;
         let ends = [right.peer_host(), left.peer_host()];
         if left.config().hosts != hosts || ends != [(host + 1) % hosts, (host + hosts - 1) % hosts]

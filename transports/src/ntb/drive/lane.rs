@@ -78,9 +78,12 @@ impl Lane {
         status
     }
 
-    /// Whether what a stream issues to `host` from now on follows what it issued before.
-    pub fn fence(&self, stream: u32, host: u16) -> bool {
-        self.lock().engine.fence(stream, host)
+    /// Whether what a stream issues to each host from now on follows what it issued there before.
+    pub fn fence(&self, stream: u32) -> bool {
+        let mut state = self.lock();
+        let hosts = state.engine.hosts();
+        // Every host's fence takes effect, whatever the others say.
+        (0..hosts).fold(true, |ordered, host| state.engine.fence(stream, host) & ordered)
     }
 
     /// Turns the crank for a caller that waits.

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! - A PE has a lane of its own on the whole ring (more where processors are left, or with
-//!   `SHMEM_NTB_THREADS`). It sends on it, and serves what arrives on it for any PE of its host, whose memory it has mapped. Where
-//!   hosts have different numbers of PEs, those of the smaller hosts serve several lanes, so that
+//!   `SHMEM_NTB_LANES`). It sends on it, and serves what arrives on it for any PE of its host, whose
+//!   memory it has mapped. Where hosts have different numbers of PEs, those of the smaller hosts serve several lanes, so that
 //!   every lane goes all the way round.
 //! - AMOs are applied by the target host's CPU, so that they are atomic with those of its PEs.
 //! - Progress: service threads move everything on while programs compute. A direct put needs none.
@@ -40,11 +40,15 @@ use memory::HostMemory;
 use report::Reporter;
 use service::{Post, Threads};
 use setup::{Offer, Opened};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tombolo_core::config::Table;
 use tombolo_core::error::{Error, Result};
-use tombolo_core::transport::{Endpoint, Job, Mapping, Segment, SegmentKind, Transport};
+use tombolo_core::transport::{
+    Distance, Endpoint, Job, Mapping, Progress, Segment, SegmentKind, Status, Stream, Transport,
+};
 
+use super::NtbSettings;
 use super::ring::Side;
 
 const NAME: &str = "ntb";
@@ -59,6 +63,8 @@ type Connected = Vec<std::result::Result<Box<dyn Endpoint>, String>>;
 /// The NTB ring transport.
 #[derive(Default)]
 pub struct Ntb {
+    /// Read when the transport is probed.
+    settings: OnceLock<NtbSettings>,
     offer: Option<Offer>,
     opened: Option<Opened>,
     running: Option<Running>,
@@ -77,6 +83,14 @@ impl Ntb {
     /// A transport with nothing open.
     pub fn new() -> Ntb {
         Ntb::default()
+    }
+
+    fn settings_of(&self, job: &Job<'_>) -> Result<&NtbSettings> {
+        if let Some(settings) = self.settings.get() {
+            return Ok(settings);
+        }
+        let settings = NtbSettings::read(job.config.environment())?;
+        Ok(self.settings.get_or_init(|| settings))
     }
 
     /// Waits until the links are in use: both, or one of them if the other does not come.
@@ -122,14 +136,20 @@ impl Transport for Ntb {
         NAME
     }
 
+    fn settings(&self) -> Table {
+        NtbSettings::TABLE
+    }
+
     fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
-        let hardware = Hardware::find(job.config)?;
-        setup::probe(&hardware, job)
+        let settings = self.settings_of(job).map_err(|e| e.to_string())?;
+        let hardware = Hardware::find(job.config, settings)?;
+        setup::probe(&hardware, job, settings)
     }
 
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
-        let hardware = Hardware::find(job.config).map_err(failure)?;
-        let offer = Offer::new(hardware, job, segments)?;
+        let settings = self.settings_of(job)?;
+        let hardware = Hardware::find(job.config, settings).map_err(failure)?;
+        let offer = Offer::new(hardware, job, settings, segments)?;
         let address = offer.advert.encode();
         self.offer = Some(offer);
         Ok(address)
@@ -139,7 +159,8 @@ impl Transport for Ntb {
         let offer = self.offer.take().ok_or_else(|| failure("it was not opened"))?;
         let adverts: Vec<std::result::Result<Advert, String>> =
             addresses.iter().map(|bytes| Advert::decode(bytes)).collect();
-        let opened = self.opened.insert(Opened::new(offer, job, &adverts)?);
+        let opened = Opened::new(offer, job, self.settings_of(job)?, &adverts)?;
+        let opened = self.opened.insert(opened);
         let pes_of = setup::pes_of_hosts(job, &opened.hardware, &adverts).map_err(failure)?;
         let me = opened.hardware.host;
         let speaks = job.localities[job.pe].local_index == 0;
@@ -160,7 +181,7 @@ impl Transport for Ntb {
         let links = Arc::new(links.map_err(|e| failure(e.to_string()))?);
         let local_pes = pes_of[usize::from(me)].clone();
         let reporter = Arc::new(Reporter::new(me, pes_of, speaks));
-        let pace = Pace::new(job.n_pes(), opened.own_threads);
+        let pace = Pace::new(job.n_pes(), opened.lanes.len());
         let lanes = opened.lanes.iter().zip(&opened.lane_doorbells).enumerate();
         let posts = lanes.flat_map(|(index, (lane, doorbell))| {
             Side::BOTH.map(|side| Post {
@@ -189,8 +210,8 @@ impl Transport for Ntb {
         let unmapped = memory.iter().position(|pe| pe[SegmentKind::Heap as usize].is_none());
         if let Some(local) = unmapped {
             return Err(failure(format!(
-                "PE {} of the same host must be reached through shared memory, for which what \
-                 comes over the ring is delivered to it: use shm as well",
+                "what arrives over the NTB ring for PE {} cannot be delivered: this PE is on the same \
+                 host and must be able to map its memory, which no transport in use does",
                 running.local_pes.get(local).copied().unwrap_or_default()
             )));
         }
@@ -200,22 +221,42 @@ impl Transport for Ntb {
         Ok(())
     }
 
-    fn progress(&self) {
-        if let Some(opened) = &self.opened {
-            opened.lanes.iter().for_each(|lane| lane.progress());
+    fn distance(&self, a: usize, b: usize) -> Option<Distance> {
+        match self.running.as_ref()?.reporter.hops(a, b)? {
+            0 => None,
+            hops => Some(Distance::Hops(hops)),
         }
     }
 
-    fn needs_progress(&self) -> bool {
-        // Service threads would do it, at the price of a switch to them.
-        true
+    fn fence(&self, stream: &Stream) -> Status {
+        let (Some(opened), Some(running)) = (&self.opened, &self.running) else {
+            return Status::Complete;
+        };
+        // A direct put overtakes every packet.
+        let ordered = match running.direct.is_empty() {
+            false => stream.is_quiet(),
+            true => endpoint::lane(opened.own_lanes(), stream).fence(stream.id),
+        };
+        if ordered { Status::Complete } else { Status::Pending }
     }
 
-    fn lost(&self) -> Option<usize> {
+    fn progress(&self) -> bool {
+        let Some(opened) = &self.opened else { return false };
+        opened.lanes.iter().for_each(|lane| lane.progress());
+        // The lanes' threads look after what is left.
+        false
+    }
+
+    fn progress_needed(&self) -> Progress {
+        // Service threads would do it, at the price of a switch to them.
+        Progress::Waiting
+    }
+
+    fn first_unreachable(&self) -> Option<usize> {
         self.running.as_ref()?.reporter.lost()
     }
 
-    fn is_lost(&self, pe: usize) -> bool {
+    fn has_given_up(&self, pe: usize) -> bool {
         let (Some(opened), Some(running)) = (&self.opened, &self.running) else { return false };
         let host = running.reporter.host_of(pe);
         host.is_some_and(|host| opened.lanes.iter().any(|lane| lane.has_lost(host)))

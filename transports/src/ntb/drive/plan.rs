@@ -8,14 +8,13 @@ use super::hardware::Hardware;
 use crate::ntb::port::{LinkState, LinkTiming};
 use crate::ntb::ring::choose::{Choice, Costs, Place, Settled, choose};
 use crate::ntb::ring::{Class, Geometry};
+use crate::ntb::settings::{LANES_MAX, NtbSettings};
 use std::ops::Range;
 use tombolo_core::transport::Job;
 use tombolo_core::wait::usable_cpus;
 
 /// The window that holds the rings.
 pub const RING_WINDOW: usize = 0;
-/// Lanes that a packet can name.
-const LANES_MAX: usize = 256;
 
 /// What one PE knows that the plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +26,6 @@ pub struct Terms {
     pub max_payload: u32,
     /// Processors of its machine for each PE there.
     pub cores: u16,
-    /// `SHMEM_NTB_THREADS`.
-    pub lanes: Option<u32>,
-    /// `SHMEM_NTB_CHUNK`, bytes.
-    pub chunk: Option<u32>,
 }
 
 /// The same on all hosts.
@@ -40,7 +35,7 @@ pub struct Plan {
     /// PEs of the host with most of them.
     pub pes_max: usize,
     /// Lanes that a PE sends on.
-    pub threads: usize,
+    pub lanes_per_pe: usize,
     pub choice: Choice,
 }
 
@@ -48,17 +43,9 @@ impl Terms {
     /// Words of [`Terms::to_words`].
     pub const WORDS: usize = 2;
 
-    /// Those of this PE; the error says what cannot be.
-    pub fn of(hardware: &Hardware, job: &Job<'_>) -> Result<Terms, String> {
+    /// Those of this PE.
+    pub fn of(hardware: &Hardware, job: &Job<'_>) -> Terms {
         let config = job.config;
-        if config.ntb_threads == Some(0) {
-            return Err("SHMEM_NTB_THREADS=0: a PE needs a lane, or empty for a good number".into());
-        }
-        let chunk = match config.ntb_chunk.map(|bytes| u32::try_from(bytes.0)) {
-            None => None,
-            Some(Ok(bytes @ 1..)) => Some(bytes),
-            Some(_) => return Err("SHMEM_NTB_CHUNK: expected 64 bytes to 64k".into()),
-        };
         let states = hardware.ports.each_ref().map(|port| port.link_state());
         let rates =
             hardware.ports.iter().zip(&states).filter(|(port, _)| port.capabilities().paced);
@@ -73,33 +60,17 @@ impl Terms {
             Some(_) => job.n_pes().max(hardware.hosts.into()),
             None => (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count(),
         };
-        Ok(Terms {
+        Terms {
             line_mbs: rates.min(),
             max_payload: states[0].max_payload.min(states[1].max_payload).max(64),
             cores: (usable_cpus() / sharing).min(u16::MAX.into()) as u16,
-            lanes: config.ntb_threads,
-            chunk,
-        })
+        }
     }
 
-    /// Terms that suit all PEs, given with their numbers: the least of each; the error names PEs
-    /// with different settings.
-    pub fn of_all(mut all: impl Iterator<Item = (usize, Terms)>) -> Result<Terms, String> {
-        let (first, mut agreed) = all.next().ok_or("no PE has an NTB port")?;
-        for (pe, terms) in all {
-            let settled =
-                [("THREADS", agreed.lanes, terms.lanes), ("CHUNK", agreed.chunk, terms.chunk)];
-            for (name, one, other) in settled {
-                let shown = |value: Option<u32>| value.map_or("empty".into(), |v| v.to_string());
-                if one != other {
-                    return Err(format!(
-                        "SHMEM_NTB_{name} is {} on PE {first} and {} on PE {pe}: set it to the \
-                         same value everywhere",
-                        shown(one),
-                        shown(other)
-                    ));
-                }
-            }
+    /// Terms that suit all PEs: the least of each.
+    pub fn of_all(mut all: impl Iterator<Item = Terms>) -> Result<Terms, String> {
+        let mut agreed = all.next().ok_or("no PE has an NTB port")?;
+        for terms in all {
             agreed.line_mbs = [agreed.line_mbs, terms.line_mbs].into_iter().flatten().min();
             agreed.max_payload = agreed.max_payload.min(terms.max_payload);
             agreed.cores = agreed.cores.min(terms.cores);
@@ -110,29 +81,28 @@ impl Terms {
     /// As words for the address of a PE.
     pub fn to_words(self) -> [u64; Terms::WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let lanes = self.lanes.map_or(0, |lanes| lanes.min(u16::MAX.into()));
-        [
-            pair(self.line_mbs.unwrap_or(0), self.max_payload),
-            pair(u32::from(self.cores) | lanes << 16, self.chunk.unwrap_or(0)),
-        ]
+        [pair(self.line_mbs.unwrap_or(0), self.max_payload), self.cores.into()]
     }
 
     /// Reads them back.
     pub fn from_words(words: [u64; Terms::WORDS]) -> Terms {
-        let settled = |value: u32| (value != 0).then_some(value);
+        let line_mbs = words[0] as u32;
         Terms {
-            line_mbs: settled(words[0] as u32),
+            line_mbs: (line_mbs != 0).then_some(line_mbs),
             max_payload: ((words[0] >> 32) as u32).max(64),
             cores: words[1] as u16,
-            lanes: settled(words[1] as u32 >> 16),
-            chunk: settled((words[1] >> 32) as u32),
         }
     }
 }
 
 impl Plan {
     /// The error says to people why these ports cannot carry this job.
-    pub fn new(hardware: &Hardware, job: &Job<'_>, terms: &Terms) -> Result<Plan, String> {
+    pub fn new(
+        hardware: &Hardware,
+        job: &Job<'_>,
+        terms: &Terms,
+        settings: &NtbSettings,
+    ) -> Result<Plan, String> {
         let [right, left] = hardware.ports.each_ref().map(|port| port.capabilities());
         if right.windows != left.windows || right.doorbell_bits != left.doorbell_bits {
             return Err("the two ports of this host have different windows or doorbells".into());
@@ -150,17 +120,17 @@ impl Plan {
         let most = job.localities.iter().map(|place| place.local_index).max().unwrap_or(0);
         let pes_max = most as usize + 1;
         let window = right.windows[RING_WINDOW];
-        let room = |threads: usize| {
-            let lanes = pes_max * threads;
+        let room = |lanes_per_pe: usize| {
+            let lanes = pes_max * lanes_per_pe;
             let slots = if lanes > LANES_MAX { 0 } else { window.share(0, lanes).len() };
             usize::try_from(slots as u64 * window.slot_size()).unwrap_or(usize::MAX)
         };
-        let threads = terms.lanes.unwrap_or(1) as usize;
-        if room(threads) == 0 {
+        let lanes = settings.lanes.map_or(1, |lanes| lanes.0);
+        if room(lanes) == 0 {
             return Err(format!(
-                "{pes_max} PEs on a host with {threads} lanes each need {} slots of a window; \
-                 there are {}",
-                pes_max * threads,
+                "{pes_max} PEs on a host with {lanes} lanes each need {} slots of a window; \
+                 there are {}: set SHMEM_NTB_LANES to less, or use fewer PEs",
+                pes_max * lanes,
                 window.slots.min(LANES_MAX)
             ));
         }
@@ -168,16 +138,16 @@ impl Plan {
         let line_rate = terms.line_mbs.map_or(f64::INFINITY, |mbs| f64::from(mbs) / 1e3);
         let costs = Costs::desktop(line_rate, terms.max_payload, false);
         let settled = Settled {
-            chunk: terms.chunk.map(|bytes| bytes as usize),
-            lanes: terms.lanes.map(|lanes| lanes as usize),
+            chunk: settings.chunk.map(|chunk| chunk.0),
+            lanes: settings.lanes.map(|lanes| lanes.0),
         };
         let place = Place { hosts: hardware.hosts, cores: terms.cores.into(), room: &room };
-        let choice = choose(&costs, &place, settled).map_err(|why| match terms.chunk {
+        let choice = choose(&costs, &place, settled).map_err(|why| match settings.chunk {
             Some(_) => format!("SHMEM_NTB_CHUNK does not fit: {why}"),
             None => why.to_string(),
         })?;
-        let threads = choice.lanes;
-        Ok(Plan { lanes: pes_max * threads, pes_max, threads, choice })
+        let lanes_per_pe = choice.lanes;
+        Ok(Plan { lanes: pes_max * lanes_per_pe, pes_max, lanes_per_pe, choice })
     }
 
     /// Rings of a lane.
@@ -188,23 +158,23 @@ impl Plan {
     /// Lanes that PE `local` of `pes` on a host serves: all that would be its own if the host had
     /// as many PEs as the largest, and as many times more as it has fewer.
     pub fn served(&self, local: usize, pes: usize) -> impl Iterator<Item = usize> + '_ {
-        let threads = self.threads;
-        (0..self.lanes).filter(move |lane| lane / threads % pes == local)
+        let lanes_per_pe = self.lanes_per_pe;
+        (0..self.lanes).filter(move |lane| lane / lanes_per_pe % pes == local)
     }
 
     /// Lanes that PE `local` sends on.
     pub fn own(&self, local: usize) -> Range<usize> {
-        local * self.threads..(local + 1) * self.threads
+        local * self.lanes_per_pe..(local + 1) * self.lanes_per_pe
     }
 
     /// Lines for people.
     pub fn describe(&self) -> Vec<String> {
-        let Plan { lanes, threads, choice, .. } = self;
+        let Plan { lanes, lanes_per_pe, choice, .. } = self;
         let geometry = choice.geometry;
         vec![
             format!(
-                "lanes: {lanes} in all, {threads} for each PE, of {} KiB in each window, with {} \
-                 slots of {} bytes",
+                "lanes: {lanes} in all, {lanes_per_pe} for each PE, of {} KiB in each window, \
+                 with room for {} packets of {} bytes",
                 geometry.region_bytes() >> 10,
                 geometry.slots(Class::Request),
                 geometry.chunk_bytes()
@@ -221,14 +191,14 @@ mod tests {
     use crate::ntb::port::emulated::{Fabric, FabricSpec};
     use std::sync::Arc;
     use tombolo_core::Config;
+    use tombolo_core::config::Environment;
     use tombolo_core::transport::Locality;
 
-    const TERMS: Terms =
-        Terms { line_mbs: Some(7247), max_payload: 256, cores: 4, lanes: None, chunk: None };
+    const TERMS: Terms = Terms { line_mbs: Some(7247), max_payload: 256, cores: 4 };
 
     #[test]
     fn terms_are_read_back_as_they_were_written() {
-        let other = Terms { line_mbs: None, lanes: Some(3), chunk: Some(4096), cores: 0, ..TERMS };
+        let other = Terms { line_mbs: None, cores: 0, ..TERMS };
         for terms in [TERMS, other] {
             assert_eq!(Terms::from_words(terms.to_words()), terms);
         }
@@ -240,11 +210,9 @@ mod tests {
         let pair = Fabric::create(&spec).unwrap().ports(0).unwrap();
         let ports: [Arc<dyn NtbPort>; 2] = [pair.right, pair.left];
         let hardware = Hardware { ports, host: 0, hosts: 2 };
-        let lookup = |name: &str| {
-            let found = environment.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| value.to_string())
-        };
-        let config = Config::from_lookup(lookup).unwrap();
+        let environment = Environment::from_iter(environment.iter().copied());
+        let settings = NtbSettings::read(&environment).unwrap();
+        let config = Config::from_environment(environment).unwrap();
         let place = |host: u32| Locality {
             host: host.into(),
             host_index: host,
@@ -254,26 +222,17 @@ mod tests {
         };
         let localities = [place(0), place(1)];
         let job = Job { pe: 0, localities: &localities, config: &config };
-        Plan::new(&hardware, &job, &Terms::of(&hardware, &job)?)
+        Plan::new(&hardware, &job, &Terms::of(&hardware, &job), &settings)
     }
 
     #[test]
     fn settings_are_kept_or_refused_with_their_names() {
-        let both = [("SHMEM_NTB_CHUNK", "1k"), ("SHMEM_NTB_THREADS", "3")];
+        let both = [("SHMEM_NTB_CHUNK", "1k"), ("SHMEM_NTB_LANES", "3")];
         let plan = planned(&both, 1 << 20).unwrap();
-        assert_eq!((plan.geometry().chunk_bytes(), plan.threads, plan.lanes), (1024, 3, 3));
-        for (name, value) in [
-            ("SHMEM_NTB_CHUNK", "0"),
-            ("SHMEM_NTB_CHUNK", "100"),
-            ("SHMEM_NTB_CHUNK", "64g"),
-            ("SHMEM_NTB_THREADS", "0"),
-        ] {
-            let why = planned(&[(name, value)], 1 << 20).err().expect("refused");
-            assert!(why.contains(name), "{name}={value}: {why}");
-        }
-        let many = planned(&[("SHMEM_NTB_THREADS", "200")], 1 << 20).err().expect("refused");
-        assert!(many.contains("200 lanes each"), "{many}");
-        let long = [("SHMEM_NTB_CHUNK", "64k"), ("SHMEM_NTB_THREADS", "8")];
+        assert_eq!((plan.geometry().chunk_bytes(), plan.lanes_per_pe, plan.lanes), (1024, 3, 3));
+        let many = planned(&[("SHMEM_NTB_LANES", "200")], 1 << 20).err().expect("refused");
+        assert!(many.contains("200 lanes each") && many.contains("SHMEM_NTB_LANES"), "{many}");
+        let long = [("SHMEM_NTB_CHUNK", "64k"), ("SHMEM_NTB_LANES", "8")];
         let why = planned(&long, 1 << 20).err().expect("refused");
         assert!(why.contains("SHMEM_NTB_CHUNK does not fit"), "{why}");
     }
@@ -286,13 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_all_counts_and_settings_must_agree() {
+    fn the_least_of_all_counts() {
         let slow = Terms { line_mbs: Some(3600), cores: 9, ..TERMS };
         let short = Terms { max_payload: 128, cores: 2, ..TERMS };
-        let agreed = Terms::of_all([TERMS, slow, short].into_iter().enumerate()).unwrap();
-        assert_eq!(agreed, Terms { line_mbs: Some(3600), max_payload: 128, cores: 2, ..TERMS });
-        let other = Terms { chunk: Some(512), ..TERMS };
-        let why = Terms::of_all([TERMS, TERMS, other].into_iter().enumerate()).unwrap_err();
-        assert!(why.contains("SHMEM_NTB_CHUNK is empty on PE 0 and 512 on PE 2"), "{why}");
+        let agreed = Terms::of_all([TERMS, slow, short].into_iter()).unwrap();
+        assert_eq!(agreed, Terms { line_mbs: Some(3600), max_payload: 128, cores: 2 });
     }
 }

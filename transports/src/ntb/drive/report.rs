@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Reporter {
     /// PEs by host of the ring.
     pes: Vec<Vec<usize>>,
+    /// The host of each PE that is on one.
+    host_of: Vec<Option<u16>>,
     me: u16,
     /// All PEs see the same; one of a host speaks for it.
     speaks: bool,
@@ -18,7 +20,12 @@ pub struct Reporter {
 impl Reporter {
     /// For host `me`; `pes` by host.
     pub fn new(me: u16, pes: Vec<Vec<usize>>, speaks: bool) -> Reporter {
-        Reporter { pes, me, speaks, lost: AtomicU32::new(0) }
+        let count = pes.iter().flatten().max().map_or(0, |last| last + 1);
+        let mut host_of = vec![None; count];
+        for (host, pes) in pes.iter().enumerate() {
+            pes.iter().for_each(|pe| host_of[*pe] = Some(host as u16));
+        }
+        Reporter { pes, host_of, me, speaks, lost: AtomicU32::new(0) }
     }
 
     /// A PE that was given up.
@@ -31,7 +38,14 @@ impl Reporter {
 
     /// The host in the ring of a PE that is reached over it.
     pub fn host_of(&self, pe: usize) -> Option<u16> {
-        self.pes.iter().position(|pes| pes.contains(&pe)).map(|host| host as u16)
+        *self.host_of.get(pe)?
+    }
+
+    /// Links between the hosts of two PEs, the shorter way round the ring.
+    pub fn hops(&self, a: usize, b: usize) -> Option<u32> {
+        let (a, b, hosts) = (self.host_of(a)?, self.host_of(b)?, self.pes.len() as u16);
+        let forth = (b + hosts - a) % hosts;
+        Some(forth.min(hosts - forth).into())
     }
 
     /// Tells what has happened on a lane; links go down for all lanes at once, so only the

@@ -11,6 +11,7 @@ use super::lane::Lane;
 use super::links::{SidePlan, Translation};
 use super::memory::Extent;
 use super::plan::{Plan, RING_WINDOW, Terms};
+use crate::ntb::NtbSettings;
 use crate::ntb::port::{InboundMemory, NtbPort, PortError, Region};
 use crate::ntb::ring::{self, Engine, Side};
 use std::hash::{BuildHasher, RandomState};
@@ -22,9 +23,12 @@ use tombolo_core::transport::{Job, Segment, SegmentKind};
 const DIRECT_WINDOW: usize = 1;
 /// Whether these ports can carry this job, as far as this PE can tell; the error says to people why
 /// not.
-pub fn probe(hardware: &Hardware, job: &Job<'_>) -> std::result::Result<(), String> {
-    let terms = Terms::of(hardware, job)?;
-    let plan = Plan::new(hardware, job, &terms)?;
+pub fn probe(
+    hardware: &Hardware,
+    job: &Job<'_>,
+    settings: &NtbSettings,
+) -> std::result::Result<(), String> {
+    let plan = Plan::new(hardware, job, &Terms::of(hardware, job), settings)?;
     if job.localities.iter().all(|place| place.host == job.localities[job.pe].host) {
         let ports = hardware.ports.each_ref().map(|port| port.describe());
         return Err(format!(
@@ -48,13 +52,18 @@ pub struct Offer {
 }
 
 impl Offer {
-    pub fn new(hardware: Hardware, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Offer> {
-        let terms = Terms::of(&hardware, job).map_err(failure)?;
-        let plan = Plan::new(&hardware, job, &terms).map_err(failure)?;
+    pub fn new(
+        hardware: Hardware,
+        job: &Job<'_>,
+        settings: &NtbSettings,
+        segments: &[Segment<'_>],
+    ) -> Result<Offer> {
+        let terms = Terms::of(&hardware, job);
+        let plan = Plan::new(&hardware, job, &terms, settings).map_err(failure)?;
         let local = job.localities[job.pe].local_index as usize;
         let alone = !(0..job.n_pes()).any(|pe| pe != job.pe && job.is_local(pe));
         let mut translations = [Vec::new(), Vec::new()];
-        let direct = match job.config.ntb_direct.0 {
+        let direct = match settings.direct.0 {
             true => open_segments(&hardware, plan.pes_max, local, segments, &mut translations)?,
             false => [None; 2],
         };
@@ -86,11 +95,11 @@ pub struct Opened {
     pub lane_doorbells: Vec<u64>,
     /// All of them.
     pub doorbells: u64,
-    /// Lanes, and with them pairs of service threads.
-    pub own_threads: usize,
     own: Vec<Arc<Lane>>,
     plan: Plan,
     crc: bool,
+    /// Whether it may store directly to neighbours.
+    stores: bool,
     /// By [`Side`].
     translations: [Vec<Translation>; 2],
     max_bytes: usize,
@@ -98,24 +107,27 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// The lanes that this PE sends on.
+    pub fn own_lanes(&self) -> &[Arc<Lane>] {
+        &self.own
+    }
+
     /// Opens the lanes that follow from what all PEs offer.
     pub fn new(
         offer: Offer,
         job: &Job<'_>,
+        settings: &NtbSettings,
         adverts: &[std::result::Result<Advert, String>],
     ) -> Result<Opened> {
         let Offer { hardware, advert, mut translations } = offer;
-        let terms = adverts.iter().enumerate().filter_map(|(pe, advert)| match advert {
-            Ok(advert) => Some((pe, advert.terms)),
-            Err(_) => None,
-        });
+        let terms = adverts.iter().flatten().map(|advert| advert.terms);
         let terms = Terms::of_all(terms).map_err(failure)?;
-        let plan = Plan::new(&hardware, job, &terms).map_err(failure)?;
+        let plan = Plan::new(&hardware, job, &terms, settings).map_err(failure)?;
         let local = job.localities[job.pe].local_index as usize;
         let pes = (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count();
         let mut config = ring::Config::new(plan.geometry(), advert.incarnation);
-        config.crc = job.config.ntb_crc.0;
-        config.silence_ns = job.config.ntb_silence.as_nanos().min(u64::MAX.into()) as u64;
+        config.crc = settings.crc.0;
+        config.silence_ns = settings.silence.as_nanos().min(u64::MAX.into()) as u64;
         config.handling_bytes = plan.choice.handling_bytes;
         let bits = hardware.ports[0].capabilities().doorbell_bits as usize;
         let (mut lanes, mut own, mut lane_doorbells) = (Vec::new(), Vec::new(), Vec::new());
@@ -133,13 +145,13 @@ impl Opened {
         Ok(Opened {
             hardware,
             advert,
-            own_threads: lanes.len(),
             doorbells: lane_doorbells.iter().fold(0, |all, bit| all | bit),
             lanes,
             lane_doorbells,
             own,
             plan,
             crc: config.crc,
+            stores: settings.direct.0,
             translations,
             max_bytes,
             speaks: local == 0,
@@ -158,8 +170,7 @@ impl Opened {
         let bytes = |extent: Option<Extent>| extent.map_or(0, |extent| extent.len);
         if heap != own_heap {
             return Err(format!(
-                "PE {pe} has a symmetric heap of {} bytes, this PE one of {}: set \
-                 SHMEM_SYMMETRIC_SIZE to the same value everywhere",
+                "PE {pe} has a symmetric heap of {} bytes, this PE one of {}",
                 bytes(heap),
                 bytes(own_heap)
             ));
@@ -190,7 +201,7 @@ impl Opened {
         reached: [Option<usize>; 2],
     ) -> Option<Arc<DirectPeer>> {
         let capable = self.hardware.ports[0].capabilities();
-        if !job.config.ntb_direct.0 || capable.modelled || capable.write_combining {
+        if !self.stores || capable.modelled || capable.write_combining {
             return None;
         }
         let Hardware { host, hosts, .. } = self.hardware;

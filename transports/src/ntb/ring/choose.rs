@@ -322,13 +322,13 @@ fn reason(
         false => "links as fast as memory".into(),
     };
     let rings = match settled.chunk {
-        Some(_) => format!("{chunk} bytes a packet as SHMEM_NTB_CHUNK says"),
-        None => format!("{slots} slots of {chunk} bytes suit {writer} copies to {links} best"),
+        Some(_) => format!("packets of {chunk} bytes as SHMEM_NTB_CHUNK says"),
+        None => format!("{slots} packets of {chunk} bytes suit {writer} copies to {links} best"),
     };
     let room = format!("with {} KiB of window for a lane", (place.room)(lanes) >> 10);
     let cores = place.cores;
     let lanes = match (settled.lanes, lanes) {
-        (Some(_), _) => "lanes as SHMEM_NTB_THREADS says".to_string(),
+        (Some(_), _) => "lanes as SHMEM_NTB_LANES says".to_string(),
         (None, 1) if cores == 0 => "1 lane because there are more PEs than cores".into(),
         (None, 1) if cores < 3 => format!("1 lane because each PE has but {cores} of the cores"),
         (None, 1) => "1 lane because more bring nothing".into(),
@@ -362,7 +362,7 @@ mod tests {
         let settled = Settled { chunk: Some(512), lanes: Some(3) };
         let choice = chosen(PLX, 1, 64 << 20, settled);
         assert_eq!((choice.geometry.chunk_bytes(), choice.lanes), (512, 3));
-        for name in ["SHMEM_NTB_CHUNK", "SHMEM_NTB_THREADS"] {
+        for name in ["SHMEM_NTB_CHUNK", "SHMEM_NTB_LANES"] {
             assert!(choice.reason.contains(name), "{}", choice.reason);
         }
     }

@@ -401,6 +401,11 @@ impl Engine {
         ordered
     }
 
+    /// Number of hosts in the ring.
+    pub fn hosts(&self) -> u16 {
+        self.hosts
+    }
+
     /// Whether a put may go both ways: not as long as something before the last fence is under way.
     fn may_split(&mut self, stream: u32, host: u16) -> bool {
         let slot = split_slot(host, stream);

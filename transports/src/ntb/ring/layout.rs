@@ -26,7 +26,8 @@ pub const CREDIT_OFFSET: usize = LINE;
 
 const HEADERS_OFFSET: usize = 4096;
 const PAGE: usize = 4096;
-const CHUNK_BYTES_MAX: usize = 64 << 10;
+/// Bytes that a packet carries at most.
+pub const CHUNK_BYTES_MAX: usize = 64 << 10;
 const SLOTS_MAX: u32 = 1 << 16;
 
 /// Sizes of the rings of a region; the same on all hosts of a job.

@@ -53,7 +53,7 @@ mod tests;
 
 pub use config::{Config, FETCHES, HOSTS_MAX};
 pub use engine::{AmoRequest, Engine, EngineError, GetRequest, PutRequest, Target};
-pub use layout::{CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE};
+pub use layout::{CHUNK_BYTES_MAX, CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE};
 pub use memory::{Event, Memory, OutOfRange, Outcome, Place, Side, Span};
 pub use packet::{Class, INLINE_BYTES, Kind, Limits, Line, Malformed, Packet, flag};
 pub use stats::Stats;

@@ -511,7 +511,7 @@ impl Engine {
 }
 
 fn decode_amo(packet: &Packet) -> Option<Amo> {
-    let op = AmoOp::from_bits(packet.op & 0xf)?;
+    let op = AmoOp::from_bits(u64::from(packet.op & 0xf))?;
     let size = packet.op >> 4;
     let [operand, compare, _] = packet.words;
     matches!(size, 4 | 8).then_some(Amo { op, size, operand, compare })

@@ -3,6 +3,10 @@
 use super::layout::{SLOTS, WINDOWS};
 use super::profile::{Profile, Speed, WriteCombining};
 use crate::ntb::port::{LinkTiming, PcieGen, PortError, Result, Window};
+use std::ops::RangeInclusive;
+
+/// Sizes that a window can have; powers of two.
+pub const WINDOW_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
 
 /// What every user of a link must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +135,7 @@ pub(super) fn check_timing(timing: &LinkTiming) -> Result<()> {
 
 /// A window under the rules of `profile`, from 1 MiB up.
 pub(super) fn checked_window(profile: Profile, size: u64, slots: u64) -> Result<Window> {
-    let size_ok = size.is_power_of_two() && (1 << 20..=1 << 40).contains(&size);
+    let size_ok = size.is_power_of_two() && WINDOW_BYTES.contains(&size);
     let slots_ok = slots.is_power_of_two() && slots <= SLOTS as u64;
     if !size_ok || !slots_ok || size / slots < 4096 {
         return Err(PortError::Invalid(format!(

@@ -39,7 +39,7 @@ mod sys;
 mod tests;
 mod translation;
 
-pub use config::LinkConfig;
+pub use config::{LinkConfig, WINDOW_BYTES};
 pub use fabric::{Fabric, FabricSpec, HOSTS, HostPorts};
 pub use fault::{Fault, FaultPlan};
 pub(crate) use fault::{Subject, parse_clause, parse_time};

@@ -1,0 +1,193 @@
+//! All environment variables: the core's and those of every transport, as one table.
+
+use tombolo_core::config::{Audience, CoreSettings, Environment, Row, Table, Variable};
+use tombolo_core::{Config, Result};
+use tombolo_transports::{NAMES, create};
+
+/// Variables of other implementations that scripts set for all of them, or that name where one is
+/// installed. A family ends with an underscore; it counts unless there are variables of ours in it.
+const FOREIGN: [&str; 42] = [
+    // OpenMPI, Sandia OpenSHMEM, OSSS-UCX, Cray and SGI.
+    "SHMEM_BACKTRACE",
+    "SHMEM_BARRIERS_FLUSH",
+    "SHMEM_BARRIER_",
+    "SHMEM_BCAST_",
+    "SHMEM_BOUNCE_SIZE",
+    "SHMEM_CMA_",
+    "SHMEM_COLLECT_",
+    "SHMEM_COLL_",
+    "SHMEM_DISABLE_",
+    "SHMEM_FCOLLECT_",
+    "SHMEM_HEAP_TYPE",
+    "SHMEM_LOGGING",
+    "SHMEM_LOGGING_",
+    "SHMEM_MAX_BOUNCE_BUFFERS",
+    "SHMEM_MEMFATAL",
+    "SHMEM_OFI_",
+    "SHMEM_PORTALS4_",
+    "SHMEM_PROGRESS_",
+    "SHMEM_REDUCE_",
+    "SHMEM_SYMMETRIC_HEAP_",
+    "SHMEM_SYMMETRIC_PARTITION",
+    "SHMEM_SYNC_",
+    "SHMEM_TEAMS_MAX",
+    "SHMEM_TEAM_",
+    "SHMEM_TRAP_ON_ABORT",
+    "SHMEM_UCX_",
+    "SHMEM_USE_",
+    "SHMEM_XPMEM_",
+    "SMA_BAR_COUNTER",
+    "SMA_GLOBAL_ALLOC_SIZE",
+    "SMA_GLOBAL_HEAP_SIZE",
+    "SMA_SYMMETRIC_PARTITION",
+    // Of build scripts.
+    "SHMEM_CC",
+    "SHMEM_CFLAGS",
+    "SHMEM_DIR",
+    "SHMEM_HOME",
+    "SHMEM_INC",
+    "SHMEM_INSTALL_DIR",
+    "SHMEM_LDFLAGS",
+    "SHMEM_LIB",
+    "SHMEM_PATH",
+    "SHMEM_ROOT",
+];
+
+/// How like a name another must be to be suggested, of 1.
+const LIKE: f64 = 0.75;
+
+fn tables() -> impl Iterator<Item = Table> {
+    let of_transports = NAMES.iter().filter_map(|name| create(name)).map(|t| t.settings());
+    std::iter::once(CoreSettings::TABLE).chain(of_transports)
+}
+
+/// All variables, in the order in which they are listed to people.
+pub fn all() -> impl Iterator<Item = &'static Variable> {
+    let of = |audience| {
+        let variables = tables().flat_map(|table| table.variables);
+        variables.filter(move |variable| variable.audience == audience)
+    };
+    of(Audience::User).chain(of(Audience::Launcher))
+}
+
+/// All variables with their values, in the same order; the first value that cannot be parsed is an
+/// error.
+pub fn rows(config: &Config) -> Result<Vec<Row>> {
+    let mut rows = config.rows();
+    for table in tables().skip(1) {
+        rows.extend((table.rows)(config.environment())?);
+    }
+    rows.sort_by_key(|row| row.variable.audience == Audience::Launcher);
+    Ok(rows)
+}
+
+/// What people should know of the variables they have set: names that there are none of, and names
+/// that are not the usual ones.
+pub fn notices(environment: &Environment) -> Vec<String> {
+    let set = environment.names().filter(|name| !name.starts_with("TOMBOLO_"));
+    set.filter_map(|name| {
+        if all().any(|variable| variable.name == name) {
+            return None;
+        }
+        if let Some(variable) = all().find(|variable| variable.aliases.contains(&name)) {
+            let lookup = |name: &str| environment.get(name).map(str::to_owned);
+            let counts = variable.find(lookup).is_some_and(|(found, _)| found == name);
+            // The standard deprecates the names that begin with SMA, and has them honoured.
+            let usual = name.starts_with("SMA_") || !counts;
+            return (!usual)
+                .then(|| format!("{name} is taken for {}; use that name", variable.name));
+        }
+        if is_foreign(name) {
+            return None;
+        }
+        let likeness =
+            |variable: &&Variable| strsim::normalized_damerau_levenshtein(name, variable.name);
+        let users = all().filter(|variable| variable.audience == Audience::User);
+        let nearest = users.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        Some(match nearest.filter(|nearest| likeness(nearest) >= LIKE) {
+            Some(nearest) => format!(
+                "there is no environment variable {name}, it is ignored; did you mean {}?",
+                nearest.name
+            ),
+            None => format!(
+                "there is no environment variable {name}, it is ignored; oshinfo lists those that \
+                 there are"
+            ),
+        })
+    })
+    .collect()
+}
+
+fn is_foreign(name: &str) -> bool {
+    FOREIGN.iter().any(|foreign| match foreign.ends_with('_') {
+        true => name.starts_with(foreign) && !all().any(|own| own.name.starts_with(foreign)),
+        false => name == *foreign,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noticed(pairs: &[(&str, &str)]) -> Vec<String> {
+        notices(&pairs.iter().copied().collect())
+    }
+
+    #[test]
+    fn no_two_variables_have_one_name() {
+        let mut names: Vec<&str> =
+            all().flat_map(|v| std::iter::once(v.name).chain(v.aliases.iter().copied())).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for variable in all() {
+            let prefix = match variable.audience {
+                Audience::User => "SHMEM_",
+                Audience::Launcher => "TOMBOLO_",
+            };
+            assert!(variable.name.starts_with(prefix), "{}", variable.name);
+        }
+    }
+
+    #[test]
+    fn values_are_listed_in_the_order_of_the_variables() {
+        let rows = rows(&Config::default()).unwrap();
+        let names: Vec<&str> = rows.iter().map(|row| row.variable.name).collect();
+        assert_eq!(names, all().map(|variable| variable.name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_name_that_does_not_exist_is_noticed_with_the_nearest() {
+        for (name, nearest) in [
+            ("SHMEM_TRANSPORT", "SHMEM_TRANSPORTS"),
+            ("SHMEM_SYMETRIC_SIZE", "SHMEM_SYMMETRIC_SIZE"),
+            ("SHMEM_NTB_LANE", "SHMEM_NTB_LANES"),
+            ("SMA_INF", "SHMEM_INFO"),
+            ("SHMEM_HOST", "SHMEM_"),
+        ] {
+            let [notice] = &noticed(&[(name, "x")])[..] else { panic!("{name}") };
+            assert!(notice.contains(&format!("no environment variable {name},")), "{notice}");
+            if name != "SHMEM_HOST" && name != "SMA_INF" {
+                assert!(notice.ends_with(&format!("did you mean {nearest}?")), "{notice}");
+            }
+        }
+        let far = noticed(&[("SHMEM_XYZZY", "1")]);
+        assert!(far[0].contains("oshinfo lists"), "{far:?}");
+    }
+
+    #[test]
+    fn names_that_scripts_set_for_others_are_not_noticed() {
+        let others = ["SHMEM_OFI_STX_MAX", "SHMEM_HOME", "SHMEM_BARRIER_ALGORITHM", "SMA_DEBUG"];
+        assert_eq!(noticed(&others.map(|name| (name, "1"))), Vec::<String>::new());
+        assert!(all().all(|variable| noticed(&[(variable.name, "x")]).is_empty()));
+    }
+
+    #[test]
+    fn other_names_are_noticed_where_they_count() {
+        let old = ("SHMEM_SYMMETRIC_HEAP_SIZE", "1g");
+        assert!(noticed(&[old])[0].contains("is taken for SHMEM_SYMMETRIC_SIZE"));
+        assert!(noticed(&[old, ("SHMEM_SYMMETRIC_SIZE", "1g")]).is_empty());
+        assert!(noticed(&[("SHMEM_NTB_THREADS", "2")])[0].contains("SHMEM_NTB_LANES"));
+    }
+}

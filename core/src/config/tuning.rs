@@ -1,0 +1,164 @@
+//! Types of the variables about routes and measurements.
+
+use super::value::Value;
+use crate::choice;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where routes come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tune {
+    /// Measured once per machine, then read from the cache.
+    Auto,
+    /// Measured at every start.
+    Always,
+    /// As `Auto`, and corrected while the program runs.
+    Adaptive,
+    /// Fixed rules.
+    Off,
+    /// A saved table.
+    File(String),
+}
+
+impl Value for Tune {
+    const FORM: &'static str = "auto, always, adaptive, off, or the path of a saved table";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        match text.to_ascii_lowercase().as_str() {
+            "auto" | "on" | "" => Ok(Tune::Auto),
+            "always" => Ok(Tune::Always),
+            "adaptive" => Ok(Tune::Adaptive),
+            "off" => Ok(Tune::Off),
+            // A bare word is a misspelt mode rather than a file.
+            _ if text.contains(['/', '.']) => Ok(Tune::File(text.to_owned())),
+            _ => Err(format!("expected {} (with a '/' or '.' in it)", Self::FORM)),
+        }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tune::Auto => "auto",
+            Tune::Always => "always",
+            Tune::Adaptive => "adaptive",
+            Tune::Off => "off",
+            Tune::File(path) => path,
+        })
+    }
+
+    /// How often a PE measures is its own business, that it agrees with the others is not.
+    fn common(&self) -> String {
+        match self {
+            Tune::Off => "off",
+            Tune::File(_) => "a saved table",
+            Tune::Auto | Tune::Always | Tune::Adaptive => "on",
+        }
+        .to_owned()
+    }
+}
+
+/// Where measurements are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CacheDirectory {
+    /// Where programs of this user keep what can be made anew.
+    Usual,
+    /// A directory.
+    At(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+impl Value for CacheDirectory {
+    const FORM: &'static str = "the absolute path of a directory, or off";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Ok(CacheDirectory::Usual),
+            "off" | "0" | "no" => Ok(CacheDirectory::Off),
+            // The PEs of a job may have different working directories.
+            path if path.starts_with('/') => Ok(CacheDirectory::At(path.into())),
+            _ => Err(format!("expected {}", Self::FORM)),
+        }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CacheDirectory::Usual => Ok(()),
+            CacheDirectory::At(path) => write!(f, "{}", path.display()),
+            CacheDirectory::Off => f.write_str("off"),
+        }
+    }
+}
+
+choice! {
+    /// The form of a report.
+    ReportForm {
+        /// For a terminal.
+        Text = "text",
+        /// For programs.
+        Json = "json",
+        /// For a browser, with plots.
+        Html = "html",
+    }
+}
+
+/// Whether a report is written, in which form and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// None.
+    Off,
+    /// To standard output, or to a file.
+    To(ReportForm, Option<String>),
+}
+
+impl Value for Report {
+    const FORM: &'static str = "off, text, json or html, with :PATH to write to a file";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let (form, path) = match text.split_once(':') {
+            Some((form, path)) => (form, Some(path.trim().to_owned())),
+            None => (text, None),
+        };
+        if ["", "off", "0", "no"].contains(&form.trim().to_ascii_lowercase().as_str()) {
+            return Ok(Report::Off);
+        }
+        let form = ReportForm::parse(form).map_err(|_| format!("expected {}", Self::FORM))?;
+        if path.as_deref() == Some("") {
+            return Err("expected a path after the colon".into());
+        }
+        Ok(Report::To(form, path))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Report::Off => f.write_str("off"),
+            Report::To(form, path) => {
+                form.show(f)?;
+                path.as_ref().map_or(Ok(()), |path| write!(f, ":{path}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tuning_words_are_told_from_paths() {
+        assert_eq!(Tune::parse("ALWAYS"), Ok(Tune::Always));
+        assert_eq!(Tune::parse("./a.json"), Ok(Tune::File("./a.json".into())));
+        assert!(Tune::parse("allways").unwrap_err().contains("adaptive"));
+        let here = CacheDirectory::parse("here");
+        assert!(here.unwrap_err().contains("absolute"));
+    }
+
+    #[test]
+    fn reports_have_a_form_and_perhaps_a_path() {
+        assert_eq!(Report::parse("off"), Ok(Report::Off));
+        assert_eq!(Report::parse("text"), Ok(Report::To(ReportForm::Text, None)));
+        let html = Report::To(ReportForm::Html, Some("/tmp/a:b.html".into()));
+        assert_eq!(Report::parse("html:/tmp/a:b.html"), Ok(html));
+        assert!(Report::parse("pdf").is_err() && Report::parse("json:").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! The transports of a PE and the endpoints they gave.
+
+use super::exchange::Endpoints;
+use crate::service::Pollable;
+use crate::transport::{Capabilities, Distance, Endpoint, Progress, SegmentKind, Transport};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One way to one PE.
+pub struct Peer {
+    /// The data path.
+    pub endpoint: Box<dyn Endpoint>,
+    can: [Capabilities; SegmentKind::ALL.len()],
+    failed: AtomicBool,
+}
+
+impl Peer {
+    /// The endpoint of a PE, with what it can do.
+    pub fn new(endpoint: Box<dyn Endpoint>) -> Peer {
+        let can = SegmentKind::ALL.map(|segment| endpoint.capabilities(segment));
+        Peer { endpoint, can, failed: AtomicBool::new(false) }
+    }
+
+    /// What can be done on a segment.
+    #[inline]
+    pub fn can(&self, segment: SegmentKind) -> &Capabilities {
+        &self.can[segment as usize]
+    }
+
+    /// Whether an operation has failed for good.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Remembers that an operation has failed for good.
+    pub fn note_failure(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// All ways to all PEs.
+#[derive(Default)]
+pub struct Peers {
+    transports: Vec<Box<dyn Transport>>,
+    /// By transport, then PE.
+    by: Vec<Vec<Option<Peer>>>,
+}
+
+impl Peers {
+    pub(super) fn new(transports: Vec<Box<dyn Transport>>, endpoints: Endpoints) -> Peers {
+        let row = |row: Vec<Option<Box<dyn Endpoint>>>| {
+            row.into_iter().map(|endpoint| endpoint.map(Peer::new)).collect()
+        };
+        Peers { transports, by: endpoints.into_iter().map(row).collect() }
+    }
+
+    /// The transports, in order of preference.
+    pub fn transports(&self) -> &[Box<dyn Transport>] {
+        &self.transports
+    }
+
+    pub(super) fn transports_mut(&mut self) -> &mut [Box<dyn Transport>] {
+        &mut self.transports
+    }
+
+    /// The way of a transport, by index, to a PE.
+    #[inline]
+    pub fn get(&self, transport: usize, pe: usize) -> Option<&Peer> {
+        self.by.get(transport)?.get(pe)?.as_ref()
+    }
+
+    /// All ways to a PE, by transport.
+    pub fn of(&self, pe: usize) -> Vec<Option<&Peer>> {
+        (0..self.transports.len()).map(|transport| self.get(transport, pe)).collect()
+    }
+
+    /// How far apart two PEs of different hosts are, on the transport that brings them closest.
+    pub(super) fn distance(&self, a: usize, b: usize) -> Option<Distance> {
+        self.transports.iter().filter_map(|transport| transport.distance(a, b)).min()
+    }
+
+    /// How much `progress` is needed.
+    pub(super) fn progress_needed(&self) -> Progress {
+        let needed = self.transports.iter().map(|transport| transport.progress_needed());
+        needed.max().unwrap_or(Progress::None)
+    }
+}
+
+/// The transports that a service thread has to poll.
+pub(super) struct Polled(pub(super) Arc<Peers>);
+
+impl Polled {
+    fn transports(&self) -> impl Iterator<Item = &dyn Transport> {
+        let all = self.0.transports.iter().map(|transport| &**transport);
+        all.filter(|transport| transport.progress_needed() == Progress::Always)
+    }
+}
+
+impl Pollable for Polled {
+    fn progress(&self) -> bool {
+        self.transports().fold(false, |moved, transport| transport.progress() | moved)
+    }
+
+    fn event_fds(&self) -> Option<Vec<RawFd>> {
+        self.transports().map(Transport::event_fd).collect()
+    }
+
+    fn arm(&self) -> bool {
+        self.transports().all(Transport::arm)
+    }
+}

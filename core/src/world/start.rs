@@ -1,0 +1,251 @@
+//! Joining a job: from the environment to a world in which every PE can be reached.
+
+use super::peers::{Peers, Polled};
+use super::{InForce, SHARED_SLOT, Setup, Statics, WORLD_SLOT, World, exchange};
+use crate::board::State;
+use crate::config::{Config, Shown, Static, Transports};
+use crate::context::{Context, ContextOptions};
+use crate::control;
+use crate::cost::Costs;
+use crate::error::{Error, Result};
+use crate::loss::Losses;
+use crate::memory::{Heap, StaticData};
+use crate::ops::{ControlWire, requesters};
+use crate::route::{Channel, Routes};
+use crate::service::{Announced, Served, Server, Service};
+use crate::table::Table;
+use crate::team::{Team, TeamSlots};
+use crate::transport::{Job, Locality, Mapping, Progress, Segment, SegmentKind};
+use crate::wait::Patience;
+use std::sync::atomic::AtomicPtr;
+use std::sync::{Arc, Mutex, OnceLock};
+
+impl World {
+    /// Collective: joins the job. On failure the error says what to change.
+    pub fn start(setup: Setup) -> Result<World> {
+        let Setup { bootstrap, board, config, mut transports, share_statics } = setup;
+        let pe = bootstrap.pe();
+        board.announce(pe, State::Starting);
+        let statics = if share_statics { find_statics(&config) } else { Ok(None) };
+        let statics = statics.map_err(|why| exchange::refuse(&*bootstrap, why))?;
+        let localities = exchange::localities(&*bootstrap, &config, &transports)?;
+        let job = Job { pe, localities: &localities, config: &config };
+        let local: Vec<u32> =
+            (0..job.n_pes()).filter(|pe| job.is_local(*pe)).map(|pe| pe as u32).collect();
+        let heap = Heap::reserve(&config, control::len(job.n_pes()), local.len())?;
+
+        let segments = describe(&heap, statics.as_ref());
+        let (endpoints, reasons) =
+            exchange::connect(&*bootstrap, &job, &segments, &mut transports)?;
+        let mapped = SegmentKind::ALL.map(|kind| {
+            let own = segments.iter().find(|segment| segment.kind == kind);
+            own.map_or_else(Box::default, |own| addresses(own, pe, job.n_pes(), &endpoints))
+        });
+        let table = Table::empty();
+        for segment in &segments {
+            let peers = mapped[segment.kind as usize].as_ptr();
+            // SAFETY: nobody else has the table yet; endpoints promise their mappings until the
+            // world, which owns both, is dropped.
+            unsafe { table.fill(segment.base, segment.len, peers) };
+        }
+        let memory = memory_of(&local, &segments, &mapped);
+        let delivered = transports.iter_mut().try_for_each(|t| t.deliver_to(&memory));
+        let peers = Arc::new(Peers::new(transports, endpoints));
+        let routes = default_routes(&peers, &mapped);
+        let lost = routes.peers.iter().position(|r| r.put[0].choose(8) == Channel::Unreachable);
+        let reached = match lost {
+            None => delivered.map_err(|why| why.with(left_out(&config))),
+            Some(lost) => {
+                let why = format!("{}{}", reasons[lost], left_out(&config));
+                Err(Error::Unreachable { pe: lost as u32, why })
+            }
+        };
+
+        let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
+        let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
+        // PEs of other emulated hosts want the same processors.
+        let crowd = if config.host.is_some() { job.n_pes() } else { local.len() };
+        let patience = Patience::for_host(&config, crowd);
+        // The standard wants `shmem_ptr` to work for its members: being on one host is not enough.
+        let shared: Box<[u32]> =
+            local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();
+        let me = shared.iter().position(|peer| *peer as usize == pe).unwrap_or(0);
+        let shared_team = Arc::new(Team::new(SHARED_SLOT, shared, me, i32::MAX));
+        let context = || {
+            let options = ContextOptions::default();
+            Context::new(world_team.clone(), options, peers.transports().len())
+        };
+        let control_wire = ControlWire { heaps: mapped[0].clone().into(), peers: peers.clone() };
+        let service = start_service(&heap, statics.as_ref(), &mapped, &config, &control_wire, pe);
+        // Nobody may write to a PE that has not got this far.
+        let service = exchange::agree(&*bootstrap, reached.and(service))?;
+        Ok(World {
+            pe,
+            bootstrap,
+            board,
+            heap,
+            statics,
+            table,
+            _mapped: mapped,
+            unreachable: reasons,
+            progressing: service.is_some() || peers.progress_needed() > Progress::None,
+            routes: AtomicPtr::new(Box::into_raw(Box::new(InForce::new(
+                routes,
+                &peers,
+                &Vec::new(),
+            )))),
+            retired: Mutex::default(),
+            dropped: Mutex::default(),
+            losses: Losses::none(localities.len()),
+            observer: OnceLock::new(),
+            patience,
+            team_slots: TeamSlots::new(2),
+            context: context(),
+            internal_context: context(),
+            sync_contexts: [context(), context()],
+            world_team,
+            shared_team,
+            service,
+            control_wire,
+            requesters: requesters(localities.len()),
+            peers,
+            hosts: hosts(&localities),
+            localities,
+            config,
+        })
+    }
+}
+
+fn find_statics(config: &Config) -> Result<Option<Statics>> {
+    match config.static_data {
+        Static::Off => Ok(None),
+        Static::Cma => Ok(Some(Statics::Private(StaticData::in_place()?))),
+        Static::Remap => Ok(Some(Statics::Shared(StaticData::remap()?))),
+        Static::Auto => match StaticData::remap() {
+            Ok(data) => Ok(Some(Statics::Shared(data))),
+            Err(why) => {
+                tracing::warn!("static data is reached by copying, not by mapping: {why}");
+                Ok(StaticData::in_place().ok().map(Statics::Private))
+            }
+        },
+    }
+}
+
+fn describe<'a>(heap: &'a Heap, statics: Option<&'a Statics>) -> Vec<Segment<'a>> {
+    let heap = Segment {
+        kind: SegmentKind::Heap,
+        base: heap.base(),
+        len: heap.len(),
+        file: Some(heap.file()),
+        layout: heap.len() as u64,
+    };
+    let statics = statics.map(Statics::data).map(|data| Segment {
+        kind: SegmentKind::Static,
+        base: data.base(),
+        len: data.len(),
+        file: data.file(),
+        layout: data.layout(),
+    });
+    std::iter::once(heap).chain(statics).collect()
+}
+
+/// For messages: that the user leaves transports out, and what to set.
+fn left_out(config: &Config) -> String {
+    let transports = Shown(&config.transports);
+    match &config.transports {
+        Transports::AllBut(none) if none.is_empty() => String::new(),
+        _ => format!(
+            "; SHMEM_TRANSPORTS={transports} leaves other transports out: \
+             set SHMEM_TRANSPORTS=all"
+        ),
+    }
+}
+
+/// Where each PE's copy of a segment lies in this process, 0 where it does not.
+fn addresses(
+    own: &Segment<'_>,
+    pe: usize,
+    n_pes: usize,
+    endpoints: &exchange::Endpoints,
+) -> Box<[usize]> {
+    (0..n_pes)
+        .map(|peer| {
+            if peer == pe {
+                return own.base as usize;
+            }
+            let mapping = endpoints.iter().find_map(|transport| {
+                let mapping = transport[peer].as_ref()?.mapped(own.kind)?;
+                (mapping.load && mapping.atomic && mapping.len >= own.len).then_some(mapping)
+            });
+            mapping.map_or(0, |mapping| mapping.base as usize)
+        })
+        .collect()
+}
+
+/// The segments of `local` PEs as memory of this process.
+fn memory_of(
+    local: &[u32],
+    segments: &[Segment<'_>],
+    mapped: &[Box<[usize]>; 2],
+) -> Vec<[Option<Mapping>; 2]> {
+    let mapping = |kind: SegmentKind, pe: u32| {
+        let own = segments.iter().find(|segment| segment.kind == kind)?;
+        let address = mapped[kind as usize][pe as usize];
+        let base = address as *mut u8;
+        (address != 0).then_some(Mapping { base, len: own.len, load: true, atomic: true })
+    };
+    local.iter().map(|pe| SegmentKind::ALL.map(|kind| mapping(kind, *pe))).collect()
+}
+
+fn default_routes(peers: &Peers, mapped: &[Box<[usize]>; 2]) -> Routes {
+    let of_pe = |pe: usize| {
+        Routes::default_for(&peers.of(pe), |kind| {
+            mapped[kind as usize].get(pe).is_some_and(|address| *address != 0)
+        })
+    };
+    Routes { peers: (0..mapped[0].len()).map(of_pe).collect(), costs: Costs::default() }
+}
+
+/// Number of hosts of a job.
+fn hosts(localities: &[Locality]) -> u32 {
+    localities.iter().map(|locality| locality.host_index).max().unwrap_or(0) + 1
+}
+
+/// Starts the service thread if some PE may have to ask this one for what it cannot do by itself, or
+/// a transport needs it.
+fn start_service(
+    heap: &Heap,
+    statics: Option<&Statics>,
+    mapped: &[Box<[usize]>; 2],
+    config: &Config,
+    wire: &ControlWire,
+    pe: usize,
+) -> Result<Option<Service<ControlWire>>> {
+    let n_pes = mapped[0].len();
+    let heap_mapped = mapped[0].iter().all(|address| *address != 0);
+    let private = statics.map(Statics::data).filter(|data| data.file().is_none());
+    // What is asked for depends on the routes of others; routes that are forced may be any.
+    let asked = n_pes > 1 && (!heap_mapped || private.is_some() || !config.route.is_empty());
+    let polled = wire.peers.progress_needed() == Progress::Always;
+    if !asked && !polled {
+        return Ok(None);
+    }
+    let statics = statics.map(Statics::data).map(|data| Served {
+        kind: SegmentKind::Static,
+        base: data.base() as usize,
+        len: data.len(),
+    });
+    let (kind, base, len) = (SegmentKind::Heap, heap.base() as usize, heap.len());
+    let served = std::iter::once(Served { kind, base, len }).chain(statics).collect();
+    // SAFETY: both lie in the control area, which the heap holds and which is zero at first; the
+    // world drops the service before the heap.
+    let service = unsafe {
+        let bell = heap.base().add(control::service_bell()).cast_const().cast();
+        let lines = heap.base().add(control::request_line(0, 0)).cast_const().cast();
+        let server = asked.then(|| Server::new(wire.clone(), pe, n_pes, lines, served));
+        let announced = if heap_mapped { Announced::ByBell } else { Announced::Silently };
+        let transports = polled.then(|| Box::new(Polled(wire.peers.clone())) as _);
+        Service::start(bell, server, announced, transports)
+    };
+    service.map(Some).map_err(|e| Error::system("starting the service thread", e))
+}

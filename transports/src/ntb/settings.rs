@@ -1,0 +1,213 @@
+//! The environment variables of the NTB ring.
+
+use super::port::emulated::{Profile, Speed, WINDOW_BYTES};
+use super::ring::CHUNK_BYTES_MAX;
+use std::fmt;
+use std::os::fd::RawFd;
+use std::time::Duration;
+use tombolo_core::config::{Bytes, Switch, Value};
+
+/// Lanes that a packet can name.
+pub const LANES_MAX: usize = 256;
+
+tombolo_core::settings! {
+    /// What the environment says of the NTB ring.
+    pub struct NtbSettings {
+        /// Hardware that emulated NTB ports take after; the same for all PEs.
+        User profile: Profile = "plx8749", "SHMEM_NTB_PROFILE", alike;
+        /// Pace of emulated NTB links: "direct" is as fast as memory allows, "modelled" keeps the
+        /// time of the hardware. The same for all PEs.
+        User speed: Speed = "direct", "SHMEM_NTB_SPEED", alike;
+        /// Size of each window of emulated NTB ports; empty for the sizes usual with the hardware.
+        /// The same for all PEs.
+        User window: Option<WindowBytes> = "", "SHMEM_NTB_WINDOW", alike;
+        /// Protect all that crosses an NTB link by CRC32C; the same on all PEs.
+        User crc: Switch = "off", "SHMEM_NTB_CRC", alike;
+        /// Store directly into the memory of PEs on neighbouring hosts where NTB windows are large
+        /// enough for it.
+        User direct: Switch = "on", "SHMEM_NTB_DIRECT";
+        /// Lanes of each PE on the NTB ring, each with service threads of its own; the same on all
+        /// PEs. Empty for as many as links and processors can use.
+        User lanes: Option<Lanes> = "", "SHMEM_NTB_LANES" or "SHMEM_NTB_THREADS", alike;
+        /// Bytes that a packet on the NTB ring carries at most; the same on all PEs. Empty for what
+        /// suits the links.
+        User chunk: Option<Chunk> = "", "SHMEM_NTB_CHUNK", alike;
+        /// Time in seconds after which another host is given up that does not answer although its link
+        /// is up: it may be stopped, for example by a debugger. A host whose links are down is given
+        /// up after 2 seconds.
+        User silence: Duration = "30", "SHMEM_NTB_SILENCE";
+        /// Descriptors of the emulated NTB links to the left and to the right of this host.
+        Launcher links: Option<Links> = "", "TOMBOLO_NTB_FD";
+    }
+}
+
+/// Size of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowBytes(pub u64);
+
+impl Value for WindowBytes {
+    const FORM: &'static str = "a power of two from 1m to 1t";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let bytes = Bytes::parse(text).ok().map(|bytes| bytes.0);
+        let fits = |bytes: &u64| bytes.is_power_of_two() && WINDOW_BYTES.contains(bytes);
+        bytes.filter(fits).map(WindowBytes).ok_or_else(|| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Bytes(self.0).show(f)
+    }
+}
+
+/// Bytes that a packet carries at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk(pub usize);
+
+impl Value for Chunk {
+    const FORM: &'static str = "a multiple of 64, up to 64k";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let bytes = Bytes::parse(text).ok().and_then(|bytes| usize::try_from(bytes.0).ok());
+        let fits =
+            |bytes: &usize| *bytes > 0 && bytes.is_multiple_of(64) && *bytes <= CHUNK_BYTES_MAX;
+        bytes.filter(fits).map(Chunk).ok_or_else(|| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Bytes(self.0 as u64).show(f)
+    }
+}
+
+/// Lanes of a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lanes(pub usize);
+
+impl Value for Lanes {
+    const FORM: &'static str = "a whole number from 1 to 256";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let number = text.trim().parse().ok().filter(|number| (1..=LANES_MAX).contains(number));
+        number.map(Lanes).ok_or_else(|| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Descriptors of a host's two links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Links {
+    /// To the host before it.
+    pub left: RawFd,
+    /// To the host after it.
+    pub right: RawFd,
+}
+
+impl Value for Links {
+    const FORM: &'static str = "two descriptors, separated by a comma";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.trim().parse::<RawFd>().ok().filter(|fd| *fd >= 0);
+        let pair = text
+            .split_once(',')
+            .and_then(|(left, right)| Some(Links { left: number(left)?, right: number(right)? }));
+        pair.ok_or_else(|| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.left, self.right)
+    }
+}
+
+impl fmt::Display for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show(f)
+    }
+}
+
+impl Value for Profile {
+    const FORM: &'static str = "one of: plx8749 intel-gen3 switchtec";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.trim().to_ascii_lowercase().parse().map_err(|_| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Value for Speed {
+    const FORM: &'static str = "one of: direct modelled";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.trim().to_ascii_lowercase().parse().map_err(|_| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Speed::Direct => "direct",
+            Speed::Modelled => "modelled",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tombolo_core::config::{Environment, Shown};
+
+    fn read(name: &str, value: &str) -> Result<NtbSettings, String> {
+        let environment = Environment::from_iter([(name, value)]);
+        NtbSettings::read(&environment).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn defaults_parse_and_print_back() {
+        for row in NtbSettings::read(&Environment::default()).unwrap().rows() {
+            assert_eq!(row.value, row.variable.default, "{}", row.variable.name);
+            assert_eq!(row.common, None, "{}", row.variable.name);
+        }
+    }
+
+    #[test]
+    fn values_are_kept_or_refused_with_their_rules() {
+        assert_eq!(read("SHMEM_NTB_WINDOW", "64M").unwrap().window, Some(WindowBytes(64 << 20)));
+        assert_eq!(read("SHMEM_NTB_CHUNK", "1k").unwrap().chunk, Some(Chunk(1024)));
+        for name in ["SHMEM_NTB_LANES", "SHMEM_NTB_THREADS"] {
+            assert_eq!(read(name, "3").unwrap().lanes, Some(Lanes(3)));
+        }
+        assert_eq!(read("TOMBOLO_NTB_FD", "5,6").unwrap().links, Some(Links { left: 5, right: 6 }));
+        assert_eq!(read("SHMEM_NTB_SPEED", "Modelled").unwrap().speed, Speed::Modelled);
+        for profile in Profile::ALL {
+            assert!(Profile::FORM.contains(profile.name()));
+            assert_eq!(read("SHMEM_NTB_PROFILE", profile.name()).unwrap().profile, profile);
+        }
+        for (name, value) in [
+            ("SHMEM_NTB_WINDOW", "3m"),
+            ("SHMEM_NTB_WINDOW", "512k"),
+            ("SHMEM_NTB_WINDOW", "2t"),
+            ("SHMEM_NTB_CHUNK", "0"),
+            ("SHMEM_NTB_CHUNK", "100"),
+            ("SHMEM_NTB_CHUNK", "64g"),
+            ("SHMEM_NTB_LANES", "0"),
+            ("SHMEM_NTB_LANES", "257"),
+            ("SHMEM_NTB_SPEED", "fast"),
+            ("SHMEM_NTB_PROFILE", "none"),
+            ("TOMBOLO_NTB_FD", "5"),
+            ("TOMBOLO_NTB_FD", "5,-1"),
+        ] {
+            let why = read(name, value).unwrap_err();
+            assert!(why.starts_with(&format!("{name}='{value}': expected ")), "{why}");
+        }
+    }
+
+    #[test]
+    fn values_print_as_one_would_write_them() {
+        let lanes = read("SHMEM_NTB_THREADS", "2").unwrap();
+        let row = lanes.rows().into_iter().find(|row| row.variable.name == "SHMEM_NTB_LANES");
+        assert_eq!(row.unwrap().common, Some("2".to_owned()));
+        assert_eq!(Shown(&read("SHMEM_NTB_CHUNK", "4096").unwrap().chunk).to_string(), "4k");
+    }
+}
