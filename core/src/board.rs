@@ -29,6 +29,8 @@ struct Slot {
     name: [AtomicU64; NAME_MAX / 8],
     /// Not 0: the launcher has found the PE to be lost.
     lost: AtomicU32,
+    /// 1 + the first PE that this one could not reach any more and went on without, or 0.
+    missed: AtomicU32,
 }
 
 /// How far a PE has come.
@@ -172,6 +174,21 @@ impl Board {
         self.slot(pe).lost.store(1, Ordering::Release);
     }
 
+    /// Says that PE `pe`, this process, goes on without PE `other`, which it cannot reach.
+    pub fn miss(&self, pe: usize, other: usize) {
+        let missed = &self.slot(pe).missed;
+        // The first one stays.
+        let _ = missed.compare_exchange(0, other as u32 + 1, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// A PE that PE `pe` has gone on without because it could not reach it.
+    pub fn missed(&self, pe: usize) -> Option<usize> {
+        match self.slot(pe).missed.load(Ordering::Acquire) {
+            0 => None,
+            other => Some(other as usize - 1).filter(|other| *other < self.count),
+        }
+    }
+
     /// Whether the launcher has found PE `pe` to be lost.
     pub fn is_lost(&self, pe: usize) -> bool {
         self.slot(pe).lost.load(Ordering::Acquire) != 0
@@ -257,6 +274,16 @@ mod tests {
         board.mark_lost(1);
         other.announce(1, State::Running);
         assert_eq!([0, 1].map(|pe| other.is_lost(pe)), [false, true]);
+    }
+
+    #[test]
+    fn the_first_pe_that_another_misses_is_told_and_nonsense_is_not() {
+        let board = Board::create(3).unwrap();
+        assert_eq!(board.missed(0), None);
+        board.miss(0, 2);
+        board.miss(0, 1);
+        board.miss(1, 7);
+        assert_eq!([0, 1, 2].map(|pe| board.missed(pe)), [Some(2), None, None]);
     }
 
     #[test]

@@ -79,6 +79,7 @@ impl World {
         let told = self.is_told_lost(pe);
         let lost = told || self.transports().iter().any(|t| t.has_given_up(pe));
         if lost && self.losses().note(pe, monotonic_ns()) && self.goes_on() && !told {
+            self.board().miss(self.pe(), pe);
             self.warn_of(pe);
         }
         lost

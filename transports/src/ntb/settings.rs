@@ -4,6 +4,7 @@ use super::port::emulated::{Profile, Speed, WINDOW_BYTES};
 use super::ring::CHUNK_BYTES_MAX;
 use std::fmt;
 use std::os::fd::RawFd;
+use std::time::Duration;
 use tombolo_core::config::{Bytes, Switch, Value};
 
 /// Lanes that a packet can name.
@@ -31,6 +32,10 @@ tombolo_core::settings! {
         /// Bytes that a packet on the NTB ring carries at most; the same on all PEs. Empty for what
         /// suits the links.
         User chunk: Option<Chunk> = "", "SHMEM_NTB_CHUNK", alike;
+        /// Time in seconds after which another host is given up that does not answer although its link
+        /// is up: it may be stopped, for example by a debugger. A host whose links are down is given
+        /// up after 2 seconds.
+        User silence: Duration = "30", "SHMEM_NTB_SILENCE";
         /// Descriptors of the emulated NTB links to the left and to the right of this host.
         Launcher links: Option<Links> = "", "TOMBOLO_NTB_FD";
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Status};
 use tombolo_transports::ntb::ring::{
-    AmoRequest, Config, Engine, Event, Geometry, GetRequest, Host, Line, OutOfRange, Outcome,
+    AmoRequest, Config, Engine, Event, Geometry, GetRequest, Line, Memory, OutOfRange, Outcome,
     Place, PutRequest, Side, Span, Target,
 };
 use tombolo_transports::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes};
@@ -23,7 +23,7 @@ struct Near<'a> {
     completed: &'a mut u64,
 }
 
-impl Host for Near<'_> {
+impl Memory for Near<'_> {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.memory.word(side, offset)
     }
@@ -168,9 +168,9 @@ fn run(pair: &mut Pair, name: &str, len: usize, count: u64) {
     let target = Target { host: 1, pe: 0, remote };
     let put =
         PutRequest { token: 0, stream: 0, target, source: 0, len, retain: false, signal: None };
-    let get = GetRequest { token: 0, target, dest: 0, len };
+    let get = GetRequest { token: 0, stream: 0, target, dest: 0, len };
     let add = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
-    let fetch = AmoRequest { token: 0, target, amo: add, result: Some(0) };
+    let fetch = AmoRequest { token: 0, stream: 0, target, amo: add, result: Some(0) };
     pair.completed = 0;
     let mut issued = 0;
     let start = Instant::now();

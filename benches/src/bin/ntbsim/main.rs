@@ -3,6 +3,7 @@
 //! All figures it prints are modelled, and the same arguments give the same output, to the byte;
 //! `engine` alone measures wall-clock time.
 
+mod contexts;
 mod engine;
 mod figures;
 mod plot;
@@ -43,6 +44,9 @@ enum Command {
     },
     /// Compares the simulated ring with its targets; fails if one is missed.
     Targets,
+    /// Small operations of one context beside large ones of another; fails if a median is more than
+    /// three times that alone and the wire time of two packets.
+    Contexts,
     /// Compares the chosen chunk, slots and lanes with the best of an exhaustive search; fails if
     /// a choice is more than 5 % from it. Takes minutes.
     Tune {
@@ -161,6 +165,7 @@ fn main() -> ExitCode {
         Some(Command::Soak(soak)) => soak.run(),
         Some(Command::Figures { dir }) => figures::draw(dir),
         Some(Command::Targets) => targets::check(),
+        Some(Command::Contexts) => contexts::check(),
         Some(Command::Tune { json }) => tune::tune(*json),
         Some(Command::Engine) => engine::measure(),
     };
@@ -231,6 +236,7 @@ impl World {
                 count: self.count,
                 depth: self.depth,
             },
+            beside: None,
             faults: self.faults.clone(),
             seed: self.seed,
             patience_ns: 200_000_000,
@@ -252,6 +258,7 @@ fn base(hosts: u16, pattern: Pattern, operation: Operation, writer: Writer) -> S
         host: HostModel::desktop(writer),
         sleepers: false,
         workload: Workload { pattern, operation, size: 65536, count: 100, depth: 8 },
+        beside: None,
         faults: Faults::default(),
         seed: 1,
         patience_ns: 200_000_000,

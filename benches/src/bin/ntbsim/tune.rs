@@ -269,6 +269,7 @@ fn reached(
         host: HostModel::desktop(setup.writer),
         sleepers: false,
         workload: Workload { pattern, operation, size, count, depth },
+        beside: None,
         faults: Faults::default(),
         seed: 1,
         patience_ns: 200_000_000,

@@ -101,6 +101,8 @@ struct Pe {
     lost: bool,
     /// When to find the PE lost because its connection was closed, or its program ended, too early.
     lost_at: Option<NoContact>,
+    /// The first PE that it went on without because it could not reach it.
+    missed: Option<usize>,
 }
 
 impl Pe {
@@ -169,6 +171,7 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         alive: pe < pids.len(),
         lost: false,
         lost_at: None,
+        missed: None,
     };
     let job = Job {
         pes: (0..size).map(pe).collect(),
@@ -303,7 +306,7 @@ impl Job {
     }
 
     fn ending(&self) -> Ending {
-        let lost = self.pes.iter().any(|pe| pe.lost);
+        let lost = self.pes.iter().any(|pe| pe.lost) || !self.apart().is_empty();
         self.verdict.unwrap_or(Ending::Code(if lost { WITHOUT_LOST } else { 0 }))
     }
 

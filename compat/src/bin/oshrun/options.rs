@@ -23,7 +23,7 @@ Examples:
   kill -QUIT PID-OF-OSHRUN              (or Ctrl-\\) print what each PE is waiting for
 
 Exit code: that of the first PE that failed, 128 + signal number if a signal killed it;
-124 after --timeout, 125 PEs were lost and all others ended well (SHMEM_ON_LOSS=continue),
+124 after --timeout, 125 PEs were lost or cut off and all others ended well (SHMEM_ON_LOSS=continue),
 126 program cannot be executed, 127 program not found, 2 wrong usage, 1 when the job broke in
 another way (oshrun says how). The manual page oshrun(1) has more.";
 

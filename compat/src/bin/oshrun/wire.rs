@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// The first line of each side. The last number changes with what frames look like.
-pub const GREETING: &str = concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 1");
+pub const GREETING: &str = concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 2");
 /// How all of them begin, of whatever version.
 pub const GREETING_START: &str = "tombolo-agent ";
 
@@ -149,6 +149,8 @@ pub struct End {
     pub stage: crate::pmi::Stage,
     /// It was between the ends of `shmem_init` and `shmem_finalize`.
     pub running: bool,
+    /// The first PE that it went on without because it could not reach it.
+    pub missed: Option<usize>,
 }
 
 /// Reads the next frame; `None` at the end.

@@ -175,6 +175,7 @@ impl Arrivals {
     fn ask(&self, state: &mut State) {
         let get = GetRequest {
             token: token(&self.questions, self.pe),
+            stream: self.questions.id,
             target: self.flag,
             dest: self.answer.as_ptr() as u64,
             len: 8,

@@ -131,7 +131,7 @@ impl Endpoint for NtbEndpoint {
             return Status::Failed;
         }
         let (token, target) = (token(stream, self.pe), self.target(source));
-        let get = GetRequest { token, target, dest: dest as u64, len };
+        let get = GetRequest { token, stream: stream.id, target, dest: dest as u64, len };
         stream.counted(|| self.lane(stream).submit(|engine, _| engine.get(&get)))
     }
 
@@ -147,6 +147,7 @@ impl Endpoint for NtbEndpoint {
         }
         let request = AmoRequest {
             token: token(stream, self.pe),
+            stream: stream.id,
             target: self.target(target),
             amo,
             result: result.map(|at| at as u64),

@@ -1,9 +1,9 @@
-//! Windows and memory for one engine: its [`Host`] on real ports.
+//! Windows and memory for one engine: its [`Memory`] on real ports.
 
 use super::memory::{self, HostMemory};
 use crate::ntb::port::{self, InboundMemory, NtbPort, Outbound, PortError};
 use crate::ntb::ring::{
-    Event, Host, LINE, Line, OutOfRange, Outcome, Place, Side, Span, seal_offset,
+    Event, LINE, Line, Memory, OutOfRange, Outcome, Place, Side, Span, seal_offset,
 };
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -132,7 +132,7 @@ impl SideState {
     }
 }
 
-impl Host for DriveHost {
+impl Memory for DriveHost {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.sides[side as usize].inbound.load(offset)
     }

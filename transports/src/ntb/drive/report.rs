@@ -62,6 +62,8 @@ impl Reporter {
             Event::LinkDown(side) => {
                 self.say_link(side, "is out of use; traffic goes the other way round", leads);
             }
+            Event::Resting(side) => self.say_resting(side, leads),
+            Event::Silent(side) => self.say_silent(side, leads),
             Event::Mismatch(side) => self.say_link(
                 side,
                 "leads to a host whose NTB transport was set up differently",
@@ -75,18 +77,45 @@ impl Reporter {
         }
     }
 
+    /// A link, and the hosts at its left and right end.
+    fn link(&self, side: Side) -> (u16, [u16; 2]) {
+        let hosts = self.pes.len() as u16;
+        let left = match side {
+            Side::Right => self.me,
+            Side::Left => (self.me + hosts - 1) % hosts,
+        };
+        (left, [left, (left + 1) % hosts])
+    }
+
+    /// Only the end that receives what is damaged or late knows of it.
+    fn say_resting(&self, side: Side, warn: bool) {
+        let (link, [a, b]) = self.link(side);
+        if self.speaks && warn {
+            tracing::warn!(
+                "NTB link {link} (hosts {a} and {b}) damages, loses or delays too much; it is not used \
+                 for a while"
+            );
+        }
+    }
+
     /// Both ends see a link change: the host at its left end warns.
     fn say_link(&self, side: Side, what: &str, warn: bool) {
-        let hosts = self.pes.len() as u16;
-        let (link, ends) = match side {
-            Side::Right => (self.me, [self.me, (self.me + 1) % hosts]),
-            Side::Left => ((self.me + hosts - 1) % hosts, [(self.me + hosts - 1) % hosts, self.me]),
-        };
-        let [a, b] = ends;
+        let (link, [a, b]) = self.link(side);
         if self.speaks && warn && side == Side::Right {
             tracing::warn!("NTB link {link} (hosts {a} and {b}) {what}");
         } else {
             tracing::debug!("NTB link {link} (hosts {a} and {b}) {what}");
+        }
+    }
+
+    fn say_silent(&self, side: Side, warn: bool) {
+        let (_, [a, b]) = self.link(side);
+        let host = if side == Side::Right { b } else { a };
+        if self.speaks && warn {
+            tracing::warn!(
+                "host {host} does not answer, though its link is up: a PE of it may be stopped; it is \
+                 given up after SHMEM_NTB_SILENCE seconds"
+            );
         }
     }
 

@@ -128,6 +128,7 @@ impl Opened {
         let pes = (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count();
         let mut config = ring::Config::new(plan.geometry(), advert.incarnation);
         config.crc = settings.crc.0;
+        config.silence_ns = settings.silence.as_nanos().min(u64::MAX.into()) as u64;
         config.handling_bytes = plan.choice.handling_bytes;
         let bits = hardware.ports[0].capabilities().doorbell_bits as usize;
         let (mut lanes, mut own, mut lane_doorbells) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,23 +1,19 @@
-//! The engine: its state, the operations it takes, and the turn of its crank.
+//! The engine: its state, the operations it takes, and how it is polled.
 
-use std::collections::VecDeque;
-
-use tombolo_core::transport::{Amo, AmoOp, Remote, Signal, SignalOp, Status};
+use tombolo_core::transport::{Amo, Remote, Signal, Status};
 
 use super::bits::Bits;
 use super::choose::piece_bytes;
 use super::config::{Config, FETCHES, HOSTS_MAX};
-use super::flow::{Entry, NONE, ReceiveFlow, SendFlow};
-use super::host::{Host, Outcome, Side, Span};
-use super::ops::{Action, Op, Ops, Request, Retained, Tags};
+use super::fair::{Sharing, shared_bytes, shared_piece};
+use super::flow::{AskQueue, Entry, NONE, ReceiveFlow, SendFlow};
+use super::health::RunClock;
+use super::memory::{Memory, Outcome, Side, Span};
+use super::ops::{Action, Op, Ops, Request, Retained, STREAM_SLOTS, Tags, stream_slot};
 use super::packet::{Class, INLINE_BYTES, words_of};
 use super::port::{Identity, Port};
 use super::stats::Stats;
 use super::topology::Topology;
-
-/// Streams are told apart for `fence` by this many low bits of their number; sharing costs time,
-/// never order.
-const STREAM_SLOTS: usize = 64;
 
 /// Chunks of an operation that is one packet of the first flow.
 const ONCE: [(u32, u32); 2] = [(0, 1), (0, 0)];
@@ -49,7 +45,7 @@ pub struct PutRequest {
     /// The source is reused at once: keep a copy for repetitions.
     pub retain: bool,
     /// Applied after the data.
-    pub signal: Option<(Remote, SignalOp, u64)>,
+    pub signal: Option<Signal>,
 }
 
 /// A get.
@@ -57,6 +53,8 @@ pub struct PutRequest {
 pub struct GetRequest {
     /// Given back with the completion.
     pub token: u64,
+    /// The stream, for its share of the ring.
+    pub stream: u32,
     /// Where from.
     pub target: Target,
     /// Address of the destination, as [`Span::Local`].
@@ -70,6 +68,8 @@ pub struct GetRequest {
 pub struct AmoRequest {
     /// Given back with the completion.
     pub token: u64,
+    /// The stream: AMOs follow what it put to the same host before.
+    pub stream: u32,
     /// The variable.
     pub target: Target,
     /// What to do.
@@ -81,7 +81,7 @@ pub struct AmoRequest {
 impl PutRequest {
     /// The signal of the transport contract.
     pub fn with_signal(self, signal: Signal) -> PutRequest {
-        PutRequest { signal: Some((signal.word, signal.op, signal.value)), ..self }
+        PutRequest { signal: Some(signal), ..self }
     }
 }
 
@@ -106,7 +106,9 @@ pub struct Engine {
     pub(super) me: u16,
     pub(super) hosts: u16,
     pub(super) lane: u8,
+    /// Time that this engine has run, nanoseconds; all its timers go by it.
     pub(super) now: u64,
+    clock: RunClock,
     pub(super) ports: [Port; 2],
     pub(super) topology: Topology,
     /// By host * 2 + flow.
@@ -127,15 +129,21 @@ pub struct Engine {
     pub(super) news: [Bits; 2],
     /// Get requests, and after them recalls, to be repeated, by row.
     pub(super) again: Bits,
-    /// Parts of gets still to be asked for: operation, chunks from, to.
-    pub(super) asks: [VecDeque<(u32, u32, u32)>; 2],
+    /// Gets still to be asked for, by host * 2 + share.
+    pub(super) asks: Vec<AskQueue>,
+    /// Those with something to ask for, by direction.
+    pub(super) asking: [Bits; 2],
+    pub(super) sharing: Sharing,
     /// Split puts outstanding, by host and stream.
     pub(super) splits: Vec<u16>,
     /// By the same: fenced since the first flow was quiet.
     fenced: Vec<bool>,
     pub(super) cursor: [usize; 2],
+    pub(super) ask_cursor: [usize; 2],
     pub(super) turn: [bool; 2],
     pub(super) is_lost: Vec<bool>,
+    /// When a host was last heard to have said something new, by whatever way.
+    pub(super) alive_at: Vec<u64>,
     pub(super) next_tick: u64,
     pub(super) next_beat: u64,
     pub(super) beats: u32,
@@ -167,9 +175,8 @@ impl Engine {
         };
         let ports = [port(Side::Right), port(Side::Left)];
         let flows = usize::from(hosts) * 2;
-        let nothing = Entry { op: NONE, chunk: 0, retained: NONE };
+        let nothing = Entry { op: NONE, chunk: 0, retained: NONE, last: false };
         let sets = |size: usize| [Bits::new(size), Bits::new(size)];
-        let queue = || VecDeque::with_capacity(config.operations * 2);
         Ok(Engine {
             ports,
             flows: vec![SendFlow::new(); flows],
@@ -184,10 +191,13 @@ impl Engine {
             acks: sets(flows),
             news: sets(usize::from(hosts)),
             again: Bits::new(config.gets + FETCHES),
-            asks: [queue(), queue()],
+            asks: vec![AskQueue::new(); flows],
+            asking: sets(flows),
+            sharing: Sharing::default(),
             splits: vec![0; usize::from(hosts) * STREAM_SLOTS],
             fenced: vec![false; usize::from(hosts) * STREAM_SLOTS],
             cursor: [0; 2],
+            ask_cursor: [0; 2],
             turn: [false; 2],
             is_lost: vec![false; usize::from(hosts)],
             next_tick: 0,
@@ -196,6 +206,8 @@ impl Engine {
             cut: None,
             was_whole: false,
             now: 0,
+            clock: RunClock::default(),
+            alive_at: vec![0; usize::from(hosts)],
             stats: Stats::default(),
             config,
             me,
@@ -206,63 +218,63 @@ impl Engine {
     }
 
     /// The link at `side` came up or went down.
-    pub fn link_event<H: Host>(&mut self, side: Side, up: bool, now: u64, host: &mut H) {
-        self.now = now;
+    pub fn link_event<M: Memory>(&mut self, side: Side, up: bool, now: u64, memory: &mut M) {
+        self.now = self.clock.advance(now, self.config.step_ns);
         let port = &mut self.ports[side as usize];
         match up {
-            true if port.is_down() => port.greet(now, host),
+            true if port.is_down() => port.greet(self.now, memory),
             false if !port.is_down() => port.drop_link(),
             // Link events carry no state of their own and may come twice.
             _ => return,
         }
-        self.notice_ports(host);
+        self.notice_ports(memory);
     }
 
     /// Takes in what has arrived and sends what may be sent. Returns whether anything was done:
     /// after `false`, nothing will happen before new input or [`next_deadline`](Self::next_deadline).
-    pub fn poll<H: Host>(&mut self, now: u64, host: &mut H) -> bool {
+    pub fn poll<M: Memory>(&mut self, now: u64, memory: &mut M) -> bool {
+        let now = self.clock.advance(now, self.config.step_ns);
         self.now = now;
         let mut busy = false;
         let flaps = [self.ports[0].flaps(), self.ports[1].flaps()];
         let up = [self.ports[0].is_up(), self.ports[1].is_up()];
         for port in &mut self.ports {
-            busy |= port.listen(now, host, &mut self.stats);
+            busy |= port.listen(now, self.config.slow_ns, memory, &mut self.stats);
         }
         if up != [self.ports[0].is_up(), self.ports[1].is_up()]
             || flaps != [self.ports[0].flaps(), self.ports[1].flaps()]
         {
-            self.notice_ports(host);
+            self.notice_ports(memory);
         }
         if now >= self.next_tick {
-            self.tick(host);
+            self.tick(memory);
         }
         let held = self.stats.held_transit;
         for class in [Class::Control, Class::Reply, Class::Request] {
             for side in Side::BOTH {
-                busy |= self.take(side, class, host);
+                busy |= self.take(side, class, memory);
             }
         }
         // Transit that was held back goes on by itself after some polls.
         busy |= held != self.stats.held_transit;
         for side in Side::BOTH {
-            busy |= self.send_control(side, host);
-            busy |= self.send_requests(side, host);
+            busy |= self.send_control(side, memory);
+            busy |= self.send_requests(side, memory);
         }
         for port in &mut self.ports {
-            port.return_credits(host, &mut self.stats);
+            port.return_credits(memory, &mut self.stats);
         }
         busy
     }
 
     /// Whether packets wait to be sent, be it for room or for the next poll.
     pub fn has_more_to_send(&self) -> bool {
-        let ready = self.ready.iter().any(|ready| !ready.is_empty());
-        ready || self.asks.iter().any(|asks| !asks.is_empty())
+        self.ready.iter().chain(&self.asking).any(|waiting| !waiting.is_empty())
     }
 
     /// When `poll` must be called although nothing arrives.
     pub fn next_deadline(&self) -> u64 {
-        self.next_tick
+        self.clock.when(self.next_tick)
     }
 
     /// Copies local memory to another host.
@@ -271,7 +283,7 @@ impl Engine {
     ///   full, poll first. `Failed`: the host is lost.
     /// - With `retain` the source may be reused on return. A put longer than the retained area
     ///   holds is never accepted with it: see [`retain_bytes_max`](Self::retain_bytes_max).
-    pub fn put<H: Host>(&mut self, put: &PutRequest, host: &mut H) -> Status {
+    pub fn put<M: Memory>(&mut self, put: &PutRequest, memory: &mut M) -> Status {
         let PutRequest { target, len, .. } = *put;
         if self.is_lost(target.host) {
             return Status::Failed;
@@ -282,30 +294,27 @@ impl Engine {
         let piece = self.piece(target.host, len, self.config.handling_bytes);
         let chunks = len.div_ceil(piece);
         let keep = put.retain && len > INLINE_BYTES;
-        if self.ops.room() < 2 || (keep && self.retained.room() < chunks) {
+        self.note_stream(put.stream);
+        if !self.ops.has_room(put.stream, 2) || (keep && self.retained.room() < chunks) {
             return Status::Again;
         }
         let mut data = NONE;
         if len > 0 {
             let action = if len <= INLINE_BYTES {
-                Action::PutInline { words: read_inline(put.source, len, host) }
+                Action::PutInline { words: read_inline(put.source, len, memory) }
             } else if keep {
-                Action::PutRetained { chunks: self.keep(put.source, len, piece, host) }
+                Action::PutRetained { chunks: self.keep(put.source, len, piece, memory) }
             } else {
                 Action::Put { source: put.source }
             };
             let token = if put.signal.is_none() { Some(put.token) } else { None };
             data = self.submit_put(put, action, token, piece);
         }
-        if let Some((word, op, value)) = put.signal {
-            let op = match op {
-                SignalOp::Set => AmoOp::Set,
-                SignalOp::Add => AmoOp::Add,
-            };
-            let amo = Amo { op, size: 8, operand: value, compare: 0 };
+        if let Some(signal) = put.signal {
             // Behind the data in the same flow: applied after it, and completes after it.
-            let target = Target { remote: word, ..target };
-            let signal = self.submit(Some(put.token), Action::Amo(amo), target, 8, ONCE);
+            let target = Target { remote: signal.word, ..target };
+            let action = Action::Amo(signal.amo());
+            let signal = self.submit(Some(put.token), put.stream, action, target, 8, ONCE);
             if data != NONE {
                 self.ops.at_mut(data).signal = signal;
             }
@@ -322,47 +331,57 @@ impl Engine {
         if len == 0 {
             return Status::Complete;
         }
-        if self.ops.room() == 0 {
+        self.note_stream(get.stream);
+        if !self.ops.has_room(get.stream, 1) {
             return Status::Again;
         }
         // Each packet of it is asked for by a short one.
         let piece = self.piece(target.host, len, self.config.handling_bytes * 3 / 2);
         let chunks = len.div_ceil(piece) as u32;
-        let mut op = self.op(Some(get.token), Action::Get { dest: get.dest }, target, len);
+        let action = Action::Get { dest: get.dest };
+        let mut op = self.op(Some(get.token), get.stream, action, target, len);
+        let other = self.second_share(target.host, len, chunks);
         op.piece = piece as u32;
         op.remaining = chunks;
+        op.todo = [(0, chunks - other), (chunks - other, chunks)];
         let op = self.ops.insert(op);
-        let side = self.topology.choose(target.host).unwrap_or(Side::Right);
-        let other = self.second_share(target.host, len, chunks);
-        self.asks[side as usize].push_back((op, 0, chunks - other));
-        if other > 0 {
-            self.asks[side.opposite() as usize].push_back((op, chunks - other, chunks));
+        for share in 0..if other > 0 { 2 } else { 1 } {
+            let id = usize::from(target.host) * 2 + share;
+            if self.asks[id].round.is_empty() {
+                self.asks[id].side = self.direct(id);
+            }
+            self.asks[id].round.push(&mut self.ops, share, op);
+            self.refresh_asks(id);
         }
         Status::Pending
     }
 
     /// Changes a variable at another host atomically. Results as for [`put`](Self::put).
     pub fn amo(&mut self, request: &AmoRequest) -> Status {
-        let AmoRequest { token, target, amo, result } = *request;
+        let AmoRequest { token, stream, target, amo, result } = *request;
         if self.is_lost(target.host) {
             return Status::Failed;
         }
-        if self.ops.room() == 0 || (result.is_some() && !self.fetches.has_room()) {
+        self.note_stream(stream);
+        if !self.ops.has_room(stream, 1) || (result.is_some() && !self.fetches.has_room()) {
             return Status::Again;
         }
         let len = usize::from(amo.size);
         let Some(result) = result else {
-            self.submit(Some(token), Action::Amo(amo), target, len, ONCE);
+            self.submit(Some(token), stream, Action::Amo(amo), target, len, ONCE);
             return Status::Pending;
         };
         let tag = self.fetches.insert(Request {
             op: NONE,
             chunk: 0,
+            queue: NONE,
+            since: self.now,
             side: Side::Right,
             deadline: self.now + self.config.replay_ns,
             repeats: 0,
         });
-        let op = self.submit(Some(token), Action::Fetch { amo, result, tag }, target, len, ONCE);
+        let action = Action::Fetch { amo, result, tag };
+        let op = self.submit(Some(token), stream, action, target, len, ONCE);
         if let Some(request) = self.fetches.row_mut((tag & 0xffff) as usize) {
             request.op = op;
         }
@@ -398,9 +417,9 @@ impl Engine {
 
     /// Says whether this engine's thread will block, so that neighbours ring the doorbell. Poll
     /// once more after saying so, and block for a bounded time.
-    pub fn set_sleeping<H: Host>(&mut self, sleeping: bool, host: &mut H) {
+    pub fn set_sleeping<M: Memory>(&mut self, sleeping: bool, memory: &mut M) {
         for port in &mut self.ports {
-            port.set_sleeping(sleeping, host);
+            port.set_sleeping(sleeping, memory);
         }
     }
 
@@ -451,10 +470,10 @@ impl Engine {
     }
 
     /// Ends an operation and tells the submitter, unless that has been done.
-    pub(super) fn finish<H: Host>(&mut self, index: u32, outcome: Outcome, host: &mut H) {
+    pub(super) fn finish<M: Memory>(&mut self, index: u32, outcome: Outcome, memory: &mut M) {
         let op = *self.ops.at(index);
         if let Some(token) = op.token {
-            host.complete(token, if op.refused { Outcome::Refused } else { outcome });
+            memory.complete(token, if op.refused { Outcome::Refused } else { outcome });
         }
         if let Some(stream) = op.split {
             self.splits[split_slot(op.host, stream)] -= 1;
@@ -469,6 +488,26 @@ impl Engine {
         for side in Side::BOTH {
             self.ready[side as usize].set(id, work && flow.side == Some(side));
         }
+    }
+
+    /// The same for a queue of get requests.
+    pub(super) fn refresh_asks(&mut self, id: usize) {
+        let asks = &self.asks[id];
+        for side in Side::BOTH {
+            let asking = !asks.round.is_empty() && asks.side == Some(side);
+            self.asking[side as usize].set(id, asking);
+        }
+    }
+
+    fn note_stream(&mut self, stream: u32) {
+        let until = self.now + self.config.share_ns;
+        self.sharing.note(stream, self.ops.outstanding() > 0, until);
+    }
+
+    /// Bytes that may be under way to a host in one flow; none: as much as its window allows.
+    pub(super) fn shared_limit(&self, host: u16) -> Option<usize> {
+        let hops = || self.way(host).map_or(1, |(_, hops)| hops);
+        self.sharing.is_on(self.now).then(|| shared_bytes(hops()))
     }
 
     /// The direction of a flow that starts anew.
@@ -496,7 +535,7 @@ impl Engine {
             false => 0,
         };
         let todo = [(0, chunks - other), (chunks - other, chunks)];
-        let op = self.submit(token, action, put.target, put.len, todo);
+        let op = self.submit(token, put.stream, action, put.target, put.len, todo);
         self.ops.at_mut(op).piece = piece as u32;
         if other > 0 {
             let slot = split_slot(put.target.host, put.stream);
@@ -509,12 +548,13 @@ impl Engine {
     fn submit(
         &mut self,
         token: Option<u64>,
+        stream: u32,
         action: Action,
         target: Target,
         len: usize,
         todo: [(u32, u32); 2],
     ) -> u32 {
-        let mut op = self.op(token, action, target, len);
+        let mut op = self.op(token, stream, action, target, len);
         op.todo = todo;
         op.remaining = todo[0].1 - todo[0].0 + todo[1].1 - todo[1].0;
         let op = self.ops.insert(op);
@@ -528,10 +568,18 @@ impl Engine {
         op
     }
 
-    fn op(&self, token: Option<u64>, action: Action, target: Target, len: usize) -> Op {
+    fn op(
+        &self,
+        token: Option<u64>,
+        stream: u32,
+        action: Action,
+        target: Target,
+        len: usize,
+    ) -> Op {
         debug_assert!(target.host != self.me && target.host < self.hosts);
         Op {
             token,
+            stream,
             action,
             host: target.host,
             pe: target.pe,
@@ -540,7 +588,9 @@ impl Engine {
             piece: self.chunk_bytes() as u32,
             remaining: 1,
             todo: [(0, 0); 2],
-            link: [NONE; 2],
+            next: [NONE; 2],
+            round: [NONE; 2],
+            last: [NONE; 2],
             refused: false,
             split: None,
             signal: NONE,
@@ -553,14 +603,9 @@ impl Engine {
             self.flows[id].side = self.direct(id);
             self.flows[id].deadline = self.now + self.config.replay_ns;
             self.flows[id].repeats = 0;
+            self.flows[id].progress_at = self.now;
         }
-        let flow = &mut self.flows[id];
-        if flow.head == NONE {
-            flow.head = op;
-        } else {
-            self.ops.at_mut(flow.tail).link[id % 2] = op;
-        }
-        flow.tail = op;
+        self.flows[id].round.push(&mut self.ops, id % 2, op);
         self.refresh(id);
     }
 
@@ -584,38 +629,43 @@ impl Engine {
     /// overlap; with others under way they overlap each other, and long packets cost least.
     fn piece(&self, host: u16, len: usize, handling_bytes: u32) -> usize {
         let whole = self.chunk_bytes();
+        let fits = |piece: usize| len.div_ceil(piece) <= self.config.retained_chunks;
+        if self.sharing.is_on(self.now) {
+            let piece = shared_piece(whole);
+            return if fits(whole) && !fits(piece) { whole } else { piece };
+        }
         if self.ops.outstanding() > 0 || handling_bytes == 0 {
             return whole;
         }
         let hops = self.way(host).map_or(1, |(_, hops)| hops);
         let piece = piece_bytes(len, hops, handling_bytes).min(whole);
         // All of it must fit the retained area if it is to be kept.
-        if len.div_ceil(piece) > self.config.retained_chunks { whole } else { piece }
+        if fits(piece) { piece } else { whole }
     }
 
     /// Copies a source into the retained area in pieces of `piece` bytes; gives the list of its
     /// chunks, first one first.
-    fn keep<H: Host>(&mut self, source: u64, len: usize, piece: usize, host: &mut H) -> u32 {
+    fn keep<M: Memory>(&mut self, source: u64, len: usize, piece: usize, memory: &mut M) -> u32 {
         let size = self.chunk_bytes();
         let mut list = NONE;
         for index in (0..len.div_ceil(piece)).rev() {
             list = self.retained.take(list);
             let from = Span::Local(source + (index * piece) as u64);
             let to = Span::Retained(list as usize * size);
-            let copied = host.copy(from, to, piece.min(len - index * piece));
+            let copied = memory.copy(from, to, piece.min(len - index * piece));
             debug_assert!(copied.is_ok(), "only symmetric ranges can be refused");
         }
         list
     }
 }
 
-fn read_inline<H: Host>(source: u64, len: usize, host: &mut H) -> [u64; 3] {
+fn read_inline<M: Memory>(source: u64, len: usize, memory: &mut M) -> [u64; 3] {
     let mut bytes = [0; INLINE_BYTES];
-    let read = host.read(Span::Local(source), &mut bytes[..len]);
+    let read = memory.read(Span::Local(source), &mut bytes[..len]);
     debug_assert!(read.is_ok(), "only symmetric ranges can be refused");
     words_of(&bytes)
 }
 
 fn split_slot(host: u16, stream: u32) -> usize {
-    usize::from(host) * STREAM_SLOTS + stream as usize % STREAM_SLOTS
+    usize::from(host) * STREAM_SLOTS + stream_slot(stream)
 }

@@ -7,7 +7,8 @@
 //! - The receiver applies exactly the next sequence number and nothing else. That one number per
 //!   flow is all the memory that exactly-once needs.
 
-use super::host::Side;
+use super::fair::Round;
+use super::memory::Side;
 
 /// No operation, no slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -19,6 +20,8 @@ pub(super) struct Entry {
     pub chunk: u32,
     /// Chunk of the retained area, or `NONE`: the source itself is stable.
     pub retained: u32,
+    /// Its stream had nothing more to send when it was made: someone may wait for it.
+    pub last: bool,
 }
 
 /// Sending end. Sequence numbers: `una <= sent <= next <= una + window`, wrapping.
@@ -37,12 +40,13 @@ pub(super) struct SendFlow {
     /// Where it goes; none while there is no way.
     pub side: Option<Side>,
     /// Operations that have packets still to be made.
-    pub head: u32,
-    pub tail: u32,
+    pub round: Round,
     /// When to repeat if nothing is acknowledged by then.
     pub deadline: u64,
     /// Repetitions without progress.
     pub repeats: u32,
+    /// When something was acknowledged last, or waited for first.
+    pub progress_at: u64,
     /// No repetition on a gap report before this is acknowledged.
     pub recover: u32,
     /// Round trips: the number being timed, since when, and the smoothed result.
@@ -59,10 +63,10 @@ impl SendFlow {
             asked: 0,
             queued: 0,
             side: None,
-            head: NONE,
-            tail: NONE,
+            round: Round::EMPTY,
             deadline: 0,
             repeats: 0,
+            progress_at: 0,
             recover: 0,
             timed: None,
             round_trip_ns: 0,
@@ -76,12 +80,17 @@ impl SendFlow {
 
     /// Nothing awaits anything.
     pub(super) fn is_quiet(&self) -> bool {
-        self.is_acknowledged() && self.head == NONE
+        self.is_acknowledged() && self.round.is_empty()
     }
 
     /// Whether a packet could go out, given room on the ring.
     pub(super) fn has_work(&self, window: u32) -> bool {
-        self.sent != self.next || (self.head != NONE && self.next.wrapping_sub(self.una) < window)
+        self.sent != self.next || (!self.round.is_empty() && self.under_way() < window)
+    }
+
+    /// Packets that await acknowledgement.
+    pub(super) fn under_way(&self) -> u32 {
+        self.next.wrapping_sub(self.una)
     }
 
     /// Starts again from the first that was not acknowledged.
@@ -104,6 +113,22 @@ impl SendFlow {
             };
             self.timed = None;
         }
+    }
+}
+
+/// Parts of gets from one host that are still to be asked for, by one of two ways.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct AskQueue {
+    /// Where requests go; none while there is no way.
+    pub side: Option<Side>,
+    pub round: Round,
+    /// Requests that await their reply.
+    pub under_way: u32,
+}
+
+impl AskQueue {
+    pub(super) fn new() -> AskQueue {
+        AskQueue { side: None, round: Round::EMPTY, under_way: 0 }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! One [`Engine`] runs one lane of one host: it reads what the two neighbours have written into
 //! this host's window regions ([`Geometry`]), writes into theirs, takes operations of the local
-//! PE, and calls a [`Host`] for everything that touches memory. Time is an argument.
+//! PE, and calls a [`Memory`] for everything that touches memory. Time is an argument.
 //!
 //! ```text
 //!  put/get/amo --> flows --> injection --+             +--> neighbour on the right
@@ -22,6 +22,10 @@
 //! - A sender keeps what it sent until the target acknowledged it end to end. Whatever happens on
 //!   the way (link loss, corruption, dropped transit) is repaired by repeating, perhaps the other
 //!   way round.
+//! - Streams take turns, packet by packet, and while several are in use none fills the way to a target
+//!   (`fair`). Only what one stream sends to one host is ordered.
+//! - A link is judged by what it does while both of its ends run (`health`). Silence alone is no
+//!   evidence: the other process may be stopped.
 //! - A target applies exactly the next sequence number of a flow. Repetitions change nothing; the
 //!   results of fetching AMOs are cached until their tag is used again.
 //! - Nothing is allocated after the start.
@@ -30,9 +34,11 @@ mod bits;
 pub mod choose;
 mod config;
 mod engine;
+mod fair;
 mod flow;
-mod host;
+mod health;
 mod layout;
+mod memory;
 mod ops;
 mod packet;
 mod port;
@@ -47,9 +53,9 @@ mod tests;
 
 pub use config::{Config, FETCHES, HOSTS_MAX};
 pub use engine::{AmoRequest, Engine, EngineError, GetRequest, PutRequest, Target};
-pub use host::{Event, Host, OutOfRange, Outcome, Place, Side, Span};
 pub use layout::{
     CHUNK_BYTES_MAX, CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE, seal_offset,
 };
+pub use memory::{Event, Memory, OutOfRange, Outcome, Place, Side, Span};
 pub use packet::{Class, INLINE_BYTES, Kind, Limits, Line, Malformed, Packet, flag};
 pub use stats::Stats;

@@ -5,7 +5,16 @@
 use tombolo_core::transport::{Amo, Remote};
 
 use super::flow::NONE;
-use super::host::Side;
+use super::memory::Side;
+
+/// Streams are told apart for `fence` and for room in tables by this many low bits of their number;
+/// sharing costs time, never order.
+pub(super) const STREAM_SLOTS: usize = 64;
+
+/// A stream's place in tables by stream.
+pub(super) fn stream_slot(stream: u32) -> usize {
+    stream as usize % STREAM_SLOTS
+}
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +38,7 @@ pub(super) enum Action {
 pub(super) struct Op {
     /// The submitter's name for it; none where another operation stands for it (put with signal).
     pub token: Option<u64>,
+    pub stream: u32,
     pub action: Action,
     pub host: u16,
     pub pe: u8,
@@ -40,8 +50,11 @@ pub(super) struct Op {
     pub remaining: u32,
     /// Chunks still to be made into packets, by flow.
     pub todo: [(u32, u32); 2],
-    /// Links of the flows' queues.
-    pub link: [u32; 2],
+    /// Links of the queues of two flows or shares: the next of the stream, and in the first of a
+    /// stream the first of the next one, and the last of the stream.
+    pub next: [u32; 2],
+    pub round: [u32; 2],
+    pub last: [u32; 2],
     /// Set when the target refused a part of it.
     pub refused: bool,
     /// The stream of a put that goes both ways.
@@ -53,7 +66,8 @@ pub(super) struct Op {
 impl std::hash::Hash for Op {
     fn hash<S: std::hash::Hasher>(&self, state: &mut S) {
         (self.token, self.host, self.pe, self.remote.offset, self.len, self.piece).hash(state);
-        (self.remaining, self.todo, self.link, self.refused, self.split, self.signal).hash(state);
+        (self.remaining, self.todo, self.refused, self.split, self.signal).hash(state);
+        (self.stream, self.next, self.round, self.last).hash(state);
         std::mem::discriminant(&self.action).hash(state);
         if let Action::Fetch { tag, .. } = self.action {
             tag.hash(state);
@@ -66,15 +80,24 @@ impl std::hash::Hash for Op {
 pub(super) struct Ops {
     rows: Vec<Option<Op>>,
     free: Vec<u32>,
+    /// Rows in use by stream, as far as streams are told apart.
+    of_stream: [u16; STREAM_SLOTS],
 }
 
 impl Ops {
     pub(super) fn new(count: usize) -> Ops {
-        Ops { rows: vec![None; count], free: (0..count as u32).rev().collect() }
+        Ops {
+            rows: vec![None; count],
+            free: (0..count as u32).rev().collect(),
+            of_stream: [0; STREAM_SLOTS],
+        }
     }
 
-    pub(super) fn room(&self) -> usize {
-        self.free.len()
+    /// Whether a stream may take so many rows: one that has many leaves some to the others.
+    pub(super) fn has_room(&self, stream: u32, count: usize) -> bool {
+        let many = self.rows.len() / 8;
+        let greedy = usize::from(self.of_stream[stream_slot(stream)]) > many;
+        self.free.len() >= count + if greedy { many } else { 0 }
     }
 
     pub(super) fn outstanding(&self) -> usize {
@@ -84,12 +107,14 @@ impl Ops {
     /// Takes a row; the caller has checked `room`.
     pub(super) fn insert(&mut self, op: Op) -> u32 {
         let index = self.free.pop().expect("room was checked");
+        self.of_stream[stream_slot(op.stream)] += 1;
         self.rows[index as usize] = Some(op);
         index
     }
 
     pub(super) fn remove(&mut self, index: u32) {
-        if self.rows[index as usize].take().is_some() {
+        if let Some(op) = self.rows[index as usize].take() {
+            self.of_stream[stream_slot(op.stream)] -= 1;
             self.free.push(index);
         }
     }
@@ -114,8 +139,12 @@ impl Ops {
 pub(super) struct Request {
     pub op: u32,
     pub chunk: u32,
+    /// Queue that a get request came from: host * 2 + share.
+    pub queue: u32,
     /// Direction it was sent in.
     pub side: Side,
+    /// When it was made.
+    pub since: u64,
     /// When to ask again.
     pub deadline: u64,
     pub repeats: u32,

@@ -8,8 +8,9 @@
 //! - Word by word: every index from the wire is checked against what it can be.
 
 use super::config::{Config, Geometry};
-use super::host::{Event, Host, Side};
+use super::health::Health;
 use super::layout::{CREDIT_OFFSET, HELLO_OFFSET, seal_offset};
+use super::memory::{Event, Memory, Side};
 use super::packet::{Class, Limits, Line, Malformed, Packet, flag, line_crc};
 use super::stats::Stats;
 
@@ -34,6 +35,8 @@ enum State {
     Greeting,
     /// In use.
     Up,
+    /// Link, but not used for a while because of its poor health.
+    Resting,
 }
 
 /// A ring in the neighbour's memory.
@@ -75,6 +78,12 @@ pub(super) struct Port {
     producers: [Producer; Class::COUNT],
     consumers: [Consumer; Class::COUNT],
     heard_at: u64,
+    /// The latest stamp of the neighbour's clock, to be sent back.
+    stamp: u32,
+    /// Time of the last heartbeat, microseconds.
+    now_us: u32,
+    pub(super) health: Health,
+    silent: bool,
     sleeping: bool,
     peer_sleeping: bool,
     rung: bool,
@@ -104,6 +113,10 @@ impl Port {
             producers: Default::default(),
             consumers: Default::default(),
             heard_at: 0,
+            stamp: 0,
+            now_us: 0,
+            health: Health::default(),
+            silent: false,
             sleeping: false,
             peer_sleeping: false,
             rung: false,
@@ -124,6 +137,27 @@ impl Port {
         self.state == State::Down
     }
 
+    pub(super) fn is_resting(&self) -> bool {
+        self.state == State::Resting
+    }
+
+    /// The neighbour has been silent, and still is.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent
+    }
+
+    pub(super) fn set_silent(&mut self) {
+        self.silent = true;
+    }
+
+    /// Stops using the link until it is greeted again. The neighbour hears of a new epoch that is
+    /// never confirmed, and stops using it too.
+    pub(super) fn rest<M: Memory>(&mut self, now: u64, rest_ns: u64, memory: &mut M) {
+        self.greet(now, memory);
+        self.health.rest(now, rest_ns);
+        self.state = State::Resting;
+    }
+
     /// How often the link went out of use.
     pub(super) fn flaps(&self) -> u16 {
         self.flaps
@@ -135,62 +169,70 @@ impl Port {
     }
 
     /// The link came up, or is suspected: greets under a new epoch.
-    pub(super) fn greet<H: Host>(&mut self, now: u64, host: &mut H) {
+    pub(super) fn greet<M: Memory>(&mut self, now: u64, memory: &mut M) {
         self.leave();
         self.state = State::Greeting;
         self.epoch = self.epoch.wrapping_add(1).max(1);
         self.hello_seen = 0;
         self.heard_at = now;
-        self.write_hello(host);
+        self.write_hello(memory);
     }
 
     /// The link went down.
     pub(super) fn drop_link(&mut self) {
         self.leave();
+        self.silent = false;
         self.state = State::Down;
     }
 
     /// Reads the hello and credit lines; returns whether anything was new.
-    pub(super) fn listen<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) -> bool {
-        if self.state == State::Down {
+    pub(super) fn listen<M: Memory>(
+        &mut self,
+        now: u64,
+        slow_ns: u64,
+        memory: &mut M,
+        stats: &mut Stats,
+    ) -> bool {
+        if matches!(self.state, State::Down | State::Resting) {
             return false;
         }
         let mut news = false;
-        let word = host.load_word(self.side, HELLO_OFFSET + 8);
+        let word = memory.load_word(self.side, HELLO_OFFSET + 8);
         if word != self.hello_seen {
             self.hello_seen = word;
-            news = self.hear_hello(now, host, stats);
+            news = self.hear_hello(now, memory, stats);
         }
         if self.state == State::Up {
-            let word = host.load_word(self.side, CREDIT_OFFSET + 56);
+            let word = memory.load_word(self.side, CREDIT_OFFSET + 56);
             if word != self.credit_seen && word as u32 == self.peer_epoch {
                 self.credit_seen = word;
                 news = true;
-                self.hear_credits(now, host, stats);
+                self.hear_credits(now, slow_ns, memory, stats);
             }
         }
         news
     }
 
     /// Repeats what the neighbour must know; called every heartbeat.
-    pub(super) fn beat<H: Host>(&mut self, host: &mut H) {
+    pub(super) fn beat<M: Memory>(&mut self, now: u64, memory: &mut M) {
+        self.now_us = micros(now);
         match self.state {
-            State::Down => {}
-            State::Greeting => self.write_hello(host),
+            State::Down | State::Resting => {}
+            State::Greeting => self.write_hello(memory),
             State::Up => {
                 // The hello may have been lost while the neighbour was not listening yet.
-                self.write_hello(host);
-                self.write_credits(host);
+                self.write_hello(memory);
+                self.write_credits(memory);
             }
         }
     }
 
     /// Tells the neighbour whether its packets need a doorbell.
-    pub(super) fn set_sleeping<H: Host>(&mut self, sleeping: bool, host: &mut H) {
+    pub(super) fn set_sleeping<M: Memory>(&mut self, sleeping: bool, memory: &mut M) {
         if self.sleeping != sleeping {
             self.sleeping = sleeping;
             if self.is_up() {
-                self.write_credits(host);
+                self.write_credits(memory);
             }
         }
     }
@@ -251,12 +293,12 @@ impl Port {
     }
 
     /// Writes the header, and with it publishes the slot.
-    pub(super) fn post<H: Host>(
+    pub(super) fn post<M: Memory>(
         &mut self,
         class: Class,
         mut line: Line,
         injected: bool,
-        host: &mut H,
+        memory: &mut M,
         stats: &mut Stats,
     ) {
         debug_assert!(self.is_up() && self.free(class) > 0);
@@ -270,22 +312,22 @@ impl Port {
             producer.passed = (producer.passed + 1).min(self.identity.hosts);
         }
         line[7] = word(self.epoch, producer.head);
-        host.store_line(self.side, offset, &line);
-        self.wake(host, stats);
+        memory.store_line(self.side, offset, &line);
+        self.wake(memory, stats);
     }
 
     /// Looks at the next slot of an inbound ring.
-    pub(super) fn peek<H: Host>(&mut self, class: Class, host: &mut H) -> Found {
+    pub(super) fn peek<M: Memory>(&mut self, class: Class, memory: &mut M) -> Found {
         if self.state != State::Up {
             return Found::Nothing;
         }
         let consumer = &self.consumers[class as usize];
         let offset = self.geometry.header_offset(class, consumer.next);
         let expected = word(self.peer_epoch, consumer.next.wrapping_add(1));
-        if host.load_word(self.side, offset + 56) != expected {
+        if memory.load_word(self.side, offset + 56) != expected {
             return Found::Nothing;
         }
-        let line = host.load_line(self.side, offset);
+        let line = memory.load_line(self.side, offset);
         let limits = Limits {
             class,
             hosts: self.identity.hosts,
@@ -296,7 +338,7 @@ impl Port {
         match Packet::decode(&line, &limits) {
             Ok(packet) if packet.has(flag::BULK) => {
                 let seal = self.inbound_offset(class) + seal_offset(packet.len as usize);
-                match host.load_word(self.side, seal) == expected {
+                match memory.load_word(self.side, seal) == expected {
                     true => Found::Packet(packet, line),
                     false => Found::Bad(Malformed::Unsealed),
                 }
@@ -319,28 +361,28 @@ impl Port {
     }
 
     /// Writes credits back when a quarter of a ring is due: one line for many packets.
-    pub(super) fn return_credits<H: Host>(&mut self, host: &mut H, stats: &mut Stats) {
+    pub(super) fn return_credits<M: Memory>(&mut self, memory: &mut M, stats: &mut Stats) {
         let due = Class::ALL.into_iter().any(|class| {
             let consumer = &self.consumers[class as usize];
             let owed = consumer.next.wrapping_sub(consumer.returned);
             owed > 0 && owed >= self.geometry.slots(class) / 4
         });
         if due && self.is_up() {
-            self.write_credits(host);
-            self.wake(host, stats);
+            self.write_credits(memory);
+            self.wake(memory, stats);
         }
     }
 
     /// Passes over slots that were announced long ago and never arrived.
-    pub(super) fn skip_lost<H: Host>(
+    pub(super) fn skip_lost<M: Memory>(
         &mut self,
         now: u64,
         after: u64,
-        host: &mut H,
+        memory: &mut M,
         stats: &mut Stats,
     ) {
         for class in Class::ALL {
-            let absent = matches!(self.peek(class, host), Found::Nothing);
+            let absent = matches!(self.peek(class, memory), Found::Nothing);
             let consumer = &mut self.consumers[class as usize];
             if !absent || consumer.announced.wrapping_sub(consumer.next) as i32 <= 0 {
                 consumer.missing_since = 0;
@@ -348,6 +390,7 @@ impl Port {
                 consumer.missing_since = now.max(1);
             } else if now - consumer.missing_since >= after {
                 stats.slots_lost += 1;
+                self.health.bad();
                 self.consume(class);
             }
         }
@@ -364,13 +407,14 @@ impl Port {
         self.producers = Default::default();
         self.consumers = Default::default();
         self.peer_epoch = 0;
+        self.stamp = 0;
         self.credit_seen = 0;
         self.peer_sleeping = false;
         self.rung = false;
     }
 
-    fn hear_hello<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) -> bool {
-        let line = host.load_line(self.side, HELLO_OFFSET);
+    fn hear_hello<M: Memory>(&mut self, now: u64, memory: &mut M, stats: &mut Stats) -> bool {
+        let line = memory.load_line(self.side, HELLO_OFFSET);
         let (epoch, echo) = (line[1] as u32, (line[1] >> 32) as u32);
         if line[7] as u32 != line_crc(&line) || epoch == 0 {
             // Half written, or nothing yet. The neighbour repeats it.
@@ -383,31 +427,46 @@ impl Port {
             || line[3] != self.geometry.digest()
         {
             stats.malformed += 1;
-            host.event(Event::Mismatch(self.side));
+            memory.event(Event::Mismatch(self.side));
             return true;
         }
         self.heard_at = now;
         if epoch != self.peer_epoch {
             if self.state == State::Up {
-                self.greet(now, host);
+                self.greet(now, memory);
                 self.hello_seen = line[1];
             }
             self.peer_epoch = epoch;
-            self.write_hello(host);
+            self.write_hello(memory);
         }
         if self.state == State::Greeting && echo == self.epoch {
             self.state = State::Up;
+            self.silent = false;
         }
         true
     }
 
-    fn hear_credits<H: Host>(&mut self, now: u64, host: &mut H, stats: &mut Stats) {
-        let line = host.load_line(self.side, CREDIT_OFFSET);
+    fn hear_credits<M: Memory>(
+        &mut self,
+        now: u64,
+        slow_ns: u64,
+        memory: &mut M,
+        stats: &mut Stats,
+    ) {
+        let line = memory.load_line(self.side, CREDIT_OFFSET);
         if self.crc && (line[6] as u32) != credit_crc(&line) {
             stats.corrupt += 1;
+            self.health.bad();
             return;
         }
         self.heard_at = now;
+        let (stamp, echo) = (line[4] as u32, (line[4] >> 32) as u32);
+        self.stamp = stamp;
+        let took = micros(now).wrapping_sub(echo);
+        // Of an echo from before the link came up, or of none, nothing is learned.
+        if echo != 0 && took as i32 >= 0 {
+            self.health.round_trip(u64::from(took) * 1000, slow_ns);
+        }
         let consumed = [line[0] as u32, (line[0] >> 32) as u32, line[1] as u32];
         let produced = [line[2] as u32, (line[2] >> 32) as u32, line[3] as u32];
         let mut outstanding = false;
@@ -434,20 +493,20 @@ impl Port {
         self.rung = false;
         if self.peer_sleeping && outstanding {
             // It fell asleep while packets were on the way.
-            self.wake(host, stats);
+            self.wake(memory, stats);
         }
     }
 
-    /// Rings a sleeper, once for each time it fell asleep.
-    fn wake<H: Host>(&mut self, host: &mut H, stats: &mut Stats) {
+    /// Rings a sleeper, once for each credit line in which it says that it sleeps.
+    fn wake<M: Memory>(&mut self, memory: &mut M, stats: &mut Stats) {
         if self.peer_sleeping && !self.rung {
             self.rung = true;
             stats.doorbells += 1;
-            host.ring(self.side);
+            memory.ring(self.side);
         }
     }
 
-    fn write_hello<H: Host>(&self, host: &mut H) {
+    fn write_hello<M: Memory>(&self, memory: &mut M) {
         let Identity { me, neighbour, hosts, lane } = self.identity;
         let mut line = [0; 8];
         line[0] = MAGIC;
@@ -455,10 +514,10 @@ impl Port {
         line[2] = identity_word(me, neighbour, hosts, lane, self.crc);
         line[3] = self.geometry.digest();
         line[7] = u64::from(line_crc(&line));
-        host.store_line(self.side, HELLO_OFFSET, &line);
+        memory.store_line(self.side, HELLO_OFFSET, &line);
     }
 
-    fn write_credits<H: Host>(&mut self, host: &mut H) {
+    fn write_credits<M: Memory>(&mut self, memory: &mut M) {
         for consumer in &mut self.consumers {
             consumer.returned = consumer.next;
         }
@@ -469,13 +528,19 @@ impl Port {
         line[1] = word(consumed(2), u32::from(self.sleeping));
         line[2] = word(produced(0), produced(1));
         line[3] = word(produced(2), 0);
+        line[4] = word(self.now_us, self.stamp);
         self.credit_count = self.credit_count.wrapping_add(1);
         line[7] = word(self.epoch, self.credit_count);
         if self.crc {
             line[6] = u64::from(credit_crc(&line));
         }
-        host.store_line(self.side, CREDIT_OFFSET, &line);
+        memory.store_line(self.side, CREDIT_OFFSET, &line);
     }
+}
+
+/// Microseconds, wrapping, and never 0.
+fn micros(now: u64) -> u32 {
+    ((now / 1000) as u32).max(1)
 }
 
 fn word(low: u32, high: u32) -> u64 {

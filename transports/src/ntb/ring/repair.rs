@@ -1,8 +1,9 @@
 //! Timers, link changes, repetition, and giving up.
 
 use super::engine::Engine;
-use super::flow::NONE;
-use super::host::{Event, Host, Outcome, Side};
+use super::fair::Round;
+use super::flow::{AskQueue, NONE};
+use super::memory::{Event, Memory, Outcome, Side};
 use super::ops::{Action, Request};
 use super::topology::LinkState;
 
@@ -13,47 +14,48 @@ const BACKOFF_MAX: u32 = 5;
 
 impl Engine {
     /// Looks at everything that depends on time.
-    pub(super) fn tick<H: Host>(&mut self, host: &mut H) {
+    pub(super) fn tick<M: Memory>(&mut self, memory: &mut M) {
         self.next_tick = self.now + self.config.tick_ns;
         if self.now >= self.next_beat {
             self.next_beat = self.now + self.config.beat_ns;
             self.beats = self.beats.wrapping_add(1);
             for port in &mut self.ports {
-                port.beat(host);
+                port.beat(self.now, memory);
             }
             if self.beats.is_multiple_of(NEWS_BEATS) {
                 self.announce();
             }
         }
         for side in Side::BOTH {
-            self.suspect(side, host);
+            self.suspect(side, memory);
+            self.check_health(side, memory);
             let (now, after) = (self.now, self.config.gap_ns);
-            self.ports[side as usize].skip_lost(now, after, host, &mut self.stats);
+            self.ports[side as usize].skip_lost(now, after, memory, &mut self.stats);
         }
         for id in 0..self.flows.len() {
             if self.inflows[id].unreported > 0 {
                 self.owe_ack(id, Side::Right);
             }
-            self.repeat_late(id, host);
+            self.repeat_late(id, memory);
         }
         for row in 0..self.gets.len() + self.fetches.len() {
-            self.ask_late(row, host);
+            self.ask_late(row, memory);
         }
-        self.look_for_lost(host);
+        self.look_for_lost(memory);
     }
 
     /// Tells everyone when a port's state is not what this host has announced.
-    pub(super) fn notice_ports<H: Host>(&mut self, host: &mut H) {
+    pub(super) fn notice_ports<M: Memory>(&mut self, memory: &mut M) {
         let told = self.topology.state(self.me);
         for side in Side::BOTH {
             let at = side as usize;
             let (was, is) = (told.up[at], self.ports[at].is_up());
             let flapped = told.flaps[at] != self.ports[at].flaps();
             if was && (!is || flapped) {
-                host.event(Event::LinkDown(side));
+                memory.event(Event::LinkDown(side));
             }
             if is && (!was || flapped) {
-                host.event(Event::LinkUp(side));
+                memory.event(Event::LinkUp(side));
                 // The neighbour may have missed anything while it was away.
                 for origin in 0..self.hosts {
                     let known = self.topology.state(origin).seq != 0;
@@ -89,8 +91,13 @@ impl Engine {
                 self.repeat_request(row, dst);
             }
         }
+        for id in 0..self.asks.len() {
+            if !self.asks[id].round.is_empty() {
+                self.asks[id].side = self.direct(id);
+                self.refresh_asks(id);
+            }
+        }
         for side in Side::BOTH {
-            self.turn_asks(side);
             for id in 0..self.flows.len() {
                 if self.acks[side as usize].contains(id) {
                     self.owe_ack(id, side);
@@ -106,24 +113,13 @@ impl Engine {
                 .any(|end| changed[end as usize] && self.topology.crosses(side, dst, origin, end))
     }
 
-    /// Moves gets that wait for a direction which no longer leads to their target.
-    fn turn_asks(&mut self, side: Side) {
-        let other = side.opposite();
-        for _ in 0..self.asks[side as usize].len() {
-            let Some(ask) = self.asks[side as usize].pop_front() else { return };
-            let dst = self.ops.at(ask.0).host;
-            let turn = !self.topology.reaches(side, dst) && self.topology.reaches(other, dst);
-            let to = if turn { other } else { side };
-            self.asks[to as usize].push_back(ask);
-        }
-    }
-
     /// Says anew what this host's ports do.
     fn announce(&mut self) {
         let state = LinkState {
             seq: self.topology.state(self.me).seq.wrapping_add(1),
             up: [self.ports[0].is_up(), self.ports[1].is_up()],
             flaps: [self.ports[0].flaps(), self.ports[1].flaps()],
+            silent: [self.ports[0].is_silent(), self.ports[1].is_silent()],
         };
         let changed = self.topology.learn(self.me, state);
         for news in &mut self.news {
@@ -134,24 +130,48 @@ impl Engine {
         }
     }
 
-    /// A silent neighbour: looks at the link, and after long silence does not believe it.
-    fn suspect<H: Host>(&mut self, side: Side, host: &mut H) {
+    /// A silent neighbour: looks at the link. If the neighbour is known to run the link is at fault;
+    /// otherwise it may be stopped, and is waited for longer.
+    fn suspect<M: Memory>(&mut self, side: Side, memory: &mut M) {
+        let neighbour = self.topology.step(self.me, side);
         let port = &mut self.ports[side as usize];
         let silent = self.now.saturating_sub(port.heard_at());
         if !port.is_up() || silent < self.config.suspect_ns {
             return;
         }
-        if !host.link_is_up(side) {
+        let ran = self.alive_at[usize::from(neighbour)] > port.heard_at() + self.config.suspect_ns;
+        if !memory.link_is_up(side) {
             port.drop_link();
-        } else if silent >= self.config.dead_ns {
-            port.greet(self.now, host);
+        } else if ran && silent >= self.config.dead_ns {
+            port.health.outage();
+            port.greet(self.now, memory);
+        } else if silent >= self.config.silent_ns {
+            port.greet(self.now, memory);
+            port.set_silent();
+            memory.event(Event::Silent(side));
         } else {
             return;
         }
-        self.notice_ports(host);
+        self.notice_ports(memory);
     }
 
-    fn repeat_late<H: Host>(&mut self, id: usize, host: &mut H) {
+    /// Rests a link in poor health while there is another way to the neighbour, and ends the rest.
+    fn check_health<M: Memory>(&mut self, side: Side, memory: &mut M) {
+        let neighbour = self.topology.step(self.me, side);
+        let another_way = self.topology.reaches(side.opposite(), neighbour);
+        let port = &mut self.ports[side as usize];
+        if port.is_resting() {
+            if !another_way || port.health.is_rested(self.now) {
+                port.greet(self.now, memory);
+            }
+        } else if port.is_up() && another_way && port.health.is_poor() {
+            port.rest(self.now, self.config.rest_ns, memory);
+            memory.event(Event::Resting(side));
+            self.notice_ports(memory);
+        }
+    }
+
+    fn repeat_late<M: Memory>(&mut self, id: usize, memory: &mut M) {
         let (now, base) = (self.now, self.config.replay_ns);
         let flow = &mut self.flows[id];
         if flow.is_acknowledged() || now < flow.deadline {
@@ -164,8 +184,9 @@ impl Engine {
         }
         flow.repeats += 1;
         flow.deadline = now + (base.max(4 * flow.round_trip_ns) << flow.repeats.min(BACKOFF_MAX));
-        if flow.repeats > self.config.replays_max {
-            self.give_up((id / 2) as u16, host);
+        let waited = now.saturating_sub(flow.progress_at);
+        if flow.repeats > self.config.replays_max && waited >= self.config.silence_ns {
+            self.give_up((id / 2) as u16, memory);
             return;
         }
         flow.rewind();
@@ -173,9 +194,9 @@ impl Engine {
     }
 
     /// Repeats a get request, or recalls a result, whose answer is late.
-    fn ask_late<H: Host>(&mut self, row: usize, host: &mut H) {
+    fn ask_late<M: Memory>(&mut self, row: usize, memory: &mut M) {
         let now = self.now;
-        let base = self.config.replay_ns;
+        let (base, silence) = (self.config.replay_ns, self.config.silence_ns);
         let Some((_, request)) = self.request(row) else { return };
         if now < request.deadline {
             return;
@@ -191,8 +212,9 @@ impl Engine {
             return;
         }
         request.repeats += 1;
-        if request.repeats > self.config.replays_max {
-            self.give_up(dst, host);
+        let waited = now.saturating_sub(request.since);
+        if request.repeats > self.config.replays_max && waited >= silence {
+            self.give_up(dst, memory);
         } else {
             self.repeat_request(row, dst);
         }
@@ -212,7 +234,7 @@ impl Engine {
         if row < gets { self.gets.row_mut(row) } else { self.fetches.row_mut(row - gets) }
     }
 
-    fn look_for_lost<H: Host>(&mut self, host: &mut H) {
+    fn look_for_lost<M: Memory>(&mut self, memory: &mut M) {
         let cut = self.topology.unreachable();
         if cut.1 == 0 {
             self.cut = None;
@@ -226,7 +248,11 @@ impl Engine {
                 self.now
             }
         };
-        let patience = if self.was_whole { self.config.lost_ns } else { self.config.connect_ns };
+        let patience = match self.was_whole {
+            false => self.config.connect_ns,
+            true if self.topology.is_silence() => self.config.silence_ns,
+            true => self.config.lost_ns,
+        };
         if self.now - since < patience {
             return;
         }
@@ -236,28 +262,26 @@ impl Engine {
             let dst = (first + step) % self.hosts;
             if !self.is_lost(dst) {
                 news = true;
-                self.fail(dst, host);
+                self.fail(dst, memory);
             }
         }
         if news {
-            host.event(Event::Lost { first, count });
+            memory.event(Event::Lost { first, count });
         }
     }
 
-    fn give_up<H: Host>(&mut self, dst: u16, host: &mut H) {
-        self.fail(dst, host);
-        host.event(Event::GaveUp(dst));
+    fn give_up<M: Memory>(&mut self, dst: u16, memory: &mut M) {
+        self.fail(dst, memory);
+        memory.event(Event::GaveUp(dst));
     }
 
     /// Ends all operations to a host that will not answer any more.
-    fn fail<H: Host>(&mut self, dst: u16, host: &mut H) {
+    fn fail<M: Memory>(&mut self, dst: u16, memory: &mut M) {
         self.is_lost[usize::from(dst)] = true;
         for id in [usize::from(dst) * 2, usize::from(dst) * 2 + 1] {
             self.forget_flow(id);
-        }
-        for side in Side::BOTH {
-            let ops = &self.ops;
-            self.asks[side as usize].retain(|ask| ops.at(ask.0).host != dst);
+            self.asks[id] = AskQueue::new();
+            self.refresh_asks(id);
         }
         for row in 0..self.gets.len() + self.fetches.len() {
             let Some((tag, request)) = self.request(row) else { continue };
@@ -276,7 +300,7 @@ impl Engine {
                     chunk = after;
                 }
             }
-            self.finish(index, Outcome::Lost, host);
+            self.finish(index, Outcome::Lost, memory);
         }
     }
 
@@ -291,8 +315,7 @@ impl Engine {
         let flow = &mut self.flows[id];
         flow.sent = flow.next;
         flow.queued = 0;
-        flow.head = NONE;
-        flow.tail = NONE;
+        flow.round = Round::EMPTY;
         self.refresh(id);
     }
 }

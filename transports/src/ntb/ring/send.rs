@@ -1,10 +1,12 @@
 //! What goes out: control, repetitions, new packets of flows, get requests.
 
+use super::bits::Bits;
 use super::config::FETCHES;
 use super::engine::Engine;
+use super::fair::{SHORT_BYTES, shared_packets};
 use super::flow::{Entry, NONE};
-use super::host::{Host, OutOfRange, Side, Span};
-use super::ops::{Action, Op, Request};
+use super::memory::{Memory, OutOfRange, Side, Span};
+use super::ops::{Action, Op, Ops, Request};
 use super::packet::{Class, INLINE_BYTES, Kind, Packet, flag};
 
 /// Bytes of ended operations after which an acknowledgement is asked for: the bandwidth-delay
@@ -13,7 +15,7 @@ const ACK_BYTES: usize = 16 << 10;
 
 impl Engine {
     /// Link states first (they open ways), then acknowledgements.
-    pub(super) fn send_control<H: Host>(&mut self, side: Side, host: &mut H) -> bool {
+    pub(super) fn send_control<M: Memory>(&mut self, side: Side, memory: &mut M) -> bool {
         let at = side as usize;
         let mut busy = false;
         for _ in 0..self.config.burst {
@@ -29,26 +31,24 @@ impl Engine {
             busy = true;
             if let Some(origin) = self.news[at].next_from(0) {
                 self.news[at].set(origin, false);
-                self.send_link_state(side, origin as u16, host);
+                self.send_link_state(side, origin as u16, memory);
             } else if let Some(id) = self.acks[at].next_from(self.cursor[at]) {
                 self.acks[at].set(id, false);
-                self.send_ack(side, id, host);
+                self.send_ack(side, id, memory);
             }
         }
         busy
     }
 
     /// One packet after the other while the bubble rule allows, flows and gets in turn.
-    pub(super) fn send_requests<H: Host>(&mut self, side: Side, host: &mut H) -> bool {
+    pub(super) fn send_requests<M: Memory>(&mut self, side: Side, memory: &mut M) -> bool {
         let at = side as usize;
         let mut busy = false;
         for _ in 0..self.config.burst {
             let again = self.next_again(side);
-            let flow = self.ready[at].next_from(self.cursor[at]);
-            let ask = self.asks[at].front().is_some_and(|&(op, ..)| {
-                self.gets.has_room() && self.topology.reaches(side, self.ops.at(op).host)
-            });
-            if again.is_none() && flow.is_none() && !ask {
+            let flow = self.next_flow(side);
+            let ask = self.next_ask(side);
+            if again.is_none() && flow.is_none() && ask.is_none() {
                 break;
             }
             if !self.ports[at].may_inject(Class::Request) {
@@ -59,26 +59,92 @@ impl Engine {
             }
             busy = true;
             self.turn[at] = !self.turn[at];
-            match (again, flow) {
-                (Some(row), _) => self.send_again(side, row, host),
-                (None, Some(id)) if self.turn[at] || !ask => {
-                    self.cursor[at] = (id + 1) % self.flows.len();
-                    self.send_flow(side, id, host);
+            let long = match (again, flow, ask) {
+                (Some(row), ..) => {
+                    self.send_again(side, row, memory);
+                    false
                 }
-                _ => self.send_ask(side, host),
+                (None, Some(id), ask) if self.turn[at] || ask.is_none() => {
+                    self.cursor[at] = (id + 1) % self.flows.len();
+                    self.send_flow(side, id, memory)
+                }
+                (None, _, Some(id)) => {
+                    self.ask_cursor[at] = (id + 1) % self.flows.len();
+                    self.send_ask(side, id, memory);
+                    false
+                }
+                _ => break,
+            };
+            if long && self.sharing.is_on(self.now) {
+                // Others wait for what comes next: for the lane, or for an answer.
+                break;
             }
         }
         busy
     }
 
+    /// The next flow that may send in this direction. While streams share it, long packets wait
+    /// until few are under way, and short ones pass them.
+    fn next_flow(&mut self, side: Side) -> Option<usize> {
+        self.next_of(side, self.cursor[side as usize], |engine| &engine.ready, Engine::may_send)
+    }
+
+    /// The next queue of gets that may ask in this direction, in the same manner.
+    fn next_ask(&mut self, side: Side) -> Option<usize> {
+        if !self.gets.has_room() {
+            return None;
+        }
+        self.next_of(side, self.ask_cursor[side as usize], |engine| &engine.asking, Engine::may_ask)
+    }
+
+    fn next_of(
+        &mut self,
+        side: Side,
+        cursor: usize,
+        set: impl Fn(&Engine) -> &[Bits; 2],
+        may: impl Fn(&mut Engine, usize) -> bool,
+    ) -> Option<usize> {
+        let first = set(self)[side as usize].next_from(cursor)?;
+        let mut id = first;
+        loop {
+            if may(self, id) {
+                return Some(id);
+            }
+            id = set(self)[side as usize].next_from(id + 1)?;
+            if id == first {
+                return None;
+            }
+        }
+    }
+
+    fn may_send(&mut self, id: usize) -> bool {
+        let flow = &self.flows[id];
+        let Some(limit) = self.shared_limit((id / 2) as u16) else { return true };
+        if flow.sent != flow.next {
+            return true;
+        }
+        let may = |ops: &Ops, op: u32| is_within(ops.at(op), id % 2, flow.under_way(), limit);
+        let mut round = flow.round;
+        let found = round.turn_to(&mut self.ops, id % 2, may);
+        self.flows[id].round = round;
+        found.is_some()
+    }
+
+    fn may_ask(&mut self, id: usize) -> bool {
+        let Some(limit) = self.shared_limit((id / 2) as u16) else { return true };
+        let under_way = self.asks[id].under_way;
+        let may = |ops: &Ops, op: u32| is_within(ops.at(op), id % 2, under_way, limit);
+        self.asks[id].round.turn_to(&mut self.ops, id % 2, may).is_some()
+    }
+
     /// Sends a reply if the rules allow; the caller has checked that they do.
-    pub(super) fn inject<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) {
+    pub(super) fn inject<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) {
         let carried = if packet.has(flag::BULK) { packet.len } else { 0 };
         self.stats.injected += 1;
         self.stats.injected_bytes += u64::from(carried);
         let line = packet.encode(self.config.crc);
         let class = packet.kind.class();
-        self.ports[side as usize].post(class, line, true, host, &mut self.stats);
+        self.ports[side as usize].post(class, line, true, memory, &mut self.stats);
     }
 
     /// A packet to `dst` with nothing in it.
@@ -106,16 +172,16 @@ impl Engine {
         size.min(op.len - chunk as usize * size)
     }
 
-    fn send_link_state<H: Host>(&mut self, side: Side, origin: u16, host: &mut H) {
+    fn send_link_state<M: Memory>(&mut self, side: Side, origin: u16, memory: &mut M) {
         let state = self.topology.state(origin);
         let mut packet = self.blank(Kind::LinkState, self.topology.step(self.me, side));
         packet.src = origin;
         packet.seq = state.seq;
         packet.words[0] = state.to_word();
-        self.inject(side, &packet, host);
+        self.inject(side, &packet, memory);
     }
 
-    fn send_ack<H: Host>(&mut self, side: Side, id: usize, host: &mut H) {
+    fn send_ack<M: Memory>(&mut self, side: Side, id: usize, memory: &mut M) {
         let mut packet = self.blank(Kind::Ack, (id / 2) as u16);
         let flow = &mut self.inflows[id];
         flow.unreported = 0;
@@ -132,10 +198,11 @@ impl Engine {
             packet.flags |= flag::REFUSED;
         }
         self.stats.acks += 1;
-        self.inject(side, &packet, host);
+        self.inject(side, &packet, memory);
     }
 
-    fn send_flow<H: Host>(&mut self, side: Side, id: usize, host: &mut H) {
+    /// Sends the next packet of a flow; says whether it is a long one.
+    fn send_flow<M: Memory>(&mut self, side: Side, id: usize, memory: &mut M) -> bool {
         let flow = &self.flows[id];
         let seq = flow.sent;
         let repeated = seq != flow.next;
@@ -148,7 +215,7 @@ impl Engine {
         if id % 2 == 1 {
             packet.flags |= flag::SECOND_FLOW;
         }
-        self.fill(&mut packet, side, &op, &entry, host);
+        self.fill(&mut packet, side, &op, &entry, memory);
         let flow = &mut self.flows[id];
         if flow.is_acknowledged() {
             flow.deadline = self.now + self.config.replay_ns.max(4 * flow.round_trip_ns);
@@ -166,18 +233,19 @@ impl Engine {
             packet.flags |= flag::ACK_NOW;
             self.flows[id].asked = seq.wrapping_add(1);
         }
-        self.inject(side, &packet, host);
+        self.inject(side, &packet, memory);
         self.refresh(id);
+        packet.len as usize > SHORT_BYTES
     }
 
     /// Data or operands of an operation's packet; payload goes straight to the window.
-    fn fill<H: Host>(
+    fn fill<M: Memory>(
         &mut self,
         packet: &mut Packet,
         side: Side,
         op: &Op,
         entry: &Entry,
-        host: &mut H,
+        memory: &mut M,
     ) {
         if op.refused {
             packet.flags |= flag::REFUSED;
@@ -210,48 +278,54 @@ impl Engine {
         if len <= INLINE_BYTES {
             // The last piece of a longer put.
             let mut bytes = [0; INLINE_BYTES];
-            let read = host.read(from, &mut bytes[..len]);
+            let read = memory.read(from, &mut bytes[..len]);
             debug_assert!(read.is_ok(), "only symmetric ranges can be refused");
             packet.words = super::packet::words_of(&bytes);
             return;
         }
         packet.flags |= flag::BULK;
         if self.config.crc {
-            packet.words[0] = u64::from(host.checksum(from, len));
+            packet.words[0] = u64::from(memory.checksum(from, len));
         }
-        let sent = self.send_payload(side, Class::Request, from, len, host);
+        let sent = self.send_payload(side, Class::Request, from, len, memory);
         debug_assert!(sent.is_ok(), "only symmetric ranges can be refused");
     }
 
     /// Moves the payload of the next packet of a ring to where it belongs.
-    pub(super) fn send_payload<H: Host>(
+    pub(super) fn send_payload<M: Memory>(
         &mut self,
         side: Side,
         class: Class,
         from: Span,
         len: usize,
-        host: &mut H,
+        memory: &mut M,
     ) -> Result<(), OutOfRange> {
         let port = &self.ports[side as usize];
-        host.send(from, side, port.payload_offset(class), len, port.seal(class))
+        memory.send(from, side, port.payload_offset(class), len, port.seal(class))
     }
 
-    /// Acknowledgements are asked for where someone may wait for them: at the end of what is
-    /// queued, at the end of a long put, and so often that what is outstanding never runs dry:
+    /// Acknowledgements are asked for where someone may wait for them: at the end of what a stream
+    /// has queued, at the end of a long put, and so often that what is outstanding never runs dry:
     ///
     /// - When half of it has gone unasked. Asking at the end alone would make a program with a
     ///   few operations outstanding stop and wait for each lot of them.
     /// - When ended operations hold [`ACK_BYTES`]: then the thread ends old and takes new ones in
     ///   small lots, while its window still has something to send.
-    /// - Every quarter of the window, to keep that moving.
+    /// - Every quarter of the window, or of what may be under way at present, to keep that moving.
     fn wants_ack(&self, id: usize, seq: u32, op: &Op, entry: &Entry) -> bool {
         let flow = &self.flows[id];
-        let last_queued = flow.sent == flow.next && flow.head == NONE;
+        let last_queued = entry.last || (flow.sent == flow.next && flow.round.is_empty());
         let ends = entry.chunk + 1 == op.todo[id % 2].1;
         let unasked = seq.wrapping_add(1).wrapping_sub(flow.asked);
         let enough = unasked as usize * op.len >= ACK_BYTES;
         let owed = flow.queued + u64::from(flow.next.wrapping_sub(flow.una));
-        let due = (owed / 2).min(u64::from(self.config.window / 4));
+        let often = match self.shared_limit(op.host) {
+            Some(limit) => {
+                shared_packets(limit, op.piece as usize).div_ceil(2).min(self.config.window / 4)
+            }
+            None => self.config.window / 4,
+        };
+        let due = (owed / 2).min(u64::from(often));
         last_queued || (ends && (op.len > op.piece as usize || enough)) || u64::from(unasked) >= due
     }
 
@@ -262,7 +336,7 @@ impl Engine {
 
     fn make_entry(&mut self, id: usize) -> Entry {
         let flow = &mut self.flows[id];
-        let index = flow.head;
+        let index = flow.round.front().expect("a flow that is ready has a packet");
         let op = self.ops.at_mut(index);
         let (chunk, end) = op.todo[id % 2];
         op.todo[id % 2].0 += 1;
@@ -271,12 +345,10 @@ impl Engine {
             retained = *chunks;
             *chunks = self.retained.after(retained);
         }
-        if chunk + 1 == end {
-            flow.head = op.link[id % 2];
-        }
+        let last = flow.round.end_turn(&mut self.ops, id % 2, chunk + 1 == end);
         flow.queued -= 1;
         let next = flow.next;
-        let entry = Entry { op: index, chunk, retained };
+        let entry = Entry { op: index, chunk, retained, last };
         *self.entry(id, next) = entry;
         entry
     }
@@ -297,32 +369,36 @@ impl Engine {
         if row < gets { self.gets.row(row) } else { self.fetches.row(row - gets) }
     }
 
-    fn send_again<H: Host>(&mut self, side: Side, row: usize, host: &mut H) {
+    fn send_again<M: Memory>(&mut self, side: Side, row: usize, memory: &mut M) {
         self.again.set(row, false);
         let Some((tag, request)) = self.request(row) else { return };
         self.stats.replayed += 1;
         if row < self.gets.len() {
-            self.send_get(side, tag, &request, host);
+            self.send_get(side, tag, &request, memory);
         } else {
             debug_assert!(row < self.gets.len() + FETCHES);
             let mut packet = self.blank(Kind::Recall, self.ops.at(request.op).host);
             packet.tag = tag;
-            self.inject(side, &packet, host);
+            self.inject(side, &packet, memory);
         }
     }
 
-    fn send_ask<H: Host>(&mut self, side: Side, host: &mut H) {
-        let Some((op, from, to)) = self.asks[side as usize].pop_front() else { return };
-        if from + 1 < to {
-            self.asks[side as usize].push_front((op, from + 1, to));
-        }
+    fn send_ask<M: Memory>(&mut self, side: Side, id: usize, memory: &mut M) {
+        let asks = &mut self.asks[id];
+        let Some(op) = asks.round.front() else { return };
+        let (chunk, end) = self.ops.at(op).todo[id % 2];
+        self.ops.at_mut(op).todo[id % 2].0 += 1;
+        asks.round.end_turn(&mut self.ops, id % 2, chunk + 1 == end);
+        asks.under_way += 1;
+        self.refresh_asks(id);
         let deadline = self.now + self.config.replay_ns;
-        let request = Request { op, chunk: from, side, deadline, repeats: 0 };
+        let request =
+            Request { op, chunk, queue: id as u32, side, since: self.now, deadline, repeats: 0 };
         let tag = self.gets.insert(request);
-        self.send_get(side, tag, &request, host);
+        self.send_get(side, tag, &request, memory);
     }
 
-    fn send_get<H: Host>(&mut self, side: Side, tag: u32, request: &Request, host: &mut H) {
+    fn send_get<M: Memory>(&mut self, side: Side, tag: u32, request: &Request, memory: &mut M) {
         let op = *self.ops.at(request.op);
         let mut packet = self.blank(Kind::Get, op.host);
         packet.tag = tag;
@@ -330,6 +406,14 @@ impl Engine {
         packet.segment = op.remote.segment as u8;
         packet.offset = op.remote.offset as u64 + u64::from(request.chunk) * u64::from(op.piece);
         packet.len = self.chunk_len(&op, request.chunk) as u32;
-        self.inject(side, &packet, host);
+        self.inject(side, &packet, memory);
     }
+}
+
+/// Whether the next packet of an operation may go with so many packets under way: a short one, or
+/// not more than `limit` bytes of them.
+fn is_within(op: &Op, which: usize, under_way: u32, limit: usize) -> bool {
+    let piece = op.piece as usize;
+    let left = op.len.saturating_sub(op.todo[which].0 as usize * piece);
+    left <= SHORT_BYTES || under_way < shared_packets(limit, piece)
 }

@@ -5,7 +5,7 @@ use tombolo_core::transport::{Amo, AmoOp};
 use super::config::FETCHES;
 use super::engine::Engine;
 use super::flow::NONE;
-use super::host::{Host, OutOfRange, Outcome, Place, Side, Span};
+use super::memory::{Memory, OutOfRange, Outcome, Place, Side, Span};
 use super::ops::Action;
 use super::packet::{Class, INLINE_BYTES, Kind, Line, Malformed, Packet, flag, words_of};
 use super::port::Found;
@@ -19,17 +19,20 @@ enum Turn {
 
 impl Engine {
     /// Takes packets of one inbound ring until it is empty, its head must wait, or the burst ends.
-    pub(super) fn take<H: Host>(&mut self, side: Side, class: Class, host: &mut H) -> bool {
+    pub(super) fn take<M: Memory>(&mut self, side: Side, class: Class, memory: &mut M) -> bool {
         let mut busy = false;
         for _ in 0..self.config.burst {
-            let taken = match self.ports[side as usize].peek(class, host) {
+            let mut awaited = false;
+            let taken = match self.ports[side as usize].peek(class, memory) {
                 Found::Nothing => break,
                 Found::Bad(Malformed::Corrupt) => {
                     self.stats.corrupt += 1;
+                    self.ports[side as usize].health.bad();
                     true
                 }
                 Found::Bad(Malformed::Unsealed) => {
                     self.stats.unsealed += 1;
+                    self.ports[side as usize].health.bad();
                     true
                 }
                 Found::Bad(_) => {
@@ -37,15 +40,21 @@ impl Engine {
                     true
                 }
                 Found::Packet(packet, _) if packet.dst == self.me => {
-                    self.deliver(side, &packet, host)
+                    awaited = packet.has(flag::ACK_NOW);
+                    self.deliver(side, &packet, memory)
                 }
-                Found::Packet(packet, line) => self.relay(side, class, &packet, &line, host),
+                Found::Packet(packet, line) => self.relay(side, class, &packet, &line, memory),
             };
             if !taken {
                 break;
             }
             self.ports[side as usize].consume(class);
+            self.ports[side as usize].health.good();
             busy = true;
+            if awaited {
+                // Its acknowledgement does not wait for what comes behind it.
+                break;
+            }
         }
         busy
     }
@@ -58,13 +67,13 @@ impl Engine {
     }
 
     /// Passes a packet on: one copy from the inbound slot to the outbound window. False: no room.
-    fn relay<H: Host>(
+    fn relay<M: Memory>(
         &mut self,
         side: Side,
         class: Class,
         packet: &Packet,
         line: &Line,
-        host: &mut H,
+        memory: &mut M,
     ) -> bool {
         let out = side.opposite();
         if packet.src == self.me || packet.kind == Kind::LinkState {
@@ -82,29 +91,29 @@ impl Engine {
         }
         if packet.has(flag::BULK) {
             let from = Span::Inbound(side, self.ports[side as usize].inbound_offset(class));
-            let sent = self.send_payload(out, class, from, packet.len as usize, host);
+            let sent = self.send_payload(out, class, from, packet.len as usize, memory);
             debug_assert!(sent.is_ok(), "only symmetric ranges can be refused");
             self.stats.relayed_bytes += u64::from(packet.len);
         }
         self.stats.relayed += 1;
-        self.ports[out as usize].post(class, *line, false, host, &mut self.stats);
+        self.ports[out as usize].post(class, *line, false, memory, &mut self.stats);
         true
     }
 
     /// Handles a packet for this host. False: it must wait where it is.
-    fn deliver<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+    fn deliver<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
         if packet.src == self.me && packet.kind != Kind::LinkState {
             self.stats.malformed += 1;
             return true;
         }
         let taken = match packet.kind {
-            Kind::Put => self.take_put(side, packet, host),
-            Kind::Amo => return self.take_amo(side, packet, host),
-            Kind::Get => return self.take_get(side, packet, host),
-            Kind::Recall => return self.take_recall(side, packet, host),
-            Kind::GetReply => self.take_get_reply(side, packet, host),
-            Kind::AmoReply => self.take_amo_reply(packet, host),
-            Kind::Ack => self.take_ack(packet, host),
+            Kind::Put => self.take_put(side, packet, memory),
+            Kind::Amo => return self.take_amo(side, packet, memory),
+            Kind::Get => return self.take_get(side, packet, memory),
+            Kind::Recall => return self.take_recall(side, packet, memory),
+            Kind::GetReply => self.take_get_reply(side, packet, memory),
+            Kind::AmoReply => self.take_amo_reply(packet, memory),
+            Kind::Ack => self.take_ack(packet, memory),
             Kind::LinkState => self.take_link_state(side, packet),
         };
         if taken {
@@ -113,7 +122,7 @@ impl Engine {
         true
     }
 
-    fn take_put<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+    fn take_put<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
         if let Turn::Drop = self.turn_of(side, packet) {
             return false;
         }
@@ -130,13 +139,13 @@ impl Engine {
         let written = if packet.has(flag::BULK) {
             let at = self.ports[side as usize].inbound_offset(Class::Request);
             let from = Span::Inbound(side, at);
-            if !self.payload_is_sound(packet, from, host) {
+            if !self.payload_is_sound(side, packet, from, memory) {
                 self.report_gap(side, packet);
                 return false;
             }
-            host.copy(from, to, len)
+            memory.copy(from, to, len)
         } else {
-            host.write(to, &packet.inline_bytes()[..len])
+            memory.write(to, &packet.inline_bytes()[..len])
         };
         self.stats.delivered_bytes += u64::from(packet.len);
         match written {
@@ -146,7 +155,7 @@ impl Engine {
         true
     }
 
-    fn take_amo<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+    fn take_amo<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
         let fetch = packet.has(flag::FETCH);
         // Room for the result is secured first: once applied there is no way back.
         let reply = if fetch { self.reply_side(side, packet.src) } else { None };
@@ -164,7 +173,7 @@ impl Engine {
             return true;
         };
         let place = Place { pe: packet.pe, segment: packet.segment, offset: packet.offset };
-        let Ok(old) = host.amo(place, &amo) else {
+        let Ok(old) = memory.amo(place, &amo) else {
             self.refuse(side, packet);
             return true;
         };
@@ -173,13 +182,13 @@ impl Engine {
         if fetch {
             self.results[usize::from(packet.src) * FETCHES + row] = (packet.tag, old);
             if let Some(out) = reply {
-                self.send_result(out, packet, old, host);
+                self.send_result(out, packet, old, memory);
             }
         }
         true
     }
 
-    fn take_recall<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+    fn take_recall<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
         let row = (packet.tag & 0xffff) as usize;
         if row >= FETCHES {
             self.stats.malformed += 1;
@@ -192,7 +201,7 @@ impl Engine {
                 if !self.may_reply(out) {
                     return false;
                 }
-                self.send_result(out, packet, old, host);
+                self.send_result(out, packet, old, memory);
             }
             // No way back, or an old recall that was long answered.
             _ => {}
@@ -200,7 +209,7 @@ impl Engine {
         true
     }
 
-    fn take_get<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+    fn take_get<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
         let Some(out) = self.reply_side(side, packet.src) else {
             return true;
         };
@@ -218,12 +227,12 @@ impl Engine {
         });
         let read = if len <= INLINE_BYTES {
             let mut bytes = [0; INLINE_BYTES];
-            let read = host.read(from, &mut bytes[..len]);
+            let read = memory.read(from, &mut bytes[..len]);
             reply.words = words_of(&bytes);
             read
         } else {
             reply.flags = flag::BULK;
-            self.serve(from, out, len, &mut reply, host)
+            self.serve(from, out, len, &mut reply, memory)
         };
         if read.is_err() {
             self.stats.refused += 1;
@@ -231,30 +240,30 @@ impl Engine {
             reply.len = 0;
         }
         self.stats.delivered += 1;
-        self.inject(out, &reply, host);
+        self.inject(out, &reply, memory);
         true
     }
 
     /// Copies data asked for into the window. Other PEs may be writing to it meanwhile, so with
     /// CRC the bytes are fixed in the retained area first, or sum and data could differ.
-    fn serve<H: Host>(
+    fn serve<M: Memory>(
         &mut self,
         from: Span,
         out: Side,
         len: usize,
         reply: &mut Packet,
-        host: &mut H,
+        memory: &mut M,
     ) -> Result<(), OutOfRange> {
         if !self.config.crc {
-            return self.send_payload(out, Class::Reply, from, len, host);
+            return self.send_payload(out, Class::Reply, from, len, memory);
         }
         let fixed = Span::Retained(self.config.retained_chunks * self.chunk_bytes());
-        host.copy(from, fixed, len)?;
-        reply.words[0] = u64::from(host.checksum(fixed, len));
-        self.send_payload(out, Class::Reply, fixed, len, host)
+        memory.copy(from, fixed, len)?;
+        reply.words[0] = u64::from(memory.checksum(fixed, len));
+        self.send_payload(out, Class::Reply, fixed, len, memory)
     }
 
-    fn take_get_reply<H: Host>(&mut self, side: Side, packet: &Packet, host: &mut H) -> bool {
+    fn take_get_reply<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
         let Some(request) = self.gets.find(packet.tag) else {
             self.stats.duplicates += 1;
             return false;
@@ -275,28 +284,29 @@ impl Engine {
         } else if packet.has(flag::BULK) {
             let at = self.ports[side as usize].inbound_offset(Class::Reply);
             let from = Span::Inbound(side, at);
-            if !self.payload_is_sound(packet, from, host) {
+            if !self.payload_is_sound(side, packet, from, memory) {
                 // Asked again at once rather than at the deadline.
                 self.again.set((packet.tag & 0xffff) as usize, true);
                 return false;
             }
-            host.copy(from, to, len)
+            memory.copy(from, to, len)
         } else {
-            host.write(to, &packet.inline_bytes()[..len])
+            memory.write(to, &packet.inline_bytes()[..len])
         };
         debug_assert!(landed.is_ok(), "only symmetric ranges can be refused");
         self.stats.delivered_bytes += u64::from(packet.len);
         self.gets.remove(packet.tag);
+        self.asks[request.queue as usize].under_way -= 1;
         let op = self.ops.at_mut(request.op);
         op.refused |= refused;
         op.remaining -= 1;
         if op.remaining == 0 {
-            self.finish(request.op, Outcome::Done, host);
+            self.finish(request.op, Outcome::Done, memory);
         }
         true
     }
 
-    fn take_amo_reply<H: Host>(&mut self, packet: &Packet, host: &mut H) -> bool {
+    fn take_amo_reply<M: Memory>(&mut self, packet: &Packet, memory: &mut M) -> bool {
         let Some(request) = self.fetches.find(packet.tag) else {
             self.stats.duplicates += 1;
             return false;
@@ -310,21 +320,21 @@ impl Engine {
             return false;
         }
         let bytes = packet.inline_bytes();
-        let landed = host.write(Span::Local(result), &bytes[..usize::from(amo.size)]);
+        let landed = memory.write(Span::Local(result), &bytes[..usize::from(amo.size)]);
         debug_assert!(landed.is_ok(), "only symmetric ranges can be refused");
         // The result is enough for the program; the row stays until the flow has moved on.
         if let Some(token) = op.token.take() {
-            host.complete(token, Outcome::Done);
+            memory.complete(token, Outcome::Done);
         }
         op.remaining -= 1;
         if op.remaining == 0 {
-            self.finish(request.op, Outcome::Done, host);
+            self.finish(request.op, Outcome::Done, memory);
         }
         self.fetches.remove(packet.tag);
         true
     }
 
-    fn take_ack<H: Host>(&mut self, packet: &Packet, host: &mut H) -> bool {
+    fn take_ack<M: Memory>(&mut self, packet: &Packet, memory: &mut M) -> bool {
         let id = usize::from(packet.src) * 2 + packet.flow();
         let flow = &self.flows[id];
         let advance = packet.seq.wrapping_sub(flow.una);
@@ -333,7 +343,7 @@ impl Engine {
             self.stats.duplicates += 1;
             return false;
         }
-        self.acknowledge(id, advance, host);
+        self.acknowledge(id, advance, memory);
         let flow = &mut self.flows[id];
         let news = flow.una.wrapping_sub(flow.recover) as i32 >= 0;
         if news {
@@ -356,7 +366,7 @@ impl Engine {
         true
     }
 
-    fn acknowledge<H: Host>(&mut self, id: usize, count: u32, host: &mut H) {
+    fn acknowledge<M: Memory>(&mut self, id: usize, count: u32, memory: &mut M) {
         let window = self.config.window;
         for _ in 0..count {
             let at = (self.flows[id].una & (window - 1)) as usize;
@@ -373,7 +383,7 @@ impl Engine {
                 self.fetches.remove(tag);
             }
             if self.ops.at(entry.op).remaining == 0 {
-                self.finish(entry.op, Outcome::Done, host);
+                self.finish(entry.op, Outcome::Done, memory);
             }
         }
         if count > 0 {
@@ -381,6 +391,7 @@ impl Engine {
             let una = flow.una;
             flow.sample(una, self.now);
             flow.repeats = 0;
+            flow.progress_at = self.now;
             flow.deadline = self.now + self.config.replay_ns.max(4 * flow.round_trip_ns);
             if flow.sent.wrapping_sub(una) as i32 <= 0 {
                 flow.sent = una;
@@ -395,6 +406,7 @@ impl Engine {
         }
         let state = LinkState::from_word(packet.seq, packet.words[0]);
         if let Some(changed) = self.topology.learn(origin, state) {
+            self.alive_at[usize::from(origin)] = self.now;
             self.news[side.opposite() as usize].set(usize::from(origin), true);
             if changed != [false; 2] {
                 self.repair(origin, changed);
@@ -460,11 +472,18 @@ impl Engine {
         self.owe_ack(id, side);
     }
 
-    fn payload_is_sound<H: Host>(&mut self, packet: &Packet, from: Span, host: &mut H) -> bool {
+    fn payload_is_sound<M: Memory>(
+        &mut self,
+        side: Side,
+        packet: &Packet,
+        from: Span,
+        memory: &mut M,
+    ) -> bool {
         let sound = !self.config.crc
-            || u64::from(host.checksum(from, packet.len as usize)) == packet.words[0];
+            || u64::from(memory.checksum(from, packet.len as usize)) == packet.words[0];
         if !sound {
             self.stats.corrupt += 1;
+            self.ports[side as usize].health.bad();
         }
         sound
     }
@@ -485,26 +504,17 @@ impl Engine {
         may
     }
 
-    fn send_result<H: Host>(&mut self, out: Side, packet: &Packet, old: u64, host: &mut H) {
+    fn send_result<M: Memory>(&mut self, out: Side, packet: &Packet, old: u64, memory: &mut M) {
         let mut reply = self.blank(Kind::AmoReply, packet.src);
         reply.tag = packet.tag;
         reply.len = 8;
         reply.words[0] = old;
-        self.inject(out, &reply, host);
+        self.inject(out, &reply, memory);
     }
 }
 
 fn decode_amo(packet: &Packet) -> Option<Amo> {
-    let op = match packet.op & 0xf {
-        0 => AmoOp::Set,
-        1 => AmoOp::Add,
-        2 => AmoOp::And,
-        3 => AmoOp::Or,
-        4 => AmoOp::Xor,
-        5 => AmoOp::Fetch,
-        6 => AmoOp::CompareSwap,
-        _ => return None,
-    };
+    let op = AmoOp::from_bits(u64::from(packet.op & 0xf))?;
     let size = packet.op >> 4;
     let [operand, compare, _] = packet.words;
     matches!(size, 4 | 8).then_some(Amo { op, size, operand, compare })

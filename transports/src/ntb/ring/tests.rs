@@ -6,7 +6,7 @@ mod malformed;
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, SignalOp, Status};
+use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Signal, SignalOp, Status};
 
 use super::*;
 use crate::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes, sealed};
@@ -32,6 +32,7 @@ struct Parts {
     done: Vec<(u64, Ended)>,
     rings: u32,
     losses: Vec<u16>,
+    silent: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +42,7 @@ enum Ended {
     Lost,
 }
 
-impl Host for Parts {
+impl Memory for Parts {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.memory.word(side, offset)
     }
@@ -112,6 +113,7 @@ impl Host for Parts {
         if let Event::Lost { first, .. } | Event::GaveUp(first) = event {
             self.losses.push(first);
         }
+        self.silent += u32::from(matches!(event, Event::Silent(_)));
     }
 }
 
@@ -129,6 +131,7 @@ impl World {
             done: Vec::new(),
             rings: 0,
             losses: Vec::new(),
+            silent: 0,
         };
         let engine = |host| Engine::new(config, host, hosts, 0).unwrap();
         let mut world = World {
@@ -233,7 +236,7 @@ fn put(token: u64, target: Target, source: u64, len: usize) -> PutRequest {
 
 fn fetch_add(token: u64, target: Target, result: u64) -> AmoRequest {
     let amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
-    AmoRequest { token, target, amo, result: Some(result) }
+    AmoRequest { stream: 0, token, target, amo, result: Some(result) }
 }
 
 /// Something a host may do in a random history.
@@ -287,7 +290,7 @@ proptest! {
                 }
                 Action::Put { len, offset, retain, signal } => {
                     let word = at(8).remote;
-                    let signal = signal.then_some((word, SignalOp::Add, 1));
+                    let signal = signal.then_some(Signal { word, op: SignalOp::Add, value: 1 });
                     let request = PutRequest {
                         retain, signal, ..put(token, at(offset), 0, len)
                     };
@@ -296,7 +299,7 @@ proptest! {
                     status
                 }
                 Action::Get { len, offset } => {
-                    let get = GetRequest { token, target: at(offset), dest: 512, len };
+                    let get = GetRequest { stream: 0, token, target: at(offset), dest: 512, len };
                     world.engines[from].get(&get)
                 }
                 Action::Add { fetch } => {
@@ -383,7 +386,7 @@ fn what_is_alone_is_cut_into_pieces_and_what_follows_fills_its_slots() {
     world.settle();
     assert!(world.segment(1)[..1000].iter().all(|&byte| byte == 9));
     assert_eq!(world.engines[1].stats().delivered - before, 2 + 1);
-    let get = GetRequest { token: 3, target: target(1, 0), dest: 0, len: 1000 };
+    let get = GetRequest { stream: 0, token: 3, target: target(1, 0), dest: 0, len: 1000 };
     assert_eq!(world.engines[0].get(&get), Status::Pending);
     world.settle();
     assert_eq!(world.engines[1].stats().delivered - before, 2 + 1 + 2);
@@ -408,13 +411,13 @@ fn what_the_target_refuses_fails_alone() {
     let mut world = World::new(3, config(64, 4));
     let bad = SEGMENT_BYTES - 10;
     let word = target(1, 8).remote;
-    let signal = Some((word, SignalOp::Add, 1));
+    let signal = Some(Signal { word, op: SignalOp::Add, value: 1 });
     assert_eq!(
         world.put(0, PutRequest { signal, ..put(1, target(1, bad), 0, 200) }),
         Status::Pending
     );
     assert_eq!(world.engines[0].amo(&fetch_add(2, target(1, bad), 0)), Status::Pending);
-    let get = GetRequest { token: 3, target: target(1, bad), dest: 0, len: 200 };
+    let get = GetRequest { stream: 0, token: 3, target: target(1, bad), dest: 0, len: 200 };
     assert_eq!(world.engines[0].get(&get), Status::Pending);
     assert_eq!(world.engines[0].amo(&fetch_add(4, target(1, 0), 0)), Status::Pending);
     world.settle();
@@ -470,4 +473,81 @@ fn a_host_that_stops_is_given_up_and_others_are_served() {
     assert_eq!(world.sides[0].done, [(2, Ended::Done), (1, Ended::Lost)]);
     assert_eq!(world.put(0, put(3, target(stop, 0), 0, 8)), Status::Failed);
     assert_eq!(world.segment(2)[..8], [9; 8]);
+}
+
+/// Polls some hosts for `total_ns`; the others are stopped, their links stay up.
+fn run_without(world: &mut World, running: &[usize], total_ns: u64) {
+    let end = world.now + total_ns;
+    while world.now < end {
+        world.now += 50_000;
+        for &host in running {
+            world.poll(host);
+            Side::BOTH.into_iter().for_each(|side| while world.deliver(host, side) {});
+        }
+    }
+}
+
+#[test]
+fn a_process_that_was_stopped_does_not_blame_its_neighbours() {
+    let mut world = World::new(3, config(64, 4));
+    world.pass(2_000_000);
+    // Nobody runs for an hour: nothing is known of anybody.
+    world.now += 3_600_000_000_000;
+    world.settle();
+    world.pass(10_000_000);
+    assert!(world.engines.iter().all(|engine| engine.is_whole()));
+    assert!(world.sides.iter().all(|parts| parts.losses.is_empty() && parts.silent == 0));
+}
+
+#[test]
+fn a_host_that_is_stopped_and_goes_on_is_not_lost() {
+    let mut world = World::new(3, config(64, 4));
+    world.sides[0].memory.local[..8].fill(9);
+    assert_eq!(world.put(0, put(1, target(1, 0), 0, 8)), Status::Pending);
+    // Longer than cut links are put up with, and less than silence.
+    run_without(&mut world, &[0, 2], 22_000_000);
+    assert_eq!((world.sides[0].silent, world.sides[2].silent), (1, 1));
+    assert_eq!(world.put(0, put(2, target(2, 0), 0, 8)), Status::Pending);
+    run_without(&mut world, &[0, 2], 500_000);
+    assert_eq!(world.sides[0].done, [(2, Ended::Done)], "others are served meanwhile");
+    world.pass(20_000_000);
+    assert_eq!(world.sides[0].done, [(2, Ended::Done), (1, Ended::Done)]);
+    assert!(world.engines.iter().all(|engine| engine.is_whole()));
+    assert!(world.sides.iter().all(|parts| parts.losses.is_empty()));
+}
+
+/// What a stream puts keeps its order, and a signal follows its data, whatever other streams do.
+#[test]
+fn streams_take_turns_and_keep_their_own_order() {
+    let mut world = World::new(2, config(64, 8));
+    world.sides[0].memory.local[..600].fill(1);
+    world.sides[0].memory.local[600..608].fill(2);
+    let long = PutRequest { stream: 1, ..put(1, target(1, 0), 0, 600) };
+    assert_eq!(
+        world.put(0, PutRequest { stream: 2, ..put(9, target(1, 900), 0, 8) }),
+        Status::Pending
+    );
+    assert_eq!(world.put(0, long), Status::Pending);
+    let word = target(1, 800).remote;
+    let signal = Some(Signal { word, op: SignalOp::Set, value: 5 });
+    let over = PutRequest { stream: 1, signal, ..put(2, target(1, 592), 600, 8) };
+    assert_eq!(world.put(0, over), Status::Pending);
+    let short = PutRequest { stream: 2, ..put(3, target(1, 816), 600, 8) };
+    assert_eq!(world.put(0, short), Status::Pending);
+    for _ in 0..20_000 {
+        world.poll(0);
+        world.deliver(0, Side::Right);
+        world.deliver(0, Side::Left);
+        world.poll(1);
+        Side::BOTH.into_iter().for_each(|side| while world.deliver(1, side) {});
+        if world.word(1, 800) == 5 {
+            // The later put of the same stream lies over the end of the earlier one.
+            assert_eq!(world.segment(1)[592..600], [2; 8]);
+        }
+    }
+    world.settle();
+    let order: Vec<u64> = world.sides[0].done.iter().map(|&(token, _)| token).collect();
+    let at = |token: u64| order.iter().position(|&ended| ended == token).unwrap();
+    assert!(at(3) < at(1) && at(1) < at(2), "{order:?}");
+    assert_eq!((world.word(1, 800), world.segment(1)[592]), (5, 2));
 }

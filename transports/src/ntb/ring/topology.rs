@@ -4,7 +4,7 @@
 //! usable when both of its ends say so. Rings being what they are, all a host needs of this is how
 //! many hosts it reaches going right and going left.
 
-use super::host::Side;
+use super::memory::Side;
 
 /// What a host says of its own ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -12,12 +12,16 @@ pub(super) struct LinkState {
     pub seq: u32,
     pub up: [bool; 2],
     pub flaps: [u16; 2],
+    /// The port is not up because its neighbour is silent, not because the link is down.
+    pub silent: [bool; 2],
 }
 
 impl LinkState {
     pub(super) fn to_word(self) -> u64 {
         u64::from(self.up[0])
             | u64::from(self.up[1]) << 1
+            | u64::from(self.silent[0]) << 2
+            | u64::from(self.silent[1]) << 3
             | u64::from(self.flaps[0]) << 16
             | u64::from(self.flaps[1]) << 32
     }
@@ -27,6 +31,7 @@ impl LinkState {
             seq,
             up: [word & 1 != 0, word & 2 != 0],
             flaps: [(word >> 16) as u16, (word >> 32) as u16],
+            silent: [word & 4 != 0, word & 8 != 0],
         }
     }
 }
@@ -36,13 +41,13 @@ pub(super) struct Topology {
     me: u16,
     hosts: u16,
     states: Vec<LinkState>,
-    reach: [u16; 2],
+    hop_span: [u16; 2],
 }
 
 impl Topology {
     pub(super) fn new(me: u16, hosts: u16) -> Topology {
         let states = vec![LinkState::default(); usize::from(hosts)];
-        Topology { me, hosts, states, reach: [0; 2] }
+        Topology { me, hosts, states, hop_span: [0; 2] }
     }
 
     pub(super) fn state(&self, origin: u16) -> LinkState {
@@ -60,7 +65,7 @@ impl Topology {
             .map(|side| known.up[side] != state.up[side] || known.flaps[side] != state.flaps[side]);
         *known = state;
         for side in Side::BOTH {
-            self.reach[side as usize] = self.count_reach(side);
+            self.hop_span[side as usize] = self.count_hops(side);
         }
         Some(changed)
     }
@@ -76,7 +81,7 @@ impl Topology {
 
     /// Whether all links to `dst` going to `side` are up.
     pub(super) fn reaches(&self, side: Side, dst: u16) -> bool {
-        self.distance(side, dst) <= self.reach[side as usize]
+        self.distance(side, dst) <= self.hop_span[side as usize]
     }
 
     /// Whether the link on side `end` of `origin` is on the way to `dst` going to `side`.
@@ -107,14 +112,22 @@ impl Topology {
 
     /// Hosts that no way leads to: the first going right, and how many.
     pub(super) fn unreachable(&self) -> (u16, u16) {
-        let reached = u32::from(self.reach[0]) + u32::from(self.reach[1]);
+        let reached = u32::from(self.hop_span[0]) + u32::from(self.hop_span[1]);
         let count = (u32::from(self.hosts) - 1).saturating_sub(reached) as u16;
-        ((self.me + self.reach[0] + 1) % self.hosts, count)
+        ((self.me + self.hop_span[0] + 1) % self.hosts, count)
+    }
+
+    /// Whether a host next to those that no way leads to says that they are merely silent.
+    pub(super) fn is_silence(&self) -> bool {
+        Side::BOTH.into_iter().any(|side| {
+            let last = (0..self.hop_span[side as usize]).fold(self.me, |at, _| self.step(at, side));
+            self.state(last).silent[side as usize]
+        })
     }
 
     /// Whether both ways lead all round.
     pub(super) fn is_whole(&self) -> bool {
-        self.reach == [self.hosts - 1; 2]
+        self.hop_span == [self.hosts - 1; 2]
     }
 
     /// The neighbour of `host` on `side`.
@@ -125,7 +138,7 @@ impl Topology {
         }
     }
 
-    fn count_reach(&self, side: Side) -> u16 {
+    fn count_hops(&self, side: Side) -> u16 {
         let mut at = self.me;
         for count in 0..self.hosts - 1 {
             let next = self.step(at, side);
@@ -147,7 +160,10 @@ mod tests {
     fn whole(me: u16, hosts: u16) -> Topology {
         let mut topology = Topology::new(me, hosts);
         for host in 0..hosts {
-            topology.learn(host, LinkState { seq: 1, up: [true; 2], flaps: [0; 2] });
+            topology.learn(
+                host,
+                LinkState { seq: 1, up: [true; 2], flaps: [0; 2], ..LinkState::default() },
+            );
         }
         topology
     }
@@ -164,7 +180,7 @@ mod tests {
     #[test]
     fn a_dead_link_turns_the_ring_into_a_line() {
         let mut topology = whole(0, 5);
-        let down = LinkState { seq: 2, up: [false, true], flaps: [1, 0] };
+        let down = LinkState { seq: 2, up: [false, true], flaps: [1, 0], ..LinkState::default() };
         assert_eq!(topology.learn(1, down), Some([true, false]));
         assert_eq!(topology.learn(1, down), None);
         assert_eq!(topology.choose(1), Some(Side::Right));
@@ -179,8 +195,14 @@ mod tests {
     #[test]
     fn two_dead_links_cut_hosts_off() {
         let mut topology = whole(4, 5);
-        topology.learn(0, LinkState { seq: 2, up: [false, true], flaps: [1, 0] });
-        topology.learn(3, LinkState { seq: 2, up: [true, false], flaps: [0, 1] });
+        topology.learn(
+            0,
+            LinkState { seq: 2, up: [false, true], flaps: [1, 0], ..LinkState::default() },
+        );
+        topology.learn(
+            3,
+            LinkState { seq: 2, up: [true, false], flaps: [0, 1], ..LinkState::default() },
+        );
         assert_eq!(topology.unreachable(), (1, 2));
         assert_eq!(topology.choose(2), None);
         assert_eq!(topology.choose(3), Some(Side::Left));

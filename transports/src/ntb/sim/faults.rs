@@ -23,6 +23,10 @@ pub enum Incident {
     Link(u16, bool),
     /// A host stops.
     Die(u16),
+    /// A cable changes so many of a million writes from now on.
+    Corrupt(u16, u32),
+    /// On a cable writes are under way so many nanoseconds longer from now on.
+    Delay(u16, u64),
 }
 
 /// Faults of a run.
@@ -48,7 +52,8 @@ impl Faults {
 
     /// Whether writes can vanish or change while the link stays up, which only a CRC can tell.
     pub fn needs_crc(&self) -> bool {
-        self.loss > 0.0 || self.corrupt > 0.0
+        let damages = |(_, incident): &(u64, Incident)| matches!(incident, Incident::Corrupt(..));
+        self.loss > 0.0 || self.corrupt > 0.0 || self.incidents.iter().any(damages)
     }
 
     fn clause(&mut self, clause: &str, subject: &mut Option<Subject>) -> Result<(), String> {
@@ -67,7 +72,15 @@ impl Faults {
                     Fault::LinkDown { link } => Incident::Link(number(link)?, false),
                     Fault::LinkUp { link } => Incident::Link(number(link)?, true),
                     Fault::HostDie { host } => Incident::Die(number(host)?),
-                    _ => return Err("of one link, only 'down' and 'up' are simulated".into()),
+                    Fault::Corrupt { link, ppm } => Incident::Corrupt(number(link)?, ppm),
+                    Fault::Delay { link, by } => {
+                        Incident::Delay(number(link)?, by.as_nanos() as u64)
+                    }
+                    _ => {
+                        return Err("of one link, only 'down', 'up', 'corrupt' and 'delay' are \
+                                     simulated"
+                            .into());
+                    }
                 };
                 self.incidents.push((at.as_nanos() as u64, incident));
             }
@@ -133,7 +146,7 @@ mod tests {
     fn nonsense_is_explained() {
         let cases = [
             ("link 1 sideways", "a link can be"),
-            ("link 1 corrupt 5", "only 'down' and 'up'"),
+            ("link 1 dma-errors 5", "only 'down', 'up'"),
             ("link 70000 down", "beyond any ring"),
             ("host x die at 1ms", "'x' is no number"),
             ("up at 1ms", "names no link"),

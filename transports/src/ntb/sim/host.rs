@@ -5,7 +5,7 @@ use tombolo_core::transport::Amo;
 use super::memory::{LaneMemory, Symmetric, amo, line_bytes, sealed};
 use super::model::{HostModel, Writer};
 use super::network::{Network, Writing};
-use crate::ntb::ring::{Event, Host, Line, OutOfRange, Outcome, Place, Side, Span};
+use crate::ntb::ring::{Event, Line, Memory, OutOfRange, Outcome, Place, Side, Span};
 
 /// CPU time by what it was spent on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,7 +94,7 @@ impl LaneHost<'_> {
     }
 }
 
-impl Host for LaneHost<'_> {
+impl Memory for LaneHost<'_> {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.now_ps += self.model.look_ps;
         self.cpu.detect_ps += self.model.look_ps;

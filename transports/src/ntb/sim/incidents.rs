@@ -35,6 +35,8 @@ impl World<'_> {
                 self.dead[usize::from(host)] = true;
                 self.news += 1;
             }
+            Incident::Corrupt(cable, ppm) => self.network.spoil(cable, ppm),
+            Incident::Delay(cable, by_ns) => self.network.delay(cable, by_ns),
             Incident::Link(cable, up) => {
                 self.network.set_physical(cable, up);
                 for (host, side) in self.network.ends(cable) {

@@ -31,7 +31,7 @@ pub use model::{
     HostModel, LinkModel, PROFILES, Profile, TLP_OVERHEAD_BYTES, Writer, costs, tlp_bytes,
 };
 pub use network::{Direction, Network, Post, WireTime, Writing};
-pub use program::{Operation, Pattern, Workload};
+pub use program::{Beside, Operation, Pattern, Workload};
 pub use prototype::Prototype;
 pub use random::Random;
 pub use report::{Breakdown, Latency, LinkUse, Report};

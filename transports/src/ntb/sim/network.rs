@@ -56,6 +56,10 @@ struct Cable {
     enabled: [bool; 2],
     /// Raised when the link is lost: what was under way is gone.
     generation: u32,
+    /// Writes of a million that are changed.
+    corrupt_ppm: u32,
+    /// By so much longer writes are under way.
+    delay_ns: u64,
 }
 
 /// All cables.
@@ -99,7 +103,13 @@ pub struct Writing {
 impl Network {
     /// Cables with no link yet.
     pub fn new(model: LinkModel, hosts: u16, faults: Faults, random: Random) -> Network {
-        let down = Cable { physical: false, enabled: [false; 2], generation: 0 };
+        let down = Cable {
+            physical: false,
+            enabled: [false; 2],
+            generation: 0,
+            corrupt_ppm: 0,
+            delay_ns: 0,
+        };
         Network {
             model,
             hosts,
@@ -144,6 +154,16 @@ impl Network {
             cable.enabled = [false; 2];
         }
         cable.physical = up;
+    }
+
+    /// From now on a cable changes so many writes of a million.
+    pub fn spoil(&mut self, cable: u16, ppm: u32) {
+        self.cables[usize::from(cable)].corrupt_ppm = ppm;
+    }
+
+    /// From now on writes are under way longer on a cable.
+    pub fn delay(&mut self, cable: u16, by_ns: u64) {
+        self.cables[usize::from(cable)].delay_ns = by_ns;
     }
 
     /// Software at a port has seen the link and enabled it.
@@ -224,7 +244,9 @@ impl Network {
             self.lost += 1;
             return;
         }
-        if !post.bytes.is_empty() && self.random.chance(self.faults.corrupt) {
+        post.at_ps += cable.delay_ns * 1000;
+        let corrupt = self.faults.corrupt.max(f64::from(cable.corrupt_ppm) / 1e6);
+        if !post.bytes.is_empty() && self.random.chance(corrupt) {
             self.corrupted += 1;
             let bit = self.random.below(post.bytes.len() as u64 * 8) as usize;
             post.bytes[bit / 8] ^= 1 << (bit % 8);

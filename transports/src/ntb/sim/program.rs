@@ -1,10 +1,10 @@
 //! What the simulated PEs do, and the check that it was done.
 
-use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, SignalOp, Status};
+use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Signal, SignalOp, Status};
 
 use super::memory::Symmetric;
 use super::random::Random;
-use crate::ntb::ring::{AmoRequest, Engine, GetRequest, Host, PutRequest, Target};
+use crate::ntb::ring::{AmoRequest, Engine, GetRequest, Memory, PutRequest, Target};
 
 /// Who talks to whom. PEs of the same host never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -51,6 +51,18 @@ pub struct Workload {
     pub depth: usize,
 }
 
+/// What each working PE does beside its workload, through a stream of its own: one transfer after
+/// the other, so that one is always outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Beside {
+    /// Puts or gets; nothing else is simulated.
+    pub operation: Operation,
+    /// Bytes of a transfer.
+    pub size: usize,
+}
+
+/// Stream of what is done beside the workload, which has stream 0.
+const BESIDE_STREAM: u32 = 1;
 /// Offsets in a symmetric segment: counters, then what others get, then what others put.
 const FETCHED_OFFSET: usize = 0;
 const ADDED_OFFSET: usize = 8;
@@ -68,14 +80,19 @@ pub(super) struct PeId {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub workload: Workload,
+    pub beside: Option<Beside>,
     pub hosts: u16,
     pub pes: u16,
 }
 
 impl Plan {
     /// Bytes of the buffers of one lane: the source, then a destination and a result per
-    /// operation that may be outstanding.
+    /// operation that may be outstanding, then what is moved beside.
     pub fn local_bytes(&self) -> usize {
+        self.beside_local() + self.beside_bytes()
+    }
+
+    fn beside_local(&self) -> usize {
         let gets = matches!(self.workload.operation, Operation::Get | Operation::Mixed);
         let places = if gets { self.workload.depth } else { 0 };
         self.workload.size * (1 + places) + 8 * self.workload.depth
@@ -83,6 +100,14 @@ impl Plan {
 
     /// Bytes of a PE's segment.
     pub fn segment_bytes(&self) -> usize {
+        self.beside_offset() + self.beside_bytes()
+    }
+
+    fn beside_bytes(&self) -> usize {
+        self.beside.map_or(0, |beside| beside.size)
+    }
+
+    fn beside_offset(&self) -> usize {
         DATA_OFFSET + self.stride() * (1 + self.sources())
     }
 
@@ -148,6 +173,9 @@ impl Plan {
         let mut segment = vec![0; self.segment_bytes()];
         let exposed = &mut segment[DATA_OFFSET..DATA_OFFSET + self.workload.size];
         Plan::fill(self.number(id), exposed);
+        if self.beside.is_some_and(|beside| beside.operation == Operation::Get) {
+            Plan::fill(self.number(id), &mut segment[self.beside_offset()..]);
+        }
         segment
     }
 
@@ -177,16 +205,63 @@ impl Plan {
         })
     }
 
+    /// Prepares the buffers of a lane of PE `number`.
+    pub fn fill_local(&self, number: usize, local: &mut [u8]) {
+        Plan::fill(number, &mut local[..self.workload.size]);
+        if self.beside.is_some_and(|beside| beside.operation == Operation::Put) {
+            Plan::fill(number, &mut local[self.beside_local()..]);
+        }
+    }
+
+    /// Whether a transfer beside the workload has brought the right bytes; forgets them.
+    pub fn check_beside(&self, ends: [PeId; 2], local: &mut [u8], far: &mut [u8]) -> bool {
+        let [from, to] = ends.map(|id| self.number(id));
+        let (source, dest) = match self.beside.map(|beside| beside.operation) {
+            Some(Operation::Get) => (to, &mut local[self.beside_local()..]),
+            _ => (from, &mut far[self.beside_offset()..]),
+        };
+        let sound = dest.iter().copied().eq((0..dest.len()).map(|at| Plan::byte(source, at)));
+        dest.fill(0);
+        sound
+    }
+
+    /// Hands the next transfer beside the workload to an engine.
+    pub fn submit_beside<M: Memory>(
+        &self,
+        engine: &mut Engine,
+        memory: &mut M,
+        token: u64,
+        to: PeId,
+    ) -> Status {
+        let remote = Remote { segment: SegmentKind::Heap, offset: self.beside_offset() };
+        let target = Target { host: to.host, pe: to.pe as u8, remote };
+        let (local, len) = (self.beside_local() as u64, self.beside_bytes());
+        if self.beside.is_some_and(|beside| beside.operation == Operation::Get) {
+            let stream = BESIDE_STREAM;
+            return engine.get(&GetRequest { token, stream, target, dest: local, len });
+        }
+        let put = PutRequest {
+            token,
+            stream: BESIDE_STREAM,
+            target,
+            source: local,
+            len,
+            retain: false,
+            signal: None,
+        };
+        engine.put(&put, memory)
+    }
+
     /// Address of the buffer of an outstanding get.
     pub fn dest(&self, slot: usize) -> usize {
         self.workload.size * (1 + slot)
     }
 
     /// Hands a part of an operation to an engine.
-    pub fn submit<H: Host>(
+    pub fn submit<M: Memory>(
         &self,
         engine: &mut Engine,
-        host: &mut H,
+        memory: &mut M,
         token: u64,
         call: &Call,
     ) -> Status {
@@ -197,11 +272,15 @@ impl Plan {
             remote: Remote { segment: SegmentKind::Heap, offset },
         };
         let add = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
-        let results = self.local_bytes() - 8 * self.workload.depth;
+        let results = self.beside_local() - 8 * self.workload.depth;
         match step {
             Step::Put | Step::PutSignal => {
                 let word = target(SIGNAL_OFFSET).remote;
-                let signal = (step == Step::PutSignal).then_some((word, SignalOp::Add, 1));
+                let signal = (step == Step::PutSignal).then_some(Signal {
+                    word,
+                    op: SignalOp::Add,
+                    value: 1,
+                });
                 let put = PutRequest {
                     token,
                     stream: 0,
@@ -211,10 +290,11 @@ impl Plan {
                     retain: false,
                     signal,
                 };
-                engine.put(&put, host)
+                engine.put(&put, memory)
             }
             Step::Get => engine.get(&GetRequest {
                 token,
+                stream: 0,
                 target: target(DATA_OFFSET + part.from),
                 dest: (self.dest(slot) + part.from) as u64,
                 len: part.len,
@@ -222,11 +302,11 @@ impl Plan {
             Step::Fetch => {
                 let result = Some((results + 8 * slot) as u64);
                 let target = target(FETCHED_OFFSET);
-                engine.amo(&AmoRequest { token, target, amo: add, result })
+                engine.amo(&AmoRequest { token, stream: 0, target, amo: add, result })
             }
             Step::Add => {
                 let target = target(ADDED_OFFSET);
-                engine.amo(&AmoRequest { token, target, amo: add, result: None })
+                engine.amo(&AmoRequest { token, stream: 0, target, amo: add, result: None })
             }
         }
     }

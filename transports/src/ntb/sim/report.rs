@@ -90,6 +90,8 @@ pub struct Report {
     pub completed: u64,
     /// Operations that failed.
     pub failed: u64,
+    /// Payload moved beside the workload in that time, in bytes per nanosecond (GB/s).
+    pub beside_gbs: f64,
     /// Payload of the completed ones, in bytes per nanosecond (GB/s), over the whole ring.
     pub throughput_gbs: f64,
     /// Operations per second.
@@ -139,6 +141,7 @@ impl Report {
             elapsed_ns,
             completed,
             failed: world.failed,
+            beside_gbs: world.beside_bytes as f64 / elapsed_ns as f64,
             throughput_gbs,
             rate_per_second: completed as f64 * 1e9 / elapsed_ns as f64,
             ceiling_gbs,
@@ -251,6 +254,8 @@ fn words(event: Event) -> String {
     match event {
         Event::LinkUp(side) => format!("link on the {} is in use", name(side)),
         Event::LinkDown(side) => format!("link on the {} is down", name(side)),
+        Event::Resting(side) => format!("link on the {} is in poor health", name(side)),
+        Event::Silent(side) => format!("the neighbour on the {} is silent", name(side)),
         Event::Mismatch(side) => {
             format!("the neighbour on the {} was set up differently", name(side))
         }

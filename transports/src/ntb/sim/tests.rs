@@ -18,6 +18,7 @@ fn simulation(hosts: u16, pattern: Pattern, operation: Operation) -> Simulation 
         host: HostModel::desktop(Writer::Cpu),
         sleepers: false,
         workload: Workload { pattern, operation, size: 64, count: 40, depth: 4 },
+        beside: None,
         faults: Faults::default(),
         seed: 1,
         patience_ns: 100_000_000,
@@ -211,4 +212,79 @@ fn impossible_worlds_are_refused_in_words() {
     for case in cases {
         assert!(matches!(run(&case), Err(SimError::Argument(_))));
     }
+}
+
+/// Contexts are independent: what one has outstanding hardly holds up another.
+#[test]
+fn small_operations_do_not_wait_for_large_ones_of_another_stream() {
+    for operation in [Operation::Put, Operation::Get, Operation::Amo] {
+        for beside in [Operation::Put, Operation::Get] {
+            let mut case = simulation(3, Pattern::Pair(1), operation);
+            case.workload = Workload { size: 8, count: 2000, depth: 1, ..case.workload };
+            let alone = run(&case).unwrap().latency.p50_ns;
+            case.beside = Some(Beside { operation: beside, size: 8 << 20 });
+            let report = run(&case).unwrap();
+            let packets = 2 * case.link.wire_ps(8192, 64) / 1000;
+            let most = 3 * alone + packets;
+            let took = report.latency;
+            assert!(
+                took.p50_ns <= most,
+                "{operation:?} beside {beside:?}: {took:?}, alone {alone}"
+            );
+            assert!(took.p99_ns <= most * 2, "{operation:?} beside {beside:?}: {took:?}");
+            // Nor is the large one held up for ever.
+            assert!(report.beside_gbs > 2.0, "{} GB/s of {beside:?}", report.beside_gbs);
+        }
+    }
+}
+
+/// What is moved beside a workload arrives whole, too, when links flap.
+#[test]
+fn two_streams_lose_nothing_under_flaps() {
+    for seed in 0..6 {
+        let mut case = simulation(4, Pattern::Pair(2), Operation::Mixed);
+        case.config = Config::simulated(Geometry::new(1024, [8, 8, 32]).unwrap(), true);
+        case.workload = Workload { size: 3000, count: 400, depth: 4, ..case.workload };
+        let operation = [Operation::Put, Operation::Get][seed as usize % 2];
+        case.beside = Some(Beside { operation, size: 200_000 });
+        case.faults = "flap 400us".parse().unwrap();
+        case.seed = seed;
+        let report = run(&case).unwrap();
+        assert_eq!((report.failed, report.completed), (0, 400));
+        assert!(report.beside_gbs > 0.0);
+    }
+}
+
+/// A link that damages or delays what it carries is given a rest, and tried again later.
+#[test]
+fn links_in_poor_health_are_rested_while_there_is_another_way() {
+    for (fault, seeds) in [("link 1 corrupt 30000", 4), ("link 1 delay 2ms", 2)] {
+        for seed in 0..seeds {
+            let mut case = faulty(4, fault, seed);
+            case.config.crc = true;
+            case.workload.count = 6000;
+            let report = run(&case).unwrap();
+            assert_eq!(report.failed, 0, "{fault}, seed {seed}");
+            let says = |what: &str| report.events.iter().filter(|line| line.contains(what)).count();
+            assert!(says("poor health") > 0, "{fault}, seed {seed}: {:?}", report.events);
+            let others = report.events.iter().filter(|line| line.contains("poor health"));
+            let at_its_ends = |line: &&String| {
+                line.contains("host 1: link on the right")
+                    || line.contains("host 2: link on the left")
+            };
+            assert!(others.clone().all(|line| at_its_ends(&line)), "{:?}", report.events);
+        }
+    }
+}
+
+#[test]
+fn a_link_that_has_recovered_is_used_again() {
+    let mut case = faulty(4, "link 1 corrupt 60000; link 1 corrupt 0 at 4ms", 2);
+    case.config.crc = true;
+    case.workload.count = 12_000;
+    let report = run(&case).unwrap();
+    let last = |what: &str| report.events.iter().rposition(|line| line.contains(what));
+    let used = |line: &str| last(line).is_some_and(|at| Some(at) > last("poor health"));
+    assert!(last("poor health").is_some(), "{:?}", report.events);
+    assert!(used("host 1: link on the right is in use"), "{:?}", report.events);
 }

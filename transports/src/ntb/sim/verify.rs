@@ -1,9 +1,9 @@
 //! Whether a world makes sense at the start, and is right at the end.
 
-use super::Pattern;
 use super::faults::Incident;
 use super::program::Plan;
 use super::world::{SimError, Simulation, World};
+use super::{Beside, Operation, Pattern};
 use crate::ntb::ring::Side;
 
 const MEMORY_BYTES_MAX: usize = 1 << 30;
@@ -64,7 +64,10 @@ pub(super) fn check(simulation: &Simulation, plan: &Plan) -> Result<(), SimError
         return refuse("size, count and depth must be at least 1".into());
     }
     for &(_, incident) in &simulation.faults.incidents {
-        let (Incident::Link(which, _) | Incident::Die(which)) = incident;
+        let (Incident::Link(which, _)
+        | Incident::Die(which)
+        | Incident::Corrupt(which, _)
+        | Incident::Delay(which, _)) = incident;
         if which >= hosts {
             return refuse(format!("a fault names link or host {which}: there are {hosts}"));
         }
@@ -73,6 +76,13 @@ pub(super) fn check(simulation: &Simulation, plan: &Plan) -> Result<(), SimError
         && (hops == 0 || hops >= hosts)
     {
         return refuse(format!("{hops} hops in a ring of {hosts}: expected 1 to {}", hosts - 1));
+    }
+    let moves = |beside: Beside| matches!(beside.operation, Operation::Put | Operation::Get);
+    if simulation.beside.is_some_and(|beside| !moves(beside) || beside.size == 0) {
+        return refuse("beside the workload there can be puts or gets of 1 byte or more".into());
+    }
+    if simulation.beside.is_some() && !matches!(workload.pattern, Pattern::Pair(_)) {
+        return refuse("only a pair can move something beside its workload".into());
     }
     if simulation.faults.needs_crc() && !simulation.config.crc {
         return refuse("loss and corruption of single writes need the CRC: switch it on".into());

@@ -10,10 +10,13 @@ use super::host::{CpuTime, LaneHost};
 use super::memory::{LaneMemory, Symmetric};
 use super::model::{HostModel, LinkModel};
 use super::network::{Network, Post};
-use super::program::{Call, Part, PeId, Plan, Step, Workload};
+use super::program::{Beside, Call, Part, PeId, Plan, Step, Workload};
 use super::random::Random;
 use super::report::Report;
 use crate::ntb::ring::{Config, Engine, EngineError, Event, Outcome, Side};
+
+/// Marks tokens of transfers beside the workload; the rest is the PE.
+const BESIDE: u64 = 1 << 63;
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -34,6 +37,8 @@ pub struct Simulation {
     pub sleepers: bool,
     /// What the PEs do.
     pub workload: Workload,
+    /// What they do beside that.
+    pub beside: Option<Beside>,
     /// What goes wrong.
     pub faults: Faults,
     /// Of everything random.
@@ -133,6 +138,8 @@ pub(super) struct Pe {
     pub(super) issued: u64,
     pub(super) ended: u64,
     pub(super) free_slots: Vec<usize>,
+    /// A transfer beside the workload is outstanding.
+    pub(super) beside: bool,
     /// Parts that an engine had no room for yet, by lane of the PE.
     pub(super) waiting: Vec<(u64, Call, u16)>,
 }
@@ -169,6 +176,8 @@ pub(super) struct World<'a> {
     pub(super) whole: usize,
     pub latencies_ps: Vec<u64>,
     pub failed: u64,
+    /// Bytes moved beside the workload.
+    pub beside_bytes: u64,
     pub(super) wrong: Option<String>,
     /// Expected counters by PE number: fetching additions, other additions, signals.
     pub(super) expected: Vec<[u64; 3]>,
@@ -180,8 +189,8 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(simulation: &'a Simulation) -> Result<World<'a>, SimError> {
-        let Simulation { hosts, pes, threads, workload, .. } = *simulation;
-        let plan = Plan { workload, hosts, pes };
+        let Simulation { hosts, pes, threads, workload, beside, .. } = *simulation;
+        let plan = Plan { workload, beside, hosts, pes };
         super::verify::check(simulation, &plan)?;
         let lanes_per_host = pes * threads;
         let mut random = Random::new(simulation.seed);
@@ -198,7 +207,7 @@ impl<'a> World<'a> {
                     plan.local_bytes(),
                 );
                 let number = plan.number(PeId { host, pe: index / threads });
-                Plan::fill(number, &mut memory.local[..workload.size]);
+                plan.fill_local(number, &mut memory.local);
                 lanes.push(Lane {
                     engine: Engine::new(config, host, hosts, index as u8)?,
                     memory,
@@ -240,6 +249,7 @@ impl<'a> World<'a> {
             whole: 0,
             latencies_ps: Vec::new(),
             failed: 0,
+            beside_bytes: 0,
             wrong: None,
             expected: vec![[0; 3]; all],
             uncertain: vec![false; all],
@@ -368,6 +378,7 @@ impl<'a> World<'a> {
             return;
         }
         if index.is_multiple_of(threads) {
+            self.issue_beside(at, number, id);
             self.issue(number, id, now_ps);
         }
         let mine = (index % threads) as u16;
@@ -424,6 +435,41 @@ impl<'a> World<'a> {
         }
     }
 
+    fn issue_beside(&mut self, at: usize, number: usize, from: PeId) {
+        if self.plan.beside.is_none() || self.pes[number].beside {
+            return;
+        }
+        let plan = self.plan;
+        let to = plan.target(from, 0, &mut self.random);
+        let start_ps = self.lanes[at].free_ps;
+        let (mut status, mut until_ps) = (Status::Again, start_ps);
+        self.with_host(at, start_ps, |engine, host| {
+            host.now_ps += host.model.submit_ps;
+            status = plan.submit_beside(engine, host, BESIDE | number as u64, to);
+            until_ps = host.now_ps;
+        });
+        if status == Status::Pending {
+            self.pes[number].beside = true;
+            self.lanes[at].free_ps = until_ps;
+        }
+    }
+
+    fn end_beside(&mut self, number: usize, outcome: Outcome) {
+        let from = self.pe_id(number);
+        let to = self.plan.target(from, 0, &mut self.random);
+        self.pes[number].beside = false;
+        if outcome != Outcome::Done {
+            return;
+        }
+        self.beside_bytes += self.plan.beside.map_or(0, |beside| beside.size as u64);
+        let lane = number * usize::from(self.simulation.threads);
+        let local = &mut self.lanes[lane].memory.local;
+        let far = &mut self.symmetric[usize::from(to.host)][usize::from(to.pe)];
+        if !self.plan.check_beside([from, to], local, far) {
+            self.wrong = Some(format!("{from:?} moved other data beside its workload"));
+        }
+    }
+
     fn hand_in(&mut self, at: usize, token: u64, call: &Call) -> bool {
         let plan = self.plan;
         let start_ps = self.lanes[at].free_ps;
@@ -450,6 +496,10 @@ impl<'a> World<'a> {
             self.push(post.at_ps, What::Arrive(post));
         }
         for (token, outcome) in std::mem::take(&mut self.completions) {
+            if token & BESIDE != 0 {
+                self.end_beside((token & !BESIDE) as usize, outcome);
+                continue;
+            }
             let transfer = &mut self.transfers[token as usize];
             transfer.parts -= 1;
             if outcome != Outcome::Done {

@@ -228,7 +228,8 @@ impl Host {
             self.processes[at].alive = false;
             let pe = self.processes[at].pe;
             let (stage, running) = (self.stage(at), self.has_joined(pe));
-            ends.push(End { pe, status: ended.status.into_raw(), stage, running });
+            let missed = self.board.missed(pe);
+            ends.push(End { pe, status: ended.status.into_raw(), stage, running, missed });
         }
         // Of several that ended at once, the one that crashed is the cause of the others' ends.
         ends.sort_by_key(|end| libc::WIFEXITED(end.status));

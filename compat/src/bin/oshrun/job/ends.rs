@@ -25,6 +25,7 @@ impl Job {
         for end in ends {
             self.pes[end.pe].alive = false;
             self.pes[end.pe].lost_at = None;
+            self.pes[end.pe].missed = end.missed;
         }
         for end in ends {
             self.judge(end);

@@ -60,6 +60,27 @@ impl Job {
                 listed(&lost)
             ));
         }
+        let apart = self.apart();
+        if self.verdict.is_none() && !apart.is_empty() {
+            let pairs: Vec<String> =
+                apart.iter().map(|(pe, missed)| format!("PE {pe} without PE {missed}")).collect();
+            report::line(format_args!(
+                "the network was split: PEs went on without others that were running, and operations \
+                 on them had no effect ({})",
+                pairs.join(", ")
+            ));
+        }
+    }
+
+    /// PEs that are not lost and went on without others that are not lost either, each with the first
+    /// that it missed.
+    pub(super) fn apart(&self) -> Vec<(usize, usize)> {
+        let here = |pe: &usize| !self.pes[*pe].lost;
+        let missed = (0..self.pes.len()).filter(here).filter_map(|pe| {
+            let other = self.pes[pe].missed.filter(here)?;
+            Some((pe, other))
+        });
+        missed.collect()
     }
 }
 

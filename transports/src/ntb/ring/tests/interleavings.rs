@@ -107,7 +107,13 @@ fn three_hosts_with_two_slots_complete_as_far_as_the_bound_reaches() {
     for host in 0..3 {
         let to = (host as u16 + 1) % 3;
         assert_eq!(world.put(host, put(1, target(to, 64), 64, 192)), Status::Pending);
-        let get = GetRequest { token: 2, target: target((to + 1) % 3, 64), dest: 512, len: 100 };
+        let get = GetRequest {
+            stream: 0,
+            token: 2,
+            target: target((to + 1) % 3, 64),
+            dest: 512,
+            len: 100,
+        };
         assert_eq!(world.engines[host].get(&get), Status::Pending);
     }
     let (states, _) = explore(world, 6_000, |world| complete(world, 2, &[0, 0, 0]));

@@ -172,4 +172,73 @@ proptest! {
             }
         }
     }
+
+    /// A line that is sound but for one field, whichever value that has: no panic, nothing outside
+    /// the segments, and real traffic goes on afterwards.
+    #[test]
+    fn any_value_of_any_field_does_no_harm(
+        kind in 0u8..10, flags in any::<u8>(), hosts in any::<[u16; 2]>(), small in any::<bool>(),
+        lane in 0u8..2, pe in any::<u8>(), tag in any::<u32>(), seq in any::<u32>(),
+        len in prop_oneof![0u32..80, any::<u32>()], offset in any::<u64>(), op in any::<u8>(),
+        segment in any::<u8>(), words in any::<[u64; 3]>(), class in 0usize..3,
+        slot in 0u32..8, side in 0usize..2, near in any::<bool>(),
+    ) {
+        let mut world = World::new(3, config(64, 8));
+        world.sides[0].memory.local.fill(6);
+        let get = GetRequest { token: 7, stream: 0, target: target(1, 512), dest: 512, len: 300 };
+        prop_assert_eq!(world.engines[0].get(&get), Status::Pending);
+        prop_assert_eq!(world.engines[0].amo(&fetch_add(8, target(1, 1016), 1016)), Status::Pending);
+        let [src, dst] = if small { hosts.map(|host| host % 4) } else { hosts };
+        let seq = if near { seq % 8 } else { seq };
+        let tag = if near { tag & 0x1_0007 } else { tag };
+        let mut line = [
+            u64::from(kind) | u64::from(flags) << 8 | u64::from(src) << 16 | u64::from(dst) << 32
+                | u64::from(lane) << 48 | u64::from(pe) << 56,
+            u64::from(tag),
+            u64::from(seq) | u64::from(len) << 32,
+            offset & ((1 << 48) - 1) | u64::from(segment) << 48 | u64::from(op) << 56,
+            words[0], words[1], words[2], 0,
+        ];
+        let side = Side::BOTH[side];
+        for host in 0..3 {
+            let region = &mut world.sides[host].memory.inbound[side as usize];
+            let epoch: [u8; 4] = region[8..12].try_into().unwrap();
+            let geometry = world.engines[host].config.geometry;
+            let at = geometry.header_offset(Class::ALL[class], slot);
+            line[7] = u64::from(u32::from_le_bytes(epoch)) | u64::from(slot + 1) << 32;
+            region[at..at + LINE].copy_from_slice(&line_bytes(&line));
+        }
+        for _ in 0..400 {
+            world.now += 50_000;
+            for host in 0..3 {
+                world.poll(host);
+                Side::BOTH.into_iter().for_each(|side| while world.deliver(host, side) {});
+            }
+        }
+    }
+
+    /// The same for what stands in a hello or credit line of the right epoch.
+    #[test]
+    fn any_hello_or_credit_line_does_no_harm(
+        words in any::<[u64; 7]>(), count in any::<u32>(), credit in any::<bool>(),
+        near in any::<bool>(), crc in any::<bool>(),
+    ) {
+        let mut config = config(64, 8);
+        config.crc = crc;
+        let mut world = World::new(3, config);
+        let region = &mut world.sides[0].memory.inbound[Side::Right as usize];
+        let epoch: [u8; 4] = region[8..12].try_into().unwrap();
+        let mask = if near { 0xf_0000_000f } else { u64::MAX };
+        let mut line: Line = std::array::from_fn(|at| words.get(at).map_or(0, |word| word & mask));
+        line[7] = u64::from(u32::from_le_bytes(epoch)) | u64::from(count) << 32;
+        let at = if credit { CREDIT_OFFSET } else { HELLO_OFFSET };
+        region[at..at + LINE].copy_from_slice(&line_bytes(&line));
+        for _ in 0..400 {
+            world.now += 50_000;
+            for host in 0..3 {
+                world.poll(host);
+                Side::BOTH.into_iter().for_each(|side| while world.deliver(host, side) {});
+            }
+        }
+    }
 }

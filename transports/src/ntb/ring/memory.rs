@@ -77,6 +77,11 @@ pub enum Event {
     LinkUp(Side),
     /// A link is out of use; traffic goes the other way round.
     LinkDown(Side),
+    /// A link is out of use for a while: it damages, loses or delays too much.
+    Resting(Side),
+    /// Nothing is heard of a neighbour although its link is up: it may be stopped. Traffic goes
+    /// round it.
+    Silent(Side),
     /// The neighbour speaks another version or was set up differently.
     Mismatch(Side),
     /// `count` hosts from `first` rightwards are cut off for good; their operations have failed.
@@ -92,7 +97,7 @@ pub enum Event {
 }
 
 /// Windows and memory, as seen by one engine.
-pub trait Host {
+pub trait Memory {
     /// Loads an aligned word of the inbound region with acquire order.
     fn load_word(&mut self, side: Side, offset: usize) -> u64;
 

@@ -1,0 +1,148 @@
+//! Fair queueing: operations of different streams take turns, packet by packet.
+//!
+//! Within a stream operations keep their order, which is all that `fence` and signals ask for;
+//! nothing orders streams among each other. So a queue is a round of streams, each with its own
+//! list of operations, and a short operation of one stream waits for one packet of each other
+//! stream instead of for everything that others have queued before it.
+//!
+//! Turns alone are not enough: packets that are already under way are in front too. While several
+//! streams are in use ([`Sharing`]), each flow therefore keeps no more of the long packets under
+//! way than the way to the target can carry meanwhile.
+
+use super::flow::NONE;
+use super::ops::Ops;
+
+/// Packets of up to so many bytes are not held back while streams share a flow.
+pub(super) const SHORT_BYTES: usize = 512;
+/// Bytes under way for each hop while streams share a flow: about the bandwidth-delay product of a
+/// polled Gen3 x8 link.
+const SHARED_BYTES: usize = 12 << 10;
+/// Bytes of a packet while streams share a lane, if that is not less than half a slot: copies and
+/// relays of longer ones would hold up others for longer.
+const SHARED_PIECE_BYTES: usize = 4 << 10;
+
+/// Operations with packets still to be made. `which` says which of its links an operation is in by:
+/// an operation may be in two queues.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Round {
+    /// First operations of the streams, next one first.
+    head: u32,
+    tail: u32,
+}
+
+impl Round {
+    pub(super) const EMPTY: Round = Round { head: NONE, tail: NONE };
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    /// The operation whose turn it is.
+    pub(super) fn front(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    /// Puts an operation behind those of its stream.
+    pub(super) fn push(&mut self, ops: &mut Ops, which: usize, op: u32) {
+        let stream = ops.at(op).stream;
+        let mut at = self.head;
+        while at != NONE {
+            let first = *ops.at(at);
+            if first.stream == stream {
+                ops.at_mut(first.last[which]).next[which] = op;
+                ops.at_mut(at).last[which] = op;
+                return;
+            }
+            at = first.round[which];
+        }
+        ops.at_mut(op).last[which] = op;
+        self.append(ops, which, op);
+    }
+
+    /// Ends the turn of the operation in front, which has no packets left if it is `done`. Returns
+    /// whether its stream has nothing more in this queue.
+    pub(super) fn end_turn(&mut self, ops: &mut Ops, which: usize, done: bool) -> bool {
+        let front = self.head;
+        let op = *ops.at(front);
+        let next = if done { op.next[which] } else { front };
+        if next == front && self.head == self.tail {
+            return false;
+        }
+        self.head = op.round[which];
+        if self.head == NONE {
+            self.tail = NONE;
+        }
+        if next == NONE {
+            return true;
+        }
+        ops.at_mut(next).last[which] = op.last[which];
+        self.append(ops, which, next);
+        false
+    }
+
+    fn append(&mut self, ops: &mut Ops, which: usize, op: u32) {
+        ops.at_mut(op).round[which] = NONE;
+        if self.head == NONE {
+            self.head = op;
+        } else {
+            ops.at_mut(self.tail).round[which] = op;
+        }
+        self.tail = op;
+    }
+
+    /// Gives the turn to the first operation that `may` go. None: the order is as it was.
+    pub(super) fn turn_to(
+        &mut self,
+        ops: &mut Ops,
+        which: usize,
+        may: impl Fn(&Ops, u32) -> bool,
+    ) -> Option<u32> {
+        let first = self.front()?;
+        loop {
+            let front = self.head;
+            if may(ops, front) {
+                return Some(front);
+            }
+            self.end_turn(ops, which, false);
+            if self.head == first {
+                return None;
+            }
+        }
+    }
+}
+
+/// Whether several streams use this lane at present.
+#[derive(Clone, Copy, Debug, Default, Hash)]
+pub(super) struct Sharing {
+    last: u32,
+    until: u64,
+}
+
+impl Sharing {
+    /// A stream hands in an operation, with those of others perhaps `outstanding`.
+    pub(super) fn note(&mut self, stream: u32, outstanding: bool, until: u64) {
+        if outstanding && stream != self.last {
+            self.until = until;
+        }
+        self.last = stream;
+    }
+
+    pub(super) fn is_on(&self, now: u64) -> bool {
+        now < self.until
+    }
+}
+
+/// Bytes that a flow over `hops` hops may have under way while streams share it.
+pub(super) fn shared_bytes(hops: u16) -> usize {
+    usize::from(hops.max(1)) * SHARED_BYTES
+}
+
+/// The same as packets of `piece` bytes.
+pub(super) fn shared_packets(limit: usize, piece: usize) -> u32 {
+    limit.div_ceil(piece) as u32 + 1
+}
+
+/// Bytes of packets of operations that begin while streams share the lane: what others wait for.
+pub(super) fn shared_piece(chunk_bytes: usize) -> usize {
+    chunk_bytes.min(SHARED_PIECE_BYTES.max(chunk_bytes / 2))
+}
