@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 7] = [
+const NEEDED: [(&str, &str, &str); 8] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
     (MPICC, "libmpich-dev", "the launcher against MPICH's clients"),
@@ -16,10 +16,14 @@ const NEEDED: [(&str, &str, &str); 7] = [
     ("cmake", "cmake", "the CMake package"),
     ("pkg-config", "pkg-config", "the pkg-config file"),
     ("python3", "python3", "Python programs"),
+    (LIBFABRIC, "libfabric1", "the transport over libfabric"),
 ];
 
 /// MPICH's compiler wrapper. Its headers are in a package of their own.
 const MPICC: &str = "mpicc.mpich";
+
+/// A library that is loaded at run time.
+const LIBFABRIC: &str = "libfabric.so.1";
 
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let missing = provide_tools();
@@ -83,6 +87,11 @@ fn provide_tools() -> Vec<(&'static str, &'static str)> {
 
 /// Whether a program can be used: is found and, as a compiler wrapper, finds its headers.
 fn is_there(program: &str) -> bool {
+    if program == LIBFABRIC {
+        let mut list = Command::new("/sbin/ldconfig");
+        let listed = list.arg("-p").stderr(Stdio::null()).output();
+        return listed.is_ok_and(|list| String::from_utf8_lossy(&list.stdout).contains(LIBFABRIC));
+    }
     if program != MPICC {
         return find(program).is_some();
     }

@@ -4,16 +4,18 @@
 //! - [`shm`]: peers of the same host, by mapping their memory.
 //! - [`cma`]: peers of the same host, by kernel copies.
 //! - [`ntb`]: hosts tied together by PCIe non-transparent bridges.
+//! - [`ofi`]: hosts on a network that libfabric drives.
 
 pub mod cma;
 pub mod ntb;
+pub mod ofi;
 pub mod shm;
 
 use tombolo_core::transport::Transport;
 
 /// Names of all back ends, in the order of preference that is used unless `SHMEM_TRANSPORTS` says
 /// otherwise.
-pub const NAMES: &[&str] = &["shm", "cma", "ntb"];
+pub const NAMES: &[&str] = &["shm", "cma", "ntb", "ofi"];
 
 /// Makes the back end called `name`.
 pub fn create(name: &str) -> Option<Box<dyn Transport>> {
@@ -21,6 +23,7 @@ pub fn create(name: &str) -> Option<Box<dyn Transport>> {
         "shm" => Some(Box::new(shm::Shm::new())),
         "cma" => Some(Box::new(cma::Cma::new())),
         "ntb" => Some(Box::new(ntb::drive::Ntb::new())),
+        "ofi" => Some(Box::new(ofi::Ofi::new())),
         _ => None,
     }
 }
