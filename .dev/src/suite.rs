@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 12] = [
+const NEEDED: [(&str, &str, &str); 13] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
     ("slurmctld", "slurm-wlm", "the library under Slurm's srun and sbatch"),
@@ -22,6 +22,7 @@ const NEEDED: [(&str, &str, &str); 12] = [
     ("python3", "python3", "Python programs"),
     ("ip", "iproute2", "jobs on several hosts"),
     ("sshd", "openssh-server", "jobs on several hosts"),
+    (LIBFABRIC, "libfabric1", "the transport over libfabric"),
 ];
 
 /// MPICH's compiler wrapper. Its headers are in a package of their own.
@@ -29,6 +30,8 @@ const MPICC: &str = "mpicc.mpich";
 
 /// The name under which Slurm's plug-in looks for the library of PMIx, a link for developers.
 const PMIX: &str = "libpmix.so";
+/// A library that is loaded at run time.
+const LIBFABRIC: &str = "libfabric.so.1";
 
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let missing = provide_tools();
@@ -92,10 +95,10 @@ fn provide_tools() -> Vec<(&'static str, &'static str)> {
 
 /// Whether a program can be used: is found and, as a compiler wrapper, finds its headers.
 fn is_there(program: &str) -> bool {
-    if program == PMIX {
-        // As the plug-in does; a program cannot ask the loader without loading.
+    if matches!(program, PMIX | LIBFABRIC) {
+        // A program cannot ask the loader without loading.
         let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
-        return folders.iter().any(|folder| Path::new(folder).join(PMIX).exists());
+        return folders.iter().any(|folder| Path::new(folder).join(program).exists());
     }
     if program != MPICC {
         // Daemons are where root finds them only.

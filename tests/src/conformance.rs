@@ -8,8 +8,8 @@
 use crate::ring::{self, Ring};
 use crate::run_job;
 use tombolo_core::ops::Mode;
-use tombolo_core::transport::{Amo, AmoOp, SegmentKind, SignalOp, Status, Stream};
-use tombolo_core::{Context, ContextOptions, Waiting, World};
+use tombolo_core::transport::{Amo, AmoOp, Job, Locality, SegmentKind, SignalOp, Status, Stream};
+use tombolo_core::{Config, Context, ContextOptions, Waiting, World};
 
 /// A back end under test.
 pub struct BackEnd {
@@ -21,6 +21,8 @@ pub struct BackEnd {
     pub ring: Option<Ring>,
     /// Times that a case is run over the transport without order, each with a seed of its own.
     pub seeds: u64,
+    /// Settings that it needs.
+    pub environment: &'static [(&'static str, &'static str)],
 }
 
 /// A case of the suite.
@@ -34,18 +36,22 @@ pub struct Case {
 }
 
 const fn on_ring(name: &'static str, transports: &'static [&'static str], ring: Ring) -> BackEnd {
-    BackEnd { name, transports, ring: Some(ring), seeds: 1 }
+    BackEnd { name, transports, ring: Some(ring), environment: &[], seeds: 1 }
 }
 
-const fn on_host(name: &'static str, transports: &'static [&'static str], seeds: u64) -> BackEnd {
-    BackEnd { name, transports, ring: None, seeds }
+const fn on_one_host(
+    name: &'static str,
+    transports: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+) -> BackEnd {
+    BackEnd { name, transports, ring: None, environment, seeds: 1 }
 }
 
 /// Every back end, with what it is made of.
 pub const BACK_ENDS: &[BackEnd] = &[
-    on_host("shm", &["shm"], 1),
-    on_host("cma", &["cma"], 1),
-    on_host("unordered", &["unordered"], 40),
+    on_one_host("shm", &["shm"], &[]),
+    on_one_host("cma", &["cma"], &[]),
+    BackEnd { seeds: 40, ..on_one_host("unordered", &["unordered"], &[]) },
     on_ring("ntb", &["ntb"], ring::DIRECT),
     on_ring("ntb_ring_only", &["ntb"], ring::RING_ONLY),
     on_ring("ntb_small_windows", &["ntb"], ring::SMALL),
@@ -54,7 +60,34 @@ pub const BACK_ENDS: &[BackEnd] = &[
     on_ring("ntb_intel_crc", &["ntb"], ring::INTEL_CRC),
     on_ring("ntb_switchtec_combining", &["ntb"], ring::SWITCHTEC_COMBINING),
     on_ring("ntb_modelled", &["ntb"], ring::MODELLED),
+    on_one_host("ofi_tcp", &["ofi"], &[OFI, ("SHMEM_OFI_PROVIDER", "tcp;ofi_rxm")]),
+    on_one_host("ofi_udp", &["ofi"], &[OFI, ("SHMEM_OFI_PROVIDER", "udp;ofi_rxd")]),
+    on_one_host("ofi_sockets", &["ofi"], &[OFI, ("SHMEM_OFI_PROVIDER", "sockets")]),
+    on_one_host("ofi_shm", &["ofi"], &[OFI, ("SHMEM_OFI_PROVIDER", "shm")]),
 ];
+
+/// On one host it is used only if it is named.
+const OFI: (&str, &str) = ("SHMEM_TRANSPORTS", "ofi");
+
+/// Why a back end cannot be tested here, if it cannot.
+pub fn unavailable(back_end: &BackEnd) -> Option<String> {
+    let environment = back_end.environment.iter().copied().collect();
+    let config = Config::from_environment(environment).expect("valid settings");
+    let here = Locality {
+        host: 0,
+        host_index: 0,
+        local_index: 0,
+        host_name: "here".into(),
+        pid: std::process::id() as i32,
+    };
+    let job = Job { pe: 0, localities: &[here], config: &config };
+    let make = |name: &&str| tombolo_transports::create(name).expect("known");
+    // Those on a ring are given their links later.
+    let mut own = back_end.transports.iter().filter(|_| back_end.ring.is_none()).map(make);
+    own.find_map(|transport| {
+        transport.probe(&job).err().map(|why| format!("{}: {why}", transport.name()))
+    })
+}
 
 /// Runs a case on a back end.
 pub fn run(back_end: &BackEnd, case: &Case) {
@@ -73,7 +106,8 @@ pub fn run(back_end: &BackEnd, case: &Case) {
             for seed in 1..=back_end.seeds {
                 let seed = seed.to_string();
                 let shown = ShownIfPanicking(&seed);
-                let environment = [("SHMEM_UNORDERED_SEED", seed.as_str())];
+                let own = [("SHMEM_UNORDERED_SEED", seed.as_str())];
+                let environment = [back_end.environment, &own].concat();
                 run_job(case.n_pes, &environment, &make, case.check);
                 std::mem::forget(shown);
             }

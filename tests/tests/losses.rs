@@ -11,6 +11,7 @@ mod support;
 
 use support::program::{LIMIT, Program, run_trials};
 use support::{Ran, crate_dir, run, scratch};
+use tombolo_tests::conformance::{BACK_ENDS, unavailable};
 
 /// Exit code of `oshrun` when PEs were lost and all others have ended well.
 const WITHOUT_LOST: i32 = 125;
@@ -28,6 +29,12 @@ const LOSSES: [(usize, &[&str], &str, &str); 8] = [
     (6, &["--hosts", "3"], "", "aakdaa"),
     (6, &["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"], "", "dkaaaa"),
     (6, &["--hosts", "3", "--placement", "cyclic"], "", "adaaka"),
+];
+
+/// The same over libfabric, where nothing but the death of processes can be made to happen.
+const LOSSES_OVER_OFI: [(usize, &[&str], &str, &str); 2] = [
+    (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi"], "", "aakkaa"),
+    (4, &["--hosts", "4", "-x", "SHMEM_TRANSPORTS=ofi"], "", "akaa"),
 ];
 
 /// How a PE of `special/deaths.c` dies, and what `oshrun` says of it.
@@ -70,6 +77,14 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         |name: &str| Program::new(prefix, &crate_dir().join("c/special").join(name), "", &["-O1"]);
     let (survivors, deaths) = (special("survivors.c"), special("deaths.c"));
     let mut trials: Vec<Trial> = LOSSES.map(|loss| goes_on(&survivors, loss)).into();
+    let no_ofi = unavailable(BACK_ENDS.iter().find(|one| one.name == "ofi_tcp").expect("a row"));
+    trials.extend(LOSSES_OVER_OFI.map(|loss| match &no_ofi {
+        None => goes_on(&survivors, loss),
+        Some(why) => {
+            let name = format!("{} {} over ofi ({why})", survivors.name, loss.3);
+            Trial::test(name, || Ok(())).with_ignored_flag(true)
+        }
+    }));
     trials.extend(ends_with_losses(&survivors));
     for death in DEATHS {
         trials.push(goes_on_without(&deaths, death, None));

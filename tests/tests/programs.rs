@@ -16,6 +16,7 @@ mod support;
 
 use support::program::{LIMIT, Program, run_trials};
 use support::{crate_dir, routines, run, scratch, tool};
+use tombolo_tests::conformance::{BACK_ENDS, unavailable};
 
 const PES: [usize; 5] = [1, 2, 3, 4, 7];
 
@@ -42,6 +43,11 @@ const RINGS: [(usize, &[&str]); 6] = [
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CHUNK=512"]),
     (5, &["--hosts", "3", "-x", "SHMEM_NTB_LANES=2", "-x", "SHMEM_NTB_PROFILE=switchtec"]),
     (3, &["--hosts", "3", "-x", "SHMEM_NTB_SPEED=modelled"]),
+];
+/// Emulated hosts on which every program runs over libfabric: number of PEs, and options.
+const OVER_OFI: [(usize, &[&str]); 2] = [
+    (4, &["--hosts", "2", "-x", "SHMEM_TRANSPORTS=shm,ofi"]),
+    (3, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=ofi", "-x", "SHMEM_OFI_PROVIDER=udp;ofi_rxd"]),
 ];
 /// What goes wrong with the links while `special/traffic.c` must not notice.
 const FLAPS: &str = "link 1 down at 100ms; up at 300ms; link 0 down at 400ms; up at 500ms; \
@@ -81,9 +87,14 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         all.iter().find(|program| program.name == name).expect("a program of the folder").clone()
     };
     let mut trials = Vec::new();
+    let no_ofi = unavailable(BACK_ENDS.iter().find(|one| one.name == "ofi_tcp").expect("a row"));
     for program in &all {
         trials.extend(PES.map(|pes| runs(program, pes, &[])));
-        trials.extend(RINGS.map(|(pes, options)| runs_on_ring(program, pes, options)));
+        trials.extend(RINGS.map(|(pes, options)| runs_on_hosts(program, pes, options)));
+        trials.extend(OVER_OFI.map(|(pes, options)| match &no_ofi {
+            None => runs_on_hosts(program, pes, options),
+            Some(why) => ignored(format!("{} on {pes} PEs over ofi ({why})", program.name)),
+        }));
     }
     trials.push(every_routine_is_called(&all));
 
@@ -145,13 +156,18 @@ fn runs(program: &Arc<Program>, pes: usize, env: &[(&'static str, &'static str)]
 }
 
 /// "rma on 4 PEs --hosts 2": succeeds on emulated hosts.
-fn runs_on_ring(program: &Arc<Program>, pes: usize, options: &'static [&str]) -> Trial {
+fn runs_on_hosts(program: &Arc<Program>, pes: usize, options: &'static [&str]) -> Trial {
     let program = program.clone();
     let name = format!("{} on {pes} PEs {}", program.name, options.join(" "));
     Trial::test(name, move || {
         program.launch_with(options, pes, &[], &[])?.succeeded()?;
         Ok(())
     })
+}
+
+/// A test that cannot run here; its name tells why.
+fn ignored(name: String) -> Trial {
+    Trial::test(name, || Ok(())).with_ignored_flag(true)
 }
 
 /// Traffic that does not notice faults, which people are told of.
@@ -202,7 +218,7 @@ fn runs_under_hydra(program: &Arc<Program>) -> Trial {
     let name = format!("{} on 4 PEs, started by MPICH's mpiexec", program.name);
     if Command::new("mpiexec.hydra").arg("--version").output().is_err() {
         let name = format!("{name} (ignored: mpiexec.hydra of MPICH is not installed)");
-        return Trial::test(name, || Ok(())).with_ignored_flag(true);
+        return ignored(name);
     }
     Trial::test(name, move || {
         let executable = program.executable()?;

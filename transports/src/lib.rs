@@ -4,10 +4,12 @@
 //! - [`shm`]: peers of the same host, by mapping their memory.
 //! - [`cma`]: peers of the same host, by kernel copies.
 //! - [`ntb`]: hosts tied together by PCIe non-transparent bridges.
+//! - [`ofi`]: hosts on a network that libfabric drives.
 //! - `unordered`, in test builds: a transport that keeps the contract and nothing more.
 
 pub mod cma;
 pub mod ntb;
+pub mod ofi;
 pub mod shm;
 #[cfg(feature = "unordered")]
 pub mod unordered;
@@ -16,7 +18,7 @@ use tombolo_core::transport::Transport;
 
 /// Names of all back ends, in the order of preference that is used unless `SHMEM_TRANSPORTS` says
 /// otherwise.
-pub const NAMES: &[&str] = &["shm", "cma", "ntb"];
+pub const NAMES: &[&str] = &["shm", "cma", "ntb", "ofi"];
 
 /// Names of back ends that are used only where `SHMEM_TRANSPORTS` asks for them.
 #[cfg(feature = "unordered")]
@@ -31,6 +33,7 @@ pub fn create(name: &str) -> Option<Box<dyn Transport>> {
         "shm" => Some(Box::new(shm::Shm::new())),
         "cma" => Some(Box::new(cma::Cma::new())),
         "ntb" => Some(Box::new(ntb::drive::Ntb::new())),
+        "ofi" => Some(Box::new(ofi::Ofi::new())),
         #[cfg(feature = "unordered")]
         "unordered" => Some(Box::new(unordered::Unordered::over(Box::new(shm::Shm::new())))),
         _ => None,

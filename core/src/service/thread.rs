@@ -55,6 +55,8 @@ pub enum Announced {
 
 /// Looks in vain before the thread sleeps; each gives way to other threads.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 50 };
+/// Polls by the program between two looks of the thread that are too few to leave serving to it.
+const RARELY: u64 = if cfg!(loom) { 0 } else { 8 };
 /// Shortest and longest sleep when nothing tells of work, or when the program itself serves.
 const NAP: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
 /// Longest sleep when something tells of work: only against what nobody thinks of.
@@ -149,9 +151,10 @@ impl<W: Wire> Shared<W> {
                 return;
             }
             let polls = self.polls.load(Ordering::Relaxed);
-            if polls != seen {
-                // The program serves while it waits.
-                seen = polls;
+            let lately = polls.wrapping_sub(seen);
+            seen = polls;
+            if lately > RARELY {
+                // The program serves while it waits. One that sleeps between its looks does not.
                 self.bell().rings.wait(rings, nap);
                 nap = (nap * 2).min(NAP[1]);
                 continue;

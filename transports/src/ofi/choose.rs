@@ -1,0 +1,355 @@
+//! Which provider, on which interface: what libfabric offers, in the order in which it is tried.
+
+use super::rdm::API;
+use super::sys::{self, Info, Library, text_of};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ptr::NonNull;
+
+/// What the settings ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Name of a provider, whole or its first part; empty for any.
+    pub provider: String,
+    /// Name of a domain; empty for any.
+    pub domain: String,
+    /// Name, address or subnet of a network interface; empty for any.
+    pub interface: String,
+    /// All PEs are on this machine, so that addresses of the loop-back interface will do, and
+    /// nothing else need listen.
+    pub one_machine: bool,
+}
+
+/// A provider on an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Name of the provider.
+    pub provider: String,
+    /// Name of the domain: for providers over IP the interface.
+    pub domain: String,
+    /// The address that others will use, where it is an IP address.
+    pub address: Option<IpAddr>,
+    /// Of the endpoint's protocol.
+    pub protocol: u32,
+    info: usize,
+}
+
+impl Candidate {
+    /// For people.
+    pub fn describe(&self) -> String {
+        match self.address {
+            Some(address) => format!("{} on {} ({address})", self.provider, self.domain),
+            None => format!("{} on {}", self.provider, self.domain),
+        }
+    }
+}
+
+/// What libfabric offers.
+pub struct Offers {
+    library: &'static Library,
+    lists: Vec<*mut Info>,
+    /// In the order in which they are to be tried.
+    pub candidates: Vec<Candidate>,
+    /// Why something was left out, and what.
+    pub left_out: Vec<String>,
+}
+
+// SAFETY: the lists are owned and only read.
+unsafe impl Send for Offers {}
+
+impl Offers {
+    /// Asks libfabric. An error if there is nothing that fits the wish.
+    pub fn find(library: &'static Library, wish: &Wish) -> Result<Offers, String> {
+        let mut offers = Offers { library, lists: vec![], candidates: vec![], left_out: vec![] };
+        // First those that keep the order of puts, which makes `fence` free.
+        let sends = sys::ORDER_SAS;
+        for order in [sends | sys::ORDER_SAW | sys::ORDER_WAW, sends] {
+            offers.ask(order)?;
+        }
+        let found = offers.candidates.len();
+        let mut left_out: Vec<(String, Vec<String>)> = vec![];
+        offers.candidates.retain(|candidate| {
+            let Some(why) = unfit(candidate, wish) else { return true };
+            match left_out.iter_mut().find(|(reason, _)| *reason == why) {
+                Some((_, others)) => others.push(candidate.describe()),
+                None => left_out.push((why, vec![candidate.describe()])),
+            }
+            false
+        });
+        let told = left_out.into_iter().map(|(why, those)| format!("{why}: {}", those.join(", ")));
+        offers.left_out = told.collect();
+        // Stable: among equals the order of libfabric, which knows the speed of interfaces.
+        offers.candidates.sort_by_key(|candidate| {
+            let later = candidate.address.is_some_and(|address| address.is_ipv6());
+            (rank(&candidate.provider), later)
+        });
+        if offers.candidates.is_empty() {
+            return Err(format!(
+                "none of the {found} offers of libfabric fits{}{}",
+                wish.words(),
+                said(&offers.left_out)
+            ));
+        }
+        Ok(offers)
+    }
+
+    /// Adds what has the given order of messages and was not there before.
+    fn ask(&mut self, order: u64) -> Result<(), String> {
+        // SAFETY: hints are made, filled in and freed here; attributes exist in hints from
+        // `fi_dupinfo(NULL)`; the list is kept until `self` goes.
+        let list = unsafe {
+            let hints = (self.library.dupinfo)(std::ptr::null());
+            let hints = NonNull::new(hints).ok_or("fi_allocinfo: no memory")?.as_ptr();
+            (*hints).caps = sys::RMA | sys::MSG;
+            (*hints).mode = sys::CONTEXT | sys::CONTEXT2;
+            (*(*hints).ep_attr).kind = sys::EP_RDM;
+            (*(*hints).tx_attr).msg_order = order;
+            (*(*hints).rx_attr).msg_order = order;
+            let domain = &mut *(*hints).domain_attr;
+            domain.mr_mode = sys::MR_LOCAL
+                | sys::MR_VIRT_ADDR
+                | sys::MR_ALLOCATED
+                | sys::MR_PROV_KEY
+                | sys::MR_ENDPOINT;
+            domain.threading = sys::THREAD_DOMAIN;
+            domain.control_progress = sys::PROGRESS_MANUAL;
+            domain.data_progress = sys::PROGRESS_MANUAL;
+            domain.resource_mgmt = sys::RM_ENABLED;
+            let found = self.library.getinfo(API, hints);
+            (self.library.freeinfo)(hints);
+            // None with this order is no error: there may be others.
+            found.unwrap_or(std::ptr::null_mut())
+        };
+        self.lists.push(list);
+        let mut next = list;
+        while let Some(info) = NonNull::new(next) {
+            // SAFETY: an element of the list.
+            let candidate = unsafe { read(info) };
+            // SAFETY: as above.
+            next = unsafe { info.as_ref() }.next;
+            if !self.candidates.iter().any(|one| one.is_like(&candidate)) {
+                self.candidates.push(candidate);
+            }
+        }
+        Ok(())
+    }
+
+    /// What opens the endpoint of a candidate. Valid as long as the offers are.
+    pub fn info(&self, candidate: &Candidate) -> NonNull<Info> {
+        NonNull::new(candidate.info as *mut Info).expect("made from an element of the list")
+    }
+}
+
+impl Drop for Offers {
+    fn drop(&mut self) {
+        for list in self.lists.drain(..).filter(|list| !list.is_null()) {
+            // SAFETY: from `fi_getinfo`, and no longer used.
+            unsafe { (self.library.freeinfo)(list) };
+        }
+    }
+}
+
+impl Candidate {
+    fn is_like(&self, other: &Candidate) -> bool {
+        let key =
+            |one: &Candidate| (one.provider.clone(), one.domain.clone(), one.address, one.protocol);
+        key(self) == key(other)
+    }
+}
+
+impl Wish {
+    fn words(&self) -> String {
+        let rows = [
+            ("SHMEM_OFI_PROVIDER", &self.provider),
+            ("SHMEM_OFI_DOMAIN", &self.domain),
+            ("SHMEM_OFI_INTERFACE", &self.interface),
+        ];
+        let set = rows.iter().filter(|(_, value)| !value.is_empty());
+        let set: Vec<String> = set.map(|(name, value)| format!(" {name}={value}")).collect();
+        set.join(",")
+    }
+}
+
+fn said(reasons: &[String]) -> String {
+    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
+}
+
+/// # Safety
+/// An element of a list from `fi_getinfo`.
+unsafe fn read(info: NonNull<Info>) -> Candidate {
+    // SAFETY: by the caller's word; `fi_getinfo` fills in all attributes.
+    unsafe {
+        let it = info.as_ref();
+        let address = match it.addr_format {
+            _ if it.src_addr.is_null() => None,
+            sys::SOCKADDR_IN if it.src_addrlen >= size_of::<libc::sockaddr_in>() => {
+                let at = it.src_addr.cast::<libc::sockaddr_in>().read_unaligned();
+                Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(at.sin_addr.s_addr))))
+            }
+            sys::SOCKADDR_IN6 if it.src_addrlen >= size_of::<libc::sockaddr_in6>() => {
+                let at = it.src_addr.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some(IpAddr::V6(Ipv6Addr::from(at.sin6_addr.s6_addr)))
+            }
+            _ => None,
+        };
+        Candidate {
+            provider: text_of((*it.fabric_attr).prov_name),
+            domain: text_of((*it.domain_attr).name),
+            address,
+            protocol: (*it.ep_attr).protocol,
+            info: info.as_ptr() as usize,
+        }
+    }
+}
+
+/// Lower is tried earlier: hardware that does the work itself, then software by its speed.
+fn rank(provider: &str) -> u32 {
+    match provider {
+        "tcp;ofi_rxm" | "tcp" => 1,
+        "net;ofi_rxm" | "net" => 2,
+        "udp;ofi_rxd" => 3,
+        "sockets" => 4,
+        "shm" => 5,
+        _ => 0,
+    }
+}
+
+/// Whether the target's processor does the work of a provider.
+pub fn is_software(provider: &str) -> bool {
+    rank(provider) > 0
+}
+
+/// Why a candidate is not taken, if it is not.
+fn unfit(candidate: &Candidate, wish: &Wish) -> Option<String> {
+    let provider = &candidate.provider;
+    let first = provider.split(';').next().unwrap_or_default();
+    if !wish.provider.is_empty() && wish.provider != *provider && wish.provider != first {
+        return Some("another provider is asked for".into());
+    }
+    if !wish.domain.is_empty() && wish.domain != candidate.domain {
+        return Some("another domain is asked for".into());
+    }
+    if !wish.interface.is_empty() && !is_on(candidate, &wish.interface) {
+        return Some("another interface is asked for".into());
+    }
+    if provider == "shm" && (wish.provider.is_empty() || !wish.one_machine) {
+        return Some("it reaches PEs of one host only".into());
+    }
+    let address = candidate.address?;
+    if is_link_local(address) {
+        return Some("a link-local address".into());
+    }
+    // Whoever names an interface gets it.
+    if !wish.interface.is_empty() || !wish.domain.is_empty() {
+        return None;
+    }
+    match (address.is_loopback(), wish.one_machine) {
+        (true, false) => Some("it reaches this host only".into()),
+        (false, true) => Some("all PEs are on this machine".into()),
+        _ => None,
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// Whether a candidate is on an interface: given by its name, an address of it, or a subnet.
+fn is_on(candidate: &Candidate, interface: &str) -> bool {
+    if candidate.domain == interface {
+        return true;
+    }
+    let Some(address) = candidate.address else { return false };
+    match interface.split_once('/') {
+        Some((net, bits)) => match (net.parse(), bits.parse()) {
+            (Ok(net), Ok(bits)) => within(address, net, bits),
+            _ => false,
+        },
+        None => interface.parse() == Ok(address) || addresses_of(interface).contains(&address),
+    }
+}
+
+/// Whether `address` is in the subnet `net`/`bits`.
+fn within(address: IpAddr, net: IpAddr, bits: u32) -> bool {
+    let same =
+        |a: u128, b: u128, width: u32| bits == 0 || bits <= width && (a ^ b) >> (width - bits) == 0;
+    match (address, net) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => same(a.to_bits().into(), b.to_bits().into(), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), 128),
+        _ => false,
+    }
+}
+
+/// The addresses of an interface of this host.
+fn addresses_of(interface: &str) -> Vec<IpAddr> {
+    let Ok(all) = nix::ifaddrs::getifaddrs() else { return vec![] };
+    let own = all.filter(|one| one.interface_name == interface);
+    own.filter_map(|one| {
+        let address = one.address?;
+        let v4 = address.as_sockaddr_in().map(|at| IpAddr::V4(at.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(at.ip())))
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(provider: &str, domain: &str, address: &str) -> Candidate {
+        let (provider, domain) = (provider.to_owned(), domain.to_owned());
+        Candidate { provider, domain, address: address.parse().ok(), protocol: 0, info: 0 }
+    }
+
+    #[test]
+    fn a_job_of_one_machine_listens_on_loopback_only_and_others_never_do() {
+        let lo = candidate("tcp;ofi_rxm", "lo", "127.0.0.1");
+        let eth = candidate("tcp;ofi_rxm", "eth0", "10.0.0.1");
+        let here = Wish { one_machine: true, ..Wish::default() };
+        let apart = Wish::default();
+        assert!(unfit(&lo, &here).is_none() && unfit(&eth, &here).is_some());
+        assert!(unfit(&lo, &apart).is_some() && unfit(&eth, &apart).is_none());
+        let link_local = candidate("tcp;ofi_rxm", "eth0", "fe80::1");
+        assert!(unfit(&link_local, &apart).is_some());
+        let shm = candidate("shm", "shm", "");
+        assert!(unfit(&shm, &apart).is_some() && unfit(&shm, &here).is_some());
+        assert!(unfit(&shm, &Wish { provider: "shm".into(), ..here }).is_none());
+    }
+
+    #[test]
+    fn a_provider_is_named_whole_or_by_its_first_part() {
+        let eth = candidate("tcp;ofi_rxm", "eth0", "10.0.0.1");
+        let asking = |provider: &str| Wish { provider: provider.into(), ..Wish::default() };
+        assert!(unfit(&eth, &asking("tcp")).is_none());
+        assert!(unfit(&eth, &asking("tcp;ofi_rxm")).is_none());
+        assert!(unfit(&eth, &asking("udp")).is_some());
+    }
+
+    #[test]
+    fn an_interface_is_a_name_an_address_or_a_subnet() {
+        let eth = candidate("udp;ofi_rxd", "eth0", "10.99.0.7");
+        for (interface, fits) in [
+            ("eth0", true),
+            ("eth1", false),
+            ("10.99.0.7", true),
+            ("10.99.0.8", false),
+            ("10.99.0.0/24", true),
+            ("10.98.0.0/15", true),
+            ("10.98.0.0/16", false),
+            ("0.0.0.0/0", true),
+            ("10.99.0.0/33", false),
+            ("fd00::/8", false),
+            ("nonsense/x", false),
+        ] {
+            assert_eq!(is_on(&eth, interface), fits, "{interface}");
+        }
+    }
+
+    #[test]
+    fn hardware_comes_before_software() {
+        let order = ["verbs;ofi_rxm", "tcp;ofi_rxm", "net", "udp;ofi_rxd", "sockets"];
+        assert!(order.windows(2).all(|pair| rank(pair[0]) < rank(pair[1])));
+    }
+}

@@ -1,0 +1,138 @@
+//! The data path to one peer.
+
+use super::engine::{CHUNK, TheirSegment};
+use super::message::{DATA_MAX, Record};
+use super::port::Port;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use tombolo_core::transport::{
+    Amo, AmoOp, AmoSet, AtomicDomain, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal,
+    Status, Stream,
+};
+
+/// Longest put that goes in a message: it is copied twice, but shares the message with others.
+const SHORT: usize = 512;
+const _: () = assert!(SHORT <= DATA_MAX);
+
+/// A peer.
+pub struct OfiEndpoint {
+    pub(super) port: Arc<Port>,
+    pub(super) pe: u32,
+    pub(super) segments: [TheirSegment; SegmentKind::ALL.len()],
+    /// The target's processor does the provider's work: then it may as well do all of it, which
+    /// keeps words whole and gathers short operations.
+    pub(super) software: bool,
+    /// Longest operation in bytes.
+    pub(super) piece: usize,
+}
+
+impl OfiEndpoint {
+    fn holds(&self, remote: Remote, len: usize) -> bool {
+        let end = remote.offset.checked_add(len);
+        end.is_some_and(|end| end <= self.segments[remote.segment as usize].len)
+    }
+}
+
+impl Endpoint for OfiEndpoint {
+    fn capabilities(&self, segment: SegmentKind) -> Capabilities {
+        if self.segments[segment as usize].len == 0 {
+            return Capabilities::NONE;
+        }
+        Capabilities {
+            put: true,
+            get: true,
+            amos: AmoSet::ALL,
+            domain: AtomicDomain::Cpu,
+            signals: AmoSet::SIGNALS,
+            whole_words: true,
+            // Requests and RMA overtake each other.
+            ordered: false,
+            // At least for AMOs.
+            needs_target_cpu: true,
+            put_max: self.piece,
+            get_max: self.piece,
+            inline_max: CHUNK,
+            ..Capabilities::NONE
+        }
+    }
+
+    fn mapped(&self, _segment: SegmentKind) -> Option<Mapping> {
+        None
+    }
+
+    unsafe fn put(
+        &self,
+        stream: &Stream,
+        dest: Remote,
+        source: *const u8,
+        len: usize,
+        blocking: bool,
+    ) -> Status {
+        if !self.holds(dest, len) {
+            return Status::Failed;
+        }
+        if self.software && len <= SHORT {
+            // SAFETY: the caller vouches for the source.
+            let data = unsafe { std::slice::from_raw_parts(source, len) };
+            let put = Record::Put { at: dest, data };
+            // SAFETY: there is no result.
+            return self.port.issue(|e| unsafe { e.request(stream, self.pe, &put, null_mut()) });
+        }
+        // SAFETY: the caller vouches for the source.
+        self.port.issue(|e| unsafe { e.write(stream, self.pe, dest, source, len, blocking, None) })
+    }
+
+    unsafe fn get(&self, stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status {
+        if !self.holds(source, len) {
+            return Status::Failed;
+        }
+        if self.software && matches!(len, 4 | 8) && source.offset.is_multiple_of(len) {
+            let amo = Amo { op: AmoOp::Fetch, size: len as u8, operand: 0, compare: 0 };
+            // SAFETY: the caller vouches for the destination.
+            return unsafe { self.amo(stream, source, amo, Some(dest)) };
+        }
+        // SAFETY: as above.
+        self.port.issue(|e| unsafe { e.read(stream, self.pe, dest, source, len) })
+    }
+
+    unsafe fn amo(
+        &self,
+        stream: &Stream,
+        target: Remote,
+        amo: Amo,
+        result: Option<*mut u8>,
+    ) -> Status {
+        if !self.holds(target, amo.size.into()) {
+            return Status::Failed;
+        }
+        let record = Record::Amo { at: target, amo, fetch: result.is_some() };
+        let result = result.unwrap_or(null_mut());
+        // SAFETY: the caller vouches for the place of the result.
+        self.port.issue(|e| unsafe { e.request(stream, self.pe, &record, result) })
+    }
+
+    unsafe fn put_signal(
+        &self,
+        stream: &Stream,
+        dest: Remote,
+        source: *const u8,
+        len: usize,
+        signal: Signal,
+        blocking: bool,
+    ) -> Status {
+        if !self.holds(dest, len) || !self.holds(signal.word, 8) {
+            return Status::Failed;
+        }
+        let amo = signal.amo();
+        if len <= SHORT {
+            // SAFETY: the caller vouches for the source.
+            let data = unsafe { std::slice::from_raw_parts(source, len) };
+            let put = Record::Put { at: dest, data };
+            let then = Record::Amo { at: signal.word, amo, fetch: false };
+            return self.port.issue(|e| e.request_with_signal(stream, self.pe, &put, &then));
+        }
+        let then = Some((signal.word, amo));
+        // SAFETY: as above.
+        self.port.issue(|e| unsafe { e.write(stream, self.pe, dest, source, len, blocking, then) })
+    }
+}

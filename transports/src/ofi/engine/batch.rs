@@ -1,0 +1,345 @@
+//! Requests: operations on a peer, gathered into messages while earlier ones are under way.
+//!
+//! The first requests to a peer go at once; while [`EAGER`] of them wait for their answer the next
+//! one is filled, and it goes when one of these has been answered or when it is full. So a single
+//! operation is not held up, and many travel together. Requests to one peer are carried out in the
+//! order in which they were opened.
+
+use super::peer::WINDOW;
+use super::{Engine, MESSAGE, Place, accepted, count_issued};
+use crate::ofi::message::{HEADER, Header, Kind, RECORDS, Record, word};
+use std::ptr::null;
+use std::sync::atomic::Ordering;
+use tombolo_core::transport::{Amo, Remote, Status, Stream};
+
+/// Requests to a peer that go without waiting for more operations.
+const EAGER: usize = 2;
+
+/// A record's owner.
+#[derive(Clone, Copy)]
+struct Entry {
+    stream: *const Stream,
+    /// Where the old value goes; null if nobody wants it.
+    result: *mut u8,
+    size: u8,
+}
+
+/// A request.
+pub struct Batch {
+    pub pe: u32,
+    /// Its number among those to this peer.
+    turn: u32,
+    len: usize,
+    entries: Vec<Entry>,
+    /// It is being filled or waits for its answer.
+    pub is_awaited: bool,
+    /// The provider still has the buffer.
+    is_sending: bool,
+}
+
+impl Batch {
+    pub fn new() -> Batch {
+        Batch {
+            pe: 0,
+            turn: 0,
+            len: HEADER,
+            entries: Vec::with_capacity(RECORDS),
+            is_awaited: false,
+            is_sending: false,
+        }
+    }
+}
+
+impl Engine {
+    /// Issues one operation.
+    ///
+    /// # Safety
+    /// `result` is null or writable for the size of the variable until the completion.
+    pub unsafe fn request(
+        &mut self,
+        stream: &Stream,
+        pe: u32,
+        record: &Record<'_>,
+        result: *mut u8,
+    ) -> Status {
+        if let Some(status) = self.not_for(pe, record, record.len()) {
+            return status;
+        }
+        self.append(stream, pe, record, result);
+        self.flush(pe);
+        Status::Pending
+    }
+
+    /// Issues a put and its signal, which the target carries out in this order.
+    pub fn request_with_signal(
+        &mut self,
+        stream: &Stream,
+        pe: u32,
+        put: &Record<'_>,
+        signal: &Record<'_>,
+    ) -> Status {
+        let unfit = self.not_for(pe, put, put.len() + signal.len());
+        if let Some(status) = unfit.or_else(|| self.not_for(pe, signal, signal.len())) {
+            return status;
+        }
+        self.append(stream, pe, put, std::ptr::null_mut());
+        self.append(stream, pe, signal, std::ptr::null_mut());
+        self.flush(pe);
+        Status::Pending
+    }
+
+    /// Why a record cannot be added with `bytes` in all, if it cannot.
+    fn not_for(&mut self, pe: u32, record: &Record<'_>, bytes: usize) -> Option<Status> {
+        let (at, len): (Remote, usize) = match record {
+            Record::Put { at, data } => (*at, data.len()),
+            Record::Amo { at, amo: Amo { size, .. }, .. } => (*at, usize::from(*size)),
+        };
+        if self.peers[pe as usize].is_lost || !self.holds(pe, at, len) {
+            return Some(Status::Failed);
+        }
+        self.use_peer(pe);
+        match self.room(pe, bytes).is_none() {
+            // It may just have been given up.
+            true if self.peers[pe as usize].is_lost => Some(Status::Failed),
+            true => Some(Status::Again),
+            false => None,
+        }
+    }
+
+    /// An open request with room for `bytes`; none if there is none now.
+    pub(super) fn room(&mut self, pe: u32, bytes: usize) -> Option<u16> {
+        let fits = |engine: &Engine, index: u16| {
+            let batch = &engine.batches[usize::from(index)];
+            // A put and its signal are two records.
+            batch.len + bytes <= MESSAGE && batch.entries.len() + 2 <= RECORDS
+        };
+        if let Some(index) = self.peers[pe as usize].open {
+            if fits(self, index) {
+                return Some(index);
+            }
+            self.flush_within(pe, WINDOW);
+        }
+        self.open_batch(pe)
+    }
+
+    /// Opens a request if none is open.
+    pub(super) fn open_batch(&mut self, pe: u32) -> Option<u16> {
+        let peer = &mut self.peers[pe as usize];
+        if peer.open.is_some() || peer.is_lost {
+            return None;
+        }
+        let index = self.free_batches.pop()?;
+        let batch = &mut self.batches[usize::from(index)];
+        (batch.pe, batch.turn, batch.len, batch.is_awaited) = (pe, peer.turn, HEADER, true);
+        batch.entries.clear();
+        peer.turn = peer.turn.wrapping_add(1);
+        peer.open = Some(index);
+        Some(index)
+    }
+
+    /// Adds a record to the open request, which has room for it.
+    pub(super) fn append(
+        &mut self,
+        stream: &Stream,
+        pe: u32,
+        record: &Record<'_>,
+        result: *mut u8,
+    ) {
+        count_issued(stream, 1);
+        self.append_uncounted(stream, pe, record, result);
+    }
+
+    pub(super) fn append_uncounted(
+        &mut self,
+        stream: &Stream,
+        pe: u32,
+        record: &Record<'_>,
+        result: *mut u8,
+    ) {
+        let index = self.peers[pe as usize].open.expect("room was made");
+        let buffer = self.buffer(&Place::Batch(index.into()));
+        let batch = &mut self.batches[usize::from(index)];
+        assert!(batch.len + record.len() <= MESSAGE);
+        // SAFETY: the rest of the batch's own buffer, which is not being sent.
+        let rest =
+            unsafe { std::slice::from_raw_parts_mut(buffer.add(batch.len), MESSAGE - batch.len) };
+        record.encode(rest);
+        batch.len += record.len();
+        let size = match record {
+            Record::Amo { amo, .. } => amo.size,
+            Record::Put { .. } => 0,
+        };
+        batch.entries.push(Entry { stream, result, size });
+    }
+
+    /// Sends the open request, unless enough are under way.
+    pub(super) fn flush(&mut self, pe: u32) {
+        self.flush_within(pe, EAGER);
+    }
+
+    /// Sends the open request, unless `most` are under way.
+    pub(super) fn flush_within(&mut self, pe: u32, most: usize) {
+        let peer = &self.peers[pe as usize];
+        let Some(index) = peer.open.filter(|_| peer.sent_count < most) else { return };
+        let (to, token) = (peer.theirs.address, peer.theirs.token);
+        let buffer = self.buffer(&Place::Batch(index.into()));
+        let context = self.context(Place::Batch(index.into()));
+        let batch = &self.batches[usize::from(index)];
+        let len = batch.len;
+        let header = Header {
+            token,
+            kind: Kind::Request,
+            count: batch.entries.len() as u16,
+            refused: 0,
+            pe: self.me,
+            batch: index.into(),
+            turn: batch.turn,
+        };
+        // SAFETY: the batch's own buffer, which is not being sent.
+        let message = unsafe { std::slice::from_raw_parts_mut(buffer, len) };
+        message[..HEADER].copy_from_slice(&header.encode());
+        let injected = len <= self.rdm.inject_size;
+        let result = match injected {
+            true => self.rdm.inject(to, message),
+            // SAFETY: buffer and context are not touched until the completion.
+            false => unsafe { self.rdm.send(to, buffer, len, self.desc, context) },
+        };
+        match accepted(result) {
+            Some(Status::Pending) => {
+                self.batches[usize::from(index)].is_sending = !injected;
+                let peer = &mut self.peers[pe as usize];
+                peer.sent[peer.sent_count] = index;
+                peer.sent_count += 1;
+                peer.open = None;
+            }
+            Some(_) => self.note_unsent(pe),
+            None => {
+                let why = self.rdm.meaning(result);
+                self.lose(pe, &why);
+            }
+        }
+    }
+
+    fn note_unsent(&mut self, pe: u32) {
+        let peer = &mut self.peers[pe as usize];
+        if !peer.is_unsent {
+            peer.is_unsent = true;
+            self.unsent.push(pe);
+        }
+    }
+
+    /// The provider has let go of a request's buffer.
+    pub(super) fn batch_sent(&mut self, index: usize) {
+        self.batches[index].is_sending = false;
+        self.free_batch(index);
+    }
+
+    fn free_batch(&mut self, index: usize) {
+        let batch = &self.batches[index];
+        if !batch.is_sending && !batch.is_awaited {
+            self.free_batches.push(index as u16);
+        }
+    }
+
+    /// What became of a request.
+    pub(super) fn take_answer(&mut self, header: &Header, message: &[u8]) {
+        let index = header.batch as usize;
+        let Some(batch) = self.batches.get_mut(index) else { return };
+        if batch.pe != header.pe || batch.turn != header.turn || !batch.is_awaited {
+            return;
+        }
+        let peer = &mut self.peers[header.pe as usize];
+        let Some(at) = peer.sent[..peer.sent_count].iter().position(|one| *one as usize == index)
+        else {
+            return;
+        };
+        peer.sent.copy_within(at + 1..peer.sent_count, at);
+        peer.sent_count -= 1;
+        batch.is_awaited = false;
+        self.counters.requests += 1;
+        self.counters.records += batch.entries.len() as u64;
+        let mut old_at = HEADER;
+        // Neighbours mostly belong to one stream: its count is raised once for all of them.
+        let (mut last, mut done): (*const Stream, u64) = (null(), 0);
+        for (number, entry) in batch.entries.iter().enumerate() {
+            let mut refused = usize::from(header.refused) == number + 1;
+            if !entry.result.is_null() {
+                let old = word(message, old_at);
+                old_at += 8;
+                refused |= old.is_none();
+                let (old, size) = (old.unwrap_or(0).to_le_bytes(), usize::from(entry.size));
+                // SAFETY: the caller vouched for so many bytes until the completion.
+                unsafe { std::ptr::copy_nonoverlapping(old.as_ptr(), entry.result, size) };
+            }
+            if refused {
+                // SAFETY: streams live until everything issued on them has completed.
+                unsafe { (*entry.stream).fail(header.pe, true) };
+                continue;
+            }
+            if entry.stream != last {
+                // SAFETY: as above.
+                unsafe { complete(last, done) };
+                (last, done) = (entry.stream, 0);
+            }
+            done += 1;
+        }
+        // SAFETY: as above.
+        unsafe { complete(last, done) };
+        self.free_batch(index);
+        self.flush(header.pe);
+    }
+
+    /// The peer of a request was given up.
+    pub(super) fn batch_failed(&mut self, index: usize) {
+        let batch = &mut self.batches[index];
+        batch.is_awaited = false;
+        for entry in &batch.entries {
+            // SAFETY: streams live until everything issued on them has completed.
+            unsafe { (*entry.stream).fail(batch.pe, false) };
+        }
+        batch.entries.clear();
+        self.free_batch(index);
+    }
+
+    /// Orders what the stream issued to each peer before what is issued to it later: `Pending` while
+    /// it is not.
+    pub fn fence(&mut self, stream: &Stream) -> Status {
+        if stream.is_quiet() {
+            return Status::Complete;
+        }
+        let mut unordered = false;
+        for at in 0..self.used.len() {
+            let pe = self.used[at];
+            // RMA can overtake a request: it has to wait for all opened so far. Requests keep their
+            // order among each other.
+            let peer = &mut self.peers[pe as usize];
+            peer.fenced = peer.turn;
+            unordered |= !self.rdm.ordered && self.has_rma(stream, pe);
+        }
+        if unordered { Status::Pending } else { Status::Complete }
+    }
+
+    /// Whether RMA may go: all requests before the last fence have been answered.
+    pub(super) fn may_pass(&mut self, pe: u32) -> bool {
+        let peer = &self.peers[pe as usize];
+        let is_before = |index: &u16| {
+            let turn = self.batches[usize::from(*index)].turn;
+            (turn.wrapping_sub(peer.fenced) as i32) < 0
+        };
+        let held = peer.sent[..peer.sent_count].iter().any(is_before);
+        let open = peer.open.is_some_and(|index| is_before(&index));
+        if open {
+            self.flush_within(pe, WINDOW);
+        }
+        !(held || open)
+    }
+}
+
+/// # Safety
+/// Null with nothing done, or a stream with operations that were not counted.
+unsafe fn complete(stream: *const Stream, done: u64) {
+    // SAFETY: by the caller's word.
+    if let Some(stream) = unsafe { stream.as_ref() } {
+        stream.completed.fetch_add(done, Ordering::Release);
+    }
+}

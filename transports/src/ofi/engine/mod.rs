@@ -1,0 +1,397 @@
+//! Everything one PE has under way over its endpoint. One thread at a time works on it.
+//!
+//! - Long puts and gets are RMA writes and reads ([`rma`]); a write completes when it can be read at
+//!   the target.
+//! - Words, short puts and AMOs are records in messages ([`batch`]), which the target's processor
+//!   carries out ([`serve`]), so that words arrive whole and AMOs are atomic with those of its CPU.
+//! - Every operation has a place in a pool from which its context comes; nothing is allocated while
+//!   the program runs, and a completion, good or bad, finds its stream through its context.
+
+mod batch;
+mod peer;
+mod rma;
+mod serve;
+mod slab;
+#[cfg(test)]
+mod tests;
+
+use super::message::{Header, Kind, MESSAGE};
+use super::rdm::{Access, Rdm, Region};
+use super::sys::{self, Context2, CqMsgEntry, FiAddr};
+use batch::Batch;
+use peer::Peer;
+use rma::Rma;
+use slab::Slab;
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tombolo_core::board::monotonic_ns;
+use tombolo_core::transport::{Remote, SegmentKind, Status, Stream};
+
+pub use peer::{Lost, TheirSegment, Theirs};
+
+/// RMA operations under way.
+const RMAS: usize = 512;
+/// Requests being filled or under way.
+const BATCHES: usize = 128;
+/// Answers on their way out.
+const ANSWERS: usize = 64;
+/// Buffers for messages that come in.
+const RECEIVES: usize = 64;
+/// Most completions there can be at a time.
+pub const ENTRIES: usize = RMAS + BATCHES + ANSWERS + RECEIVES;
+/// Bytes of a buffer into which the source of a blocking put is copied.
+pub const CHUNK: usize = 64 << 10;
+/// Number of these buffers.
+const CHUNKS: usize = 32;
+/// Bytes of all buffers.
+const BUFFERS: usize = (BATCHES + ANSWERS + RECEIVES) * MESSAGE + CHUNKS * CHUNK;
+/// Polls between looks at the clock.
+const POLLS: u32 = 64;
+
+/// A segment of this PE.
+#[derive(Clone, Copy)]
+pub struct Own {
+    /// Where it lies.
+    pub base: *mut u8,
+    /// Its length in bytes; 0 if there is none.
+    pub len: usize,
+    /// Its registration.
+    pub region: Region,
+}
+
+/// What was done, for people.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// RMA writes and reads that completed.
+    pub rma: u64,
+    /// Requests that were answered, and the operations in them.
+    pub requests: u64,
+    /// See `requests`.
+    pub records: u64,
+    /// Requests of others that were carried out.
+    pub served: u64,
+    /// Messages without the token or form of this job.
+    pub strangers: u64,
+}
+
+/// See the module.
+pub struct Engine {
+    /// First, so that it is closed before the memory goes that it uses.
+    rdm: Rdm,
+    me: u32,
+    token: u64,
+    own: [Own; SegmentKind::ALL.len()],
+    peers: Box<[Peer]>,
+    /// Peers to which something was sent, or from which something came.
+    used: Vec<u32>,
+    /// Peers with a request that the endpoint did not take.
+    unsent: Vec<u32>,
+    contexts: Box<[Context2]>,
+    slab: Slab,
+    desc: *mut c_void,
+    rmas: Box<[Rma]>,
+    free_rmas: Vec<u16>,
+    free_chunks: Vec<u16>,
+    batches: Box<[Batch]>,
+    free_batches: Vec<u16>,
+    answers: Box<[serve::Answer]>,
+    free_answers: Vec<u16>,
+    unsent_answers: VecDeque<u16>,
+    /// Messages that wait for a free answer: buffer and length.
+    unserved: VecDeque<(u16, usize)>,
+    /// Buffers that could not be posted again.
+    unposted: Vec<u16>,
+    /// Signals whose data have arrived.
+    due: VecDeque<rma::Due>,
+    lost: Arc<Lost>,
+    polls: u32,
+    looked_ns: u64,
+    /// Time in which this process ran, nanoseconds: a process that was stopped finds nobody lost.
+    clock: u64,
+    counters: Counters,
+}
+
+// SAFETY: the pointers lead to memory that lives as long as the engine or, by the contract of the
+// endpoints, as long as the operation that uses it.
+unsafe impl Send for Engine {}
+
+/// What a context belongs to.
+enum Place {
+    Rma(usize),
+    Batch(usize),
+    Answer(usize),
+    Receive(usize),
+}
+
+impl Engine {
+    /// Takes over an endpoint. `own` are registered with it, and stay valid until the engine goes.
+    pub fn new(
+        mut rdm: Rdm,
+        me: usize,
+        token: u64,
+        own: [Own; SegmentKind::ALL.len()],
+        lost: Arc<Lost>,
+    ) -> Result<Engine, String> {
+        let slab = Slab::new(BUFFERS);
+        let desc = match rdm.needs_local_registration() {
+            // SAFETY: the slab lives longer than the endpoint, by the order of the fields.
+            true => unsafe { rdm.register(slab.base(), BUFFERS, Access::Local, token ^ 1) }?.0.desc,
+            false => null_mut(),
+        };
+        let mut engine = Engine {
+            rdm,
+            me: me as u32,
+            token,
+            own,
+            peers: Box::default(),
+            used: Vec::new(),
+            unsent: Vec::new(),
+            contexts: vec![[0; 8]; ENTRIES].into(),
+            slab,
+            desc,
+            rmas: std::iter::repeat_with(Rma::default).take(RMAS).collect(),
+            free_rmas: (0..RMAS as u16).rev().collect(),
+            free_chunks: (0..CHUNKS as u16).rev().collect(),
+            batches: std::iter::repeat_with(Batch::new).take(BATCHES).collect(),
+            free_batches: (0..BATCHES as u16).rev().collect(),
+            answers: vec![serve::Answer::default(); ANSWERS].into(),
+            free_answers: (0..ANSWERS as u16).rev().collect(),
+            unsent_answers: VecDeque::with_capacity(ANSWERS),
+            unserved: VecDeque::with_capacity(RECEIVES),
+            unposted: Vec::with_capacity(RECEIVES),
+            due: VecDeque::with_capacity(RMAS),
+            lost,
+            polls: 0,
+            looked_ns: monotonic_ns(),
+            clock: 0,
+            counters: Counters::default(),
+        };
+        (0..RECEIVES).for_each(|index| engine.post_receive(index));
+        match engine.unposted.len() {
+            0 => Ok(engine),
+            n => Err(format!("{n} of {RECEIVES} buffers for messages are not taken")),
+        }
+    }
+
+    /// Enters the peers, by PE; none where one is not reached. Nothing is sent.
+    pub fn meet(&mut self, peers: Vec<Option<Theirs>>) {
+        self.used = Vec::with_capacity(peers.len());
+        self.unsent = Vec::with_capacity(peers.len());
+        self.peers = peers.into_iter().map(Peer::new).collect();
+    }
+
+    /// Enters a peer's address; sends nothing.
+    pub fn insert(&mut self, name: &[u8]) -> Result<FiAddr, String> {
+        self.rdm.insert(name)
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// See [`Rdm::may_sleep`].
+    pub fn may_sleep(&mut self) -> bool {
+        self.rdm.may_sleep()
+    }
+
+    fn context(&mut self, place: Place) -> *mut c_void {
+        let index = match place {
+            Place::Rma(index) => index,
+            Place::Batch(index) => RMAS + index,
+            Place::Answer(index) => RMAS + BATCHES + index,
+            Place::Receive(index) => RMAS + BATCHES + ANSWERS + index,
+        };
+        (&raw mut self.contexts[index]).cast()
+    }
+
+    fn place(&self, context: *mut c_void) -> Option<Place> {
+        let bytes = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
+        let index = bytes / size_of::<Context2>();
+        Some(match index {
+            0..RMAS => Place::Rma(index),
+            _ if index < RMAS + BATCHES => Place::Batch(index - RMAS),
+            _ if index < RMAS + BATCHES + ANSWERS => Place::Answer(index - RMAS - BATCHES),
+            _ if index < ENTRIES => Place::Receive(index - RMAS - BATCHES - ANSWERS),
+            _ => return None,
+        })
+    }
+
+    /// The buffer of a message.
+    fn buffer(&self, place: &Place) -> *mut u8 {
+        let index = match *place {
+            Place::Batch(index) => index,
+            Place::Answer(index) => BATCHES + index,
+            Place::Receive(index) => BATCHES + ANSWERS + index,
+            Place::Rma(_) => unreachable!("RMA operations have chunks"),
+        };
+        self.slab.at(index * MESSAGE)
+    }
+
+    fn chunk(&self, index: u16) -> *mut u8 {
+        self.slab.at((BATCHES + ANSWERS + RECEIVES) * MESSAGE + usize::from(index) * CHUNK)
+    }
+
+    /// Takes completions and carries out what came in; says whether there was anything.
+    pub fn progress(&mut self) -> bool {
+        let mut busy = false;
+        // What one round brings may make room for the next; but others wait for the lock.
+        for _ in 0..4 {
+            let mut entries = [CqMsgEntry { op_context: null_mut(), flags: 0, len: 0 }; 16];
+            let taken = self.rdm.poll(&mut entries);
+            if taken == -sys::EAVAIL {
+                self.take_error();
+            } else if taken <= 0 {
+                break;
+            }
+            busy = true;
+            for entry in entries.iter().take(taken.max(0) as usize) {
+                self.take(entry.op_context, entry.len);
+            }
+        }
+        if busy || self.has_leftovers() {
+            self.retry();
+        }
+        self.polls += 1;
+        if self.polls >= POLLS || !busy {
+            self.polls = 0;
+            self.look_at_clock();
+        }
+        busy
+    }
+
+    fn take(&mut self, context: *mut c_void, len: usize) {
+        match self.place(context) {
+            Some(Place::Rma(index)) => self.rma_done(index, Ok(())),
+            Some(Place::Batch(index)) => self.batch_sent(index),
+            Some(Place::Answer(index)) => self.free_answers.push(index as u16),
+            Some(Place::Receive(index)) => self.take_message(index, len),
+            None => self.counters.strangers += 1,
+        }
+    }
+
+    #[cold]
+    fn take_error(&mut self) {
+        let Some((context, error, why)) = self.rdm.error() else { return };
+        match self.place(context) {
+            Some(Place::Rma(index)) => self.rma_done(index, Err((error, why))),
+            Some(Place::Batch(index)) => {
+                let pe = self.batches[index].pe;
+                self.lose(pe, &why);
+                self.batch_sent(index);
+            }
+            Some(Place::Answer(index)) => {
+                let pe = self.answers[index].pe;
+                self.free_answers.push(index as u16);
+                self.lose(pe, &why);
+            }
+            Some(Place::Receive(index)) => {
+                tracing::debug!("ofi: a message was not received: {why}");
+                self.post_receive(index);
+            }
+            None => tracing::debug!("ofi: {why}"),
+        }
+    }
+
+    fn has_leftovers(&self) -> bool {
+        !(self.unsent.is_empty()
+            && self.unsent_answers.is_empty()
+            && self.unserved.is_empty()
+            && self.unposted.is_empty()
+            && self.due.is_empty())
+    }
+
+    /// Tries again what there was no room for.
+    fn retry(&mut self) {
+        for _ in 0..self.unposted.len() {
+            let index = self.unposted.swap_remove(0);
+            self.post_receive(index.into());
+        }
+        for _ in 0..self.unsent_answers.len() {
+            // One that does not get through goes to the end: it must not hold up those to others.
+            if let Some(index) = self.unsent_answers.pop_front() {
+                self.send_answer(index.into());
+            }
+        }
+        while !self.free_answers.is_empty() {
+            let Some((index, len)) = self.unserved.pop_front() else { break };
+            self.serve(index.into(), len);
+        }
+        self.signal_due();
+        for at in (0..self.unsent.len()).rev() {
+            let pe = self.unsent[at];
+            self.peers[pe as usize].is_unsent = false;
+            self.unsent.swap_remove(at);
+            self.flush(pe);
+        }
+    }
+
+    fn take_message(&mut self, index: usize, len: usize) {
+        let buffer = self.buffer(&Place::Receive(index));
+        // SAFETY: the buffer belongs to this PE from the completion on until it is posted again.
+        let message = unsafe { std::slice::from_raw_parts(buffer, len.min(MESSAGE)) };
+        let header = Header::decode(message)
+            .filter(|header| header.token == self.token && (header.pe as usize) < self.peers.len());
+        let Some(header) = header else {
+            self.counters.strangers += 1;
+            return self.post_receive(index);
+        };
+        self.hear(header.pe);
+        match header.kind {
+            Kind::Request if self.free_answers.is_empty() || !self.unserved.is_empty() => {
+                self.unserved.push_back((index as u16, len));
+            }
+            Kind::Request => self.serve(index, len),
+            Kind::Answer => {
+                self.take_answer(&header, message);
+                self.post_receive(index);
+            }
+        }
+    }
+
+    fn post_receive(&mut self, index: usize) {
+        let buffer = self.buffer(&Place::Receive(index));
+        let (desc, context) = (self.desc, self.context(Place::Receive(index)));
+        // SAFETY: buffer and context are the engine's, and used for nothing else until then.
+        if unsafe { self.rdm.receive(buffer, MESSAGE, desc, context) } != 0 {
+            self.unposted.push(index as u16);
+        }
+    }
+
+    /// Whether a range lies inside a segment of a peer that is reached.
+    fn holds(&self, pe: u32, remote: Remote, len: usize) -> bool {
+        let end = remote.offset.checked_add(len);
+        let peer = &self.peers[pe as usize];
+        end.is_some_and(|end| end <= peer.theirs.segments[remote.segment as usize].len)
+    }
+
+    /// Whether an error tells that the peer refused the operation, not that it is gone.
+    fn is_refusal(error: c_int) -> bool {
+        matches!(
+            error,
+            libc::EACCES | libc::EPERM | libc::EINVAL | libc::EFAULT | libc::EKEYREJECTED
+        ) || error == sys::ENOKEY
+    }
+}
+
+/// Counts operations that were accepted.
+fn count_issued(stream: &Stream, count: u64) {
+    if stream.exclusive {
+        let issued = stream.issued.load(Ordering::Relaxed);
+        stream.issued.store(issued + count, Ordering::Relaxed);
+    } else {
+        stream.issued.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// What a result of libfabric means to the caller of an operation on a peer.
+fn accepted(result: isize) -> Option<Status> {
+    match result {
+        0 => Some(Status::Pending),
+        error if error == -(libc::EAGAIN as isize) => Some(Status::Again),
+        _ => None,
+    }
+}

@@ -1,0 +1,227 @@
+//! What is known of each peer, and how it is found to be gone.
+//!
+//! A peer is lost when an operation on it fails for another reason than a refusal, or when it has
+//! been silent for [`SILENCE_NS`] while something waits for it. So that something does, a peer that
+//! was used and has been silent for [`QUIET_NS`] is sent an empty request. Libfabric itself would
+//! wait as long as TCP does, a quarter of an hour.
+
+use super::{Engine, RMAS};
+use crate::ofi::sys::{self, FiAddr};
+use std::ptr::null;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tombolo_core::board::monotonic_ns;
+use tombolo_core::transport::SegmentKind;
+
+/// How long a peer may be silent while something waits for it.
+const SILENCE_NS: u64 = 6_000_000_000;
+/// How long a peer may be silent before it is asked for a sign of life. Together with `SILENCE_NS`
+/// and the time between looks less than 10 seconds, which is what users are told.
+const QUIET_NS: u64 = 2_000_000_000;
+/// Time between looks at the peers.
+const LOOK_NS: u64 = 250_000_000;
+
+/// Requests to one peer that wait for their answer at a time.
+pub const WINDOW: usize = 8;
+
+/// A peer's segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TheirSegment {
+    /// Address by which it is named.
+    pub base: u64,
+    /// Key of its registration.
+    pub key: u64,
+    /// Its length in bytes; 0 where it is not reached.
+    pub len: usize,
+}
+
+/// What a peer has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Theirs {
+    /// Where messages and RMA go.
+    pub address: FiAddr,
+    /// What it wants to see in messages.
+    pub token: u64,
+    /// Its segments.
+    pub segments: [TheirSegment; SegmentKind::ALL.len()],
+}
+
+/// A peer.
+pub struct Peer {
+    pub theirs: Theirs,
+    pub is_used: bool,
+    pub is_lost: bool,
+    /// In the list of those with a request that the endpoint did not take.
+    pub is_unsent: bool,
+    /// An RMA operation was not taken, as while there is no connection, and is tried again.
+    pub is_blocked: bool,
+    /// The request that is being filled.
+    pub open: Option<u16>,
+    /// Requests that wait for their answer.
+    pub sent: [u16; WINDOW],
+    pub sent_count: usize,
+    /// Turn of the next request.
+    pub turn: u32,
+    /// RMA may go when all requests before this turn have been answered.
+    pub fenced: u32,
+    pub rmas: u32,
+    /// When something came from it or something began to wait, on the engine's clock.
+    pub heard: u64,
+}
+
+impl Peer {
+    /// One that was not used yet; unreachable if there is none.
+    pub fn new(theirs: Option<Theirs>) -> Peer {
+        let nobody = Theirs {
+            address: sys::ADDR_UNSPEC,
+            token: 0,
+            segments: [TheirSegment::default(); SegmentKind::ALL.len()],
+        };
+        Peer {
+            is_lost: theirs.is_none(),
+            theirs: theirs.unwrap_or(nobody),
+            is_used: false,
+            is_unsent: false,
+            is_blocked: false,
+            open: None,
+            sent: [0; WINDOW],
+            sent_count: 0,
+            turn: 1,
+            fenced: 0,
+            rmas: 0,
+            heard: 0,
+        }
+    }
+
+    /// Whether something that was issued waits for the peer.
+    fn is_awaited(&self) -> bool {
+        self.rmas > 0 || self.sent_count > 0 || self.open.is_some()
+    }
+}
+
+/// Peers that were given up, for those who do not have the engine's lock.
+pub struct Lost {
+    by_pe: Box<[AtomicBool]>,
+    /// 1 + the first one, or 0.
+    first: AtomicUsize,
+}
+
+impl Lost {
+    /// None of `n_pes`.
+    pub fn none(n_pes: usize) -> Lost {
+        let by_pe = std::iter::repeat_with(AtomicBool::default).take(n_pes).collect();
+        Lost { by_pe, first: AtomicUsize::new(0) }
+    }
+
+    /// The first one that was given up.
+    pub fn first(&self) -> Option<usize> {
+        self.first.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Whether a PE was given up.
+    pub fn has(&self, pe: usize) -> bool {
+        self.by_pe.get(pe).is_some_and(|lost| lost.load(Ordering::Acquire))
+    }
+
+    fn add(&self, pe: usize) {
+        if let Some(lost) = self.by_pe.get(pe) {
+            lost.store(true, Ordering::Release);
+            let _ = self.first.compare_exchange(0, pe + 1, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Engine {
+    /// Something is about to wait for a peer.
+    pub(super) fn use_peer(&mut self, pe: u32) {
+        let clock = self.clock;
+        let peer = &mut self.peers[pe as usize];
+        if !peer.is_awaited() && !peer.is_blocked {
+            peer.heard = clock;
+        }
+        if !peer.is_used {
+            peer.is_used = true;
+            self.used.push(pe);
+        }
+    }
+
+    /// Something came from a peer.
+    pub(super) fn hear(&mut self, pe: u32) {
+        self.peers[pe as usize].heard = self.clock;
+        if !self.peers[pe as usize].is_used {
+            self.peers[pe as usize].is_used = true;
+            self.used.push(pe);
+        }
+    }
+
+    /// Lets the engine's clock go on while the process runs, and looks at the peers now and then.
+    pub(super) fn look_at_clock(&mut self) {
+        let now = monotonic_ns();
+        let passed = now.saturating_sub(self.looked_ns);
+        if passed < LOOK_NS {
+            return;
+        }
+        self.looked_ns = now;
+        // A process that did not run for longer could not have heard of anybody.
+        self.clock += passed.min(2 * LOOK_NS);
+        for at in 0..self.used.len() {
+            let pe = self.used[at];
+            let peer = &self.peers[pe as usize];
+            let silent = self.clock - peer.heard;
+            if peer.is_lost {
+                continue;
+            }
+            // What is not taken waits for this peer only if there is room otherwise.
+            let is_blocked = peer.is_blocked && self.free_rmas.len() > RMAS / 2;
+            if peer.is_awaited() || is_blocked {
+                if silent > SILENCE_NS {
+                    let seconds = silent / 1_000_000_000;
+                    self.lose(pe, &format!("nothing came from it for {seconds} s"));
+                }
+            } else if silent > QUIET_NS {
+                self.ask_for_sign(pe);
+            }
+        }
+    }
+
+    /// Sends an empty request.
+    fn ask_for_sign(&mut self, pe: u32) {
+        if self.open_batch(pe).is_some() {
+            self.use_peer(pe);
+            self.flush(pe);
+        }
+    }
+
+    /// Gives up a peer: what was issued to it fails, and nothing of it is touched any more.
+    #[cold]
+    pub(super) fn lose(&mut self, pe: u32, why: &str) {
+        if self.peers[pe as usize].is_lost {
+            return;
+        }
+        tracing::info!("ofi: PE {pe} is given up: {why}");
+        self.peers[pe as usize].is_lost = true;
+        // Before any operation is seen to fail: whoever asks why must find it.
+        self.lost.add(pe as usize);
+        // Also closes the connection, so that a late answer writes nowhere.
+        self.rdm.remove(self.peers[pe as usize].theirs.address);
+        for rma in self.rmas.iter_mut().filter(|rma| rma.pe == pe && !rma.stream.is_null()) {
+            // SAFETY: streams live until everything issued on them has completed.
+            unsafe { (*rma.stream).fail(pe, false) };
+            rma.stream = null();
+        }
+        self.due.retain(|due| {
+            if due.pe == pe {
+                // SAFETY: as above.
+                unsafe { (*due.stream).fail(pe, false) };
+            }
+            due.pe != pe
+        });
+        self.peers[pe as usize].rmas = 0;
+        for index in 0..self.batches.len() {
+            if self.batches[index].pe == pe && self.batches[index].is_awaited {
+                self.batch_failed(index);
+            }
+        }
+        let peer = &mut self.peers[pe as usize];
+        (peer.open, peer.sent_count, peer.is_blocked) = (None, 0, false);
+    }
+}

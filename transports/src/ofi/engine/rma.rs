@@ -1,0 +1,281 @@
+//! Puts and gets by RMA.
+
+use super::{CHUNK, Engine, Place, accepted, count_issued};
+use crate::ofi::message::Record;
+use crate::ofi::rdm::Access;
+use crate::ofi::sys;
+use std::ffi::{c_int, c_void};
+use std::ptr::{copy_nonoverlapping, null, null_mut};
+use std::sync::atomic::Ordering;
+use tombolo_core::transport::{Amo, Remote, Status, Stream};
+
+/// An RMA operation under way.
+pub struct Rma {
+    /// Null when nobody waits for it: its place is free, or its peer was given up.
+    pub stream: *const Stream,
+    pub pe: u32,
+    /// Buffer that the provider works on instead of the caller's.
+    chunk: Option<u16>,
+    /// Where a get goes from the chunk, and how much.
+    copy_to: *mut u8,
+    len: usize,
+    /// Registration of the caller's buffer for this operation.
+    mr: *mut sys::Mr,
+    /// The signal that follows the data.
+    signal: Option<(Remote, Amo)>,
+}
+
+impl Default for Rma {
+    fn default() -> Rma {
+        Rma {
+            stream: null(),
+            pe: 0,
+            chunk: None,
+            copy_to: null_mut(),
+            len: 0,
+            mr: null_mut(),
+            signal: None,
+        }
+    }
+}
+
+/// A signal that is to be sent, because its data have arrived.
+#[derive(Clone, Copy)]
+pub struct Due {
+    pub stream: *const Stream,
+    pub pe: u32,
+    at: Remote,
+    amo: Amo,
+}
+
+/// The buffer of an operation, as the provider gets it.
+struct Local {
+    at: *mut u8,
+    desc: *mut c_void,
+    chunk: Option<u16>,
+    mr: *mut sys::Mr,
+}
+
+impl Engine {
+    /// Writes to a peer, and sends the signal, if there is one, when the data have arrived.
+    ///
+    /// # Safety
+    /// As `Endpoint::put`; a blocking one is not longer than [`CHUNK`].
+    #[expect(clippy::too_many_arguments, reason = "a put and its signal")]
+    pub unsafe fn write(
+        &mut self,
+        stream: &Stream,
+        pe: u32,
+        dest: Remote,
+        source: *const u8,
+        len: usize,
+        blocking: bool,
+        signal: Option<(Remote, Amo)>,
+    ) -> Status {
+        if let Some(status) = self.not_now(pe, dest, len) {
+            return status;
+        }
+        let Some(local) = self.local(source.cast_mut(), len, blocking) else {
+            return Status::Again;
+        };
+        if local.chunk.is_some() {
+            // SAFETY: the chunk is free and long enough; the caller vouches for the source.
+            unsafe { copy_nonoverlapping(source, local.at, len) };
+        }
+        // Where the order is kept the signal may follow at once; its place is made sure of first.
+        let at_once = signal.is_some() && self.rdm.ordered;
+        if let Some((at, amo)) = signal.filter(|_| at_once) {
+            let record = Record::Amo { at, amo, fetch: false };
+            if self.room(pe, record.len()).is_none() {
+                self.release(&local);
+                return Status::Again;
+            }
+        }
+        let Some(index) = self.free_rmas.pop() else {
+            self.release(&local);
+            return Status::Again;
+        };
+        let theirs = self.peers[pe as usize].theirs;
+        let segment = theirs.segments[dest.segment as usize];
+        let context = self.context(Place::Rma(index.into()));
+        let address = segment.base + dest.offset as u64;
+        // SAFETY: source or chunk and the context stay until the completion.
+        let result = unsafe {
+            self.rdm.write(theirs.address, local.at, len, local.desc, address, segment.key, context)
+        };
+        let later = signal.filter(|_| !at_once);
+        let status = self.posted(stream, pe, index, local, (null_mut(), len), later, result);
+        if let Some((at, amo)) = signal.filter(|_| at_once && status == Status::Pending) {
+            let record = Record::Amo { at, amo, fetch: false };
+            self.append(stream, pe, &record, null_mut());
+            self.flush(pe);
+        }
+        status
+    }
+
+    /// Reads from a peer.
+    ///
+    /// # Safety
+    /// As `Endpoint::get`.
+    pub unsafe fn read(
+        &mut self,
+        stream: &Stream,
+        pe: u32,
+        dest: *mut u8,
+        source: Remote,
+        len: usize,
+    ) -> Status {
+        if let Some(status) = self.not_now(pe, source, len) {
+            return status;
+        }
+        let Some(local) = self.local(dest, len, false) else { return Status::Again };
+        let Some(index) = self.free_rmas.pop() else {
+            self.release(&local);
+            return Status::Again;
+        };
+        let theirs = self.peers[pe as usize].theirs;
+        let segment = theirs.segments[source.segment as usize];
+        let context = self.context(Place::Rma(index.into()));
+        let address = segment.base + source.offset as u64;
+        // SAFETY: destination or chunk and the context stay until the completion.
+        let result = unsafe {
+            self.rdm.read(theirs.address, local.at, len, local.desc, address, segment.key, context)
+        };
+        let copy_to = if local.chunk.is_some() { dest } else { null_mut() };
+        self.posted(stream, pe, index, local, (copy_to, len), None, result)
+    }
+
+    /// Why an operation cannot be issued now, if it cannot.
+    fn not_now(&mut self, pe: u32, remote: Remote, len: usize) -> Option<Status> {
+        if self.peers[pe as usize].is_lost || !self.holds(pe, remote, len) {
+            return Some(Status::Failed);
+        }
+        self.use_peer(pe);
+        (!self.may_pass(pe)).then_some(Status::Again)
+    }
+
+    /// The caller's buffer, or what stands for it; none if there is no room for that now.
+    fn local(&mut self, at: *mut u8, len: usize, copied: bool) -> Option<Local> {
+        let registered = !self.rdm.needs_local_registration();
+        let inside = self.own.iter().find(|own| {
+            let offset = (at as usize).wrapping_sub(own.base as usize);
+            offset < own.len && len <= own.len - offset
+        });
+        let desc = match inside {
+            _ if registered => Some(null_mut()),
+            own => own.map(|own| own.region.desc),
+        };
+        if let Some(desc) = desc.filter(|_| !copied) {
+            return Some(Local { at, desc, chunk: None, mr: null_mut() });
+        }
+        if len <= CHUNK {
+            let chunk = self.free_chunks.pop()?;
+            let at = self.chunk(chunk);
+            return Some(Local { at, desc: self.desc, chunk: Some(chunk), mr: null_mut() });
+        }
+        // Registered for this operation alone: a cache would have to know when memory goes.
+        // SAFETY: the caller vouches for the buffer until the completion, which unregisters it.
+        let (region, mr) = unsafe { self.rdm.register(at, len, Access::Local, at as u64) }.ok()?;
+        Some(Local { at, desc: region.desc, chunk: None, mr })
+    }
+
+    fn release(&mut self, local: &Local) {
+        self.free_chunks.extend(local.chunk);
+        if !local.mr.is_null() {
+            self.rdm.unregister(local.mr);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of an operation")]
+    fn posted(
+        &mut self,
+        stream: &Stream,
+        pe: u32,
+        index: u16,
+        local: Local,
+        (copy_to, len): (*mut u8, usize),
+        signal: Option<(Remote, Amo)>,
+        result: isize,
+    ) -> Status {
+        let status = accepted(result);
+        self.peers[pe as usize].is_blocked = status == Some(Status::Again);
+        if status == Some(Status::Pending) {
+            let (chunk, mr) = (local.chunk, local.mr);
+            self.rmas[usize::from(index)] = Rma { stream, pe, chunk, copy_to, len, mr, signal };
+            self.peers[pe as usize].rmas += 1;
+            count_issued(stream, 1);
+            return Status::Pending;
+        }
+        self.release(&local);
+        self.free_rmas.push(index);
+        status.unwrap_or_else(|| {
+            let why = self.rdm.meaning(result);
+            self.lose(pe, &why);
+            Status::Failed
+        })
+    }
+
+    /// An operation is over; the provider has let go of its context and buffer.
+    pub(super) fn rma_done(&mut self, index: usize, result: Result<(), (c_int, String)>) {
+        let rma = std::mem::take(&mut self.rmas[index]);
+        self.free_rmas.push(index as u16);
+        // SAFETY: streams live until everything issued on them has completed.
+        let stream = unsafe { rma.stream.as_ref() };
+        if let (Some(chunk), Some(_), Ok(())) = (rma.chunk, stream, &result)
+            && !rma.copy_to.is_null()
+        {
+            // SAFETY: the caller vouched for the destination; the data are in the chunk.
+            unsafe { copy_nonoverlapping(self.chunk(chunk), rma.copy_to, rma.len) };
+        }
+        self.free_chunks.extend(rma.chunk);
+        if !rma.mr.is_null() {
+            self.rdm.unregister(rma.mr);
+        }
+        // Of a peer that was given up.
+        let Some(stream) = stream else { return };
+        self.peers[rma.pe as usize].rmas -= 1;
+        match result {
+            Ok(()) => {
+                self.counters.rma += 1;
+                self.hear(rma.pe);
+                match rma.signal {
+                    Some((at, amo)) => {
+                        self.due.push_back(Due { stream, pe: rma.pe, at, amo });
+                    }
+                    None => _ = stream.completed.fetch_add(1, Ordering::Release),
+                }
+            }
+            Err((error, why)) => {
+                let refused = Engine::is_refusal(error);
+                if !refused {
+                    self.lose(rma.pe, &why);
+                }
+                stream.fail(rma.pe, refused);
+            }
+        }
+    }
+
+    /// Sends signals whose data have arrived.
+    pub(super) fn signal_due(&mut self) {
+        while let Some(due) = self.due.front().copied() {
+            let record = Record::Amo { at: due.at, amo: due.amo, fetch: false };
+            if self.room(due.pe, record.len()).is_none() {
+                return;
+            }
+            self.due.pop_front();
+            // SAFETY: streams live until everything issued on them has completed.
+            let stream = unsafe { &*due.stream };
+            // Counted with its data, so not once more.
+            self.append_uncounted(stream, due.pe, &record, null_mut());
+            self.flush(due.pe);
+        }
+    }
+
+    /// Whether RMA operations on a stream to a peer are under way.
+    pub(super) fn has_rma(&self, stream: &Stream, pe: u32) -> bool {
+        let own = |rma: &&Rma| rma.pe == pe && std::ptr::eq(rma.stream, stream);
+        let due = |due: &&Due| due.pe == pe && std::ptr::eq(due.stream, stream);
+        self.peers[pe as usize].rmas > 0 && self.rmas.iter().any(|rma| own(&rma))
+            || self.due.iter().any(|one| due(&one))
+    }
+}

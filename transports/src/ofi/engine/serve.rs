@@ -1,0 +1,128 @@
+//! Carrying out what others request.
+
+use super::{Engine, MESSAGE, Place, accepted};
+use crate::ofi::message::{HEADER, Header, Kind, Record};
+use std::ptr::copy_nonoverlapping;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use tombolo_core::amo;
+use tombolo_core::transport::{Remote, Status};
+
+/// An answer on its way out.
+#[derive(Clone, Copy, Default)]
+pub struct Answer {
+    pub pe: u32,
+    len: usize,
+}
+
+impl Engine {
+    /// Carries out a request and answers it. An answer is free.
+    pub(super) fn serve(&mut self, index: usize, len: usize) {
+        let buffer = self.buffer(&Place::Receive(index));
+        // SAFETY: the buffer belongs to this PE until it is posted again.
+        let message = unsafe { std::slice::from_raw_parts(buffer, len.min(MESSAGE)) };
+        let answer = self.free_answers.pop();
+        if let (Some(request), Some(answer)) = (Header::decode(message), answer) {
+            self.answer(&request, message, answer.into());
+        }
+        self.post_receive(index);
+    }
+
+    fn answer(&mut self, request: &Header, message: &[u8], answer: usize) {
+        let out = self.buffer(&Place::Answer(answer));
+        // SAFETY: the answer's own buffer, which is not being sent.
+        let out = unsafe { std::slice::from_raw_parts_mut(out, MESSAGE) };
+        let (mut from, mut to, mut refused) = (HEADER, HEADER, 0);
+        for number in 1..=request.count {
+            let Some(record) = message.get(from..).and_then(Record::decode) else {
+                refused = if refused == 0 { number } else { refused };
+                break;
+            };
+            from += record.len();
+            let old = self.carry_out(&record);
+            if old.is_none() && refused == 0 {
+                refused = number;
+            }
+            if let (Record::Amo { fetch: true, .. }, Some(place)) =
+                (record, out.get_mut(to..to + 8))
+            {
+                place.copy_from_slice(&old.unwrap_or(0).to_le_bytes());
+                to += 8;
+            }
+        }
+        let header = Header {
+            token: self.peers[request.pe as usize].theirs.token,
+            kind: Kind::Answer,
+            count: ((to - HEADER) / 8) as u16,
+            refused,
+            pe: self.me,
+            batch: request.batch,
+            turn: request.turn,
+        };
+        out[..HEADER].copy_from_slice(&header.encode());
+        self.counters.served += 1;
+        self.answers[answer] = Answer { pe: request.pe, len: to };
+        self.send_answer(answer);
+    }
+
+    /// Carries out one operation; none if it is refused.
+    fn carry_out(&self, record: &Record<'_>) -> Option<u64> {
+        match *record {
+            Record::Put { at, data } => {
+                let dest = self.own_at(at, data.len(), 1)?;
+                // SAFETY: inside the segment; words are written whole, as their readers expect.
+                unsafe {
+                    match data.len() {
+                        8 if (dest as usize).is_multiple_of(8) => (*dest.cast::<AtomicU64>())
+                            .store(u64::from_ne_bytes(data.try_into().ok()?), Ordering::Release),
+                        4 if (dest as usize).is_multiple_of(4) => (*dest.cast::<AtomicU32>())
+                            .store(u32::from_ne_bytes(data.try_into().ok()?), Ordering::Release),
+                        len => copy_nonoverlapping(data.as_ptr(), dest, len),
+                    }
+                }
+                Some(0)
+            }
+            Record::Amo { at, amo, .. } => {
+                let variable = self.own_at(at, amo.size.into(), amo.size.into())?;
+                // SAFETY: inside the segment and aligned.
+                Some(unsafe { amo::execute(variable, amo) })
+            }
+        }
+    }
+
+    fn own_at(&self, at: Remote, len: usize, align: usize) -> Option<*mut u8> {
+        let own = &self.own[at.segment as usize];
+        let end = at.offset.checked_add(len)?;
+        let fits = end <= own.len && at.offset.is_multiple_of(align);
+        // SAFETY: inside the segment.
+        fits.then(|| unsafe { own.base.add(at.offset) })
+    }
+
+    /// Sends an answer, or keeps it for later.
+    pub(super) fn send_answer(&mut self, index: usize) {
+        let Answer { pe, len } = self.answers[index];
+        if self.peers[pe as usize].is_lost {
+            return self.free_answers.push(index as u16);
+        }
+        let to = self.peers[pe as usize].theirs.address;
+        let buffer = self.buffer(&Place::Answer(index));
+        let context = self.context(Place::Answer(index));
+        let injected = len <= self.rdm.inject_size;
+        // SAFETY: the answer's own buffer, and its context, are not touched until the completion.
+        let result = unsafe {
+            match injected {
+                true => self.rdm.inject(to, std::slice::from_raw_parts(buffer, len)),
+                false => self.rdm.send(to, buffer, len, self.desc, context),
+            }
+        };
+        match accepted(result) {
+            Some(Status::Pending) if injected => self.free_answers.push(index as u16),
+            Some(Status::Pending) => {}
+            Some(_) => self.unsent_answers.push_back(index as u16),
+            None => {
+                let why = self.rdm.meaning(result);
+                self.free_answers.push(index as u16);
+                self.lose(pe, &why);
+            }
+        }
+    }
+}

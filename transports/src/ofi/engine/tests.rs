@@ -1,0 +1,281 @@
+//! Two engines of one thread: what must hold whatever the provider promises and demands.
+
+use super::*;
+use crate::ofi::choose::{Offers, Wish};
+use crate::ofi::message::Record;
+use crate::ofi::rdm::Rdm;
+use crate::ofi::sys::Library;
+use std::time::{Duration, Instant};
+use tombolo_core::transport::{Amo, AmoOp};
+
+const LEN: usize = 1 << 20;
+
+/// An engine and its segment.
+struct End {
+    engine: Engine,
+    lost: Arc<Lost>,
+    memory: Vec<u64>,
+    name: Vec<u8>,
+    theirs: Theirs,
+}
+
+/// What a provider asks for or leaves open, beyond what those here do.
+#[derive(Clone, Copy, PartialEq)]
+enum Harder {
+    No,
+    /// Local buffers must be registered.
+    Local,
+    /// Nothing keeps its order but messages.
+    Unordered,
+}
+
+/// Two PEs that know each other; none where libfabric is not installed.
+fn pair(harder: Harder) -> Option<[End; 2]> {
+    let library = Library::get().ok()?;
+    let provider = "tcp;ofi_rxm".to_owned();
+    let wish = Wish { provider, one_machine: true, ..Wish::default() };
+    let offers = Offers::find(library, &wish).expect("an offer on loop-back");
+    let open = |me: usize| {
+        let mut memory = vec![0u64; LEN / 8];
+        let base = memory.as_mut_ptr().cast();
+        let token = 0x1000 + me as u64;
+        // SAFETY: of the offers; the memory goes after the engine, by the order of the fields.
+        let (rdm, region) = unsafe {
+            let mut rdm =
+                Rdm::open(library, offers.info(&offers.candidates[0]), 2, ENTRIES).unwrap();
+            rdm.ordered &= harder != Harder::Unordered;
+            if harder == Harder::Local {
+                rdm.demand_local_registration();
+            }
+            let (region, _) = rdm.register(base, LEN, Access::Remote, token).unwrap();
+            (rdm, region)
+        };
+        let name = rdm.name().unwrap();
+        let none = Region { desc: null_mut(), key: 0, base: 0 };
+        let own = [Own { base, len: LEN, region }, Own { base: null_mut(), len: 0, region: none }];
+        let segment = TheirSegment { base: region.base, key: region.key, len: LEN };
+        let segments = [segment, TheirSegment::default()];
+        let lost = Arc::new(Lost::none(2));
+        let engine = Engine::new(rdm, me, token, own, lost.clone()).unwrap();
+        End { engine, lost, memory, name, theirs: Theirs { address: 0, token, segments } }
+    };
+    let mut ends = [open(0), open(1)];
+    let told = [0, 1].map(|pe| (ends[pe].name.clone(), ends[pe].theirs));
+    for end in &mut ends {
+        let peers = told.iter().map(|(name, theirs)| {
+            Some(Theirs { address: end.engine.insert(name).unwrap(), ..*theirs })
+        });
+        let peers = peers.collect();
+        end.engine.meet(peers);
+    }
+    Some(ends)
+}
+
+impl End {
+    fn word(&self, index: usize) -> u64 {
+        // SAFETY: an element, which the other engine writes.
+        unsafe { (&raw const self.memory[index]).read_volatile() }
+    }
+}
+
+fn heap(offset: usize) -> Remote {
+    Remote { segment: SegmentKind::Heap, offset }
+}
+
+fn add(offset: usize, operand: u64) -> Record<'static> {
+    let amo = Amo { op: AmoOp::Add, size: 8, operand, compare: 0 };
+    Record::Amo { at: heap(offset), amo, fetch: false }
+}
+
+/// Makes progress on both until `ready`.
+fn until(ends: &mut [End; 2], mut ready: impl FnMut(&mut [End; 2]) -> bool) {
+    let begun = Instant::now();
+    while !ready(ends) {
+        ends.iter_mut().for_each(|end| _ = end.engine.progress());
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing more happens");
+    }
+}
+
+/// Repeats an operation of PE 0 while there is no room.
+fn issue(ends: &mut [End; 2], mut operate: impl FnMut(&mut Engine) -> Status) -> Status {
+    let mut status = Status::Again;
+    until(ends, |ends| {
+        status = operate(&mut ends[0].engine);
+        status != Status::Again
+    });
+    status
+}
+
+#[test]
+fn long_transfers_work_with_any_kind_of_registration() {
+    for harder in [Harder::No, Harder::Local] {
+        let Some(mut ends) = pair(harder) else { return };
+        let stream = Stream::new(1, true);
+        for len in [1000, CHUNK, CHUNK + 8, LEN] {
+            let source: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
+            let blocking = len <= CHUNK;
+            // SAFETY: source and destination live until the stream is quiet.
+            let status = issue(&mut ends, |engine| unsafe {
+                engine.write(&stream, 1, heap(0), source.as_ptr(), len, blocking, None)
+            });
+            assert_eq!(status, Status::Pending);
+            until(&mut ends, |_| stream.is_quiet());
+            let mut back = vec![0u8; len];
+            // SAFETY: as above.
+            let status = issue(&mut ends, |engine| unsafe {
+                engine.read(&stream, 1, back.as_mut_ptr(), heap(0), len)
+            });
+            assert_eq!(status, Status::Pending);
+            until(&mut ends, |_| stream.is_quiet());
+            assert!(back == source, "{len} bytes");
+        }
+        // Every place and buffer came back.
+        let engine = &ends[0].engine;
+        assert_eq!((engine.free_rmas.len(), engine.free_chunks.len()), (RMAS, CHUNKS));
+    }
+}
+
+#[test]
+fn a_signal_follows_its_data_whatever_the_provider_orders() {
+    for harder in [Harder::No, Harder::Unordered] {
+        let Some(mut ends) = pair(harder) else { return };
+        let stream = Stream::new(1, true);
+        let amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
+        for round in 1..=20u64 {
+            let source = vec![round; CHUNK / 8];
+            // SAFETY: the source lives until the stream is quiet.
+            let status = issue(&mut ends, |engine| unsafe {
+                let signal = Some((heap(LEN - 8), amo));
+                engine.write(&stream, 1, heap(0), source.as_ptr().cast(), CHUNK, false, signal)
+            });
+            assert_eq!(status, Status::Pending);
+            until(&mut ends, |ends| ends[1].word(LEN / 8 - 1) == round);
+            assert_eq!((ends[1].word(0), ends[1].word(CHUNK / 8 - 1)), (round, round));
+            until(&mut ends, |_| stream.is_quiet());
+        }
+    }
+}
+
+#[test]
+fn rma_after_a_fence_does_not_overtake_requests() {
+    let Some(mut ends) = pair(Harder::No) else { return };
+    let stream = Stream::new(1, true);
+    for round in 1..=50u64 {
+        let (old, new) = (vec![2 * round; 64], vec![2 * round + 1; 64]);
+        // SAFETY: both sources live until the stream is quiet.
+        unsafe {
+            let bytes = std::slice::from_raw_parts(old.as_ptr().cast(), 512);
+            let put = Record::Put { at: heap(0), data: bytes };
+            let status = issue(&mut ends, |e| e.request(&stream, 1, &put, null_mut()));
+            assert_eq!(status, Status::Pending);
+            assert_eq!(ends[0].engine.fence(&stream), Status::Complete);
+            let status = issue(&mut ends, |e| {
+                e.write(&stream, 1, heap(0), new.as_ptr().cast(), 512, false, None)
+            });
+            assert_eq!(status, Status::Pending);
+        }
+        until(&mut ends, |_| stream.is_quiet());
+        assert_eq!((ends[1].word(0), ends[1].word(63)), (2 * round + 1, 2 * round + 1));
+    }
+}
+
+#[test]
+fn many_operations_share_a_message_and_all_are_counted() {
+    let Some(mut ends) = pair(Harder::No) else { return };
+    let streams = [Stream::new(1, true), Stream::new(2, false)];
+    for number in 0..10_000 {
+        let stream = &streams[number % 7 % 2];
+        // SAFETY: there is no result.
+        let status = issue(&mut ends, |engine| unsafe {
+            engine.request(stream, 1, &add(number % 3 * 8, 1), null_mut())
+        });
+        assert_eq!(status, Status::Pending);
+    }
+    until(&mut ends, |_| streams.iter().all(Stream::is_quiet));
+    assert_eq!((0..3).map(|index| ends[1].word(index)).sum::<u64>(), 10_000);
+    let counters = ends[0].engine.counters();
+    assert_eq!(counters.records, 10_000);
+    assert!(counters.requests < 5_000, "{counters:?}");
+    assert_eq!(ends[0].engine.free_batches.len(), BATCHES);
+}
+
+#[test]
+fn what_lies_outside_is_refused_by_the_target_too() {
+    let Some(mut ends) = pair(Harder::No) else { return };
+    // The requester has got the length wrong.
+    ends[0].engine.peers[1].theirs.segments[0].len = 2 * LEN;
+    for record in [add(LEN, 1), add(LEN - 4, 1)] {
+        let stream = Stream::new(1, true);
+        // SAFETY: there is no result.
+        let status = issue(&mut ends, |e| unsafe { e.request(&stream, 1, &record, null_mut()) });
+        assert_eq!(status, Status::Pending);
+        until(&mut ends, |_| stream.is_quiet());
+        assert_eq!(stream.failed.load(Ordering::Relaxed), 2 | Stream::REFUSED);
+    }
+    assert!(!ends[0].lost.has(1));
+}
+
+#[test]
+fn messages_without_the_token_are_dropped() {
+    let Some(mut ends) = pair(Harder::No) else { return };
+    ends[0].engine.peers[1].theirs.token ^= 1;
+    let stream = Stream::new(1, true);
+    // SAFETY: there is no result.
+    let status = issue(&mut ends, |e| unsafe { e.request(&stream, 1, &add(0, 1), null_mut()) });
+    assert_eq!(status, Status::Pending);
+    until(&mut ends, |ends| ends[1].engine.counters().strangers == 1);
+    assert!(!stream.is_quiet());
+    assert_eq!(ends[1].word(0), 0);
+}
+
+#[test]
+fn what_was_issued_to_a_peer_that_goes_fails_and_later_operations_do() {
+    let Some(mut ends) = pair(Harder::No) else { return };
+    let stream = Stream::new(1, true);
+    let source = vec![1u8; LEN];
+    // SAFETY: there is no result, and the source lives longer than the stream.
+    let (request, write) = unsafe {
+        let request = |e: &mut Engine| e.request(&stream, 1, &add(0, 1), null_mut());
+        let write =
+            |e: &mut Engine| e.write(&stream, 1, heap(0), source.as_ptr(), LEN, false, None);
+        (request, write)
+    };
+    // Connects.
+    assert_eq!(issue(&mut ends, request), Status::Pending);
+    until(&mut ends, |_| stream.is_quiet());
+    let [mut near, far] = ends;
+    assert_eq!(write(&mut near.engine), Status::Pending);
+    drop(far);
+    let begun = Instant::now();
+    while !stream.is_quiet() {
+        near.engine.progress();
+        assert!(begun.elapsed() < Duration::from_secs(10), "the loss is not noticed");
+    }
+    assert_eq!(stream.failed.load(Ordering::Relaxed), 2);
+    assert_eq!((near.lost.first(), near.lost.has(1)), (Some(1), true));
+    let later = Stream::new(2, true);
+    // SAFETY: there is no result.
+    let status = unsafe { near.engine.request(&later, 1, &add(0, 1), null_mut()) };
+    assert_eq!((status, later.is_quiet()), (Status::Failed, true));
+}
+
+#[test]
+fn a_peer_that_is_silent_is_given_up() {
+    let Some(mut ends) = pair(Harder::No) else { return };
+    let stream = Stream::new(1, true);
+    // SAFETY: there is no result.
+    let request = |e: &mut Engine| unsafe { e.request(&stream, 1, &add(0, 1), null_mut()) };
+    assert_eq!(issue(&mut ends, request), Status::Pending);
+    until(&mut ends, |_| stream.is_quiet());
+    // From here on nobody makes progress for PE 1, as if its cable were cut.
+    let [near, _far] = &mut ends;
+    let begun = Instant::now();
+    while near.lost.first().is_none() {
+        // As if it had not looked for long, of which half a second counts.
+        near.engine.looked_ns = 0;
+        near.engine.progress();
+        assert!(begun.elapsed() < Duration::from_secs(30), "the loss is not noticed");
+    }
+    assert_eq!(near.lost.first(), Some(1));
+    assert!(near.engine.clock <= 10_000_000_000, "{} ns", near.engine.clock);
+}

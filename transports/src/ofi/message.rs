@@ -1,0 +1,224 @@
+//! The form of messages: operations that the target's processor carries out, and its answers.
+//!
+//! A request holds a batch of records, carried out in order; its answer holds the old values that
+//! were asked for. All numbers are little-endian words of 8 bytes.
+//!
+//! ```text
+//! header   token of the receiver | kind, count, PE of the sender | batch, turn of the batch
+//! record   operation, bytes of the variable, segment, flags, length | offset | operands or data
+//! ```
+//!
+//! Everything in a message came from another process: reading it checks every length.
+
+use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind};
+
+/// Longest message, in bytes.
+pub const MESSAGE: usize = 4096;
+/// Bytes of the header.
+pub const HEADER: usize = 24;
+/// Bytes of a record without operands.
+const RECORD: usize = 16;
+/// Most records in a message: each has an operand at least.
+pub const RECORDS: usize = (MESSAGE - HEADER) / (RECORD + 8);
+/// Longest put that fits a message beside another record.
+pub const DATA_MAX: usize = 2048;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Operations to be carried out; none for a sign of life that wants an answer.
+    Request = 1,
+    /// What became of them.
+    Answer = 2,
+}
+
+/// Who sends what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Chosen by the receiver when it opened; a stranger does not know it.
+    pub token: u64,
+    /// Request or answer.
+    pub kind: Kind,
+    /// Records, or old values.
+    pub count: u16,
+    /// Of an answer: 1 + the first record that was refused, or 0.
+    pub refused: u16,
+    /// The sender.
+    pub pe: u32,
+    /// The batch, as the requester numbers its buffers, and which use of the buffer this is.
+    pub batch: u32,
+    /// See `batch`.
+    pub turn: u32,
+}
+
+impl Header {
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; HEADER] {
+        let second = u64::from(self.pe) << 32
+            | u64::from(self.refused & 0xfff) << 20
+            | u64::from(self.count) << 4
+            | self.kind as u64;
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(&self.token.to_le_bytes());
+        bytes[8..16].copy_from_slice(&second.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.batch.to_le_bytes());
+        bytes[20..].copy_from_slice(&self.turn.to_le_bytes());
+        bytes
+    }
+
+    /// The header of a message; none if it is none.
+    pub fn decode(message: &[u8]) -> Option<Header> {
+        let second = word(message, 8)?;
+        let third = word(message, 16)?;
+        Some(Header {
+            token: word(message, 0)?,
+            kind: match second & 0xf {
+                1 => Kind::Request,
+                2 => Kind::Answer,
+                _ => return None,
+            },
+            count: (second >> 4) as u16,
+            refused: (second >> 20 & 0xfff) as u16,
+            pe: (second >> 32) as u32,
+            batch: third as u32,
+            turn: (third >> 32) as u32,
+        })
+    }
+}
+
+/// One operation of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// Write these bytes.
+    Put {
+        /// Where.
+        at: Remote,
+        /// What.
+        data: &'a [u8],
+    },
+    /// Change a variable.
+    Amo {
+        /// Which.
+        at: Remote,
+        /// How.
+        amo: Amo,
+        /// The old value is wanted.
+        fetch: bool,
+    },
+}
+
+const PUT: u8 = 0xff;
+
+impl Record<'_> {
+    /// Bytes that the record takes.
+    pub fn len(&self) -> usize {
+        match self {
+            Record::Put { data, .. } => RECORD + data.len().next_multiple_of(8),
+            Record::Amo { amo, .. } if amo.op == AmoOp::CompareSwap => RECORD + 16,
+            Record::Amo { .. } => RECORD + 8,
+        }
+    }
+
+    /// Writes the record to the start of `to`, which has room for it.
+    pub fn encode(&self, to: &mut [u8]) {
+        match *self {
+            Record::Put { at, data } => {
+                let head = [PUT, 0, at.segment as u8, 0];
+                to[..4].copy_from_slice(&head);
+                to[4..8].copy_from_slice(&(data.len() as u32).to_le_bytes());
+                to[8..16].copy_from_slice(&(at.offset as u64).to_le_bytes());
+                to[RECORD..RECORD + data.len()].copy_from_slice(data);
+            }
+            Record::Amo { at, amo, fetch } => {
+                let head = [amo.op as u8, amo.size, at.segment as u8, u8::from(fetch)];
+                to[..4].copy_from_slice(&head);
+                to[4..8].fill(0);
+                to[8..16].copy_from_slice(&(at.offset as u64).to_le_bytes());
+                to[16..24].copy_from_slice(&amo.operand.to_le_bytes());
+                if amo.op == AmoOp::CompareSwap {
+                    to[24..32].copy_from_slice(&amo.compare.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    /// The record at the start of `from`; none if it is malformed.
+    pub fn decode(from: &[u8]) -> Option<Record<'_>> {
+        let [kind, size, segment, fetch] = *from.first_chunk::<4>()?;
+        let segment = *SegmentKind::ALL.get(usize::from(segment))?;
+        let at = Remote { segment, offset: usize::try_from(word(from, 8)?).ok()? };
+        if kind == PUT {
+            let len = u32::from_le_bytes(from[4..8].try_into().ok()?) as usize;
+            let padded = RECORD.checked_add(len.checked_next_multiple_of(8)?)?;
+            let data = from.get(RECORD..padded)?.get(..len)?;
+            return Some(Record::Put { at, data });
+        }
+        let op = AmoOp::from_bits(kind.into())?;
+        if !matches!(size, 4 | 8) {
+            return None;
+        }
+        let compare = if op == AmoOp::CompareSwap { word(from, 24)? } else { 0 };
+        let amo = Amo { op, size, operand: word(from, 16)?, compare };
+        Some(Record::Amo { at, amo, fetch: fetch != 0 })
+    }
+}
+
+/// The word at `at`, if the message goes that far.
+pub fn word(message: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(message.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn records_come_back_as_they_were() {
+        let at = Remote { segment: SegmentKind::Static, offset: 1 << 40 };
+        let data: Vec<u8> = (0..13).collect();
+        let amo = |op| Amo { op, size: 4, operand: 7, compare: 0 };
+        let swap = Amo { compare: 9, ..amo(AmoOp::CompareSwap) };
+        let records = [
+            Record::Put { at, data: &data },
+            Record::Amo { at, amo: amo(AmoOp::Add), fetch: false },
+            Record::Amo { at, amo: swap, fetch: true },
+        ];
+        for record in records {
+            let mut bytes = vec![0xaa; record.len()];
+            record.encode(&mut bytes);
+            assert_eq!(Record::decode(&bytes), Some(record));
+            for cut in 0..bytes.len() {
+                assert_eq!(Record::decode(&bytes[..cut]), None, "{record:?} cut to {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_message_holds_a_long_put_and_a_signal() {
+        let at = Remote { segment: SegmentKind::Heap, offset: 0 };
+        let put = Record::Put { at, data: &[0; DATA_MAX] };
+        let amo = Amo { op: AmoOp::CompareSwap, size: 8, operand: 0, compare: 0 };
+        let signal = Record::Amo { at, amo, fetch: true };
+        assert!(HEADER + put.len() + signal.len() <= MESSAGE);
+    }
+
+    proptest! {
+        #[test]
+        fn headers_come_back_as_they_were(
+            token: u64, count in 0..=RECORDS as u16, refused in 0..=RECORDS as u16,
+            pe: u32, batch: u32, turn: u32, answer: bool
+        ) {
+            let kind = if answer { Kind::Answer } else { Kind::Request };
+            let header = Header { token, kind, count, refused, pe, batch, turn };
+            prop_assert_eq!(Header::decode(&header.encode()), Some(header));
+        }
+
+        #[test]
+        fn no_bytes_are_read_beyond_a_record(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            if let Some(record) = Record::decode(&bytes) {
+                prop_assert!(record.len() <= bytes.len());
+            }
+        }
+    }
+}

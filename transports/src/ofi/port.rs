@@ -1,0 +1,85 @@
+//! A PE's endpoint as its threads share it.
+
+use super::engine::{Counters, Engine, Lost, Theirs};
+use super::sys::FiAddr;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use tombolo_core::transport::{Status, Stream};
+
+/// The engine, behind the lock that lets one thread at a time work on it: providers are asked to go
+/// without locks of their own, which would be taken several times for each operation.
+pub struct Port {
+    engine: Mutex<Option<Engine>>,
+    lost: Arc<Lost>,
+    wait_fd: Option<RawFd>,
+}
+
+impl Port {
+    /// A port on an engine.
+    pub fn new(engine: Engine, lost: Arc<Lost>, wait_fd: Option<RawFd>) -> Port {
+        Port { engine: Mutex::new(Some(engine)), lost, wait_fd }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Engine>> {
+        self.engine.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Enters a peer's address; sends nothing.
+    pub fn insert(&self, name: &[u8]) -> Result<FiAddr, String> {
+        self.lock().as_mut().ok_or("closed")?.insert(name)
+    }
+
+    /// See [`Engine::meet`].
+    pub fn meet(&self, peers: Vec<Option<Theirs>>) {
+        if let Some(engine) = self.lock().as_mut() {
+            engine.meet(peers);
+        }
+    }
+
+    /// Issues an operation; it fails once the port is closed.
+    pub fn issue(&self, issue: impl FnOnce(&mut Engine) -> Status) -> Status {
+        self.lock().as_mut().map_or(Status::Failed, issue)
+    }
+
+    /// Makes progress, unless another thread is at it; true if something moved.
+    pub fn progress(&self) -> bool {
+        match self.engine.try_lock() {
+            Ok(mut engine) => engine.as_mut().is_some_and(Engine::progress),
+            Err(TryLockError::Poisoned(engine)) => {
+                engine.into_inner().as_mut().is_some_and(Engine::progress)
+            }
+            // Whoever has it makes progress.
+            Err(TryLockError::WouldBlock) => true,
+        }
+    }
+
+    /// See [`Engine::fence`].
+    pub fn fence(&self, stream: &Stream) -> Status {
+        self.lock().as_mut().map_or(Status::Complete, |engine| engine.fence(stream))
+    }
+
+    /// A descriptor that becomes readable when there is something to do, after `arm`.
+    pub fn wait_fd(&self) -> Option<RawFd> {
+        self.wait_fd
+    }
+
+    /// Whether all there was is done, so that the descriptor tells of what comes.
+    pub fn arm(&self) -> bool {
+        self.lock().as_mut().is_none_or(Engine::may_sleep)
+    }
+
+    /// Peers that were given up.
+    pub fn lost(&self) -> &Lost {
+        &self.lost
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        self.lock().as_ref().map_or_else(Counters::default, Engine::counters)
+    }
+
+    /// Closes the endpoint.
+    pub fn close(&self) {
+        self.lock().take();
+    }
+}

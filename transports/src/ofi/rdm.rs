@@ -1,0 +1,435 @@
+//! One reliable datagram endpoint of libfabric with its completion queue, its peers' addresses and
+//! the memory registered with it.
+//!
+//! The objects are opened for use by one thread at a time; whoever owns an [`Rdm`] sees to that.
+
+use super::sys::{self, FiAddr, Info, Library, text_of};
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+use std::ptr::{NonNull, null, null_mut};
+
+/// Version of the interface that this is written for.
+pub const API: u32 = sys::version(1, 17);
+
+/// An open endpoint.
+pub struct Rdm {
+    library: &'static Library,
+    fabric: *mut sys::Fabric,
+    domain: *mut sys::Domain,
+    av: *mut sys::Av,
+    cq: *mut sys::Cq,
+    ep: *mut sys::Ep,
+    regions: Vec<*mut sys::Mr>,
+    wait_fd: Option<RawFd>,
+    mr_mode: c_int,
+    /// What the completion of a write says: that the data can be read at the target. With less it
+    /// may come when they have only left.
+    pub(super) write_flags: u64,
+    /// Largest message that needs no completion.
+    pub inject_size: usize,
+    /// Largest operation.
+    pub max_len: usize,
+    /// Writes to one peer are carried out in the order issued, and messages after writes.
+    pub ordered: bool,
+}
+
+// SAFETY: the objects may be used from any thread, by one at a time (FI_THREAD_DOMAIN).
+unsafe impl Send for Rdm {}
+
+/// Registered memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// What operations that use it locally pass along.
+    pub desc: *mut c_void,
+    /// What peers pass along.
+    pub key: u64,
+    /// The address by which peers name its first byte.
+    pub base: u64,
+}
+
+/// What may be done with registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// By this PE's own operations.
+    Local,
+    /// By those of peers as well.
+    Remote,
+}
+
+impl Rdm {
+    /// Opens an endpoint as `info` describes it, for up to `peers` peers and `entries` operations
+    /// under way.
+    ///
+    /// # Safety
+    /// `info` came from `fi_getinfo` and is not changed by anybody meanwhile.
+    pub unsafe fn open(
+        library: &'static Library,
+        info: NonNull<Info>,
+        peers: usize,
+        entries: usize,
+    ) -> Result<Rdm, String> {
+        let info = info.as_ptr();
+        // SAFETY: `fi_getinfo` fills in all attributes.
+        let (tx, endpoint, mr_mode) =
+            unsafe { (&*(*info).tx_attr, &*(*info).ep_attr, (*(*info).domain_attr).mr_mode) };
+        let order = sys::ORDER_WAW | sys::ORDER_SAW | sys::ORDER_SAS;
+        let mut rdm = Rdm {
+            library,
+            fabric: null_mut(),
+            domain: null_mut(),
+            av: null_mut(),
+            cq: null_mut(),
+            ep: null_mut(),
+            regions: Vec::new(),
+            wait_fd: None,
+            mr_mode,
+            write_flags: sys::COMPLETION | sys::DELIVERY_COMPLETE,
+            inject_size: tx.inject_size,
+            max_len: endpoint.max_msg_size,
+            ordered: tx.msg_order & order == order,
+        };
+        // SAFETY: objects are made in the order in which they depend on each other, each from those
+        // before it; a failure leaves the rest null, and `Drop` closes what there is.
+        unsafe {
+            let made = (library.fabric)((*info).fabric_attr, &raw mut rdm.fabric, null_mut());
+            rdm.check("fi_fabric", made)?;
+            let make = (*(*rdm.fabric).ops).domain;
+            let made = make(rdm.fabric, info, &raw mut rdm.domain, null_mut());
+            rdm.check("fi_domain", made)?;
+            rdm.open_av(peers)?;
+            rdm.open_cq(entries)?;
+            let make = (*(*rdm.domain).ops).endpoint;
+            let made = make(rdm.domain, info, &raw mut rdm.ep, null_mut());
+            rdm.check("fi_endpoint", made)?;
+            rdm.bind(rdm.av.cast(), 0)?;
+            rdm.bind(rdm.cq.cast(), sys::TRANSMIT | sys::RECV)?;
+            let control = (*(*rdm.ep).fid.ops).control;
+            let enabled = control(rdm.ep.cast(), sys::ENABLE, null_mut());
+            rdm.check("fi_enable", enabled)?;
+        }
+        Ok(rdm)
+    }
+
+    /// # Safety
+    /// The domain is open.
+    unsafe fn open_av(&mut self, peers: usize) -> Result<(), String> {
+        let mut attr = sys::AvAttr {
+            kind: sys::AV_TABLE,
+            rx_ctx_bits: 0,
+            count: peers,
+            ep_per_node: 0,
+            name: null(),
+            map_addr: null_mut(),
+            flags: 0,
+        };
+        // SAFETY: by the caller's word; `attr` outlives the call.
+        let made = unsafe {
+            let make = (*(*self.domain).ops).av_open;
+            make(self.domain, &raw mut attr, &raw mut self.av, null_mut())
+        };
+        self.check("fi_av_open", made)
+    }
+
+    /// Opens the queue with a descriptor to sleep on, or without one where there is none.
+    ///
+    /// # Safety
+    /// The domain is open.
+    unsafe fn open_cq(&mut self, entries: usize) -> Result<(), String> {
+        let mut attempt = |wait_obj| {
+            let mut attr = sys::CqAttr {
+                size: entries,
+                flags: 0,
+                format: sys::CQ_FORMAT_MSG,
+                wait_obj,
+                signaling_vector: 0,
+                wait_cond: 0,
+                wait_set: null_mut(),
+            };
+            // SAFETY: by the caller's word; `attr` outlives the call.
+            unsafe {
+                let make = (*(*self.domain).ops).cq_open;
+                make(self.domain, &raw mut attr, &raw mut self.cq, null_mut())
+            }
+        };
+        if attempt(sys::WAIT_FD) != 0 {
+            let made = attempt(sys::WAIT_NONE);
+            return self.check("fi_cq_open", made);
+        }
+        let mut fd: c_int = -1;
+        // SAFETY: GETWAIT of a queue opened with WAIT_FD writes a descriptor.
+        let asked = unsafe {
+            let control = (*(*self.cq).fid.ops).control;
+            control(self.cq.cast(), sys::GETWAIT, (&raw mut fd).cast())
+        };
+        self.wait_fd = (asked == 0 && fd >= 0).then_some(fd);
+        Ok(())
+    }
+
+    /// # Safety
+    /// The endpoint and `other` are open.
+    unsafe fn bind(&self, other: *mut sys::Fid, flags: u64) -> Result<(), String> {
+        // SAFETY: by the caller's word.
+        let bound = unsafe { ((*(*self.ep).fid.ops).bind)(self.ep.cast(), other, flags) };
+        self.check("fi_ep_bind", bound)
+    }
+
+    fn check(&self, call: &str, status: c_int) -> Result<(), String> {
+        match status {
+            0 => Ok(()),
+            error => Err(format!("{call}: {}", self.library.error(error))),
+        }
+    }
+
+    /// Whether operations must say in which registered memory their local buffer lies.
+    pub fn needs_local_registration(&self) -> bool {
+        self.mr_mode & sys::MR_LOCAL != 0
+    }
+
+    /// Behaves as with a provider that needs local registration.
+    #[cfg(test)]
+    pub fn demand_local_registration(&mut self) {
+        self.mr_mode |= sys::MR_LOCAL;
+    }
+
+    /// Registers memory. Where the provider lets the key be chosen it is `key`.
+    ///
+    /// # Safety
+    /// The memory stays valid until `unregister` or the end of the endpoint.
+    pub unsafe fn register(
+        &mut self,
+        base: *mut u8,
+        len: usize,
+        access: Access,
+        key: u64,
+    ) -> Result<(Region, *mut sys::Mr), String> {
+        let rights = match access {
+            Access::Local => sys::READ | sys::WRITE,
+            Access::Remote => sys::READ | sys::WRITE | sys::REMOTE_READ | sys::REMOTE_WRITE,
+        };
+        let mut mr: *mut sys::Mr = null_mut();
+        // SAFETY: the domain is open; the caller vouches for the memory.
+        unsafe {
+            let reg = (*(*self.domain).mr).reg;
+            let (domain, at) = (self.domain.cast(), base.cast_const().cast());
+            let made = reg(domain, at, len, rights, 0, key, 0, &raw mut mr, null_mut());
+            self.check("fi_mr_reg", made)?;
+            self.regions.push(mr);
+            if self.mr_mode & sys::MR_ENDPOINT != 0 {
+                let ops = &*(*mr).fid.ops;
+                self.check("fi_mr_bind", (ops.bind)(mr.cast(), self.ep.cast(), 0))?;
+                let enabled = (ops.control)(mr.cast(), sys::ENABLE, null_mut());
+                self.check("fi_mr_enable", enabled)?;
+            }
+            let base = if self.mr_mode & sys::MR_VIRT_ADDR != 0 { base as u64 } else { 0 };
+            Ok((Region { desc: (*mr).mem_desc, key: (*mr).key, base }, mr))
+        }
+    }
+
+    /// Takes back a registration.
+    pub fn unregister(&mut self, mr: *mut sys::Mr) {
+        if let Some(at) = self.regions.iter().position(|one| *one == mr) {
+            self.regions.swap_remove(at);
+            // SAFETY: open until now, and no longer in the list of those to be closed.
+            unsafe { close(mr.cast()) };
+        }
+    }
+
+    /// The address by which peers reach this endpoint.
+    pub fn name(&self) -> Result<Vec<u8>, String> {
+        let mut name = [0u8; sys::NAME_MAX];
+        let mut len = name.len();
+        // SAFETY: the endpoint is enabled; it writes up to `len` bytes.
+        let asked = unsafe {
+            let getname = (*(*self.ep).cm).getname;
+            getname(self.ep.cast(), name.as_mut_ptr().cast(), &raw mut len)
+        };
+        self.check("fi_getname", asked)?;
+        Ok(name.get(..len).ok_or("fi_getname: the address is too long")?.to_vec())
+    }
+
+    /// Enters a peer's address; sends nothing.
+    pub fn insert(&mut self, name: &[u8]) -> Result<FiAddr, String> {
+        let mut padded = [0u8; sys::NAME_MAX];
+        padded.get_mut(..name.len()).ok_or("an address is too long")?.copy_from_slice(name);
+        let mut address = sys::ADDR_UNSPEC;
+        // SAFETY: the provider reads an address of its own form, padded beyond any form's length.
+        let inserted = unsafe {
+            let insert = (*(*self.av).ops).insert;
+            insert(self.av, padded.as_ptr().cast(), 1, &raw mut address, 0, null_mut())
+        };
+        match inserted {
+            1 => Ok(address),
+            error => Err(format!("fi_av_insert: {}", self.library.error(error))),
+        }
+    }
+
+    /// Forgets a peer, and with it the connection to it.
+    pub fn remove(&mut self, mut address: FiAddr) {
+        // SAFETY: an address that was inserted. A refusal changes nothing.
+        unsafe { ((*(*self.av).ops).remove)(self.av, &raw mut address, 1, 0) };
+    }
+
+    /// Posts a buffer for a message.
+    ///
+    /// # Safety
+    /// Buffer and context are valid until the completion.
+    pub unsafe fn receive(
+        &mut self,
+        buffer: *mut u8,
+        len: usize,
+        desc: *mut c_void,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: by the caller's word.
+        unsafe {
+            let receive = (*(*self.ep).msg).recv;
+            receive(self.ep, buffer.cast(), len, desc, sys::ADDR_UNSPEC, context)
+        }
+    }
+
+    /// Sends a message. The completion says no more than that the buffer is free.
+    ///
+    /// # Safety
+    /// Buffer and context are valid until the completion.
+    pub unsafe fn send(
+        &mut self,
+        to: FiAddr,
+        buffer: *const u8,
+        len: usize,
+        desc: *mut c_void,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: by the caller's word.
+        unsafe { ((*(*self.ep).msg).send)(self.ep, buffer.cast(), len, desc, to, context) }
+    }
+
+    /// Sends a message of up to `inject_size` bytes, which is copied; there is no completion.
+    pub fn inject(&mut self, to: FiAddr, message: &[u8]) -> isize {
+        // SAFETY: the message is read during the call.
+        unsafe { ((*(*self.ep).msg).inject)(self.ep, message.as_ptr().cast(), message.len(), to) }
+    }
+
+    /// Reads from a peer's memory.
+    ///
+    /// # Safety
+    /// Buffer and context are valid until the completion.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of fi_read")]
+    pub unsafe fn read(
+        &mut self,
+        from: FiAddr,
+        buffer: *mut u8,
+        len: usize,
+        desc: *mut c_void,
+        address: u64,
+        key: u64,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: by the caller's word.
+        unsafe {
+            let read = (*(*self.ep).rma).read;
+            read(self.ep, buffer.cast(), len, desc, from, address, key, context)
+        }
+    }
+
+    /// Writes to a peer's memory. The completion says that the data can be read there.
+    ///
+    /// # Safety
+    /// Buffer and context are valid until the completion.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of fi_write")]
+    pub unsafe fn write(
+        &mut self,
+        to: FiAddr,
+        buffer: *const u8,
+        len: usize,
+        mut desc: *mut c_void,
+        address: u64,
+        key: u64,
+        context: *mut c_void,
+    ) -> isize {
+        let local = libc::iovec { iov_base: buffer.cast_mut().cast(), iov_len: len };
+        let remote = sys::RmaIov { addr: address, len, key };
+        let message = sys::MsgRma {
+            msg_iov: &raw const local,
+            desc: &raw mut desc,
+            iov_count: 1,
+            addr: to,
+            rma_iov: &raw const remote,
+            rma_iov_count: 1,
+            context,
+            data: 0,
+        };
+        let flags = self.write_flags;
+        // SAFETY: by the caller's word; the vectors are read during the call.
+        unsafe { ((*(*self.ep).rma).writemsg)(self.ep, &raw const message, flags) }
+    }
+
+    /// Makes progress and takes completions: their number, or a negative error number.
+    pub fn poll(&mut self, entries: &mut [sys::CqMsgEntry]) -> isize {
+        // SAFETY: the queue writes entries of its format.
+        unsafe { ((*(*self.cq).ops).read)(self.cq, entries.as_mut_ptr().cast(), entries.len()) }
+    }
+
+    /// The operation that failed, after `poll` has said that one did: its context, the error
+    /// number, and what it means.
+    pub fn error(&mut self) -> Option<(*mut c_void, c_int, String)> {
+        // SAFETY: all-zero is a valid value; the queue fills it, and gives a string for the error
+        // that is copied at once.
+        unsafe {
+            let mut entry: sys::CqErrEntry = std::mem::zeroed();
+            let ops = &*(*self.cq).ops;
+            if (ops.readerr)(self.cq, &raw mut entry, 0) <= 0 {
+                return None;
+            }
+            let why = (ops.strerror)(self.cq, entry.prov_errno, entry.err_data, null_mut(), 0);
+            let (meaning, why) = (self.library.error(entry.err), text_of(why));
+            let text = if why.is_empty() { meaning } else { format!("{meaning} ({why})") };
+            Some((entry.op_context, entry.err, text))
+        }
+    }
+
+    /// What an error number means.
+    pub fn meaning(&self, number: isize) -> String {
+        self.library.error(number as c_int)
+    }
+
+    /// What to sleep on; see `may_sleep`.
+    pub fn wait_fd(&self) -> Option<RawFd> {
+        self.wait_fd
+    }
+
+    /// Whether everything there is has been taken, so that the next event shows at `wait_fd`.
+    pub fn may_sleep(&mut self) -> bool {
+        let mut queue: *mut sys::Fid = self.cq.cast();
+        // SAFETY: fabric and queue are open.
+        self.wait_fd.is_some()
+            && unsafe { ((*(*self.fabric).ops).trywait)(self.fabric, &raw mut queue, 1) == 0 }
+    }
+}
+
+/// # Safety
+/// Null, or an open object that is not used any more.
+unsafe fn close(object: *mut sys::Fid) {
+    if !object.is_null() {
+        // SAFETY: by the caller's word. A refusal leaves the object to the end of the process.
+        unsafe { ((*(*object).ops).close)(object) };
+    }
+}
+
+impl Drop for Rdm {
+    fn drop(&mut self) {
+        let bound = self.mr_mode & sys::MR_ENDPOINT != 0;
+        // SAFETY: users before what they use; memory that is bound to the endpoint goes before it,
+        // other memory after it, when nothing can arrive any more.
+        unsafe {
+            if bound {
+                self.regions.drain(..).for_each(|mr| close(mr.cast()));
+            }
+            close(self.ep.cast());
+            self.regions.drain(..).for_each(|mr| close(mr.cast()));
+            close(self.cq.cast());
+            close(self.av.cast());
+            close(self.domain.cast());
+            close(self.fabric.cast());
+        }
+    }
+}

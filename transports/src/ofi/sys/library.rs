@@ -1,0 +1,174 @@
+//! The library: found when it is needed, loaded once per process, never unloaded.
+
+use super::types::{Fabric, FabricAttr, Info};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Mutex, OnceLock};
+
+/// Name of the library; its first version that this interface fits is 1.0.
+const NAME: &str = "libfabric.so.1";
+
+/// The functions that the library exports; all others are in the tables of its objects.
+pub struct Library {
+    getinfo: unsafe extern "C" fn(
+        u32,
+        *const c_char,
+        *const c_char,
+        u64,
+        *const Info,
+        *mut *mut Info,
+    ) -> c_int,
+    pub freeinfo: unsafe extern "C" fn(*mut Info),
+    pub dupinfo: unsafe extern "C" fn(*const Info) -> *mut Info,
+    pub fabric: unsafe extern "C" fn(*mut FabricAttr, *mut *mut Fabric, *mut c_void) -> c_int,
+    strerror: unsafe extern "C" fn(c_int) -> *const c_char,
+    version: unsafe extern "C" fn() -> u32,
+}
+
+/// Providers are initialised by the first `fi_getinfo`, not always in a thread-safe manner.
+static LOOKING: Mutex<()> = Mutex::new(());
+
+impl Library {
+    /// The library, loaded at the first call; why it cannot be used if it cannot.
+    pub fn get() -> Result<&'static Library, String> {
+        static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
+        LIBRARY.get_or_init(Library::load).as_ref().map_err(Clone::clone)
+    }
+
+    fn load() -> Result<Library, String> {
+        let kept = Kept::now();
+        // SAFETY: the library's constructors are harmless but for what is restored below.
+        let library = unsafe { libloading::Library::new(NAME) };
+        kept.restore();
+        let library = library.map_err(|why| {
+            let why = why.to_string();
+            match why.contains("No such file") {
+                true => format!("{NAME} is not installed (Debian: apt install libfabric1)"),
+                false => format!("{NAME} cannot be loaded: {why}"),
+            }
+        })?;
+        // Other libraries' threads and exit handlers may use it to the end of the process.
+        let library = Box::leak(Box::new(library));
+        // SAFETY: the types are those of the headers; the library is never unloaded.
+        unsafe {
+            Ok(Library {
+                getinfo: symbol(library, c"fi_getinfo")?,
+                freeinfo: symbol(library, c"fi_freeinfo")?,
+                dupinfo: symbol(library, c"fi_dupinfo")?,
+                fabric: symbol(library, c"fi_fabric")?,
+                strerror: symbol(library, c"fi_strerror")?,
+                version: symbol(library, c"fi_version")?,
+            })
+        }
+    }
+
+    /// Calls `fi_getinfo` without node and service.
+    ///
+    /// # Safety
+    /// `hints` came from `dupinfo`; the result goes to `freeinfo`.
+    pub unsafe fn getinfo(&self, version: u32, hints: *const Info) -> Result<*mut Info, String> {
+        let _one_at_a_time = LOOKING.lock().unwrap_or_else(|e| e.into_inner());
+        let mut found = std::ptr::null_mut();
+        let kept = Kept::now();
+        let none = std::ptr::null();
+        // SAFETY: by the caller's word; `found` is a place for the result.
+        let status = unsafe { (self.getinfo)(version, none, none, 0, hints, &raw mut found) };
+        kept.restore();
+        match status {
+            0 => Ok(found),
+            error => Err(self.error(error)),
+        }
+    }
+
+    /// What an error number, negative as functions return it or positive, means.
+    pub fn error(&self, number: c_int) -> String {
+        // SAFETY: gives a constant string for every number.
+        let text = unsafe { (self.strerror)(number.abs()) };
+        text_of(text)
+    }
+
+    /// Version of the library.
+    pub fn version(&self) -> (u32, u32) {
+        // SAFETY: no arguments.
+        let version = unsafe { (self.version)() };
+        (version >> 16, version & 0xffff)
+    }
+}
+
+/// A C string of the library; empty for null.
+pub fn text_of(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the library's strings end with a zero and are valid where they are read.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// # Safety
+/// `T` is the symbol's type.
+unsafe fn symbol<T: Copy>(library: &'static libloading::Library, name: &CStr) -> Result<T, String> {
+    // SAFETY: by the caller's word.
+    let found = unsafe { library.get::<T>(name.to_bytes_with_nul()) };
+    found
+        .map(|symbol| *symbol)
+        .map_err(|_| format!("{NAME} has no function {}", name.to_string_lossy()))
+}
+
+/// What libraries behind some providers change in the whole process when they are loaded or first
+/// used: those for PSM install handlers for SIGINT, SIGTERM, SIGSEGV and others, and move the
+/// thread between processors to measure their clock.
+struct Kept {
+    handlers: Vec<(c_int, libc::sigaction)>,
+    processors: Option<CpuSet>,
+}
+
+impl Kept {
+    fn now() -> Kept {
+        let handler = |signal: c_int| {
+            // SAFETY: all-zero is a valid value, and the call only fills it.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                let asked = libc::sigaction(signal, std::ptr::null(), &raw mut action);
+                (asked == 0).then_some((signal, action))
+            }
+        };
+        let processors = sched_getaffinity(Pid::from_raw(0)).ok();
+        Kept { handlers: (1..32).filter_map(handler).collect(), processors }
+    }
+
+    fn restore(self) {
+        for (signal, action) in &self.handlers {
+            // SAFETY: sets what was in force before.
+            unsafe { libc::sigaction(*signal, action, std::ptr::null_mut()) };
+        }
+        if let Some(processors) = self.processors {
+            // Where it was allowed to ask it is allowed to set the same.
+            let _ = sched_setaffinity(Pid::from_raw(0), &processors);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loading_leaves_signal_handlers_as_they_were() {
+        let before = Kept::now();
+        let Ok(library) = Library::get() else { return };
+        // SAFETY: a fresh set of hints, and no result is kept.
+        unsafe {
+            let hints = (library.dupinfo)(std::ptr::null());
+            if let Ok(found) = library.getinfo(super::super::version(1, 5), hints) {
+                (library.freeinfo)(found);
+            }
+            (library.freeinfo)(hints);
+        }
+        let after = Kept::now();
+        for ((signal, old), (_, new)) in before.handlers.iter().zip(&after.handlers) {
+            assert_eq!(old.sa_sigaction, new.sa_sigaction, "handler of signal {signal}");
+        }
+        assert_eq!(before.processors, after.processors);
+    }
+}
