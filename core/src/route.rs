@@ -211,7 +211,7 @@ mod tests {
             put: [put; 2],
             get: [get; 2],
             amo: [Channel::Cached; 2],
-            straight: [usize::MAX; 2],
+            zero_copy: [usize::MAX; 2],
         };
         let of = |peers: &[PeerRoutes], mapped: &dyn Fn(usize) -> bool| {
             let routes = Routes { peers: peers.to_vec(), costs: Costs::default() };

@@ -193,9 +193,9 @@ mod tests {
             for arrived in 0..1u32 << LINE_WORDS {
                 let line = Line::default();
                 line.write(&before);
-                for index in 0..LINE_WORDS {
+                for (index, word) in after.iter().enumerate() {
                     if arrived >> index & 1 != 0 {
-                        line.0[index].store(after[index], Ordering::Relaxed);
+                        line.0[index].store(*word, Ordering::Relaxed);
                     }
                 }
                 let seen = line.read(new).and_then(|w| Request::decode(&w));

@@ -154,7 +154,7 @@ mod native {
                 let lines = Local(self.shared.clone(), true);
                 let place = &lines.line(pe, offset).0[offset % size_of::<Line>() / 8];
                 place.store(word, Ordering::Relaxed);
-                if self.next() % 3 > 0 {
+                if !self.next().is_multiple_of(3) {
                     words.swap_remove(index);
                     // SAFETY: streams of the test's server and requester, alive to its end.
                     unsafe { (*stream).completed.fetch_add(1, Ordering::Release) };
@@ -169,7 +169,7 @@ mod native {
                 offset: usize,
                 words: &[u64; LINE_WORDS],
             ) -> Status {
-                if self.next() % 4 == 0 {
+                if self.next().is_multiple_of(4) {
                     return Status::Again;
                 }
                 let mut under_way = self.under_way.lock().expect("one thread");
@@ -183,7 +183,7 @@ mod native {
                 stream.is_quiet()
             }
             fn whole_words(&self, _: usize) -> bool {
-                self.next() % 2 == 0
+                self.next().is_multiple_of(2)
             }
             fn ring(&self, _: usize) {}
         }

@@ -196,8 +196,8 @@ impl<W: Wire> Shared<W> {
     /// Sleeps on descriptors. The bell cannot end that, so it is not for long where requests are
     /// announced by the bell alone.
     fn sleep_on(&self, fds: &[RawFd], rings: u32, limit: Duration) {
-        let ready = |transports: &Box<dyn Pollable>| transports.arm();
-        if !self.transports.as_ref().is_some_and(ready) || self.bell().rings.load() != rings {
+        let armed = self.transports.as_ref().is_some_and(|transports| transports.arm());
+        if !armed || self.bell().rings.load() != rings {
             return;
         }
         let limit = if self.server.is_some() { limit.min(NAP[1]) } else { limit.min(SLEEP / 10) };

@@ -32,8 +32,7 @@ fn all() -> Vec<Box<dyn Transport>> {
 /// Runs `body` on the PE that this process is.
 pub fn of_processes(body: impl Fn(&World)) {
     let config = Config::from_env().expect("a valid environment");
-    let bootstrap: Arc<dyn Bootstrap> =
-        bootstrap::from_env(&config).expect("a launcher").into();
+    let bootstrap: Arc<dyn Bootstrap> = bootstrap::from_env(&config).expect("a launcher").into();
     let board = Arc::new(Board::create(bootstrap.n_pes()).expect("a board"));
     let world = World::start(Setup {
         bootstrap: bootstrap.clone(),

@@ -8,7 +8,7 @@ use std::time::Instant;
 use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Status};
 use tombolo_transports::ntb::ring::{
     AmoRequest, Config, Engine, Event, Geometry, GetRequest, Line, Memory, OutOfRange, Outcome,
-    Place, PutRequest, Side, Span, Target,
+    Place, PutRequest, Side, Span, Target, seal_offset,
 };
 use tombolo_transports::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes};
 
@@ -40,11 +40,6 @@ impl Memory for Near<'_> {
 
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
         match (from, to) {
-            (from, Span::Outbound(side, at)) => {
-                let bytes = self.memory.bytes(self.symmetric, from, len)?;
-                self.far.inbound[side.opposite() as usize][at..at + len].copy_from_slice(bytes);
-                Ok(())
-            }
             (Span::Inbound(side, at), Span::Symmetric(place)) => {
                 let start = place.offset as usize;
                 let segment = self.symmetric.first_mut().ok_or(OutOfRange)?;
@@ -59,6 +54,22 @@ impl Memory for Near<'_> {
             }
             _ => Err(OutOfRange),
         }
+    }
+
+    fn send(
+        &mut self,
+        from: Span,
+        side: Side,
+        at: usize,
+        len: usize,
+        seal: u64,
+    ) -> Result<(), OutOfRange> {
+        let bytes = self.memory.bytes(self.symmetric, from, len)?;
+        let region = &mut self.far.inbound[side.opposite() as usize];
+        region[at..at + len].copy_from_slice(bytes);
+        let end = at + seal_offset(len);
+        region[end..end + 8].copy_from_slice(&seal.to_le_bytes());
+        Ok(())
     }
 
     fn checksum(&mut self, span: Span, len: usize) -> u32 {

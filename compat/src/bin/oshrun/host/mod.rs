@@ -138,9 +138,7 @@ impl Host {
     /// library again: then the status board tells that it has left.
     fn stage(&self, at: usize) -> Stage {
         match self.server.stage(at) {
-            Stage::Inside
-                if self.board.report(self.processes[at].pe).state == State::Finished =>
-            {
+            Stage::Inside if self.board.report(self.processes[at].pe).state == State::Finished => {
                 Stage::Left
             }
             stage => stage,
