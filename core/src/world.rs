@@ -10,7 +10,7 @@ use crate::loss::Losses;
 use crate::memory::{Heap, StaticData};
 use crate::ops::ControlWire;
 use crate::reroute::{Dropped, Observer};
-use crate::route::{PeerRoutes, Routes};
+use crate::route::{Channel, PeerRoutes, Routes};
 use crate::service::{Requester, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
@@ -20,6 +20,7 @@ use peers::{Peer, Peers};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+mod domain;
 mod end;
 mod exchange;
 pub mod peers;
@@ -67,6 +68,8 @@ pub struct World {
     routes: AtomicPtr<InForce>,
     /// Replaced routes, from boxes: other threads may still be reading them.
     retired: Mutex<Vec<Retired>>,
+    /// By PE, the transport whose device carries out all atomic operations on its variables.
+    devices: Box<[Option<u8>]>,
     /// Transports that have failed towards a PE.
     dropped: Mutex<Dropped>,
     losses: Losses,
@@ -295,6 +298,7 @@ impl World {
     }
 
     pub(crate) fn swap_routes(&self, routes: Routes, dropped: &Dropped) {
+        let routes = with_devices(routes, &self.devices);
         let next = InForce::new(routes, &self.peers, dropped);
         let old = self.routes.swap(Box::into_raw(Box::new(next)), Ordering::AcqRel);
         self.retired.lock().unwrap_or_else(|e| e.into_inner()).push(Retired(old));
@@ -376,6 +380,16 @@ impl World {
         });
         self.board.leave(self.pe);
     }
+}
+
+/// Routes in which no atomic operation leaves the domain of its variable.
+fn with_devices(mut routes: Routes, devices: &[Option<u8>]) -> Routes {
+    for (peer, device) in routes.peers.iter_mut().zip(devices) {
+        if let Some(device) = device {
+            peer.amo = [Channel::Endpoint(*device); 2];
+        }
+    }
+    routes
 }
 
 impl InForce {

@@ -205,8 +205,10 @@ fn the_manual_describes_every_variable(prefix: &Path) -> Result<(), Failed> {
     for entry in fs::read_dir(prefix.join("share/man/man1"))? {
         let text = fs::read_to_string(entry?.path())?;
         let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
-        for word in words.filter(|word| ["SHMEM_", "TOMBOLO_"].iter().any(|p| word.starts_with(p)))
-        {
+        let prefixes = ["SHMEM_", "TOMBOLO_"];
+        // A prefix alone stands for all variables that begin with it.
+        let named = |word: &&str| prefixes.iter().any(|p| word.starts_with(p) && word != p);
+        for word in words.filter(named) {
             assert!(variables().any(|variable| variable.name == word), "{word}");
         }
     }

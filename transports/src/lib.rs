@@ -1,6 +1,8 @@
 //! Back ends of Tombolo. Each is a folder of the same shape and implements the contract of
 //! [`tombolo_core::transport`]; none knows another.
 //!
+//! `README.md` of this crate says how to write one; `examples/myself.rs` is the smallest.
+//!
 //! - [`shm`]: peers of the same host, by mapping their memory.
 //! - [`cma`]: peers of the same host, by kernel copies.
 //! - [`ntb`]: hosts tied together by PCIe non-transparent bridges.

@@ -126,15 +126,20 @@ fn first_failure(me: usize, all: &[Vec<u8>]) -> Option<Error> {
     })
 }
 
-/// Collective: gives what this PE has done if all others have done theirs, or the error of the first
-/// that has not.
-pub fn agree<T>(bootstrap: &dyn Bootstrap, mine: Result<T>) -> Result<T> {
+/// Collective: gives what this PE has done, and what all PEs have to tell, if all others have done
+/// theirs, or the error of the first that has not.
+pub fn agree<T>(
+    bootstrap: &dyn Bootstrap,
+    mine: Result<T>,
+    told: &[u8],
+) -> Result<(T, Vec<Vec<u8>>)> {
     let done = match mine {
         Ok(done) => done,
         Err(why) => return Err(refuse(bootstrap, why)),
     };
-    match first_failure(bootstrap.pe(), &bootstrap.allgather(b"")?) {
-        None => Ok(done),
+    let all = bootstrap.allgather(told)?;
+    match first_failure(bootstrap.pe(), &all) {
+        None => Ok((done, all)),
         Some(error) => Err(error),
     }
 }
@@ -361,7 +366,7 @@ mod tests {
                         1 | 3 => Err(Error::Memory(format!("none on {}", bootstrap.pe()))),
                         _ => Ok(()),
                     };
-                    let error = agree(&bootstrap, mine).unwrap_err();
+                    let error = agree(&bootstrap, mine, b"").unwrap_err();
                     errors.lock().unwrap().push((bootstrap.pe(), error));
                 });
             }

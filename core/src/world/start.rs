@@ -1,7 +1,9 @@
 //! Joining a job: from the environment to a world in which every PE can be reached.
 
 use super::peers::{Peers, Polled};
-use super::{InForce, SHARED_SLOT, Setup, Statics, WORLD_SLOT, World, exchange};
+use super::{
+    InForce, SHARED_SLOT, Setup, Statics, WORLD_SLOT, World, domain, exchange, with_devices,
+};
 use crate::board::State;
 use crate::config::{Config, Shown, Static, Transports};
 use crate::context::{Context, ContextOptions};
@@ -78,7 +80,12 @@ impl World {
         let control_wire = ControlWire { heaps: mapped[0].clone().into(), peers: peers.clone() };
         let service = start_service(&heap, statics.as_ref(), &mapped, &config, &control_wire, pe);
         // Nobody may write to a PE that has not got this far.
-        let service = exchange::agree(&*bootstrap, reached.and(service))?;
+        let kinds: Vec<SegmentKind> = segments.iter().map(|segment| segment.kind).collect();
+        let is_mapped = |peer: usize| mapped[0][peer] != 0;
+        let wishes = domain::wishes(&peers, pe, localities.len(), &kinds, is_mapped);
+        let (service, wishes) = exchange::agree(&*bootstrap, reached.and(service), &wishes)?;
+        let devices = domain::settled(&wishes, localities.len());
+        let routes = with_devices(routes, &devices);
         Ok(World {
             pe,
             bootstrap,
@@ -95,6 +102,7 @@ impl World {
                 &Vec::new(),
             )))),
             retired: Mutex::default(),
+            devices,
             dropped: Mutex::default(),
             losses: Losses::none(localities.len()),
             observer: OnceLock::new(),

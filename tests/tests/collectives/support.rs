@@ -7,16 +7,23 @@ use tombolo_tests::ring::{self, Ring};
 use tombolo_tests::run_job;
 
 pub const ROUTINE: &str = "collectives test";
+/// Seeds of the transport without order.
+const SEEDS: u32 = 6;
 pub const PES: [usize; 7] = [1, 2, 3, 4, 5, 7, 8];
 
 /// Runs `body` in worlds of several sizes over mapped memory, over copying alone, and over links
-/// between hosts, with some PEs sharing a host and with none.
+/// between hosts, with some PEs sharing a host and with none, and over a transport that keeps the
+/// contract and nothing more.
 pub fn everywhere(body: impl Fn(&World) + Sync) {
     for n_pes in PES {
         over("shm", n_pes, &[], &body);
     }
     for n_pes in [1, 2, 3, 5] {
         over("cma", n_pes, &[], &body);
+    }
+    for seed in 1..=SEEDS {
+        let (n_pes, seed) = (2 + seed as usize % 4, seed.to_string());
+        over("unordered", n_pes, &[("SHMEM_UNORDERED_SEED", &seed)], &body);
     }
     across(ring::TWO_HOSTS, &["shm", "ntb"], 3, &body);
     across(ring::RING_ONLY, &["ntb"], 3, &body);

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use tombolo_core::config::Table;
 use tombolo_core::error::Result;
 use tombolo_core::transport::{
-    AmoOp, AmoSet, Capabilities, Endpoint, Job, Mapping, Progress, Segment, SegmentKind, Status,
-    Stream, Transport,
+    AmoOp, AmoSet, AtomicDomain, Capabilities, Endpoint, Job, Mapping, Progress, Segment,
+    SegmentKind, Status, Stream, Transport,
 };
 
 const NAME: &str = "unordered";
@@ -53,6 +53,7 @@ fn capabilities(seed: u64) -> Capabilities {
             }
         }
     }
+    let domain = if random.one_in(3) { AtomicDomain::Device } else { AtomicDomain::Cpu };
     let mut signals = AmoSet::NONE;
     for op in [AmoOp::Set, AmoOp::Add] {
         // A signal is an AMO, and both are in the domain of the CPU.
@@ -65,6 +66,7 @@ fn capabilities(seed: u64) -> Capabilities {
         put: true,
         get: true,
         amos,
+        domain,
         signals,
         whole_words: !random.one_in(4),
         needs_target_cpu: false,
@@ -149,6 +151,9 @@ mod tests {
         let all: Vec<Capabilities> = (0..200).map(capabilities).collect();
         assert!(all.iter().any(|can| can.amos == AmoSet::ALL));
         assert!(all.iter().any(|can| can.amos != AmoSet::ALL));
+        let device = |can: &Capabilities| can.domain == AtomicDomain::Device;
+        assert!(all.iter().any(|can| device(can) && can.amos.is_sufficient()));
+        assert!(all.iter().any(|can| device(can) && !can.amos.is_sufficient()));
         for aligned in [true, false] {
             assert!(all.iter().any(|can| (can.put_align > 1) == aligned));
             assert!(all.iter().any(|can| (can.get_align > 1) == aligned));

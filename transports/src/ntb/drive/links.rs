@@ -65,6 +65,8 @@ struct SideState {
     phase: Phase,
     greeted_at: u64,
     ready_at: u64,
+    /// Its translations were set before.
+    prepared: bool,
     /// All lanes can write through it.
     opened: bool,
     mapped: bool,
@@ -158,9 +160,9 @@ impl Links {
     fn tend_link(&self, side: Side, state: &mut SideState, now: u64) {
         let plan = &self.plans[side as usize];
         if state.phase == Phase::Up {
-            match self.prepare(plan) {
+            match self.prepare(plan, state.prepared) {
                 Ok(()) => {
-                    state.phase = Phase::Greeting;
+                    (state.phase, state.prepared) = (Phase::Greeting, true);
                     state.greeted_at = 0;
                     state.trouble = None;
                 }
@@ -197,6 +199,8 @@ impl Links {
         // The neighbour may have missed it for as long as it has not answered.
         if greets && since(state.greeted_at) >= REPEAT_NS {
             state.greeted_at = now;
+            // It may have set its translations only after this host looked at them.
+            state.opened = false;
             if let Some(greeting) = &plan.greeting {
                 greeting.send(&*plan.port);
             }
@@ -209,9 +213,14 @@ impl Links {
     }
 
     /// Puts everything behind the inbound windows and unmasks the doorbells.
-    fn prepare(&self, plan: &SidePlan) -> Result<(), PortError> {
-        for &Translation { window, slot, address, size, .. } in &plan.translations {
-            plan.port.mw_set_trans(window, slot, address, size)?;
+    ///
+    /// Translations that survived a change of the link are left alone: the neighbour may be writing
+    /// through them already, and to set them again would close them for what is under way.
+    fn prepare(&self, plan: &SidePlan, prepared: bool) -> Result<(), PortError> {
+        if !prepared || plan.port.capabilities().resets_on_link_down {
+            for &Translation { window, slot, address, size, .. } in &plan.translations {
+                plan.port.mw_set_trans(window, slot, address, size)?;
+            }
         }
         plan.port.db_clear_mask(self.doorbells);
         Ok(())

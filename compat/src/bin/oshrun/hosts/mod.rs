@@ -73,6 +73,10 @@ pub fn deal(
 
 /// Whether a name stands for the machine that this process runs on.
 pub fn is_this_machine(name: &str) -> bool {
+    // Slurm's name of the node may be another than the machine's own.
+    if std::env::var("SLURMD_NODENAME").is_ok_and(|node| node == name) {
+        return true;
+    }
     let own = nix::unistd::gethostname()
         .map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned());
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();

@@ -9,6 +9,10 @@ const HOSTS_MAX: usize = 1 << 16;
 /// The hosts and counts of the allocation that the environment describes, if it describes one.
 pub fn from_slurm(lookup: impl Fn(&str) -> Option<String>) -> Option<Result<Vec<Named>, String>> {
     lookup("SLURM_JOB_ID")?;
+    // A step, made by srun, has its part of the allocation: what it starts stays on its node.
+    if lookup("SLURM_STEP_ID").is_some() {
+        return None;
+    }
     let list = lookup("SLURM_JOB_NODELIST").or_else(|| lookup("SLURM_NODELIST"))?;
     let tasks = lookup("SLURM_TASKS_PER_NODE");
     Some(allocation(&list, tasks.as_deref()))
