@@ -50,6 +50,14 @@ fn library() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let built = own.ancestors().map(|dir| dir.join("libtombolo.so")).find(|file| file.is_file());
     let built = built.ok_or("no libtombolo.so beside this test: build the whole workspace")?;
+    let bytes = fs::read(&built).map_err(|error| format!("{}: {error}", built.display()))?;
+    let setting = b"SHMEM_UNORDERED_SEED";
+    if !bytes.windows(setting.len()).any(|window| window == setting) {
+        return Err(format!(
+            "{} was built without the transport: build the whole workspace (cargo test --workspace)",
+            built.display()
+        ));
+    }
     let folder = scratch("unordered");
     let link = folder.join("libtombolo.so.0");
     let _ = fs::remove_file(&link);
