@@ -16,8 +16,11 @@ use support::{crate_dir, run, scratch};
 /// Seeds of each program; `TOMBOLO_SEEDS=N` for more.
 const SEEDS: u32 = 2;
 const PES: u32 = 2;
-/// Moves so much that it would take minutes in pieces of 64 bytes.
-const TOO_BIG: &str = "big";
+/// Programs that take too long over it, and why.
+const SLOW: [(&str, &str); 2] = [
+    ("big", "moves so much that it takes minutes in pieces of 64 bytes"),
+    ("threads", "has four threads in each PE that wait for single steps of the service thread"),
+];
 
 fn main() {
     run_trials(trials)
@@ -31,16 +34,18 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         .expect("the programs are there")
         .map(|entry| entry.expect("a folder entry").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
-        .filter(|path| path.file_stem().is_some_and(|name| name != TOO_BIG))
         .collect();
     sources.sort();
     let runs = |source: &PathBuf| {
         let program = Program::new(prefix, source, "", &["-O1", "-pthread"]);
         let library = library.clone();
-        Trial::test(format!("{} with {seeds} seeds", program.name), move || {
+        let slow = SLOW.iter().find(|(name, _)| program.name == *name);
+        let trial = Trial::test(format!("{} with {seeds} seeds", program.name), move || {
             let library = library?;
             (1..=seeds).try_for_each(|seed| endures(&program, &library, seed))
-        })
+        });
+        let why = slow.map_or("", |(_, why)| *why);
+        trial.with_kind(why).with_ignored_flag(slow.is_some())
     };
     sources.iter().map(runs).collect()
 }
