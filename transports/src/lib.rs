@@ -7,13 +7,13 @@
 //! - [`cma`]: peers of the same host, by kernel copies.
 //! - [`ntb`]: hosts tied together by PCIe non-transparent bridges.
 //! - [`ofi`]: hosts on a network that libfabric drives.
-//! - `unordered`, in test builds: a transport that keeps the contract and nothing more.
+//! - `unordered`, with the feature `testing`: a transport that keeps the contract and nothing more.
 
 pub mod cma;
 pub mod ntb;
 pub mod ofi;
 pub mod shm;
-#[cfg(feature = "unordered")]
+#[cfg(feature = "testing")]
 pub mod unordered;
 
 use tombolo_core::transport::Transport;
@@ -23,10 +23,10 @@ use tombolo_core::transport::Transport;
 pub const NAMES: &[&str] = &["shm", "cma", "ntb", "ofi"];
 
 /// Names of back ends that are used only where `SHMEM_TRANSPORTS` asks for them.
-#[cfg(feature = "unordered")]
+#[cfg(feature = "testing")]
 pub const ON_REQUEST: &[&str] = &["unordered"];
 /// Names of back ends that are used only where `SHMEM_TRANSPORTS` asks for them.
-#[cfg(not(feature = "unordered"))]
+#[cfg(not(feature = "testing"))]
 pub const ON_REQUEST: &[&str] = &[];
 
 /// Makes the back end called `name`.
@@ -36,7 +36,7 @@ pub fn create(name: &str) -> Option<Box<dyn Transport>> {
         "cma" => Some(Box::new(cma::Cma::new())),
         "ntb" => Some(Box::new(ntb::drive::Ntb::new())),
         "ofi" => Some(Box::new(ofi::Ofi::new())),
-        #[cfg(feature = "unordered")]
+        #[cfg(feature = "testing")]
         "unordered" => Some(Box::new(unordered::Unordered::over(Box::new(shm::Shm::new())))),
         _ => None,
     }

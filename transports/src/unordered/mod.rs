@@ -1,4 +1,4 @@
-//! A transport that keeps the contract and nothing more, for tests (feature `unordered`).
+//! A transport that keeps the contract and nothing more, for tests (feature `testing`).
 //!
 //! It lies over another transport that maps the memory of peers, and hides the mappings. What is put
 //! goes in pieces, each of which arrives at its own time, some of them twice; what is complete is told

@@ -11,7 +11,7 @@
 //!   optional **DMA** engine. [`Capabilities`] says what a port has and by which rules.
 //!
 //! What every back end promises, and what its users may rely on, is written at the methods; the
-//! functions of [`conformance`] check it. Back ends: [`emulated`] (processes of one machine play
+//! functions of `conformance` (feature `testing`) check it. Back ends: [`emulated`] (processes of one machine play
 //! hosts). A port is used by several processes of a host at once where the back end allows it; all
 //! of them then see the same registers.
 //!
@@ -26,6 +26,7 @@
 //! disables it on leaving.
 
 mod capability;
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod counters;
 pub mod emulated;

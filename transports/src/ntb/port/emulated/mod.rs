@@ -61,6 +61,7 @@ mod writer;
 pub use config::{LinkConfig, WINDOW_BYTES};
 pub use fabric::{Fabric, FabricSpec, HOSTS, HostPorts};
 pub use fault::{Fault, FaultPlan};
+#[cfg(any(test, feature = "testing"))]
 pub(crate) use fault::{Subject, parse_clause, parse_time};
 pub use profile::{Profile, Speed, WriteCombining};
 
