@@ -54,6 +54,26 @@ impl Bits {
             (word != 0).then(|| index * 64 + word.trailing_zeros() as usize)
         })
     }
+
+    /// The first member at or after `start`, going round, that is `wanted`.
+    #[inline]
+    pub(super) fn find_from(
+        &self,
+        start: usize,
+        mut wanted: impl FnMut(usize) -> bool,
+    ) -> Option<usize> {
+        let first = self.next_from(start)?;
+        let mut at = first;
+        loop {
+            if wanted(at) {
+                return Some(at);
+            }
+            at = self.next_from(at + 1)?;
+            if at == first {
+                return None;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -70,6 +90,8 @@ mod tests {
             members.iter().for_each(|&member| bits.set(member, true));
             let oracle = members.range(start..).next().or_else(|| members.iter().next());
             prop_assert_eq!(bits.next_from(start), oracle.copied());
+            let even = members.range(start..).chain(members.range(..start)).find(|at| *at % 2 == 0);
+            prop_assert_eq!(bits.find_from(start, |at| at % 2 == 0), even.copied());
             prop_assert!(bits.iter().eq(members.iter().copied()));
             prop_assert!((0..130).all(|at| bits.contains(at) == members.contains(&at)));
             prop_assert_eq!(bits.is_empty(), members.is_empty());

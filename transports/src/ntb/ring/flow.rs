@@ -101,6 +101,13 @@ impl SendFlow {
         self.timed = None;
     }
 
+    /// Has nothing to send any more. What was sent has been given up before.
+    pub(super) fn forget(&mut self) {
+        self.sent = self.next;
+        self.queued = 0;
+        self.round = Round::EMPTY;
+    }
+
     /// Takes a round trip into the average.
     pub(super) fn sample(&mut self, acknowledged: u32, now: u64) {
         if let Some((seq, since)) = self.timed
@@ -118,7 +125,7 @@ impl SendFlow {
 
 /// Parts of gets from one host that are still to be asked for, by one of two ways.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct AskQueue {
+pub(super) struct RequestQueue {
     /// Where requests go; none while there is no way.
     pub side: Option<Side>,
     pub round: Round,
@@ -126,9 +133,9 @@ pub(super) struct AskQueue {
     pub under_way: u32,
 }
 
-impl AskQueue {
-    pub(super) fn new() -> AskQueue {
-        AskQueue { side: None, round: Round::EMPTY, under_way: 0 }
+impl RequestQueue {
+    pub(super) fn new() -> RequestQueue {
+        RequestQueue { side: None, round: Round::EMPTY, under_way: 0 }
     }
 }
 

@@ -35,16 +35,22 @@ pub mod choose;
 mod config;
 mod engine;
 mod fair;
+mod fetcher;
 mod flow;
 mod health;
 mod layout;
+mod losses;
 mod memory;
 mod ops;
 mod packet;
 mod port;
+mod receiver;
 mod repair;
+mod request;
 mod send;
+mod sender;
 mod stats;
+mod submit;
 mod take;
 mod topology;
 
@@ -52,10 +58,11 @@ mod topology;
 mod tests;
 
 pub use config::{Config, FETCHES, HOSTS_MAX};
-pub use engine::{AmoRequest, Engine, EngineError, GetRequest, PutRequest, Target};
+pub use engine::{Engine, EngineError};
 pub use layout::{
     CHUNK_BYTES_MAX, CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE, seal_offset,
 };
 pub use memory::{Event, Memory, OutOfRange, Outcome, Place, Side, Span};
 pub use packet::{Class, INLINE_BYTES, Kind, Limits, Line, Malformed, Packet, flag};
+pub use request::{AmoRequest, GetRequest, PutRequest, Target};
 pub use stats::Stats;

@@ -1,30 +1,57 @@
 //! Timers, link changes, repetition, and giving up.
 
+use super::config::Config;
 use super::engine::Engine;
-use super::fair::Round;
-use super::flow::{AskQueue, NONE};
+use super::fetcher::Overdue;
 use super::memory::{Event, Memory, Outcome, Side};
-use super::ops::{Action, Request};
+use super::ops::Action;
+use super::sender::Lateness;
 use super::topology::LinkState;
 
 /// Heartbeats between repetitions of a host's link state.
 const NEWS_BEATS: u32 = 16;
-/// Most doublings of the time between repetitions.
-const BACKOFF_MAX: u32 = 5;
+
+/// When an engine looks at what depends on time.
+#[derive(Clone, Copy, Debug, Default, Hash)]
+pub(super) struct Timers {
+    next_tick: u64,
+    next_beat: u64,
+    beats: u32,
+}
+
+impl Timers {
+    pub(super) fn next(&self) -> u64 {
+        self.next_tick
+    }
+
+    #[inline]
+    pub(super) fn are_due(&self, now: u64) -> bool {
+        now >= self.next_tick
+    }
+
+    /// Begins a look. Whether it comes with a heartbeat, and with one that repeats the link state.
+    fn begin(&mut self, now: u64, config: &Config) -> (bool, bool) {
+        self.next_tick = now + config.tick_ns;
+        let beats = now >= self.next_beat;
+        if beats {
+            self.next_beat = now + config.beat_ns;
+            self.beats = self.beats.wrapping_add(1);
+        }
+        (beats, beats && self.beats.is_multiple_of(NEWS_BEATS))
+    }
+}
 
 impl Engine {
     /// Looks at everything that depends on time.
     pub(super) fn tick<M: Memory>(&mut self, memory: &mut M) {
-        self.next_tick = self.now + self.config.tick_ns;
-        if self.now >= self.next_beat {
-            self.next_beat = self.now + self.config.beat_ns;
-            self.beats = self.beats.wrapping_add(1);
+        let (beats, announces) = self.timers.begin(self.now, &self.config);
+        if beats {
             for port in &mut self.ports {
                 port.beat(self.now, memory);
             }
-            if self.beats.is_multiple_of(NEWS_BEATS) {
-                self.announce();
-            }
+        }
+        if announces {
+            self.announce();
         }
         for side in Side::BOTH {
             self.suspect(side, memory);
@@ -32,13 +59,15 @@ impl Engine {
             let (now, after) = (self.now, self.config.gap_ns);
             self.ports[side as usize].skip_lost(now, after, memory, &mut self.stats);
         }
-        for id in 0..self.flows.len() {
-            if self.inflows[id].unreported > 0 {
+        for id in 0..self.sender.len() {
+            if self.receiver.has_unreported(id) {
                 self.owe_ack(id, Side::Right);
             }
-            self.repeat_late(id, memory);
+            if self.sender.repeat_late(id, self.now, &self.config) == Lateness::Hopeless {
+                self.give_up((id / 2) as u16, memory);
+            }
         }
-        for row in 0..self.gets.len() + self.fetches.len() {
+        for row in 0..self.fetcher.rows() {
             self.ask_late(row, memory);
         }
         self.look_for_lost(memory);
@@ -68,38 +97,29 @@ impl Engine {
 
     /// Moves and repeats what was on its way over a link next to `origin` that changed.
     pub(super) fn repair(&mut self, origin: u16, changed: [bool; 2]) {
-        for id in 0..self.flows.len() {
+        for id in 0..self.sender.len() {
             let dst = (id / 2) as u16;
-            let flow = &self.flows[id];
-            if dst == self.me || flow.is_quiet() {
+            if dst == self.me || self.sender.is_quiet(id) {
                 continue;
             }
-            if flow.side.is_none_or(|side| self.is_broken(side, dst, origin, changed)) {
-                let side = self.direct(id);
-                let flow = &mut self.flows[id];
-                self.stats.rerouted += u64::from(flow.side != side);
-                flow.side = side;
-                flow.deadline = self.now + self.config.replay_ns;
-                flow.rewind();
-                self.refresh(id);
+            if self.sender.side(id).is_none_or(|side| self.is_broken(side, dst, origin, changed)) {
+                let side = self.topology.side_of_flow(id);
+                let deadline = self.now + self.config.replay_ns;
+                self.stats.rerouted += u64::from(self.sender.reroute(id, side, deadline));
             }
         }
-        for row in 0..self.gets.len() {
-            let Some((_, request)) = self.gets.row(row) else { continue };
+        for row in 0..self.fetcher.rows() {
+            let Some(request) = self.fetcher.get_at(row) else { continue };
             let dst = self.ops.at(request.op).host;
             if self.is_broken(request.side, dst, origin, changed) {
                 self.repeat_request(row, dst);
             }
         }
-        for id in 0..self.asks.len() {
-            if !self.asks[id].round.is_empty() {
-                self.asks[id].side = self.direct(id);
-                self.refresh_asks(id);
-            }
-        }
+        let Engine { fetcher, topology, .. } = self;
+        fetcher.redirect(|id| topology.side_of_flow(id));
         for side in Side::BOTH {
-            for id in 0..self.flows.len() {
-                if self.acks[side as usize].contains(id) {
+            for id in 0..self.sender.len() {
+                if self.receiver.owes(id, side) {
                     self.owe_ack(id, side);
                 }
             }
@@ -139,7 +159,7 @@ impl Engine {
         if !port.is_up() || silent < self.config.suspect_ns {
             return;
         }
-        let ran = self.alive_at[usize::from(neighbour)] > port.heard_at() + self.config.suspect_ns;
+        let ran = self.losses.alive_at(neighbour) > port.heard_at() + self.config.suspect_ns;
         if !memory.link_is_up(side) {
             port.drop_link();
         } else if ran && silent >= self.config.dead_ns {
@@ -171,92 +191,26 @@ impl Engine {
         }
     }
 
-    fn repeat_late<M: Memory>(&mut self, id: usize, memory: &mut M) {
-        let (now, base) = (self.now, self.config.replay_ns);
-        let flow = &mut self.flows[id];
-        if flow.is_acknowledged() || now < flow.deadline {
-            return;
-        }
-        if flow.side.is_none() || flow.sent == flow.una {
-            // No way, or no room so far: nothing is on the wire that could have been lost.
-            flow.deadline = now + base;
-            return;
-        }
-        flow.repeats += 1;
-        flow.deadline = now + (base.max(4 * flow.round_trip_ns) << flow.repeats.min(BACKOFF_MAX));
-        let waited = now.saturating_sub(flow.progress_at);
-        if flow.repeats > self.config.replays_max && waited >= self.config.silence_ns {
-            self.give_up((id / 2) as u16, memory);
-            return;
-        }
-        flow.rewind();
-        self.refresh(id);
-    }
-
     /// Repeats a get request, or recalls a result, whose answer is late.
     fn ask_late<M: Memory>(&mut self, row: usize, memory: &mut M) {
-        let now = self.now;
-        let (base, silence) = (self.config.replay_ns, self.config.silence_ns);
-        let Some((_, request)) = self.request(row) else { return };
-        if now < request.deadline {
-            return;
-        }
-        let op = self.ops.at(request.op);
-        let dst = op.host;
-        // A fetching AMO that is not acknowledged is its flow's business.
-        let recallable = row < self.gets.len() || op.remaining == 1;
-        let reachable = self.topology.choose(dst).is_some();
-        let Some(request) = self.request_mut(row) else { return };
-        request.deadline = now + (base << request.repeats.min(BACKOFF_MAX));
-        if !recallable || !reachable {
-            return;
-        }
-        request.repeats += 1;
-        let waited = now.saturating_sub(request.since);
-        if request.repeats > self.config.replays_max && waited >= silence {
-            self.give_up(dst, memory);
-        } else {
-            self.repeat_request(row, dst);
+        let Engine { fetcher, ops, topology, config, now, .. } = self;
+        let is_reachable = |host| topology.choose(host).is_some();
+        match fetcher.look_at(row, *now, ops, config, is_reachable) {
+            Overdue::No => {}
+            Overdue::Repeat(host) => self.repeat_request(row, host),
+            Overdue::Hopeless(host) => self.give_up(host, memory),
         }
     }
 
     fn repeat_request(&mut self, row: usize, dst: u16) {
         if let Some(side) = self.topology.choose(dst) {
-            if let Some(request) = self.request_mut(row) {
-                request.side = side;
-            }
-            self.again.set(row, true);
+            self.fetcher.repeat(row, side);
         }
-    }
-
-    fn request_mut(&mut self, row: usize) -> Option<&mut Request> {
-        let gets = self.gets.len();
-        if row < gets { self.gets.row_mut(row) } else { self.fetches.row_mut(row - gets) }
     }
 
     fn look_for_lost<M: Memory>(&mut self, memory: &mut M) {
-        let cut = self.topology.unreachable();
-        if cut.1 == 0 {
-            self.cut = None;
-            self.was_whole = true;
-            return;
-        }
-        let since = match self.cut {
-            Some((since, known)) if known == cut => since,
-            _ => {
-                self.cut = Some((self.now, cut));
-                self.now
-            }
-        };
-        let patience = match self.was_whole {
-            false => self.config.connect_ns,
-            true if self.topology.is_silence() => self.config.silence_ns,
-            true => self.config.lost_ns,
-        };
-        if self.now - since < patience {
-            return;
-        }
-        let (first, count) = cut;
+        let cut = self.losses.cut_off(&self.topology, self.now, &self.config);
+        let Some((first, count)) = cut else { return };
         let mut news = false;
         for step in 0..count {
             let dst = (first + step) % self.hosts;
@@ -277,45 +231,16 @@ impl Engine {
 
     /// Ends all operations to a host that will not answer any more.
     fn fail<M: Memory>(&mut self, dst: u16, memory: &mut M) {
-        self.is_lost[usize::from(dst)] = true;
+        self.losses.note_lost(dst);
         for id in [usize::from(dst) * 2, usize::from(dst) * 2 + 1] {
-            self.forget_flow(id);
-            self.asks[id] = AskQueue::new();
-            self.refresh_asks(id);
+            self.sender.forget(id);
         }
-        for row in 0..self.gets.len() + self.fetches.len() {
-            let Some((tag, request)) = self.request(row) else { continue };
-            if self.ops.at(request.op).host == dst {
-                self.again.set(row, false);
-                let tags = if row < self.gets.len() { &mut self.gets } else { &mut self.fetches };
-                tags.remove(tag);
-            }
-        }
+        self.fetcher.forget(dst, &self.ops);
         while let Some(index) = self.ops.find_to(dst) {
             if let Action::PutRetained { chunks } = self.ops.at(index).action {
-                let mut chunk = chunks;
-                while chunk != NONE {
-                    let after = self.retained.after(chunk);
-                    self.retained.give_back(chunk);
-                    chunk = after;
-                }
+                self.sender.give_back(chunks);
             }
             self.finish(index, Outcome::Lost, memory);
         }
-    }
-
-    fn forget_flow(&mut self, id: usize) {
-        while self.flows[id].una != self.flows[id].next {
-            let entry = *self.entry(id, self.flows[id].una);
-            if entry.retained != NONE {
-                self.retained.give_back(entry.retained);
-            }
-            self.flows[id].una = self.flows[id].una.wrapping_add(1);
-        }
-        let flow = &mut self.flows[id];
-        flow.sent = flow.next;
-        flow.queued = 0;
-        flow.round = Round::EMPTY;
-        self.refresh(id);
     }
 }

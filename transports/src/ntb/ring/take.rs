@@ -9,13 +9,8 @@ use super::memory::{Memory, OutOfRange, Outcome, Place, Side, Span};
 use super::ops::Action;
 use super::packet::{Class, INLINE_BYTES, Kind, Line, Malformed, Packet, flag, words_of};
 use super::port::Found;
+use super::receiver::Standing;
 use super::topology::LinkState;
-
-/// What a sequenced packet is to its flow.
-enum Turn {
-    Now,
-    Drop,
-}
 
 impl Engine {
     /// Takes packets of one inbound ring until it is empty, its head must wait, or the burst ends.
@@ -62,8 +57,7 @@ impl Engine {
     /// Owes an acknowledgement, on the way that leads to the source.
     pub(super) fn owe_ack(&mut self, id: usize, arrived: Side) {
         let side = self.topology.choose((id / 2) as u16).unwrap_or(arrived);
-        self.acks[side as usize].set(id, true);
-        self.acks[side.opposite() as usize].set(id, false);
+        self.receiver.owe(id, side);
     }
 
     /// Passes a packet on: one copy from the inbound slot to the outbound window. False: no room.
@@ -123,7 +117,7 @@ impl Engine {
     }
 
     fn take_put<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
-        if let Turn::Drop = self.turn_of(side, packet) {
+        if !self.is_next(side, packet) {
             return false;
         }
         if packet.has(flag::REFUSED) {
@@ -164,7 +158,7 @@ impl Engine {
         {
             return false;
         }
-        if let Turn::Drop = self.turn_of(side, packet) {
+        if !self.is_next(side, packet) {
             return true;
         }
         let row = (packet.tag & 0xffff) as usize;
@@ -180,7 +174,7 @@ impl Engine {
         self.stats.delivered += 1;
         self.applied(side, packet);
         if fetch {
-            self.results[usize::from(packet.src) * FETCHES + row] = (packet.tag, old);
+            self.receiver.keep_result(packet.src, row, packet.tag, old);
             if let Some(out) = reply {
                 self.send_result(out, packet, old, memory);
             }
@@ -194,17 +188,13 @@ impl Engine {
             self.stats.malformed += 1;
             return true;
         }
-        let (tag, old) = self.results[usize::from(packet.src) * FETCHES + row];
-        let out = self.reply_side(side, packet.src);
-        match out {
-            Some(out) if tag == packet.tag => {
-                if !self.may_reply(out) {
-                    return false;
-                }
-                self.send_result(out, packet, old, memory);
+        let result = self.receiver.result(packet.src, row, packet.tag);
+        // No way back, or an old recall that was long answered: nothing to do.
+        if let (Some(out), Some(old)) = (self.reply_side(side, packet.src), result) {
+            if !self.may_reply(out) {
+                return false;
             }
-            // No way back, or an old recall that was long answered.
-            _ => {}
+            self.send_result(out, packet, old, memory);
         }
         true
     }
@@ -264,7 +254,7 @@ impl Engine {
     }
 
     fn take_get_reply<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
-        let Some(request) = self.gets.find(packet.tag) else {
+        let Some(request) = self.fetcher.get(packet.tag) else {
             self.stats.duplicates += 1;
             return false;
         };
@@ -286,7 +276,7 @@ impl Engine {
             let from = Span::Inbound(side, at);
             if !self.payload_is_sound(side, packet, from, memory) {
                 // Asked again at once rather than at the deadline.
-                self.again.set((packet.tag & 0xffff) as usize, true);
+                self.fetcher.get_again(packet.tag);
                 return false;
             }
             memory.copy(from, to, len)
@@ -295,8 +285,7 @@ impl Engine {
         };
         debug_assert!(landed.is_ok(), "only symmetric ranges can be refused");
         self.stats.delivered_bytes += u64::from(packet.len);
-        self.gets.remove(packet.tag);
-        self.asks[request.queue as usize].under_way -= 1;
+        self.fetcher.end_get(packet.tag, &request);
         let op = self.ops.at_mut(request.op);
         op.refused |= refused;
         op.remaining -= 1;
@@ -307,7 +296,7 @@ impl Engine {
     }
 
     fn take_amo_reply<M: Memory>(&mut self, packet: &Packet, memory: &mut M) -> bool {
-        let Some(request) = self.fetches.find(packet.tag) else {
+        let Some(request) = self.fetcher.amo(packet.tag) else {
             self.stats.duplicates += 1;
             return false;
         };
@@ -330,72 +319,49 @@ impl Engine {
         if op.remaining == 0 {
             self.finish(request.op, Outcome::Done, memory);
         }
-        self.fetches.remove(packet.tag);
+        self.fetcher.end_amo(packet.tag);
         true
     }
 
     fn take_ack<M: Memory>(&mut self, packet: &Packet, memory: &mut M) -> bool {
-        let id = usize::from(packet.src) * 2 + packet.flow();
-        let flow = &self.flows[id];
-        let advance = packet.seq.wrapping_sub(flow.una);
-        if advance > flow.next.wrapping_sub(flow.una) {
-            // Older than what is known, or of packets never sent.
+        let id = flow_of(packet);
+        let Some(advance) = self.sender.advance(id, packet.seq) else {
             self.stats.duplicates += 1;
             return false;
-        }
+        };
         self.acknowledge(id, advance, memory);
-        let flow = &mut self.flows[id];
-        let news = flow.una.wrapping_sub(flow.recover) as i32 >= 0;
-        if news {
-            flow.recover = flow.una;
-        }
-        if packet.has(flag::REFUSED) && flow.una != flow.sent {
-            flow.rewind();
-            let una = flow.una;
-            let refused = self.entry(id, una).op;
-            let signal = self.ops.at(refused).signal;
-            self.ops.at_mut(refused).refused = true;
-            if signal != NONE {
-                // No signal without its data.
-                self.ops.at_mut(signal).refused = true;
+        let fresh = self.sender.is_past_repetition(id);
+        if packet.has(flag::REFUSED) {
+            if let Some(refused) = self.sender.repeat(id) {
+                let signal = self.ops.at(refused.op).signal;
+                self.ops.at_mut(refused.op).refused = true;
+                if signal != NONE {
+                    // No signal without its data.
+                    self.ops.at_mut(signal).refused = true;
+                }
             }
-        } else if packet.has(flag::GAP) && news && flow.una != flow.sent {
-            flow.rewind();
+        } else if packet.has(flag::GAP) && fresh {
+            self.sender.repeat(id);
         }
-        self.refresh(id);
         true
     }
 
     fn acknowledge<M: Memory>(&mut self, id: usize, count: u32, memory: &mut M) {
-        let window = self.config.window;
         for _ in 0..count {
-            let at = (self.flows[id].una & (window - 1)) as usize;
-            let entry = self.entries[id * window as usize + at];
-            self.flows[id].una = self.flows[id].una.wrapping_add(1);
-            if entry.retained != NONE {
-                self.retained.give_back(entry.retained);
-            }
+            let entry = self.sender.pop_acknowledged(id);
             let op = self.ops.at_mut(entry.op);
             op.remaining -= 1;
             if let (Action::Fetch { tag, .. }, true) = (op.action, op.refused) {
                 // There will be no result.
                 op.remaining = 0;
-                self.fetches.remove(tag);
+                self.fetcher.end_amo(tag);
             }
             if self.ops.at(entry.op).remaining == 0 {
                 self.finish(entry.op, Outcome::Done, memory);
             }
         }
         if count > 0 {
-            let flow = &mut self.flows[id];
-            let una = flow.una;
-            flow.sample(una, self.now);
-            flow.repeats = 0;
-            flow.progress_at = self.now;
-            flow.deadline = self.now + self.config.replay_ns.max(4 * flow.round_trip_ns);
-            if flow.sent.wrapping_sub(una) as i32 <= 0 {
-                flow.sent = una;
-            }
+            self.sender.note_progress(id, self.times());
         }
     }
 
@@ -406,7 +372,7 @@ impl Engine {
         }
         let state = LinkState::from_word(packet.seq, packet.words[0]);
         if let Some(changed) = self.topology.learn(origin, state) {
-            self.alive_at[usize::from(origin)] = self.now;
+            self.losses.note_alive(origin, self.now);
             self.news[side.opposite() as usize].set(usize::from(origin), true);
             if changed != [false; 2] {
                 self.repair(origin, changed);
@@ -415,50 +381,37 @@ impl Engine {
         true
     }
 
-    /// Where a sequenced packet stands in its flow.
-    fn turn_of(&mut self, side: Side, packet: &Packet) -> Turn {
-        let id = usize::from(packet.src) * 2 + packet.flow();
-        let ahead = packet.seq.wrapping_sub(self.inflows[id].expected) as i32;
-        match ahead {
-            0 => Turn::Now,
-            1.. => {
+    /// Whether a sequenced packet is the next of its flow. Reports a gap before it, or that it was
+    /// applied already, where the source needs to know.
+    fn is_next(&mut self, side: Side, packet: &Packet) -> bool {
+        let id = flow_of(packet);
+        match self.receiver.standing(id, packet.seq) {
+            Standing::Next => return true,
+            Standing::Early => {
                 self.stats.out_of_order += 1;
                 self.report_gap(side, packet);
-                Turn::Drop
             }
-            _ => {
+            Standing::Applied => {
                 // The acknowledgement was lost, or the packet came both ways.
                 self.stats.duplicates += 1;
                 if packet.has(flag::ACK_NOW) {
                     self.owe_ack(id, side);
                 }
-                Turn::Drop
             }
         }
+        false
     }
 
     fn applied(&mut self, side: Side, packet: &Packet) {
-        let id = usize::from(packet.src) * 2 + packet.flow();
-        let flow = &mut self.inflows[id];
-        flow.expected = flow.expected.wrapping_add(1);
-        flow.gap = false;
-        flow.gap_reported = false;
-        flow.unreported += 1;
-        if packet.has(flag::ACK_NOW) || flow.unreported >= self.config.window / 4 {
+        let id = flow_of(packet);
+        if self.receiver.note_applied(id, packet.has(flag::ACK_NOW)) {
             self.owe_ack(id, side);
         }
     }
 
     fn report_gap(&mut self, side: Side, packet: &Packet) {
-        let id = usize::from(packet.src) * 2 + packet.flow();
-        let flow = &mut self.inflows[id];
-        if !flow.gap_reported {
-            flow.gap_reported = true;
-            flow.gap = true;
-            self.owe_ack(id, side);
-        } else if packet.has(flag::ACK_NOW) {
-            // The end of a repetition, and the gap is still there.
-            flow.gap = true;
+        let id = flow_of(packet);
+        if self.receiver.note_gap(id, packet.has(flag::ACK_NOW)) {
             self.owe_ack(id, side);
         }
     }
@@ -467,8 +420,8 @@ impl Engine {
     /// number again with nothing in it, so that the news cannot be lost.
     fn refuse(&mut self, side: Side, packet: &Packet) {
         self.stats.refused += 1;
-        let id = usize::from(packet.src) * 2 + packet.flow();
-        self.inflows[id].refused = true;
+        let id = flow_of(packet);
+        self.receiver.note_refused(id);
         self.owe_ack(id, side);
     }
 
@@ -518,4 +471,9 @@ fn decode_amo(packet: &Packet) -> Option<Amo> {
     let size = packet.op >> 4;
     let [operand, compare, _] = packet.words;
     matches!(size, 4 | 8).then_some(Amo { op, size, operand, compare })
+}
+
+/// Number of the flow that a packet belongs to at the end it has come to.
+fn flow_of(packet: &Packet) -> usize {
+    usize::from(packet.src) * 2 + packet.flow()
 }

@@ -110,6 +110,16 @@ impl Topology {
         }
     }
 
+    /// The direction of a flow that starts anew: the first flow of a host goes the chosen way, the
+    /// second the other way where that leads there.
+    pub(super) fn side_of_flow(&self, id: usize) -> Option<Side> {
+        let dst = (id / 2) as u16;
+        let first = self.choose(dst)?;
+        let other = first.opposite();
+        let second = id % 2 == 1 && self.reaches(other, dst);
+        Some(if second { other } else { first })
+    }
+
     /// Hosts that no way leads to: the first going right, and how many.
     pub(super) fn unreachable(&self) -> (u16, u16) {
         let reached = u32::from(self.hop_span[0]) + u32::from(self.hop_span[1]);

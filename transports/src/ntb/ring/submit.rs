@@ -1,0 +1,240 @@
+//! How operations are handed to an engine.
+
+use super::choose::piece_bytes;
+use super::engine::Engine;
+use super::fair::shared_piece;
+use super::flow::NONE;
+use super::memory::{Memory, Span};
+use super::ops::{Action, Op};
+use super::packet::{INLINE_BYTES, words_of};
+use super::request::{AmoRequest, GetRequest, PutRequest, Target};
+use tombolo_core::transport::Status;
+
+/// Chunks of an operation that is one packet of the first flow.
+const ONCE: [(u32, u32); 2] = [(0, 1), (0, 0)];
+
+impl Engine {
+    /// Copies local memory to another host.
+    ///
+    /// - `Pending`: accepted; `complete` follows. `Complete`: nothing to do. `Again`: a table is
+    ///   full, poll first. `Failed`: the host is lost.
+    /// - With `retain` the source may be reused on return. A put longer than the retained area
+    ///   holds is never accepted with it: see [`retain_bytes_max`](Self::retain_bytes_max).
+    pub fn put<M: Memory>(&mut self, put: &PutRequest, memory: &mut M) -> Status {
+        let PutRequest { target, len, .. } = *put;
+        if self.losses.is_lost(target.host) {
+            return Status::Failed;
+        }
+        if len == 0 && put.signal.is_none() {
+            return Status::Complete;
+        }
+        let piece = self.piece(target.host, len, self.config.handling_bytes);
+        let chunks = len.div_ceil(piece);
+        let keep = put.retain && len > INLINE_BYTES;
+        self.note_stream(put.stream);
+        if !self.ops.has_room(put.stream, 2) || (keep && !self.sender.has_room_to_keep(chunks)) {
+            return Status::Again;
+        }
+        let mut data = NONE;
+        if len > 0 {
+            let action = if len <= INLINE_BYTES {
+                Action::PutInline { words: read_inline(put.source, len, memory) }
+            } else if keep {
+                Action::PutRetained { chunks: self.sender.keep(put.source, len, piece, memory) }
+            } else {
+                Action::Put { source: put.source }
+            };
+            let token = if put.signal.is_none() { Some(put.token) } else { None };
+            data = self.submit_put(put, action, token, piece);
+        }
+        if let Some(signal) = put.signal {
+            // Behind the data in the same flow: applied after it, and completes after it.
+            let target = Target { remote: signal.word, ..target };
+            let action = Action::Amo(signal.amo());
+            let signal = self.submit(Some(put.token), put.stream, action, target, 8, ONCE);
+            if data != NONE {
+                self.ops.at_mut(data).signal = signal;
+            }
+        }
+        Status::Pending
+    }
+
+    /// Copies memory of another host here. Results as for [`put`](Self::put).
+    pub fn get(&mut self, get: &GetRequest) -> Status {
+        let GetRequest { target, len, .. } = *get;
+        if self.losses.is_lost(target.host) {
+            return Status::Failed;
+        }
+        if len == 0 {
+            return Status::Complete;
+        }
+        self.note_stream(get.stream);
+        if !self.ops.has_room(get.stream, 1) {
+            return Status::Again;
+        }
+        // Each packet of it is asked for by a short one.
+        let piece = self.piece(target.host, len, self.config.handling_bytes * 3 / 2);
+        let chunks = len.div_ceil(piece) as u32;
+        let action = Action::Get { dest: get.dest };
+        let mut op = self.op(Some(get.token), get.stream, action, target, len);
+        let other = self.second_share(target.host, len, chunks);
+        op.piece = piece as u32;
+        op.remaining = chunks;
+        op.todo = [(0, chunks - other), (chunks - other, chunks)];
+        let op = self.ops.insert(op);
+        for share in 0..if other > 0 { 2 } else { 1 } {
+            let id = usize::from(target.host) * 2 + share;
+            let Engine { fetcher, ops, topology, .. } = self;
+            fetcher.enqueue(id, op, ops, || topology.side_of_flow(id));
+        }
+        Status::Pending
+    }
+
+    /// Changes a variable at another host atomically. Results as for [`put`](Self::put).
+    pub fn amo(&mut self, request: &AmoRequest) -> Status {
+        let AmoRequest { token, stream, target, amo, result } = *request;
+        if self.losses.is_lost(target.host) {
+            return Status::Failed;
+        }
+        self.note_stream(stream);
+        if !self.ops.has_room(stream, 1) || (result.is_some() && !self.fetcher.has_room_for_amo()) {
+            return Status::Again;
+        }
+        let len = usize::from(amo.size);
+        let Some(result) = result else {
+            self.submit(Some(token), stream, Action::Amo(amo), target, len, ONCE);
+            return Status::Pending;
+        };
+        let tag = self.fetcher.await_amo(self.times());
+        let action = Action::Fetch { amo, result, tag };
+        let op = self.submit(Some(token), stream, action, target, len, ONCE);
+        self.fetcher.name_amo(tag, op);
+        // Answered twice: by the acknowledgement, which allows to forget it, and by the result.
+        self.ops.at_mut(op).remaining = 2;
+        Status::Pending
+    }
+
+    fn note_stream(&mut self, stream: u32) {
+        let until = self.now + self.config.share_ns;
+        self.sharing.note(stream, self.ops.outstanding() > 0, until);
+    }
+
+    fn submit_put(
+        &mut self,
+        put: &PutRequest,
+        action: Action,
+        token: Option<u64>,
+        piece: usize,
+    ) -> u32 {
+        let chunks = put.len.div_ceil(piece) as u32;
+        let splittable = matches!(action, Action::Put { .. })
+            && put.signal.is_none()
+            && self.sender.may_split(put.stream, put.target.host);
+        let other = match splittable {
+            true => self.second_share(put.target.host, put.len, chunks),
+            false => 0,
+        };
+        let todo = [(0, chunks - other), (chunks - other, chunks)];
+        let op = self.submit(token, put.stream, action, put.target, put.len, todo);
+        self.ops.at_mut(op).piece = piece as u32;
+        if other > 0 {
+            self.sender.begin_split(put.stream, put.target.host);
+            self.ops.at_mut(op).split = Some(put.stream);
+        }
+        op
+    }
+
+    fn submit(
+        &mut self,
+        token: Option<u64>,
+        stream: u32,
+        action: Action,
+        target: Target,
+        len: usize,
+        todo: [(u32, u32); 2],
+    ) -> u32 {
+        let mut op = self.op(token, stream, action, target, len);
+        op.todo = todo;
+        op.remaining = todo[0].1 - todo[0].0 + todo[1].1 - todo[1].0;
+        let op = self.ops.insert(op);
+        for (which, (from, to)) in todo.into_iter().enumerate() {
+            if from < to {
+                let id = usize::from(target.host) * 2 + which;
+                let times = self.times();
+                let Engine { sender, ops, topology, .. } = self;
+                sender.enqueue(id, (op, to - from), ops, times, || topology.side_of_flow(id));
+            }
+        }
+        op
+    }
+
+    fn op(
+        &self,
+        token: Option<u64>,
+        stream: u32,
+        action: Action,
+        target: Target,
+        len: usize,
+    ) -> Op {
+        debug_assert!(target.host != self.me && target.host < self.hosts);
+        Op {
+            token,
+            stream,
+            action,
+            host: target.host,
+            pe: target.pe,
+            remote: target.remote,
+            len,
+            piece: self.chunk_bytes() as u32,
+            remaining: 1,
+            todo: [(0, 0); 2],
+            next: [NONE; 2],
+            round: [NONE; 2],
+            last: [NONE; 2],
+            refused: false,
+            split: None,
+            signal: NONE,
+        }
+    }
+
+    /// Chunks of a large transfer that go the other way round: as many as arrive there in the time
+    /// the others need, (n1 + h1) = (n0 + h0). None when the detour is more than one hop longer:
+    /// then it takes more from the ring than it gives.
+    fn second_share(&self, host: u16, len: usize, chunks: u32) -> u32 {
+        let Some(side) = self.topology.choose(host) else { return 0 };
+        let other = side.opposite();
+        if !self.config.split
+            || len < self.config.split_bytes_min
+            || !self.topology.reaches(other, host)
+        {
+            return 0;
+        }
+        let detour = self.topology.distance(other, host) - self.topology.distance(side, host);
+        if detour <= 1 { chunks.saturating_sub(u32::from(detour)) / 2 } else { 0 }
+    }
+
+    /// Bytes of the packets of a transfer. What is under way alone is cut up so that its copies
+    /// overlap; with others under way they overlap each other, and long packets cost least.
+    fn piece(&self, host: u16, len: usize, handling_bytes: u32) -> usize {
+        let whole = self.chunk_bytes();
+        let fits = |piece: usize| len.div_ceil(piece) <= self.config.retained_chunks;
+        if self.sharing.is_on(self.now) {
+            let piece = shared_piece(whole);
+            return if fits(whole) && !fits(piece) { whole } else { piece };
+        }
+        if self.ops.outstanding() > 0 || handling_bytes == 0 {
+            return whole;
+        }
+        let hops = self.way(host).map_or(1, |(_, hops)| hops);
+        let piece = piece_bytes(len, hops, handling_bytes).min(whole);
+        // All of it must fit the retained area if it is to be kept.
+        if fits(piece) { piece } else { whole }
+    }
+}
+
+fn read_inline<M: Memory>(source: u64, len: usize, memory: &mut M) -> [u64; 3] {
+    let mut bytes = [0; INLINE_BYTES];
+    let read = memory.read(Span::Local(source), &mut bytes[..len]);
+    debug_assert!(read.is_ok(), "only symmetric ranges can be refused");
+    words_of(&bytes)
+}
