@@ -28,12 +28,10 @@ pub struct Terms {
     pub cores: u16,
 }
 
-/// The same on all hosts.
+/// The lanes of a job. Made once, when all PEs have told their terms, and the same on all hosts.
 pub struct Plan {
     /// Lanes of the ring.
     pub lanes: usize,
-    /// PEs of the host with most of them.
-    pub pes_max: usize,
     /// Lanes that a PE sends on.
     pub lanes_per_pe: usize,
     pub choice: Choice,
@@ -120,8 +118,7 @@ impl Plan {
                 right.spads
             ));
         }
-        let most = job.localities.iter().map(|place| place.local_index).max().unwrap_or(0);
-        let pes_max = most as usize + 1;
+        let pes_max = pes_max(job);
         let window = right.windows[RING_WINDOW];
         let room = |lanes_per_pe: usize| {
             let lanes = pes_max * lanes_per_pe;
@@ -150,7 +147,7 @@ impl Plan {
             None => why.to_string(),
         })?;
         let lanes_per_pe = choice.lanes;
-        Ok(Plan { lanes: pes_max * lanes_per_pe, pes_max, lanes_per_pe, choice })
+        Ok(Plan { lanes: pes_max * lanes_per_pe, lanes_per_pe, choice })
     }
 
     /// Rings of a lane.
@@ -185,6 +182,12 @@ impl Plan {
             format!("why: {}", choice.reason),
         ]
     }
+}
+
+/// PEs of the host with most of them.
+pub fn pes_max(job: &Job<'_>) -> usize {
+    let most = job.localities.iter().map(|place| place.local_index).max().unwrap_or(0);
+    most as usize + 1
 }
 
 /// Refuses a port with a rule that this driver does not keep. Every field is looked at here, or its

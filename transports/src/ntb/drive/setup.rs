@@ -11,7 +11,7 @@ use super::host::{DriveHost, SideParts};
 use super::lane::Lane;
 use super::links::{SidePlan, Translation};
 use super::memory::Extent;
-use super::plan::{Plan, RING_WINDOW, Terms};
+use super::plan::{self, Plan, RING_WINDOW, Terms};
 use crate::ntb::NtbSettings;
 use crate::ntb::port::{Arrival, NtbPort, PortError, Region};
 use crate::ntb::ring::{self, Engine, Side, Target};
@@ -60,12 +60,12 @@ impl Offer {
         segments: &[Segment<'_>],
     ) -> Result<Offer> {
         let terms = Terms::of(&hardware, job);
-        let plan = Plan::new(&hardware, job, &terms, settings).map_err(failure)?;
+        let pes_max = plan::pes_max(job);
         let local = job.localities[job.pe].local_index as usize;
         let alone = !(0..job.n_pes()).any(|pe| pe != job.pe && job.is_local(pe));
         let mut translations = [Vec::new(), Vec::new()];
         let direct = match settings.direct.0 {
-            true => open_segments(&hardware, plan.pes_max, local, segments, &mut translations)?,
+            true => open_segments(&hardware, pes_max, local, segments, &mut translations)?,
             false => [None; 2],
         };
         let extent = |kind: SegmentKind| {
