@@ -9,6 +9,7 @@ use crate::data::{Digest, Measurements};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tombolo_core::config::{Audience, CacheDirectory};
 use tombolo_core::wait::usable_cpus;
 use tombolo_core::{Result, World};
@@ -17,7 +18,10 @@ mod file;
 pub use file::{Owner, read};
 
 /// Changes with the meaning of the file.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// Doubtful measurements are used for this long; see [`Measurements::doubt`]. Then a job measures again.
+pub const DOUBTFUL_FOR: Duration = Duration::from_secs(600);
 
 /// Tables that are kept.
 const KEPT: usize = 32;
@@ -104,7 +108,12 @@ pub fn load(path: &Path, machine: &str) -> Option<Measurements> {
     };
     let sound = saved.and_then(|saved| match saved.digest.parse_hex() {
         _ if saved.machine != machine => Err("it is about another machine".to_owned()),
-        Some(digest) if digest == saved.measured.digest() => Ok(saved.measured),
+        Some(digest) if digest == saved.measured.digest() => match saved.measured.doubt() {
+            Some(why) if age(path).is_none_or(|age| age > DOUBTFUL_FOR) => {
+                Err(format!("it is doubtful: {why}"))
+            }
+            _ => Ok(saved.measured),
+        },
         _ => Err("its digest does not fit its content".to_owned()),
     });
     sound
@@ -112,6 +121,11 @@ pub fn load(path: &Path, machine: &str) -> Option<Measurements> {
             tracing::info!("{} is ignored and will be replaced: {why}", path.display())
         })
         .ok()
+}
+
+/// Time since a file was written; none if that cannot be told.
+fn age(path: &Path) -> Option<Duration> {
+    std::fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()
 }
 
 /// The sound files of a cache directory, the newest first.
@@ -216,11 +230,15 @@ mod tests {
             buffer: Buffer::Heap,
             channel: CACHED.into(),
         };
-        let points =
-            (0..20).map(|i| Point { bytes: 8 << i, ns: scale * (i + 1) as f32, spread: 0.1 });
+        let points = (0..20).map(|i| Point {
+            bytes: 8 << i,
+            ns: scale * (i + 1) as f32,
+            spread: 0.1,
+            batches: 7,
+        });
         Measurements {
             curves: vec![Curve { key, points: points.collect(), checks: vec![] }],
-            rejected: vec![],
+            ..Measurements::default()
         }
     }
 
@@ -232,6 +250,26 @@ mod tests {
         assert_eq!(load(&path, "m"), Some(sample(1.1)));
         assert_eq!(load(&path, "another machine"), None);
         assert_eq!(newest_first(path.parent().unwrap()).next().unwrap().0, path);
+    }
+
+    #[test]
+    fn doubtful_measurements_are_used_for_a_while_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = file(directory.path(), 7);
+        let mut doubtful = sample(1.0);
+        doubtful.curves[0].points.iter_mut().for_each(|point| point.batches = 0);
+        store(&path, &Saved::new("m", doubtful.clone())).unwrap();
+        assert_eq!(load(&path, "m"), Some(doubtful));
+        let old = std::time::SystemTime::now() - DOUBTFUL_FOR - Duration::from_secs(60);
+        let set_age = || {
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            file.set_modified(old).unwrap();
+        };
+        set_age();
+        assert_eq!(load(&path, "m"), None);
+        store(&path, &Saved::new("m", sample(1.0))).unwrap();
+        set_age();
+        assert_eq!(load(&path, "m"), Some(sample(1.0)));
     }
 
     #[test]

@@ -126,6 +126,29 @@ pub fn representatives(
     found
 }
 
+/// Bytes of the last-level cache for each processor that shares it, where this process may run; 0 if
+/// `/sys` does not tell.
+pub fn cache_share() -> u64 {
+    let Some(&cpu) = my_cpus().first() else { return 0 };
+    let read = |index: u32, what: &str| {
+        std::fs::read_to_string(format!(
+            "/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/{what}"
+        ))
+        .ok()
+    };
+    let Some(last) = (0..8).take_while(|index| read(*index, "level").is_some()).last() else {
+        return 0;
+    };
+    let size = read(last, "size").and_then(|text| parse_kib(&text)).unwrap_or(0);
+    let sharers = read(last, "shared_cpu_list").map_or(0, |list| parse_cpu_list(&list).len());
+    size / sharers.max(1) as u64
+}
+
+/// Bytes of a size such as `32768K`.
+fn parse_kib(text: &str) -> Option<u64> {
+    text.trim().strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// Where this process may run, as far as its affinity mask and `/sys` tell.
 pub fn here() -> Place {
     let cpus = my_cpus();
@@ -205,5 +228,6 @@ mod tests {
     fn cpu_lists_are_read() {
         assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
         assert!(parse_cpu_list("").is_empty());
+        assert_eq!((parse_kib("32768K\n"), parse_kib("")), (Some(32 << 20), None));
     }
 }

@@ -61,7 +61,7 @@ mod tests {
         let key = Key { class, operation, buffer: Buffer::Heap, channel: channel.into() };
         let points = SIZES.map(|bytes| {
             let ns = start + per_kib * bytes as f32 / 1024.0;
-            Point { bytes: bytes as u64, ns, spread: 0.0 }
+            Point { bytes: bytes as u64, ns, spread: 0.0, batches: 7 }
         });
         Curve { key, points: points.to_vec(), checks: Vec::new() }
     }

@@ -47,6 +47,10 @@ words! {
         Blocking = "blocking",
         /// One of the same four, each straight from its source and complete before the next.
         Waited = "waited",
+        /// A put by plain copies, and then reading what it wrote, once.
+        PutRead = "put-read",
+        /// A get by plain copies, and then reading what it brought, once.
+        GetRead = "get-read",
     }
 }
 
@@ -75,25 +79,27 @@ impl Buffer {
 
 /// One size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "(u64, f32, f32)", from = "(u64, f32, f32)")]
+#[serde(into = "(u64, f32, f32, u16)", from = "(u64, f32, f32, u16)")]
 pub struct Point {
     /// Payload in bytes.
     pub bytes: u64,
     /// Time of one operation in nanoseconds: the median of the faster half of the batches.
     pub ns: f32,
-    /// How far that lies above the fastest batch, as a fraction.
+    /// How far that lies above the fastest batch, as a fraction; 0 if there was one batch only.
     pub spread: f32,
+    /// Batches that nothing interrupted; 0 if the processor was taken away during each of them.
+    pub batches: u16,
 }
 
-impl From<(u64, f32, f32)> for Point {
-    fn from((bytes, ns, spread): (u64, f32, f32)) -> Point {
-        Point { bytes, ns, spread }
+impl From<(u64, f32, f32, u16)> for Point {
+    fn from((bytes, ns, spread, batches): (u64, f32, f32, u16)) -> Point {
+        Point { bytes, ns, spread, batches }
     }
 }
 
-impl From<Point> for (u64, f32, f32) {
-    fn from(point: Point) -> (u64, f32, f32) {
-        (point.bytes, point.ns, point.spread)
+impl From<Point> for (u64, f32, f32, u16) {
+    fn from(point: Point) -> (u64, f32, f32, u16) {
+        (point.bytes, point.ns, point.spread, point.batches)
     }
 }
 
@@ -157,6 +163,10 @@ pub struct Measurements {
     /// In order.
     #[serde(default)]
     pub rejected: Vec<Rejected>,
+    /// Bytes of the last-level cache for each processor that shares it, the least of all PEs that
+    /// measured; 0 if unknown.
+    #[serde(default)]
+    pub cache_share: u64,
 }
 
 impl Measurements {
@@ -207,6 +217,8 @@ impl Measurements {
         self.rejected.retain(|r| !newer.contains(&r.class));
         self.curves.extend(other.curves);
         self.rejected.extend(other.rejected);
+        let shares = [self.cache_share, other.cache_share].into_iter();
+        self.cache_share = shares.filter(|share| *share > 0).min().unwrap_or(0);
         self.put_in_order();
     }
 
@@ -255,6 +267,31 @@ impl Measurements {
         Ok(())
     }
 
+    /// Why the measurements cannot be relied on, for people; none if they can.
+    ///
+    /// Measurements on a busy machine tell the time that others took. They are told by the processor
+    /// being taken away during them, and by a model that does not fit a second set of measurements.
+    pub fn doubt(&self) -> Option<String> {
+        /// Part of the measurements that may have been interrupted, each of them throughout.
+        const INTERRUPTED: f64 = 0.25;
+        /// Mean error of the model.
+        const ERROR: f64 = 0.25;
+        let points = || self.curves.iter().flat_map(|c| c.points.iter().chain(&c.checks));
+        let interrupted = points().filter(|point| point.batches == 0).count();
+        let share = interrupted as f64 / points().count().max(1) as f64;
+        if share > INTERRUPTED {
+            return Some(format!(
+                "other processes took the processor away during {:.0} % of the measurements",
+                share * 100.0
+            ));
+        }
+        let (error, _) = crate::model::error(&self.curves).filter(|(error, _)| *error > ERROR)?;
+        Some(format!(
+            "the model made of the measurements is {:.0} % away from a second set, on average",
+            error * 100.0
+        ))
+    }
+
     /// A number that changes with any measured value.
     pub fn digest(&self) -> u64 {
         let mut digest = Digest::default();
@@ -264,6 +301,7 @@ impl Measurements {
                 digest.number(point.bytes);
                 digest.number(u64::from(point.ns.to_bits()));
                 digest.number(u64::from(point.spread.to_bits()));
+                digest.number(u64::from(point.batches));
             }
         }
         for rejected in &self.rejected {
@@ -271,6 +309,7 @@ impl Measurements {
             digest.text(&rejected.channel);
             digest.text(&rejected.why);
         }
+        digest.number(self.cache_share);
         digest.0
     }
 }

@@ -139,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn points(of: &[(u64, f32)]) -> Vec<Point> {
-        of.iter().map(|&(bytes, ns)| Point { bytes, ns, spread: 0.0 }).collect()
+        of.iter().map(|&(bytes, ns)| Point { bytes, ns, spread: 0.0, batches: 7 }).collect()
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             prop_assume!(at <= last || per_byte * last as f32 >= startup);
             let measured: Vec<Point> = crate::probe::LADDER
                 .iter()
-                .map(|&bytes| Point { bytes, ns: cost(bytes), spread: 0.0 })
+                .map(|&bytes| Point { bytes, ns: cost(bytes), spread: 0.0, batches: 7 })
                 .collect();
             let line = Line::new(&measured).unwrap();
             let predicted = line.at(at);

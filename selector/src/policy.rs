@@ -5,6 +5,10 @@
 //! memory, else the transport people prefer. Another channel takes over at sizes where it was
 //! measured to be faster by a margin that noise does not reach, so that no decision makes an
 //! operation slower than the default.
+//!
+//! Copies that bypass the caches are taken for buffers that are used again only where copying and then
+//! reading the copy is not slower either, and for copies that a processor's share of the last-level
+//! cache cannot hold.
 
 use crate::class::Class;
 use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, Point, SERVICE, STREAMING};
@@ -18,6 +22,13 @@ pub const MARGIN: f64 = 0.05;
 
 /// Beyond this spread nothing more is asked: the measurement then says little about anything.
 const MARGIN_MAX: f64 = 0.30;
+
+/// Copies longer than this part of a processor's share of the last-level cache leave nothing in it that
+/// is used again: C libraries bypass the caches from here on, too.
+const SHARE: (u64, u64) = (3, 4);
+
+/// Copies beyond the share bypass the caches unless that was measured to take longer by this factor.
+const BEYOND_MAX: f64 = 1.25;
 
 /// How the program uses its buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +109,7 @@ pub fn zero_copy(measured: &Measurements, class: Class, channel: &str) -> Option
 
 /// Curves that compete for one decision.
 struct Candidates<'a> {
+    measured: &'a Measurements,
     class: Class,
     operation: Operation,
     remote: Buffer,
@@ -134,7 +146,7 @@ impl<'a> Candidates<'a> {
                 channels = cold;
             }
         }
-        Candidates { class, operation, remote, reuse, channels }
+        Candidates { measured, class, operation, remote, reuse, channels }
     }
 
     fn decide(&self, preference: &[&str]) -> Option<Decision> {
@@ -155,6 +167,12 @@ impl<'a> Candidates<'a> {
                 }
             }
             steps.push(Step { limit: u64::MAX, channel: name.to_owned() });
+        }
+        if let Some(limit) = self.beyond_caches(default, &steps) {
+            if let Some(step) = steps.last_mut() {
+                step.limit = limit;
+            }
+            steps.push(Step { limit: u64::MAX, channel: STREAMING.to_owned() });
         }
         Some(Decision {
             class: self.class,
@@ -188,13 +206,50 @@ impl<'a> Candidates<'a> {
     fn choose(&self, default: usize, bytes: u64) -> usize {
         let gain = |channel: &usize| {
             let (ratio, margin) = self.compare(*channel, default, bytes)?;
-            (ratio < 1.0 - margin).then_some((ratio, *channel))
+            let wins = ratio < 1.0 - margin && self.suits_readers(*channel, default, bytes);
+            wins.then_some((ratio, *channel))
         };
         let best = (0..self.channels.len())
             .filter(|channel| *channel != default)
             .filter_map(|channel| gain(&channel))
             .reduce(|best, next| if next.0 < best.0 { next } else { best });
         best.map_or(default, |(_, channel)| channel)
+    }
+
+    /// Whether a copy by `channel` and reading its result are together as fast as by `other`. The result
+    /// of a copy that bypasses the caches has to be fetched from memory.
+    fn suits_readers(&self, channel: usize, other: usize, bytes: u64) -> bool {
+        if self.channels[channel].0 != STREAMING || self.reuse == Reuse::Cold {
+            return true;
+        }
+        let operation = match self.operation {
+            Operation::Get => Operation::GetRead,
+            _ => Operation::PutRead,
+        };
+        let time = |channel: usize| {
+            let name = self.channels[channel].0;
+            let curve = self.measured.curve(self.class, operation, Buffer::Heap, name)?;
+            Some(Line::new(&curve.points)?.at(bytes))
+        };
+        matches!((time(channel), time(other)), (Some(mine), Some(theirs)) if mine <= theirs)
+    }
+
+    /// The size from which copies bypass the caches because these cannot hold them, if `steps` end with
+    /// copies through the caches. Sizes that were measured are left as they were decided.
+    fn beyond_caches(&self, default: usize, steps: &[Step]) -> Option<u64> {
+        let cached = |name: &str| name == CACHED;
+        let applies = self.reuse == Reuse::Hot
+            && self.operation != Operation::Amo
+            && self.measured.cache_share > 0
+            && steps.len() < STEPS_MAX
+            && cached(self.channels[default].0)
+            && steps.last().is_some_and(|step| cached(&step.channel))
+            && self.measured_at(default, HUGE);
+        let streaming = self.channels.iter().position(|(name, _)| *name == STREAMING);
+        let streaming = streaming.filter(|_| applies)?;
+        let (ratio, _) = self.compare(streaming, default, HUGE)?;
+        let share = self.measured.cache_share / SHARE.1 * SHARE.0;
+        (ratio < BEYOND_MAX).then_some(share.max(HUGE))
     }
 
     /// Time of `channel` relative to `other`, and the margin that their noise asks for, over the
@@ -220,11 +275,8 @@ impl<'a> Candidates<'a> {
     /// Returns stretches to the default, those that gain least first, until the table holds what is
     /// left; and a single size in the midst of others is noise unless it gains a lot.
     ///
-    /// Bypassing the caches pays from some size on. Where it seems to pay up to some size only,
-    /// nobody has read what was written: copies one after another, of a source that just fits into
-    /// the cache of a core while the destination does not take room there. As soon as the other side
-    /// reads what it gets, as programs do, both the copy and the reading take longer than with plain
-    /// copies. On buffers that are used again it has to pay at a size no cache of a core holds.
+    /// Bypassing the caches pays from some size on, or not at all: on buffers that are used again it
+    /// has to pay at a size no cache of a core holds.
     fn simplify(&self, default: usize, sizes: &[u64], choice: &mut [usize]) {
         const LONE_GAIN: f64 = 0.25;
         loop {
@@ -266,8 +318,10 @@ impl<'a> Candidates<'a> {
 
     /// The largest size up to which `before` is not slower than `after`, between two measured ones.
     fn crossing(&self, before: usize, after: usize, low: u64, high: u64) -> u64 {
-        let after_wins =
-            |bytes: u64| self.compare(after, before, bytes).is_none_or(|(ratio, _)| ratio < 1.0);
+        let after_wins = |bytes: u64| {
+            self.suits_readers(after, before, bytes)
+                && self.compare(after, before, bytes).is_none_or(|(ratio, _)| ratio < 1.0)
+        };
         let (mut low, mut high) = (low, high);
         while high - low > 1 {
             let middle = low + (high - low) / 2;

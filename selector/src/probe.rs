@@ -154,7 +154,11 @@ impl Prober<'_> {
 
     /// What was measured so far.
     fn in_order(&self) -> Measurements {
-        let mut measured = Measurements { curves: self.curves.clone(), rejected: Vec::new() };
+        let mut measured = Measurements {
+            curves: self.curves.clone(),
+            rejected: Vec::new(),
+            ..Measurements::default()
+        };
         measured.put_in_order();
         measured
     }
@@ -205,7 +209,11 @@ impl Prober<'_> {
     }
 
     fn outcome(self) -> Outcome {
-        let mut measured = Measurements { curves: self.curves.clone(), rejected: Vec::new() };
+        let mut measured = Measurements {
+            curves: self.curves.clone(),
+            rejected: Vec::new(),
+            ..Measurements::default()
+        };
         // A channel that failed once is no candidate at any size.
         measured.curves.retain(|c| !self.lost.iter().any(|(name, _)| *name == c.key.channel));
         measured.rejected = self

@@ -30,6 +30,8 @@ pub struct Explanation {
     pub model_error: Option<f64>,
     /// Measurements in the second set.
     pub model_checks: usize,
+    /// Why the measurements cannot be relied on; none if they can.
+    pub doubt: Option<String>,
     /// `SHMEM_ROUTE`, rule by rule.
     pub forced: Vec<String>,
     /// What was decided beside channels by size, and what stands for what was not measured.
@@ -81,6 +83,8 @@ pub struct Candidate {
     pub predicted_ns: Option<f64>,
     /// Spread of the batches, as a fraction.
     pub spread: f64,
+    /// Batches that nothing interrupted.
+    pub batches: u16,
     /// Why it was taken or not.
     pub reason: String,
 }
@@ -99,6 +103,7 @@ impl Explanation {
             machine: tuning.machine().to_owned(),
             model_error: error.map(|(error, _)| error),
             model_checks: error.map_or(0, |(_, count)| count),
+            doubt: measured.doubt(),
             forced: tuning.rules().iter().map(|rule| rule.text.clone()).collect(),
             remarks: remarks::of(measured),
             sections: sections(tuning),
@@ -118,9 +123,16 @@ impl Explanation {
         if !self.machine.is_empty() {
             line(format!("  {}", self.machine));
         }
-        if let Some(error) = self.model_error {
-            let checks = self.model_checks;
-            line(format!("  model error {:.1} % on average over {checks} sizes", error * 100.0));
+        let checks = self.model_checks;
+        match self.model_error {
+            Some(error) => {
+                line(format!("  model error {:.1} % on average over {checks} sizes", error * 100.0))
+            }
+            None if self.sections.is_empty() => {}
+            None => line("  model error unknown: there was no time to measure a second set".into()),
+        }
+        if let Some(why) = &self.doubt {
+            line(format!("  doubtful: {why}"));
         }
         for rule in &self.forced {
             line(format!("  forced by SHMEM_ROUTE: {rule}"));
@@ -189,15 +201,26 @@ impl Section {
                     c.predicted_ns.map_or(String::new(), |ns| format!(", model {}", time(ns)));
                 let _ = writeln!(
                     text,
-                    "  {size:>8} {mark} {:<10} {:>9} ±{:>2.0} %  {}{predicted}",
+                    "  {size:>8} {mark} {:<10} {:>9} {:<6} {}{predicted}",
                     c.channel,
                     time(c.measured_ns),
-                    c.spread * 100.0,
+                    c.certainty(),
                     c.reason,
                 );
             }
         }
         text
+    }
+}
+
+impl Candidate {
+    /// How certain the time is: the spread, or what stands in the way of knowing it.
+    fn certainty(&self) -> String {
+        match self.batches {
+            0 => "busy".into(),
+            1 => "once".into(),
+            _ => format!("±{:>2.0} %", self.spread * 100.0),
+        }
     }
 }
 
@@ -260,6 +283,7 @@ fn candidate(curve: &Curve, bytes: u64) -> Option<Candidate> {
         measured_ns: f64::from(point.ns),
         predicted_ns: predicted,
         spread: f64::from(point.spread),
+        batches: point.batches,
         reason: String::new(),
     })
 }

@@ -204,6 +204,15 @@ impl Session<'_> {
         {
             tracing::info!("measurements are not kept in {}: {e}", path.display());
         }
+        if world.pe() == 0
+            && let Some(why) = known.doubt()
+        {
+            tracing::warn!(
+                "what is known of the transports' speeds is doubtful: {why}; SHMEM_TUNE=always \
+                 measures again, and so does the first job in {} minutes",
+                cache::DOUBTFUL_FOR.as_secs() / 60
+            );
+        }
         Ok((origin, known))
     }
 
@@ -295,6 +304,7 @@ impl Session<'_> {
                 break;
             }
         }
+        told.measured.cache_share = class::cache_share();
         told.written = scratch.touched();
         told
     }

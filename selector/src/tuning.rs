@@ -399,10 +399,12 @@ impl<'a> Peer<'a> {
         let index = self.names.iter().position(|known| known == name)?;
         let can = self.can(index, segment);
         let able = match operation {
-            Operation::Put | Operation::Pipeline | Operation::Blocking | Operation::Waited => {
-                can.put
-            }
-            Operation::Get => can.get,
+            Operation::Put
+            | Operation::Pipeline
+            | Operation::Blocking
+            | Operation::Waited
+            | Operation::PutRead => can.put,
+            Operation::Get | Operation::GetRead => can.get,
             Operation::Amo => can.domain == AtomicDomain::Cpu && !can.amos.is_empty(),
         };
         able.then_some(Channel::Endpoint(index as u8))

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 pub(crate) fn curve(channel: &str, buffer: Buffer, cost: impl Fn(u64) -> (f32, f32)) -> Curve {
     let point = |bytes: &u64| {
         let (ns, spread) = cost(*bytes);
-        Point { bytes: *bytes, ns, spread }
+        Point { bytes: *bytes, ns, spread, batches: 7 }
     };
     Curve {
         key: Key {
@@ -21,7 +21,7 @@ pub(crate) fn curve(channel: &str, buffer: Buffer, cost: impl Fn(u64) -> (f32, f
 }
 
 fn measured(curves: Vec<Curve>) -> Measurements {
-    let mut measured = Measurements { curves, rejected: Vec::new() };
+    let mut measured = Measurements { curves, rejected: Vec::new(), ..Measurements::default() };
     measured.put_in_order();
     measured
 }
@@ -42,20 +42,59 @@ fn crossing_curves_switch_where_they_cross() {
     assert!((190_000..=200_100).contains(&limit), "{limit}");
 }
 
+/// Curves of both copies on mapped memory, alone and with reading what they wrote.
+fn copies(streaming: impl Fn(u64) -> f32, read_streaming: f32) -> Vec<Curve> {
+    let with = |operation, channel: &str, cost: &dyn Fn(u64) -> (f32, f32)| {
+        let mut curve = curve(channel, Buffer::Heap, cost);
+        curve.key.operation = operation;
+        curve
+    };
+    vec![
+        with(Operation::Put, CACHED, &|n| (10.0 + n as f32, 0.0)),
+        with(Operation::Put, STREAMING, &|n| (streaming(n) * n as f32, 0.0)),
+        with(Operation::PutRead, CACHED, &|n| (2.0 * n as f32, 0.0)),
+        with(Operation::PutRead, STREAMING, &|n| (read_streaming * n as f32, 0.0)),
+    ]
+}
+
 #[test]
 fn caches_are_bypassed_from_some_size_on_or_not_at_all() {
-    let cached = |n: u64| (10.0 + n as f32, 0.0);
-    let from = |n: u64| (if n >= 1 << 20 { 0.6 } else { 3.0 } * n as f32, 0.0);
-    let window = |n: u64| (if n >> 20 == 1 { 0.6 } else { 3.0 } * n as f32, 0.0);
-    let against = |cost: &dyn Fn(u64) -> (f32, f32)| {
-        put(vec![curve(CACHED, Buffer::Heap, cached), curve(STREAMING, Buffer::Heap, cost)])
-    };
-    assert_eq!(against(&from).channel(1 << 20), STREAMING);
-    assert_eq!(against(&from).channel(1 << 30), STREAMING);
-    assert_eq!(against(&window).channel(1 << 20), CACHED);
-    let mut short = [curve(CACHED, Buffer::Heap, cached), curve(STREAMING, Buffer::Heap, from)];
+    let from = |n: u64| if n >= 1 << 20 { 0.6 } else { 3.0 };
+    let window = |n: u64| if n >> 20 == 1 { 0.6 } else { 3.0 };
+    assert_eq!(put(copies(from, 1.9)).channel(1 << 20), STREAMING);
+    assert_eq!(put(copies(from, 1.9)).channel(1 << 30), STREAMING);
+    assert_eq!(put(copies(window, 1.9)).channel(1 << 20), CACHED);
+    let mut short = copies(from, 1.9);
     short.iter_mut().for_each(|curve| curve.points.retain(|point| point.bytes < HUGE));
-    assert_eq!(put(short.to_vec()).channel(1 << 20), CACHED);
+    assert_eq!(put(short).channel(1 << 20), CACHED);
+}
+
+#[test]
+fn caches_are_not_bypassed_where_reading_the_copy_then_takes_longer() {
+    let faster = |_| 0.6;
+    assert_eq!(put(copies(faster, 2.1)).steps, [step(u64::MAX, CACHED)]);
+    let mut unread = copies(faster, 1.9);
+    unread.truncate(2);
+    assert_eq!(put(unread).steps, [step(u64::MAX, CACHED)]);
+}
+
+fn step(limit: u64, channel: &str) -> Step {
+    Step { limit, channel: channel.to_owned() }
+}
+
+#[test]
+fn copies_that_no_cache_holds_bypass_the_caches() {
+    let with = |share, streaming: f32| {
+        let mut measured = measured(copies(|_| streaming, 2.1));
+        measured.cache_share = share;
+        decide(&measured, &[], Reuse::Hot).remove(0).steps
+    };
+    let beyond = |limit| [step(limit, CACHED), step(u64::MAX, STREAMING)];
+    assert_eq!(with(16 << 20, 1.0), beyond(12 << 20));
+    // Up to the largest measured size the measurement decides.
+    assert_eq!(with(1 << 20, 1.0), beyond(HUGE));
+    assert_eq!(with(16 << 20, 1.5), [step(u64::MAX, CACHED)]);
+    assert_eq!(with(0, 1.0), [step(u64::MAX, CACHED)]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Timing in batches, robust to what else the machine does.
 
 use crate::data::Point;
+use nix::sys::resource::{UsageWho, getrusage};
 use std::time::{Duration, Instant};
 
 /// Batches of one measurement.
@@ -19,12 +20,30 @@ const BATCH_NS: f64 = 3_000.0;
 /// Operations of a batch at most.
 const REPEATS_MAX: u32 = 2_000;
 
+/// Batches that nothing interrupted make the result alone if there are so many of them.
+const UNDISTURBED: usize = 3;
+
+/// How often this thread lost its processor to another one so far.
+fn interruptions() -> i64 {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches())
+}
+
 /// Times `issue`, whose argument counts the calls, for at most `share` (the fewest calls
 /// that tell anything may overrun it).
 pub fn time<E>(
     bytes: u64,
     share: Duration,
+    issue: impl FnMut(usize) -> Result<(), E>,
+) -> Result<Point, E> {
+    time_with(bytes, share, issue, interruptions)
+}
+
+/// The same, with another way to count interruptions.
+fn time_with<E>(
+    bytes: u64,
+    share: Duration,
     mut issue: impl FnMut(usize) -> Result<(), E>,
+    interruptions: impl Fn() -> i64,
 ) -> Result<Point, E> {
     let begun = Instant::now();
     let mut round = 0;
@@ -45,37 +64,52 @@ pub fn time<E>(
         repeats = ((BATCH_NS / guess) as u32).clamp(1, REPEATS_MAX);
     }
     let mut times = Vec::with_capacity(BATCHES_MAX);
+    let mut interrupted = Vec::new();
     let mut wanted = BATCHES;
+    let mut seen = interruptions();
     loop {
-        times.push(run(repeats)?);
-        if times.len() >= wanted {
-            let (_, spread) = summary(&mut times);
+        let time = run(repeats)?;
+        let now = interruptions();
+        if std::mem::replace(&mut seen, now) == now {
+            times.push(time);
+        } else {
+            interrupted.push(time);
+        }
+        let done = times.len() + interrupted.len();
+        if done >= wanted {
+            let spread = if times.is_empty() { f32::INFINITY } else { summary(&mut times).1 };
             if spread <= SPREAD || wanted == BATCHES_MAX {
                 break;
             }
             wanted = (wanted * 2).min(BATCHES_MAX);
         }
         let least = if bytes >= LARGE { LARGE_BATCHES } else { 1 };
-        if begun.elapsed() >= share && times.len() >= least {
+        if begun.elapsed() >= share && done >= least {
             break;
         }
     }
+    let batches = times.len() as u16;
+    if times.len() < UNDISTURBED {
+        times.append(&mut interrupted);
+    }
     let (ns, spread) = summary(&mut times);
-    Ok(Point { bytes, ns, spread })
+    Ok(Point { bytes, ns, spread, batches })
 }
 
 /// The median of the faster half, and how far it lies above the fastest, as a fraction: whatever
-/// disturbs a batch makes it slower, never faster.
+/// disturbs a batch makes it slower, never faster. Of few batches the second fastest stands for the
+/// median, so that two that disagree are not taken for two that agree.
 fn summary(times: &mut [f64]) -> (f32, f32) {
     times.sort_unstable_by(f64::total_cmp);
     let half = times.len().div_ceil(2);
     let (least, middle) = (times[0].max(0.01), times[(half - 1) / 2].max(0.01));
+    let typical = times[((half - 1) / 2).max(1).min(times.len() - 1)];
     // Three digits and a half: more would be noise, and text stays short.
     let round = |x: f64| {
         let unit = 10f64.powf(x.log10().floor() - 3.0);
         ((x / unit).round() * unit) as f32
     };
-    let spread = (middle / least - 1.0).max(0.0);
+    let spread = (typical / least - 1.0).max(0.0);
     (round(middle), ((spread * 1000.0).round() / 1000.0) as f32)
 }
 
@@ -89,8 +123,44 @@ mod tests {
         let (ns, spread) = summary(&mut times);
         assert_eq!(ns, 101.0);
         assert!((spread - 0.01).abs() < 1e-6);
-        assert_eq!(summary(&mut [900.0, 100.0, 500.0]), (100.0, 0.0));
+        assert_eq!(summary(&mut [900.0, 100.0, 500.0]), (100.0, 4.0));
         assert_eq!(summary(&mut [7.0]), (7.0, 0.0));
+    }
+
+    #[test]
+    fn interrupted_batches_count_only_where_there_are_no_others() {
+        use std::cell::Cell;
+        let slow = || {
+            let until = Instant::now() + Duration::from_millis(2);
+            while Instant::now() < until {}
+        };
+        // Calls 0 and 1 come before the batches; here each later call is a batch.
+        let calls = Cell::new(0);
+        let switches = Cell::new(0);
+        let issue = |every: usize| {
+            calls.set(0);
+            move |calls: &Cell<usize>, switches: &Cell<i64>| {
+                calls.set(calls.get() + 1);
+                let until = Instant::now() + Duration::from_micros(20);
+                while Instant::now() < until {}
+                if calls.get() % every == 0 {
+                    slow();
+                    switches.set(switches.get() + 1);
+                }
+            }
+        };
+        let run = |every: usize| {
+            let issue = issue(every);
+            let issue = |_| {
+                issue(&calls, &switches);
+                Ok::<(), ()>(())
+            };
+            time_with(8, Duration::from_secs(1), issue, || switches.get()).unwrap()
+        };
+        let some = run(3);
+        assert!(some.batches >= 3 && some.ns < 1e6, "{some:?}");
+        let all = run(1);
+        assert!(all.batches == 0 && all.ns >= 2e6, "{all:?}");
     }
 
     #[test]

@@ -19,12 +19,22 @@ pub const CHECKS: &[u64] =
 /// Sizes of the first, coarse tier.
 const COARSE: &[u64] = &[8, 1024, 16384, 131_072, 1_048_576];
 
+/// Sizes to judge the model of the coarse tier by; some of [`CHECKS`].
+const COARSE_CHECKS: &[u64] = &[3072, 49_152, 655_360];
+
 /// Sizes from here on are measured last, because they take longest.
 const LARGE: u64 = 1_572_864;
 
 /// A size at which the caches of a core no longer help: the copies on mapped memory have to prove
 /// themselves here. Other channels are not measured at it, it takes long.
 pub const HUGE: u64 = 8_388_608;
+
+/// Stores that bypass the caches are measured from here on, where buffers are used again: the caches
+/// of a core hold what is shorter.
+pub const STREAMING_FROM: u64 = 1_048_576;
+
+/// Sizes at which copies are timed together with reading what they wrote.
+const READ: &[u64] = &[1_048_576, 2_097_152, 4_194_304];
 
 /// Sizes for buffers that were not used a moment ago; below, the caches hold all that matters.
 const COLD: &[u64] = &[65536, 262_144, 1_048_576, 2_097_152];
@@ -91,6 +101,9 @@ pub fn decisive(class: Class, room: u64, coarse: bool) -> Vec<Task> {
     plan.add(BOTH, Buffer::Private, COARSE);
     plan.add(&[Operation::Get], Buffer::Static, COARSE);
     if coarse {
+        if class != Class::Own {
+            plan.add(BOTH, Buffer::Heap, COARSE_CHECKS);
+        }
         return plan.tasks;
     }
     let mut sizes = LADDER.to_vec();
@@ -103,6 +116,7 @@ pub fn decisive(class: Class, room: u64, coarse: bool) -> Vec<Task> {
     plan.add(BOTH, Buffer::Heap, &small);
     if class != Class::Own {
         plan.add(BOTH, Buffer::Heap, &[HUGE]);
+        plan.add(&[Operation::PutRead, Operation::GetRead], Buffer::Heap, READ);
     }
     if class.hops() > 0 {
         // One right after the other: a processor may change its pace between others.
@@ -255,6 +269,10 @@ mod tests {
     use super::*;
     use crate::data::{CACHED, Key};
 
+    fn point((bytes, ns, spread): (u64, f32, f32)) -> Point {
+        Point { bytes, ns, spread, batches: 7 }
+    }
+
     fn curve(points: &[(u64, f32, f32)]) -> Curve {
         let key = Key {
             class: Class::Cache,
@@ -262,7 +280,7 @@ mod tests {
             buffer: Buffer::Heap,
             channel: CACHED.into(),
         };
-        Curve { key, points: points.iter().copied().map(Point::from).collect(), checks: vec![] }
+        Curve { key, points: points.iter().copied().map(point).collect(), checks: vec![] }
     }
 
     fn sizes(tasks: &[Task]) -> Vec<u64> {
@@ -316,11 +334,11 @@ mod tests {
     #[test]
     fn what_stays_disturbed_is_left_out() {
         let mut measured = curve(&[(8, 10.0, 0.0), (100, 40.0, 0.0), (1000, 30.0, 0.0)]);
-        measured.checks.extend([(50, 60.0, 0.0), (500, 31.0, 0.0)].map(Point::from));
+        measured.checks.extend([(50, 60.0, 0.0), (500, 31.0, 0.0)].map(point));
         let whole = measured.clone();
         drop_disturbed(&mut measured, &[whole.clone(), curve(&[(100, 70.0, 0.0)])]);
         assert_eq!(measured.points, curve(&[(8, 10.0, 0.0), (1000, 30.0, 0.0)]).points);
-        assert_eq!(measured.checks, [Point::from((500, 31.0, 0.0))]);
+        assert_eq!(measured.checks, [point((500, 31.0, 0.0))]);
         // Three looks that agree are a property of the channel.
         let mut agreed = whole.clone();
         drop_disturbed(&mut agreed, &[whole.clone(), whole.clone(), whole.clone()]);
@@ -342,7 +360,7 @@ mod tests {
         let tasks = bends(&[curve(&step)]);
         assert_eq!(tasks[0].bytes, 3072);
         let mut judged = curve(&step);
-        judged.checks.push(Point { bytes: 3072, ns: 230.0, spread: 0.0 });
+        judged.checks.push(Point { bytes: 3072, ns: 230.0, spread: 0.0, batches: 7 });
         let beside = bends(&[judged])[0].bytes;
         assert!(beside != 3072 && (2049..4096).contains(&beside), "{beside}");
     }

@@ -20,7 +20,11 @@ pub fn operations(operation: Operation) -> usize {
     match operation {
         Operation::Pipeline => PIPELINE,
         Operation::Blocking | Operation::Waited => SERIES,
-        Operation::Put | Operation::Get | Operation::Amo => 1,
+        Operation::Put
+        | Operation::Get
+        | Operation::Amo
+        | Operation::PutRead
+        | Operation::GetRead => 1,
     }
 }
 
@@ -133,9 +137,12 @@ impl Way<'_> {
         let segment = buffer.segment();
         match &self.kind {
             WayKind::Mapped { bases, streaming } => {
+                // Hot copies that fit into the caches never gain from bypassing them.
+                let large = bytes >= super::plan::STREAMING_FROM || buffer == Buffer::Cold;
                 !bases[segment as usize].is_null()
                     && match operation {
-                        Operation::Put | Operation::Get => true,
+                        Operation::Put | Operation::Get => large || !streaming,
+                        Operation::PutRead | Operation::GetRead => true,
                         Operation::Amo => !streaming,
                         Operation::Pipeline | Operation::Blocking | Operation::Waited => false,
                     }
@@ -158,6 +165,8 @@ impl Way<'_> {
                         }
                         Operation::Get => can.get,
                         Operation::Amo => can.does(AmoOp::Add, 8),
+                        // They tell plain copies on mapped memory apart.
+                        Operation::PutRead | Operation::GetRead => false,
                     }
             }
             WayKind::Service => operation == Operation::Amo,
@@ -177,8 +186,10 @@ impl Way<'_> {
         match &self.kind {
             WayKind::Mapped { bases, streaming } => {
                 let there = bases[remote.segment as usize].wrapping_add(remote.offset);
-                let (dest, source) =
-                    if operation == Operation::Get { (local, there) } else { (there, local) };
+                let (dest, source) = match operation {
+                    Operation::Get | Operation::GetRead => (local, there),
+                    _ => (there, local),
+                };
                 // SAFETY: both ranges lie in scratch memory (or, for reading, in static data) of
                 // at least `len` bytes, and do not overlap.
                 unsafe {
@@ -188,6 +199,9 @@ impl Way<'_> {
                         }
                         (_, false) => copy::cached(dest, source, buffers.len),
                         (_, true) => copy::streaming(dest, source, buffers.len),
+                    }
+                    if matches!(operation, Operation::PutRead | Operation::GetRead) {
+                        read_through(dest, buffers.len);
                     }
                 }
                 Ok(())
@@ -210,6 +224,20 @@ impl Way<'_> {
             }
         }
     }
+}
+
+/// Reads a word of each cache line, as a program does that uses what arrived.
+///
+/// # Safety
+///
+/// `len` bytes from `from` on can be read, and `from` is aligned to a word.
+unsafe fn read_through(from: *const u8, len: usize) {
+    let words = from.cast::<u64>();
+    let sum = (0..len / 64).fold(0u64, |sum, line| {
+        // SAFETY: the word lies in the range, which the caller vouches for.
+        sum.wrapping_add(unsafe { words.wrapping_add(line * 8).read_volatile() })
+    });
+    std::hint::black_box(sum);
 }
 
 struct Issuer<'a> {

@@ -80,12 +80,12 @@ fn chapter(section: &Section) -> String {
             let class = if candidate.channel == row.chosen { " class=taken" } else { "" };
             let _ = writeln!(
                 text,
-                "<tr{class}><td>{}<td>{}<td>{}<td>{}<td>{:.0} %<td>{}</tr>",
+                "<tr{class}><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
                 size(row.bytes),
                 escape(&candidate.channel),
                 time(candidate.measured_ns),
                 candidate.predicted_ns.map(time).unwrap_or_default(),
-                candidate.spread * 100.0,
+                candidate.certainty(),
                 escape(&candidate.reason)
             );
         }

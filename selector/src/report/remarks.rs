@@ -89,13 +89,18 @@ mod tests {
     fn curve(operation: Operation, buffer: Buffer, channel: &str, per_byte: f32) -> Curve {
         let class = Class::Ring(1);
         let key = Key { class, operation, buffer, channel: channel.to_owned() };
-        let point = |bytes: u64| Point { bytes, ns: 100.0 + bytes as f32 * per_byte, spread: 0.0 };
+        let point = |bytes: u64| Point {
+            bytes,
+            ns: 100.0 + bytes as f32 * per_byte,
+            spread: 0.0,
+            batches: 7,
+        };
         let points = [1 << 16, 1 << 18, 1 << 20].map(point).to_vec();
         Curve { key, points, checks: vec![] }
     }
 
     fn remarks(curves: Vec<Curve>) -> Vec<String> {
-        let mut measured = Measurements { curves, rejected: vec![] };
+        let mut measured = Measurements { curves, rejected: vec![], ..Measurements::default() };
         measured.put_in_order();
         of(&measured)
     }

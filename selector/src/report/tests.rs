@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::{CACHED, Measurements, Point, STREAMING};
+use crate::data::{CACHED, Measurements, Point};
 use crate::tuning::Origin;
 
 fn explanation() -> Explanation {
@@ -11,14 +11,14 @@ fn explanation() -> Explanation {
             channel: channel.to_owned(),
         },
         points: [8u64, 4096, 8 << 20]
-            .map(|bytes| Point { bytes, ns: cost(bytes), spread: 0.02 })
+            .map(|bytes| Point { bytes, ns: cost(bytes), spread: 0.02, batches: 7 })
             .to_vec(),
-        checks: vec![Point { bytes: 2052, ns: cost(2052) * 1.1, spread: 0.0 }],
+        checks: vec![Point { bytes: 2052, ns: cost(2052) * 1.1, spread: 0.0, batches: 1 }],
     };
     let mut measured = Measurements {
         curves: vec![
             curve(CACHED, &|n| 10.0 + n as f32),
-            curve(STREAMING, &|n| 1000.0 + n as f32 * 0.5),
+            curve("shm", &|n| 1000.0 + n as f32 * 0.5),
             curve("cma", &|n| 400.0 + n as f32 * 0.97),
         ],
         rejected: vec![Rejected {
@@ -26,6 +26,7 @@ fn explanation() -> Explanation {
             channel: "ntb".into(),
             why: "no <window>".into(),
         }],
+        ..Measurements::default()
     };
     measured.put_in_order();
     let tuning =
@@ -58,7 +59,7 @@ fn programs_can_read_the_numbers() {
     let value: serde_json::Value = serde_json::from_str(&explanation().json()).unwrap();
     let rows = &value["sections"][0]["rows"];
     assert_eq!(rows[0]["chosen"], CACHED);
-    assert_eq!(rows[3]["chosen"], STREAMING);
+    assert_eq!(rows[3]["chosen"], "shm");
     assert_eq!(rows[1]["bytes"], 2052);
     assert!(rows[1]["candidates"][0]["predicted_ns"].is_number());
     let error = value["model_error"].as_f64().unwrap();

@@ -260,7 +260,7 @@ fn sizes(operation: Operation) -> Vec<usize> {
         Operation::Amo => vec![8],
         Operation::Pipeline => (3..=20).map(|shift| 1 << shift).collect(),
         Operation::Blocking | Operation::Waited => (10..=23).map(|shift| 1 << shift).collect(),
-        Operation::Put | Operation::Get => (3..=24)
+        _ => (3..=24)
             .flat_map(|shift| {
                 let between = (shift > 12 && shift < 24).then_some(3usize << (shift - 1));
                 std::iter::once(1usize << shift).chain(between)

@@ -39,7 +39,7 @@ pub fn operations(operation: Operation) -> usize {
     match operation {
         Operation::Pipeline => PIPELINE,
         Operation::Blocking | Operation::Waited => SERIES,
-        Operation::Put | Operation::Get | Operation::Amo => 1,
+        _ => 1,
     }
 }
 
@@ -87,10 +87,14 @@ fn routed(world: &World, cached_max: usize, case: &Case<'_>) {
         let at = world.table().remote(there, pe);
         let fast = !at.is_null() && bytes <= cached_max;
         match case.operation {
-            Operation::Put if fast => return copy::cached(at, here, bytes),
-            Operation::Put => world.put(context, there, here, bytes, pe, Mode::Blocking, ROUTINE),
-            Operation::Get if fast => return copy::cached(here, at, bytes),
-            Operation::Get => world.get(context, here, there, bytes, pe, Mode::Blocking, ROUTINE),
+            Operation::Put | Operation::PutRead if fast => return copy::cached(at, here, bytes),
+            Operation::Put | Operation::PutRead => {
+                world.put(context, there, here, bytes, pe, Mode::Blocking, ROUTINE)
+            }
+            Operation::Get | Operation::GetRead if fast => return copy::cached(here, at, bytes),
+            Operation::Get | Operation::GetRead => {
+                world.get(context, here, there, bytes, pe, Mode::Blocking, ROUTINE)
+            }
             Operation::Amo if !at.is_null() => {
                 std::hint::black_box(amo::execute(at, ADD));
             }
@@ -119,8 +123,8 @@ fn mapped(at: *mut u8, streaming: bool, case: &Case<'_>) {
     // SAFETY: both ranges lie inside the buffers of the comparison.
     unsafe {
         match case.operation {
-            Operation::Put => copy(at, here, bytes),
-            Operation::Get => copy(here, at, bytes),
+            Operation::Put | Operation::PutRead => copy(at, here, bytes),
+            Operation::Get | Operation::GetRead => copy(here, at, bytes),
             Operation::Amo => {
                 std::hint::black_box(amo::execute(at, ADD));
             }
