@@ -51,10 +51,16 @@ impl Saved {
 
     /// Reads text; the error says what is wrong with it.
     pub fn parse(text: &str) -> Result<Saved, String> {
-        let saved: Saved = serde_json::from_str(text).map_err(|e| e.to_string())?;
-        if saved.format != FORMAT {
-            return Err(format!("format {} is not format {FORMAT}", saved.format));
+        /// What every format has.
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
         }
+        let head: Head = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        if head.format != FORMAT {
+            return Err(format!("format {} is not format {FORMAT}", head.format));
+        }
+        let saved: Saved = serde_json::from_str(text).map_err(|e| e.to_string())?;
         saved.measured.check()?;
         Ok(saved)
     }
