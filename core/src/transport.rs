@@ -36,7 +36,7 @@
 //! # Local buffers
 //!
 //! Sources and destinations may be any memory of the process; a transport that has to register or
-//! to copy them does so itself.
+//! to copy them does so itself, with the help of [`registration`](crate::registration).
 
 use crate::config::{Config, Table};
 use crate::error::Result;

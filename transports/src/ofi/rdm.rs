@@ -7,6 +7,7 @@ use super::sys::{self, FiAddr, Info, Library, text_of};
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null, null_mut};
+use tombolo_core::registration::Device;
 
 /// Version of the interface that this is written for.
 pub const API: u32 = sys::version(1, 17);
@@ -20,6 +21,8 @@ pub struct Rdm {
     cq: *mut sys::Cq,
     ep: *mut sys::Ep,
     regions: Vec<*mut sys::Mr>,
+    /// The last key for a private buffer.
+    keys: u64,
     wait_fd: Option<RawFd>,
     mr_mode: c_int,
     /// What the completion of a write says: that the data can be read at the target. With less it
@@ -45,6 +48,29 @@ pub struct Region {
     pub key: u64,
     /// The address by which peers name its first byte.
     pub base: u64,
+}
+
+/// A private buffer that is registered.
+#[derive(Clone, Copy, Debug)]
+pub struct Registered {
+    /// See [`Region::desc`].
+    pub desc: *mut c_void,
+    mr: *mut sys::Mr,
+}
+
+impl Device for Rdm {
+    type Key = Registered;
+
+    unsafe fn register(&mut self, at: *mut u8, len: usize) -> Result<Registered, String> {
+        self.keys += 1;
+        // SAFETY: by the caller's word.
+        let (region, mr) = unsafe { self.register(at, len, Access::Local, self.keys) }?;
+        Ok(Registered { desc: region.desc, mr })
+    }
+
+    fn unregister(&mut self, key: Registered) {
+        self.unregister(key.mr);
+    }
 }
 
 /// What may be done with registered memory.
@@ -81,6 +107,7 @@ impl Rdm {
             cq: null_mut(),
             ep: null_mut(),
             regions: Vec::new(),
+            keys: 1 << 32,
             wait_fd: None,
             mr_mode,
             write_flags: sys::COMPLETION | sys::DELIVERY_COMPLETE,
@@ -189,6 +216,12 @@ impl Rdm {
     #[cfg(test)]
     pub fn demand_local_registration(&mut self) {
         self.mr_mode |= sys::MR_LOCAL;
+    }
+
+    /// How many private buffers were registered so far.
+    #[cfg(test)]
+    pub fn registered(&self) -> u64 {
+        self.keys - (1 << 32)
     }
 
     /// Registers memory. Where the provider lets the key be chosen it is `key`.

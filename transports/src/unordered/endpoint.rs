@@ -1,6 +1,7 @@
 //! The data path to one peer.
 
-use super::network::{Action, Network, Place};
+use super::local::Local;
+use super::network::{Action, Network, Place, Source};
 use std::sync::Arc;
 use tombolo_core::transport::{
     Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
@@ -21,6 +22,13 @@ unsafe impl Send for UnorderedEndpoint {}
 // SAFETY: as above.
 unsafe impl Sync for UnorderedEndpoint {}
 
+/// Memory of this process that an operation reads or writes.
+struct Buffer {
+    at: *mut u8,
+    len: usize,
+    is_source: bool,
+}
+
 impl UnorderedEndpoint {
     /// The address of `len` bytes at `remote`; none if they are not all there.
     fn at(&self, remote: Remote, len: usize) -> Option<Place> {
@@ -29,32 +37,54 @@ impl UnorderedEndpoint {
         (end <= map.len).then(|| Place(map.base.wrapping_add(remote.offset)))
     }
 
-    fn submit(&self, stream: &Stream, action: impl FnOnce() -> Action) -> Status {
-        match self.network.has_room() {
-            true => stream.counted(|| {
-                self.network.submit(stream, self.pe, action());
-                Status::Pending
-            }),
-            false => Status::Again,
+    /// Submits what `action` makes of a local buffer, if there is room.
+    ///
+    /// # Safety
+    /// The buffer is valid for its length until the operation is complete.
+    unsafe fn submit(
+        &self,
+        stream: &Stream,
+        buffer: Option<Buffer>,
+        action: impl FnOnce(Option<Local>) -> Action,
+    ) -> Status {
+        if !self.network.has_room() {
+            return Status::Again;
         }
+        let (mut local, mut lent) = (None, None);
+        if let Some(Buffer { at, len, is_source }) = buffer {
+            // SAFETY: by the caller's word.
+            match unsafe { self.network.lend(at, len, is_source) } {
+                Some(both) => (local, lent) = (Some(both.0), Some(both.1)),
+                None => return Status::Again,
+            }
+        }
+        stream.counted(|| {
+            self.network.submit(stream, self.pe, action(local), lent);
+            Status::Pending
+        })
     }
 
-    /// What a put carries: the bytes, or where they will be.
+    /// A put, perhaps with a signal. Blocking ones leave at once, with their bytes.
     ///
     /// # Safety
     /// As `Endpoint::put`.
-    unsafe fn source(
+    unsafe fn submit_put(
         &self,
-        source: *const u8,
-        len: usize,
+        stream: &Stream,
+        to: Place,
+        (source, len): (*const u8, usize),
+        signal: Option<(Place, Amo)>,
         blocking: bool,
-    ) -> super::network::Source {
-        if !blocking {
-            return super::network::Source::Later(Place(source.cast_mut()));
-        }
+    ) -> Status {
+        let buffer = (!blocking).then_some(Buffer { at: source.cast_mut(), len, is_source: true });
+        let put = |local: Option<Local>| {
+            // SAFETY: the caller vouches for the source.
+            let bytes = || unsafe { std::slice::from_raw_parts(source, len) };
+            let from = local.map_or_else(|| Source::Now(bytes().into()), Source::Later);
+            Action::Put { from, to, len, whole_words: self.can.whole_words, signal }
+        };
         // SAFETY: by the caller's word.
-        let bytes = unsafe { std::slice::from_raw_parts(source, len) };
-        super::network::Source::Now(bytes.into())
+        unsafe { self.submit(stream, buffer, put) }
     }
 }
 
@@ -82,11 +112,8 @@ impl Endpoint for UnorderedEndpoint {
         else {
             return Status::Failed;
         };
-        self.submit(stream, || {
-            // SAFETY: the caller vouches for the source.
-            let from = unsafe { self.source(source, len, blocking) };
-            Action::Put { from, to, len, whole_words: self.can.whole_words, signal: None }
-        })
+        // SAFETY: the caller vouches for the source.
+        unsafe { self.submit_put(stream, to, (source, len), None, blocking) }
     }
 
     unsafe fn get(&self, stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status {
@@ -95,7 +122,14 @@ impl Endpoint for UnorderedEndpoint {
         let Some(from) = self.at(source, len).filter(|_| aligned && len <= self.can.get_max) else {
             return Status::Failed;
         };
-        self.submit(stream, || Action::Get { from, to: Place(dest), len })
+        let buffer = Buffer { at: dest, len, is_source: false };
+        // SAFETY: the caller vouches for the destination.
+        unsafe {
+            self.submit(stream, Some(buffer), |to| {
+                let to = to.expect("lent");
+                Action::Get { from, to, len }
+            })
+        }
     }
 
     unsafe fn amo(
@@ -109,7 +143,9 @@ impl Endpoint for UnorderedEndpoint {
         let Some(at) = self.at(target, amo.size.into()).filter(|_| able) else {
             return Status::Failed;
         };
-        self.submit(stream, || Action::Amo { at, amo, result: result.map(Place) })
+        let buffer = result.map(|to| Buffer { at: to, len: amo.size.into(), is_source: false });
+        // SAFETY: the caller vouches for the result.
+        unsafe { self.submit(stream, buffer, |result| Action::Amo { at, amo, result }) }
     }
 
     unsafe fn put_signal(
@@ -125,11 +161,7 @@ impl Endpoint for UnorderedEndpoint {
         let able = self.can.signals.has(amo.op, 8) && len <= self.can.put_max;
         let places = self.at(dest, len).zip(self.at(signal.word, 8)).filter(|_| able);
         let Some((to, word)) = places else { return Status::Failed };
-        self.submit(stream, || {
-            // SAFETY: the caller vouches for the source.
-            let from = unsafe { self.source(source, len, blocking) };
-            let signal = Some((word, amo));
-            Action::Put { from, to, len, whole_words: self.can.whole_words, signal }
-        })
+        // SAFETY: the caller vouches for the source.
+        unsafe { self.submit_put(stream, to, (source, len), Some((word, amo)), blocking) }
     }
 }

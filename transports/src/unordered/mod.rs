@@ -2,14 +2,15 @@
 //!
 //! It lies over another transport that maps the memory of peers, and hides the mappings. What is put
 //! goes in pieces, each of which arrives at its own time, some of them twice; what is complete is told
-//! late and in another order; AMOs are done at any time; now and then there is no room; and what it can
-//! do at all, in which lengths and alignments, follows from a seed. Every layer above must live with
+//! late and in another order; AMOs are done at any time; now and then there is no room; local buffers have
+//! to be registered; and what it can do at all, in which lengths and alignments, follows from a seed. Every layer above must live with
 //! that: what passes over this transport relies on no more than [`tombolo_core::transport`] promises.
 //!
 //! Time is the number of calls of `progress`, which the core's service thread makes: with the same
 //! calls in the same order the same happens.
 
 mod endpoint;
+mod local;
 mod network;
 mod random;
 mod settings;
@@ -31,13 +32,15 @@ const NAME: &str = "unordered";
 /// See the module.
 pub struct Unordered {
     inner: Box<dyn Transport>,
+    /// Address and length of this PE's segments.
+    own: Vec<(usize, usize)>,
     network: Option<Arc<Network>>,
 }
 
 impl Unordered {
     /// Over a transport that maps the memory of peers.
     pub fn over(inner: Box<dyn Transport>) -> Unordered {
-        Unordered { inner, network: None }
+        Unordered { inner, own: Vec::new(), network: None }
     }
 }
 
@@ -93,6 +96,7 @@ impl Transport for Unordered {
     }
 
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
+        self.own = segments.iter().map(|segment| (segment.base as usize, segment.len)).collect();
         self.inner.open(job, segments)
     }
 
@@ -102,7 +106,7 @@ impl Transport for Unordered {
         addresses: &[Vec<u8>],
     ) -> Result<Vec<std::result::Result<Box<dyn Endpoint>, String>>> {
         let settings = UnorderedSettings::read(job.config.environment())?;
-        let network = Arc::new(Network::new(settings.seed.into(), job.pe));
+        let network = Arc::new(Network::new(settings.seed.into(), job.pe, &self.own));
         self.network = Some(network.clone());
         let can = capabilities(settings.seed.into());
         let connected = self.inner.connect(job, addresses)?;

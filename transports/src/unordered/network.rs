@@ -1,5 +1,6 @@
 //! What is under way, and when it arrives.
 
+use super::local::{Lender, Lent, Local};
 use super::random::Random;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ unsafe impl Send for Place {}
 unsafe impl Sync for Place {}
 
 impl Place {
-    fn add(self, bytes: usize) -> Place {
+    pub fn add(self, bytes: usize) -> Place {
         Place(self.0.wrapping_add(bytes))
     }
 }
@@ -26,7 +27,7 @@ pub enum Source {
     /// They were copied.
     Now(Box<[u8]>),
     /// They are read when a piece arrives.
-    Later(Place),
+    Later(Local),
 }
 
 /// An operation.
@@ -34,9 +35,21 @@ pub enum Action {
     /// A put, perhaps with a signal.
     Put { from: Source, to: Place, len: usize, whole_words: bool, signal: Option<(Place, Amo)> },
     /// A get.
-    Get { from: Place, to: Place, len: usize },
+    Get { from: Place, to: Local, len: usize },
     /// An AMO.
-    Amo { at: Place, amo: Amo, result: Option<Place> },
+    Amo { at: Place, amo: Amo, result: Option<Local> },
+}
+
+impl Action {
+    /// The buffer in this process, with its length.
+    fn local(&self) -> Option<(Local, usize)> {
+        match self {
+            Action::Put { from: Source::Now(_), .. } => None,
+            Action::Put { from: Source::Later(local), len, .. } => Some((*local, *len)),
+            Action::Get { to, len, .. } => Some((*to, *len)),
+            Action::Amo { amo, result, .. } => Some(((*result)?, amo.size.into())),
+        }
+    }
 }
 
 /// An operation under way.
@@ -53,6 +66,10 @@ struct Operation {
     told_at: u64,
     /// Its completion is told only after somebody has asked.
     unasked: bool,
+    /// What was lent for it.
+    lent: Option<Lent>,
+    /// Its buffer was not registered when it was needed.
+    is_refused: bool,
 }
 
 // SAFETY: the stream is alive until the operation is complete, by the contract of endpoints.
@@ -73,18 +90,23 @@ struct State {
     operations: Vec<Operation>,
     /// Fences by stream.
     fences: Vec<(u32, u64)>,
+    lender: Lender,
 }
 
 /// Operations under way at the most.
 const ROOM: u64 = 64;
 
 impl Network {
-    /// A network that behaves as the seed says.
-    pub fn new(seed: u64, pe: usize) -> Network {
+    /// A network that behaves as the seed says. `own` is this PE's symmetric memory: address and length
+    /// of each segment.
+    pub fn new(seed: u64, pe: usize, own: &[(usize, usize)]) -> Network {
         let mut random = Random::new(seed.wrapping_mul(1_000_003).wrapping_add(pe as u64));
         let delay = random.pick(&[1, 3, 10]);
         let (operations, fences) = (Vec::new(), Vec::new());
-        let state = State { random, now: 0, delay, operations, fences };
+        // Drawn apart, so that it does not change what else the seed says.
+        let copied_max = Random::new(seed.wrapping_mul(7_919)).pick(&[0, 64, 2048]);
+        let lender = Lender::new(ROOM as u16, copied_max, own);
+        let state = State { random, now: 0, delay, operations, fences, lender };
         Network { state: Mutex::new(state), count: AtomicU64::new(0) }
     }
 
@@ -102,9 +124,26 @@ impl Network {
         false
     }
 
-    /// Takes an operation on PE `pe`.
-    pub fn submit(&self, stream: &Stream, pe: usize, action: Action) {
+    /// A buffer of this process in registered memory: where it is, or a copy. With `is_source` it is
+    /// read, otherwise written. None if there is no room for it now.
+    ///
+    /// # Safety
+    /// The buffer is valid for `len` bytes until the operation is complete that it is lent for.
+    pub unsafe fn lend(&self, at: *mut u8, len: usize, is_source: bool) -> Option<(Local, Lent)> {
+        // SAFETY: by the caller's word.
+        unsafe { self.lock().lender.lend(at, len, is_source) }
+    }
+
+    /// Takes an operation on PE `pe`, with what was lent for it.
+    ///
+    /// # Panics
+    /// If its local buffer is not registered: this network reaches no other memory.
+    pub fn submit(&self, stream: &Stream, pe: usize, action: Action, lent: Option<Lent>) {
         let mut state = self.lock();
+        if let Some((local, len)) = action.local() {
+            let registered = state.lender.is_registered(local, 0, len);
+            assert!(registered, "the {len} bytes at {:p} are not registered", local.place.0);
+        }
         self.count.fetch_add(1, Ordering::Relaxed);
         let cuts = match &action {
             Action::Put { to, len, whole_words, .. } => {
@@ -117,8 +156,18 @@ impl Network {
         let fences = *state.fences_of(stream.id);
         let (told_at, unasked) = (state.later() + state.delay, state.random.one_in(4));
         let (stream, id) = (std::ptr::from_ref(stream), stream.id);
-        let operation = Operation { stream, id, pe, fences, action, pieces, told_at, unasked };
-        state.operations.push(operation);
+        state.operations.push(Operation {
+            stream,
+            id,
+            pe,
+            fences,
+            action,
+            pieces,
+            told_at,
+            unasked,
+            lent,
+            is_refused: false,
+        });
     }
 
     /// Puts what the stream issued before what it issues from now on, PE by PE.
@@ -195,8 +244,16 @@ impl State {
             if told {
                 // Others change places, so that their order is lost too.
                 let operation = self.operations.swap_remove(index);
+                if let Some(lent) = operation.lent {
+                    // SAFETY: the issuer vouches for its buffer until now.
+                    unsafe { self.lender.take_back(lent) };
+                }
                 // SAFETY: alive until the operation is complete, which it is from here on.
-                unsafe { (*operation.stream).completed.fetch_add(1, Ordering::Release) };
+                let stream = unsafe { &*operation.stream };
+                match operation.is_refused {
+                    true => stream.fail(operation.pe as u32, true),
+                    false => _ = stream.completed.fetch_add(1, Ordering::Release),
+                }
                 done += 1;
             } else {
                 index += 1;
@@ -223,9 +280,16 @@ impl State {
                 left.push((at, len, due));
                 continue;
             }
+            let action = &self.operations[index].action;
+            let registered = |(local, _)| self.lender.is_registered(local, at, len);
+            if !action.local().is_none_or(registered) {
+                // What a network card does: an error, and no more of the operation.
+                self.operations[index].is_refused = true;
+                return;
+            }
             // SAFETY: operations keep to the ranges that their issuers vouched for, until they are
             // complete.
-            let again = unsafe { deliver(&self.operations[index].action, at, len) };
+            let again = unsafe { deliver(action, at, len) };
             if again && self.random.one_in(8) {
                 left.push((at, len, self.later() + 1));
             }
@@ -251,19 +315,19 @@ unsafe fn deliver(action: &Action, at: usize, len: usize) -> bool {
             Action::Put { from, to, .. } => {
                 let from = match from {
                     Source::Now(bytes) => bytes[at..at + len].as_ptr(),
-                    Source::Later(place) => place.add(at).0.cast_const(),
+                    Source::Later(local) => local.place.add(at).0.cast_const(),
                 };
                 words(to.add(at).0, from, len);
                 true
             }
             Action::Get { from, to, .. } => {
-                words(to.add(at).0, from.add(at).0, len);
+                words(to.place.add(at).0, from.add(at).0, len);
                 false
             }
             Action::Amo { at, amo, result } => {
                 let old = amo::execute(at.0, *amo);
                 if let Some(result) = result {
-                    copy::cached(result.0, (&raw const old).cast(), amo.size.into());
+                    copy::cached(result.place.0, (&raw const old).cast(), amo.size.into());
                 }
                 false
             }
@@ -282,5 +346,72 @@ unsafe fn words(to: *mut u8, from: *const u8, len: usize) {
         // SAFETY: by the caller's word.
         unsafe { copy::cached(to.add(at), from.add(at), step) };
         at += step;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = 256;
+
+    /// A network of a PE whose symmetric memory is `own`, and a put from there to `to`.
+    fn put(own: &mut [u8; LEN], to: &mut [u8; LEN], local: impl Fn(&Network) -> Local) -> Stream {
+        let segment = (own.as_ptr() as usize, LEN);
+        let network = Network::new(1, 0, &[segment]);
+        let stream = Stream::new(0, true);
+        let (from, to) = (Source::Later(local(&network)), Place(to.as_mut_ptr()));
+        stream.issued.fetch_add(1, Ordering::Relaxed);
+        let action = Action::Put { from, to, len: LEN, whole_words: true, signal: None };
+        network.submit(&stream, 3, action, None);
+        network.confirm(&stream);
+        while !stream.is_quiet() {
+            network.step();
+        }
+        stream
+    }
+
+    #[test]
+    fn symmetric_memory_is_registered() {
+        let (mut own, mut to) = ([7; LEN], [0; LEN]);
+        let at = own.as_mut_ptr();
+        // SAFETY: the array outlives the put.
+        let local = |network: &Network| unsafe { network.lend(at, LEN, true).unwrap().0 };
+        assert_eq!(put(&mut own, &mut to, local).failed.into_inner(), 0);
+        assert_eq!(to, [7; LEN]);
+    }
+
+    #[test]
+    #[should_panic = "are not registered"]
+    fn a_buffer_that_is_not_registered_is_refused() {
+        let (mut own, mut to, mut other) = ([7; LEN], [0; LEN], [9; LEN]);
+        let (at, private) = (own.as_mut_ptr(), other.as_mut_ptr());
+        // The registration of one buffer does not hold for another.
+        // SAFETY: the array outlives the put.
+        let key = |network: &Network| unsafe { network.lend(at, LEN, true).unwrap().0 };
+        let local = |network: &Network| Local { place: Place(private), ..key(network) };
+        put(&mut own, &mut to, local);
+    }
+
+    #[test]
+    fn a_buffer_whose_registration_is_taken_back_under_way_fails_the_operation() {
+        let mut to = [0; LEN];
+        let mut private = vec![9u8; 8192];
+        let network = Network::new(1, 0, &[]);
+        let stream = Stream::new(0, true);
+        // SAFETY: the buffer outlives the operation.
+        let (local, lent) = unsafe { network.lend(private.as_mut_ptr(), 8192, true) }.unwrap();
+        let (from, to) = (Source::Later(local), Place(to.as_mut_ptr()));
+        stream.issued.fetch_add(1, Ordering::Relaxed);
+        let action = Action::Put { from, to, len: LEN, whole_words: true, signal: None };
+        network.submit(&stream, 3, action, None);
+        // SAFETY: as above; this is the fault.
+        unsafe { network.lock().lender.take_back(lent) };
+        network.lock().lender.forget_all();
+        network.confirm(&stream);
+        while !stream.is_quiet() {
+            network.step();
+        }
+        assert_eq!(stream.failed.into_inner(), Stream::REFUSED | 4);
     }
 }

@@ -16,7 +16,7 @@ mod slab;
 mod tests;
 
 use super::message::{Header, Kind, MESSAGE};
-use super::rdm::{Access, Rdm, Region};
+use super::rdm::{Access, Rdm, Region, Registered};
 use super::sys::{self, Context2, CqMsgEntry, FiAddr};
 use batch::Batch;
 use peer::Peer;
@@ -28,6 +28,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tombolo_core::board::monotonic_ns;
+use tombolo_core::registration::Cache;
 use tombolo_core::transport::{Remote, SegmentKind, Status, Stream};
 
 pub use peer::{Lost, TheirSegment, Theirs};
@@ -81,6 +82,8 @@ pub struct Counters {
 pub struct Engine {
     /// First, so that it is closed before the memory goes that it uses.
     rdm: Rdm,
+    /// Private buffers that are registered.
+    cache: Cache<Registered>,
     me: u32,
     token: u64,
     own: [Own; SegmentKind::ALL.len()],
@@ -141,8 +144,11 @@ impl Engine {
             true => unsafe { rdm.register(slab.base(), BUFFERS, Access::Local, token ^ 1) }?.0.desc,
             false => null_mut(),
         };
+        // What needs no registration needs nobody who watches memory.
+        let cache = if rdm.needs_local_registration() { Cache::new() } else { Cache::idle() };
         let mut engine = Engine {
             rdm,
+            cache,
             me: me as u32,
             token,
             own,

@@ -2,11 +2,11 @@
 
 use super::{CHUNK, Engine, Place, accepted, count_issued};
 use crate::ofi::message::Record;
-use crate::ofi::rdm::Access;
-use crate::ofi::sys;
+use crate::ofi::rdm::Registered;
 use std::ffi::{c_int, c_void};
 use std::ptr::{copy_nonoverlapping, null, null_mut};
 use std::sync::atomic::Ordering;
+use tombolo_core::registration::Held;
 use tombolo_core::transport::{Amo, Remote, Status, Stream};
 
 /// An RMA operation under way.
@@ -19,8 +19,8 @@ pub struct Rma {
     /// Where a get goes from the chunk, and how much.
     copy_to: *mut u8,
     len: usize,
-    /// Registration of the caller's buffer for this operation.
-    mr: *mut sys::Mr,
+    /// Registration of the caller's buffer.
+    held: Option<Held<Registered>>,
     /// The signal that follows the data.
     signal: Option<(Remote, Amo)>,
 }
@@ -33,7 +33,7 @@ impl Default for Rma {
             chunk: None,
             copy_to: null_mut(),
             len: 0,
-            mr: null_mut(),
+            held: None,
             signal: None,
         }
     }
@@ -53,7 +53,7 @@ struct Local {
     at: *mut u8,
     desc: *mut c_void,
     chunk: Option<u16>,
-    mr: *mut sys::Mr,
+    held: Option<Held<Registered>>,
 }
 
 impl Engine {
@@ -166,23 +166,22 @@ impl Engine {
             own => own.map(|own| own.region.desc),
         };
         if let Some(desc) = desc.filter(|_| !copied) {
-            return Some(Local { at, desc, chunk: None, mr: null_mut() });
+            return Some(Local { at, desc, chunk: None, held: None });
         }
         if len <= CHUNK {
             let chunk = self.free_chunks.pop()?;
             let at = self.chunk(chunk);
-            return Some(Local { at, desc: self.desc, chunk: Some(chunk), mr: null_mut() });
+            return Some(Local { at, desc: self.desc, chunk: Some(chunk), held: None });
         }
-        // Registered for this operation alone: a cache would have to know when memory goes.
-        // SAFETY: the caller vouches for the buffer until the completion, which unregisters it.
-        let (region, mr) = unsafe { self.rdm.register(at, len, Access::Local, at as u64) }.ok()?;
-        Some(Local { at, desc: region.desc, chunk: None, mr })
+        // SAFETY: the caller vouches for the buffer until the completion, which gives it back.
+        let held = unsafe { self.cache.acquire(&mut self.rdm, at, len) }.ok()?;
+        Some(Local { at, desc: held.key.desc, chunk: None, held: Some(held) })
     }
 
     fn release(&mut self, local: &Local) {
         self.free_chunks.extend(local.chunk);
-        if !local.mr.is_null() {
-            self.rdm.unregister(local.mr);
+        if let Some(held) = local.held {
+            self.cache.release(&mut self.rdm, held);
         }
     }
 
@@ -200,8 +199,8 @@ impl Engine {
         let status = accepted(result);
         self.peers[pe as usize].is_blocked = status == Some(Status::Again);
         if status == Some(Status::Pending) {
-            let (chunk, mr) = (local.chunk, local.mr);
-            self.rmas[usize::from(index)] = Rma { stream, pe, chunk, copy_to, len, mr, signal };
+            let (chunk, held) = (local.chunk, local.held);
+            self.rmas[usize::from(index)] = Rma { stream, pe, chunk, copy_to, len, held, signal };
             self.peers[pe as usize].rmas += 1;
             count_issued(stream, 1);
             return Status::Pending;
@@ -228,8 +227,8 @@ impl Engine {
             unsafe { copy_nonoverlapping(self.chunk(chunk), rma.copy_to, rma.len) };
         }
         self.free_chunks.extend(rma.chunk);
-        if !rma.mr.is_null() {
-            self.rdm.unregister(rma.mr);
+        if let Some(held) = rma.held {
+            self.cache.release(&mut self.rdm, held);
         }
         // Of a peer that was given up.
         let Some(stream) = stream else { return };

@@ -129,10 +129,37 @@ fn long_transfers_work_with_any_kind_of_registration() {
             until(&mut ends, |_| stream.is_quiet());
             assert!(back == source, "{len} bytes");
         }
-        // Every place and buffer came back.
-        let engine = &ends[0].engine;
+        // Every place and buffer came back, and no buffer that is gone is registered any more.
+        let engine = &mut ends[0].engine;
         assert_eq!((engine.free_rmas.len(), engine.free_chunks.len()), (RMAS, CHUNKS));
+        engine.cache.clear(&mut engine.rdm);
+        assert_eq!(engine.cache.size(), (0, 0));
     }
+}
+
+#[test]
+fn a_buffer_is_registered_once_as_long_as_it_is_mapped() {
+    let Some(mut ends) = pair(Harder::Local) else { return };
+    let stream = Stream::new(1, true);
+    let mut registrations = Vec::new();
+    for round in 0..6u8 {
+        // Freed, and so unmapped, after every other round; often mapped at the same address again.
+        let source = vec![round + 1; 40 * LEN];
+        for _ in 0..2 {
+            // SAFETY: the source lives until the stream is quiet.
+            let status = issue(&mut ends, |engine| unsafe {
+                engine.write(&stream, 1, heap(0), source.as_ptr(), LEN, false, None)
+            });
+            assert_eq!(status, Status::Pending);
+            until(&mut ends, |_| stream.is_quiet());
+            assert_eq!(ends[1].word(LEN / 8 - 1), u64::from_ne_bytes([round + 1; 8]));
+            registrations.push(ends[0].engine.rdm.registered());
+        }
+    }
+    let new: Vec<u64> = registrations.windows(2).map(|two| two[1] - two[0]).collect();
+    let expected = if ends[0].engine.cache.remembers() { 0 } else { 1 };
+    assert!(new.iter().step_by(2).all(|new| *new == expected), "{registrations:?}");
+    assert!(new.iter().skip(1).step_by(2).all(|new| *new == 1), "{registrations:?}");
 }
 
 #[test]

@@ -1,0 +1,234 @@
+//! Hears from the kernel when memory of this process is unmapped, moved or emptied: through
+//! `userfaultfd` (Linux 5.11), whose events need no privilege, and no memory is ever protected.
+//!
+//! Whoever unmaps watched memory is held by the kernel until the event has been read. A thread of its
+//! own reads events, and takes no lock and allocates nothing on the way: what it waited for might be
+//! held by the very thread that waits for it.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+
+/// Ranges that are watched at a time.
+const RANGES: usize = 256;
+
+/// From `linux/userfaultfd.h`.
+mod uffd {
+    pub const API: u64 = 0xAA;
+    pub const USER_MODE_ONLY: i32 = 1;
+    pub const EVENT_REMAP: u8 = 0x14;
+    pub const EVENT_REMOVE: u8 = 0x15;
+    pub const EVENT_UNMAP: u8 = 0x16;
+    /// Tells of REMAP, REMOVE and UNMAP.
+    pub const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6;
+    pub const REGISTER_MODE_WP: u64 = 2;
+    pub const IOCTL_API: u64 = 0xC018_AA3F;
+    pub const IOCTL_REGISTER: u64 = 0xC020_AA00;
+    pub const IOCTL_UNREGISTER: u64 = 0x8010_AA01;
+
+    #[repr(C)]
+    pub struct Api {
+        pub api: u64,
+        pub features: u64,
+        pub ioctls: u64,
+    }
+
+    #[repr(C)]
+    pub struct Range {
+        pub start: u64,
+        pub len: u64,
+    }
+
+    #[repr(C)]
+    pub struct Register {
+        pub range: Range,
+        pub mode: u64,
+        pub ioctls: u64,
+    }
+
+    /// UNMAP and REMOVE have start and end first; REMAP has the old address, the new one, a length.
+    #[repr(C)]
+    #[derive(Clone, Copy, Default)]
+    pub struct Message {
+        pub event: u8,
+        pub reserved: [u8; 7],
+        pub arguments: [u64; 3],
+    }
+}
+
+/// A range of this process that is watched.
+#[derive(Debug)]
+pub struct Ticket(usize);
+
+/// Watches memory of this process. One for all caches, because memory has one watcher at most.
+pub struct Watch {
+    shared: Arc<Shared>,
+    /// Held while ranges are entered or taken out. Not by the thread.
+    taken: Mutex<[bool; RANGES]>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    uffd: OwnedFd,
+    /// Readable when the thread is to end.
+    stop: OwnedFd,
+    ranges: [Range; RANGES],
+    /// Odd while events that were read may not have been entered yet.
+    round: AtomicU64,
+}
+
+#[derive(Default)]
+struct Range {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    /// Nothing has happened to it.
+    intact: AtomicBool,
+}
+
+impl Watch {
+    /// The watch of this process; none where the kernel does not offer it or does not allow it.
+    pub fn shared() -> Option<Arc<Watch>> {
+        static ONLY: Mutex<Weak<Watch>> = Mutex::new(Weak::new());
+        let mut only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = only.upgrade() {
+            return Some(watch);
+        }
+        let watch = Arc::new(Watch::start()?);
+        *only = Arc::downgrade(&watch);
+        Some(watch)
+    }
+
+    fn start() -> Option<Watch> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | uffd::USER_MODE_ONLY;
+        // SAFETY: no memory is passed; a descriptor of this process's own comes back.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        let uffd = owned(fd as RawFd)?;
+        let mut api = uffd::Api { api: uffd::API, features: uffd::FEATURES, ioctls: 0 };
+        control(&uffd, uffd::IOCTL_API, &mut api)?;
+        // SAFETY: as above.
+        let stop = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) })?;
+        let ranges = std::array::from_fn(|_| Range::default());
+        let shared = Arc::new(Shared { uffd, stop, ranges, round: AtomicU64::new(0) });
+        let seen = shared.clone();
+        let thread = thread::Builder::new().name("shmem-unmapped".into()).stack_size(64 << 10);
+        let thread = Some(thread.spawn(move || seen.listen()).ok()?);
+        Some(Watch { shared, taken: Mutex::new([false; RANGES]), thread })
+    }
+
+    /// Watches whole pages; none if there is no room, or for memory of which the kernel does not tell,
+    /// such as that of files, or if somebody else watches it.
+    pub fn add(self: &Arc<Watch>, start: usize, end: usize) -> Option<Ticket> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = taken.iter().position(|taken| !taken)?;
+        let range = &self.shared.ranges[index];
+        range.start.store(start, Ordering::Relaxed);
+        range.end.store(end, Ordering::Relaxed);
+        range.intact.store(true, Ordering::SeqCst);
+        let range = uffd::Range { start: start as u64, len: (end - start) as u64 };
+        let mut register = uffd::Register { range, mode: uffd::REGISTER_MODE_WP, ioctls: 0 };
+        control(&self.shared.uffd, uffd::IOCTL_REGISTER, &mut register)?;
+        taken[index] = true;
+        Some(Ticket(index))
+    }
+
+    /// Whether nothing has happened to a range. What was done to it before this call, in the order of
+    /// the program, is known.
+    ///
+    /// The thread makes `round` odd before it reads an event, and only then does the call that unmaps
+    /// return: who comes after that call finds `round` odd, or the event entered.
+    pub fn is_intact(&self, ticket: &Ticket) -> bool {
+        while self.shared.round.load(Ordering::SeqCst) & 1 == 1 {
+            thread::yield_now();
+        }
+        self.shared.ranges[ticket.0].intact.load(Ordering::SeqCst)
+    }
+
+    /// Watches a range no longer.
+    pub fn remove(&self, ticket: Ticket) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken[ticket.0] = false;
+        let bounds = |index: usize| {
+            let range = &self.shared.ranges[index];
+            (range.start.load(Ordering::Relaxed), range.end.load(Ordering::Relaxed))
+        };
+        let (start, end) = bounds(ticket.0);
+        let still = (0..RANGES).any(|index| {
+            let (from, to) = bounds(index);
+            taken[index] && from < end && start < to
+        });
+        if !still {
+            let mut range = uffd::Range { start: start as u64, len: (end - start) as u64 };
+            // Refused where other memory is there now, which is then not watched anyway.
+            control(&self.shared.uffd, uffd::IOCTL_UNREGISTER, &mut range);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let one = 1u64;
+        // SAFETY: 8 bytes of a local variable. With the descriptor, all watching ends later.
+        unsafe { libc::write(self.shared.stop.as_raw_fd(), (&raw const one).cast(), 8) };
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn listen(&self) {
+        let poll =
+            |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut polled = [poll(&self.uffd), poll(&self.stop)];
+        loop {
+            // SAFETY: an array of two. Errors mean: look again.
+            unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
+            self.round.fetch_add(1, Ordering::SeqCst);
+            while let Some(message) = self.read() {
+                self.enter(&message);
+            }
+            self.round.fetch_add(1, Ordering::SeqCst);
+            if polled[1].revents != 0 {
+                return;
+            }
+        }
+    }
+
+    fn read(&self) -> Option<uffd::Message> {
+        let mut message = uffd::Message::default();
+        let (at, len) = ((&raw mut message).cast(), size_of::<uffd::Message>());
+        // SAFETY: a local variable of that size; any bytes are a valid value.
+        let read = unsafe { libc::read(self.uffd.as_raw_fd(), at, len) };
+        (read == len as isize).then_some(message)
+    }
+
+    fn enter(&self, message: &uffd::Message) {
+        let [first, second, third] = message.arguments.map(|argument| argument as usize);
+        let (start, end) = match message.event {
+            uffd::EVENT_UNMAP | uffd::EVENT_REMOVE => (first, second),
+            uffd::EVENT_REMAP => (first, first.saturating_add(third)),
+            _ => return,
+        };
+        for range in &self.ranges {
+            let (from, to) =
+                (range.start.load(Ordering::Relaxed), range.end.load(Ordering::Relaxed));
+            if from < end && start < to {
+                range.intact.store(false, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+fn owned(fd: RawFd) -> Option<OwnedFd> {
+    // SAFETY: a descriptor that was just made, and is nobody else's.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// An `ioctl` of the descriptor; none if it is refused.
+fn control<T>(uffd: &OwnedFd, request: u64, argument: &mut T) -> Option<()> {
+    // SAFETY: the requests of this file, each with the structure that it takes. They change how the
+    // kernel tells of memory, never its contents.
+    let done = unsafe { libc::ioctl(uffd.as_raw_fd(), request as libc::Ioctl, argument) };
+    (done == 0).then_some(())
+}
