@@ -1,22 +1,48 @@
 //! What every transport must do, written against the contract in [`tombolo_core::transport`].
 //!
-//! A back end is a row in [`BACK_ENDS`]; a case is a function over a running job. Which cases apply
-//! follows from the capabilities of the back end's endpoints: a case that needs what a back end does
-//! not claim still runs through the core's emulation, since programs rely on the result, not on who
-//! produced it.
+//! A back end is a [`BackEnd`], one of [`BACK_ENDS`] or somebody else's; a case is a function over a
+//! running job. A case that needs what a back end does not claim still runs, through the core's
+//! emulation, since programs rely on the result, not on who produced it.
+//!
+//! A crate with a transport of its own depends on this one for its tests, and has a test without a
+//! harness of the form:
+//!
+//! ```no_run
+//! use tombolo_tests::conformance::{self, BackEnd, on_one_host};
+//! # use tombolo_tests::doubles::{Faults, Faulty};
+//!
+//! const MINE: BackEnd = on_one_host(
+//!     "mine",
+//!     || vec![Box::new(Faulty::new("mine", Faults::none()))],
+//!     &[],
+//! );
+//!
+//! fn main() {
+//!     conformance::main(&[MINE]);
+//! }
+//! ```
+//!
+//! Each case runs in a process of its own. One that takes longer than [`LIMIT_SECONDS`] is ended, and
+//! told by its name.
 
+use crate::doubles::{Faults, Faulty};
 use crate::ring::{self, Ring};
 use crate::run_job;
+use crate::watchdog::Watchdog;
+use libtest_mimic::{Arguments, Trial};
+use std::process::Command;
 use tombolo_core::ops::Mode;
-use tombolo_core::transport::{Amo, AmoOp, Job, Locality, SegmentKind, SignalOp, Status, Stream};
+use tombolo_core::transport::{
+    Amo, AmoOp, Job, Locality, SegmentKind, SignalOp, Status, Stream, Transport,
+};
 use tombolo_core::{Config, Context, ContextOptions, Waiting, World};
 
 /// A back end under test.
 pub struct BackEnd {
     /// Name in test names.
     pub name: &'static str,
-    /// Transports that a PE gets.
-    pub transports: &'static [&'static str],
+    /// Makes the transports that a PE gets.
+    pub transports: fn() -> Vec<Box<dyn Transport>>,
     /// Emulated hosts that the PEs are on, if they are not all on one.
     pub ring: Option<Ring>,
     /// Times that a case is run over the transport without order, each with a seed of its own.
@@ -35,35 +61,48 @@ pub struct Case {
     pub check: fn(&World),
 }
 
-const fn on_ring(name: &'static str, transports: &'static [&'static str], ring: Ring) -> BackEnd {
+/// A back end whose PEs are on emulated hosts.
+pub const fn on_ring(
+    name: &'static str,
+    transports: fn() -> Vec<Box<dyn Transport>>,
+    ring: Ring,
+) -> BackEnd {
     BackEnd { name, transports, ring: Some(ring), environment: &[], seeds: 1 }
 }
 
-const fn on_one_host(
+/// A back end whose PEs are all on this host.
+pub const fn on_one_host(
     name: &'static str,
-    transports: &'static [&'static str],
+    transports: fn() -> Vec<Box<dyn Transport>>,
     environment: &'static [(&'static str, &'static str)],
 ) -> BackEnd {
     BackEnd { name, transports, ring: None, environment, seeds: 1 }
 }
 
+/// Back ends of this repository by their names.
+fn named<const N: usize>(names: [&str; N]) -> Vec<Box<dyn Transport>> {
+    names.map(|name| tombolo_transports::create(name).expect("known")).into()
+}
+
 /// Every back end, with what it is made of.
 pub const BACK_ENDS: &[BackEnd] = &[
-    on_one_host("shm", &["shm"], &[]),
-    on_one_host("cma", &["cma"], &[]),
-    BackEnd { seeds: 40, ..on_one_host("unordered", &["unordered"], &[]) },
-    on_ring("ntb", &["ntb"], ring::DIRECT),
-    on_ring("ntb_ring_only", &["ntb"], ring::RING_ONLY),
-    on_ring("ntb_small_windows", &["ntb"], ring::SMALL),
-    on_ring("ntb_two_hosts", &["shm", "ntb"], ring::TWO_HOSTS),
-    on_ring("ntb_two_hosts_small_windows", &["shm", "ntb"], ring::TWO_HOSTS_SMALL),
-    on_ring("ntb_intel_crc", &["ntb"], ring::INTEL_CRC),
-    on_ring("ntb_switchtec_combining", &["ntb"], ring::SWITCHTEC_COMBINING),
-    on_ring("ntb_modelled", &["ntb"], ring::MODELLED),
-    on_one_host("ofi_tcp", &["ofi"], &[OFI, ("SHMEM_OFI_PROVIDER", "tcp;ofi_rxm")]),
-    on_one_host("ofi_udp", &["ofi"], &[OFI, ("SHMEM_OFI_PROVIDER", "udp;ofi_rxd")]),
-    on_one_host("ofi_sockets", &["ofi"], &[OFI, ("SHMEM_OFI_PROVIDER", "sockets")]),
-    on_one_host("ofi_shm", &["ofi"], &[OFI, ("SHMEM_OFI_PROVIDER", "shm")]),
+    on_one_host("shm", || named(["shm"]), &[]),
+    on_one_host("cma", || named(["cma"]), &[]),
+    BackEnd { seeds: 40, ..on_one_host("unordered", || named(["unordered"]), &[]) },
+    on_ring("ntb", || named(["ntb"]), ring::DIRECT),
+    on_ring("ntb_ring_only", || named(["ntb"]), ring::RING_ONLY),
+    on_ring("ntb_small_windows", || named(["ntb"]), ring::SMALL),
+    on_ring("ntb_two_hosts", || named(["shm", "ntb"]), ring::TWO_HOSTS),
+    on_ring("ntb_two_hosts_small_windows", || named(["shm", "ntb"]), ring::TWO_HOSTS_SMALL),
+    on_ring("ntb_intel_crc", || named(["ntb"]), ring::INTEL_CRC),
+    on_ring("ntb_switchtec_combining", || named(["ntb"]), ring::SWITCHTEC_COMBINING),
+    on_ring("ntb_modelled", || named(["ntb"]), ring::MODELLED),
+    // A transport of somebody else.
+    on_one_host("foreign", || vec![Box::new(Faulty::new("foreign", Faults::none()))], &[]),
+    on_one_host("ofi_tcp", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "tcp;ofi_rxm")]),
+    on_one_host("ofi_udp", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "udp;ofi_rxd")]),
+    on_one_host("ofi_sockets", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "sockets")]),
+    on_one_host("ofi_shm", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "shm")]),
 ];
 
 /// On one host it is used only if it is named.
@@ -81,23 +120,57 @@ pub fn unavailable(back_end: &BackEnd) -> Option<String> {
         pid: std::process::id() as i32,
     };
     let job = Job { pe: 0, localities: &[here], config: &config };
-    let make = |name: &&str| tombolo_transports::create(name).expect("known");
     // Those on a ring are given their links later.
-    let mut own = back_end.transports.iter().filter(|_| back_end.ring.is_none()).map(make);
-    own.find_map(|transport| {
+    let own = if back_end.ring.is_none() { (back_end.transports)() } else { Vec::new() };
+    own.iter().find_map(|transport| {
         transport.probe(&job).err().map(|why| format!("{}: {why}", transport.name()))
     })
 }
 
+/// Longest time of one job of a case.
+pub const LIMIT_SECONDS: u64 = 120;
+/// Says which case a process is to run.
+const CASE: &str = "TOMBOLO_CONFORMANCE_CASE";
+
+/// The test program: runs every case on every back end, those without the hardware ignored.
+pub fn main(back_ends: &'static [BackEnd]) {
+    let all = || back_ends.iter().flat_map(|one| CASES.iter().map(move |case| (one, case)));
+    let name = |(back_end, case): (&BackEnd, &Case)| format!("{}::{}", back_end.name, case.name);
+    if let Ok(asked) = std::env::var(CASE) {
+        // Not left alone when the test program is killed.
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("a signal");
+        let (back_end, case) = all().find(|one| name(*one) == asked).expect("a case");
+        return run(back_end, case);
+    }
+    let trial = |(back_end, case): (&BackEnd, &Case), unavailable: &Option<String>| {
+        let name = name((back_end, case));
+        match unavailable {
+            Some(why) => {
+                Trial::test(format!("{name} ... ignored, {why}"), || Ok(())).with_ignored_flag(true)
+            }
+            None => Trial::test(name.clone(), move || {
+                let own = std::env::current_exe()?;
+                let status = Command::new(own).env(CASE, name).status()?;
+                if status.success() { Ok(()) } else { Err(status.to_string().into()) }
+            }),
+        }
+    };
+    let of = |back_end: &'static BackEnd| {
+        let unavailable = unavailable(back_end);
+        CASES.iter().map(move |case| trial((back_end, case), &unavailable))
+    };
+    let trials = back_ends.iter().flat_map(of).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
 /// Runs a case on a back end.
 pub fn run(back_end: &BackEnd, case: &Case) {
-    let make = || {
-        let names = back_end.transports.iter();
-        names.map(|name| tombolo_transports::create(name).expect("known")).collect()
-    };
+    let make = back_end.transports;
+    let name = format!("{}::{}", back_end.name, case.name);
     match &back_end.ring {
         // A single PE has nobody behind a link.
         Some(ring) if case.n_pes > 1 => {
+            let _watched = Watchdog::start(name, LIMIT_SECONDS);
             let fabric = ring.fabric(case.n_pes);
             ring.run(&fabric, case.n_pes, &make, case.check);
             ring::check_counters(&fabric);
@@ -105,6 +178,8 @@ pub fn run(back_end: &BackEnd, case: &Case) {
         _ => {
             for seed in 1..=back_end.seeds {
                 let seed = seed.to_string();
+                let what = format!("{name} with SHMEM_UNORDERED_SEED={seed}");
+                let _watched = Watchdog::start(what, LIMIT_SECONDS);
                 let shown = ShownIfPanicking(&seed);
                 let own = [("SHMEM_UNORDERED_SEED", seed.as_str())];
                 let environment = [back_end.environment, &own].concat();

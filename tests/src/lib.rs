@@ -1,10 +1,13 @@
 //! Test support: jobs whose PEs are threads of the test process, the conformance suite that every
-//! back end has to pass, several hosts on one machine, and a cluster under Slurm.
+//! back end has to pass, transports that misbehave, several hosts on one machine, and a cluster under
+//! Slurm.
 
 pub mod conformance;
+pub mod doubles;
 pub mod nodes;
 pub mod ring;
 pub mod slurm;
+pub mod watchdog;
 
 use std::sync::Arc;
 use tombolo_core::board::Board;

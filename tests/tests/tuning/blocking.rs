@@ -2,11 +2,12 @@
 
 use super::common::run_job;
 use super::directory::Directory;
-use super::{ROUTINE, both, faults};
+use super::{ROUTINE, both};
 use std::sync::atomic::Ordering;
 use tombolo_core::World;
 use tombolo_core::ops::Mode;
 use tombolo_selector::tune;
+use tombolo_tests::doubles::Faults;
 use tombolo_tests::ring::{RING_ONLY, Ring};
 
 /// A table in which waiting for blocking puts over the ring is faster than copying from 64 KiB on.
@@ -64,7 +65,7 @@ fn a_put_that_goes_straight_over_a_ring_has_arrived_when_it_returns() {
 #[test]
 fn pieces_go_straight_from_the_size_on_and_a_failing_channel_gives_way() {
     const LEN: usize = 16384;
-    let (first, second) = (faults(), faults());
+    let (first, second) = (Faults::none(), Faults::none());
     let make = move |_| both(first, second);
     let environment = [("SHMEM_TUNE", "off"), ("SHMEM_ROUTE", "*=first")];
     run_job(2, &environment, &make, |world| {

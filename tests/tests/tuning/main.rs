@@ -7,19 +7,18 @@ mod directory;
 
 use common::{local, run_job};
 use directory::Directory;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tombolo_core::Error;
 use tombolo_core::cost::Costs;
 use tombolo_core::ops::Mode;
 use tombolo_core::route::Channel;
-use tombolo_core::transport::{
-    Capabilities, Endpoint, Job, Mapping, Remote, Segment, SegmentKind, Status, Stream, Transport,
-};
+use tombolo_core::transport::{SegmentKind, Transport};
 use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, CACHED, Operation};
 use tombolo_selector::{Origin, Reuse, retune, tune};
+use tombolo_tests::doubles::{Faults, Faulty};
 
 const ROUTINE: &str = "test";
 
@@ -225,125 +224,14 @@ fn tuning_again_measures_again() {
     });
 }
 
-/// A transport without mapped memory that carries out operations in this process, and fails or
-/// never completes when told to.
-struct Faulty {
-    name: &'static str,
-    shared: &'static Faults,
-}
-
-#[derive(Default)]
-struct Faults {
-    /// Operations fail.
-    failing: AtomicBool,
-    /// Operations are accepted and never complete.
-    silent: AtomicBool,
-    operations: AtomicUsize,
-    /// Puts whose source stays as it is until they are complete.
-    stable: AtomicUsize,
-}
-
-struct FaultyEndpoint {
-    base: usize,
-    shared: &'static Faults,
-}
-
-impl Transport for Faulty {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn probe(&self, _: &Job<'_>) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn open(&mut self, _: &Job<'_>, segments: &[Segment<'_>]) -> tombolo_core::Result<Vec<u8>> {
-        Ok((segments[0].base as u64).to_le_bytes().to_vec())
-    }
-
-    fn connect(
-        &mut self,
-        _: &Job<'_>,
-        addresses: &[Vec<u8>],
-    ) -> tombolo_core::Result<Vec<Result<Box<dyn Endpoint>, String>>> {
-        let endpoint = |address: &Vec<u8>| -> Result<Box<dyn Endpoint>, String> {
-            let base = u64::from_le_bytes(address[..8].try_into().unwrap()) as usize;
-            Ok(Box::new(FaultyEndpoint { base, shared: self.shared }))
-        };
-        Ok(addresses.iter().map(endpoint).collect())
-    }
-}
-
-impl FaultyEndpoint {
-    fn operate(&self, stream: &Stream, copy: impl FnOnce()) -> Status {
-        self.shared.operations.fetch_add(1, Ordering::Relaxed);
-        if self.shared.failing.load(Ordering::Relaxed) {
-            return Status::Failed;
-        }
-        if self.shared.silent.load(Ordering::Relaxed) {
-            stream.issued.fetch_add(1, Ordering::Relaxed);
-            return Status::Pending;
-        }
-        copy();
-        Status::Complete
-    }
-}
-
-impl Endpoint for FaultyEndpoint {
-    fn capabilities(&self, segment: SegmentKind) -> Capabilities {
-        match segment {
-            SegmentKind::Static => Capabilities::NONE,
-            SegmentKind::Heap => Capabilities {
-                put: true,
-                get: true,
-                whole_words: true,
-                put_max: 4096,
-                get_max: 4096,
-                ..Capabilities::NONE
-            },
-        }
-    }
-
-    fn mapped(&self, _: SegmentKind) -> Option<Mapping> {
-        None
-    }
-
-    unsafe fn put(
-        &self,
-        stream: &Stream,
-        dest: Remote,
-        source: *const u8,
-        len: usize,
-        blocking: bool,
-    ) -> Status {
-        self.shared.stable.fetch_add(usize::from(!blocking), Ordering::Relaxed);
-        let dest = (self.base + dest.offset) as *mut u8;
-        // SAFETY: PEs are threads of this process; the caller vouches for the ranges.
-        self.operate(stream, || unsafe { tombolo_core::copy::cached(dest, source, len) })
-    }
-
-    unsafe fn get(&self, stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status {
-        let source = (self.base + source.offset) as *const u8;
-        // SAFETY: as above.
-        self.operate(stream, || unsafe { tombolo_core::copy::cached(dest, source, len) })
-    }
-}
-
-fn faults() -> &'static Faults {
-    Box::leak(Box::default())
-}
-
 /// Two transports that reach the same.
 fn both(first: &'static Faults, second: &'static Faults) -> Vec<Box<dyn Transport>> {
-    vec![
-        Box::new(Faulty { name: "first", shared: first }),
-        Box::new(Faulty { name: "second", shared: second }),
-    ]
+    vec![Box::new(Faulty::new("first", first)), Box::new(Faulty::new("second", second))]
 }
 
 #[test]
 fn a_channel_that_fails_at_run_time_gives_way_to_the_next() {
-    let (first, second) = (faults(), faults());
+    let (first, second) = (Faults::none(), Faults::none());
     let make = move |_| both(first, second);
     let environment = [("SHMEM_TUNE", "off"), ("SHMEM_ROUTE", "*=first")];
     run_job(2, &environment, &make, |world| {
@@ -384,14 +272,11 @@ fn a_channel_that_fails_at_run_time_gives_way_to_the_next() {
 #[test]
 fn a_channel_that_fails_or_hangs_while_measured_is_no_candidate() {
     for (failing, silent) in [(true, false), (false, true)] {
-        let (bad, good) = (faults(), faults());
+        let (bad, good) = (Faults::none(), Faults::none());
         bad.failing.store(failing, Ordering::Relaxed);
         bad.silent.store(silent, Ordering::Relaxed);
         let make = move |_| -> Vec<Box<dyn Transport>> {
-            vec![
-                Box::new(Faulty { name: "good", shared: good }),
-                Box::new(Faulty { name: "bad", shared: bad }),
-            ]
+            vec![Box::new(Faulty::new("good", good)), Box::new(Faulty::new("bad", bad))]
         };
         let environment = [("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "2000")];
         run_job(2, &environment, &make, |world| {
