@@ -118,8 +118,11 @@ fn the_device_of_these_tests_goes_on_seeing_old_pages() {
     unmap(at, LEN);
 }
 
-/// Ways to get rid of pages, each on the memory at that address.
-const WAYS: [(&str, fn(*mut u8)); 4] = [
+/// Does something to the memory at an address.
+type Change = fn(*mut u8);
+
+/// Ways to get rid of pages.
+const WAYS: [(&str, Change); 4] = [
     ("unmapped in the middle", |at| {
         unmap(at.wrapping_add(LEN / 2), 4096);
         map(at.wrapping_add(LEN / 2), 4096, false);
