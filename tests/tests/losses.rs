@@ -308,9 +308,9 @@ fn the_last_pe_ends_the_job(program: &Arc<Program>) -> Trial {
     })
 }
 
-/// A PE that is stopped for a while, and a link that damages packets, end no job.
-fn nobody_is_lost(program: &Arc<Program>) -> [Trial; 2] {
-    let cases: [(_, &[&str], _, _, _); 2] = [
+/// A PE that is stopped for a while, and a link that damages or delays packets, end no job.
+fn nobody_is_lost(program: &Arc<Program>) -> [Trial; 4] {
+    let cases: [(_, &[&str], _, _, _); 4] = [
         (
             "a PE that is stopped for 3 s is waited for",
             &[],
@@ -323,6 +323,20 @@ fn nobody_is_lost(program: &Arc<Program>) -> [Trial; 2] {
             &["-x", "SHMEM_NTB_CRC=on", "-x", "SHMEM_NTB_DIRECT=off"],
             "link 1 corrupt 20000",
             ["4", "-1", "0"],
+            "link 1 (hosts 1 and 2) damages, loses or delays too much",
+        ),
+        (
+            "a link that delays by a second is not used for a while",
+            &[],
+            "link 1 delay 1s at 1s",
+            ["9", "-1", "0"],
+            "link 1 (hosts 1 and 2) damages, loses or delays too much",
+        ),
+        (
+            "a link that delays by a second at the pace of hardware is not used for a while",
+            &["-x", "SHMEM_NTB_SPEED=modelled"],
+            "link 1 delay 1s at 1s",
+            ["9", "-1", "0"],
             "link 1 (hosts 1 and 2) damages, loses or delays too much",
         ),
     ];

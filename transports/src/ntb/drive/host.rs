@@ -9,11 +9,19 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tombolo_core::board::monotonic_ns;
 use tombolo_core::copy;
 use tombolo_core::transport::{Amo, Stream};
 
 /// Events kept for the service thread; more are dropped, as they only describe.
 const EVENTS: usize = 64;
+/// A store that takes so long was not taken by its link, or its thread did not run.
+const LONG_STORE_NS: u64 = 50_000_000;
+/// So many of them in a row were not taken: a thread that runs at all makes thousands of stores
+/// while it has the processor.
+const LONG_STORES_MAX: u32 = 3;
+/// Stores that are timed after a poll took long.
+const TIMED_STORES: u32 = 1000;
 
 /// One side of a lane.
 pub struct SideParts {
@@ -30,6 +38,53 @@ struct SideState {
     combining: bool,
     /// Something was stored since the last flush.
     dirty: bool,
+    jam: Jam,
+}
+
+/// Whether a link takes what is stored to it. Stores are timed only after a poll that took long:
+/// as a rule nothing is looked at but a counter.
+#[derive(Default)]
+struct Jam {
+    /// Stores still to be timed.
+    timed: u32,
+    /// Long ones in a row.
+    long: u32,
+    /// The link did not take stores lately: a single one tells.
+    known: bool,
+    stuck: bool,
+}
+
+impl Jam {
+    /// What is stored to a link that takes nothing is dropped, until the engine has heard of it: each
+    /// store would hold up the other link as well.
+    #[inline]
+    fn drops(&self) -> bool {
+        self.stuck
+    }
+
+    /// Begins a store: the time, if it is to be timed.
+    #[inline]
+    fn begin(&self) -> Option<u64> {
+        (self.timed > 0).then(monotonic_ns)
+    }
+
+    #[inline]
+    fn end(&mut self, begun: Option<u64>) {
+        if let Some(begun) = begun {
+            self.note(monotonic_ns() - begun);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, took_ns: u64) {
+        self.timed -= 1;
+        self.long = if took_ns >= LONG_STORE_NS { self.long + 1 } else { 0 };
+        if self.long >= if self.known { 1 } else { LONG_STORES_MAX } {
+            (self.timed, self.long, self.known, self.stuck) = (TIMED_STORES, 0, true, true);
+        } else if self.timed == 0 {
+            (self.long, self.known) = (0, false);
+        }
+    }
 }
 
 /// Everything an engine reaches. Used under the lane's lock by one thread at a time.
@@ -61,6 +116,7 @@ impl DriveHost {
             inbound: parts.inbound,
             outbound: parts.outbound,
             dirty: false,
+            jam: Jam::default(),
         };
         DriveHost {
             sides: sides.map(state),
@@ -93,6 +149,12 @@ impl DriveHost {
     /// See [`NtbPort::poll`].
     pub fn poll(&self) {
         self.sides.iter().for_each(|side| side.port.poll());
+    }
+
+    /// A poll took long: times stores for a while.
+    #[cold]
+    pub fn time_stores(&mut self) {
+        self.sides.iter_mut().for_each(|side| side.jam.timed = TIMED_STORES);
     }
 
     /// The oldest event not yet told.
@@ -144,11 +206,16 @@ impl Memory for DriveHost {
 
     fn store_line(&mut self, side: Side, offset: usize, line: &Line) {
         let state = &mut self.sides[side as usize];
+        if state.jam.drops() {
+            return;
+        }
+        let begun = state.jam.begin();
         if state.combining {
             state.flush();
         }
         state.outbound.write_line(self.start + offset, &port::Line(*line));
         state.dirty = true;
+        state.jam.end(begun);
     }
 
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
@@ -180,6 +247,10 @@ impl Memory for DriveHost {
     ) -> Result<(), OutOfRange> {
         let source = self.source(from, len)?;
         let state = &mut self.sides[side as usize];
+        if state.jam.drops() {
+            return Ok(());
+        }
+        let begun = state.jam.begin();
         let at = self.start + offset;
         // SAFETY: the source was resolved for `len` bytes; a local one the submitter of the
         // operation vouches for. The seal is a local.
@@ -188,6 +259,7 @@ impl Memory for DriveHost {
             state.outbound.write(at + seal_offset(len), (&raw const seal).cast(), 8);
         }
         state.dirty = true;
+        state.jam.end(begun);
         Ok(())
     }
 
@@ -219,6 +291,10 @@ impl Memory for DriveHost {
 
     fn amo(&mut self, place: Place, amo: &Amo) -> Result<u64, OutOfRange> {
         self.memory.amo(place, amo)
+    }
+
+    fn take_stuck(&mut self, side: Side) -> bool {
+        std::mem::take(&mut self.sides[side as usize].jam.stuck)
     }
 
     fn ring(&mut self, side: Side) {
@@ -274,6 +350,23 @@ const _: () = assert!(47 - ALIGN_BITS + PE_BITS <= 64 && LINE == port::Line::BYT
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_is_stuck_after_long_stores_in_a_row_and_then_after_one() {
+        let mut jam = Jam { timed: TIMED_STORES, ..Jam::default() };
+        let long = |jam: &mut Jam| jam.note(LONG_STORE_NS);
+        for _ in 0..LONG_STORES_MAX {
+            (1..LONG_STORES_MAX).for_each(|_| long(&mut jam));
+            jam.note(LONG_STORE_NS - 1);
+            assert!(!jam.drops(), "a thread that did not run for a while now and then");
+        }
+        (0..LONG_STORES_MAX).for_each(|_| long(&mut jam));
+        assert!(std::mem::take(&mut jam.stuck) && jam.begin().is_some());
+        long(&mut jam);
+        assert!(std::mem::take(&mut jam.stuck), "tried again, and still so");
+        (0..TIMED_STORES).for_each(|_| jam.note(100));
+        assert!(jam.begin().is_none() && !jam.known, "long good again: not timed any more");
+    }
 
     #[test]
     fn tokens_lead_back_to_stream_and_pe() {

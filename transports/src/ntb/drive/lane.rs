@@ -17,6 +17,9 @@ use tombolo_core::transport::Status;
 /// A caller that turned the crank twice within this time, and so recently, is still at it. One that
 /// looks by once in a while is not: it may be waiting, asleep most of the time.
 const AT_IT_NS: u64 = 20_000;
+/// Between two polls. After more, either the threads did not run or a link did not take what was
+/// stored to it: the next stores tell which.
+const LATE_NS: u64 = 20_000_000;
 /// Tries for the lock before sleeping on it.
 const TRIES: u32 = 2_000;
 
@@ -35,6 +38,8 @@ struct State {
     host: DriveHost,
     /// A service thread is awake.
     awake: bool,
+    /// When it was last polled.
+    polled_at: u64,
 }
 
 /// What a turn of the crank did.
@@ -52,7 +57,7 @@ impl Lane {
     /// A lane whose service threads sleep.
     pub fn new(engine: Engine, host: DriveHost) -> Lane {
         Lane {
-            state: Mutex::new(State { engine, host, awake: false }),
+            state: Mutex::new(State { engine, host, awake: false, polled_at: monotonic_ns() }),
             wanted: AtomicU32::new(0),
             turned_at: AtomicU64::new(0),
             at_it_at: AtomicU64::new(0),
@@ -225,6 +230,10 @@ impl State {
     }
 
     fn turn_at(&mut self, now: u64) -> Turn {
+        if now.saturating_sub(self.polled_at) > LATE_NS {
+            self.host.time_stores();
+        }
+        self.polled_at = now;
         self.host.poll();
         let busy = self.engine.poll(now, &mut self.host);
         self.host.flush();

@@ -3,6 +3,7 @@
 //! - A link that damages or loses [`BAD_MAX`] of some [`WINDOW`] packets, or on which every one of
 //!   [`ROUND_TRIPS`] round trips takes too long, is rested: traffic goes the other way round, and
 //!   after a while the link is tried again, each time later.
+//! - So is a link that holds up those who store to it ([`Memory::take_stuck`](super::Memory)).
 //! - A link is rested only while its neighbour is reached the other way: a bad link is better than
 //!   none.
 //! - One long round trip says nothing: the neighbour may not have run. All of many do.

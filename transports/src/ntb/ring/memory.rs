@@ -135,6 +135,13 @@ pub trait Memory {
     /// Applies an AMO with the CPU's atomics, which local PEs use too, and gives the old value.
     fn amo(&mut self, place: Place, amo: &Amo) -> Result<u64, OutOfRange>;
 
+    /// Whether stores to that side have lately held the caller up for so long that the link should
+    /// not be used, because the link does not take them. Asked at every look at timers; the answer
+    /// is about the time since it was last asked. What is stored meanwhile may be lost.
+    fn take_stuck(&mut self, _side: Side) -> bool {
+        false
+    }
+
     /// Rings the neighbour's doorbell for this lane. Called for a sleeper only.
     fn ring(&mut self, side: Side);
 

@@ -179,12 +179,17 @@ impl Engine {
     fn check_health<M: Memory>(&mut self, side: Side, memory: &mut M) {
         let neighbour = self.topology.step(self.me, side);
         let another_way = self.topology.reaches(side.opposite(), neighbour);
+        let is_stuck = memory.take_stuck(side);
         let port = &mut self.ports[side as usize];
         if port.is_resting() {
             if !another_way || port.health.is_rested(self.now) {
                 port.greet(self.now, memory);
             }
-        } else if port.is_up() && another_way && port.health.is_poor() {
+            return;
+        }
+        // A link that takes no stores need not be in use to hold up the other one.
+        let rests = is_stuck && !port.is_down() || port.is_up() && port.health.is_poor();
+        if rests && another_way {
             port.rest(self.now, self.config.rest_ns, memory);
             memory.event(Event::Resting(side));
             self.notice_ports(memory);

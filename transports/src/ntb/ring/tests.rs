@@ -33,6 +33,8 @@ struct Parts {
     rings: u32,
     losses: Vec<u16>,
     silent: u32,
+    rests: u32,
+    stuck: Option<Side>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +92,10 @@ impl Memory for Parts {
         amo(&mut self.symmetric, place, request)
     }
 
+    fn take_stuck(&mut self, side: Side) -> bool {
+        self.stuck == Some(side)
+    }
+
     fn ring(&mut self, _: Side) {
         self.rings += 1;
     }
@@ -114,6 +120,7 @@ impl Memory for Parts {
             self.losses.push(first);
         }
         self.silent += u32::from(matches!(event, Event::Silent(_)));
+        self.rests += u32::from(matches!(event, Event::Resting(_)));
     }
 }
 
@@ -132,6 +139,8 @@ impl World {
             rings: 0,
             losses: Vec::new(),
             silent: 0,
+            rests: 0,
+            stuck: None,
         };
         let engine = |host| Engine::new(config, host, hosts, 0).unwrap();
         let mut world = World {
@@ -550,4 +559,29 @@ fn streams_take_turns_and_keep_their_own_order() {
     let at = |token: u64| order.iter().position(|&ended| ended == token).unwrap();
     assert!(at(3) < at(1) && at(1) < at(2), "{order:?}");
     assert_eq!((world.word(1, 800), world.segment(1)[592]), (5, 2));
+}
+
+/// A link that takes no stores is not used while there is another way, and used again when it does.
+#[test]
+fn a_link_that_holds_up_its_writer_is_rested() {
+    let mut world = World::new(3, config(64, 4));
+    world.sides[1].stuck = Some(Side::Right);
+    world.pass(1_000_000);
+    assert!(!world.engines[1].link_in_use(Side::Right));
+    assert_eq!(world.engines[1].way(2), Some((Side::Left, 2)));
+    assert_eq!((world.sides[1].rests, world.sides[1].losses.len()), (1, 0));
+    assert_eq!(world.put(1, put(1, target(2, 64), 0, 200)), Status::Pending);
+    world.pass(1_000_000);
+    assert_eq!(world.sides[1].done, [(1, Ended::Done)]);
+    world.sides[1].stuck = None;
+    world.pass(20_000_000);
+    assert_eq!(world.engines[1].way(2), Some((Side::Right, 1)));
+    // With no other way, a bad one is better than none.
+    world.sides[1].stuck = Some(Side::Right);
+    for (host, side) in [(0, Side::Right), (1, Side::Left)] {
+        let now = world.now;
+        world.with(host, |engine, parts| engine.link_event(side, false, now, parts));
+    }
+    world.pass(1_000_000);
+    assert!(world.engines[1].link_in_use(Side::Right));
 }

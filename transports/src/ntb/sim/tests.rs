@@ -288,3 +288,16 @@ fn a_link_that_has_recovered_is_used_again() {
     assert!(last("poor health").is_some(), "{:?}", report.events);
     assert!(used("host 1: link on the right is in use"), "{:?}", report.events);
 }
+
+/// What crosses a link after a second is as good as lost: it is not used, and nobody is given up.
+#[test]
+fn a_link_that_delays_by_a_second_ends_no_job() {
+    for hosts in [3, 5] {
+        let mut case = faulty(hosts, "link 1 delay 1s", 3);
+        case.workload.count = 6000;
+        let report = run(&case).unwrap();
+        assert_eq!(report.failed, 0, "{hosts} hosts: {:?}", report.events);
+        let unused = |line: &String| line.contains("is down") || line.contains("poor health");
+        assert!(report.events.iter().any(unused), "{hosts} hosts: {:?}", report.events);
+    }
+}
