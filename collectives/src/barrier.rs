@@ -4,13 +4,31 @@
 
 use crate::active::ActiveSet;
 use crate::schedule::{rounds, tells};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tombolo_core::control;
 use tombolo_core::ops::Mode;
+use tombolo_core::sync::{AtomicU64, Ordering, fence};
 use tombolo_core::transport::{Amo, AmoOp};
-use tombolo_core::{Context, Team, Waiting, World};
+use tombolo_core::{Team, Waiting, World};
 
-/// Over the flags of a team.
+/// How a member of a barrier reaches flags. `parity` is that of the barrier's number.
+trait Flags {
+    /// Its own flag of a round.
+    fn own(&self, round: usize, parity: usize) -> &AtomicU64;
+
+    /// The flag of whom it tells in a round, where that is mapped.
+    fn theirs(&self, round: usize, parity: usize) -> Option<&AtomicU64>;
+
+    /// Puts the number of the barrier to that flag where it is not mapped.
+    fn put(&self, round: usize, parity: usize, epoch: u64);
+
+    /// Waits until everything put to flags of this parity has arrived.
+    fn quiet(&self, parity: usize);
+
+    /// Waits until `ready`.
+    fn wait(&self, ready: impl FnMut() -> bool);
+}
+
+/// The rounds of barrier number `epoch`.
 ///
 /// A flag holds the number of the last barrier in which its writer, always the same member, got to
 /// that round. Numbers only grow, so nothing is reset and a writer that is one barrier ahead does
@@ -21,46 +39,84 @@ use tombolo_core::{Context, Team, Waiting, World};
 /// writer may find its reader still waiting in barrier n, but that looks at the other flag. Before a
 /// number is put, everything put to flags of its kind is complete: no smaller number can arrive after
 /// it. (That wait is for barrier n - 2, which is long over.)
-pub fn of_team(world: &World, team: &Team, routine: &'static str) {
-    let n = team.n_pes();
-    let epoch = team.next_epoch();
-    let context = &world.sync_contexts()[(epoch & 1) as usize];
-    let waiting = Waiting { routine, argument: team.slot as u64 };
-    for round in 0..rounds(n) {
-        let flag: *mut AtomicU64 = {
-            let offset = control::flag(team.slot, round, epoch);
-            // SAFETY: a flag of the control area, with which the heap begins.
-            unsafe { world.heap().base().add(offset).cast() }
-        };
-        tell(world, context, flag, epoch, team.world_pe(tells(team.me, round, n)), routine);
-        // SAFETY: this PE's own flag, only ever accessed as a whole.
-        let flag = unsafe { &*flag };
-        world.wait(waiting, || flag.load(Ordering::Acquire) >= epoch);
+fn by_flags(flags: &impl Flags, rounds: usize, epoch: u64) {
+    let parity = (epoch & 1) as usize;
+    for round in 0..rounds {
+        match flags.theirs(round, parity) {
+            // Release: with the flag the peer sees all that this PE stored.
+            Some(theirs) => theirs.store(epoch, Ordering::Release),
+            None => {
+                flags.quiet(parity);
+                // The same for a flag that is put.
+                fence(Ordering::Release);
+                flags.put(round, parity, epoch);
+            }
+        }
+        let own = flags.own(round, parity);
+        flags.wait(|| own.load(Ordering::Acquire) >= epoch);
     }
 }
 
-#[inline]
-fn tell(
-    world: &World,
-    context: &Context,
-    flag: *mut AtomicU64,
-    epoch: u64,
-    pe: usize,
+/// Over the flags of a team.
+pub fn of_team(world: &World, team: &Team, routine: &'static str) {
+    let flags = TeamFlags { world, team, routine };
+    by_flags(&flags, rounds(team.n_pes()), team.next_epoch());
+}
+
+/// Flags in the control area, with which the heap begins.
+struct TeamFlags<'a> {
+    world: &'a World,
+    team: &'a Team,
     routine: &'static str,
-) {
-    let theirs = world.ptr(flag, pe);
-    if theirs.is_null() {
-        if !context.is_quiet() {
-            world.quiet(context, routine);
-        }
-        // With the flag the peer sees all that this PE stored.
-        fence(Ordering::Release);
+}
+
+impl TeamFlags<'_> {
+    #[inline]
+    fn at(&self, round: usize, parity: usize) -> *mut AtomicU64 {
+        let offset = control::flag(self.team.slot, round, parity as u64);
+        // SAFETY: a flag of the control area.
+        unsafe { self.world.heap().base().add(offset).cast() }
+    }
+
+    #[inline]
+    fn peer(&self, round: usize) -> usize {
+        self.team.world_pe(tells(self.team.me, round, self.team.n_pes()))
+    }
+}
+
+impl Flags for TeamFlags<'_> {
+    #[inline]
+    fn own(&self, round: usize, parity: usize) -> &AtomicU64 {
+        // SAFETY: this PE's own flag, only ever accessed as a whole.
+        unsafe { &*self.at(round, parity) }
+    }
+
+    #[inline]
+    fn theirs(&self, round: usize, parity: usize) -> Option<&AtomicU64> {
+        let theirs = self.world.ptr(self.at(round, parity), self.peer(round));
+        // SAFETY: null, or the peer's mapped flag, only ever accessed as a whole.
+        unsafe { theirs.as_ref() }
+    }
+
+    fn put(&self, round: usize, parity: usize, epoch: u64) {
+        let context = &self.world.sync_contexts()[parity];
+        let (flag, peer) = (self.at(round, parity).cast(), self.peer(round));
         let source = (&raw const epoch).cast();
         // SAFETY: a local word, reusable when a blocking put returns.
-        unsafe { world.put(context, flag.cast(), source, 8, pe, Mode::Blocking, routine) };
-    } else {
-        // SAFETY: the peer's mapped flag. Release: with the flag it sees all this PE stored.
-        unsafe { (*theirs).store(epoch, Ordering::Release) };
+        unsafe { self.world.put(context, flag, source, 8, peer, Mode::Blocking, self.routine) };
+    }
+
+    fn quiet(&self, parity: usize) {
+        let context = &self.world.sync_contexts()[parity];
+        if !context.is_quiet() {
+            self.world.quiet(context, self.routine);
+        }
+    }
+
+    #[inline]
+    fn wait(&self, ready: impl FnMut() -> bool) {
+        let waiting = Waiting { routine: self.routine, argument: self.team.slot as u64 };
+        self.world.wait(waiting, ready);
     }
 }
 

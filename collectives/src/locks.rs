@@ -16,21 +16,87 @@
 //! lasts too long. So does who asks for a lock whose home is lost and out of reach, at once: the
 //! answer would say that it is free, to everybody.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use tombolo_core::sync::{AtomicU32, Ordering};
 use tombolo_core::transport::{Amo, AmoOp};
 use tombolo_core::{Waiting, World};
 
 const GRANTED: u32 = 1 << 31;
 
-/// One lock, as a call sees it.
-struct Lock<'a> {
-    world: &'a World,
-    routine: &'static str,
-    tail: *mut u8,
-    place: *mut u8,
-    home: usize,
+/// The halves of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    /// The last PE of the queue.
+    Tail,
+    /// A PE's place in it.
+    Place,
+}
+
+/// How a PE reaches the words of a lock.
+trait Queue {
+    /// Number of this PE.
+    fn pe(&self) -> usize;
+
+    /// The PE whose tail counts.
+    fn home(&self) -> usize;
+
+    /// Executes an AMO on a word of the lock at `pe`; gives the old value.
+    fn amo(&self, half: Half, op: AmoOp, operand: u32, compare: u32, pe: usize) -> u32;
+
+    /// This PE's own place.
+    fn place(&self) -> &AtomicU32;
+
+    /// Waits until `ready`.
+    fn wait(&self, ready: impl FnMut() -> bool);
+
+    /// Waits for this PE's place to change; gives its value.
+    fn wait_for_place(&self, ready: impl Fn(u32) -> bool) -> u32 {
+        let mut value = 0;
+        self.wait(|| {
+            value = self.place().load(Ordering::Acquire);
+            ready(value)
+        });
+        value
+    }
+
     /// This PE as queues name it.
-    me: u32,
+    fn name(&self) -> u32 {
+        self.pe() as u32 + 1
+    }
+}
+
+/// Gets the lock when all who asked before have left it.
+fn enter(queue: &impl Queue) {
+    let before = queue.amo(Half::Tail, AmoOp::Set, queue.name(), 0, queue.home());
+    if before == 0 {
+        return;
+    }
+    // Tells the PE before who comes next, then waits to be told by it.
+    queue.amo(Half::Place, AmoOp::Or, queue.name(), 0, before as usize - 1);
+    queue.wait_for_place(|place| place & GRANTED != 0);
+    // As an AMO, because the PE behind may enter itself meanwhile.
+    queue.amo(Half::Place, AmoOp::And, !GRANTED, 0, queue.pe());
+}
+
+/// Gets the lock if nobody has it.
+fn try_enter(queue: &impl Queue) -> bool {
+    queue.amo(Half::Tail, AmoOp::CompareSwap, queue.name(), 0, queue.home()) == 0
+}
+
+/// Passes the lock on; an error if the PE behind, of `n_pes`, is none.
+fn leave(queue: &impl Queue, n_pes: usize) -> Result<(), ()> {
+    let last = queue.amo(Half::Tail, AmoOp::CompareSwap, 0, queue.name(), queue.home());
+    if last == queue.name() {
+        return Ok(());
+    }
+    // Somebody is behind, and about to say who.
+    let next = queue.wait_for_place(|place| place != 0);
+    if next as usize > n_pes {
+        return Err(());
+    }
+    // The place must be empty before the next PE goes on: this PE may soon queue again.
+    queue.amo(Half::Place, AmoOp::Set, 0, 0, queue.pe());
+    queue.amo(Half::Place, AmoOp::Or, GRANTED, 0, next as usize - 1);
+    Ok(())
 }
 
 /// Sets a lock when all PEs that asked before have cleared it (`shmem_set_lock`).
@@ -38,16 +104,7 @@ struct Lock<'a> {
 /// # Safety
 /// `lock` is a symmetric variable used as a lock only, and this PE does not hold it.
 pub unsafe fn set(world: &World, lock: *mut i64, routine: &'static str) {
-    let lock = Lock::new(world, lock, routine);
-    let before = lock.amo(lock.tail, AmoOp::Set, lock.me, 0, lock.home);
-    if before == 0 {
-        return;
-    }
-    // Tells the PE before who comes next, then waits to be told by it.
-    lock.amo(lock.place, AmoOp::Or, lock.me, 0, before as usize - 1);
-    lock.wait(|place| place & GRANTED != 0);
-    // As an AMO, because the PE behind may enter itself meanwhile.
-    lock.amo(lock.place, AmoOp::And, !GRANTED, 0, world.pe());
+    enter(&Lock::new(world, lock, routine));
 }
 
 /// Sets a lock if nobody holds it; says whether it did (`shmem_test_lock`, which returns 0 then).
@@ -55,8 +112,7 @@ pub unsafe fn set(world: &World, lock: *mut i64, routine: &'static str) {
 /// # Safety
 /// As [`set`].
 pub unsafe fn test(world: &World, lock: *mut i64, routine: &'static str) -> bool {
-    let lock = Lock::new(world, lock, routine);
-    lock.amo(lock.tail, AmoOp::CompareSwap, lock.me, 0, lock.home) == 0
+    try_enter(&Lock::new(world, lock, routine))
 }
 
 /// Clears a lock after completing this PE's operations on the default context (`shmem_clear_lock`).
@@ -66,20 +122,19 @@ pub unsafe fn test(world: &World, lock: *mut i64, routine: &'static str) -> bool
 pub unsafe fn clear(world: &World, lock: *mut i64, routine: &'static str) {
     world.quiet(world.context(), routine);
     let lock = Lock::new(world, lock, routine);
-    if lock.amo(lock.tail, AmoOp::CompareSwap, 0, lock.me, lock.home) == lock.me {
-        return;
+    if leave(&lock, world.n_pes()).is_err() {
+        let lock = lock.tail;
+        world.stop_job(routine, format_args!("the lock at {lock:p} is damaged: it was written to"));
     }
-    // Somebody is behind, and about to say who.
-    let next = lock.wait(|place| place != 0);
-    if next as usize > world.n_pes() {
-        world.stop_job(
-            routine,
-            format_args!("the lock at {:p} is damaged: it was written to", lock.tail),
-        );
-    }
-    // The place must be empty before the next PE goes on: this PE may soon queue again.
-    lock.amo(lock.place, AmoOp::Set, 0, 0, world.pe());
-    lock.amo(lock.place, AmoOp::Or, GRANTED, 0, next as usize - 1);
+}
+
+/// One lock, as a call sees it.
+struct Lock<'a> {
+    world: &'a World,
+    routine: &'static str,
+    tail: *mut u8,
+    place: *mut u8,
+    home: usize,
 }
 
 impl<'a> Lock<'a> {
@@ -92,12 +147,22 @@ impl<'a> Lock<'a> {
             )
         };
         let home = home(place.offset, world.n_pes());
-        let me = world.pe() as u32 + 1;
-        Lock { world, routine, tail, place: tail.wrapping_add(4), home, me }
+        Lock { world, routine, tail, place: tail.wrapping_add(4), home }
+    }
+}
+
+impl Queue for Lock<'_> {
+    fn pe(&self) -> usize {
+        self.world.pe()
     }
 
-    fn amo(&self, variable: *mut u8, op: AmoOp, operand: u32, compare: u32, pe: usize) -> u32 {
+    fn home(&self) -> usize {
+        self.home
+    }
+
+    fn amo(&self, half: Half, op: AmoOp, operand: u32, compare: u32, pe: usize) -> u32 {
         let amo = Amo { op, size: 4, operand: operand.into(), compare: compare.into() };
+        let variable = if half == Half::Tail { self.tail } else { self.place };
         let (world, routine) = (self.world, self.routine);
         let old = world.amo_fetch(world.internal_context(), variable, amo, pe, routine) as u32;
         if pe == self.home && world.goes_on_without(pe) && world.ptr(variable, pe).is_null() {
@@ -107,17 +172,14 @@ impl<'a> Lock<'a> {
         old
     }
 
-    /// Waits for this PE's place to change; gives its value.
-    fn wait(&self, ready: impl Fn(u32) -> bool) -> u32 {
+    fn place(&self) -> &AtomicU32 {
         // SAFETY: an aligned half of the lock, which was located; everybody accesses it whole.
-        let place = unsafe { &*self.place.cast::<AtomicU32>() };
-        let mut value = 0;
+        unsafe { &*self.place.cast::<AtomicU32>() }
+    }
+
+    fn wait(&self, ready: impl FnMut() -> bool) {
         let waiting = Waiting { routine: self.routine, argument: self.tail as u64 };
-        self.world.wait(waiting, || {
-            value = place.load(Ordering::Acquire);
-            ready(value)
-        });
-        value
+        self.world.wait(waiting, ready);
     }
 }
 

@@ -4,10 +4,8 @@ use crate::transport::{Amo, AmoOp};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Release, Ordering::SeqCst};
 
 macro_rules! execute {
-    ($atomic:ty, $word:ty, $at:expr, $amo:expr) => {{
-        // SAFETY: the caller vouches that the variable is mapped and aligned; every access to it
-        // by this runtime is atomic.
-        let variable = unsafe { &*$at.cast::<$atomic>() };
+    ($variable:expr, $word:ty, $amo:expr) => {{
+        let variable = $variable;
         let operand = $amo.operand as $word;
         u64::from(match $amo.op {
             AmoOp::Set => variable.swap(operand, SeqCst),
@@ -30,9 +28,13 @@ macro_rules! execute {
 /// `at` is mapped for `amo.size` bytes (4 or 8) and aligned to it.
 #[inline]
 pub unsafe fn execute(at: *mut u8, amo: Amo) -> u64 {
-    match amo.size {
-        4 => execute!(AtomicU32, u32, at, amo),
-        _ => execute!(AtomicU64, u64, at, amo),
+    // SAFETY: the caller vouches that the variable is mapped and aligned; every access to it by this
+    // runtime is atomic.
+    unsafe {
+        match amo.size {
+            4 => execute!(&*at.cast::<AtomicU32>(), u32, amo),
+            _ => execute!(&*at.cast::<AtomicU64>(), u64, amo),
+        }
     }
 }
 

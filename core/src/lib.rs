@@ -23,7 +23,7 @@ pub mod registration;
 pub mod reroute;
 pub mod route;
 pub mod service;
-mod sync;
+pub mod sync;
 pub mod table;
 pub mod team;
 pub mod transport;

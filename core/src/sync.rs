@@ -9,7 +9,7 @@ pub use native::*;
 
 #[cfg(not(loom))]
 mod native {
-    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
     pub use std::sync::{Arc, Mutex};
     pub use std::thread;
     use std::time::Duration;
@@ -60,7 +60,7 @@ mod checked {
     pub use loom::sync::Arc;
     use loom::sync::Condvar;
     pub use loom::sync::Mutex;
-    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
     pub use loom::thread;
     use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Faults that a launcher injects, and their plan.
 
 use super::fabric::Fabric;
-use super::layout::Need;
 use super::link::Link;
+use super::words::Need;
 use crate::ntb::port::{PortError, Result};
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
 //! What a requester has sent and the peer cannot see yet.
 
-use super::layout::LinkWord;
+use super::words::LinkWord;
 use crate::ntb::port::{Line, LinkTiming};
 use std::collections::VecDeque;
 

@@ -6,6 +6,7 @@
 //! under the process id of whoever makes them, and taken over from the dead.
 
 use super::config::LinkConfig;
+use super::words::{Placing, Status, Translation};
 use crate::ntb::port::{Counters, Event};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -34,71 +35,6 @@ pub struct LinkMemory {
 
 /// Marks memory as a link of this layout.
 pub const MAGIC: u64 = 0x746f_6d62_6e74_6204;
-
-/// Whether the link is up, in one word so that the data path looks at one line.
-#[repr(C, align(128))]
-pub struct Status {
-    /// Low bits: what an active link needs. Above: how often it went up or down.
-    word: AtomicU64,
-    /// Non-zero when [`FaultControl`] asks for anything on the data path.
-    pub faulty: AtomicU32,
-}
-
-/// What a link needs to be up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub enum Need {
-    /// Side 0 has enabled it.
-    Enabled0 = 1,
-    /// Side 1 has enabled it.
-    Enabled1 = 2,
-    /// The cable is in.
-    Cable = 4,
-    /// The host of side 0 runs.
-    Host0 = 8,
-    /// The host of side 1 runs.
-    Host1 = 16,
-}
-
-const UP: u64 = 31;
-const GENERATION: u64 = 1 << 8;
-
-/// A reading of [`Status`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkWord(u64);
-
-impl LinkWord {
-    pub fn is_up(self) -> bool {
-        self.0 & UP == UP
-    }
-
-    pub fn generation(self) -> u64 {
-        self.0 / GENERATION
-    }
-}
-
-impl Status {
-    /// In one order with changes and with `placing` of requesters: who looks after it has said that
-    /// it is placing a write sees a change that did not wait for it.
-    pub fn read(&self) -> LinkWord {
-        LinkWord(self.word.load(Ordering::SeqCst))
-    }
-
-    /// Fulfils or takes away a need. The new word and whether the link went up or down by it.
-    pub fn change(&self, need: Need, fulfilled: bool) -> (LinkWord, bool) {
-        let next = |old: u64| {
-            let needs = if fulfilled { old | need as u64 } else { old & !(need as u64) };
-            let edge = (old & UP == UP) != (needs & UP == UP);
-            if edge { needs.wrapping_add(GENERATION) } else { needs }
-        };
-        let old = self
-            .word
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(next(old)))
-            .expect("the closure always gives a value");
-        let new = LinkWord(next(old));
-        (new, new.is_up() != LinkWord(old).is_up())
-    }
-}
 
 /// Faults that act on the data path, set by the launcher.
 #[repr(C, align(128))]
@@ -148,34 +84,12 @@ pub struct Doorbell {
     pub arrived_ps: [AtomicU64; DOORBELLS],
 }
 
-/// What is behind one slot.
-#[repr(C, align(64))]
-pub struct Translation {
-    /// Odd: closed or being changed. Even and not zero: open. Every change raises it.
-    pub generation: AtomicU64,
-    /// Process that is changing it, or 0.
-    pub changing: AtomicU32,
-    /// Process and descriptor that registered the memory.
-    pub pid: AtomicU32,
-    pub fd: AtomicU32,
-    /// Identity of the file, in case that process is gone and its number used again.
-    pub inode: AtomicU64,
-    /// Offset of the registered memory in the file, and its bytes.
-    pub region_offset: AtomicU64,
-    pub region_len: AtomicU64,
-    /// Where in that memory the slot starts.
-    pub offset: AtomicU64,
-    /// Bytes that are open from the start of the slot.
-    pub size: AtomicU64,
-}
-
 /// Someone who writes through the link: an open [`crate::ntb::port::Outbound`].
 #[repr(C, align(128))]
 pub struct Requester {
     /// Process, or 0 when free.
     pub pid: AtomicU32,
-    /// Odd while a write is being placed in the peer's memory.
-    pub placing: AtomicU32,
+    pub placing: Placing,
     pub counters: [AtomicU64; REQUESTER_EVENTS],
 }
 
@@ -209,26 +123,5 @@ impl Requester {
     pub fn count(&self, event: Event, by: u64) {
         let counter = &self.counters[event as usize];
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_edges_of_the_link_change_its_generation() {
-        let status = Status { word: AtomicU64::new(0), faulty: AtomicU32::new(0) };
-        let needs = [Need::Cable, Need::Host0, Need::Host1, Need::Enabled0];
-        for need in needs {
-            assert!(!status.change(need, true).1, "{need:?}");
-        }
-        assert_eq!(status.read().generation(), 0);
-        let (word, edge) = status.change(Need::Enabled1, true);
-        assert!(edge && word.is_up());
-        assert!(!status.change(Need::Enabled1, true).1);
-        let (word, edge) = status.change(Need::Cable, false);
-        assert!(edge && !word.is_up());
-        assert_eq!(word.generation(), 2);
     }
 }

@@ -1,9 +1,10 @@
 //! A link as one process has it mapped, and its going up and down.
 
 use super::config::LinkConfig;
-use super::layout::{LinkMemory, LinkWord, MAGIC, Need, Side};
+use super::layout::{LinkMemory, MAGIC, Side};
 use super::profile::Speed;
 use super::sys::{self, SharedMapping, monotonic_ns};
+use super::words::{LinkWord, Need};
 use super::{doorbell, translation};
 use crate::ntb::port::{Event, PortError, Result};
 use std::os::fd::AsFd;
@@ -110,12 +111,9 @@ impl Link {
     /// Waits until every write that `side` was placing when this was called has been placed.
     pub fn drain(&self, side: usize) -> Result<()> {
         for requester in self.side(side).requesters() {
-            let placing = requester.placing.load(Ordering::SeqCst);
-            if placing.is_multiple_of(2) {
-                continue;
-            }
+            let Some(placing) = requester.placing.current() else { continue };
             let deadline = monotonic_ns() + BARRIER.as_nanos() as u64;
-            while requester.placing.load(Ordering::SeqCst) == placing {
+            while requester.placing.is_at(placing) {
                 let pid = requester.pid.load(Ordering::Relaxed);
                 if pid == 0 || !sys::is_alive(pid) {
                     break;

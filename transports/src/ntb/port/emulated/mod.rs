@@ -56,6 +56,7 @@ mod sys;
 mod tests;
 mod translation;
 mod wire;
+mod words;
 mod writer;
 
 pub use config::{LinkConfig, WINDOW_BYTES};
@@ -69,7 +70,7 @@ use super::{
     BusAddress, Capabilities, Counters, DmaChannel, Event, InboundMemory, LinkState, NtbPort,
     Outbound, PortError, Region, Result, Wake,
 };
-use layout::{Need, Side};
+use layout::Side;
 use link::Link;
 use posted::Posted;
 use std::os::fd::AsFd;
@@ -78,6 +79,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use translation::{MapCache, Registry};
 use wire::{Keeper, Wire};
+use words::Need;
 
 /// One end of an emulated link, as one process has it open.
 pub struct EmulatedPort {

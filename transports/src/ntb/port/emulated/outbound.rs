@@ -1,12 +1,12 @@
 //! Outbound windows: the CPU's stores, with or without write-combining between.
 
-use super::layout::LinkWord;
 use super::link::Link;
 use super::posted::Posted;
 use super::profile::WriteCombining;
 use super::random::Random;
 use super::sys::SharedMapping;
 use super::translation::{MapCache, Target, look_up};
+use super::words::LinkWord;
 use crate::ntb::port::{Event, Line, Outbound, Result, WindowMapping};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -39,9 +39,7 @@ impl Claim {
             })?;
         let requester = &link.side(side).requesters[index];
         fold(&link, side, requester);
-        // A predecessor may have died while placing.
-        let placing = requester.placing.load(Ordering::Relaxed).next_multiple_of(2);
-        requester.placing.store(placing, Ordering::SeqCst);
+        let placing = requester.placing.reset();
         link.side(side).requesters_used.fetch_max(index as u32 + 1, Ordering::SeqCst);
         Ok(Claim { link, side, index, placing })
     }
@@ -58,14 +56,12 @@ impl Claim {
     /// newer than what a barrier's caller had changed before.
     pub fn enter(&mut self) {
         self.placing = self.placing.wrapping_add(1);
-        self.link.side(self.side).requesters[self.index]
-            .placing
-            .swap(self.placing, Ordering::SeqCst);
+        self.place().placing.begin(self.placing);
     }
 
     pub fn leave(&mut self) {
         self.placing = self.placing.wrapping_add(1);
-        self.place().placing.store(self.placing, Ordering::Release);
+        self.place().placing.end(self.placing);
     }
 
     fn place(&self) -> &Requester {

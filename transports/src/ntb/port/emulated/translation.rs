@@ -1,11 +1,12 @@
 //! Translations: who is behind a slot, set by its owner, followed by the peer.
 
-use super::layout::{LinkMemory, Side, Translation};
+use super::layout::{LinkMemory, Side};
 use super::link::Link;
 use super::sys::{self, SharedMapping};
+use super::words::{Contents, Translation};
 use crate::ntb::port::{self, BusAddress, Event, PortError, Result, Window};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// First bus address given out.
@@ -70,15 +71,6 @@ impl Drop for RegisteredFile {
             let _ = file.into_raw_fd();
         }
     }
-}
-
-/// A piece of registered memory behind one slot.
-struct Piece {
-    fd: u32,
-    inode: u64,
-    region: (u64, u64),
-    offset: u64,
-    size: u64,
 }
 
 impl Registry {
@@ -146,14 +138,16 @@ impl Registry {
             let into_region = address.0 - region_address.0 + index * slot_size;
             let left = (size - index * slot_size).min(slot_size);
             let region = self.region_at(region_address)?;
-            let piece = Piece {
+            let contents = Contents {
+                pid: std::process::id(),
                 fd: region.file.number(),
                 inode: region.file.inode,
-                region: (region.file_offset, region.len),
+                region_offset: region.file_offset,
+                region_len: region.len,
                 offset: into_region,
                 size: region.len.saturating_sub(into_region).min(left),
             };
-            let generation = open(link, side, window, slot, &piece)?;
+            let generation = open(link, side, window, slot, &contents)?;
             self.open.retain(|open| !open.is_at(window, slot));
             self.open.push(Open { window, slot, region: region_address, generation });
         }
@@ -209,31 +203,17 @@ fn check(rules: &Window, first_slot: usize, address: BusAddress, size: u64) -> R
     Err(PortError::Invalid(format!("this translation cannot be set: {wrong}")))
 }
 
-fn is_open_at(generation: u64) -> bool {
-    generation != 0 && generation.is_multiple_of(2)
-}
-
-/// Points a slot to `piece`; gives the generation it then has.
-fn open(link: &Link, side: usize, window: usize, slot: usize, piece: &Piece) -> Result<u64> {
+/// Points a slot to memory; gives the generation it then has.
+fn open(link: &Link, side: usize, window: usize, slot: usize, contents: &Contents) -> Result<u64> {
     let entry = &link.side(side).windows[window][slot];
     claim(entry)?;
     let finished = (|| {
-        if is_open_at(entry.generation.load(Ordering::SeqCst)) {
+        if entry.is_open() {
             close(link.side(side), window, slot);
         }
         link.drain(1 - side)?;
-        // Whoever reads a field of the new piece sees that the slot was closed before.
-        fence(Ordering::Release);
-        entry.pid.store(std::process::id(), Ordering::Relaxed);
-        entry.fd.store(piece.fd, Ordering::Relaxed);
-        entry.inode.store(piece.inode, Ordering::Relaxed);
-        entry.region_offset.store(piece.region.0, Ordering::Relaxed);
-        entry.region_len.store(piece.region.1, Ordering::Relaxed);
-        entry.offset.store(piece.offset, Ordering::Relaxed);
-        entry.size.store(piece.size, Ordering::Relaxed);
-        // From 0 or odd to the next even number: only whoever holds the claim does this.
-        let generation = (entry.generation.load(Ordering::SeqCst) + 2) & !1;
-        entry.generation.store(generation, Ordering::SeqCst);
+        // Only whoever holds the claim does this.
+        let generation = entry.open(contents);
         link.side(side).window_changes[window].fetch_add(1, Ordering::SeqCst);
         link.side(side).count(Event::TranslationsSet, 1);
         Ok(generation)
@@ -244,11 +224,7 @@ fn open(link: &Link, side: usize, window: usize, slot: usize, piece: &Piece) -> 
 
 /// Closes a slot if it is open.
 fn close(side: &Side, window: usize, slot: usize) {
-    let entry = &side.windows[window][slot];
-    let closed = entry.generation.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |generation| {
-        is_open_at(generation).then(|| generation + 1)
-    });
-    if closed.is_ok() {
+    if side.windows[window][slot].close() {
         side.window_changes[window].fetch_add(1, Ordering::SeqCst);
         side.count(Event::TranslationsCleared, 1);
     }
@@ -314,23 +290,11 @@ impl Target {
 
 /// Reads what is behind a slot. None when it is closed or about to change.
 pub fn look_up(memory: &LinkMemory, side: usize, window: usize, slot: usize) -> Option<Target> {
-    let entry = &memory.sides[side].windows[window][slot];
-    let generation = entry.generation.load(Ordering::SeqCst);
-    let target = Target {
-        generation,
-        region: Region {
-            pid: entry.pid.load(Ordering::Relaxed),
-            fd: entry.fd.load(Ordering::Relaxed),
-            inode: entry.inode.load(Ordering::Relaxed),
-            file_offset: entry.region_offset.load(Ordering::Relaxed),
-            len: entry.region_len.load(Ordering::Relaxed),
-        },
-        offset: entry.offset.load(Ordering::Relaxed),
-        size: entry.size.load(Ordering::Relaxed),
-    };
-    fence(Ordering::Acquire);
-    let stable = entry.generation.load(Ordering::Relaxed) == generation;
-    (stable && is_open_at(generation)).then_some(target)
+    let (generation, contents) = memory.sides[side].windows[window][slot].read()?;
+    let Contents { pid, fd, inode, region_offset: file_offset, region_len: len, offset, size } =
+        contents;
+    let region = Region { pid, fd, inode, file_offset, len };
+    Some(Target { generation, region, offset, size })
 }
 
 /// Mappings of the peer's memory, shared by the handles of a port. Registered memory is mapped as a

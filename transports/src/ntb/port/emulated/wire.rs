@@ -2,9 +2,9 @@
 //! places it when it is due: threads that poll the port, as they come by, and a thread of its own
 //! for what nobody polls for.
 
-use super::layout::LinkWord;
 use super::link::Link;
 use super::posted::lock;
+use super::words::LinkWord;
 use super::writer::Writer;
 use super::{doorbell, sys};
 use crate::ntb::port::{DoorbellDelivery, Event};

@@ -2,16 +2,18 @@
 //! the peer's memory, or into nothing.
 
 use super::flight::{Flight, Piece};
-use super::layout::{LinkMemory, LinkWord};
+use super::layout::LinkMemory;
 use super::link::Link;
 use super::pace::{self, Pace};
 use super::random::Random;
 use super::requester::Claim;
 use super::sys::SharedMapping;
 use super::translation::{MapCache, look_up};
+use super::words::LinkWord;
 use crate::ntb::port::{Event, PortError, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use tombolo_core::sync;
 
 /// Bytes placed under one look at link and translation.
 const DIRECT_STEP: usize = 64 << 10;
@@ -268,7 +270,7 @@ impl Writer {
     }
 
     /// Generation of what is behind the slot of `offset`.
-    fn translation<'a>(&self, memory: &'a LinkMemory, offset: usize) -> &'a AtomicU64 {
+    fn translation<'a>(&self, memory: &'a LinkMemory, offset: usize) -> &'a sync::AtomicU64 {
         let slots = &memory.sides[1 - self.side].windows[self.window];
         &slots[offset >> self.slot_shift].generation
     }
