@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Status};
 use tombolo_transports::ntb::ring::{
-    AmoRequest, Config, Engine, Event, Geometry, GetRequest, Line, Memory, OutOfRange, Outcome,
-    Place, PutRequest, Side, Span, Target, seal_offset,
+    AmoRequest, Completion, Config, Engine, Event, Geometry, GetRequest, LineWords, Location,
+    Memory, OutOfRange, PutRequest, Side, Span, Target,
 };
 use tombolo_transports::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes};
 
@@ -28,11 +28,11 @@ impl Memory for Near<'_> {
         self.memory.word(side, offset)
     }
 
-    fn load_line(&mut self, side: Side, offset: usize) -> Line {
+    fn load_line(&mut self, side: Side, offset: usize) -> LineWords {
         self.memory.line(side, offset)
     }
 
-    fn store_line(&mut self, side: Side, offset: usize, line: &Line) {
+    fn store_line(&mut self, side: Side, offset: usize, line: &LineWords) {
         let bytes = line_bytes(line);
         self.far.inbound[side.opposite() as usize][offset..offset + bytes.len()]
             .copy_from_slice(&bytes);
@@ -67,7 +67,7 @@ impl Memory for Near<'_> {
         let bytes = self.memory.bytes(self.symmetric, from, len)?;
         let region = &mut self.far.inbound[side.opposite() as usize];
         region[at..at + len].copy_from_slice(bytes);
-        let end = at + seal_offset(len);
+        let end = at + len;
         region[end..end + 8].copy_from_slice(&seal.to_le_bytes());
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Memory for Near<'_> {
         self.memory.write(self.symmetric, span, bytes)
     }
 
-    fn amo(&mut self, place: Place, request: &Amo) -> Result<u64, OutOfRange> {
+    fn amo(&mut self, place: Location, request: &Amo) -> Result<u64, OutOfRange> {
         amo(self.symmetric, place, request)
     }
 
@@ -95,7 +95,7 @@ impl Memory for Near<'_> {
         true
     }
 
-    fn complete(&mut self, _: u64, _: Outcome) {
+    fn complete(&mut self, _: u64, _: Completion) {
         *self.completed += 1;
     }
 

@@ -254,7 +254,7 @@ fn growth(page: &mut Page<'_>) -> Result<(), String> {
             [(Writer::Cpu, 1), (Writer::Cpu, 4), (Writer::Dma, 1), (Writer::Dma, 2)]
         {
             let mut case = base(hosts, Pattern::Alltoall, Operation::Put, writer);
-            case.threads = threads;
+            case.lanes = threads;
             case.workload.size = 8192;
             case.workload.count = 16 * u64::from(hosts);
             case.workload.depth = 32;
@@ -280,9 +280,9 @@ fn growth(page: &mut Page<'_>) -> Result<(), String> {
 
 /// Host 0 over all links but one to the last host, as in the published ring, which sends one way
 /// only. Ours would take the short way: a target as many hops off in a larger ring has none.
-fn one_way_round(hosts: u16, bytes: usize, threads: u16) -> Result<f64, String> {
+fn one_way_round(hosts: u16, bytes: usize, lanes: u16) -> Result<f64, String> {
     let far = hosts - 1;
-    single(WRITER, 2 * far + 1, far, bytes, threads)
+    single(WRITER, 2 * far + 1, far, bytes, lanes)
 }
 
 fn prototype() -> Prototype {

@@ -67,9 +67,9 @@ struct World {
     /// PEs of each host.
     #[arg(long, default_value_t = 1)]
     pes_per_host: u16,
-    /// Service threads, and lanes, of each PE.
-    #[arg(long, default_value_t = 1)]
-    threads: u16,
+    /// Lanes of each PE, each with a service thread of its own.
+    #[arg(long, alias = "threads", default_value_t = 1)]
+    lanes: u16,
     /// Who talks to whom.
     #[arg(long, value_enum, default_value_t = PatternName::Neighbour)]
     pattern: PatternName,
@@ -210,7 +210,7 @@ impl World {
         Ok(Simulation {
             hosts: self.hosts,
             pes: self.pes_per_host,
-            threads: self.threads,
+            lanes: self.lanes,
             config,
             link,
             host: HostModel::desktop(match self.writer {
@@ -252,7 +252,7 @@ fn base(hosts: u16, pattern: Pattern, operation: Operation, writer: Writer) -> S
     Simulation {
         hosts,
         pes: 1,
-        threads: 1,
+        lanes: 1,
         config,
         link: profile("plx8749").expect("the default profile exists").link(),
         host: HostModel::desktop(writer),

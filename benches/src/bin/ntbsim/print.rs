@@ -5,10 +5,10 @@ use tombolo_transports::ntb::sim::Report;
 pub fn report(report: &Report) {
     let link = &report.link;
     println!(
-        "{} hosts, {} PEs each, {} threads each; link Gen{} x{}, MPS {} (modelled)",
+        "{} hosts, {} PEs each, {} lanes each; link Gen{} x{}, MPS {} (modelled)",
         report.hosts,
         report.pes_per_host,
-        report.threads,
+        report.lanes,
         link.generation,
         link.width,
         link.mps_bytes

@@ -68,9 +68,9 @@ fn line(what: &str, target: f64, reached: f64, met: bool) -> u32 {
 }
 
 /// A stream of puts to the neighbour over one link.
-pub fn stream(writer: Writer, size: usize, threads: u16) -> Result<Report, String> {
+pub fn stream(writer: Writer, size: usize, lanes: u16) -> Result<Report, String> {
     let mut case = base(3, Pattern::Pair(1), Operation::Put, writer);
-    case.threads = threads;
+    case.lanes = lanes;
     case.workload.size = size;
     case.workload.count = (64 << 20) / size.max(64 << 10) as u64;
     case.workload.depth = 16;
@@ -83,10 +83,10 @@ pub fn single(
     hosts: u16,
     hops: u16,
     size: usize,
-    threads: u16,
+    lanes: u16,
 ) -> Result<f64, String> {
     let mut case = base(hosts, Pattern::Pair(hops), Operation::Put, writer);
-    case.threads = threads;
+    case.lanes = lanes;
     case.workload.size = size;
     case.workload.count = 20;
     case.workload.depth = 1;

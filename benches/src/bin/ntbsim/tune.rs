@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
-use tombolo_transports::ntb::ring::choose::{Choice, Place, Settled, choose};
+use tombolo_transports::ntb::ring::choose::{Choice, Overrides, Resources, choose};
 use tombolo_transports::ntb::ring::{Class, Config, Geometry};
 use tombolo_transports::ntb::sim::{
     Faults, HostModel, Operation, Pattern, Simulation, Workload, Writer, costs, run,
@@ -59,7 +59,7 @@ struct Reached {
 
 /// A line of the table.
 #[derive(Clone, Debug, Serialize)]
-struct Line {
+struct Row {
     load: Load,
     best: Reached,
     chosen: Reached,
@@ -74,7 +74,7 @@ struct Line {
 struct Part {
     setup: Setup,
     why: String,
-    lines: Vec<Line>,
+    lines: Vec<Row>,
     /// The settings with the best mean ratio over the loads, and that mean.
     compromise: (Settings, f64),
     /// Mean ratio of the chosen ones.
@@ -82,7 +82,7 @@ struct Part {
 }
 
 impl Part {
-    fn new(setup: &Setup, choice: &Choice, lines: Vec<Line>) -> Part {
+    fn new(setup: &Setup, choice: &Choice, lines: Vec<Row>) -> Part {
         let count = lines.len() as f64;
         let mean = |at: usize| {
             let ratios = lines.iter().map(|line| line.tried[at].gbs / line.best.gbs);
@@ -194,7 +194,7 @@ fn search(setups: &[Setup], loads: fn(&Setup) -> Vec<Load>) -> Result<Vec<Part>,
     let found = found.into_inner().expect("no searcher panics");
     let mut lines = found.into_iter().map(|line| line.expect("all were searched"));
     let part = |(setup, choice): (&Setup, &Choice)| {
-        let lines = lines.by_ref().take(loads(setup).len()).collect::<Result<Vec<Line>, String>>();
+        let lines = lines.by_ref().take(loads(setup).len()).collect::<Result<Vec<Row>, String>>();
         Ok(Part::new(setup, choice, lines?))
     };
     setups.iter().zip(&choices).map(part).collect()
@@ -204,11 +204,11 @@ fn chosen(setup: &Setup) -> Result<Choice, String> {
     let link = profile(setup.profile)?.link();
     let costs = costs(&link, &HostModel::desktop(setup.writer));
     let room = |lanes: usize| setup.window / lanes.next_power_of_two();
-    let place = Place { hosts: setup.hosts, cores: setup.cores, room: &room };
-    choose(&costs, &place, Settled::default()).map_err(|e| e.to_string())
+    let resources = Resources { hosts: setup.hosts, cores: setup.cores, room: &room };
+    choose(&costs, &resources, Overrides::default()).map_err(|e| e.to_string())
 }
 
-fn line(setup: &Setup, load: &Load, choice: &Choice) -> Result<Line, String> {
+fn line(setup: &Setup, load: &Load, choice: &Choice) -> Result<Row, String> {
     let run = |geometry: Geometry, lanes: u16, handling_bytes: u32| {
         let settings = Settings {
             chunk: geometry.chunk_bytes(),
@@ -245,7 +245,7 @@ fn line(setup: &Setup, load: &Load, choice: &Choice) -> Result<Line, String> {
         }
     }
     let ratio = chosen.gbs / best.gbs;
-    Ok(Line { load: *load, best, chosen, ratio, tried })
+    Ok(Row { load: *load, best, chosen, ratio, tried })
 }
 
 /// Bytes per nanosecond of a load with these settings.
@@ -263,7 +263,7 @@ fn reached(
     let report = run(&Simulation {
         hosts: setup.hosts,
         pes: 1,
-        threads: lanes,
+        lanes,
         config,
         link: profile(setup.profile)?.link(),
         host: HostModel::desktop(setup.writer),
@@ -351,7 +351,7 @@ mod tests {
             assert!(part.is_met(), "{:?}: {} of {:?}", part.setup, part.mean, part.compromise);
             if part.setup.window > 1 << 20 {
                 for line in part.lines {
-                    let Line { load, best, chosen, .. } = line;
+                    let Row { load, best, chosen, .. } = line;
                     let shown = format!("{:?}, {load:?}: {chosen:?} of {best:?}", part.setup);
                     assert!(line.ratio >= TARGET, "{shown}");
                 }

@@ -10,8 +10,8 @@
 //! or the peer has closed its window meanwhile, the puts are repeated over the ring.
 
 use super::direct::{DirectPeer, Way};
-use super::host::token;
 use super::lane::Lane;
+use super::port_memory::token;
 use crate::ntb::ring::{GetRequest, PutRequest, Target};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,8 +2,8 @@
 
 use super::arrival::Arrivals;
 use super::direct::DirectPeer;
-use super::host::token;
 use super::lane::Lane;
+use super::port_memory::token;
 use crate::ntb::ring::{AmoRequest, GetRequest, PutRequest, Target};
 use std::sync::Arc;
 use tombolo_core::transport::{

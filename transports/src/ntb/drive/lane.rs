@@ -1,11 +1,13 @@
-//! A lane: one engine and whoever turns its crank.
+//! A lane: one engine, and the threads that poll it.
 //!
-//! The threads of the program that submit or wait turn it themselves, which saves them a switch to
-//! another thread; the lane's service threads do so when nobody else does. A lock decides who. It
-//! is held for one turn at a time, and a service thread lets go at once when a caller wants it.
+//! - A thread of the program polls the engine when it submits an operation and while it waits for
+//!   one. That saves a switch to another thread.
+//! - The service threads of the lane poll it when no thread of the program does.
+//! - A lock lets one thread at a time poll. It is held for one poll. A service thread does not take
+//!   it while a thread of the program wants it.
 
-use super::host::DriveHost;
 use super::memory::HostMemory;
+use super::port_memory::PortMemory;
 use crate::ntb::port::PortError;
 use crate::ntb::ring::{Engine, Event, Side, Stats};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,9 +16,9 @@ use std::time::Duration;
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::transport::Status;
 
-/// A caller that turned the crank twice within this time, and so recently, is still at it. One that
-/// looks by once in a while is not: it may be waiting, asleep most of the time.
-const AT_IT_NS: u64 = 20_000;
+/// Callers count as active if one of them has polled within this time, and the poll before that was
+/// not longer ago either. A caller that sleeps between its polls is not active.
+const CALLER_GAP_NS: u64 = 20_000;
 /// Between two polls. After more, either the threads did not run or a link did not take what was
 /// stored to it: the next stores tell which.
 const LATE_NS: u64 = 20_000_000;
@@ -28,23 +30,23 @@ pub struct Lane {
     state: Mutex<State>,
     /// Callers that want the lock.
     wanted: AtomicU32,
-    /// When a caller last ended a turn of the crank, and when one that followed another shortly.
-    turned_at: AtomicU64,
-    at_it_at: AtomicU64,
+    /// When a caller last ended a poll, and when one last ended a poll soon after another.
+    caller_polled_at: AtomicU64,
+    callers_active_at: AtomicU64,
 }
 
 struct State {
     engine: Engine,
-    host: DriveHost,
+    host: PortMemory,
     /// A service thread is awake.
     awake: bool,
     /// When it was last polled.
     polled_at: u64,
 }
 
-/// What a turn of the crank did.
+/// What a poll did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Polled {
     /// Something moved.
     Busy,
     /// Nothing to do.
@@ -55,23 +57,23 @@ pub enum Turn {
 
 impl Lane {
     /// A lane whose service threads sleep.
-    pub fn new(engine: Engine, host: DriveHost) -> Lane {
+    pub fn new(engine: Engine, host: PortMemory) -> Lane {
         Lane {
             state: Mutex::new(State { engine, host, awake: false, polled_at: monotonic_ns() }),
             wanted: AtomicU32::new(0),
-            turned_at: AtomicU64::new(0),
-            at_it_at: AtomicU64::new(0),
+            caller_polled_at: AtomicU64::new(0),
+            callers_active_at: AtomicU64::new(0),
         }
     }
 
-    /// Hands an operation to the engine and turns the crank, so that it leaves at once.
+    /// Hands an operation to the engine and polls it, so that the operation leaves at once.
     #[inline]
-    pub fn submit(&self, mut act: impl FnMut(&mut Engine, &mut DriveHost) -> Status) -> Status {
+    pub fn submit(&self, mut act: impl FnMut(&mut Engine, &mut PortMemory) -> Status) -> Status {
         let mut state = self.lock();
         let state = &mut *state;
         let mut status = act(&mut state.engine, &mut state.host);
         let now = monotonic_ns();
-        state.turn_at(now);
+        state.poll_at(now);
         if status == Status::Again {
             status = act(&mut state.engine, &mut state.host);
         }
@@ -87,38 +89,38 @@ impl Lane {
         (0..hosts).fold(true, |ordered, host| state.engine.fence(stream, host) & ordered)
     }
 
-    /// Turns the crank for a caller that waits.
+    /// Polls for a caller that waits.
     pub fn progress(&self) {
         if let Some(mut state) = self.try_lock() {
             let now = monotonic_ns();
-            state.turn_at(now);
+            state.poll_at(now);
             self.note_caller(now);
         }
     }
 
-    /// Turns the crank for a service thread.
-    pub fn serve(&self) -> Turn {
+    /// Polls for a service thread.
+    pub fn serve(&self) -> Polled {
         if self.wanted.load(Ordering::Relaxed) != 0 {
-            return Turn::Taken;
+            return Polled::Taken;
         }
         match self.try_lock() {
-            Some(mut state) => state.turn(),
-            None => Turn::Taken,
+            Some(mut state) => state.poll(),
+            None => Polled::Taken,
         }
     }
 
-    /// Whether callers turn the crank at the time `now`, so that service threads need not.
-    pub fn has_callers(&self, now: u64) -> bool {
-        now.saturating_sub(self.at_it_at.load(Ordering::Relaxed)) < AT_IT_NS
+    /// Whether callers poll at the time `now`, so that service threads need not.
+    pub fn has_active_callers(&self, now: u64) -> bool {
+        now.saturating_sub(self.callers_active_at.load(Ordering::Relaxed)) < CALLER_GAP_NS
     }
 
-    /// A caller has turned the crank since `begun`.
+    /// A caller has polled since `begun`.
     fn note_caller(&self, begun: u64) {
         let now = monotonic_ns();
-        if begun.saturating_sub(self.turned_at.load(Ordering::Relaxed)) < AT_IT_NS {
-            self.at_it_at.store(now, Ordering::Relaxed);
+        if begun.saturating_sub(self.caller_polled_at.load(Ordering::Relaxed)) < CALLER_GAP_NS {
+            self.callers_active_at.store(now, Ordering::Relaxed);
         }
-        self.turned_at.store(now, Ordering::Relaxed);
+        self.caller_polled_at.store(now, Ordering::Relaxed);
     }
 
     /// A service thread has woken up: neighbours need not ring. False: another one is awake
@@ -137,14 +139,14 @@ impl Lane {
 
     /// The service thread that is awake is about to sleep. `Busy`: there is something to do after
     /// all.
-    pub fn sleep(&self) -> Turn {
+    pub fn sleep(&self) -> Polled {
         let mut guard = self.lock();
         let state = &mut *guard;
         state.awake = false;
         state.engine.set_sleeping(true, &mut state.host);
         // A packet that passes this news on its way is rung for when the neighbour hears it.
         state.host.flush();
-        state.turn()
+        state.poll()
     }
 
     /// The link at `side` can be used, or cannot any more.
@@ -225,11 +227,11 @@ impl Lane {
 }
 
 impl State {
-    fn turn(&mut self) -> Turn {
-        self.turn_at(monotonic_ns())
+    fn poll(&mut self) -> Polled {
+        self.poll_at(monotonic_ns())
     }
 
-    fn turn_at(&mut self, now: u64) -> Turn {
+    fn poll_at(&mut self, now: u64) -> Polled {
         if now.saturating_sub(self.polled_at) > LATE_NS {
             self.host.time_stores();
         }
@@ -237,30 +239,31 @@ impl State {
         self.host.poll();
         let busy = self.engine.poll(now, &mut self.host);
         self.host.flush();
-        if busy { Turn::Busy } else { Turn::Idle }
+        if busy { Polled::Busy } else { Polled::Idle }
     }
 }
 
-/// How long service threads do what.
+/// How service threads divide their time between polling, yielding and sleeping.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// Without anything to do before they sleep, nanoseconds.
+pub struct ServiceTiming {
+    /// How long they poll in vain before they sleep, nanoseconds.
     pub spin_ns: u64,
-    /// Others need the processor: let them have it while there is nothing to do.
+    /// Whether they yield the processor after each poll in vain, because there are more threads than
+    /// processors.
     pub yields: bool,
-    /// Callers that turn the crank can be relied on: each PE has a processor.
+    /// Whether they leave polling to active callers: each PE has a processor.
     pub stands_by: bool,
-    /// Longest sleep of the thread that keeps the clock.
+    /// Longest sleep of the thread that looks after timers.
     pub nap: Duration,
 }
 
-impl Pace {
-    /// For `pes` PEs that may all be on this machine, each with `threads` lanes.
-    pub fn new(pes: usize, threads: usize) -> Pace {
+impl ServiceTiming {
+    /// For `pes` PEs that may all be on this machine, each with `lanes` lanes.
+    pub fn new(pes: usize, lanes: usize) -> ServiceTiming {
         let cpus = tombolo_core::wait::usable_cpus();
-        let room = cpus >= pes * (1 + threads);
-        // A wake-up costs tens of microseconds: staying awake for less would save nothing.
+        let room = cpus >= pes * (1 + lanes);
+        // A wake-up takes tens of microseconds: to sleep for less would save nothing.
         let stands_by = cpus >= pes;
-        Pace { spin_ns: 50_000, yields: !room, stands_by, nap: Duration::from_millis(1) }
+        ServiceTiming { spin_ns: 50_000, yields: !room, stands_by, nap: Duration::from_millis(1) }
     }
 }

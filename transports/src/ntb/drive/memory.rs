@@ -1,7 +1,7 @@
 //! Symmetric memory of the PEs of this host, as far as this process can reach it. Everything that
 //! asks for a range of it comes from another host and is checked here.
 
-use crate::ntb::ring::{OutOfRange, Place};
+use crate::ntb::ring::{Location, OutOfRange};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use tombolo_core::transport::{Amo, Mapping, SegmentKind};
 use tombolo_core::{amo, copy};
@@ -39,7 +39,7 @@ impl HostMemory {
     }
 
     /// Address of `len` bytes at `place`.
-    pub fn at(&self, place: Place, len: usize) -> Result<*mut u8, OutOfRange> {
+    pub fn at(&self, place: Location, len: usize) -> Result<*mut u8, OutOfRange> {
         let segments = self.0.get(usize::from(place.pe)).ok_or(OutOfRange)?;
         let part = segments.get(usize::from(place.segment)).copied().flatten().ok_or(OutOfRange)?;
         let offset = usize::try_from(place.offset).map_err(|_| OutOfRange)?;
@@ -50,7 +50,7 @@ impl HostMemory {
     }
 
     /// Applies an AMO with the CPU's atomics.
-    pub fn amo(&self, place: Place, amo: &Amo) -> Result<u64, OutOfRange> {
+    pub fn amo(&self, place: Location, amo: &Amo) -> Result<u64, OutOfRange> {
         let at = self.at(place, amo.size.into())?;
         if !at.addr().is_multiple_of(amo.size.into()) {
             return Err(OutOfRange);
@@ -137,7 +137,7 @@ mod tests {
         let mapping = Mapping { base, len: 64, load: true, atomic: true };
         // SAFETY: the array outlives the value.
         let memory = unsafe { HostMemory::new(&[[Some(mapping), None]]) };
-        let place = |pe, segment, offset| Place { pe, segment, offset };
+        let place = |pe, segment, offset| Location { pe, segment, offset };
         assert_eq!(memory.at(place(0, 0, 56), 8), Ok(base.wrapping_add(56)));
         for (bad, len) in [
             (place(0, 0, 57), 8),

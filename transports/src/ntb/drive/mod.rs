@@ -3,9 +3,9 @@
 //! ```text
 //! endpoint --- direct window ------------------------------> neighbour's memory
 //!     |
-//!     +-- lane: engine + host (windows, memory), lock
+//!     +-- lane: engine + memory (windows, symmetric memory), lock
 //!            ^        ^
-//!            |        +-- service threads: doorbells, clock
+//!            |        +-- service threads: doorbells, timers
 //!            +-- links: translations, handshake, mappings
 //! ```
 //!
@@ -14,7 +14,8 @@
 //!   memory it has mapped. Where hosts have different numbers of PEs, those of the smaller hosts serve several lanes, so that
 //!   every lane goes all the way round.
 //! - AMOs are applied by the target host's CPU, so that they are atomic with those of its PEs.
-//! - Progress: service threads move everything on while programs compute. A direct put needs none.
+//! - Progress: the service threads of a lane poll it while the program computes ([`service`] says why a
+//!   lane has threads of its own). A direct put needs none.
 
 mod advert;
 mod arrival;
@@ -23,11 +24,11 @@ mod direct;
 mod endpoint;
 mod handshake;
 mod hardware;
-mod host;
 mod lane;
 mod links;
 mod memory;
 mod plan;
+mod port_memory;
 mod report;
 mod service;
 mod setup;
@@ -36,11 +37,11 @@ use advert::Advert;
 use arrival::Arrivals;
 use direct::DirectPeer;
 use hardware::Hardware;
-use lane::Pace;
+use lane::ServiceTiming;
 use links::{Links, name};
 use memory::HostMemory;
 use report::Reporter;
-use service::{Post, Threads};
+use service::{ServiceThread, ServiceThreads};
 use setup::{Offer, Opened};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -70,7 +71,7 @@ pub struct Ntb {
     offer: Option<Offer>,
     opened: Option<Opened>,
     running: Option<Running>,
-    threads: Option<Threads>,
+    threads: Option<ServiceThreads>,
 }
 
 /// What exists once the PEs know each other.
@@ -185,10 +186,10 @@ impl Transport for Ntb {
         let links = Arc::new(links.map_err(|e| failure(e.to_string()))?);
         let local_pes = pes_of[usize::from(me)].clone();
         let reporter = Arc::new(Reporter::new(me, pes_of, speaks));
-        let pace = Pace::new(job.n_pes(), opened.lanes.len());
+        let timing = ServiceTiming::new(job.n_pes(), opened.lanes.len());
         let lanes = opened.lanes.iter().zip(&opened.lane_doorbells).enumerate();
-        let posts = lanes.flat_map(|(index, (lane, doorbell))| {
-            Side::BOTH.map(|side| Post {
+        let threads_to_start = lanes.flat_map(|(index, (lane, doorbell))| {
+            Side::BOTH.map(|side| ServiceThread {
                 leads: index == 0,
                 lane: lane.clone(),
                 links: links.clone(),
@@ -196,10 +197,10 @@ impl Transport for Ntb {
                 port: opened.hardware.ports[side as usize].clone(),
                 side,
                 doorbell: *doorbell,
-                pace,
+                timing,
             })
         });
-        let threads = Threads::start(posts.collect());
+        let threads = ServiceThreads::start(threads_to_start.collect());
         self.threads = Some(threads.map_err(|e| Error::system("starting NTB service threads", e))?);
         let running = Running { links, reporter, direct, arrivals, local_pes };
         self.running = Some(running);
@@ -219,7 +220,7 @@ impl Transport for Ntb {
                 running.local_pes.get(local).copied().unwrap_or_default()
             )));
         }
-        // SAFETY: mapped until `close` has returned, by contract; no lane turns after that.
+        // SAFETY: mapped until `close` has returned, by contract; no lane is polled after that.
         let memory = unsafe { HostMemory::new(memory) };
         opened.lanes.iter().for_each(|lane| lane.deliver_to(memory.clone()));
         Ok(())
@@ -251,7 +252,7 @@ impl Transport for Ntb {
         if let Some(running) = &self.running {
             running.arrivals.iter().for_each(|arrivals| arrivals.progress());
         }
-        // The lanes' threads look after what is left.
+        // The lanes' threads do what is left.
         false
     }
 

@@ -1,12 +1,12 @@
 //! Lanes and rings: what the PEs tell each other of it, and what follows for all of them.
 //!
 //! Links and processors may differ from host to host, but the rings of a lane must be the same all
-//! the way round. So every PE tells its own [`Terms`], and each makes the same [`Plan`] of all.
+//! the way round. So every PE tells its own [`Terms`], and each makes the same [`LanePlan`] of all.
 
 use super::handshake;
 use super::hardware::Hardware;
 use crate::ntb::port::{Capabilities, LinkState, LinkTiming, Translates};
-use crate::ntb::ring::choose::{Choice, Costs, Place, Settled, choose};
+use crate::ntb::ring::choose::{Choice, LinkCosts, Overrides, Resources, choose};
 use crate::ntb::ring::{Class, Geometry};
 use crate::ntb::settings::{LANES_MAX, NtbSettings};
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub struct Terms {
 }
 
 /// The lanes of a job. Made once, when all PEs have told their terms, and the same on all hosts.
-pub struct Plan {
+pub struct LanePlan {
     /// Lanes of the ring.
     pub lanes: usize,
     /// Lanes that a PE sends on.
@@ -93,14 +93,14 @@ impl Terms {
     }
 }
 
-impl Plan {
+impl LanePlan {
     /// The error says to people why these ports cannot carry this job.
     pub fn new(
         hardware: &Hardware,
         job: &Job<'_>,
         terms: &Terms,
         settings: &NtbSettings,
-    ) -> Result<Plan, String> {
+    ) -> Result<LanePlan, String> {
         let [right, left] = hardware.ports.each_ref().map(|port| port.capabilities());
         if right.windows != left.windows || right.doorbell_bits != left.doorbell_bits {
             return Err("the two ports of this host have different windows or doorbells".into());
@@ -136,18 +136,18 @@ impl Plan {
         }
         // The CPU copies into the windows, whether or not a port has a DMA engine.
         let line_rate = terms.line_mbs.map_or(f64::INFINITY, |mbs| f64::from(mbs) / 1e3);
-        let costs = Costs::desktop(line_rate, terms.max_payload, false);
-        let settled = Settled {
+        let costs = LinkCosts::desktop(line_rate, terms.max_payload, false);
+        let overrides = Overrides {
             chunk: settings.chunk.map(|chunk| chunk.0),
             lanes: settings.lanes.map(|lanes| lanes.0),
         };
-        let place = Place { hosts: hardware.hosts, cores: terms.cores.into(), room: &room };
-        let choice = choose(&costs, &place, settled).map_err(|why| match settings.chunk {
+        let resources = Resources { hosts: hardware.hosts, cores: terms.cores.into(), room: &room };
+        let choice = choose(&costs, &resources, overrides).map_err(|why| match settings.chunk {
             Some(_) => format!("SHMEM_NTB_CHUNK does not fit: {why}"),
             None => why.to_string(),
         })?;
         let lanes_per_pe = choice.lanes;
-        Ok(Plan { lanes: pes_max * lanes_per_pe, lanes_per_pe, choice })
+        Ok(LanePlan { lanes: pes_max * lanes_per_pe, lanes_per_pe, choice })
     }
 
     /// Rings of a lane.
@@ -169,7 +169,7 @@ impl Plan {
 
     /// Lines for people.
     pub fn describe(&self) -> Vec<String> {
-        let Plan { lanes, lanes_per_pe, choice, .. } = self;
+        let LanePlan { lanes, lanes_per_pe, choice, .. } = self;
         let geometry = choice.geometry;
         vec![
             format!(
@@ -197,11 +197,11 @@ fn can_drive(port: &Capabilities) -> Result<(), String> {
         name,
         translates,
         registers_unsafe,
-        // `Plan` and `handshake`.
+        // `LanePlan` and `handshake`.
         windows: _,
         doorbell_bits: _,
         spads: _,
-        // `DriveHost` flushes before every line; direct windows are not used.
+        // `PortMemory` flushes before every line; direct windows are not used.
         write_combining: _,
         // Direct puts wait for an answer where they must: `Arrivals`.
         arrival: _,
@@ -255,7 +255,7 @@ mod tests {
     }
 
     /// The plan of PE 0 of two hosts with one PE each, or why there is none.
-    fn planned(environment: &[(&str, &str)], window: u64) -> Result<Plan, String> {
+    fn planned(environment: &[(&str, &str)], window: u64) -> Result<LanePlan, String> {
         let spec = FabricSpec { window_size: Some(window), ..FabricSpec::new(2) };
         let pair = Fabric::create(&spec).unwrap().ports(0).unwrap();
         let ports: [Arc<dyn NtbPort>; 2] = [pair.right, pair.left];
@@ -272,7 +272,7 @@ mod tests {
         };
         let localities = [place(0), place(1)];
         let job = Job { pe: 0, localities: &localities, config: &config };
-        Plan::new(&hardware, &job, &Terms::of(&hardware, &job), &settings)
+        LanePlan::new(&hardware, &job, &Terms::of(&hardware, &job), &settings)
     }
 
     #[test]

@@ -1,17 +1,28 @@
-//! Service threads: progress that does not depend on the program calling the library.
+//! Service threads: they poll a lane while the program does not call the library.
 //!
-//! Each lane has a thread for each port, because a thread can sleep on one doorbell only. One of
-//! them at a time is awake and turns the lane's crank for both sides; idle for a while, it says so to
-//! the neighbours (they ring only for sleepers), looks once more and sleeps. The thread of the right
-//! port also keeps the clock: heartbeats, repetitions, the links.
+//! Each lane has one thread for each port, because a thread can wait for the doorbell of one port
+//! only. One of the two is awake at a time and polls the lane for both sides. When it has polled in
+//! vain for a while it tells the neighbours that it will sleep, since they ring the doorbell only for
+//! a thread that sleeps. Then it polls once more and sleeps. The thread of the right port also looks
+//! after timers: heartbeats, repetitions, the state of the links.
+//!
+//! These threads are not the core's service thread, which polls transports that need it
+//! ([`Progress::Always`](tombolo_core::transport::Progress)):
+//!
+//! - That thread sleeps on a file descriptor. [`NtbPort::db_wait`] gives none: processes of emulated
+//!   hosts wait for a doorbell on a word of shared memory, and a thread that turned doorbells into
+//!   a descriptor would be one more thread and one more switch on the way of each packet.
+//! - That thread executes requests of other PEs, and answers by operations that it waits for. A host of
+//!   the ring must pass on packets of others meanwhile, or all hosts behind it wait.
 //!
 //! - Two lanes may share a doorbell bit, and some chips drop an event when another bit is
-//!   pending. Neither loses more than a millisecond: the clock's thread looks anyway.
-//! - While callers turn the crank, and each PE has a processor to do so, the thread that is awake
-//!   stands by and leaves the lane's lock alone: it yields or naps, and as it is not said to sleep
-//!   nobody rings.
+//!   pending. Neither delays a packet by more than a millisecond: the thread that looks after timers
+//!   wakes that often.
+//! - While callers poll, and each PE has a processor, the thread that is awake stands by: it does
+//!   not take the lane's lock, but yields or sleeps for up to 100 microseconds. The neighbours are not
+//!   told that it sleeps, so they do not ring.
 
-use super::lane::{Lane, Pace, Turn};
+use super::lane::{Lane, Polled, ServiceTiming};
 use super::links::Links;
 use super::report::Reporter;
 use crate::ntb::port::NtbPort;
@@ -24,22 +35,22 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tombolo_core::board::monotonic_ns;
 
-/// Longest sleep of a thread that does not keep the clock; also how long the end may take.
+/// Longest sleep of a thread that does not look after timers; also how long the end may take.
 const LONG_NAP: Duration = Duration::from_millis(5);
 /// First and longest nap of a thread that stands by.
 const STAND_BY: [Duration; 2] = [Duration::from_micros(10), Duration::from_micros(100)];
-/// Callers that have turned the crank for so long will most likely go on.
-const LONG_AT_IT_NS: u64 = 400_000;
-/// How much later than asked for a nap may end, nanoseconds. The system's own 50 microseconds would
-/// hold up what a caller that stops turning the crank leaves behind.
+/// Callers that have polled for so long will most likely go on.
+const LONG_ACTIVE_NS: u64 = 400_000;
+/// How much later than asked for a nap may end, nanoseconds. The system's default of 50 microseconds
+/// would delay packets that arrive after a caller has stopped polling.
 const NAP_SLACK_NS: libc::c_ulong = 1_000;
 
-/// Busy turns by the clock that are no reason to stay awake: heartbeats are no more than these.
-const QUIET_TURNS: u32 = 3;
+/// Busy polls after a timer that are no reason to stay awake: heartbeats take no more.
+const QUIET_POLLS: u32 = 3;
 
-/// What a thread serves.
+/// A service thread: the lane that it polls, and the port whose doorbell it waits for.
 #[derive(Clone)]
-pub struct Post {
+pub struct ServiceThread {
     pub lane: Arc<Lane>,
     pub links: Arc<Links>,
     pub reporter: Arc<Reporter>,
@@ -47,27 +58,27 @@ pub struct Post {
     pub port: Arc<dyn NtbPort>,
     pub side: Side,
     pub doorbell: u64,
-    pub pace: Pace,
+    pub timing: ServiceTiming,
     /// The lane is the PE's first: what all of them see is said by it.
     pub leads: bool,
 }
 
 /// Running threads; they end when this is dropped.
-pub struct Threads {
+pub struct ServiceThreads {
     stop: Arc<AtomicBool>,
     handles: Vec<JoinHandle<()>>,
 }
 
-impl Threads {
-    /// Starts one thread for each post. It takes no signals.
-    pub fn start(posts: Vec<Post>) -> io::Result<Threads> {
-        let mut threads = Threads { stop: Arc::default(), handles: Vec::new() };
+impl ServiceThreads {
+    /// Starts all threads. They take no signals.
+    pub fn start(threads_to_start: Vec<ServiceThread>) -> io::Result<ServiceThreads> {
+        let mut threads = ServiceThreads { stop: Arc::default(), handles: Vec::new() };
         let mut before = SigSet::empty();
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
-        let started: io::Result<()> = posts.into_iter().try_for_each(|post| {
+        let started: io::Result<()> = threads_to_start.into_iter().try_for_each(|thread| {
             let stop = threads.stop.clone();
             let builder = std::thread::Builder::new().name("shmem-ntb".into());
-            threads.handles.push(builder.spawn(move || post.run(&stop))?);
+            threads.handles.push(builder.spawn(move || thread.run(&stop))?);
             Ok(())
         });
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
@@ -75,7 +86,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for ServiceThreads {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for handle in self.handles.drain(..) {
@@ -85,53 +96,53 @@ impl Drop for Threads {
     }
 }
 
-impl Post {
+impl ServiceThread {
     fn run(&self, stop: &AtomicBool) {
-        let keeps_clock = self.side == Side::Right;
+        let keeps_timers = self.side == Side::Right;
         // SAFETY: a prctl without memory arguments, for this thread alone. Where it is refused naps
         // end later.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, NAP_SLACK_NS) };
-        let nap = if keeps_clock { self.pace.nap } else { LONG_NAP };
+        let nap = if keeps_timers { self.timing.nap } else { LONG_NAP };
         // Ends by telling the neighbours that it sleeps.
-        self.work(stop, keeps_clock);
+        self.work(stop, keeps_timers);
         while !stop.load(Ordering::Relaxed) {
             let wake = self.port.db_wait(self.doorbell, nap);
             if wake.pending != 0 {
                 self.port.db_clear(wake.pending);
             }
-            if keeps_clock || wake.link_changed {
+            if keeps_timers || wake.link_changed {
                 self.links.tend();
                 self.reporter.report(&self.lane, self.leads);
             }
-            let due = keeps_clock && (0..QUIET_TURNS).all(|_| self.lane.serve() == Turn::Busy);
+            let due = keeps_timers && (0..QUIET_POLLS).all(|_| self.lane.serve() == Polled::Busy);
             if wake.pending != 0 || due {
-                self.work(stop, keeps_clock);
+                self.work(stop, keeps_timers);
             }
         }
     }
 
-    /// Turns the crank until there has been nothing to do for a while.
-    fn work(&self, stop: &AtomicBool, keeps_clock: bool) {
+    /// Polls until there has been nothing to do for a while.
+    fn work(&self, stop: &AtomicBool, keeps_timers: bool) {
         while self.lane.wake() {
-            self.stay_awake(stop, keeps_clock);
-            if self.lane.sleep() != Turn::Busy || stop.load(Ordering::Relaxed) {
+            self.stay_awake(stop, keeps_timers);
+            if self.lane.sleep() != Polled::Busy || stop.load(Ordering::Relaxed) {
                 return;
             }
         }
     }
 
-    fn stay_awake(&self, stop: &AtomicBool, keeps_clock: bool) {
+    fn stay_awake(&self, stop: &AtomicBool, keeps_timers: bool) {
         let mut tended = monotonic_ns();
         let mut busy_at = tended;
         let (mut nap, mut standing_by) = (STAND_BY[0], None);
         while !stop.load(Ordering::Relaxed) {
             let now = monotonic_ns();
-            if keeps_clock && now - tended >= self.pace.nap.as_nanos() as u64 {
+            if keeps_timers && now - tended >= self.timing.nap.as_nanos() as u64 {
                 tended = now;
                 self.links.tend();
                 self.reporter.report(&self.lane, self.leads);
             }
-            if self.pace.stands_by && self.lane.has_callers(now) {
+            if self.timing.stands_by && self.lane.has_active_callers(now) {
                 let since = *standing_by.get_or_insert(now);
                 self.stand_by(now - since, &mut nap);
                 busy_at = monotonic_ns();
@@ -139,18 +150,18 @@ impl Post {
             }
             (nap, standing_by) = (STAND_BY[0], None);
             match self.lane.serve() {
-                Turn::Busy => busy_at = now,
-                _ if now - busy_at >= self.pace.spin_ns => return,
-                Turn::Idle if !self.pace.yields => std::hint::spin_loop(),
-                Turn::Idle | Turn::Taken => std::thread::yield_now(),
+                Polled::Busy => busy_at = now,
+                _ if now - busy_at >= self.timing.spin_ns => return,
+                Polled::Idle if !self.timing.yields => std::hint::spin_loop(),
+                Polled::Idle | Polled::Taken => std::thread::yield_now(),
             }
         }
     }
 
-    /// Lets callers have the lane, as for `stood_ns` now. Where processors are short a caller is often
-    /// not running: then this thread must soon help, and naps only if callers stay at it for long.
+    /// Leaves the lane to callers, as for `stood_ns` now. Where processors are short a caller is often not
+    /// running and this thread must soon poll for it, so it sleeps only if callers go on for long.
     fn stand_by(&self, stood_ns: u64, nap: &mut Duration) {
-        if self.pace.yields && stood_ns < LONG_AT_IT_NS {
+        if self.timing.yields && stood_ns < LONG_ACTIVE_NS {
             return std::thread::yield_now();
         }
         std::thread::sleep(*nap);

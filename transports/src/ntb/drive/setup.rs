@@ -7,11 +7,11 @@ use super::endpoint::NtbEndpoint;
 use super::failure;
 use super::handshake::Greeting;
 use super::hardware::Hardware;
-use super::host::{DriveHost, SideParts};
 use super::lane::Lane;
 use super::links::{SidePlan, Translation};
 use super::memory::Extent;
-use super::plan::{self, Plan, RING_WINDOW, Terms};
+use super::plan::{self, LanePlan, RING_WINDOW, Terms};
+use super::port_memory::{PortMemory, SideParts};
 use crate::ntb::NtbSettings;
 use crate::ntb::port::{Arrival, NtbPort, PortError, Region};
 use crate::ntb::ring::{self, Engine, Side, Target};
@@ -29,7 +29,7 @@ pub fn probe(
     job: &Job<'_>,
     settings: &NtbSettings,
 ) -> std::result::Result<(), String> {
-    let plan = Plan::new(hardware, job, &Terms::of(hardware, job), settings)?;
+    let plan = LanePlan::new(hardware, job, &Terms::of(hardware, job), settings)?;
     if job.localities.iter().all(|place| place.host == job.localities[job.pe].host) {
         let ports = hardware.ports.each_ref().map(|port| port.describe());
         return Err(format!(
@@ -97,7 +97,7 @@ pub struct Opened {
     /// All of them.
     pub doorbells: u64,
     own: Vec<Arc<Lane>>,
-    plan: Plan,
+    plan: LanePlan,
     crc: bool,
     /// Whether it may store directly to neighbours.
     stores: bool,
@@ -123,7 +123,7 @@ impl Opened {
         let Offer { hardware, advert, mut translations } = offer;
         let terms = adverts.iter().flatten().map(|advert| advert.terms);
         let terms = Terms::of_all(terms).map_err(failure)?;
-        let plan = Plan::new(&hardware, job, &terms, settings).map_err(failure)?;
+        let plan = LanePlan::new(&hardware, job, &terms, settings).map_err(failure)?;
         let local = job.localities[job.pe].local_index as usize;
         let pes = (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count();
         let mut config = ring::Config::new(plan.geometry(), advert.incarnation);
@@ -292,7 +292,8 @@ impl Opened {
     /// This PE's lanes and their threads, for people.
     pub fn describe_lanes(&self) -> String {
         format!(
-            "lanes: serves {}, sends on {}, puts of up to {} bytes; threads: {}; doorbells: {:#x}",
+            "lanes: serves {}, sends on {}, copies sources of up to {} bytes; service threads: {}; doorbells: \
+             {:#x}",
             self.lanes.len(),
             self.own.len(),
             self.max_bytes,
@@ -351,7 +352,7 @@ fn neighbour(host: u16, hosts: u16, side: Side) -> u16 {
 /// Memory behind both inbound windows, and the engine that reads it.
 fn open_lane(
     hardware: &Hardware,
-    plan: &Plan,
+    plan: &LanePlan,
     config: ring::Config,
     number: usize,
     doorbell: u64,
@@ -379,7 +380,7 @@ fn open_lane(
         .map_err(|e| failure(e.to_string()))?;
     let start = share.start * window.slot_size() as usize;
     let region = start..start + plan.geometry().region_bytes();
-    let host = DriveHost::new([right.0, left.0], region, doorbell, config.retained_bytes());
+    let host = PortMemory::new([right.0, left.0], region, doorbell, config.retained_bytes());
     Ok(Lane::new(engine, host))
 }
 

@@ -7,9 +7,9 @@
 //!   with it. But a CPU that copies into a window can only go on when the bridge has room, so with
 //!   long packets one link idles while the other is written; and where a window is small, long slots
 //!   are few, too few for small packets. [`choose`] weighs that under several loads.
-//! - **Pieces.** A transfer that is under way alone overlaps only with itself: N packets of length c
+//! - **Packets.** A transfer that is under way alone overlaps only with itself: N packets of length c
 //!   pass h hops and the delivery in (N + h)(c/B + o), with B the rate of the link and o the time
-//!   that a CPU needs for a packet. That is least for c = sqrt(S B o / (h + 1)): [`piece_bytes`].
+//!   that a CPU needs for a packet. That is least for c = sqrt(S B o / (h + 1)): [`packet_bytes`].
 //! - **Lanes.** More of them only where processors are left, and no more than bring something.
 
 use super::layout::{Geometry, GeometryError};
@@ -17,7 +17,7 @@ use super::packet::Class;
 use std::cmp::Reverse;
 
 /// Shortest packet that a transfer is cut into, bytes.
-const PIECE_BYTES_MIN: usize = 512;
+const PACKET_BYTES_MIN: usize = 512;
 /// Slot payloads that are considered, bytes.
 const CHUNKS: [usize; 6] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
 /// Bytes that a lane takes from a window at most: more would not stay in the processor's cache.
@@ -54,7 +54,7 @@ const GAIN: f64 = 1.05;
 /// What the links and the processors of a ring cost. Times in nanoseconds, rates in bytes per
 /// nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Costs {
+pub struct LinkCosts {
     /// Rate of one direction of a link, headers of TLPs included; infinite where an emulated link is
     /// as fast as memory.
     pub line_rate: f64,
@@ -81,8 +81,8 @@ pub struct Costs {
     pub posted_bytes: f64,
 }
 
-/// Where lanes are to run. Counts of the host with most PEs.
-pub struct Place<'a> {
+/// What lanes have to run on. Counts of the host with most PEs.
+pub struct Resources<'a> {
     /// Hosts of the ring.
     pub hosts: u16,
     /// Processors for each PE.
@@ -91,9 +91,9 @@ pub struct Place<'a> {
     pub room: &'a dyn Fn(usize) -> usize,
 }
 
-/// What someone has settled by hand.
+/// What the user has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct Overrides {
     /// Bytes of a slot's payload.
     pub chunk: Option<usize>,
     /// Lanes of each PE.
@@ -107,17 +107,17 @@ pub struct Choice {
     pub geometry: Geometry,
     /// Lanes of each PE.
     pub lanes: usize,
-    /// For [`piece_bytes`].
+    /// For [`packet_bytes`].
     pub handling_bytes: u32,
     /// Why, for people.
     pub reason: String,
 }
 
-impl Costs {
+impl LinkCosts {
     /// A desktop core of the time of the published systems on a link that carries `line_rate`
     /// bytes per nanosecond in TLPs of up to `max_payload` bytes.
-    pub fn desktop(line_rate: f64, max_payload: u32, dma: bool) -> Costs {
-        Costs {
+    pub fn desktop(line_rate: f64, max_payload: u32, dma: bool) -> LinkCosts {
+        LinkCosts {
             line_rate,
             tlp_bytes: if dma { f64::from(max_payload) } else { 64.0 },
             tlp_overhead: 24.0,
@@ -180,7 +180,7 @@ impl Costs {
 /// Times per byte of payload that transfers of [`SIZES`] take the busiest part of a ring, under
 /// different loads each; every host has `lanes` lanes with these rings.
 fn loads(
-    costs: &Costs,
+    costs: &LinkCosts,
     hosts: u16,
     geometry: &Geometry,
     lanes: usize,
@@ -230,8 +230,12 @@ impl Candidate {
 /// Of all rings and numbers of lanes that fit, takes those whose worst load comes closest to what
 /// any of them reaches for it. Of those that are about as close, the one with fewest lanes, then
 /// with the shortest slots and most of them.
-pub fn choose(costs: &Costs, place: &Place<'_>, settled: Settled) -> Result<Choice, GeometryError> {
-    let mut candidates = candidates(costs, place, settled)?;
+pub fn choose(
+    costs: &LinkCosts,
+    resources: &Resources<'_>,
+    overrides: Overrides,
+) -> Result<Choice, GeometryError> {
+    let mut candidates = candidates(costs, resources, overrides)?;
     let mut least = [[f64::MAX; LOADS]; SIZES.len()];
     for candidate in &candidates {
         let pairs = least.iter_mut().flatten().zip(candidate.times.iter().flatten());
@@ -250,29 +254,29 @@ pub fn choose(costs: &Costs, place: &Place<'_>, settled: Settled) -> Result<Choi
     candidates.sort_by_key(|it| (it.geometry.chunk_bytes(), Reverse(it.geometry.region_bytes())));
     let geometry = candidates[0].geometry;
     let handling_bytes = costs.handling_bytes();
-    let reason = reason(costs, place, settled, lanes, &geometry);
+    let reason = reason(costs, resources, overrides, lanes, &geometry);
     Ok(Choice { geometry, lanes, handling_bytes, reason })
 }
 
 /// All that fit, by number of lanes; at least one.
 fn candidates(
-    costs: &Costs,
-    place: &Place<'_>,
-    settled: Settled,
+    costs: &LinkCosts,
+    resources: &Resources<'_>,
+    overrides: Overrides,
 ) -> Result<Vec<Candidate>, GeometryError> {
-    let lanes_max = place.cores.saturating_sub(1).clamp(1, LANES_MAX);
-    let range = settled.lanes.map_or(1..=lanes_max, |lanes| lanes..=lanes);
-    let chunks = settled.chunk.map_or(CHUNKS.to_vec(), |chunk| vec![chunk]);
+    let lanes_max = resources.cores.saturating_sub(1).clamp(1, LANES_MAX);
+    let range = overrides.lanes.map_or(1..=lanes_max, |lanes| lanes..=lanes);
+    let chunks = overrides.chunk.map_or(CHUNKS.to_vec(), |chunk| vec![chunk]);
     let (most, slots_wanted) = match costs.line_rate.is_finite() {
         true => (REGION_BYTES_MAX, 0),
         false => CACHED,
     };
     let mut found = Vec::new();
     for lanes in range.clone() {
-        let room = (place.room)(lanes).min(most);
+        let room = (resources.room)(lanes).min(most);
         let mut add = |geometry: Geometry| {
             if geometry.region_bytes() <= room {
-                let times = loads(costs, place.hosts, &geometry, lanes);
+                let times = loads(costs, resources.hosts, &geometry, lanes);
                 found.push(Candidate { geometry, lanes, times });
             }
         };
@@ -282,12 +286,12 @@ fn candidates(
             }
         }
         if found.is_empty() && lanes == *range.start() {
-            let least = Geometry::new(settled.chunk.unwrap_or(LEAST.0), LEAST.1)?;
+            let least = Geometry::new(overrides.chunk.unwrap_or(LEAST.0), LEAST.1)?;
             let needed = least.region_bytes();
             if needed > room {
                 return Err(GeometryError::Region(room, needed));
             }
-            let times = loads(costs, place.hosts, &least, lanes);
+            let times = loads(costs, resources.hosts, &least, lanes);
             found.push(Candidate { geometry: least, lanes, times });
         }
     }
@@ -300,17 +304,17 @@ fn candidates(
 
 /// Bytes of the packets into which a transfer of `len` bytes over `hops` hops is best cut when
 /// nothing else is under way. A power of two, which may be longer than a slot.
-pub fn piece_bytes(len: usize, hops: u16, handling_bytes: u32) -> usize {
+pub fn packet_bytes(len: usize, hops: u16, handling_bytes: u32) -> usize {
     let square = len as u64 * u64::from(handling_bytes) / (u64::from(hops) + 1);
     // The power of two nearest to the root.
     let log = square.max(1).ilog2().div_ceil(2);
-    PIECE_BYTES_MIN.max(1 << log)
+    PACKET_BYTES_MIN.max(1 << log)
 }
 
 fn reason(
-    costs: &Costs,
-    place: &Place<'_>,
-    settled: Settled,
+    costs: &LinkCosts,
+    resources: &Resources<'_>,
+    overrides: Overrides,
     lanes: usize,
     geometry: &Geometry,
 ) -> String {
@@ -321,13 +325,13 @@ fn reason(
         true => format!("links of {rate:.1} GB/s"),
         false => "links as fast as memory".into(),
     };
-    let rings = match settled.chunk {
+    let rings = match overrides.chunk {
         Some(_) => format!("packets of {chunk} bytes as SHMEM_NTB_CHUNK says"),
         None => format!("{slots} packets of {chunk} bytes suit {writer} copies to {links} best"),
     };
-    let room = format!("with {} KiB of window for a lane", (place.room)(lanes) >> 10);
-    let cores = place.cores;
-    let lanes = match (settled.lanes, lanes) {
+    let room = format!("with {} KiB of window for a lane", (resources.room)(lanes) >> 10);
+    let cores = resources.cores;
+    let lanes = match (overrides.lanes, lanes) {
         (Some(_), _) => "lanes as SHMEM_NTB_LANES says".to_string(),
         (None, 1) if cores == 0 => "1 lane because there are more PEs than cores".into(),
         (None, 1) if cores < 3 => format!("1 lane because each PE has but {cores} of the cores"),
@@ -344,23 +348,23 @@ mod tests {
 
     const PLX: f64 = 7.247;
 
-    fn chosen(line_rate: f64, cores: usize, room: usize, settled: Settled) -> Choice {
-        let place = Place { hosts: 3, cores, room: &|lanes| room / lanes };
-        choose(&Costs::desktop(line_rate, 256, false), &place, settled).unwrap()
+    fn chosen(line_rate: f64, cores: usize, room: usize, overrides: Overrides) -> Choice {
+        let resources = Resources { hosts: 3, cores, room: &|lanes| room / lanes };
+        choose(&LinkCosts::desktop(line_rate, 256, false), &resources, overrides).unwrap()
     }
 
     #[test]
     fn lanes_are_for_those_with_cores() {
         for (cores, lanes) in [(0, 1), (1, 1), (2, 1), (3, 2)] {
-            let choice = chosen(PLX, cores, 64 << 20, Settled::default());
+            let choice = chosen(PLX, cores, 64 << 20, Overrides::default());
             assert_eq!(choice.lanes, lanes, "{cores} cores: {}", choice.reason);
         }
     }
 
     #[test]
-    fn what_is_settled_stays_and_is_said() {
-        let settled = Settled { chunk: Some(512), lanes: Some(3) };
-        let choice = chosen(PLX, 1, 64 << 20, settled);
+    fn what_the_user_has_set_stays_and_is_said() {
+        let overrides = Overrides { chunk: Some(512), lanes: Some(3) };
+        let choice = chosen(PLX, 1, 64 << 20, overrides);
         assert_eq!((choice.geometry.chunk_bytes(), choice.lanes), (512, 3));
         for name in ["SHMEM_NTB_CHUNK", "SHMEM_NTB_LANES"] {
             assert!(choice.reason.contains(name), "{}", choice.reason);
@@ -369,21 +373,21 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let place = Place { hosts: 3, cores: 1, room: &|_| 64 << 10 };
-        let costs = Costs::desktop(PLX, 256, false);
-        let with = |bytes| Settled { chunk: Some(bytes), lanes: None };
-        assert_eq!(choose(&costs, &place, with(100)), Err(GeometryError::Chunk(100)));
-        let why = choose(&costs, &place, with(32 << 10)).unwrap_err();
+        let resources = Resources { hosts: 3, cores: 1, room: &|_| 64 << 10 };
+        let costs = LinkCosts::desktop(PLX, 256, false);
+        let with = |bytes| Overrides { chunk: Some(bytes), lanes: None };
+        assert_eq!(choose(&costs, &resources, with(100)), Err(GeometryError::Chunk(100)));
+        let why = choose(&costs, &resources, with(32 << 10)).unwrap_err();
         assert!(matches!(why, GeometryError::Region(65536, _)), "{why}");
-        let nothing = Place { room: &|_| 4096, ..place };
-        let why = choose(&costs, &nothing, Settled::default()).unwrap_err();
+        let nothing = Resources { room: &|_| 4096, ..resources };
+        let why = choose(&costs, &nothing, Overrides::default()).unwrap_err();
         assert!(matches!(why, GeometryError::Region(4096, _)), "{why}");
     }
 
     #[test]
     fn a_window_of_one_mebibyte_serves_eight_pes() {
         for pes in [1, 2, 4, 8] {
-            let choice = chosen(PLX, 1, (1 << 20) / pes, Settled::default());
+            let choice = chosen(PLX, 1, (1 << 20) / pes, Overrides::default());
             assert!(choice.geometry.region_bytes() * pes <= 1 << 20);
             assert!(choice.geometry.slots(Class::Request) >= 8);
         }
@@ -391,17 +395,17 @@ mod tests {
 
     #[test]
     fn faster_links_get_longer_packets() {
-        let chunk = |rate| chosen(rate, 1, 64 << 20, Settled::default()).geometry.chunk_bytes();
+        let chunk = |rate| chosen(rate, 1, 64 << 20, Overrides::default()).geometry.chunk_bytes();
         assert!(chunk(PLX) < chunk(2.0 * PLX));
         assert!(chunk(PLX) < chunk(f64::INFINITY));
     }
 
     #[test]
     fn a_transfer_is_cut_shorter_the_farther_it_goes() {
-        assert_eq!(piece_bytes(16 << 10, 1, 790), 2048);
-        assert_eq!(piece_bytes(256 << 10, 1, 790), 8192);
-        assert_eq!(piece_bytes(256 << 10, 8, 790), 4096);
-        assert_eq!(piece_bytes(25, 1, 0), 512);
+        assert_eq!(packet_bytes(16 << 10, 1, 790), 2048);
+        assert_eq!(packet_bytes(256 << 10, 1, 790), 8192);
+        assert_eq!(packet_bytes(256 << 10, 8, 790), 4096);
+        assert_eq!(packet_bytes(25, 1, 0), 512);
     }
 
     proptest! {
@@ -410,12 +414,12 @@ mod tests {
             hosts in 2u16..=256, cores in 0usize..64, room in 16usize << 10..64 << 20,
             rate in 0.1f64..100.0, dma: bool,
         ) {
-            let place = Place { hosts, cores, room: &|lanes| room / lanes };
-            let costs = Costs::desktop(rate, 256, dma);
-            let choice = choose(&costs, &place, Settled::default()).unwrap();
+            let resources = Resources { hosts, cores, room: &|lanes| room / lanes };
+            let costs = LinkCosts::desktop(rate, 256, dma);
+            let choice = choose(&costs, &resources, Overrides::default()).unwrap();
             prop_assert!(choice.geometry.region_bytes() <= room / choice.lanes);
             prop_assert!(choice.lanes < cores.max(2));
-            prop_assert_eq!(choose(&costs, &place, Settled::default()), Ok(choice));
+            prop_assert_eq!(choose(&costs, &resources, Overrides::default()), Ok(choice));
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct Config {
     /// From which length, in bytes.
     pub split_bytes_min: usize,
     /// Bytes that a link carries while the busiest CPU on the way handles one packet, for the
-    /// length of packets ([`piece_bytes`](super::choose::piece_bytes)); 0: they fill their slots.
+    /// length of packets ([`packet_bytes`](super::choose::packet_bytes)); 0: they fill their slots.
     /// By default that of CPU copies to a Gen3 x8 link.
     pub handling_bytes: u32,
     /// Packets of a flow that may await acknowledgement; a power of two.

@@ -6,7 +6,7 @@ use super::fair::{Sharing, shared_bytes};
 use super::fetcher::Fetcher;
 use super::health::RunClock;
 use super::losses::Losses;
-use super::memory::{Memory, Outcome, Side};
+use super::memory::{Completion, Memory, Side};
 use super::ops::Ops;
 use super::packet::Class;
 use super::port::{Identity, Port};
@@ -229,10 +229,10 @@ impl Engine {
     }
 
     /// Ends an operation and tells the submitter, unless that has been done.
-    pub(super) fn finish<M: Memory>(&mut self, index: u32, outcome: Outcome, memory: &mut M) {
+    pub(super) fn finish<M: Memory>(&mut self, index: u32, outcome: Completion, memory: &mut M) {
         let op = *self.ops.at(index);
         if let Some(token) = op.token {
-            memory.complete(token, if op.refused { Outcome::Refused } else { outcome });
+            memory.complete(token, if op.refused { Completion::Refused } else { outcome });
         }
         if let Some(stream) = op.split {
             self.sender.end_split(stream, op.host);

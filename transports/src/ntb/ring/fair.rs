@@ -5,9 +5,9 @@
 //! list of operations, and a short operation of one stream waits for one packet of each other
 //! stream instead of for everything that others have queued before it.
 //!
-//! Turns alone are not enough: packets that are already under way are in front too. While several
-//! streams are in use ([`Sharing`]), each flow therefore keeps no more of the long packets under
-//! way than the way to the target can carry meanwhile.
+//! Taking turns is not enough, because an operation also waits for packets that were sent before it.
+//! While several streams are in use ([`Sharing`]), a flow therefore has no more long packets under way
+//! than the links to the target carry in a round trip.
 
 use super::flow::NONE;
 use super::ops::Ops;
@@ -19,7 +19,7 @@ pub(super) const SHORT_BYTES: usize = 512;
 const SHARED_BYTES: usize = 12 << 10;
 /// Bytes of a packet while streams share a lane, if that is not less than half a slot: copies and
 /// relays of longer ones would hold up others for longer.
-const SHARED_PIECE_BYTES: usize = 4 << 10;
+const SHARED_PACKET_BYTES: usize = 4 << 10;
 
 /// Operations with packets still to be made. `which` says which of its links an operation is in by:
 /// an operation may be in two queues.
@@ -137,12 +137,12 @@ pub(super) fn shared_bytes(hops: u16) -> usize {
     usize::from(hops.max(1)) * SHARED_BYTES
 }
 
-/// The same as packets of `piece` bytes.
-pub(super) fn shared_packets(limit: usize, piece: usize) -> u32 {
-    limit.div_ceil(piece) as u32 + 1
+/// The same as packets of `packet_bytes` bytes.
+pub(super) fn shared_packets(limit: usize, packet_bytes: usize) -> u32 {
+    limit.div_ceil(packet_bytes) as u32 + 1
 }
 
 /// Bytes of packets of operations that begin while streams share the lane: what others wait for.
-pub(super) fn shared_piece(chunk_bytes: usize) -> usize {
-    chunk_bytes.min(SHARED_PIECE_BYTES.max(chunk_bytes / 2))
+pub(super) fn shared_packet_bytes(chunk_bytes: usize) -> usize {
+    chunk_bytes.min(SHARED_PACKET_BYTES.max(chunk_bytes / 2))
 }

@@ -109,14 +109,14 @@ impl Fetcher {
         self.cursor[side as usize] = (id + 1) % self.queues.len();
         let queue = &mut self.queues[id];
         let op = queue.round.front()?;
-        let (chunk, end) = ops.at(op).todo[id % 2];
+        let (packet, end) = ops.at(op).todo[id % 2];
         ops.at_mut(op).todo[id % 2].0 += 1;
-        queue.round.end_turn(ops, id % 2, chunk + 1 == end);
+        queue.round.end_turn(ops, id % 2, packet + 1 == end);
         queue.under_way += 1;
         self.refresh(id);
         let deadline = now + replay_ns;
         let request =
-            Request { op, chunk, queue: id as u32, side, since: now, deadline, repeats: 0 };
+            Request { op, packet, queue: id as u32, side, since: now, deadline, repeats: 0 };
         Some((self.gets.insert(request), request))
     }
 
@@ -150,7 +150,7 @@ impl Fetcher {
     pub(super) fn await_amo(&mut self, (now, replay_ns): (u64, u64)) -> u32 {
         self.amos.insert(Request {
             op: super::flow::NONE,
-            chunk: 0,
+            packet: 0,
             queue: super::flow::NONE,
             since: now,
             side: Side::Right,

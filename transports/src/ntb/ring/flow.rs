@@ -17,7 +17,7 @@ pub(super) const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Entry {
     pub op: u32,
-    pub chunk: u32,
+    pub packet: u32,
     /// Chunk of the retained area, or `NONE`: the source itself is stable.
     pub retained: u32,
     /// Its stream had nothing more to send when it was made: someone may wait for it.

@@ -24,7 +24,7 @@ const RESTS_MAX: u32 = 6;
 pub(super) struct Health {
     seen: u32,
     bad: u32,
-    trips: u32,
+    round_trips: u32,
     shortest_ns: u64,
     slow: bool,
     rests: u32,
@@ -57,11 +57,12 @@ impl Health {
 
     /// A round trip of a heartbeat took so long.
     pub(super) fn round_trip(&mut self, took_ns: u64, slow_ns: u64) {
-        self.shortest_ns = if self.trips == 0 { took_ns } else { self.shortest_ns.min(took_ns) };
-        self.trips += 1;
-        if self.trips >= ROUND_TRIPS {
+        self.shortest_ns =
+            if self.round_trips == 0 { took_ns } else { self.shortest_ns.min(took_ns) };
+        self.round_trips += 1;
+        if self.round_trips >= ROUND_TRIPS {
             self.slow = self.shortest_ns >= slow_ns;
-            self.trips = 0;
+            self.round_trips = 0;
         }
     }
 
@@ -132,7 +133,8 @@ mod tests {
     #[test]
     fn only_round_trips_that_are_all_long_count() {
         let mut health = Health::default();
-        (0..ROUND_TRIPS).for_each(|trip| health.round_trip(if trip == 9 { 1 } else { 500 }, 300));
+        (0..ROUND_TRIPS)
+            .for_each(|number| health.round_trip(if number == 9 { 1 } else { 500 }, 300));
         assert!(!health.is_poor());
         (0..ROUND_TRIPS).for_each(|_| health.round_trip(300, 300));
         assert!(health.is_poor());

@@ -7,13 +7,14 @@
 //! 0     hello line    incarnation, echo, geometry: changes at link events only
 //! 64    credit line   consumer and producer indices, heartbeat, sleeping flag
 //! 4096  header lines  request, reply, control: 64 bytes a slot, dense for cheap polling
-//! ...   payload       request, reply: a chunk and its seal a slot (the control class has none)
+//! ...   payload       request, reply: a chunk a slot (the control class has none)
 //! ```
 //!
 //! - A slot is a header line and the chunk at the same position: one resource, one credit. Two
 //!   separate resources would allow a cycle of waits that the bubble rule does not break.
-//! - The seal is the word behind the data of a packet, written with them and like the last word of
-//!   the packet's header: without it the data have not arrived, whatever the header says.
+//! - The last word of a payload is its seal, which is like the last word of the packet's header:
+//!   without it the data have not arrived, whatever the header says. The data that belong there, the
+//!   tail, travel in the header. So the seal costs no TLP of its own.
 //! - Header positions only ever hold headers, so that stale payload can never pass for one.
 //! - Both ends compute every offset from the geometry. No offset is ever read from the wire.
 
@@ -32,9 +33,10 @@ const PAGE: usize = 4096;
 pub const CHUNK_BYTES_MAX: usize = 64 << 10;
 const SLOTS_MAX: u32 = 1 << 16;
 
-/// From the start of a chunk to the seal behind `len` bytes of it.
-pub fn seal_offset(len: usize) -> usize {
-    len.next_multiple_of(8)
+/// Bytes of a payload of `len` bytes that lie in the chunk, in whole words: all but the tail, which
+/// has 1 to 8 bytes. The seal follows them.
+pub fn body_bytes(len: usize) -> usize {
+    len.saturating_sub(1) / 8 * 8
 }
 
 /// Sizes of the rings of a region; the same on all hosts of a job.
@@ -97,7 +99,7 @@ impl Geometry {
     pub fn payload_offset(&self, class: Class, position: u32) -> usize {
         debug_assert!(class != Class::Control);
         let index = position & (self.slots[class as usize] - 1);
-        self.payload_base(class) + index as usize * self.stride()
+        self.payload_base(class) + index as usize * self.chunk_bytes()
     }
 
     /// A number that differs between geometries, for the handshake.
@@ -110,12 +112,7 @@ impl Geometry {
         let headers: u32 = self.slots.iter().sum();
         let before: u32 = self.slots[..class as usize].iter().sum();
         let base = (HEADERS_OFFSET + headers as usize * LINE).next_multiple_of(PAGE);
-        base + before as usize * self.stride()
-    }
-
-    /// From one chunk to the next: a line behind a full chunk holds its seal.
-    fn stride(&self) -> usize {
-        self.chunk_bytes as usize + LINE
+        base + before as usize * self.chunk_bytes()
     }
 }
 
@@ -136,7 +133,7 @@ mod tests {
                     spans.push((geometry.header_offset(class, position), LINE));
                     if class != Class::Control {
                         let at = geometry.payload_offset(class, position);
-                        spans.push((at, seal_offset(geometry.chunk_bytes()) + 8));
+                        spans.push((at, body_bytes(geometry.chunk_bytes()) + 8));
                     }
                 }
             }

@@ -1,12 +1,11 @@
 //! What the protocol asks of whoever runs it: windows, memory, and a place for results.
 //!
-//! The state machine does no I/O and holds no pointer. It names memory ([`Span`], [`Place`]) and
-//! the host moves the bytes: with streaming stores over a real window, over virtual time in the
-//! simulator. Every method is on the data path: none may block, allocate or log.
+//! The state machine does no I/O and holds no pointer. It names memory ([`Span`], [`Location`]), and
+//! [`Memory`] moves the bytes: through a real window, or over virtual time in the simulator. Every method is on the data path: none may block, allocate or log.
 
 use tombolo_core::transport::Amo;
 
-use super::packet::Line;
+use super::packet::LineWords;
 
 /// One of a host's two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,7 +32,7 @@ impl Side {
 
 /// A range of symmetric memory of a PE of this host. Comes from the wire: not to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// PE, counted within the host.
     pub pe: u8,
     /// Segment index.
@@ -47,12 +46,28 @@ pub struct Place {
 pub enum Span {
     /// In this host's own region behind a port: what the neighbour has written.
     Inbound(Side, usize),
-    /// Symmetric memory; the host checks the range.
-    Symmetric(Place),
+    /// Symmetric memory; [`Memory`] checks the range.
+    Symmetric(Location),
     /// A buffer of the program, by the address given with the operation.
     Local(u64),
     /// In the retained area, by offset ([`Config::retained_bytes`](super::Config)).
     Retained(usize),
+}
+
+impl Span {
+    /// The bytes from `bytes` further on.
+    pub fn plus(self, bytes: usize) -> Span {
+        match self {
+            Span::Inbound(side, at) => Span::Inbound(side, at + bytes),
+            Span::Symmetric(location) => {
+                // One that wraps around is in no segment either.
+                let offset = location.offset.saturating_add(bytes as u64);
+                Span::Symmetric(Location { offset, ..location })
+            }
+            Span::Local(address) => Span::Local(address + bytes as u64),
+            Span::Retained(at) => Span::Retained(at + bytes),
+        }
+    }
 }
 
 /// The range is not inside a registered segment, or not aligned for an AMO.
@@ -61,7 +76,7 @@ pub struct OutOfRange;
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Completion {
     /// Visible at the target, or the result has been written.
     Done,
     /// The target refused the address.
@@ -102,18 +117,17 @@ pub trait Memory {
     fn load_word(&mut self, side: Side, offset: usize) -> u64;
 
     /// Loads a line of the inbound region.
-    fn load_line(&mut self, side: Side, offset: usize) -> Line;
+    fn load_line(&mut self, side: Side, offset: usize) -> LineWords;
 
     /// Stores a line in the neighbour's region, its last word last, after all that was stored or
     /// sent to that side before has been posted.
-    fn store_line(&mut self, side: Side, offset: usize, line: &Line);
+    fn store_line(&mut self, side: Side, offset: usize, line: &LineWords);
 
     /// Copies `len` bytes. Aligned words of up to 8 bytes never tear in symmetric memory.
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange>;
 
-    /// Copies `len` bytes to `offset` of the neighbour's region and `seal` behind them
-    /// ([`seal_offset`](super::seal_offset)), so that the seal is not seen without the bytes after
-    /// the next line stored there.
+    /// Copies `len` bytes, whole words, to `offset` of the neighbour's region and the word `seal`
+    /// behind them, so that the seal is not seen without the bytes after the next line stored there.
     fn send(
         &mut self,
         from: Span,
@@ -133,12 +147,13 @@ pub trait Memory {
     fn write(&mut self, span: Span, bytes: &[u8]) -> Result<(), OutOfRange>;
 
     /// Applies an AMO with the CPU's atomics, which local PEs use too, and gives the old value.
-    fn amo(&mut self, place: Place, amo: &Amo) -> Result<u64, OutOfRange>;
+    fn amo(&mut self, place: Location, amo: &Amo) -> Result<u64, OutOfRange>;
 
     /// Whether stores to that side have lately held the caller up for so long that the link should
     /// not be used, because the link does not take them. Asked at every look at timers; the answer
-    /// is about the time since it was last asked. What is stored meanwhile may be lost.
-    fn take_stuck(&mut self, _side: Side) -> bool {
+    /// is about the time since it was last asked. With `may_drop`, which is said for the time until it is
+    /// asked again, what is stored to a link that is stuck may be dropped: there is another way.
+    fn take_stuck(&mut self, _side: Side, _may_drop: bool) -> bool {
         false
     }
 
@@ -149,7 +164,7 @@ pub trait Memory {
     fn link_is_up(&mut self, side: Side) -> bool;
 
     /// An operation ended; `token` is the one it was submitted with.
-    fn complete(&mut self, token: u64, outcome: Outcome);
+    fn complete(&mut self, token: u64, outcome: Completion);
 
     /// Something worth telling.
     fn event(&mut self, event: Event);

@@ -60,9 +60,9 @@ mod tests;
 pub use config::{Config, FETCHES, HOSTS_MAX};
 pub use engine::{Engine, EngineError};
 pub use layout::{
-    CHUNK_BYTES_MAX, CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE, seal_offset,
+    CHUNK_BYTES_MAX, CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE, body_bytes,
 };
-pub use memory::{Event, Memory, OutOfRange, Outcome, Place, Side, Span};
-pub use packet::{Class, INLINE_BYTES, Kind, Limits, Line, Malformed, Packet, flag};
+pub use memory::{Completion, Event, Location, Memory, OutOfRange, Side, Span};
+pub use packet::{Class, INLINE_BYTES, Kind, Limits, LineWords, Malformed, Packet, flag};
 pub use request::{AmoRequest, GetRequest, PutRequest, Target};
 pub use stats::Stats;

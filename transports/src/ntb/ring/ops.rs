@@ -44,11 +44,11 @@ pub(super) struct Op {
     pub pe: u8,
     pub remote: Remote,
     pub len: usize,
-    /// Bytes of its packets, but for the last one.
-    pub piece: u32,
+    /// Payload bytes of each of its packets but the last.
+    pub packet_bytes: u32,
     /// Packets that are not answered yet.
     pub remaining: u32,
-    /// Chunks still to be made into packets, by flow.
+    /// Packets still to be made, by flow.
     pub todo: [(u32, u32); 2],
     /// Links of the queues of two flows or shares: the next of the stream, and in the first of a
     /// stream the first of the next one, and the last of the stream.
@@ -65,7 +65,8 @@ pub(super) struct Op {
 
 impl std::hash::Hash for Op {
     fn hash<S: std::hash::Hasher>(&self, state: &mut S) {
-        (self.token, self.host, self.pe, self.remote.offset, self.len, self.piece).hash(state);
+        (self.token, self.host, self.pe, self.remote.offset, self.len, self.packet_bytes)
+            .hash(state);
         (self.remaining, self.todo, self.refused, self.split, self.signal).hash(state);
         (self.stream, self.next, self.round, self.last).hash(state);
         std::mem::discriminant(&self.action).hash(state);
@@ -138,7 +139,7 @@ impl Ops {
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Request {
     pub op: u32,
-    pub chunk: u32,
+    pub packet: u32,
     /// Queue that a get request came from: host * 2 + share.
     pub queue: u32,
     /// Direction it was sent in.

@@ -6,18 +6,18 @@
 //! | 1 | tag 32, CRC32C of words 0..=6 with this field zero 32 (0 when switched off) |
 //! | 2 | sequence 32, length 32 |
 //! | 3 | offset 48, segment 8, operation 8 |
-//! | 4-6 | inline data, or operands, or in word 4 the CRC32C of the payload |
+//! | 4-6 | inline data, or operands, or of a payload its CRC32C in word 4 and its tail in word 6 |
 //! | 7 | epoch of the sender's side of the link 32, ring position + 1 32 |
 //!
 //! - Word 7 belongs to the hop and is rewritten by each relay; everything else is end to end.
 //! - Word 7 is stored last: a reader that sees the word it expects sees the line, and the payload
 //!   that was written before it, unless that was lost on the way: the payload ends with the same
-//!   word ([`seal_offset`](super::layout::seal_offset)).
+//!   word ([`body_bytes`](super::layout::body_bytes)).
 
 use super::layout::LINE;
 
 /// A line as eight words, little endian in memory.
-pub type Line = [u64; LINE / 8];
+pub type LineWords = [u64; LINE / 8];
 
 /// Payload that travels inside the header line.
 pub const INLINE_BYTES: usize = 24;
@@ -48,15 +48,15 @@ impl Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// A chunk of a put. Sequenced.
+    /// Data of a put. Sequenced.
     Put = 1,
     /// An AMO, or the signal of a put-with-signal. Sequenced.
     Amo = 2,
-    /// Asks for a chunk. Repeatable.
+    /// Asks for data. Repeatable.
     Get = 3,
     /// Asks again for the result of an AMO that has been applied. Repeatable.
     Recall = 4,
-    /// A chunk asked for.
+    /// Data asked for.
     GetReply = 5,
     /// The old value of an AMO.
     AmoReply = 6,
@@ -172,7 +172,7 @@ pub struct Limits {
 
 impl Packet {
     /// The line without its word 7. `crc` fills in the header CRC.
-    pub fn encode(&self, crc: bool) -> Line {
+    pub fn encode(&self, crc: bool) -> LineWords {
         debug_assert!(self.offset >> 48 == 0);
         let mut line = [
             u64::from(self.kind as u8)
@@ -196,7 +196,7 @@ impl Packet {
     }
 
     /// Checks and decodes a line. Nothing of a malformed line is used.
-    pub fn decode(line: &Line, limits: &Limits) -> Result<Packet, Malformed> {
+    pub fn decode(line: &LineWords, limits: &Limits) -> Result<Packet, Malformed> {
         if limits.crc {
             let mut bare = *line;
             bare[1] &= u64::from(u32::MAX);
@@ -280,7 +280,7 @@ pub(super) fn words_of(bytes: &[u8; INLINE_BYTES]) -> [u64; 3] {
 }
 
 /// CRC32C of words 0..=6.
-pub(super) fn line_crc(line: &Line) -> u32 {
+pub(super) fn line_crc(line: &LineWords) -> u32 {
     let mut bytes = [0; LINE - 8];
     for (at, word) in bytes.chunks_exact_mut(8).zip(line) {
         at.copy_from_slice(&word.to_le_bytes());

@@ -9,12 +9,12 @@
 
 use super::config::{Config, Geometry};
 use super::health::Health;
-use super::layout::{CREDIT_OFFSET, HELLO_OFFSET, seal_offset};
+use super::layout::{CREDIT_OFFSET, HELLO_OFFSET, body_bytes};
 use super::memory::{Event, Memory, Side};
-use super::packet::{Class, Limits, Line, Malformed, Packet, flag, line_crc};
+use super::packet::{Class, Limits, LineWords, Malformed, Packet, flag, line_crc};
 use super::stats::Stats;
 
-const MAGIC: u64 = 0x4f4c_4f42_4d4f_5401;
+const MAGIC: u64 = 0x4f4c_4f42_4d4f_5402;
 /// Polls for which transit is held back; bounded, or all hosts could hold each other for ever.
 const HOLD_MAX: u16 = 16;
 
@@ -93,7 +93,7 @@ pub(super) struct Port {
 /// What a look at the next slot of a ring found.
 pub(super) enum Found {
     Nothing,
-    Packet(Packet, Line),
+    Packet(Packet, LineWords),
     Bad(Malformed),
 }
 
@@ -296,7 +296,7 @@ impl Port {
     pub(super) fn post<M: Memory>(
         &mut self,
         class: Class,
-        mut line: Line,
+        mut line: LineWords,
         injected: bool,
         memory: &mut M,
         stats: &mut Stats,
@@ -337,7 +337,7 @@ impl Port {
         };
         match Packet::decode(&line, &limits) {
             Ok(packet) if packet.has(flag::BULK) => {
-                let seal = self.inbound_offset(class) + seal_offset(packet.len as usize);
+                let seal = self.inbound_offset(class) + body_bytes(packet.len as usize);
                 match memory.load_word(self.side, seal) == expected {
                     true => Found::Packet(packet, line),
                     false => Found::Bad(Malformed::Unsealed),
@@ -555,7 +555,7 @@ fn identity_word(from: u16, to: u16, hosts: u16, lane: u8, crc: bool) -> u64 {
         | u64::from(crc) << 56
 }
 
-fn credit_crc(line: &Line) -> u32 {
+fn credit_crc(line: &LineWords) -> u32 {
     let mut bare = *line;
     bare[6] = line[7];
     line_crc(&bare)

@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::engine::Engine;
 use super::fetcher::Overdue;
-use super::memory::{Event, Memory, Outcome, Side};
+use super::memory::{Completion, Event, Memory, Side};
 use super::ops::Action;
 use super::sender::Lateness;
 use super::topology::LinkState;
@@ -179,7 +179,7 @@ impl Engine {
     fn check_health<M: Memory>(&mut self, side: Side, memory: &mut M) {
         let neighbour = self.topology.step(self.me, side);
         let another_way = self.topology.reaches(side.opposite(), neighbour);
-        let is_stuck = memory.take_stuck(side);
+        let is_stuck = memory.take_stuck(side, another_way);
         let port = &mut self.ports[side as usize];
         if port.is_resting() {
             if !another_way || port.health.is_rested(self.now) {
@@ -245,7 +245,7 @@ impl Engine {
             if let Action::PutRetained { chunks } = self.ops.at(index).action {
                 self.sender.give_back(chunks);
             }
-            self.finish(index, Outcome::Lost, memory);
+            self.finish(index, Completion::Lost, memory);
         }
     }
 }

@@ -4,6 +4,7 @@ use super::engine::{Engine, shared_limit};
 use super::fair::SHORT_BYTES;
 use super::fetcher::Repetition;
 use super::flow::Entry;
+use super::layout::body_bytes;
 use super::memory::{Memory, OutOfRange, Side, Span};
 use super::ops::{Action, Op, Request};
 use super::packet::{Class, INLINE_BYTES, Kind, Packet, flag};
@@ -34,7 +35,7 @@ impl Engine {
         busy
     }
 
-    /// One packet after the other while the bubble rule allows, flows and gets in turn.
+    /// One packet after the other while the bubble rule allows, of flows and of gets alternately.
     pub(super) fn send_requests<M: Memory>(&mut self, side: Side, memory: &mut M) -> bool {
         let at = side as usize;
         let mut busy = false;
@@ -114,10 +115,10 @@ impl Engine {
         }
     }
 
-    /// The length of a chunk of an operation.
-    pub(super) fn chunk_len(&self, op: &Op, chunk: u32) -> usize {
-        let size = op.piece as usize;
-        size.min(op.len - chunk as usize * size)
+    /// Payload bytes of a packet of an operation.
+    pub(super) fn payload_len(&self, op: &Op, packet: u32) -> usize {
+        let size = op.packet_bytes as usize;
+        size.min(op.len - packet as usize * size)
     }
 
     fn send_link_state<M: Memory>(&mut self, side: Side, origin: u16, memory: &mut M) {
@@ -181,9 +182,9 @@ impl Engine {
             return;
         }
         let size = self.chunk_bytes();
-        let at = entry.chunk as usize * op.piece as usize;
+        let at = entry.packet as usize * op.packet_bytes as usize;
         packet.offset = (op.remote.offset + at) as u64;
-        packet.len = self.chunk_len(op, entry.chunk) as u32;
+        packet.len = self.payload_len(op, entry.packet) as u32;
         let from = match op.action {
             Action::Put { source } => Span::Local(source + at as u64),
             Action::PutRetained { .. } => Span::Retained(entry.retained as usize * size),
@@ -205,23 +206,41 @@ impl Engine {
         };
         let len = packet.len as usize;
         if len <= INLINE_BYTES {
-            // The last piece of a longer put.
+            // The last packet of a longer put.
             let mut bytes = [0; INLINE_BYTES];
             let read = memory.read(from, &mut bytes[..len]);
             debug_assert!(read.is_ok(), "only symmetric ranges can be refused");
             packet.words = super::packet::words_of(&bytes);
             return;
         }
-        packet.flags |= flag::BULK;
-        if self.config.crc {
-            packet.words[0] = u64::from(memory.checksum(from, len));
-        }
-        let sent = self.send_payload(side, Class::Request, from, len, memory);
+        let sent = self.load_payload(packet, side, Class::Request, from, memory);
         debug_assert!(sent.is_ok(), "only symmetric ranges can be refused");
     }
 
-    /// Moves the payload of the next packet of a ring to where it belongs.
-    pub(super) fn send_payload<M: Memory>(
+    /// Moves a payload of `packet.len` bytes to where that of the next packet of a ring belongs, and what
+    /// belongs to it into the header.
+    pub(super) fn load_payload<M: Memory>(
+        &mut self,
+        packet: &mut Packet,
+        side: Side,
+        class: Class,
+        from: Span,
+        memory: &mut M,
+    ) -> Result<(), OutOfRange> {
+        let len = packet.len as usize;
+        let body = body_bytes(len);
+        let mut tail = [0; 8];
+        memory.read(from.plus(body), &mut tail[..len - body])?;
+        packet.flags |= flag::BULK;
+        packet.words[2] = u64::from_le_bytes(tail);
+        if self.config.crc {
+            packet.words[0] = u64::from(memory.checksum(from, body));
+        }
+        self.send_body(side, class, from, len, memory)
+    }
+
+    /// Moves all but the tail of a payload of `len` bytes, and seals it.
+    pub(super) fn send_body<M: Memory>(
         &mut self,
         side: Side,
         class: Class,
@@ -230,7 +249,7 @@ impl Engine {
         memory: &mut M,
     ) -> Result<(), OutOfRange> {
         let port = &self.ports[side as usize];
-        memory.send(from, side, port.payload_offset(class), len, port.seal(class))
+        memory.send(from, side, port.payload_offset(class), body_bytes(len), port.seal(class))
     }
 
     fn send_again<M: Memory>(&mut self, side: Side, row: usize, memory: &mut M) {
@@ -259,8 +278,9 @@ impl Engine {
         packet.tag = tag;
         packet.pe = op.pe;
         packet.segment = op.remote.segment as u8;
-        packet.offset = op.remote.offset as u64 + u64::from(request.chunk) * u64::from(op.piece);
-        packet.len = self.chunk_len(&op, request.chunk) as u32;
+        packet.offset =
+            op.remote.offset as u64 + u64::from(request.packet) * u64::from(op.packet_bytes);
+        packet.len = self.payload_len(&op, request.packet) as u32;
         self.inject(side, &packet, memory);
     }
 }

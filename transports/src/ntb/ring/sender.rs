@@ -55,7 +55,7 @@ pub(super) enum Lateness {
 impl Sender {
     pub(super) fn new(config: &Config, hosts: u16) -> Sender {
         let flows = usize::from(hosts) * 2;
-        let nothing = Entry { op: NONE, chunk: 0, retained: NONE, last: false };
+        let nothing = Entry { op: NONE, packet: 0, retained: NONE, last: false };
         Sender {
             window: config.window,
             chunk_bytes: config.geometry.chunk_bytes(),
@@ -115,21 +115,21 @@ impl Sender {
         self.retained.room() >= chunks
     }
 
-    /// Copies a source into the retained area in pieces of `piece` bytes; gives the list of its
+    /// Copies a source into the retained area for packets of `packet_bytes` bytes; gives the list of its
     /// chunks, first one first.
     pub(super) fn keep<M: Memory>(
         &mut self,
         source: u64,
         len: usize,
-        piece: usize,
+        packet_bytes: usize,
         memory: &mut M,
     ) -> u32 {
         let mut list = NONE;
-        for index in (0..len.div_ceil(piece)).rev() {
+        for index in (0..len.div_ceil(packet_bytes)).rev() {
             list = self.retained.take(list);
-            let from = Span::Local(source + (index * piece) as u64);
+            let from = Span::Local(source + (index * packet_bytes) as u64);
             let to = Span::Retained(list as usize * self.chunk_bytes);
-            let copied = memory.copy(from, to, piece.min(len - index * piece));
+            let copied = memory.copy(from, to, packet_bytes.min(len - index * packet_bytes));
             debug_assert!(copied.is_ok(), "only symmetric ranges can be refused");
         }
         list
@@ -369,17 +369,17 @@ impl Sender {
         let flow = &mut self.flows[id];
         let index = flow.round.front().expect("a flow that is ready has a packet");
         let op = ops.at_mut(index);
-        let (chunk, end) = op.todo[id % 2];
+        let (packet, end) = op.todo[id % 2];
         op.todo[id % 2].0 += 1;
         let mut retained = NONE;
         if let Action::PutRetained { chunks } = &mut op.action {
             retained = *chunks;
             *chunks = self.retained.after(retained);
         }
-        let last = flow.round.end_turn(ops, id % 2, chunk + 1 == end);
+        let last = flow.round.end_turn(ops, id % 2, packet + 1 == end);
         flow.queued -= 1;
         let next = flow.next;
-        let entry = Entry { op: index, chunk, retained, last };
+        let entry = Entry { op: index, packet, retained, last };
         *self.entry(id, next) = entry;
         entry
     }
@@ -397,27 +397,29 @@ impl Sender {
         let Outgoing { seq, entry, .. } = out;
         let flow = &self.flows[id];
         let last_queued = entry.last || (flow.sent == flow.next && flow.round.is_empty());
-        let ends = entry.chunk + 1 == op.todo[id % 2].1;
+        let ends = entry.packet + 1 == op.todo[id % 2].1;
         let unasked = seq.wrapping_add(1).wrapping_sub(flow.asked);
         let enough = unasked as usize * op.len >= ACK_BYTES;
         let owed = flow.queued + u64::from(flow.under_way());
         let often = match limit {
             Some(limit) => {
-                shared_packets(limit, op.piece as usize).div_ceil(2).min(self.window / 4)
+                shared_packets(limit, op.packet_bytes as usize).div_ceil(2).min(self.window / 4)
             }
             None => self.window / 4,
         };
         let due = (owed / 2).min(u64::from(often));
-        last_queued || (ends && (op.len > op.piece as usize || enough)) || u64::from(unasked) >= due
+        last_queued
+            || (ends && (op.len > op.packet_bytes as usize || enough))
+            || u64::from(unasked) >= due
     }
 }
 
 /// Whether the next packet of an operation may go with so many packets under way: a short one, or
 /// not more than `limit` bytes of them.
 pub(super) fn is_within(op: &Op, which: usize, under_way: u32, limit: usize) -> bool {
-    let piece = op.piece as usize;
-    let left = op.len.saturating_sub(op.todo[which].0 as usize * piece);
-    left <= SHORT_BYTES || under_way < shared_packets(limit, piece)
+    let packet_bytes = op.packet_bytes as usize;
+    let left = op.len.saturating_sub(op.todo[which].0 as usize * packet_bytes);
+    left <= SHORT_BYTES || under_way < shared_packets(limit, packet_bytes)
 }
 
 fn split_index(host: u16, stream: u32) -> usize {

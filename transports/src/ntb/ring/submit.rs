@@ -1,8 +1,8 @@
 //! How operations are handed to an engine.
 
-use super::choose::piece_bytes;
+use super::choose::packet_bytes;
 use super::engine::Engine;
-use super::fair::shared_piece;
+use super::fair::shared_packet_bytes;
 use super::flow::NONE;
 use super::memory::{Memory, Span};
 use super::ops::{Action, Op};
@@ -10,7 +10,7 @@ use super::packet::{INLINE_BYTES, words_of};
 use super::request::{AmoRequest, GetRequest, PutRequest, Target};
 use tombolo_core::transport::Status;
 
-/// Chunks of an operation that is one packet of the first flow.
+/// Packets of an operation that is one packet of the first flow.
 const ONCE: [(u32, u32); 2] = [(0, 1), (0, 0)];
 
 impl Engine {
@@ -28,11 +28,11 @@ impl Engine {
         if len == 0 && put.signal.is_none() {
             return Status::Complete;
         }
-        let piece = self.piece(target.host, len, self.config.handling_bytes);
-        let chunks = len.div_ceil(piece);
+        let packet_bytes = self.packet_bytes(target.host, len, self.config.handling_bytes);
+        let packets = len.div_ceil(packet_bytes);
         let keep = put.retain && len > INLINE_BYTES;
         self.note_stream(put.stream);
-        if !self.ops.has_room(put.stream, 2) || (keep && !self.sender.has_room_to_keep(chunks)) {
+        if !self.ops.has_room(put.stream, 2) || (keep && !self.sender.has_room_to_keep(packets)) {
             return Status::Again;
         }
         let mut data = NONE;
@@ -40,12 +40,14 @@ impl Engine {
             let action = if len <= INLINE_BYTES {
                 Action::PutInline { words: read_inline(put.source, len, memory) }
             } else if keep {
-                Action::PutRetained { chunks: self.sender.keep(put.source, len, piece, memory) }
+                Action::PutRetained {
+                    chunks: self.sender.keep(put.source, len, packet_bytes, memory),
+                }
             } else {
                 Action::Put { source: put.source }
             };
             let token = if put.signal.is_none() { Some(put.token) } else { None };
-            data = self.submit_put(put, action, token, piece);
+            data = self.submit_put(put, action, token, packet_bytes);
         }
         if let Some(signal) = put.signal {
             // Behind the data in the same flow: applied after it, and completes after it.
@@ -73,14 +75,14 @@ impl Engine {
             return Status::Again;
         }
         // Each packet of it is asked for by a short one.
-        let piece = self.piece(target.host, len, self.config.handling_bytes * 3 / 2);
-        let chunks = len.div_ceil(piece) as u32;
+        let packet_bytes = self.packet_bytes(target.host, len, self.config.handling_bytes * 3 / 2);
+        let packets = len.div_ceil(packet_bytes) as u32;
         let action = Action::Get { dest: get.dest };
         let mut op = self.op(Some(get.token), get.stream, action, target, len);
-        let other = self.second_share(target.host, len, chunks);
-        op.piece = piece as u32;
-        op.remaining = chunks;
-        op.todo = [(0, chunks - other), (chunks - other, chunks)];
+        let other = self.second_share(target.host, len, packets);
+        op.packet_bytes = packet_bytes as u32;
+        op.remaining = packets;
+        op.todo = [(0, packets - other), (packets - other, packets)];
         let op = self.ops.insert(op);
         for share in 0..if other > 0 { 2 } else { 1 } {
             let id = usize::from(target.host) * 2 + share;
@@ -124,19 +126,19 @@ impl Engine {
         put: &PutRequest,
         action: Action,
         token: Option<u64>,
-        piece: usize,
+        packet_bytes: usize,
     ) -> u32 {
-        let chunks = put.len.div_ceil(piece) as u32;
+        let packets = put.len.div_ceil(packet_bytes) as u32;
         let splittable = matches!(action, Action::Put { .. })
             && put.signal.is_none()
             && self.sender.may_split(put.stream, put.target.host);
         let other = match splittable {
-            true => self.second_share(put.target.host, put.len, chunks),
+            true => self.second_share(put.target.host, put.len, packets),
             false => 0,
         };
-        let todo = [(0, chunks - other), (chunks - other, chunks)];
+        let todo = [(0, packets - other), (packets - other, packets)];
         let op = self.submit(token, put.stream, action, put.target, put.len, todo);
-        self.ops.at_mut(op).piece = piece as u32;
+        self.ops.at_mut(op).packet_bytes = packet_bytes as u32;
         if other > 0 {
             self.sender.begin_split(put.stream, put.target.host);
             self.ops.at_mut(op).split = Some(put.stream);
@@ -185,7 +187,7 @@ impl Engine {
             pe: target.pe,
             remote: target.remote,
             len,
-            piece: self.chunk_bytes() as u32,
+            packet_bytes: self.chunk_bytes() as u32,
             remaining: 1,
             todo: [(0, 0); 2],
             next: [NONE; 2],
@@ -197,10 +199,10 @@ impl Engine {
         }
     }
 
-    /// Chunks of a large transfer that go the other way round: as many as arrive there in the time
+    /// Packets of a large transfer that go the other way round: as many as arrive there in the time
     /// the others need, (n1 + h1) = (n0 + h0). None when the detour is more than one hop longer:
     /// then it takes more from the ring than it gives.
-    fn second_share(&self, host: u16, len: usize, chunks: u32) -> u32 {
+    fn second_share(&self, host: u16, len: usize, packets: u32) -> u32 {
         let Some(side) = self.topology.choose(host) else { return 0 };
         let other = side.opposite();
         if !self.config.split
@@ -210,25 +212,25 @@ impl Engine {
             return 0;
         }
         let detour = self.topology.distance(other, host) - self.topology.distance(side, host);
-        if detour <= 1 { chunks.saturating_sub(u32::from(detour)) / 2 } else { 0 }
+        if detour <= 1 { packets.saturating_sub(u32::from(detour)) / 2 } else { 0 }
     }
 
-    /// Bytes of the packets of a transfer. What is under way alone is cut up so that its copies
+    /// Payload bytes of the packets of a transfer. What is under way alone is cut up so that its copies
     /// overlap; with others under way they overlap each other, and long packets cost least.
-    fn piece(&self, host: u16, len: usize, handling_bytes: u32) -> usize {
+    fn packet_bytes(&self, host: u16, len: usize, handling_bytes: u32) -> usize {
         let whole = self.chunk_bytes();
-        let fits = |piece: usize| len.div_ceil(piece) <= self.config.retained_chunks;
+        let fits = |packet_bytes: usize| len.div_ceil(packet_bytes) <= self.config.retained_chunks;
         if self.sharing.is_on(self.now) {
-            let piece = shared_piece(whole);
-            return if fits(whole) && !fits(piece) { whole } else { piece };
+            let packet_bytes = shared_packet_bytes(whole);
+            return if fits(whole) && !fits(packet_bytes) { whole } else { packet_bytes };
         }
         if self.ops.outstanding() > 0 || handling_bytes == 0 {
             return whole;
         }
         let hops = self.way(host).map_or(1, |(_, hops)| hops);
-        let piece = piece_bytes(len, hops, handling_bytes).min(whole);
+        let packet_bytes = packet_bytes(len, hops, handling_bytes).min(whole);
         // All of it must fit the retained area if it is to be kept.
-        if fits(piece) { piece } else { whole }
+        if fits(packet_bytes) { packet_bytes } else { whole }
     }
 }
 

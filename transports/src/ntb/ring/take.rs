@@ -5,9 +5,10 @@ use tombolo_core::transport::{Amo, AmoOp};
 use super::config::FETCHES;
 use super::engine::Engine;
 use super::flow::NONE;
-use super::memory::{Memory, OutOfRange, Outcome, Place, Side, Span};
+use super::layout::body_bytes;
+use super::memory::{Completion, Location, Memory, OutOfRange, Side, Span};
 use super::ops::Action;
-use super::packet::{Class, INLINE_BYTES, Kind, Line, Malformed, Packet, flag, words_of};
+use super::packet::{Class, INLINE_BYTES, Kind, LineWords, Malformed, Packet, flag, words_of};
 use super::port::Found;
 use super::receiver::Standing;
 use super::topology::LinkState;
@@ -66,7 +67,7 @@ impl Engine {
         side: Side,
         class: Class,
         packet: &Packet,
-        line: &Line,
+        line: &LineWords,
         memory: &mut M,
     ) -> bool {
         let out = side.opposite();
@@ -85,7 +86,7 @@ impl Engine {
         }
         if packet.has(flag::BULK) {
             let from = Span::Inbound(side, self.ports[side as usize].inbound_offset(class));
-            let sent = self.send_payload(out, class, from, packet.len as usize, memory);
+            let sent = self.send_body(out, class, from, packet.len as usize, memory);
             debug_assert!(sent.is_ok(), "only symmetric ranges can be refused");
             self.stats.relayed_bytes += u64::from(packet.len);
         }
@@ -125,7 +126,7 @@ impl Engine {
             return true;
         }
         let len = packet.len as usize;
-        let to = Span::Symmetric(Place {
+        let to = Span::Symmetric(Location {
             pe: packet.pe,
             segment: packet.segment,
             offset: packet.offset,
@@ -137,7 +138,7 @@ impl Engine {
                 self.report_gap(side, packet);
                 return false;
             }
-            memory.copy(from, to, len)
+            unload(packet, from, to, memory)
         } else {
             memory.write(to, &packet.inline_bytes()[..len])
         };
@@ -166,7 +167,7 @@ impl Engine {
             self.stats.malformed += 1;
             return true;
         };
-        let place = Place { pe: packet.pe, segment: packet.segment, offset: packet.offset };
+        let place = Location { pe: packet.pe, segment: packet.segment, offset: packet.offset };
         let Ok(old) = memory.amo(place, &amo) else {
             self.refuse(side, packet);
             return true;
@@ -210,7 +211,7 @@ impl Engine {
         let mut reply = self.blank(Kind::GetReply, packet.src);
         reply.tag = packet.tag;
         reply.len = packet.len;
-        let from = Span::Symmetric(Place {
+        let from = Span::Symmetric(Location {
             pe: packet.pe,
             segment: packet.segment,
             offset: packet.offset,
@@ -221,8 +222,7 @@ impl Engine {
             reply.words = words_of(&bytes);
             read
         } else {
-            reply.flags = flag::BULK;
-            self.serve(from, out, len, &mut reply, memory)
+            self.serve(from, out, &mut reply, memory)
         };
         if read.is_err() {
             self.stats.refused += 1;
@@ -240,17 +240,15 @@ impl Engine {
         &mut self,
         from: Span,
         out: Side,
-        len: usize,
         reply: &mut Packet,
         memory: &mut M,
     ) -> Result<(), OutOfRange> {
         if !self.config.crc {
-            return self.send_payload(out, Class::Reply, from, len, memory);
+            return self.load_payload(reply, out, Class::Reply, from, memory);
         }
         let fixed = Span::Retained(self.config.retained_chunks * self.chunk_bytes());
-        memory.copy(from, fixed, len)?;
-        reply.words[0] = u64::from(memory.checksum(fixed, len));
-        self.send_payload(out, Class::Reply, fixed, len, memory)
+        memory.copy(from, fixed, reply.len as usize)?;
+        self.load_payload(reply, out, Class::Reply, fixed, memory)
     }
 
     fn take_get_reply<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
@@ -262,12 +260,12 @@ impl Engine {
         let Action::Get { dest } = op.action else { unreachable!("get tags name gets") };
         let refused = packet.has(flag::REFUSED);
         if op.host != packet.src
-            || (!refused && packet.len as usize != self.chunk_len(&op, request.chunk))
+            || (!refused && packet.len as usize != self.payload_len(&op, request.packet))
         {
             self.stats.malformed += 1;
             return false;
         }
-        let to = Span::Local(dest + u64::from(request.chunk) * u64::from(op.piece));
+        let to = Span::Local(dest + u64::from(request.packet) * u64::from(op.packet_bytes));
         let len = packet.len as usize;
         let landed = if refused {
             Ok(())
@@ -279,7 +277,7 @@ impl Engine {
                 self.fetcher.get_again(packet.tag);
                 return false;
             }
-            memory.copy(from, to, len)
+            unload(packet, from, to, memory)
         } else {
             memory.write(to, &packet.inline_bytes()[..len])
         };
@@ -290,7 +288,7 @@ impl Engine {
         op.refused |= refused;
         op.remaining -= 1;
         if op.remaining == 0 {
-            self.finish(request.op, Outcome::Done, memory);
+            self.finish(request.op, Completion::Done, memory);
         }
         true
     }
@@ -313,11 +311,11 @@ impl Engine {
         debug_assert!(landed.is_ok(), "only symmetric ranges can be refused");
         // The result is enough for the program; the row stays until the flow has moved on.
         if let Some(token) = op.token.take() {
-            memory.complete(token, Outcome::Done);
+            memory.complete(token, Completion::Done);
         }
         op.remaining -= 1;
         if op.remaining == 0 {
-            self.finish(request.op, Outcome::Done, memory);
+            self.finish(request.op, Completion::Done, memory);
         }
         self.fetcher.end_amo(packet.tag);
         true
@@ -357,7 +355,7 @@ impl Engine {
                 self.fetcher.end_amo(tag);
             }
             if self.ops.at(entry.op).remaining == 0 {
-                self.finish(entry.op, Outcome::Done, memory);
+                self.finish(entry.op, Completion::Done, memory);
             }
         }
         if count > 0 {
@@ -433,7 +431,7 @@ impl Engine {
         memory: &mut M,
     ) -> bool {
         let sound = !self.config.crc
-            || u64::from(memory.checksum(from, packet.len as usize)) == packet.words[0];
+            || u64::from(memory.checksum(from, body_bytes(packet.len as usize))) == packet.words[0];
         if !sound {
             self.stats.corrupt += 1;
             self.ports[side as usize].health.bad();
@@ -464,6 +462,19 @@ impl Engine {
         reply.words[0] = old;
         self.inject(out, &reply, memory);
     }
+}
+
+/// Moves a payload to its destination. The tail goes first: if it lies in the segment, so does all.
+fn unload<M: Memory>(
+    packet: &Packet,
+    from: Span,
+    to: Span,
+    memory: &mut M,
+) -> Result<(), OutOfRange> {
+    let len = packet.len as usize;
+    let body = body_bytes(len);
+    memory.write(to.plus(body), &packet.words[2].to_le_bytes()[..len - body])?;
+    memory.copy(from, to, body)
 }
 
 fn decode_amo(packet: &Packet) -> Option<Amo> {

@@ -49,11 +49,11 @@ impl Memory for Parts {
         self.memory.word(side, offset)
     }
 
-    fn load_line(&mut self, side: Side, offset: usize) -> Line {
+    fn load_line(&mut self, side: Side, offset: usize) -> LineWords {
         self.memory.line(side, offset)
     }
 
-    fn store_line(&mut self, side: Side, offset: usize, line: &Line) {
+    fn store_line(&mut self, side: Side, offset: usize, line: &LineWords) {
         self.wires[side as usize].push_back((offset, line_bytes(line).to_vec()));
     }
 
@@ -88,11 +88,11 @@ impl Memory for Parts {
         self.memory.write(&mut self.symmetric, span, bytes)
     }
 
-    fn amo(&mut self, place: Place, request: &Amo) -> Result<u64, OutOfRange> {
+    fn amo(&mut self, place: Location, request: &Amo) -> Result<u64, OutOfRange> {
         amo(&mut self.symmetric, place, request)
     }
 
-    fn take_stuck(&mut self, side: Side) -> bool {
+    fn take_stuck(&mut self, side: Side, _: bool) -> bool {
         self.stuck == Some(side)
     }
 
@@ -104,13 +104,13 @@ impl Memory for Parts {
         true
     }
 
-    fn complete(&mut self, token: u64, outcome: Outcome) {
+    fn complete(&mut self, token: u64, outcome: Completion) {
         self.done.push((
             token,
             match outcome {
-                Outcome::Done => Ended::Done,
-                Outcome::Refused => Ended::Refused,
-                Outcome::Lost => Ended::Lost,
+                Completion::Done => Ended::Done,
+                Completion::Refused => Ended::Refused,
+                Completion::Lost => Ended::Lost,
             },
         ));
     }

@@ -3,7 +3,7 @@
 
 use tombolo_core::transport::{Amo, AmoOp};
 
-use crate::ntb::ring::{LINE, Line, OutOfRange, Place, Side, Span, seal_offset};
+use crate::ntb::ring::{LINE, LineWords, Location, OutOfRange, Side, Span};
 
 /// Symmetric memory of the PEs of a host: by PE, one segment each.
 pub type Symmetric = Vec<Vec<u8>>;
@@ -36,7 +36,7 @@ impl LaneMemory {
     }
 
     /// A line of an inbound region.
-    pub fn line(&self, side: Side, offset: usize) -> Line {
+    pub fn line(&self, side: Side, offset: usize) -> LineWords {
         assert!(offset.is_multiple_of(LINE), "unaligned line at {offset}");
         std::array::from_fn(|word| word_at(&self.inbound[side as usize], offset + word * 8))
     }
@@ -82,7 +82,7 @@ impl LaneMemory {
 }
 
 /// A line as it lies in memory.
-pub fn line_bytes(line: &Line) -> [u8; LINE] {
+pub fn line_bytes(line: &LineWords) -> [u8; LINE] {
     let mut bytes = [0; LINE];
     for (at, word) in bytes.chunks_exact_mut(8).zip(line) {
         at.copy_from_slice(&word.to_le_bytes());
@@ -93,13 +93,12 @@ pub fn line_bytes(line: &Line) -> [u8; LINE] {
 /// Payload with its seal, as they lie in memory.
 pub fn sealed(payload: &[u8], seal: u64) -> Vec<u8> {
     let mut bytes = payload.to_vec();
-    bytes.resize(seal_offset(payload.len()), 0);
     bytes.extend(seal.to_le_bytes());
     bytes
 }
 
 /// Applies an AMO and gives the old value.
-pub fn amo(symmetric: &mut Symmetric, place: Place, amo: &Amo) -> Result<u64, OutOfRange> {
+pub fn amo(symmetric: &mut Symmetric, place: Location, amo: &Amo) -> Result<u64, OutOfRange> {
     let size = usize::from(amo.size);
     if !place.offset.is_multiple_of(size as u64) {
         return Err(OutOfRange);
@@ -122,7 +121,11 @@ pub fn amo(symmetric: &mut Symmetric, place: Place, amo: &Amo) -> Result<u64, Ou
     Ok(old)
 }
 
-fn resolve(symmetric: &Symmetric, place: Place, len: usize) -> Result<(usize, usize), OutOfRange> {
+fn resolve(
+    symmetric: &Symmetric,
+    place: Location,
+    len: usize,
+) -> Result<(usize, usize), OutOfRange> {
     let pe = usize::from(place.pe);
     let segment = symmetric.get(pe).filter(|_| place.segment == 0).ok_or(OutOfRange)?;
     let at = usize::try_from(place.offset).map_err(|_| OutOfRange)?;

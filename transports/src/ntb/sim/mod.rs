@@ -3,13 +3,12 @@
 //! - The engines are the real ones; memory is real memory and its contents are checked; only time
 //!   and cables are modelled ([`LinkModel`], [`HostModel`]).
 //! - One event queue, ordered by time and then by number: same seed, same run.
-//! - A thread's turn is played at once, so its later writes take their place on the wire before
-//!   earlier ones of another thread of the host. That wastes wire time: results with several loaded
-//!   threads per host are lower bounds.
+//! - A poll of a lane is simulated as a whole, so its last writes are put on the wire before earlier
+//!   ones of another lane of the host. That wastes wire time: results with several loaded lanes per
+//!   host are lower bounds.
 //! - All results are modelled, not measured on hardware.
 
 mod faults;
-mod host;
 mod incidents;
 mod memory;
 mod model;
@@ -18,6 +17,7 @@ mod program;
 mod prototype;
 mod random;
 mod report;
+mod timed_memory;
 mod verify;
 mod world;
 
@@ -25,7 +25,6 @@ mod world;
 mod tests;
 
 pub use faults::{Faults, Incident};
-pub use host::{CpuTime, LaneHost};
 pub use memory::{LaneMemory, Symmetric, amo, line_bytes, sealed};
 pub use model::{
     HostModel, LinkModel, PROFILES, Profile, TLP_OVERHEAD_BYTES, Writer, costs, tlp_bytes,
@@ -35,4 +34,5 @@ pub use program::{Beside, Operation, Pattern, Workload};
 pub use prototype::Prototype;
 pub use random::Random;
 pub use report::{Breakdown, Latency, LinkUse, Report};
+pub use timed_memory::{CpuTime, TimedMemory};
 pub use world::{SimError, Simulation, run};

@@ -5,7 +5,7 @@
 //! x8 with 64-, 128- and 256-byte TLPs. CPU costs are of the order measured by others on such
 //! hardware. Times are in picoseconds unless named otherwise.
 
-use crate::ntb::ring::choose::Costs;
+use crate::ntb::ring::choose::LinkCosts;
 
 /// Bytes of headers and framing of a memory write TLP with a 64-bit address.
 pub const TLP_OVERHEAD_BYTES: u64 = 24;
@@ -112,9 +112,9 @@ impl HostModel {
 }
 
 /// What the choice of packet length and lanes needs to know of the model.
-pub fn costs(link: &LinkModel, host: &HostModel) -> Costs {
+pub fn costs(link: &LinkModel, host: &HostModel) -> LinkCosts {
     let ns = |ps: u64| ps as f64 / 1000.0;
-    Costs {
+    LinkCosts {
         line_rate: link.wire_rate(),
         tlp_bytes: tlp_bytes(link, host.writer) as f64,
         tlp_overhead: TLP_OVERHEAD_BYTES as f64,
@@ -184,9 +184,9 @@ mod tests {
             let link = profile.link();
             for writer in [Writer::Cpu, Writer::Dma] {
                 let dma = writer == Writer::Dma;
-                let real = Costs::desktop(link.wire_rate(), link.mps_bytes, dma);
+                let real = LinkCosts::desktop(link.wire_rate(), link.mps_bytes, dma);
                 let modelled = costs(&link, &HostModel::desktop(writer));
-                assert_eq!(Costs { propagation: real.propagation, ..modelled }, real);
+                assert_eq!(LinkCosts { propagation: real.propagation, ..modelled }, real);
             }
         }
     }

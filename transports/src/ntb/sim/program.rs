@@ -78,14 +78,14 @@ pub(super) struct PeId {
 
 /// Memory sizes and addresses that follow from a workload.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct WorkloadPlan {
     pub workload: Workload,
     pub beside: Option<Beside>,
     pub hosts: u16,
     pub pes: u16,
 }
 
-impl Plan {
+impl WorkloadPlan {
     /// Bytes of the buffers of one lane: the source, then a destination and a result per
     /// operation that may be outstanding, then what is moved beside.
     pub fn local_bytes(&self) -> usize {
@@ -164,7 +164,7 @@ impl Plan {
     /// Fills what others may get, and the sources.
     pub fn fill(number: usize, bytes: &mut [u8]) {
         for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = Plan::byte(number, at);
+            *byte = WorkloadPlan::byte(number, at);
         }
     }
 
@@ -172,9 +172,9 @@ impl Plan {
     pub fn segment(&self, id: PeId) -> Vec<u8> {
         let mut segment = vec![0; self.segment_bytes()];
         let exposed = &mut segment[DATA_OFFSET..DATA_OFFSET + self.workload.size];
-        Plan::fill(self.number(id), exposed);
+        WorkloadPlan::fill(self.number(id), exposed);
         if self.beside.is_some_and(|beside| beside.operation == Operation::Get) {
-            Plan::fill(self.number(id), &mut segment[self.beside_offset()..]);
+            WorkloadPlan::fill(self.number(id), &mut segment[self.beside_offset()..]);
         }
         segment
     }
@@ -182,7 +182,7 @@ impl Plan {
     /// Whether what a get brought is what its target exposes.
     pub fn check_get(&self, from: PeId, part: Part, bytes: &[u8]) -> bool {
         let number = self.number(from);
-        let wanted = (part.from..part.from + part.len).map(|at| Plan::byte(number, at));
+        let wanted = (part.from..part.from + part.len).map(|at| WorkloadPlan::byte(number, at));
         bytes.iter().copied().eq(wanted)
     }
 
@@ -191,7 +191,7 @@ impl Plan {
         let segment = &symmetric[usize::from(to.host)][usize::from(to.pe)];
         let at = self.put_offset(from);
         let number = self.number(from);
-        let wanted = (0..self.workload.size).map(|at| Plan::byte(number, at));
+        let wanted = (0..self.workload.size).map(|at| WorkloadPlan::byte(number, at));
         segment[at..at + self.workload.size].iter().copied().eq(wanted)
     }
 
@@ -207,9 +207,9 @@ impl Plan {
 
     /// Prepares the buffers of a lane of PE `number`.
     pub fn fill_local(&self, number: usize, local: &mut [u8]) {
-        Plan::fill(number, &mut local[..self.workload.size]);
+        WorkloadPlan::fill(number, &mut local[..self.workload.size]);
         if self.beside.is_some_and(|beside| beside.operation == Operation::Put) {
-            Plan::fill(number, &mut local[self.beside_local()..]);
+            WorkloadPlan::fill(number, &mut local[self.beside_local()..]);
         }
     }
 
@@ -220,7 +220,8 @@ impl Plan {
             Some(Operation::Get) => (to, &mut local[self.beside_local()..]),
             _ => (from, &mut far[self.beside_offset()..]),
         };
-        let sound = dest.iter().copied().eq((0..dest.len()).map(|at| Plan::byte(source, at)));
+        let sound =
+            dest.iter().copied().eq((0..dest.len()).map(|at| WorkloadPlan::byte(source, at)));
         dest.fill(0);
         sound
     }

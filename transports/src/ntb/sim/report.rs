@@ -74,8 +74,8 @@ pub struct Report {
     pub hosts: u16,
     /// PEs of each.
     pub pes_per_host: u16,
-    /// Service threads of each PE.
-    pub threads: u16,
+    /// Lanes of each PE.
+    pub lanes: u16,
     /// What was done.
     pub workload: Workload,
     /// Seed.
@@ -133,7 +133,7 @@ impl Report {
         Report {
             hosts: simulation.hosts,
             pes_per_host: simulation.pes,
-            threads: simulation.threads,
+            lanes: simulation.lanes,
             workload: simulation.workload,
             seed: simulation.seed,
             link: simulation.link,

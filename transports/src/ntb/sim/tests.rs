@@ -12,7 +12,7 @@ fn simulation(hosts: u16, pattern: Pattern, operation: Operation) -> Simulation 
     Simulation {
         hosts,
         pes: 1,
-        threads: 1,
+        lanes: 1,
         config: Config::simulated(geometry, false),
         link: PROFILES[0].link(),
         host: HostModel::desktop(Writer::Cpu),
@@ -80,7 +80,7 @@ fn every_pattern_and_operation_completes_with_the_right_contents() {
 fn several_pes_and_threads_share_the_links() {
     for operation in OPERATIONS {
         let mut case = simulation(3, Pattern::Alltoall, operation);
-        (case.pes, case.threads) = (2, 2);
+        (case.pes, case.lanes) = (2, 2);
         case.workload.size = 50_000;
         assert_eq!(run(&case).unwrap().completed, 240);
     }

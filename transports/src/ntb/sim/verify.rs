@@ -1,7 +1,7 @@
 //! Whether a world makes sense at the start, and is right at the end.
 
 use super::faults::Incident;
-use super::program::Plan;
+use super::program::WorkloadPlan;
 use super::world::{SimError, Simulation, World};
 use super::{Beside, Operation, Pattern};
 use crate::ntb::ring::Side;
@@ -49,15 +49,15 @@ impl World<'_> {
 }
 
 /// Refuses what cannot be simulated, in words.
-pub(super) fn check(simulation: &Simulation, plan: &Plan) -> Result<(), SimError> {
-    let Simulation { hosts, pes, threads, workload, .. } = *simulation;
+pub(super) fn check(simulation: &Simulation, plan: &WorkloadPlan) -> Result<(), SimError> {
+    let Simulation { hosts, pes, lanes: lanes_per_pe, workload, .. } = *simulation;
     let refuse = |what: String| Err(SimError::Argument(what));
     if hosts < 2 {
         return refuse(format!("a ring of {hosts} hosts: expected 2 or more"));
     }
-    if pes == 0 || threads == 0 || u32::from(pes) * u32::from(threads) > 256 {
+    if pes == 0 || lanes_per_pe == 0 || u32::from(pes) * u32::from(lanes_per_pe) > 256 {
         return refuse(format!(
-            "{pes} PEs with {threads} threads each: expected 1 to 256 lanes a host"
+            "{pes} PEs with {lanes_per_pe} lanes each: expected 1 to 256 lanes a host"
         ));
     }
     if workload.size == 0 || workload.count == 0 || workload.depth == 0 {
@@ -88,7 +88,7 @@ pub(super) fn check(simulation: &Simulation, plan: &Plan) -> Result<(), SimError
         return refuse("loss and corruption of single writes need the CRC: switch it on".into());
     }
     let all = usize::from(hosts) * usize::from(pes);
-    let lanes = all * usize::from(threads);
+    let lanes = all * usize::from(lanes_per_pe);
     let region = simulation.config.geometry.region_bytes();
     let memory = all * plan.segment_bytes() + lanes * (plan.local_bytes() + 2 * region);
     if memory > MEMORY_BYTES_MAX {

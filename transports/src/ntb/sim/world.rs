@@ -6,14 +6,14 @@ use std::collections::{BTreeSet, BinaryHeap};
 use tombolo_core::transport::Status;
 
 use super::faults::{Faults, Incident};
-use super::host::{CpuTime, LaneHost};
 use super::memory::{LaneMemory, Symmetric};
 use super::model::{HostModel, LinkModel};
 use super::network::{Network, Post};
-use super::program::{Beside, Call, Part, PeId, Plan, Step, Workload};
+use super::program::{Beside, Call, Part, PeId, Step, Workload, WorkloadPlan};
 use super::random::Random;
 use super::report::Report;
-use crate::ntb::ring::{Config, Engine, EngineError, Event, Outcome, Side};
+use super::timed_memory::{CpuTime, TimedMemory};
+use crate::ntb::ring::{Completion, Config, Engine, EngineError, Event, Side};
 
 /// Marks tokens of transfers beside the workload; the rest is the PE.
 const BESIDE: u64 = 1 << 63;
@@ -25,8 +25,8 @@ pub struct Simulation {
     pub hosts: u16,
     /// PEs of each host.
     pub pes: u16,
-    /// Service threads of each PE, each with a lane of its own.
-    pub threads: u16,
+    /// Lanes of each PE, each with a service thread of its own.
+    pub lanes: u16,
     /// Settings of the engines.
     pub config: Config,
     /// Links.
@@ -151,12 +151,12 @@ pub(super) struct Transfer {
     slot: usize,
     start_ps: u64,
     parts: u16,
-    outcome: Outcome,
+    outcome: Completion,
 }
 
 pub(super) struct World<'a> {
     pub simulation: &'a Simulation,
-    pub(super) plan: Plan,
+    pub(super) plan: WorkloadPlan,
     pub lanes: Vec<Lane>,
     pub network: Network,
     pub(super) symmetric: Vec<Symmetric>,
@@ -170,7 +170,7 @@ pub(super) struct World<'a> {
     pub(super) random: Random,
     pub cpu: CpuTime,
     pub events: Vec<(u64, u16, Event)>,
-    pub(super) completions: Vec<(u64, Outcome)>,
+    pub(super) completions: Vec<(u64, Completion)>,
     pub start_ps: Option<u64>,
     pub end_ps: u64,
     pub(super) whole: usize,
@@ -189,10 +189,10 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(simulation: &'a Simulation) -> Result<World<'a>, SimError> {
-        let Simulation { hosts, pes, threads, workload, beside, .. } = *simulation;
-        let plan = Plan { workload, beside, hosts, pes };
+        let Simulation { hosts, pes, lanes: lanes_per_pe, workload, beside, .. } = *simulation;
+        let plan = WorkloadPlan { workload, beside, hosts, pes };
         super::verify::check(simulation, &plan)?;
-        let lanes_per_host = pes * threads;
+        let lanes_per_host = pes * lanes_per_pe;
         let mut random = Random::new(simulation.seed);
         let network_random = Random::new(random.bits());
         let mut lanes = Vec::new();
@@ -206,7 +206,7 @@ impl<'a> World<'a> {
                     config.retained_bytes(),
                     plan.local_bytes(),
                 );
-                let number = plan.number(PeId { host, pe: index / threads });
+                let number = plan.number(PeId { host, pe: index / lanes_per_pe });
                 plan.fill_local(number, &mut memory.local);
                 lanes.push(Lane {
                     engine: Engine::new(config, host, hosts, index as u8)?,
@@ -276,7 +276,9 @@ impl<'a> World<'a> {
         while let Some(Reverse(timed)) = self.queue.pop() {
             let now_ps = timed.at_ps;
             match timed.what {
-                What::Run(lane) if self.lanes[lane].wake_ps == now_ps => self.turn(lane, now_ps),
+                What::Run(lane) if self.lanes[lane].wake_ps == now_ps => {
+                    self.poll_lane(lane, now_ps)
+                }
                 What::Run(_) => {}
                 What::Arrive(post) => self.arrive(post, now_ps),
                 What::Incident(incident) => self.happen(incident, now_ps),
@@ -308,8 +310,8 @@ impl<'a> World<'a> {
             })
     }
 
-    /// One turn of a lane's thread.
-    fn turn(&mut self, at: usize, now_ps: u64) {
+    /// A lane's thread runs once.
+    fn poll_lane(&mut self, at: usize, now_ps: u64) {
         self.lanes[at].wake_ps = u64::MAX;
         let host = self.lanes[at].host;
         if self.dead[usize::from(host)] {
@@ -370,18 +372,18 @@ impl<'a> World<'a> {
 
     /// The program's part: hands in what may be outstanding.
     fn work(&mut self, at: usize, now_ps: u64) {
-        let threads = usize::from(self.simulation.threads);
+        let lanes_per_pe = usize::from(self.simulation.lanes);
         let Lane { host, index, .. } = self.lanes[at];
-        let number = usize::from(host) * usize::from(self.simulation.pes) + index / threads;
+        let number = usize::from(host) * usize::from(self.simulation.pes) + index / lanes_per_pe;
         let id = self.pe_id(number);
         if !self.plan.works(id) {
             return;
         }
-        if index.is_multiple_of(threads) {
+        if index.is_multiple_of(lanes_per_pe) {
             self.issue_beside(at, number, id);
             self.issue(number, id, now_ps);
         }
-        let mine = (index % threads) as u16;
+        let mine = (index % lanes_per_pe) as u16;
         let waiting = std::mem::take(&mut self.pes[number].waiting);
         let mut later = Vec::new();
         for (token, call, part_of) in waiting {
@@ -391,7 +393,7 @@ impl<'a> World<'a> {
             }
         }
         self.pes[number].waiting = later;
-        for other in 0..threads {
+        for other in 0..lanes_per_pe {
             let lane = at - usize::from(mine) + other;
             if lane != at && self.pes[number].waiting.iter().any(|w| usize::from(w.2) == other) {
                 let at_ps = self.lanes[lane].free_ps.max(now_ps);
@@ -409,20 +411,20 @@ impl<'a> World<'a> {
             let step = self.plan.step(index);
             let to = self.plan.target(from, index, &mut self.random);
             let token = self.transfers.len() as u64;
-            let threads = usize::from(self.simulation.threads);
+            let lanes_per_pe = usize::from(self.simulation.lanes);
             let chunk = self.simulation.config.geometry.chunk_bytes();
-            let split = matches!(step, Step::Put | Step::Get) && size >= threads * chunk;
-            let parts = if split { threads } else { 1 };
+            let split = matches!(step, Step::Put | Step::Get) && size >= lanes_per_pe * chunk;
+            let parts = if split { lanes_per_pe } else { 1 };
             let each = size.div_ceil(parts).next_multiple_of(64);
             for part in 0..parts {
                 let from_byte = part * each;
                 let len = each.min(size.saturating_sub(from_byte));
-                let part_of = if split { part } else { index as usize % threads };
+                let part_of = if split { part } else { index as usize % lanes_per_pe };
                 let call = Call { step, from, to, slot, part: Part { from: from_byte, len } };
                 self.pes[number].waiting.push((token, call, part_of as u16));
             }
             let parts = parts as u16;
-            let outcome = Outcome::Done;
+            let outcome = Completion::Done;
             self.transfers.push(Transfer {
                 pe: number,
                 to,
@@ -454,15 +456,15 @@ impl<'a> World<'a> {
         }
     }
 
-    fn end_beside(&mut self, number: usize, outcome: Outcome) {
+    fn end_beside(&mut self, number: usize, outcome: Completion) {
         let from = self.pe_id(number);
         let to = self.plan.target(from, 0, &mut self.random);
         self.pes[number].beside = false;
-        if outcome != Outcome::Done {
+        if outcome != Completion::Done {
             return;
         }
         self.beside_bytes += self.plan.beside.map_or(0, |beside| beside.size as u64);
-        let lane = number * usize::from(self.simulation.threads);
+        let lane = number * usize::from(self.simulation.lanes);
         let local = &mut self.lanes[lane].memory.local;
         let far = &mut self.symmetric[usize::from(to.host)][usize::from(to.pe)];
         if !self.plan.check_beside([from, to], local, far) {
@@ -483,8 +485,8 @@ impl<'a> World<'a> {
         match status {
             Status::Again => return false,
             Status::Pending => {}
-            Status::Complete => self.completions.push((token, Outcome::Done)),
-            Status::Failed => self.completions.push((token, Outcome::Lost)),
+            Status::Complete => self.completions.push((token, Completion::Done)),
+            Status::Failed => self.completions.push((token, Completion::Lost)),
         }
         self.lanes[at].free_ps = until_ps;
         true
@@ -502,7 +504,7 @@ impl<'a> World<'a> {
             }
             let transfer = &mut self.transfers[token as usize];
             transfer.parts -= 1;
-            if outcome != Outcome::Done {
+            if outcome != Completion::Done {
                 transfer.outcome = outcome;
             }
             if transfer.parts == 0 {
@@ -517,13 +519,13 @@ impl<'a> World<'a> {
         self.news += 1;
         self.pes[pe].free_slots.push(slot);
         self.end_ps = self.end_ps.max(now_ps);
-        let threads = usize::from(self.simulation.threads);
+        let lanes_per_pe = usize::from(self.simulation.lanes);
         let first = pe / usize::from(self.simulation.pes) * self.lanes_per_host()
-            + pe % usize::from(self.simulation.pes) * threads;
+            + pe % usize::from(self.simulation.pes) * lanes_per_pe;
         let at_ps = self.lanes[first].free_ps.max(now_ps);
         self.wake(first, at_ps);
         let target = self.plan.number(to);
-        if outcome != Outcome::Done {
+        if outcome != Completion::Done {
             self.failed += 1;
             self.uncertain[target] = true;
             return;
@@ -547,23 +549,23 @@ impl<'a> World<'a> {
     }
 
     fn check_get(&mut self, first: usize, to: PeId, slot: usize, now_ps: u64) {
-        let threads = usize::from(self.simulation.threads);
+        let lanes_per_pe = usize::from(self.simulation.lanes);
         let size = self.plan.workload.size;
         let at = self.plan.dest(slot);
         let chunk = self.simulation.config.geometry.chunk_bytes();
         // Each lane has buffers of its own; a split get has a part in each.
-        let split = size >= threads * chunk;
-        let parts = if split { threads } else { 1 };
+        let split = size >= lanes_per_pe * chunk;
+        let parts = if split { lanes_per_pe } else { 1 };
         let each = size.div_ceil(parts).next_multiple_of(64);
         let sound = (0..parts).all(|part| {
             let from = part * each;
             let part_bytes = Part { from, len: each.min(size.saturating_sub(from)) };
             let range = at + from..at + from + part_bytes.len;
-            let candidates = if split { part..part + 1 } else { 0..threads };
+            let candidates = if split { part..part + 1 } else { 0..lanes_per_pe };
             let mut lanes = candidates.map(|lane| &self.lanes[first + lane].memory.local);
             lanes.any(|local| self.plan.check_get(to, part_bytes, &local[range.clone()]))
         });
-        for lane in first..first + threads {
+        for lane in first..first + lanes_per_pe {
             self.lanes[lane].memory.local[at..at + size].fill(0);
         }
         if !sound {
@@ -575,10 +577,10 @@ impl<'a> World<'a> {
         &mut self,
         at: usize,
         now_ps: u64,
-        call: impl FnOnce(&mut Engine, &mut LaneHost<'_>),
+        call: impl FnOnce(&mut Engine, &mut TimedMemory<'_>),
     ) {
         let lane = &mut self.lanes[at];
-        let mut host = LaneHost {
+        let mut host = TimedMemory {
             host: lane.host,
             lane: lane.index,
             now_ps,
@@ -612,6 +614,6 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn lanes_per_host(&self) -> usize {
-        usize::from(self.simulation.pes) * usize::from(self.simulation.threads)
+        usize::from(self.simulation.pes) * usize::from(self.simulation.lanes)
     }
 }

@@ -35,7 +35,7 @@ pub struct Pace {
 
 /// When a piece of a write goes where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trip {
+pub struct Passage {
     /// The writer may go on.
     pub accepted_ps: u64,
     /// The peer may see it.
@@ -51,15 +51,15 @@ impl Pace {
     }
 
     /// From a write that finds the posted buffers full to its arrival, on a wire of its own.
-    pub fn trip_ps(&self) -> u64 {
+    pub fn latency_ps(&self) -> u64 {
         self.propagation_ps + self.posted_ps
     }
 
     /// Takes `wire_ps` of the wire for a piece written now, which a fault delays by `delay_ps`.
-    pub fn issue(&self, now: u64, wire: &AtomicU64, wire_ps: u64, delay_ps: u64) -> Trip {
+    pub fn issue(&self, now: u64, wire: &AtomicU64, wire_ps: u64, delay_ps: u64) -> Passage {
         let start = reserve(wire, now, wire_ps);
         let accepted_ps = now.max(start.saturating_sub(self.posted_ps));
-        Trip { accepted_ps, due_ps: start + wire_ps + self.propagation_ps + delay_ps }
+        Passage { accepted_ps, due_ps: start + wire_ps + self.propagation_ps + delay_ps }
     }
 }
 
@@ -140,14 +140,14 @@ mod tests {
 
     /// Writes back to back with a copy that takes `copy_ps` of CPU; gives when the last is due and
     /// when the writer is through.
-    fn burst(chunks: u64, copy_ps: u64, begin: u64, pace: &Pace, wire: &AtomicU64) -> Trip {
+    fn burst(chunks: u64, copy_ps: u64, begin: u64, pace: &Pace, wire: &AtomicU64) -> Passage {
         let (mut now, mut due_ps) = (begin, 0);
         for _ in 0..chunks {
-            let trip = pace.issue(now, wire, WIRE, 0);
-            now = now.max(trip.accepted_ps) + copy_ps;
-            due_ps = trip.due_ps;
+            let passage = pace.issue(now, wire, WIRE, 0);
+            now = now.max(passage.accepted_ps) + copy_ps;
+            due_ps = passage.due_ps;
         }
-        Trip { accepted_ps: now, due_ps }
+        Passage { accepted_ps: now, due_ps }
     }
 
     #[test]
@@ -184,8 +184,8 @@ mod tests {
         let mut now = BEGIN;
         for pause in [0, 1000, WIRE, PROPAGATION / 2, PROPAGATION] {
             now += WIRE + pause;
-            let trip = pace.issue(now, &wire, WIRE, 0);
-            assert_eq!(trip.due_ps, now + WIRE + PROPAGATION, "after {pause} ps");
+            let passage = pace.issue(now, &wire, WIRE, 0);
+            assert_eq!(passage.due_ps, now + WIRE + PROPAGATION, "after {pause} ps");
         }
     }
 
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn a_fault_delays_the_arrival_and_not_the_writer() {
         let (pace, wire) = (pace(), AtomicU64::new(0));
-        let trip = pace.issue(BEGIN, &wire, WIRE, 7_000);
-        assert_eq!(trip.due_ps, BEGIN + WIRE + PROPAGATION + 7_000);
-        assert_eq!(trip.accepted_ps, BEGIN);
+        let passage = pace.issue(BEGIN, &wire, WIRE, 7_000);
+        assert_eq!(passage.due_ps, BEGIN + WIRE + PROPAGATION + 7_000);
+        assert_eq!(passage.accepted_ps, BEGIN);
     }
 }

@@ -87,7 +87,7 @@ impl Writer {
             slot_shift: slot_size.trailing_zeros(),
             step: step.min(slot_size),
             flight: Flight::new(if modelled {
-                Flight::lines_for(timing, pace.trip_ps())
+                Flight::lines_for(timing, pace.latency_ps())
             } else {
                 0
             }),
@@ -173,12 +173,12 @@ impl Writer {
         }
         let wire_ps = self.link.config.timing.wire_ps(piece.len as u64, piece.tlps());
         let wire = &memory.sides[self.side].wire_free_ps.0;
-        let trip = self.pace.issue(now, wire, wire_ps, delay_ps(memory));
-        piece.due_ps = trip.due_ps;
+        let passage = self.pace.issue(now, wire, wire_ps, delay_ps(memory));
+        piece.due_ps = passage.due_ps;
         // SAFETY: as above; room was made.
         unsafe { self.flight.push(piece, source) };
-        while now < trip.accepted_ps {
-            pace::pause(trip.accepted_ps - now);
+        while now < passage.accepted_ps {
+            pace::pause(passage.accepted_ps - now);
             now = self.place_due();
         }
     }
@@ -386,7 +386,7 @@ impl Piece {
     }
 }
 
-/// What faults add to a trip: at most a second, whatever the control block says.
+/// What faults add to a passage: at most a second, whatever the control block says.
 pub fn delay_ps(memory: &LinkMemory) -> u64 {
     memory.faults.delay_ns.load(Ordering::Relaxed).min(1_000_000_000) * 1000
 }

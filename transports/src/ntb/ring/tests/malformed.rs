@@ -229,7 +229,7 @@ proptest! {
         let region = &mut world.sides[0].memory.inbound[Side::Right as usize];
         let epoch: [u8; 4] = region[8..12].try_into().unwrap();
         let mask = if near { 0xf_0000_000f } else { u64::MAX };
-        let mut line: Line = std::array::from_fn(|at| words.get(at).map_or(0, |word| word & mask));
+        let mut line: LineWords = std::array::from_fn(|at| words.get(at).map_or(0, |word| word & mask));
         line[7] = u64::from(u32::from_le_bytes(epoch)) | u64::from(count) << 32;
         let at = if credit { CREDIT_OFFSET } else { HELLO_OFFSET };
         region[at..at + LINE].copy_from_slice(&line_bytes(&line));

@@ -1,11 +1,11 @@
-//! A simulated host as the engine sees it: every call takes its time.
+//! The [`Memory`] of a simulated engine: every call takes virtual time.
 
 use tombolo_core::transport::Amo;
 
 use super::memory::{LaneMemory, Symmetric, amo, line_bytes, sealed};
 use super::model::{HostModel, Writer};
 use super::network::{Network, Writing};
-use crate::ntb::ring::{Event, Line, Memory, OutOfRange, Outcome, Place, Side, Span};
+use crate::ntb::ring::{Completion, Event, LineWords, Location, Memory, OutOfRange, Side, Span};
 
 /// CPU time by what it was spent on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,7 +27,7 @@ pub struct CpuTime {
 }
 
 /// What one lane's thread works with while it polls.
-pub struct LaneHost<'a> {
+pub struct TimedMemory<'a> {
     /// Its host.
     pub host: u16,
     /// Its lane.
@@ -47,12 +47,12 @@ pub struct LaneHost<'a> {
     /// Where its time goes.
     pub cpu: &'a mut CpuTime,
     /// Operations that ended.
-    pub completions: &'a mut Vec<(u64, Outcome)>,
+    pub completions: &'a mut Vec<(u64, Completion)>,
     /// What the engine reported.
     pub events: &'a mut Vec<(u64, u16, Event)>,
 }
 
-impl LaneHost<'_> {
+impl TimedMemory<'_> {
     fn copy_ps(&self, len: usize) -> u64 {
         (len as f64 * 1000.0 / self.model.copy_rate) as u64 + self.model.touch_ps
     }
@@ -94,20 +94,20 @@ impl LaneHost<'_> {
     }
 }
 
-impl Memory for LaneHost<'_> {
+impl Memory for TimedMemory<'_> {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.now_ps += self.model.look_ps;
         self.cpu.detect_ps += self.model.look_ps;
         self.memory.word(side, offset)
     }
 
-    fn load_line(&mut self, side: Side, offset: usize) -> Line {
+    fn load_line(&mut self, side: Side, offset: usize) -> LineWords {
         self.now_ps += self.model.detect_ps;
         self.cpu.detect_ps += self.model.detect_ps;
         self.memory.line(side, offset)
     }
 
-    fn store_line(&mut self, side: Side, offset: usize, line: &Line) {
+    fn store_line(&mut self, side: Side, offset: usize, line: &LineWords) {
         let from_ps = self.now_ps;
         self.now_ps += self.model.store_ps;
         self.cpu.store_ps += self.model.store_ps;
@@ -167,7 +167,7 @@ impl Memory for LaneHost<'_> {
         self.memory.write(self.symmetric, span, bytes)
     }
 
-    fn amo(&mut self, place: Place, request: &Amo) -> Result<u64, OutOfRange> {
+    fn amo(&mut self, place: Location, request: &Amo) -> Result<u64, OutOfRange> {
         self.now_ps += self.model.touch_ps;
         self.cpu.deliver_ps += self.model.touch_ps;
         amo(self.symmetric, place, request)
@@ -184,7 +184,7 @@ impl Memory for LaneHost<'_> {
         self.network.link_register(self.host, side)
     }
 
-    fn complete(&mut self, token: u64, outcome: Outcome) {
+    fn complete(&mut self, token: u64, outcome: Completion) {
         self.now_ps += self.model.submit_ps;
         self.completions.push((token, outcome));
     }

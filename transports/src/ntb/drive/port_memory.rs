@@ -1,9 +1,10 @@
-//! Windows and memory for one engine: its [`Memory`] on real ports.
+//! The [`Memory`] of an engine on real ports: its region of each window, the memory of this host's PEs,
+//! the doorbell of its lane, and the streams whose operations end.
 
 use super::memory::{self, HostMemory};
 use crate::ntb::port::{self, InboundMemory, NtbPort, Outbound, PortError};
 use crate::ntb::ring::{
-    Event, LINE, Line, Memory, OutOfRange, Outcome, Place, Side, Span, seal_offset,
+    Completion, Event, LINE, LineWords, Location, Memory, OutOfRange, Side, Span,
 };
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,8 +21,8 @@ const LONG_STORE_NS: u64 = 50_000_000;
 /// So many of them in a row were not taken: a thread that runs at all makes thousands of stores
 /// while it has the processor.
 const LONG_STORES_MAX: u32 = 3;
-/// Stores that are timed after a poll took long.
-const TIMED_STORES: u32 = 1000;
+/// Stores that are timed after a poll took long. A few: on a busy machine many polls do.
+const TIMED_STORES: u32 = 16;
 
 /// One side of a lane.
 pub struct SideParts {
@@ -52,14 +53,16 @@ struct Jam {
     /// The link did not take stores lately: a single one tells.
     known: bool,
     stuck: bool,
+    /// What is stored while it is stuck need not get there.
+    may_drop: bool,
 }
 
 impl Jam {
-    /// What is stored to a link that takes nothing is dropped, until the engine has heard of it: each
-    /// store would hold up the other link as well.
+    /// What is stored to a link that takes nothing is dropped until the engine has heard of it, if there
+    /// is another way: each store would hold up that way as well.
     #[inline]
     fn drops(&self) -> bool {
-        self.stuck
+        self.stuck && self.may_drop
     }
 
     /// Begins a store: the time, if it is to be timed.
@@ -87,8 +90,8 @@ impl Jam {
     }
 }
 
-/// Everything an engine reaches. Used under the lane's lock by one thread at a time.
-pub struct DriveHost {
+/// What an engine reads and writes. Used under the lane's lock, by one thread at a time.
+pub struct PortMemory {
     sides: [SideState; 2],
     /// Where this lane's region lies in the windows.
     start: usize,
@@ -102,14 +105,14 @@ pub struct DriveHost {
     refused: u64,
 }
 
-impl DriveHost {
+impl PortMemory {
     /// For the lane whose region is `region` of the windows. `sides` by [`Side`].
     pub fn new(
         sides: [SideParts; 2],
         region: Range<usize>,
         doorbell: u64,
         retained: usize,
-    ) -> DriveHost {
+    ) -> PortMemory {
         let state = |parts: SideParts| SideState {
             combining: parts.port.capabilities().write_combining,
             port: parts.port,
@@ -118,7 +121,7 @@ impl DriveHost {
             dirty: false,
             jam: Jam::default(),
         };
-        DriveHost {
+        PortMemory {
             sides: sides.map(state),
             start: region.start,
             region_bytes: region.len(),
@@ -194,17 +197,17 @@ impl SideState {
     }
 }
 
-impl Memory for DriveHost {
+impl Memory for PortMemory {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.sides[side as usize].inbound.load(offset)
     }
 
-    fn load_line(&mut self, side: Side, offset: usize) -> Line {
+    fn load_line(&mut self, side: Side, offset: usize) -> LineWords {
         let inbound = &self.sides[side as usize].inbound;
         std::array::from_fn(|word| inbound.load(offset + word * 8))
     }
 
-    fn store_line(&mut self, side: Side, offset: usize, line: &Line) {
+    fn store_line(&mut self, side: Side, offset: usize, line: &LineWords) {
         let state = &mut self.sides[side as usize];
         if state.jam.drops() {
             return;
@@ -256,7 +259,7 @@ impl Memory for DriveHost {
         // operation vouches for. The seal is a local.
         unsafe {
             state.outbound.write(at, source, len);
-            state.outbound.write(at + seal_offset(len), (&raw const seal).cast(), 8);
+            state.outbound.write(at + len, (&raw const seal).cast(), 8);
         }
         state.dirty = true;
         state.jam.end(begun);
@@ -289,12 +292,14 @@ impl Memory for DriveHost {
         Ok(())
     }
 
-    fn amo(&mut self, place: Place, amo: &Amo) -> Result<u64, OutOfRange> {
+    fn amo(&mut self, place: Location, amo: &Amo) -> Result<u64, OutOfRange> {
         self.memory.amo(place, amo)
     }
 
-    fn take_stuck(&mut self, side: Side) -> bool {
-        std::mem::take(&mut self.sides[side as usize].jam.stuck)
+    fn take_stuck(&mut self, side: Side, may_drop: bool) -> bool {
+        let jam = &mut self.sides[side as usize].jam;
+        jam.may_drop = may_drop;
+        std::mem::take(&mut jam.stuck)
     }
 
     fn ring(&mut self, side: Side) {
@@ -307,19 +312,21 @@ impl Memory for DriveHost {
         self.sides[side as usize].port.link_state().up
     }
 
-    fn complete(&mut self, token: u64, outcome: Outcome) {
+    fn complete(&mut self, token: u64, outcome: Completion) {
         let (stream, pe) = token_parts(token);
         // SAFETY: made by `token` from a live stream. Its owner keeps it until everything issued
         // has completed or the job ends.
         let stream = unsafe { &*stream };
-        if outcome == Outcome::Refused {
+        if outcome == Completion::Refused {
             self.refused += 1;
         }
         match outcome {
-            Outcome::Done => {
+            Completion::Done => {
                 stream.completed.fetch_add(1, Ordering::Release);
             }
-            Outcome::Refused | Outcome::Lost => stream.fail(pe, outcome == Outcome::Refused),
+            Completion::Refused | Completion::Lost => {
+                stream.fail(pe, outcome == Completion::Refused)
+            }
         }
     }
 
@@ -353,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_link_is_stuck_after_long_stores_in_a_row_and_then_after_one() {
-        let mut jam = Jam { timed: TIMED_STORES, ..Jam::default() };
+        let mut jam = Jam { timed: TIMED_STORES, may_drop: true, ..Jam::default() };
         let long = |jam: &mut Jam| jam.note(LONG_STORE_NS);
         for _ in 0..LONG_STORES_MAX {
             (1..LONG_STORES_MAX).for_each(|_| long(&mut jam));
@@ -361,7 +368,10 @@ mod tests {
             assert!(!jam.drops(), "a thread that did not run for a while now and then");
         }
         (0..LONG_STORES_MAX).for_each(|_| long(&mut jam));
-        assert!(std::mem::take(&mut jam.stuck) && jam.begin().is_some());
+        assert!(jam.drops() && jam.begin().is_some());
+        jam.may_drop = false;
+        assert!(!jam.drops(), "a bad link is better than none");
+        assert!(std::mem::take(&mut jam.stuck));
         long(&mut jam);
         assert!(std::mem::take(&mut jam.stuck), "tried again, and still so");
         (0..TIMED_STORES).for_each(|_| jam.note(100));
