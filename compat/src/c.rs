@@ -68,7 +68,7 @@ macro_rules! plain_routines {
 }
 
 #[macro_use]
-mod types;
+pub mod types;
 
 mod active_set;
 mod amo;
@@ -78,15 +78,15 @@ pub mod fast;
 pub mod handle;
 mod info;
 mod legacy;
-mod lock;
+pub mod lock;
 mod longdouble;
-mod memory;
+pub mod memory;
 mod order;
 mod rma;
 mod setup;
 mod signal;
 mod slow;
-mod strided;
+pub mod strided;
 mod team;
 pub mod tune;
-mod wait;
+pub mod wait;

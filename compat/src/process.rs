@@ -48,7 +48,7 @@ pub fn thread_level() -> c_int {
     process().level
 }
 
-/// This PE's membership in its job; leaves the job when the last one is dropped.
+/// A tool's membership in the job whose PE it is; leaves the job when the last one is dropped.
 ///
 /// Sessions and the C routines `shmem_init` and `shmem_finalize` count together.
 pub struct Session {
@@ -76,9 +76,8 @@ impl Drop for Session {
     }
 }
 
-/// Collective: joins the job in which this process was started, with the settings of the
-/// environment. Without a launcher it is a job of one PE.
-pub fn init() -> Result<Session> {
+/// Collective: joins the job in which this process was started, as [`crate::init`] does.
+pub fn join() -> Result<Session> {
     enter(SHMEM_THREAD_MULTIPLE)?;
     Ok(Session { library: library("shmem_init") })
 }
@@ -148,9 +147,9 @@ fn start(process: &mut Process) -> Result<()> {
     logging::start(setting.as_ref().map_or(Log::Warn, |(config, _)| config.log));
     if process.job.is_none() {
         process.job = Some(match &setting {
-            Ok((config, _)) => join(config)?,
+            Ok((config, _)) => connect(config)?,
             // The others are to learn why this PE cannot start; if there are none, nobody is.
-            Err(_) => join(&Config::default())?,
+            Err(_) => connect(&Config::default())?,
         });
     }
     let job = process.job.as_ref().expect("just joined");
@@ -211,7 +210,7 @@ fn keep_board(config: &Config) -> Result<()> {
     Err(Error::Config { name, value, why: format!("expected {}", Descriptor::FORM) })
 }
 
-fn join(config: &Config) -> Result<Job> {
+fn connect(config: &Config) -> Result<Job> {
     // The board of a launcher further out is not this job's.
     let passed = bootstrap::passes_descriptor();
     let bootstrap: Arc<dyn Bootstrap> = bootstrap::from_env(config)?.into();

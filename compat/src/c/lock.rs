@@ -8,24 +8,51 @@ use tombolo_collectives::locks;
 
 routines! {
     [shmem_set_lock](lock: *mut c_long) {
-        check(ROUTINE, lock);
-        locks::set(&library(ROUTINE).world, lock, ROUTINE)
+        set(ROUTINE, lock)
     }
     [shmem_test_lock](lock: *mut c_long) -> c_int {
-        check(ROUTINE, lock);
-        let world = &library(ROUTINE).world;
-        let free = locks::test(world, lock, ROUTINE);
-        if free {
-            POLLS.found();
-        } else {
-            POLLS.in_vain(world.patience());
-        }
-        (!free).into()
+        (!test(ROUTINE, lock)).into()
     }
     [shmem_clear_lock](lock: *mut c_long) {
-        check(ROUTINE, lock);
-        locks::clear(&library(ROUTINE).world, lock, ROUTINE)
+        clear(ROUTINE, lock)
     }
+}
+
+/// `shmem_set_lock`.
+///
+/// # Safety
+/// As [`locks::set`]; so for the two below.
+pub unsafe fn set(routine: &'static str, lock: *mut c_long) {
+    check(routine, lock);
+    // SAFETY: by the caller's word.
+    unsafe { locks::set(&library(routine).world, lock, routine) }
+}
+
+/// Sets the lock if it is free, and says whether it was.
+///
+/// # Safety
+/// See [`set`].
+pub unsafe fn test(routine: &'static str, lock: *mut c_long) -> bool {
+    check(routine, lock);
+    let world = &library(routine).world;
+    // SAFETY: by the caller's word.
+    let free = unsafe { locks::test(world, lock, routine) };
+    if free {
+        POLLS.found();
+    } else {
+        POLLS.in_vain(world.patience());
+    }
+    free
+}
+
+/// `shmem_clear_lock`.
+///
+/// # Safety
+/// See [`set`].
+pub unsafe fn clear(routine: &'static str, lock: *mut c_long) {
+    check(routine, lock);
+    // SAFETY: by the caller's word.
+    unsafe { locks::clear(&library(routine).world, lock, routine) }
 }
 
 fn check(routine: &'static str, lock: *const c_long) {

@@ -41,14 +41,30 @@ routines! {
 
 /// `shmem_malloc` and its kin: a barrier on exit, unless nothing is asked for.
 pub fn allocate(routine: &'static str, size: usize, align: usize) -> *mut c_void {
-    let library = library(routine);
-    compare(library, routine, [("size", size), ("alignment", align)]);
     if size == 0 {
+        let library = library(routine);
+        compare(library, routine, [("size", size), ("alignment", align)]);
         return null_mut();
     }
+    allocate_filled(routine, size, align, |_| {}).cast()
+}
+
+/// As [`allocate`], for at least one byte; `fill` sees the block, unless it is null, before other PEs
+/// know of it.
+pub fn allocate_filled(
+    routine: &'static str,
+    size: usize,
+    align: usize,
+    fill: impl FnOnce(*mut u8),
+) -> *mut u8 {
+    let library = library(routine);
+    compare(library, routine, [("size", size), ("alignment", align)]);
     let block = take(library, routine, size, align);
+    if !block.is_null() {
+        fill(block);
+    }
     coll::barrier_all(&library.world, routine);
-    block.cast()
+    block
 }
 
 fn calloc(routine: &'static str, count: usize, size: usize) -> *mut c_void {

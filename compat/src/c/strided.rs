@@ -9,11 +9,15 @@ use tombolo_core::ops::Mode;
 
 /// Where blocks lie: strides and block length in elements.
 #[derive(Clone, Copy)]
-struct Layout {
-    dst: isize,
-    sst: isize,
-    bsize: usize,
-    nblocks: usize,
+pub struct Layout {
+    /// Elements from block to block of the destination.
+    pub dst: isize,
+    /// Elements from block to block of the source.
+    pub sst: isize,
+    /// Elements of a block.
+    pub bsize: usize,
+    /// Number of blocks.
+    pub nblocks: usize,
 }
 
 macro_rules! strided {
@@ -86,10 +90,12 @@ macro_rules! untyped {
 
 sizes! {untyped}
 
+/// `shmem_iput` and `shmem_ibput`.
+///
 /// # Safety
 /// As the standard asks of callers.
 #[inline]
-unsafe fn put<T: Copy>(
+pub unsafe fn put<T: Copy>(
     routine: &'static str,
     ctx: Ctx,
     dest: *mut T,
@@ -107,10 +113,12 @@ unsafe fn put<T: Copy>(
     }
 }
 
+/// `shmem_iget` and `shmem_ibget`.
+///
 /// # Safety
 /// As the standard asks of callers.
 #[inline]
-unsafe fn get<T: Copy>(
+pub unsafe fn get<T: Copy>(
     routine: &'static str,
     ctx: Ctx,
     dest: *mut T,

@@ -156,7 +156,7 @@ fn no_comparison(routine: &'static str, cmp: c_int) -> ! {
 /// # Safety
 /// `ivar` is valid and aligned; so for all functions below.
 #[inline(always)]
-unsafe fn wait_until<T: Watched>(
+pub unsafe fn wait_until<T: Watched>(
     routine: &'static str,
     ivar: *const T,
     cmp: c_int,
@@ -193,10 +193,12 @@ unsafe fn wait_long<T: Watched>(
     value
 }
 
+/// Whether the condition holds: not 0 if so.
+///
 /// # Safety
 /// See [`wait_until`].
 #[inline(always)]
-unsafe fn test<T: Watched>(
+pub unsafe fn test<T: Watched>(
     routine: &'static str,
     ivar: *const T,
     cmp: c_int,
@@ -230,7 +232,7 @@ fn poll_again<R>(routine: &'static str, ask: impl Fn() -> Option<R>) -> Option<R
 }
 
 /// The variables of a call on many: those of `ivars` that `status` does not exclude.
-struct Set<T> {
+pub struct Set<T> {
     routine: &'static str,
     ivars: *const T,
     nelems: usize,
@@ -248,7 +250,7 @@ impl<T: Watched> Set<T> {
     /// # Safety
     /// The arrays are valid for `nelems` elements while the set is used, `status` if it is not
     /// null, the values for `nelems` or for one.
-    unsafe fn new(
+    pub unsafe fn new(
         routine: &'static str,
         ivars: *const T,
         nelems: usize,
@@ -330,12 +332,14 @@ impl<T: Watched> Set<T> {
         }
     }
 
-    fn wait_all(&self) {
+    /// Waits until every variable has met its condition once.
+    pub fn wait_all(&self) {
         let mut done = 0;
         self.wait(|| self.all(&mut done));
     }
 
-    fn wait_any(&self) -> usize {
+    /// Waits for a variable that meets its condition; `usize::MAX` if there is none to wait for.
+    pub fn wait_any(&self) -> usize {
         if self.is_empty() {
             return usize::MAX;
         }
@@ -347,9 +351,12 @@ impl<T: Watched> Set<T> {
         found.unwrap_or(usize::MAX)
     }
 
+    /// Waits for at least one; writes the indices of all that meet their conditions, and gives their
+    /// number.
+    ///
     /// # Safety
     /// As [`Set::some`].
-    unsafe fn wait_some(&self, indices: *mut usize) -> usize {
+    pub unsafe fn wait_some(&self, indices: *mut usize) -> usize {
         if self.is_empty() {
             return 0;
         }
@@ -362,20 +369,24 @@ impl<T: Watched> Set<T> {
         found
     }
 
-    fn test_all(&self) -> c_int {
+    /// Not 0 if all meet their conditions.
+    pub fn test_all(&self) -> c_int {
         self.test(|| self.all(&mut 0).then_some(())).is_some().into()
     }
 
-    fn test_any(&self) -> usize {
+    /// A variable that meets its condition, or `usize::MAX`.
+    pub fn test_any(&self) -> usize {
         if self.nelems == 0 {
             return usize::MAX;
         }
         self.test(|| self.any()).unwrap_or(usize::MAX)
     }
 
+    /// As [`Set::wait_some`], without waiting.
+    ///
     /// # Safety
     /// As [`Set::some`].
-    unsafe fn test_some(&self, indices: *mut usize) -> usize {
+    pub unsafe fn test_some(&self, indices: *mut usize) -> usize {
         // SAFETY: by the caller's word.
         let found = || Some(unsafe { self.some(indices) }).filter(|found| *found > 0);
         self.test(found).unwrap_or(0)

@@ -10,7 +10,8 @@ use clap::{CommandFactory, Parser};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tombolo::{Session, describe};
+use tombolo::describe;
+use tombolo::tools::{Session, join};
 use tombolo_core::bootstrap;
 use tombolo_core::config::{Bytes, Config, ReportForm, Value};
 use tombolo_selector::cache::{self, Saved};
@@ -94,7 +95,7 @@ fn main() -> ExitCode {
 
 /// Takes part in the job in which this process was started. PE 0 prints.
 fn in_job(options: &Options) -> ExitCode {
-    let session = match tombolo::init() {
+    let session = match join() {
         Ok(session) => session,
         Err(error) => return finish(Err(error.to_string()), true),
     };

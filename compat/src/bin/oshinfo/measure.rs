@@ -1,8 +1,8 @@
 //! Carries communication patterns out in the job, takes their time and checks what arrives.
 
 use std::time::{Duration, Instant};
-use tombolo::World;
 use tombolo::describe::Block as Memory;
+use tombolo_core::World;
 use tombolo_core::ops::Mode;
 use tombolo_selector::data::Operation;
 use tombolo_selector::pattern::schedule::{self, Area, Block, Layout, Transfer};
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
     }
 
     fn barrier(&self) {
-        tombolo::barrier_all(self.world);
+        tombolo_collectives::barrier_all(self.world, ROUTINE);
     }
 
     /// Carries the pattern out once.

@@ -3,7 +3,8 @@
 use crate::Options;
 use crate::measure::{measure, settle};
 use tombolo::describe::count;
-use tombolo::{Session, World};
+use tombolo::tools::Session;
+use tombolo_core::World;
 use tombolo_core::wait::usable_cpus;
 use tombolo_selector::pattern::{self, By, Layout, Pattern};
 use tombolo_selector::{Tuning, model, report};
