@@ -9,6 +9,14 @@ use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const TOOLS: [&str; 3] = ["oshrun", "oshcc", "oshinfo"];
+/// Programs whose options shells complete.
+const COMPLETED: [&str; 6] = ["oshrun", "oshinfo", "oshcc", "oshc++", "oshCC", "oshcxx"];
+/// Shells, where they look, and what they put before and after a program's name.
+const SHELLS: [(&str, &str, &str, &str); 3] = [
+    ("bash", "share/bash-completion/completions", "", ""),
+    ("zsh", "share/zsh/site-functions", "_", ""),
+    ("fish", "share/fish/vendor_completions.d", "", ".fish"),
+];
 /// Other names: of the C++ compiler wrapper, and of the library that other software looks for.
 const LINKS: [(&str, &str); 8] = [
     ("bin/oshc++", "oshcc"),
@@ -57,7 +65,33 @@ pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     copy_tree(&tree.path("compat/include"), &prefix.join("include"), None).map_err(place)?;
     let examples = prefix.join("share/tombolo/examples");
     copy_tree(&tree.path("compat/examples"), &examples, None).map_err(place)?;
-    share(tree, prefix)
+    share(tree, prefix)?;
+    completions(prefix)
+}
+
+/// What has shells complete options, as the programs themselves define them.
+fn completions(prefix: &Path) -> Result<(), Failure> {
+    for (shell, folder, before, after) in SHELLS {
+        for program in COMPLETED {
+            let mut ask = Command::new(prefix.join("bin").join(program));
+            let text = output(ask.args(["--completions", shell]))?;
+            let file = prefix.join(folder).join(format!("{before}{program}{after}"));
+            put(&file, |new| fs::write(new, &text))
+                .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+        }
+    }
+    Ok(())
+}
+
+/// Version of the tools, with the commit they are built from if that is known.
+fn version(tree: &Tree) -> String {
+    let mut describe = Command::new("git");
+    describe.arg("-C").arg(tree.path("")).args(["describe", "--always", "--exclude", "*"]);
+    describe.args(["--abbrev=12", "--dirty=, changed"]).stderr(std::process::Stdio::null());
+    match output(&mut describe) {
+        Ok(commit) => format!("{VERSION} (Tombolo, OpenSHMEM 1.6, commit {})", commit.trim()),
+        Err(_) => format!("{VERSION} (Tombolo, OpenSHMEM 1.6)"),
+    }
 }
 
 /// The build, with the folders of this machine cut off from the names of source files that messages
@@ -79,6 +113,7 @@ fn without_own_folders(tree: &Tree) -> Command {
     // Variables take the place of what configuration files say; these are added to.
     const ENCODED: &str = "CARGO_ENCODED_RUSTFLAGS";
     let mut build = tree.cargo(&["build", "--release", "--package", "tombolo"]);
+    build.env("TOMBOLO_VERSION", version(tree));
     match (std::env::var(ENCODED), std::env::var("RUSTFLAGS")) {
         (Ok(own), _) => build.env(ENCODED, format!("{own}\x1f{}", flags.join("\x1f"))),
         (_, Ok(own)) => {

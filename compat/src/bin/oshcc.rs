@@ -3,6 +3,9 @@
 //! One program under several names. It finds the installation it belongs to from its own place, so
 //! that an installation can be moved, and replaces itself by the compiler.
 
+#[path = "../tool.rs"]
+mod tool;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,13 +18,7 @@ Usage: oshcc [OPTIONS OF THE COMPILER] [OWN OPTIONS] FILE...     for C
        oshc++ [OPTIONS OF THE COMPILER] [OWN OPTIONS] FILE...    for C++ (also oshCC, oshcxx)
 
 Own options:
-  -show, --showme     print the command instead of running it
-  --showme:compile    print the flags for compiling
-  --showme:link       print the flags for linking
-  --showme:version    print the version of Tombolo
-  --static-tombolo    link the library into the program; -static links everything into it
-  --help              print this help
-
+@OPTIONS@
 Environment:
   OSHCC_CC            the C compiler to use, default cc
   OSHCXX_CXX          the C++ compiler to use, default c++
@@ -31,6 +28,16 @@ Examples:
   oshc++ -std=c++20 -c part.cpp
   make CC=oshcc
 ";
+
+/// Options that are not the compiler's.
+const OWN: [(&str, &str); 6] = [
+    ("showme", "print the command instead of running it (also -show)"),
+    ("showme:compile", "print the flags for compiling"),
+    ("showme:link", "print the flags for linking"),
+    ("showme:version", "print the version of Tombolo"),
+    ("static-tombolo", "link the library into the program; -static links everything into it"),
+    ("help", "print this help"),
+];
 
 /// Libraries of the system that the static library refers to; see the linker's line that
 /// `rustc --print native-static-libs` shows. The compiler adds libgcc and libc by itself.
@@ -77,6 +84,9 @@ const MARK: &str = "OSHCC_COMPILES";
 const WITHOUT_LINKING: [&str; 7] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "-r"];
 
 fn main() -> ExitCode {
+    if tool::completes(definition) {
+        return ExitCode::SUCCESS;
+    }
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_else(|| "oshcc".into());
     let language = Language::from_name(&name);
@@ -86,14 +96,30 @@ fn main() -> ExitCode {
         Err(why) => return fail(1, &why),
     };
     match request.action {
-        Action::Help => print!("{HELP}"),
-        Action::ShowVersion => println!("Tombolo {}, OpenSHMEM 1.6", env!("CARGO_PKG_VERSION")),
+        Action::Help => print!("{}", help()),
+        Action::ShowVersion => println!("{}", tool::VERSION),
         Action::ShowCompile => println!("{}", quoted(&compile_flags(&prefix))),
         Action::ShowLink => println!("{}", quoted(&link_flags(&prefix, request.linking))),
         Action::Show => println!("{}", quoted(&command_line(language, &request, &prefix))),
         Action::Run => return run(command_line(language, &request, &prefix), language),
     }
     ExitCode::SUCCESS
+}
+
+fn help() -> String {
+    let line = |(name, what): &(&str, &str)| format!("  --{name:17} {what}\n");
+    HELP.replace("@OPTIONS@", &OWN.iter().map(line).collect::<String>())
+}
+
+/// Our own options in clap's terms, for shells; compilers' options are not ours to define.
+fn definition() -> clap::Command {
+    let own = std::env::args().next().unwrap_or_default();
+    let name = Path::new(&own).file_name().and_then(OsStr::to_str).unwrap_or("oshcc").to_owned();
+    let flag = |(name, what): &(&'static str, &'static str)| {
+        clap::Arg::new(*name).long(*name).help(*what).action(clap::ArgAction::SetTrue)
+    };
+    let files = clap::Arg::new("FILE").num_args(0..).value_hint(clap::ValueHint::FilePath);
+    clap::Command::new(name).disable_help_flag(true).args(OWN.iter().map(flag)).arg(files)
 }
 
 #[derive(Clone, Copy)]

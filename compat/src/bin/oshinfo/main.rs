@@ -4,6 +4,8 @@ mod manual;
 mod measure;
 mod overview;
 mod predict;
+#[path = "../../tool.rs"]
+mod tool;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -26,7 +28,7 @@ and routes; --tuning explains the routes of the job; --predict also measures the
 #[derive(Parser)]
 #[command(
     name = "oshinfo",
-    version = concat!(env!("CARGO_PKG_VERSION"), " (Tombolo, OpenSHMEM 1.6)"),
+    version = tool::VERSION,
     about = "Show version, build, transports and environment variables of this OpenSHMEM",
     after_help = IN_A_JOB,
 )]
@@ -77,6 +79,9 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 fn main() -> ExitCode {
+    if tool::completes(Options::command) {
+        return ExitCode::SUCCESS;
+    }
     let options = Options::parse();
     if bootstrap::is_launched() {
         return in_job(&options);

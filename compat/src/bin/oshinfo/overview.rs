@@ -39,7 +39,7 @@ fn build() -> Section {
     let prefix = own.parent().and_then(Path::parent).unwrap_or(Path::new(""));
     let profile = if cfg!(debug_assertions) { "debug (arguments are checked)" } else { "release" };
     let mut section = Section::new("Tombolo");
-    section.row("version", env!("CARGO_PKG_VERSION"));
+    section.row("version", crate::tool::VERSION);
     section.row("standard", "OpenSHMEM 1.6");
     section.row("build", format!("{profile}, {} {}", std::env::consts::ARCH, std::env::consts::OS));
     section.row("installed in", prefix.display().to_string());

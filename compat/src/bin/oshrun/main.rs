@@ -27,6 +27,8 @@ mod pmi;
 mod report;
 mod signals;
 mod spawn;
+#[path = "../../tool.rs"]
+mod tool;
 mod wire;
 
 use job::Ending;
@@ -35,6 +37,9 @@ use options::Plan;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if tool::completes(options::command) {
+        return ExitCode::SUCCESS;
+    }
     let plan = (!agent::is_wanted()).then(|| Plan::from_args(std::env::args_os()));
     let ending = match keeper::split() {
         Ok(Role::Keeper(ending)) => ending,

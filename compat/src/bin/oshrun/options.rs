@@ -87,7 +87,7 @@ pub enum Placement {
 #[derive(Parser)]
 #[command(
     name = "oshrun",
-    version = concat!(env!("CARGO_PKG_VERSION"), " (Tombolo, OpenSHMEM 1.6)"),
+    version = crate::tool::VERSION,
     about = ABOUT,
     after_help = EXAMPLES,
     override_usage = "oshrun [OPTIONS] PROGRAM [ARGUMENTS]... [: [-n COUNT] [-x NAME[=VALUE]] PROGRAM...]...",
@@ -178,6 +178,11 @@ struct Further {
 const COUNT_MAX: usize = 1 << 22;
 
 const CRC: &str = "SHMEM_NTB_CRC";
+
+/// The definition of the command line.
+pub fn command() -> clap::Command {
+    Options::command()
+}
 
 impl Plan {
     /// Reads the command line; prints and exits when it is wrong or asks for help.

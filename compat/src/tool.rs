@@ -1,0 +1,24 @@
+//! What the tools have in common: each includes this file, so that a new version needs no new library.
+
+use clap::{Command, ValueEnum};
+use clap_complete::Shell;
+
+/// Version and, where `cargo dev install` built the tool, the commit it was built from.
+pub const VERSION: &str = match option_env!("TOMBOLO_VERSION") {
+    Some(version) => version,
+    None => concat!(env!("CARGO_PKG_VERSION"), " (Tombolo, OpenSHMEM 1.6)"),
+};
+
+/// If the command line is `--completions SHELL` and nothing else: prints what has that shell complete
+/// the options of this command, and says so. For `cargo dev install`; people see no such option.
+pub fn completes(command: impl FnOnce() -> Command) -> bool {
+    let args: Vec<String> = std::env::args_os().skip(1).flat_map(|arg| arg.into_string()).collect();
+    let [option, shell] = args.as_slice() else { return false };
+    let Some(shell) = Shell::from_str(shell, true).ok().filter(|_| option == "--completions") else {
+        return false;
+    };
+    let mut command = command();
+    let name = command.get_name().to_owned();
+    clap_complete::generate(shell, &mut command, name, &mut std::io::stdout());
+    true
+}
