@@ -1,6 +1,7 @@
 //! `cargo dev install`: the library, its headers, tools and manual pages in a directory.
 
 use crate::Tree;
+use crate::docs;
 use crate::steps::{Failure, announce, output, run};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -66,6 +67,8 @@ pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     let examples = prefix.join("share/tombolo/examples");
     copy_tree(&tree.path("compat/examples"), &examples, None).map_err(place)?;
     share(tree, prefix)?;
+    docs::manual(tree, &prefix.join("share/man/man3"))?;
+    docs::site(tree, &prefix.join("share/doc/tombolo"))?;
     completions(prefix)
 }
 

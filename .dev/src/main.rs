@@ -3,6 +3,7 @@
 
 mod check;
 mod demo;
+mod docs;
 mod install;
 mod steps;
 mod suite;
@@ -18,6 +19,7 @@ Usage: cargo dev COMMAND
   test [ARGUMENTS]      run every test of this repository; arguments go to `cargo test`
   check                 formatting, clippy, dependency directions, headers
   conform [NAME]        run the conformance suite of the transports: all, or those named NAME
+  docs                  write the guide and the reference as HTML into target/docs
   sim [ARGUMENTS]       run the NTB ring protocol under the simulator
   bench [ARGUMENTS]     install into target/tombolo and measure it; --help tells more
   install --prefix DIR  build and install the library, headers, tools and manual pages
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         "demo" => demo::demo(&tree),
         "test" => suite::test(&tree, rest),
         "check" => check::check(&tree),
+        "docs" => docs::docs(&tree),
         "conform" => conform(&tree, rest),
         "sim" => sim(&tree, rest),
         "bench" => bench(&tree, rest),
