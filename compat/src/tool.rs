@@ -14,7 +14,8 @@ pub const VERSION: &str = match option_env!("TOMBOLO_VERSION") {
 pub fn completes(command: impl FnOnce() -> Command) -> bool {
     let args: Vec<String> = std::env::args_os().skip(1).flat_map(|arg| arg.into_string()).collect();
     let [option, shell] = args.as_slice() else { return false };
-    let Some(shell) = Shell::from_str(shell, true).ok().filter(|_| option == "--completions") else {
+    let Some(shell) = Shell::from_str(shell, true).ok().filter(|_| option == "--completions")
+    else {
         return false;
     };
     let mut command = command();

@@ -175,7 +175,8 @@ fn prose(text: &str, where_is: &BTreeMap<String, String>) -> String {
             } else if block.starts_with("- ") {
                 let block = format!("\n{block}");
                 let items = block.split("\n- ").skip(1);
-                let items: String = items.map(|item| format!("<li>{}</li>\n", line(item))).collect();
+                let items: String =
+                    items.map(|item| format!("<li>{}</li>\n", line(item))).collect();
                 body += &format!("<ul>\n{items}</ul>\n");
             } else if block.starts_with('|') {
                 body += "<table>\n";

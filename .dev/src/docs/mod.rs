@@ -16,7 +16,10 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn docs(tree: &Tree) -> Result<(), Failure> {
     let folder = tree.target("docs");
     site(tree, &folder)?;
-    announce(&format!("the guide and the reference are in {}", folder.join("index.html").display()));
+    announce(&format!(
+        "the guide and the reference are in {}",
+        folder.join("index.html").display()
+    ));
     Ok(())
 }
 
@@ -93,7 +96,11 @@ mod tests {
         for page in &pages {
             for (name, prototype) in page.routines(&tables) {
                 let before = on_pages.insert(name.clone(), prototype);
-                assert!(before.is_none(), "{name} is described twice, the second time in {}", page.name);
+                assert!(
+                    before.is_none(),
+                    "{name} is described twice, the second time in {}",
+                    page.name
+                );
             }
         }
         on_pages.retain(|name, _| !name.starts_with("shmemx_"));
@@ -144,9 +151,16 @@ mod tests {
         let (pages, tables) = source(&Tree::find()).expect("pages");
         for page in &pages {
             for line in man::render(page, &tables, VERSION).lines() {
-                let macros = ["Dd", "Dt", "Os", "Sh", "Nm", "Nd", "In", "Pp", "Bd", "Ed", "Bl", "It", "El", "Xr"];
+                let macros = [
+                    "Dd", "Dt", "Os", "Sh", "Nm", "Nd", "In", "Pp", "Bd", "Ed", "Bl", "It", "El",
+                    "Xr",
+                ];
                 if let Some(rest) = line.strip_prefix('.') {
-                    assert!(macros.iter().any(|name| rest.starts_with(name)), "{}: {line}", page.name);
+                    assert!(
+                        macros.iter().any(|name| rest.starts_with(name)),
+                        "{}: {line}",
+                        page.name
+                    );
                 }
             }
         }

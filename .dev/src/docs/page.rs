@@ -258,5 +258,6 @@ pub fn tables(header: &str) -> Tables {
 }
 
 fn c_type(name: &str) -> String {
-    name.replace("tombolo_complexd", "double _Complex").replace("tombolo_complexf", "float _Complex")
+    name.replace("tombolo_complexd", "double _Complex")
+        .replace("tombolo_complexf", "float _Complex")
 }

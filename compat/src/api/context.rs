@@ -1,7 +1,7 @@
 //! Contexts and the blocking operations on remote memory.
 
-use super::memory::{Source, Symmetric};
 use super::atomic::SymmetricAtomic;
+use super::memory::{Source, Symmetric};
 use super::nonblocking::NonBlocking;
 use super::panics;
 use crate::abi::{SHMEM_SIGNAL_ADD, SHMEM_SIGNAL_SET};
@@ -116,12 +116,7 @@ impl<'w> Context<'w> {
     /// The lengths differ; or `pe` is this PE, and `source` is symmetric memory that overlaps `dest`.
     #[inline]
     #[track_caller]
-    pub fn put<T: Pod, S: Source<T> + ?Sized>(
-        &self,
-        dest: &[Symmetric<T>],
-        source: &S,
-        pe: usize,
-    ) {
+    pub fn put<T: Pod, S: Source<T> + ?Sized>(&self, dest: &[Symmetric<T>], source: &S, pe: usize) {
         // SAFETY: `source` is borrowed until the blocking put returns.
         unsafe { self.put_in_mode("Context::put", dest, source, pe, Mode::Blocking) }
     }
@@ -262,7 +257,8 @@ impl<'w> Context<'w> {
             SignalOp::Set => SHMEM_SIGNAL_SET,
             SignalOp::Add => SHMEM_SIGNAL_ADD,
         };
-        let (dest, signal) = (dest.as_ptr().cast_mut().cast(), Signal { word: signal.as_ptr(), value, op });
+        let (dest, signal) =
+            (dest.as_ptr().cast_mut().cast(), Signal { word: signal.as_ptr(), value, op });
         // SAFETY: `dest` is symmetric and as long as the source, which is valid by the caller's word.
         unsafe {
             fast::put_signal(routine, self.handle, dest, source.cast(), len, signal, pe, mode);
@@ -410,7 +406,9 @@ fn layout(
     (source, source_stride): (usize, usize),
     count: usize,
 ) -> Layout {
-    for (what, len, stride) in [("destination", dest, dest_stride), ("source", source, source_stride)] {
+    for (what, len, stride) in
+        [("destination", dest, dest_stride), ("source", source, source_stride)]
+    {
         assert!(stride > 0, "a stride of 0");
         let needed = match count {
             0 => 0,

@@ -39,6 +39,9 @@ const OWN: [(&str, &str); 6] = [
     ("help", "print this help"),
 ];
 
+/// Names of this program, for C and for C++.
+const NAMES: [&str; 4] = ["oshcc", "oshc++", "oshCC", "oshcxx"];
+
 /// Libraries of the system that the static library refers to; see the linker's line that
 /// `rustc --print native-static-libs` shows. The compiler adds libgcc and libc by itself.
 const SYSTEM_LIBRARIES: [&str; 5] = ["-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
@@ -114,7 +117,8 @@ fn help() -> String {
 /// Our own options in clap's terms, for shells; compilers' options are not ours to define.
 fn definition() -> clap::Command {
     let own = std::env::args().next().unwrap_or_default();
-    let name = Path::new(&own).file_name().and_then(OsStr::to_str).unwrap_or("oshcc").to_owned();
+    let own = Path::new(&own).file_name().and_then(OsStr::to_str);
+    let name = NAMES.into_iter().find(|name| own == Some(name)).unwrap_or(NAMES[0]);
     let flag = |(name, what): &(&'static str, &'static str)| {
         clap::Arg::new(*name).long(*name).help(*what).action(clap::ArgAction::SetTrue)
     };

@@ -1,0 +1,152 @@
+//! The examples that are installed: each gives one result, whatever the number of PEs and the transport.
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use libtest_mimic::{Failed, Trial};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use support::program::{LIMIT, Program, run_trials};
+use support::{installed, run, scratch};
+
+/// Source, and what it prints, at least.
+const EXAMPLES: [(&str, &str); 10] = [
+    ("stencil.c", "stencil: 64 points, 100 steps, sum 357.529855361\n"),
+    ("stencil.cc", "stencil: 64 points, 100 steps, sum 357.529855361\n"),
+    ("samplesort.c", "samplesort: 100000 numbers, in order, checksum 0764ed85548001c4\n"),
+    ("histogram.c", "histogram: 20000 accesses counted, squares 418938, gathered 418938: right\n"),
+    ("bfs.c", "bfs: 4724 of 5000 vertices reached, 13 levels, sum of levels 35612\n"),
+    ("worksteal.c", "worksteal: 2000 tasks, 134100 steps\n"),
+    ("cg.c", "cg: 200 unknowns, solved\n"),
+    ("ring.c", "ring: 1000 messages of 1024 bytes from each PE, all as they were sent\n"),
+    ("hashtable.cc", "hashtable: 20000 insertions, 500 keys: right\n"),
+    ("heat.c", ""),
+];
+
+/// Number of PEs and options of `oshrun`.
+const JOBS: [(usize, &[&str]); 5] =
+    [(1, &[]), (3, &[]), (4, &[]), (4, &["--hosts", "2"]), (3, &["-x", "SHMEM_TRANSPORTS=cma"])];
+
+fn main() {
+    run_trials(trials)
+}
+
+fn trials(prefix: &Path) -> Vec<Trial> {
+    let place = prefix.join("share/tombolo/examples");
+    let mut trials = vec![];
+    for (source, result) in EXAMPLES {
+        let flags: &[&str] = match source.ends_with(".cc") {
+            true => &["-O2", "-std=c++20"],
+            false => &["-O2", "-lm"],
+        };
+        let program = program(prefix, &place.join(source), flags);
+        for (pes, options) in JOBS {
+            let program = program.clone();
+            let name = format!("{source} on {pes} PEs {}", options.join(" "));
+            trials.push(Trial::test(name, move || {
+                // Smaller than its default, which is for people to look at.
+                let picture = scratch("examples").join(format!("heat-{pes}-{}.png", options.len()));
+                let picture = picture.display().to_string();
+                let args: &[&str] = match result {
+                    "" => &[&picture, "32", "100"],
+                    _ => &[],
+                };
+                let ran = program.launch_with(options, pes, args, &[])?.succeeded()?;
+                match result.is_empty() || ran.stdout == result {
+                    true => Ok(()),
+                    false => Err(ran.account(&format!("expected {result:?}")).into()),
+                }
+            }));
+        }
+    }
+    for (pes, options) in JOBS {
+        trials.push(in_python(prefix, pes, options));
+    }
+    trials.push(needing("make", "the_makefile_builds_and_runs_all", prefix, make));
+    trials.push(needing("cmake", "the_cmake_project_builds_all", prefix, cmake));
+    trials
+}
+
+/// The library's flags come last for the linker: the source stands between them and the compiler.
+fn program(prefix: &Path, source: &Path, flags: &[&str]) -> Arc<Program> {
+    let flags: Vec<&str> = flags
+        .iter()
+        .map(|flag| if *flag == "-lm" { "-Wl,--no-as-needed,-lm" } else { flag })
+        .collect();
+    Program::new(prefix, source, "of the examples", &flags)
+}
+
+fn in_python(prefix: &Path, pes: usize, options: &'static [&'static str]) -> Trial {
+    let prefix = prefix.to_owned();
+    let missing = !installed("python3");
+    let reason = if missing { "needs python3" } else { "" };
+    let trial = Trial::test(format!("stencil.py on {pes} PEs {}", options.join(" ")), move || {
+        let mut oshrun = Command::new(prefix.join("bin/oshrun"));
+        oshrun.env("SHMEM_SYMMETRIC_SIZE", "16m").env("SHMEM_TUNE_CACHE", scratch("tuning"));
+        oshrun.env("TOMBOLO_LIBRARY", prefix.join("lib/libtombolo.so"));
+        oshrun.args(["-n", &pes.to_string()]).args(options);
+        oshrun.arg("python3").arg(prefix.join("share/tombolo/examples/stencil.py"));
+        let ran = run(&mut oshrun, LIMIT)?.succeeded()?;
+        match ran.stdout == EXAMPLES[0].1 {
+            true => Ok(()),
+            false => Err(ran.account(&format!("expected {:?}", EXAMPLES[0].1)).into()),
+        }
+    });
+    trial.with_kind(reason).with_ignored_flag(missing)
+}
+
+fn needing(
+    program: &'static str,
+    name: &str,
+    prefix: &Path,
+    test: fn(&Path) -> Result<(), Failed>,
+) -> Trial {
+    let (prefix, missing) = (prefix.to_owned(), !installed(program));
+    let reason = if missing { format!("needs {program}") } else { String::new() };
+    Trial::test(name, move || test(&prefix)).with_kind(reason).with_ignored_flag(missing)
+}
+
+/// In a copy, because it writes beside its sources.
+fn make(prefix: &Path) -> Result<(), Failed> {
+    let folder = scratch("examples-make");
+    for entry in std::fs::read_dir(prefix.join("share/tombolo/examples"))?.flatten() {
+        if entry.file_type()?.is_file() {
+            std::fs::copy(entry.path(), folder.join(entry.file_name()))?;
+        }
+    }
+    let mut make = Command::new("make");
+    let path = std::env::var("PATH").unwrap_or_default();
+    make.env("PATH", format!("{}:{path}", prefix.join("bin").display()));
+    make.env("TOMBOLO_LIBRARY", prefix.join("lib/libtombolo.so"));
+    make.env("SHMEM_SYMMETRIC_SIZE", "16m").env("SHMEM_TUNE_CACHE", scratch("tuning"));
+    make.arg("-C").arg(&folder).args(["run", "OSHRUN=oshrun -n 2"]);
+    let ran = run(&mut make, Duration::from_secs(180))?.succeeded()?;
+    for (_, result) in EXAMPLES {
+        assert!(ran.stdout.contains(result), "{result}: {}", ran.stdout);
+    }
+    Ok(())
+}
+
+fn cmake(prefix: &Path) -> Result<(), Failed> {
+    let build = scratch("examples-cmake");
+    let source = prefix.join("share/tombolo/examples");
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(&source).arg("-B").arg(&build);
+    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
+    run(&mut configure, Duration::from_secs(60))?.succeeded()?;
+    let mut cmake = Command::new("cmake");
+    run(cmake.arg("--build").arg(&build), Duration::from_secs(180))?.succeeded()?;
+    let mut oshrun = Command::new(prefix.join("bin/oshrun"));
+    oshrun.env("SHMEM_SYMMETRIC_SIZE", "16m").env("SHMEM_TUNE_CACHE", scratch("tuning"));
+    let ran = run(oshrun.args(["-n", "2"]).arg(build.join("cg")), LIMIT)?.succeeded()?;
+    match ran.stdout == result_of("cg.c") {
+        true => Ok(()),
+        false => Err(ran.account("expected the same result").into()),
+    }
+}
+
+fn result_of(source: &str) -> &'static str {
+    EXAMPLES.iter().find(|(name, _)| *name == source).map_or("", |(_, result)| result)
+}

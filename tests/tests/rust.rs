@@ -1,0 +1,117 @@
+//! Rust programs: the example project, built outside this workspace as a stranger would, and run by
+//! the installed `oshrun`.
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use libtest_mimic::{Failed, Trial};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use support::program::{LIMIT, run_trials};
+use support::{Ran, crate_dir, run, scratch};
+
+/// Jobs, as options of `oshrun`. The result does not depend on them.
+const JOBS: [&[&str]; 5] = [
+    &["-n", "1"],
+    &["-n", "3"],
+    &["-n", "4"],
+    &["-n", "4", "--hosts", "2"],
+    &["-n", "3", "-x", "SHMEM_TRANSPORTS=cma"],
+];
+/// What the example prints for its default size.
+const RESULT: &str = "stencil: 64 points, 100 steps, sum 357.529855361\n";
+/// Everything that the library needs is built once more.
+const BUILD_LIMIT: Duration = Duration::from_secs(500);
+
+fn main() {
+    run_trials(trials)
+}
+
+fn trials(prefix: &Path) -> Vec<Trial> {
+    let project = Arc::new(Project { prefix: prefix.to_owned(), built: OnceLock::new() });
+    let mut trials: Vec<Trial> = JOBS
+        .into_iter()
+        .map(|job| {
+            let project = project.clone();
+            Trial::test(format!("the example project runs with {}", job.join(" ")), move || {
+                let ran = project.launch(job, &[])?.succeeded()?;
+                match ran.stdout == RESULT {
+                    true => Ok(()),
+                    false => Err(ran.account(&format!("expected {RESULT:?}")).into()),
+                }
+            })
+        })
+        .collect();
+    trials.push(Trial::test("a_panic_of_one_pe_ends_the_job_with_message_and_place", move || {
+        a_panic_ends_the_job(&project)
+    }));
+    trials
+}
+
+struct Project {
+    prefix: PathBuf,
+    built: OnceLock<Result<PathBuf, String>>,
+}
+
+impl Project {
+    fn executable(&self) -> Result<PathBuf, String> {
+        self.built.get_or_init(build).clone()
+    }
+
+    fn launch(&self, job: &[&str], args: &[&str]) -> Result<Ran, String> {
+        let executable = self.executable()?;
+        let mut oshrun = Command::new(self.prefix.join("bin/oshrun"));
+        oshrun.env("SHMEM_SYMMETRIC_SIZE", "16m").env("SHMEM_TUNE_CACHE", scratch("tuning"));
+        oshrun.env("RUST_BACKTRACE", "0").args(job).arg(executable).args(args);
+        run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))
+    }
+}
+
+/// Builds a copy of the project in a folder that belongs to no workspace of this repository.
+fn build() -> Result<PathBuf, String> {
+    let compat = crate_dir().with_file_name("compat");
+    let (from, to) = (compat.join("examples/rust"), scratch("rust-project"));
+    let read = |path: PathBuf| {
+        fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let write = |path: PathBuf, text: &str| {
+        fs::create_dir_all(path.parent().expect("a folder")).map_err(|error| error.to_string())?;
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let manifest = read(from.join("Cargo.toml"))?;
+    let path = format!("path = {:?}", compat.display().to_string());
+    assert!(manifest.contains("path = \"../..\""), "{manifest}");
+    write(to.join("Cargo.toml"), &manifest.replace("path = \"../..\"", &path))?;
+    write(to.join("src/main.rs"), &read(from.join("src/main.rs"))?)?;
+    // The versions that are on this machine already.
+    write(to.join("Cargo.lock"), &read(crate_dir().with_file_name("Cargo.lock"))?)?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(&to).args(["build", "--quiet", "--target-dir"]).arg(to.join("target"));
+    // What cargo tells tests about this package is not for others.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("CARGO_PKG_") {
+            cargo.env_remove(name);
+        }
+    }
+    run(&mut cargo, BUILD_LIMIT).map_err(|error| error.to_string())?.succeeded()?;
+    Ok(to.join("target/debug/stencil"))
+}
+
+/// The last PE gets an argument that is no number, and panics while the others wait for it.
+fn a_panic_ends_the_job(project: &Project) -> Result<(), Failed> {
+    let executable = project.executable()?.display().to_string();
+    let ran =
+        project.launch(&["-n", "2"], &["64", "5", ":", "-n", "1", &executable, "64", "five"])?;
+    let tells = |line: &str| {
+        ["PE 2", "panicked at src/main.rs:", "'five'"].iter().all(|part| line.contains(part))
+    };
+    match ran.code == Some(101) && ran.stderr.lines().any(tells) {
+        true => Ok(()),
+        false => {
+            Err(ran.account("expected exit code 101 and a line with PE, place and message").into())
+        }
+    }
+}
