@@ -39,7 +39,8 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     for (source, result) in EXAMPLES {
         let flags: &[&str] = match source.ends_with(".cc") {
             true => &["-O2", "-std=c++20"],
-            false => &["-O2", "-lm"],
+            // Before the source, where the linker would leave out what nobody has asked for yet.
+            false => &["-O2", "-Wl,--no-as-needed,-lm"],
         };
         let program = program(prefix, &place.join(source), flags);
         for (pes, options) in JOBS {
@@ -69,13 +70,9 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     trials
 }
 
-/// The library's flags come last for the linker: the source stands between them and the compiler.
 fn program(prefix: &Path, source: &Path, flags: &[&str]) -> Arc<Program> {
-    let flags: Vec<&str> = flags
-        .iter()
-        .map(|flag| if *flag == "-lm" { "-Wl,--no-as-needed,-lm" } else { flag })
-        .collect();
-    Program::new(prefix, source, "of the examples", &flags)
+    let language = if source.extension().is_some_and(|e| e == "cc") { "in C++" } else { "in C" };
+    Program::new(prefix, source, language, flags)
 }
 
 fn in_python(prefix: &Path, pes: usize, options: &'static [&'static str]) -> Trial {
