@@ -5,6 +5,7 @@ mod check;
 mod demo;
 mod docs;
 mod install;
+mod package;
 mod steps;
 mod suite;
 
@@ -23,6 +24,7 @@ Usage: cargo dev COMMAND
   sim [ARGUMENTS]       run the NTB ring protocol under the simulator
   bench [ARGUMENTS]     install into target/tombolo and measure it; --help tells more
   install --prefix DIR  build and install the library, headers, tools and manual pages
+  package               pack an installation for any place into target/package/*.tar.zst
 ";
 
 fn main() -> ExitCode {
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         "sim" => sim(&tree, rest),
         "bench" => bench(&tree, rest),
         "install" => install::command(&tree, rest),
+        "package" => package::package(&tree),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())

@@ -17,6 +17,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Python's shmem4py tells implementations apart by their macros; it takes one that has these two, which
+ * are those of Sandia OpenSHMEM, for complete. */
+#define SHMEM_DEF_H
+#define SHMEM_FUNCTION_ATTRIBUTES
+
 #include "tombolo/compiler.h"
 #include "tombolo/constants.h"
 #include "tombolo/types.h"
