@@ -98,15 +98,8 @@ impl<'w, S> SymmetricBox<'w, [S]> {
             memory::allocate_filled("World::alloc", bytes, align, fill)
         };
         let slice = std::ptr::slice_from_raw_parts_mut(block.cast::<S>(), len);
-        match NonNull::new(block) {
-            // SAFETY: not null.
-            Some(_) => Ok(SymmetricBox {
-                place: unsafe { NonNull::new_unchecked(slice) },
-                allocated: bytes > 0,
-                _world: PhantomData,
-            }),
-            None => Err(AllocError { bytes }),
-        }
+        let place = NonNull::new(slice).ok_or(AllocError { bytes })?;
+        Ok(SymmetricBox { place, allocated: bytes > 0, _world: PhantomData })
     }
 
     /// As its only element.

@@ -21,7 +21,10 @@ pub fn watch() {
     ONCE.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            let message = info.payload_as_str().unwrap_or("(no message)");
+            let payload = info.payload();
+            let owned = payload.downcast_ref::<String>().map(String::as_str);
+            let message = payload.downcast_ref::<&str>().copied().or(owned);
+            let message = message.unwrap_or("(no message)");
             let place = info.location().map(|place| format!(" at {place}")).unwrap_or_default();
             // Fails only where the thread is past its end.
             let _ = LAST.try_with(|last| last.replace(format!("{place}: {message}")));
