@@ -19,8 +19,12 @@
 
 /* Python's shmem4py tells implementations apart by their macros; it takes one that has these two, which
  * are those of Sandia OpenSHMEM, for complete. */
+#ifndef SHMEM_DEF_H
 #define SHMEM_DEF_H
+#endif
+#ifndef SHMEM_FUNCTION_ATTRIBUTES
 #define SHMEM_FUNCTION_ATTRIBUTES
+#endif
 
 #include "tombolo/compiler.h"
 #include "tombolo/constants.h"
