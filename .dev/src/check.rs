@@ -67,6 +67,12 @@ fn layering(tree: &Tree) -> Result<(), Failure> {
             }
         }
     }
+    for file in sources(&tree.path("core/src"))? {
+        for (line, back_end) in back_ends_named(&read(&file)?, &back_ends) {
+            let file = file.strip_prefix(tree.path("")).unwrap_or(&file).display();
+            wrong.push(format!("{file}:{line}: the core names back end {back_end}"));
+        }
+    }
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(format!("layering broken\n  {}", wrong.join("\n  ")))),
@@ -106,6 +112,28 @@ fn foreign_uses(text: &str, own: &str, back_ends: &[String]) -> Vec<(usize, Stri
                 found.push((index + 1, other.clone()));
             }
         }
+    }
+    found
+}
+
+/// Lines of `text`, a source of the core, that name a back end or one of its variables; comments and
+/// tests may.
+fn back_ends_named(text: &str, back_ends: &[String]) -> Vec<(usize, String)> {
+    // Also what the kernel calls the way in which SHMEM_STATIC has data copied.
+    let others = back_ends.iter().filter(|name| *name != "cma");
+    let names: Vec<(&String, [String; 3])> = others
+        .map(|name| {
+            let upper = name.to_uppercase();
+            let as_text = format!("\"{name}\"");
+            (name, [as_text, format!("SHMEM_{upper}_"), format!("TOMBOLO_{upper}")])
+        })
+        .collect();
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    let mut found = vec![];
+    for (index, line) in code.lines().enumerate() {
+        let line = line.split("//").next().unwrap_or("");
+        let named = names.iter().find(|(_, forms)| forms.iter().any(|form| line.contains(form)));
+        found.extend(named.map(|(name, _)| (index + 1, name.to_string())));
     }
     found
 }
@@ -186,6 +214,18 @@ mod tests {
             [target.'cfg(unix)'.dependencies]\ntombolo-b.workspace = true\n[dependencies.tombolo-c]\n";
         let found = ["tombolo-core", "tombolo-a", "tombolo", "tombolo-b", "tombolo-c"];
         assert_eq!(dependencies(manifest), found);
+    }
+
+    #[test]
+    fn a_core_that_names_a_back_end_is_found() {
+        let back_ends = ["shm".to_owned(), "cma".to_owned()];
+        let lines = |text: &str| back_ends_named(text, &back_ends).len();
+        assert_eq!(lines("let name = \"shm\";\nlet x = \"SHMEM_SHM_SIZE\";"), 2);
+        assert_eq!(
+            lines("let how = \"cma\"; // \"shm\"\n/// \"shm,cma\"\nlet shm = \"shmem\";"),
+            0
+        );
+        assert_eq!(lines("fn f() {}\n#[cfg(test)]\nmod tests {\n    \"shm\"\n}"), 0);
     }
 
     #[test]

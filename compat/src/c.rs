@@ -9,18 +9,20 @@
 //! `pshmem_x` is the definition of every routine and `shmem_x` a weak alias of it, so that a
 //! profiling library can take its place (OpenSHMEM 1.6, "OpenSHMEM Profiling Interface").
 
-/// Defines C routines. A routine's name is given in pieces, `[shmem_ int _put]`, so that templates
-/// can put type names into it. The name as a string is `ROUTINE` in its body.
+/// Defines C routines of a family, after what its callers vouch for: the bodies rely on that and on
+/// nothing else. What of it can be checked is checked while `SHMEM_DEBUG` is set. A routine's name is
+/// given in pieces, `[shmem_ int _put]`, so that templates can put type names into it. The name as a
+/// string is `ROUTINE` in its body.
 macro_rules! routines {
-    ($([$($name:tt)+] ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)+) => { $(
+    (callers: $vouch:literal; $([$($name:tt)+] ($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)+) => { $(
         const _: () = {
             #[allow(dead_code, reason = "the simplest routines never name themselves")]
             const ROUTINE: &str = concat!($(stringify!($name)),+);
 
+            #[doc = concat!("# Safety\nCallers vouch that ", $vouch)]
             #[unsafe(export_name = concat!("p", $(stringify!($name)),+))]
             unsafe extern "C" fn routine($($arg: $ty),*) $(-> $ret)? {
-                // SAFETY: the caller vouches for the arguments as the standard asks; what can be
-                // checked is checked when `SHMEM_DEBUG` asks for it.
+                // SAFETY: the family's `callers` says what holds, and why that suffices.
                 #[allow(unused_unsafe, reason = "some bodies are safe")]
                 unsafe { $body }
             }
@@ -32,10 +34,11 @@ macro_rules! routines {
 /// Defines pairs of C routines, `shmem_x` on the default context and `shmem_ctx_x` on the context
 /// that is its first argument.
 macro_rules! context_routines {
-    ($(
+    (callers: $vouch:literal; $(
         [$($name:tt)+] ($ctx:ident; $($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
     )+) => { $(
         routines! {
+            callers: $vouch;
             [shmem_ $($name)+] ($($arg: $ty),*) $(-> $ret)? {
                 let $ctx = $crate::c::handle::Ctx::DEFAULT;
                 $body
@@ -57,10 +60,11 @@ macro_rules! weak_alias {
 
 /// Defines the few C routines whose names have no prefix, and so no second name.
 macro_rules! plain_routines {
-    ($($name:ident ($($arg:ident: $ty:ty),*) $(-> $ret:ty)? $body:block)+) => { $(
+    (callers: $vouch:literal; $($name:ident ($($arg:ident: $ty:ty),*) $(-> $ret:ty)? $body:block)+) => { $(
+        #[doc = concat!("# Safety\nCallers vouch that ", $vouch)]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
-            // SAFETY: as for all routines.
+            // SAFETY: the family's `callers` says what holds, and why that suffices.
             #[allow(unused_unsafe, reason = "some bodies are safe")]
             unsafe { $body }
         }

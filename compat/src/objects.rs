@@ -22,7 +22,7 @@ unsafe impl Sync for ProgramContext {}
 
 /// The hints of a communication session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Session {
+pub struct ContextSession {
     /// Options that were set.
     pub options: c_long,
     /// What the program said of the session.
@@ -47,7 +47,7 @@ impl ProgramContext {
 pub struct Objects {
     contexts: HashMap<usize, Arc<ProgramContext>>,
     teams: HashMap<usize, Arc<Team>>,
-    sessions: HashMap<usize, Session>,
+    sessions: HashMap<usize, ContextSession>,
 }
 
 impl Objects {
@@ -72,7 +72,7 @@ impl Objects {
         ctx: usize,
         options: c_long,
         total_ops: Option<usize>,
-    ) -> Session {
+    ) -> ContextSession {
         let session = self.sessions.entry(ctx).or_default();
         session.options |= options;
         if let Some(total_ops) = total_ops {
@@ -82,7 +82,7 @@ impl Objects {
     }
 
     /// Ends the session on a context, if there is one.
-    pub fn stop_session(&mut self, ctx: usize) -> Option<Session> {
+    pub fn stop_session(&mut self, ctx: usize) -> Option<ContextSession> {
         self.sessions.remove(&ctx)
     }
 

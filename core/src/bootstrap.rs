@@ -6,7 +6,7 @@
 use crate::config::Config;
 use crate::error::Result;
 use environment::Offer;
-use pmi::{Place, Pmi};
+use pmi::{Pmi, PmiEnvironment};
 use pmix::Pmix;
 use std::time::Duration;
 use wire::Wire;
@@ -92,7 +92,7 @@ pub fn from_env(config: &Config) -> Result<Box<dyn Bootstrap>> {
     let timeout = config.start_timeout.max(Duration::from_secs(1));
     Ok(match environment::offered(&lookup, &wire::is_socket, config.pmi)? {
         Offer::Descriptor { native } => {
-            let place = Place::parse(&lookup)?;
+            let place = PmiEnvironment::parse(&lookup)?;
             let wire = Wire::take_over(place.fd, timeout)?;
             Box::new(Pmi::connect(&place, wire, config.pmi, native, timeout)?)
         }

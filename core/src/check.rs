@@ -42,7 +42,7 @@ impl World {
                 );
             }
         } else if let Some(data) = self.static_data()
-            && place.offset.checked_add(len).is_none_or(|end| end > data.len())
+            && !place.fits(len, data.len())
         {
             self.stop_job(
                 routine,

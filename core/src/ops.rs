@@ -323,8 +323,7 @@ impl World {
                 continue;
             }
             if self.is_sole(index) {
-                let transport = &self.transports()[index];
-                self.until(routine, self.pe(), || transport.fence(stream) != Status::Pending);
+                self.order_on(index, stream, routine);
             } else {
                 self.until_quiet(index as u8, stream, routine, self.pe());
             }
@@ -339,11 +338,19 @@ impl World {
                 continue;
             }
             if next == Channel::Endpoint(index as u8) {
-                let transport = &self.transports()[index];
-                self.until(routine, self.pe(), || transport.fence(stream) != Status::Pending);
+                self.order_on(index, stream, routine);
             } else {
                 self.until_quiet(index as u8, stream, routine, self.pe());
             }
+        }
+    }
+
+    /// Orders what a stream has issued over one transport before what it issues over the same one.
+    /// What is in order by itself needs nothing, not even a call.
+    fn order_on(&self, index: usize, stream: &Stream, routine: &'static str) {
+        if !self.peers().is_ordered(index) {
+            let transport = &self.transports()[index];
+            self.until(routine, self.pe(), || transport.fence(stream) != Status::Pending);
         }
     }
 

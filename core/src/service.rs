@@ -27,7 +27,7 @@ mod server;
 mod thread;
 mod wire;
 
-pub(crate) use message::{LINE_WORDS, Line, Reply};
+pub(crate) use message::{LINE_WORDS, MessageLine, Reply};
 pub use message::{Request, Wanted};
 pub(crate) use server::carry_out;
 pub use server::{Requester, Served, Server};

@@ -88,6 +88,17 @@ pub struct Remote {
     pub offset: usize,
 }
 
+impl Remote {
+    /// Whether `len` bytes from here all lie inside a segment of `size` bytes.
+    #[inline]
+    pub const fn fits(self, len: usize, size: usize) -> bool {
+        match self.offset.checked_add(len) {
+            Some(end) => end <= size,
+            None => false,
+        }
+    }
+}
+
 /// What became of an operation on the data path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -132,7 +143,8 @@ pub struct Capabilities {
     pub signals: AmoSet,
     /// Aligned words of 4 and 8 bytes appear whole; where they do not, the target writes them.
     pub whole_words: bool,
-    /// Puts of one stream become visible in the order in which they were issued.
+    /// Puts, AMOs and signals of one stream to one PE become visible in the order in which they were
+    /// issued: where every endpoint of a transport says so, nobody asks the transport for a fence.
     pub ordered: bool,
     /// The target's CPU must run for an operation to complete.
     pub needs_target_cpu: bool,

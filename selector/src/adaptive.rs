@@ -7,7 +7,7 @@
 
 use crate::class::Class;
 use crate::data::{Buffer, CACHED, Measurements, Operation, SERVICE, STREAMING};
-use crate::model::Line;
+use crate::model::Interpolation;
 use crate::tuning::Tuning;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +33,7 @@ const STEP_MAX: f64 = 4.0;
 const CORRECTIONS_MAX: u32 = 64;
 
 /// What drifts: a channel between PEs of a class, in a range of sizes.
-type Place = (Class, Operation, &'static str, u32);
+type BlockKey = (Class, Operation, &'static str, u32);
 
 /// Watches one PE's operations.
 pub struct Adaptive {
@@ -46,7 +46,7 @@ pub struct Adaptive {
 #[derive(Default)]
 struct State {
     /// Samples so far and the least time relative to the model.
-    blocks: HashMap<Place, (u32, f64)>,
+    blocks: HashMap<BlockKey, (u32, f64)>,
     corrections: u32,
 }
 
@@ -93,7 +93,9 @@ impl State {
         let bytes = seen.bytes as u64;
         let expected = buffers
             .iter()
-            .filter_map(|b| Line::new(&tuning.measured().curve(class, operation, *b, name)?.points))
+            .filter_map(|b| {
+                Interpolation::new(&tuning.measured().curve(class, operation, *b, name)?.points)
+            })
             .map(|line| line.at(bytes))
             .fold(0.0, f64::max);
         if expected <= 0.0 || self.corrections >= CORRECTIONS_MAX {

@@ -28,7 +28,7 @@ pub enum Class {
 
 /// Where on its host a PE may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Binding {
     /// First processor of the last-level cache that all its processors share; -1 if they do not.
     pub cache: i32,
     /// The NUMA node that holds all its processors; -1 if there is more than one.
@@ -37,7 +37,7 @@ pub struct Place {
 
 impl Class {
     /// The class of two PEs at a distance that run at `a` and `b`; the same for `b`, `a`.
-    pub fn of(distance: Distance, a: Place, b: Place) -> Class {
+    pub fn of(distance: Distance, a: Binding, b: Binding) -> Class {
         match distance {
             Distance::Myself => return Class::Own,
             Distance::Hops(hops) => return Class::Ring(hops),
@@ -150,9 +150,9 @@ fn parse_kib(text: &str) -> Option<u64> {
 }
 
 /// Where this process may run, as far as its affinity mask and `/sys` tell.
-pub fn here() -> Place {
+pub fn here() -> Binding {
     let cpus = my_cpus();
-    let Some(&first) = cpus.first() else { return Place { cache: -1, node: -1 } };
+    let Some(&first) = cpus.first() else { return Binding { cache: -1, node: -1 } };
     let holds_mine = |list: &str| {
         let list = parse_cpu_list(list);
         cpus.iter().all(|cpu| list.binary_search(cpu).is_ok()).then(|| list[0] as i32)
@@ -170,7 +170,7 @@ pub fn here() -> Place {
             Some((node, read(format!("/sys/devices/system/node/node{node}/cpulist"))?))
         })
         .find_map(|(node, list)| holds_mine(&list).map(|_| node));
-    Place { cache, node: node.unwrap_or(-1) }
+    Binding { cache, node: node.unwrap_or(-1) }
 }
 
 fn my_cpus() -> Vec<usize> {
@@ -204,7 +204,7 @@ mod tests {
         fn both_ends_of_a_pair_see_the_same_class(
             hosts in proptest::collection::vec((0u32..5, -1i32..3, -1i32..2), 1..12)
         ) {
-            let place = |pe: usize| Place { cache: hosts[pe].1, node: hosts[pe].2 };
+            let place = |pe: usize| Binding { cache: hosts[pe].1, node: hosts[pe].2 };
             let distance = |a: usize, b: usize| match hosts[a].0.abs_diff(hosts[b].0) {
                 _ if a == b => Distance::Myself,
                 0 => Distance::Host,

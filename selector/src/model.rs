@@ -1,6 +1,6 @@
 //! The cost model: what an operation of any size costs, from the sizes that were measured.
 //!
-//! - Per channel and class a piecewise-linear curve through the measured points ([`Line`]); its
+//! - Per channel and class a piecewise-linear curve through the measured points ([`Interpolation`]); its
 //!   terms, start-up and time per byte, are what people want to know of a channel.
 //! - Across ring distances a multilevel model ([`stages::Stages`]): start-up, hops, and packets that
 //!   overlap on their way, after the packet formula of the published self-tuning library.
@@ -15,14 +15,14 @@ use stages::{Observation, Stages};
 
 /// Time of one operation by size, linear between measured points.
 #[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
+pub struct Interpolation<'a> {
     points: &'a [Point],
 }
 
-impl<'a> Line<'a> {
+impl<'a> Interpolation<'a> {
     /// A line through points of rising size; none if there are no points.
-    pub fn new(points: &'a [Point]) -> Option<Line<'a>> {
-        (!points.is_empty()).then_some(Line { points })
+    pub fn new(points: &'a [Point]) -> Option<Interpolation<'a>> {
+        (!points.is_empty()).then_some(Interpolation { points })
     }
 
     /// Nanoseconds of an operation on `bytes` bytes. Below the first point as that point, beyond
@@ -109,7 +109,7 @@ impl Model {
     /// Nanoseconds of an operation by a channel; none where nothing was measured that tells.
     pub fn predict(&self, measured: &Measurements, key: &Key, bytes: u64) -> Option<f64> {
         let curve = measured.curve(key.class, key.operation, key.buffer, &key.channel);
-        if let Some(line) = curve.and_then(|c| Line::new(&c.points)) {
+        if let Some(line) = curve.and_then(|c| Interpolation::new(&c.points)) {
             return Some(line.at(bytes));
         }
         let hops = key.class.hops();
@@ -123,7 +123,7 @@ impl Model {
 pub fn error<'a>(curves: impl IntoIterator<Item = &'a Curve>) -> Option<(f64, usize)> {
     let (mut sum, mut count) = (0.0, 0);
     for curve in curves {
-        let Some(line) = Line::new(&curve.points) else { continue };
+        let Some(line) = Interpolation::new(&curve.points) else { continue };
         for check in &curve.checks {
             let seen = f64::from(check.ns);
             sum += (line.at(check.bytes) - seen).abs() / seen;
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_line_passes_through_its_points_and_goes_on() {
         let points = points(&[(8, 10.0), (1000, 100.0), (2000, 200.0)]);
-        let line = Line::new(&points).unwrap();
+        let line = Interpolation::new(&points).unwrap();
         assert_eq!([line.at(1), line.at(8), line.at(1500), line.at(2000)], [10., 10., 150., 200.]);
         assert_eq!(line.at(4000), 400.0);
     }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn falling_last_points_do_not_make_large_transfers_free() {
         let points = points(&[(1000, 200.0), (2000, 100.0)]);
-        assert!(Line::new(&points).unwrap().at(1 << 30) > 100.0 * (1 << 18) as f64 * 0.4);
+        assert!(Interpolation::new(&points).unwrap().at(1 << 30) > 100.0 * (1 << 18) as f64 * 0.4);
     }
 
     proptest! {
@@ -171,7 +171,7 @@ mod tests {
                 .iter()
                 .map(|&bytes| Point { bytes, ns: cost(bytes), spread: 0.0, batches: 7 })
                 .collect();
-            let line = Line::new(&measured).unwrap();
+            let line = Interpolation::new(&measured).unwrap();
             let predicted = line.at(at);
             prop_assert!((predicted / f64::from(cost(at)) - 1.0).abs() < 0.01);
         }

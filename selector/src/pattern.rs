@@ -12,7 +12,7 @@ pub use schedule::Layout;
 use crate::class::Class;
 use crate::data::Operation;
 use crate::tuning::Tuning;
-use estimate::{Costs, estimate};
+use estimate::{PatternCosts, estimate};
 use std::fmt;
 use std::str::FromStr;
 
@@ -97,7 +97,7 @@ pub fn predict(
         Operation::Pipeline => tuning.predict_pipelined(class, bytes),
         _ => tuning.predict(class, operation, bytes),
     };
-    let costs = Costs { of: &of, local };
+    let costs = PatternCosts { of: &of, local };
     estimate(&costs, layout, pattern, by, bytes)
 }
 

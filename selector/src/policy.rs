@@ -12,7 +12,7 @@
 
 use crate::class::Class;
 use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, Point, SERVICE, STREAMING};
-use crate::model::Line;
+use crate::model::Interpolation;
 use crate::probe::HUGE;
 use tombolo_core::route::STEPS_MAX;
 
@@ -229,7 +229,7 @@ impl<'a> Candidates<'a> {
         let time = |channel: usize| {
             let name = self.channels[channel].0;
             let curve = self.measured.curve(self.class, operation, Buffer::Heap, name)?;
-            Some(Line::new(&curve.points)?.at(bytes))
+            Some(Interpolation::new(&curve.points)?.at(bytes))
         };
         matches!((time(channel), time(other)), (Some(mine), Some(theirs)) if mine <= theirs)
     }
@@ -265,8 +265,8 @@ impl<'a> Candidates<'a> {
             let Some((_, rival)) = rival.filter(|(_, c)| covers(c) && covers(curve)) else {
                 continue;
             };
-            mine += Line::new(&curve.points)?.at(bytes);
-            theirs += Line::new(&rival.points)?.at(bytes);
+            mine += Interpolation::new(&curve.points)?.at(bytes);
+            theirs += Interpolation::new(&rival.points)?.at(bytes);
             spread = spread.max((spread_at(curve, bytes) + spread_at(rival, bytes)) / 2.0);
         }
         (theirs > 0.0).then(|| (mine / theirs, spread.clamp(MARGIN, MARGIN_MAX)))

@@ -33,7 +33,7 @@ pub struct Effort {
 
 /// What came of measuring one pair.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct Probed {
     /// The times.
     pub measured: Measurements,
     /// An operation never completed and may still write to the buffers: they must not be reused.
@@ -48,7 +48,7 @@ pub fn run(
     target: usize,
     scratch: &mut Scratch,
     effort: Effort,
-) -> Outcome {
+) -> Probed {
     let context = world.new_context(
         world.team().clone(),
         ContextOptions { private: true, ..ContextOptions::default() },
@@ -79,7 +79,7 @@ pub fn run(
         // The transport may still write to the context's counters.
         let outcome = prober.outcome();
         std::mem::forget(context);
-        return Outcome { stuck, ..outcome };
+        return Probed { stuck, ..outcome };
     }
     prober.outcome()
 }
@@ -208,7 +208,7 @@ impl Prober<'_> {
         }
     }
 
-    fn outcome(self) -> Outcome {
+    fn outcome(self) -> Probed {
         let mut measured = Measurements {
             curves: self.curves.clone(),
             rejected: Vec::new(),
@@ -237,6 +237,6 @@ impl Prober<'_> {
         measured.put_in_order();
         measured.curves.iter_mut().for_each(|curve| plan::drop_disturbed(curve, &self.curves));
         measured.curves.retain(|c| !c.points.is_empty());
-        Outcome { measured, stuck: false }
+        Probed { measured, stuck: false }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::class::Class;
 use crate::data::{Buffer, CACHED, Curve, Operation, Rejected, SERVICE, STREAMING};
-use crate::model::{self, Line};
+use crate::model::{self, Interpolation};
 use crate::policy::{Decision, MARGIN};
 use crate::tuning::Tuning;
 use serde::Serialize;
@@ -277,7 +277,7 @@ fn candidate(curve: &Curve, bytes: u64) -> Option<Candidate> {
         Some(point) => (point, false),
         None => (find(&curve.checks)?, true),
     };
-    let predicted = Line::new(&curve.points).filter(|_| fresh).map(|line| line.at(bytes));
+    let predicted = Interpolation::new(&curve.points).filter(|_| fresh).map(|line| line.at(bytes));
     Some(Candidate {
         channel: curve.key.channel.clone(),
         measured_ns: f64::from(point.ns),

@@ -1,7 +1,7 @@
 //! The collective part: PEs agree on what is known, measure what is not, and share it.
 
 use crate::cache::{self, Saved};
-use crate::class::{self, Class, Place};
+use crate::class::{self, Binding, Class};
 use crate::data::Measurements;
 use crate::force;
 use crate::probe::{self, Effort, Scratch};
@@ -26,7 +26,7 @@ struct Hello {
     fingerprint: u64,
     /// Digest of the measurements it found in its cache, 0 if none.
     known: u64,
-    place: Place,
+    place: Binding,
     /// PEs of its host outnumber processors.
     crowded: bool,
 }
@@ -50,7 +50,7 @@ impl Hello {
         Some(Hello {
             fingerprint: u64::from_le_bytes(*fingerprint),
             known: u64::from_le_bytes(*known),
-            place: Place { cache: i32::from_le_bytes(*cache), node: i32::from_le_bytes(*node) },
+            place: Binding { cache: i32::from_le_bytes(*cache), node: i32::from_le_bytes(*node) },
             crowded: *crowded != 0,
         })
     }
@@ -70,7 +70,7 @@ pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
     let forced = &world.config().route;
     let rules = force::parse(forced, &names).map_err(|why| invalid("SHMEM_ROUTE", forced, why))?;
     let mut session =
-        Session { world, places: vec![class::here(); world.n_pes()], machine: String::new() };
+        TuningSession { world, places: vec![class::here(); world.n_pes()], machine: String::new() };
     let (origin, measured) = match mode {
         Tune::Off => (Origin::Off, Measurements::default()),
         Tune::File(path) => {
@@ -83,7 +83,7 @@ pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
         Tune::Auto | Tune::Adaptive => session.remember_or_measure(false)?,
         Tune::Always => session.remember_or_measure(true)?,
     };
-    let Session { places, machine, .. } = session;
+    let TuningSession { places, machine, .. } = session;
     Ok(Tuning::new(world, origin, machine, measured, rules, places, begun.elapsed()))
 }
 
@@ -96,13 +96,13 @@ fn crowded(world: &World) -> bool {
     world.shared_team().n_pes() > usable_cpus() && !world.config().bound.0
 }
 
-struct Session<'a> {
+struct TuningSession<'a> {
     world: &'a World,
-    places: Vec<Place>,
+    places: Vec<Binding>,
     machine: String,
 }
 
-impl Session<'_> {
+impl TuningSession<'_> {
     fn config(&self) -> &Config {
         self.world.config()
     }
@@ -353,7 +353,7 @@ mod tests {
         let hello = Hello {
             fingerprint: 1 << 60,
             known: 7,
-            place: Place { cache: -1, node: 3 },
+            place: Binding { cache: -1, node: 3 },
             crowded: true,
         };
         assert_eq!(Hello::parse(&hello.bytes()), Some(hello));

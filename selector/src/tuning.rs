@@ -1,7 +1,7 @@
 //! The outcome of tuning: what is known, what was decided, and this PE's routes.
 
 use crate::cache::{self, Saved};
-use crate::class::{Class, Place};
+use crate::class::{Binding, Class};
 use crate::costs::costs;
 use crate::data::{Buffer, CACHED, Key, Measurements, Operation, SERVICE, STREAMING};
 use crate::force::{self, Rule};
@@ -77,7 +77,7 @@ impl Tuning {
         machine: String,
         measured: Measurements,
         rules: Vec<Rule>,
-        places: Vec<Place>,
+        places: Vec<Binding>,
         took: Duration,
     ) -> Tuning {
         let me = world.pe();

@@ -180,22 +180,11 @@ pub fn run(back_end: &BackEnd, case: &Case) {
                 let seed = seed.to_string();
                 let what = format!("{name} with SHMEM_UNORDERED_SEED={seed}");
                 let _watched = Watchdog::start(what, LIMIT_SECONDS);
-                let shown = ShownIfPanicking(&seed);
                 let own = [("SHMEM_UNORDERED_SEED", seed.as_str())];
                 let environment = [back_end.environment, &own].concat();
                 run_job(case.n_pes, &environment, &make, case.check);
-                std::mem::forget(shown);
             }
         }
-    }
-}
-
-/// Tells the seed of a case that fails.
-struct ShownIfPanicking<'a>(&'a str);
-
-impl Drop for ShownIfPanicking<'_> {
-    fn drop(&mut self) {
-        eprintln!("with SHMEM_UNORDERED_SEED={}", self.0);
     }
 }
 

@@ -80,9 +80,8 @@ impl Transport for Faulty {
 
 impl FaultyEndpoint {
     fn at(&self, remote: Remote, len: usize) -> Option<usize> {
-        let end = remote.offset.checked_add(len)?;
-        let inside = remote.segment == SegmentKind::Heap && end <= self.len;
-        inside.then_some(self.base + remote.offset)
+        let inside = remote.segment == SegmentKind::Heap && remote.fits(len, self.len);
+        inside.then(|| self.base + remote.offset)
     }
 
     fn operate(&self, stream: &Stream, copy: impl FnOnce()) -> Status {

@@ -62,8 +62,7 @@ impl Transport for Myself {
 impl ToMyself {
     fn at(&self, remote: Remote, len: usize) -> Option<*mut u8> {
         let (base, size) = self.segments[remote.segment as usize]?;
-        let end = remote.offset.checked_add(len)?;
-        (end <= size).then_some((base + remote.offset) as *mut u8)
+        remote.fits(len, size).then(|| (base + remote.offset) as *mut u8)
     }
 }
 

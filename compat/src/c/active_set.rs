@@ -9,6 +9,8 @@ use tombolo_collectives::active::{self, ActiveSet};
 use tombolo_collectives::{And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
 
 routines! {
+    callers: "`p_sync` is a symmetric array of the set's members, used by no other set until all have \
+        returned: flags are only set in there";
     [shmem_barrier](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
         let world = &library(ROUTINE).world;
         let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
@@ -24,6 +26,9 @@ routines! {
 macro_rules! data {
     ($size:tt, $ty:ty) => {
         routines! {
+            callers: "`dest` and `source` are valid for the elements that the routine moves, `dest` and \
+                `p_sync` symmetric and used by no other call until all members have returned: \
+                copies stay inside these arrays";
             [shmem_broadcast $size](
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_root: c_int,
                 pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
@@ -89,7 +94,11 @@ data! {64, u64}
 
 macro_rules! to_all {
     ($name:ident, $ty:ty, $($verb:ident: $op:ty;)+) => {
-        routines! { $(
+        routines! {
+            callers: "`dest` and `source` are valid for `nreduce` elements, `dest` and `p_sync` \
+                symmetric and used by no other call until all members have returned: results of \
+                that many elements are all that is written";
+            $(
             [shmem_ $name _ $verb](
                 dest: *mut $ty, source: *const $ty, nreduce: c_int,
                 pe_start: c_int, log_pe_stride: c_int, pe_size: c_int,

@@ -9,6 +9,9 @@ use tombolo_core::transport::AmoOp;
 macro_rules! extended {
     ($name:ident, $ty:ty) => {
         context_routines! {
+            callers: "the variable is symmetric, aligned, and changed by other means than AMOs at no \
+                time of the call; `fetch` is writable until the next quiet: the address is looked \
+                up before the AMO is done there, and nothing else is touched";
             [$name _atomic_fetch](ctx; source: *const $ty, pe: c_int) -> $ty {
                 let none = <$ty>::default();
                 fast::amo_fetch(ROUTINE, ctx, AmoOp::Fetch, source.cast_mut(), [none; 2], pe)
@@ -28,6 +31,9 @@ macro_rules! extended {
             }
         }
         routines! {
+            callers: "the variable is symmetric, aligned, and changed by other means than AMOs at no \
+                time of the call; `fetch` is writable until the next quiet: the address is looked \
+                up before the AMO is done there, and nothing else is touched";
             [shmem_ $name _fetch](source: *const $ty, pe: c_int) -> $ty {
                 let none = <$ty>::default();
                 let variable = source.cast_mut();
@@ -48,6 +54,9 @@ extended_amo_types! {extended}
 macro_rules! standard {
     ($name:ident, $ty:ty) => {
         context_routines! {
+            callers: "the variable is symmetric, aligned, and changed by other means than AMOs at no \
+                time of the call; `fetch` is writable until the next quiet: the address is looked \
+                up before the AMO is done there, and nothing else is touched";
             [$name _atomic_compare_swap](
                 ctx; dest: *mut $ty, cond: $ty, value: $ty, pe: c_int,
             ) -> $ty {
@@ -80,6 +89,9 @@ macro_rules! standard {
             }
         }
         routines! {
+            callers: "the variable is symmetric, aligned, and changed by other means than AMOs at no \
+                time of the call; `fetch` is writable until the next quiet: the address is looked \
+                up before the AMO is done there, and nothing else is touched";
             [shmem_ $name _cswap](dest: *mut $ty, cond: $ty, value: $ty, pe: c_int) -> $ty {
                 let operands = [value, cond];
                 fast::amo_fetch(ROUTINE, Ctx::DEFAULT, AmoOp::CompareSwap, dest, operands, pe)
@@ -110,6 +122,9 @@ macro_rules! bitwise {
     };
     ($name:ident, $ty:ty, $verb:ident, $op:expr) => {
         context_routines! {
+            callers: "the variable is symmetric, aligned, and changed by other means than AMOs at no \
+                time of the call; `fetch` is writable until the next quiet: the address is looked \
+                up before the AMO is done there, and nothing else is touched";
             [$name _atomic_fetch_ $verb](ctx; dest: *mut $ty, value: $ty, pe: c_int) -> $ty {
                 fast::amo_fetch(ROUTINE, ctx, $op, dest, [value; 2], pe)
             }

@@ -7,6 +7,8 @@ use std::ffi::{c_int, c_void};
 use tombolo_collectives::{self as coll, And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
 
 routines! {
+    callers: "a team is one that was created and not destroyed, which is looked up before it is used; no \
+        memory is passed";
     [shmem_barrier_all]() {
         coll::barrier_all(&library(ROUTINE).world, ROUTINE)
     }
@@ -23,6 +25,9 @@ routines! {
 macro_rules! data {
     ([$($prefix:tt)*], [$($suffix:tt)*], $ty:ty, $element:ty) => {
         routines! {
+            callers: "`dest` and `source` are valid on every member for the elements that the routine \
+                moves, and are used by nobody else until the call returns: copies stay inside \
+                these arrays";
             [shmem_ $($prefix)* broadcast $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
                 pe_root: c_int,
@@ -93,7 +98,10 @@ data! {[], [mem], c_void, u8}
 
 macro_rules! reductions {
     ($name:ident, $ty:ty, $($verb:ident: $function:ident $op:ty;)+) => {
-        routines! { $(
+        routines! {
+            callers: "`dest` and `source` are valid on every member for `nelems` elements and, where \
+                they overlap, equal: results of that many elements are all that is written";
+            $(
             [shmem_ $name _ $verb](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {

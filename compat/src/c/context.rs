@@ -12,6 +12,8 @@ use std::sync::atomic::Ordering;
 use tombolo_core::{ContextOptions, Team};
 
 routines! {
+    callers: "`ctx` and `team` as results are writable, `config` is readable; handles are those of live \
+        objects, which are looked up before they are used";
     [shmem_ctx_create](options: c_long, ctx: *mut Ctx) -> c_int {
         let library = library(ROUTINE);
         create(library, ROUTINE, library.world.team().clone(), options, ctx)

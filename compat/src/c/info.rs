@@ -9,6 +9,8 @@ use std::ffi::{c_char, c_int};
 const _: () = assert!(SHMEM_VENDOR_STRING.len() < SHMEM_MAX_NAME_LEN, "the name has no room");
 
 routines! {
+    callers: "results are writable: numbers, and `SHMEM_MAX_NAME_LEN` characters for the name, which is \
+        no longer";
     [shmem_info_get_version](major: *mut c_int, minor: *mut c_int) {
         major.write(SHMEM_MAJOR_VERSION);
         minor.write(SHMEM_MINOR_VERSION);

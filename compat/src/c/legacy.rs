@@ -9,6 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{Ordering, fence};
 
 plain_routines! {
+    callers: "memory that is freed or resized was allocated by these routines: the heap looks it up";
     // A call on top of an initialisation changes nothing; the program's exit finalises.
     start_pes(_npes: c_int) {
         if !library::is_initialized() {
@@ -36,6 +37,7 @@ plain_routines! {
 }
 
 routines! {
+    callers: "nothing: an address is not looked at, because caches are coherent";
     [shmem_set_cache_inv]() {
         fence(Ordering::SeqCst)
     }

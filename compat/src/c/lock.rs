@@ -7,6 +7,8 @@ use std::ffi::{c_int, c_long};
 use tombolo_collectives::locks;
 
 routines! {
+    callers: "`lock` is a symmetric variable, zero at first, that is changed by these routines alone: it \
+        is accessed by AMOs only";
     [shmem_set_lock](lock: *mut c_long) {
         set(ROUTINE, lock)
     }

@@ -18,6 +18,8 @@ const APART: usize = 128;
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 routines! {
+    callers: "nothing but that all PEs call alike: a block to free or resize is looked up in the heap \
+        first";
     [shmem_malloc](size: usize) -> *mut c_void {
         allocate(ROUTINE, size, ALIGNMENT)
     }

@@ -6,6 +6,8 @@ use crate::library::library;
 use std::ffi::c_int;
 
 context_routines! {
+    callers: "a context is one that was created and not destroyed: it is looked up before it is used, \
+        and no memory is passed";
     [fence](ctx;) {
         let library = library(ROUTINE);
         if ctx != Ctx::INVALID {

@@ -8,6 +8,9 @@ use tombolo_core::ops::Mode::{Blocking, NonBlocking};
 macro_rules! contiguous {
     ($name:ident, $ty:ty) => {
         context_routines! {
+            callers: "`dest` and `source` are valid for `nelems` elements, the remote one symmetric, and \
+                local buffers stay until the call, or the next quiet for `_nbi`, lets go of them: \
+                that many bytes are copied";
             [$name _put](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, pe: c_int) {
                 let len = nelems * size_of::<$ty>();
                 fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
@@ -33,6 +36,9 @@ rma_pointer_types! {contiguous}
 macro_rules! untyped {
     ($size:tt, $ty:ty) => {
         context_routines! {
+            callers: "`dest` and `source` are valid for `nelems` elements of that many bits, the remote \
+                one symmetric, and local buffers stay until the call, or the next quiet for \
+                `_nbi`, lets go of them: that many bytes are copied";
             [put $size](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int) {
                 let len = nelems * size_of::<$ty>();
                 fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
@@ -63,6 +69,7 @@ untyped! {mem, u8}
 macro_rules! scalar {
     ($name:ident, $ty:ty) => {
         context_routines! {
+            callers: "the remote variable is symmetric and of this type: it alone is stored or loaded";
             [$name _p](ctx; dest: *mut $ty, value: $ty, pe: c_int) {
                 fast::p(ROUTINE, ctx, dest, value, pe)
             }

@@ -9,6 +9,8 @@ use tombolo_core::error::report;
 use tombolo_core::route::Channel;
 
 routines! {
+    callers: "results are writable, or null where the standard allows it; addresses that are asked about \
+        are compared, never read";
     [shmem_init]() {
         process::enter_or_exit(ROUTINE, SHMEM_THREAD_MULTIPLE)
     }
@@ -68,6 +70,7 @@ routines! {
 }
 
 plain_routines! {
+    callers: "nothing: the number of the PE is checked";
     shmemx_pe_is_lost(pe: c_int) -> c_int {
         let world = &library("shmemx_pe_is_lost").world;
         usize::try_from(pe).is_ok_and(|pe| pe < world.n_pes() && world.is_lost(pe)).into()

@@ -10,6 +10,9 @@ use tombolo_core::transport::AmoOp;
 macro_rules! put_signal {
     ($name:ident, $ty:ty) => {
         context_routines! {
+            callers: "`dest` and `source` are valid for `nelems` elements, `dest` and `sig_addr` \
+symmetric, the signal aligned and changed by signals and AMOs alone; the source \
+stays until the call, or the next quiet for `_nbi`, lets go of it";
             [$name _put_signal](
                 ctx; dest: *mut $ty, source: *const $ty, nelems: usize, sig_addr: *mut u64,
                 signal: u64, sig_op: c_int, pe: c_int,
@@ -37,6 +40,9 @@ rma_pointer_types! {put_signal}
 macro_rules! untyped {
     ($size:tt, $ty:ty) => {
         context_routines! {
+            callers: "`dest` and `source` are valid for `nelems` elements of that many bits, `dest` and \
+                `sig_addr` symmetric, the signal aligned and changed by signals and AMOs alone; \
+                the source stays until the call, or the next quiet for `_nbi`, lets go of it";
             [put $size _signal](
                 ctx; dest: *mut c_void, source: *const c_void, nelems: usize, sig_addr: *mut u64,
                 signal: u64, sig_op: c_int, pe: c_int,
@@ -63,6 +69,8 @@ sizes! {untyped}
 untyped! {mem, u8}
 
 context_routines! {
+    callers: "`sig_addr` is a symmetric signal, aligned and changed by signals and AMOs alone: it alone \
+        is touched";
     [signal_add](ctx; sig_addr: *mut u64, signal: u64, pe: c_int) {
         fast::amo(ROUTINE, ctx, AmoOp::Add, sig_addr, signal, pe)
     }
@@ -72,6 +80,8 @@ context_routines! {
 }
 
 routines! {
+    callers: "`sig_addr` is a signal of this PE, aligned and changed by signals and AMOs alone: it alone \
+        is read";
     [shmem_signal_fetch](sig_addr: *const u64) -> u64 {
         if fast::checking() {
             slow::check_variable(ROUTINE, "sig_addr", sig_addr, 1);

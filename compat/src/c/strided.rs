@@ -23,6 +23,9 @@ pub struct Layout {
 macro_rules! strided {
     ($name:ident, $ty:ty) => {
         context_routines! {
+            callers: "`dest` and `source` are valid at every element that strides and counts lead to, \
+                the remote ones symmetric, and local ones stay until the call, or the next quiet \
+                for `_nbi`, lets go of them: these elements alone are copied";
             [$name _iput](
                 ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize,
                 pe: c_int,
@@ -56,6 +59,9 @@ rma_pointer_types! {strided}
 macro_rules! untyped {
     ($size:tt, $ty:ty) => {
         context_routines! {
+            callers: "`dest` and `source` are valid at every element that strides and counts lead to, \
+                the remote ones symmetric, and local ones stay until the call, or the next quiet \
+                for `_nbi`, lets go of them: these elements alone are copied";
             [iput $size](
                 ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize,
                 nelems: usize, pe: c_int,

@@ -9,6 +9,8 @@ use std::ptr::null_mut;
 use tombolo_collectives::teams;
 
 routines! {
+    callers: "results are writable, `config` is readable where a mask says so; handles are those of live \
+        teams, which are looked up before they are used";
     [shmem_team_my_pe](team: TeamHandle) -> c_int {
         team.find(library(ROUTINE), ROUTINE, "team").map_or(-1, |team| team.me as c_int)
     }

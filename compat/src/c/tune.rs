@@ -63,6 +63,8 @@ unsafe fn reopen(world: &World, routine: &str) {
 }
 
 plain_routines! {
+    callers: "no other thread is in a routine of the library, since the tables of the fast path are \
+        replaced";
     shmemx_tune() -> c_int {
         const ROUTINE: &str = "shmemx_tune";
         let world = &library(ROUTINE).world;

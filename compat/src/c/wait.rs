@@ -16,6 +16,8 @@ use tombolo_core::wait::Polls;
 macro_rules! one_variable {
     ($name:ident, $ty:ty) => {
         routines! {
+            callers: "`ivar` is a valid, aligned variable of this PE, which others change by whole \
+accesses alone: it alone is read";
             [shmem_ $name _wait_until](ivar: *mut $ty, cmp: c_int, cmp_value: $ty) {
                 wait_until(ROUTINE, ivar, cmp, cmp_value);
             }
@@ -34,6 +36,9 @@ macro_rules! wait_and_test {
         one_variable! {$name, $ty}
 
         routines! {
+            callers: "the arrays are valid for `nelems` elements, `status` if it is not null, variables \
+                aligned and changed by whole accesses alone: they are read, and `indices` written, \
+                inside these bounds";
             [shmem_ $name _wait_until_all](
                 ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
             ) {
@@ -72,6 +77,9 @@ macro_rules! wait_and_test {
         }
 
         routines! {
+            callers: "the arrays are valid for `nelems` elements, `status` if it is not null, variables \
+                aligned and changed by whole accesses alone: they are read, and `indices` written, \
+                inside these bounds";
             [shmem_ $name _test_all](
                 ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
             ) -> c_int {
@@ -114,6 +122,8 @@ macro_rules! wait_and_test {
 amo_types! {wait_and_test}
 
 routines! {
+    callers: "the variable is valid and aligned, of this PE, and others change it by whole accesses \
+        alone: it alone is read";
     [shmem_signal_wait_until](sig_addr: *mut u64, cmp: c_int, cmp_value: u64) -> u64 {
         wait_until(ROUTINE, sig_addr, cmp, cmp_value)
     }

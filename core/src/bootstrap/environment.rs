@@ -193,7 +193,7 @@ mod tests {
             for wanted in [Pmi::Auto, Pmi::Pmi1, Pmi::Pmi2, Pmi::Pmix] {
                 let _ = offered(&lookup, &|fd| fd == 0, wanted);
             }
-            if let Ok(place) = super::super::pmi::Place::parse(&lookup) {
+            if let Ok(place) = super::super::pmi::PmiEnvironment::parse(&lookup) {
                 prop_assert!(place.pe < place.n_pes);
             }
         }

@@ -49,7 +49,7 @@ pub trait Protocol: Send {
 
 /// What the launcher told in the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PmiEnvironment {
     /// The descriptor.
     pub fd: i32,
     /// Number of this process.
@@ -60,9 +60,9 @@ pub struct Place {
     pub job: String,
 }
 
-impl Place {
+impl PmiEnvironment {
     /// Reads the variables that come with `PMI_FD`.
-    pub fn parse(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Place> {
+    pub fn parse(lookup: &dyn Fn(&str) -> Option<String>) -> Result<PmiEnvironment> {
         let number = |name: &str| -> Result<usize> {
             let text = lookup(name)
                 .ok_or_else(|| Error::Bootstrap(format!("PMI_FD is set but {name} is not")))?;
@@ -74,7 +74,7 @@ impl Place {
         let (pe, n_pes) = (number("PMI_RANK")?, number("PMI_SIZE")?);
         check(pe, n_pes)?;
         let job = lookup("PMI_JOBID").filter(|job| !job.contains([';', '=', '\n']));
-        Ok(Place { fd, pe, n_pes, job: job.unwrap_or_default() })
+        Ok(PmiEnvironment { fd, pe, n_pes, job: job.unwrap_or_default() })
     }
 }
 
@@ -110,7 +110,7 @@ impl Pmi {
     /// (`native` is then PMI-2) the plugin's own protocol is tried first, because nothing promises
     /// that it will go on serving the other. What the launcher turns down, it is not asked for again.
     pub fn connect(
-        place: &Place,
+        place: &PmiEnvironment,
         mut wire: Wire,
         wanted: Wanted,
         native: Wanted,

@@ -1,6 +1,6 @@
 //! PMI-2: messages of `key=value;`, each after six characters that give its length.
 
-use super::pmi::{Place, Protocol};
+use super::pmi::{PmiEnvironment, Protocol};
 use super::wire::Wire;
 use crate::error::{Error, Result};
 
@@ -17,7 +17,7 @@ pub struct Pmi2 {
 
 impl Pmi2 {
     /// Introduces this process to the launcher, which must see its place alike.
-    pub fn join(wire: Wire, place: &Place) -> Result<Pmi2> {
+    pub fn join(wire: Wire, place: &PmiEnvironment) -> Result<Pmi2> {
         let mut pmi = Pmi2 { wire, job: place.job.clone() };
         let (job, pe) = (&place.job, place.pe);
         let greeting = match job.is_empty() {

@@ -1,7 +1,9 @@
 //! Operations that the target carries out; see [`crate::service`].
 
 use crate::control::{self, REQUESTS_MAX};
-use crate::service::{self, Bell, LINE_WORDS, Line, Reply, Request, Requester, Wanted, Wire};
+use crate::service::{
+    self, Bell, LINE_WORDS, MessageLine, Reply, Request, Requester, Wanted, Wire,
+};
 use crate::transport::{Amo, Remote, SegmentKind, Status, Stream};
 use crate::world::World;
 use crate::world::peers::{Peer, Peers};
@@ -27,7 +29,7 @@ impl ControlWire {
 impl Wire for ControlWire {
     fn put(&self, stream: &Stream, pe: usize, offset: usize, line: &[u64; LINE_WORDS]) -> Status {
         if self.heaps[pe] != 0 {
-            let place = (self.heaps[pe] + offset) as *const Line;
+            let place = (self.heaps[pe] + offset) as *const MessageLine;
             // SAFETY: a line of the PE's mapped control area, which consists of atomics.
             unsafe { (*place).write(line) };
             return Status::Complete;
@@ -120,7 +122,7 @@ impl World {
         let there = control::request_line(self.pe(), index);
         let here = control::reply_line(self.n_pes(), pe, index);
         // SAFETY: a line of this PE's own control area, which consists of atomics.
-        let here = unsafe { &*self.heap().base().add(here).cast::<Line>() };
+        let here = unsafe { &*self.heap().base().add(here).cast::<MessageLine>() };
         let mut reply: Option<Reply> = None;
         self.until(routine, pe, || {
             if claim.is_sent(wire, pe, there) {

@@ -64,9 +64,9 @@ impl TicketSource {
 /// A line of the control area, in which one side writes messages and the other reads them.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub(crate) struct Line(pub(crate) [AtomicU64; LINE_WORDS]);
+pub(crate) struct MessageLine(pub(crate) [AtomicU64; LINE_WORDS]);
 
-impl Line {
+impl MessageLine {
     /// The message with this ticket, if it is there.
     pub(crate) fn read(&self, ticket: u16) -> Option<[u64; LINE_WORDS]> {
         let tagged = |index: usize| {
@@ -191,7 +191,7 @@ mod tests {
             let before = Request { target, wanted: amo(u64::MAX) }.encode(old);
             let after = Request { target, wanted: amo(7) }.encode(new);
             for arrived in 0..1u32 << LINE_WORDS {
-                let line = Line::default();
+                let line = MessageLine::default();
                 line.write(&before);
                 for (index, word) in after.iter().enumerate() {
                     if arrived >> index & 1 != 0 {

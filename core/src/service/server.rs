@@ -1,6 +1,6 @@
 //! The target's side: looks for requests, executes them, replies.
 
-use super::message::{LINE_WORDS, Line, Reply, Request, TicketSource, Wanted};
+use super::message::{LINE_WORDS, MessageLine, Reply, Request, TicketSource, Wanted};
 use super::message::{decode_reply, encode_reply};
 use super::wire::{Sending, Wire};
 use crate::amo;
@@ -25,7 +25,7 @@ pub struct Server<W> {
     me: usize,
     n_pes: usize,
     /// The first line; [`REQUESTS_MAX`] per PE follow.
-    lines: *const Line,
+    lines: *const MessageLine,
     segments: Vec<Served>,
     /// By PE, then number of the request.
     states: Vec<State>,
@@ -51,7 +51,7 @@ impl<W: Wire> Server<W> {
         wire: W,
         me: usize,
         n_pes: usize,
-        lines: *const Line,
+        lines: *const MessageLine,
         segments: Vec<Served>,
     ) -> Server<W> {
         let state = || State { tickets: TicketSource::default(), reply: Sending::new() };
@@ -95,8 +95,7 @@ impl<W> Drop for Server<W> {
 fn execute(words: &[u64; LINE_WORDS], segments: &[Served]) -> Reply {
     let request = Request::decode(words)?;
     let served = segments.iter().find(|served| served.kind == request.target.segment)?;
-    let end = request.target.offset.checked_add(request.len())?;
-    if end > served.len {
+    if !request.target.fits(request.len(), served.len) {
         return None;
     }
     // SAFETY: inside the segment, as just checked; `decode` has checked the alignment of AMOs.
@@ -183,7 +182,7 @@ impl Claim<'_> {
     }
 
     /// The reply, if it is there: none where the request was refused.
-    pub(crate) fn reply(&mut self, line: &Line) -> Option<Reply> {
+    pub(crate) fn reply(&mut self, line: &MessageLine) -> Option<Reply> {
         let ticket = self.own().tickets;
         line.read(ticket.last()).map(|words| decode_reply(&words))
     }

@@ -1,4 +1,4 @@
-use super::message::{LINE_WORDS, Line};
+use super::message::{LINE_WORDS, MessageLine};
 use super::thread::Announced;
 use super::*;
 use crate::control::{self, REQUESTS_MAX};
@@ -9,8 +9,8 @@ use crate::transport::{Amo, AmoOp, Remote, SegmentKind, Status, Stream};
 struct Shared {
     bell: Bell,
     /// At PE 0, by PE and number of the request; at PE 1 for the replies.
-    requests: [Line; 2 * REQUESTS_MAX],
-    replies: [Line; 2 * REQUESTS_MAX],
+    requests: [MessageLine; 2 * REQUESTS_MAX],
+    replies: [MessageLine; 2 * REQUESTS_MAX],
 }
 
 /// A way to both areas. Whether words arrive whole decides how messages are sent.
@@ -39,10 +39,10 @@ impl Wire for Local {
 }
 
 impl Local {
-    fn line(&self, pe: usize, offset: usize) -> &Line {
+    fn line(&self, pe: usize, offset: usize) -> &MessageLine {
         let lines = if pe == 0 { &self.0.requests } else { &self.0.replies };
         let first = if pe == 0 { 0 } else { 2 * REQUESTS_MAX };
-        &lines[(offset - control::request_line(0, 0)) / size_of::<Line>() - first]
+        &lines[(offset - control::request_line(0, 0)) / size_of::<MessageLine>() - first]
     }
 
     fn ask(&self, requester: &Requester, request: Request) -> Reply {
@@ -77,7 +77,7 @@ impl Local {
 
 /// Where the reply of PE `pe` to its first request lies among the replies.
 fn control_index(pe: usize) -> usize {
-    (control::reply_line(2, pe, 0) - control::reply_line(2, 0, 0)) / size_of::<Line>()
+    (control::reply_line(2, pe, 0) - control::reply_line(2, 0, 0)) / size_of::<MessageLine>()
 }
 
 fn amo(offset: usize, amo: Amo) -> Request {
@@ -152,7 +152,7 @@ mod native {
                 let index = self.next() as usize % words.len();
                 let (pe, offset, word, stream) = words[index];
                 let lines = Local(self.shared.clone(), true);
-                let place = &lines.line(pe, offset).0[offset % size_of::<Line>() / 8];
+                let place = &lines.line(pe, offset).0[offset % size_of::<MessageLine>() / 8];
                 place.store(word, Ordering::Relaxed);
                 if !self.next().is_multiple_of(3) {
                     words.swap_remove(index);
@@ -225,7 +225,7 @@ mod native {
     fn reply_lines_follow_the_request_lines() {
         assert_eq!(
             control::reply_line(2, 0, 0),
-            control::request_line(1, REQUESTS_MAX - 1) + size_of::<Line>()
+            control::request_line(1, REQUESTS_MAX - 1) + size_of::<MessageLine>()
         );
     }
 }

@@ -45,6 +45,8 @@ pub struct Peers {
     transports: Vec<Box<dyn Transport>>,
     /// By transport, then PE.
     by: Vec<Vec<Option<Peer>>>,
+    /// Transports that keep the order of operations to every PE.
+    ordered: Vec<bool>,
 }
 
 impl Peers {
@@ -52,7 +54,10 @@ impl Peers {
         let row = |row: Vec<Option<Box<dyn Endpoint>>>| {
             row.into_iter().map(|endpoint| endpoint.map(Peer::new)).collect()
         };
-        Peers { transports, by: endpoints.into_iter().map(row).collect() }
+        let by: Vec<Vec<Option<Peer>>> = endpoints.into_iter().map(row).collect();
+        let keeps = |peer: &Peer| peer.can.iter().all(|can| !can.reach() || can.ordered);
+        let ordered = by.iter().map(|row| row.iter().flatten().all(keeps)).collect();
+        Peers { transports, by, ordered }
     }
 
     /// The transports, in order of preference.
@@ -68,6 +73,11 @@ impl Peers {
     #[inline]
     pub fn get(&self, transport: usize, pe: usize) -> Option<&Peer> {
         self.by.get(transport)?.get(pe)?.as_ref()
+    }
+
+    /// Whether a transport keeps the order of a stream's operations to every PE by itself.
+    pub fn is_ordered(&self, transport: usize) -> bool {
+        self.ordered[transport]
     }
 
     /// All ways to a PE, by transport.

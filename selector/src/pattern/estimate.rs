@@ -17,9 +17,10 @@ use crate::class::Class;
 use crate::data::Operation;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use tombolo_core::transport::Distance;
 
 /// What single operations cost.
-pub struct Costs<'a> {
+pub struct PatternCosts<'a> {
     /// Nanoseconds of an operation between PEs of a class, complete at the target.
     pub of: &'a dyn Fn(Class, Operation, u64) -> Option<f64>,
     /// The class of PEs of one host.
@@ -45,7 +46,7 @@ const SPLIT: u64 = 128 << 10;
 
 /// Nanoseconds of a pattern; none if a part of it was never measured.
 pub fn estimate(
-    costs: &Costs<'_>,
+    costs: &PatternCosts<'_>,
     layout: &Layout,
     pattern: Pattern,
     by: By,
@@ -106,7 +107,7 @@ fn rooms(known: &Known<'_>, plan: impl Fn(usize) -> Vec<Vec<Transfer>>) -> Optio
 
 /// The pattern's surroundings. Looks up every cost once.
 struct Known<'a> {
-    costs: &'a Costs<'a>,
+    costs: &'a PatternCosts<'a>,
     layout: &'a Layout,
     /// Bytes of a block.
     bytes: u64,
@@ -122,10 +123,11 @@ impl Known<'_> {
     }
 
     fn between(&self, a: usize, b: usize) -> Option<Class> {
-        match self.layout.hops(a, b) {
-            _ if a == b => Some(Class::Own),
-            0 => self.costs.local,
-            hops => Some(Class::Ring(hops)),
+        match self.layout.distance(a, b) {
+            Distance::Myself => Some(Class::Own),
+            Distance::Host => self.costs.local,
+            Distance::Hops(hops) => Some(Class::Ring(hops)),
+            Distance::Network => Some(Class::Network),
         }
     }
 
@@ -234,9 +236,17 @@ impl Load {
         let put = operation == Operation::Put;
         let packets = !(put && known.stores(class)?);
         let (here, there) = (layout.host(pe), layout.host(peer));
-        let way = Way::new(layout.hosts(), if put { (here, there) } else { (there, here) });
+        let (from, to) = if put { (here, there) } else { (there, here) };
+        let way = Way::new(layout.hosts(), (from, to));
         let split = packets && bytes >= SPLIT && way.around() <= way.hops + 1;
-        let ways = [Some(way), split.then(|| way.other())];
+        let ways = match class {
+            Class::Ring(_) => [Some(way), split.then(|| way.other())],
+            // Of a network no more is known than the links of its hosts.
+            _ => {
+                self.links[0][from] += moving;
+                [None, None]
+            }
+        };
         let share = if split { 0.5 } else { 1.0 };
         for way in ways.into_iter().flatten() {
             // An operation that goes both ways round takes as long as each of them.

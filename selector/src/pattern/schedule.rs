@@ -8,12 +8,15 @@
 
 use super::{By, Pattern};
 use crate::data::Operation;
+use tombolo_core::transport::Distance;
 
 /// Which PE is on which host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// PEs by host, in the order of the ring.
+    /// PEs by host.
     hosts: Vec<Vec<usize>>,
+    /// How far apart hosts are, by their numbers.
+    apart: Vec<Vec<Distance>>,
     /// Host of each PE and its position there.
     at: Vec<(usize, usize)>,
     /// Number of the first block of each host.
@@ -25,14 +28,15 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// As many PEs on every host, each host with its own `cpus` processors.
+    /// As many PEs on every host, each host with its own `cpus` processors; hosts on a ring.
     pub fn regular(hosts: usize, pes_per_host: usize, cpus: usize) -> Layout {
         let of_pe = (0..hosts * pes_per_host).map(|pe| pe / pes_per_host);
         Layout::new(of_pe, cpus, false)
     }
 
     /// PE by PE its host; hosts are numbered from 0 and none is without PE. `emulated` hosts share
-    /// `cpus` processors.
+    /// `cpus` processors. Hosts are taken to lie on a ring in the order of their numbers, unless
+    /// [`Layout::with_distances`] says otherwise.
     pub fn new(of_pe: impl Iterator<Item = usize>, cpus: usize, emulated: bool) -> Layout {
         let (mut hosts, mut at): (Vec<Vec<usize>>, _) = (Vec::new(), Vec::new());
         for (pe, host) in of_pe.enumerate() {
@@ -42,7 +46,10 @@ impl Layout {
         }
         let first = |host: usize| hosts[..host].iter().map(Vec::len).sum();
         let first = (0..hosts.len()).map(first).collect();
-        Layout { hosts, at, first, cpus: cpus.max(1), emulated, slow_links: !emulated }
+        let count = hosts.len();
+        let apart = (0..count).map(|a| (0..count).map(|b| on_a_ring(count, a, b)).collect());
+        let (apart, cpus) = (apart.collect(), cpus.max(1));
+        Layout { hosts, apart, at, first, cpus, emulated, slow_links: !emulated }
     }
 
     /// Number of PEs.
@@ -66,11 +73,19 @@ impl Layout {
         self.first[host] + position
     }
 
-    /// Hops between the hosts of two PEs, the shorter way round the ring.
-    pub fn hops(&self, a: usize, b: usize) -> u32 {
-        let (hosts, a, b) = (self.hosts(), self.host(a), self.host(b));
-        let forth = (b + hosts - a) % hosts;
-        forth.min(hosts - forth) as u32
+    /// The same with distances as a job has them, told for two PEs.
+    pub fn with_distances(self, distance: impl Fn(usize, usize) -> Distance) -> Layout {
+        let of = |a: &Vec<usize>| self.hosts.iter().map(|b| distance(a[0], b[0])).collect();
+        Layout { apart: self.hosts.iter().map(of).collect(), ..self }
+    }
+
+    /// How far apart two PEs are.
+    pub fn distance(&self, a: usize, b: usize) -> Distance {
+        match (self.host(a), self.host(b)) {
+            _ if a == b => Distance::Myself,
+            (a, b) if a == b => Distance::Host,
+            (a, b) => self.apart[a][b],
+        }
     }
 
     /// Processors of each host; of all of them together if they are emulated.
@@ -108,6 +123,15 @@ impl Layout {
     /// The PE of a host through which staged ways go: its first.
     fn lead(&self, host: usize) -> usize {
         self.hosts[host][0]
+    }
+}
+
+/// How far apart two of several hosts on a ring are, the shorter way round.
+fn on_a_ring(hosts: usize, a: usize, b: usize) -> Distance {
+    let forth = (b + hosts - a) % hosts;
+    match forth.min(hosts - forth) {
+        0 => Distance::Host,
+        hops => Distance::Hops(hops as u32),
     }
 }
 

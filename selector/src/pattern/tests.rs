@@ -13,7 +13,7 @@ fn cost(class: Class, operation: Operation, bytes: u64) -> Option<f64> {
 }
 
 fn predicted(layout: &Layout, pattern: Pattern, by: By, bytes: u64) -> f64 {
-    let costs = Costs { of: &cost, local: Some(Class::Cache) };
+    let costs = PatternCosts { of: &cost, local: Some(Class::Cache) };
     estimate(&costs, layout, pattern, by, bytes).unwrap()
 }
 
@@ -73,7 +73,7 @@ fn puts_over_the_ring_overlap() {
 
 #[test]
 fn what_was_not_measured_is_not_guessed() {
-    let costs = Costs { of: &|_, _, _| None, local: None };
+    let costs = PatternCosts { of: &|_, _, _| None, local: None };
     let ring = Layout::regular(3, 4, 4);
     assert_eq!(estimate(&costs, &ring, Pattern::Gather, By::Put, 8), None);
 }

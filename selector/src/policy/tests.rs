@@ -256,7 +256,7 @@ proptest! {
         prop_assert!(decision.steps.windows(2).all(|w| w[0].limit < w[1].limit));
         let at = |name: &str, n| {
             let curve = curves.iter().find(|c| c.key.channel == name).unwrap();
-            Line::new(&curve.points).unwrap().at(n)
+            Interpolation::new(&curve.points).unwrap().at(n)
         };
         for n in LADDER {
             let chosen = at(decision.channel(*n), *n);

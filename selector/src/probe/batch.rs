@@ -143,7 +143,7 @@ mod tests {
                 calls.set(calls.get() + 1);
                 let until = Instant::now() + Duration::from_micros(20);
                 while Instant::now() < until {}
-                if calls.get() % every == 0 {
+                if calls.get().is_multiple_of(every) {
                     slow();
                     switches.set(switches.get() + 1);
                 }

@@ -2,7 +2,7 @@
 
 use crate::class::Class;
 use crate::data::{Buffer, Curve, Operation, Point};
-use crate::model::Line;
+use crate::model::Interpolation;
 
 /// Sizes measured for the model; denser where copies change their ways: a few words, a few lines,
 /// the sizes of the inner caches.
@@ -72,12 +72,12 @@ pub struct Task {
 }
 
 /// Tasks in the making; sizes that the scratch memory has no room for are left out.
-struct Plan {
+struct Tasks {
     tasks: Vec<Task>,
     room: u64,
 }
 
-impl Plan {
+impl Tasks {
     fn add(&mut self, operations: &[Operation], buffer: Buffer, sizes: &[u64]) {
         for &bytes in sizes.iter().filter(|bytes| **bytes <= self.room) {
             let check = buffer == Buffer::Heap && CHECKS.contains(&bytes);
@@ -95,7 +95,7 @@ const BOTH: &[Operation] = &[Operation::Put, Operation::Get];
 /// the other side's threads half asleep. Sizes for the model and sizes to judge it by come together,
 /// so that a machine that changes its pace does not pass for an error of the model.
 pub fn decisive(class: Class, room: u64, coarse: bool) -> Vec<Task> {
-    let mut plan = Plan { tasks: Vec::new(), room };
+    let mut plan = Tasks { tasks: Vec::new(), room };
     plan.add(&[Operation::Amo], Buffer::Heap, &[8]);
     plan.add(BOTH, Buffer::Heap, COARSE);
     plan.add(BOTH, Buffer::Private, COARSE);
@@ -133,7 +133,7 @@ pub fn decisive(class: Class, room: u64, coarse: bool) -> Vec<Task> {
 
 /// What is good to know besides.
 pub fn besides(room: u64) -> Vec<Task> {
-    let mut plan = Plan { tasks: Vec::new(), room };
+    let mut plan = Tasks { tasks: Vec::new(), room };
     plan.add(&[Operation::Pipeline], Buffer::Heap, &[8, 1024, 16384, 131_072]);
     plan.add(BOTH, Buffer::Unaligned, COARSE);
     plan.add(BOTH, Buffer::Cold, COLD);
@@ -159,7 +159,7 @@ pub fn doubtful(curves: &[Curve]) -> Vec<Task> {
         for (i, point) in points.iter().enumerate().rev() {
             let stands_out = || {
                 let (before, after) = (points.get(i.wrapping_sub(1))?, points.get(i + 1)?);
-                let between = Line::new(&[*before, *after])?.at(point.bytes) as f32;
+                let between = Interpolation::new(&[*before, *after])?.at(point.bytes) as f32;
                 Some(is_above(point, between))
             };
             if point.spread > DISTURBED || is_above(point, least) || stands_out() == Some(true) {

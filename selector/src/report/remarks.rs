@@ -3,7 +3,7 @@
 use super::{describe, size};
 use crate::class::Class;
 use crate::data::{Buffer, Curve, Measurements, Operation};
-use crate::model::Line;
+use crate::model::Interpolation;
 use crate::policy;
 
 /// All remarks, class by class.
@@ -68,7 +68,9 @@ fn statics(measured: &Measurements, class: Class) -> Option<String> {
     }
     let ratios: Vec<f64> = gets(Buffer::Static)
         .zip(gets(Buffer::Private))
-        .filter_map(|(from_static, from_heap)| Some((from_static, Line::new(&from_heap.points)?)))
+        .filter_map(|(from_static, from_heap)| {
+            Some((from_static, Interpolation::new(&from_heap.points)?))
+        })
         .flat_map(|(from_static, line)| {
             from_static.points.iter().map(move |p| f64::from(p.ns) / line.at(p.bytes))
         })

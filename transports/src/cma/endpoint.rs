@@ -31,8 +31,7 @@ impl CmaEndpoint {
 
     fn at(&self, remote: Remote, len: usize) -> Option<usize> {
         let range = &self.ranges[remote.segment as usize];
-        let end = remote.offset.checked_add(len)?;
-        (end <= range.len).then(|| range.base + remote.offset)
+        remote.fits(len, range.len).then(|| range.base + remote.offset)
     }
 }
 

@@ -28,8 +28,7 @@ pub struct OfiEndpoint {
 
 impl OfiEndpoint {
     fn holds(&self, remote: Remote, len: usize) -> bool {
-        let end = remote.offset.checked_add(len);
-        end.is_some_and(|end| end <= self.segments[remote.segment as usize].len)
+        remote.fits(len, self.segments[remote.segment as usize].len)
     }
 }
 

@@ -64,8 +64,7 @@ impl ShmEndpoint {
     /// The address of `len` bytes at `remote`; none if they are not all there.
     fn at(&self, remote: Remote, len: usize) -> Option<*mut u8> {
         let map = self.maps[remote.segment as usize].as_ref()?;
-        let end = remote.offset.checked_add(len)?;
-        (end <= map.len).then(|| map.base.wrapping_add(remote.offset))
+        remote.fits(len, map.len).then(|| map.base.wrapping_add(remote.offset))
     }
 }
 

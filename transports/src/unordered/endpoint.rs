@@ -1,7 +1,7 @@
 //! The data path to one peer.
 
 use super::local::Local;
-use super::network::{Action, Network, Place, Source};
+use super::network::{Action, Network, Pointer, Source};
 use std::sync::Arc;
 use tombolo_core::transport::{
     Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
@@ -31,10 +31,9 @@ struct Buffer {
 
 impl UnorderedEndpoint {
     /// The address of `len` bytes at `remote`; none if they are not all there.
-    fn at(&self, remote: Remote, len: usize) -> Option<Place> {
+    fn at(&self, remote: Remote, len: usize) -> Option<Pointer> {
         let map = self.maps[remote.segment as usize]?;
-        let end = remote.offset.checked_add(len)?;
-        (end <= map.len).then(|| Place(map.base.wrapping_add(remote.offset)))
+        remote.fits(len, map.len).then(|| Pointer(map.base.wrapping_add(remote.offset)))
     }
 
     /// Submits what `action` makes of a local buffer, if there is room.
@@ -71,9 +70,9 @@ impl UnorderedEndpoint {
     unsafe fn submit_put(
         &self,
         stream: &Stream,
-        to: Place,
+        to: Pointer,
         (source, len): (*const u8, usize),
-        signal: Option<(Place, Amo)>,
+        signal: Option<(Pointer, Amo)>,
         blocking: bool,
     ) -> Status {
         let buffer = (!blocking).then_some(Buffer { at: source.cast_mut(), len, is_source: true });

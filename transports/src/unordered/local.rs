@@ -1,13 +1,13 @@
 //! Local buffers in memory that is registered: this network, like many a card, reaches no other.
 
-use super::network::Place;
+use super::network::Pointer;
 use tombolo_core::registration::{Cache, Device, Held, Pool};
 
 /// A buffer of this process, as the network gets it.
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
     /// Where it lies.
-    pub place: Place,
+    pub place: Pointer,
     /// The registration that covers it.
     pub key: u64,
 }
@@ -18,7 +18,7 @@ pub enum Lent {
     /// A registration.
     Registration(Held<u64>),
     /// A buffer of the pool, and where its contents go.
-    Copy { buffer: u16, copy_to: Option<(Place, usize)> },
+    Copy { buffer: u16, copy_to: Option<(Pointer, usize)> },
 }
 
 /// What is registered with the network.
@@ -81,13 +81,13 @@ impl Lender {
                 // SAFETY: by the caller's word; buffers of the pool are long enough.
                 unsafe { std::ptr::copy_nonoverlapping(at, place, len) };
             }
-            let copy_to = (!source).then_some((Place(at), len));
-            let local = Local { place: Place(place), key: self.pool_key };
+            let copy_to = (!source).then_some((Pointer(at), len));
+            let local = Local { place: Pointer(place), key: self.pool_key };
             return Some((local, Lent::Copy { buffer, copy_to }));
         }
         // SAFETY: by the caller's word.
         let held = unsafe { self.cache.acquire(&mut self.registered, at, len) }.ok()?;
-        Some((Local { place: Place(at), key: held.key }, Lent::Registration(held)))
+        Some((Local { place: Pointer(at), key: held.key }, Lent::Registration(held)))
     }
 
     /// Takes back what was lent, and puts the result of a copied buffer where it belongs.

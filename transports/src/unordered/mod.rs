@@ -44,6 +44,12 @@ impl Unordered {
     }
 }
 
+/// Whether operations become visible in the order issued. Drawn apart, so that it does not change what
+/// else the seed says.
+fn keeps_order(seed: u64) -> bool {
+    Random::new(seed.wrapping_mul(104_729)).one_in(5)
+}
+
 /// What endpoints can do: the same for all PEs that have the seed.
 fn capabilities(seed: u64) -> Capabilities {
     let mut random = Random::new(seed);
@@ -72,13 +78,13 @@ fn capabilities(seed: u64) -> Capabilities {
         domain,
         signals,
         whole_words: !random.one_in(4),
+        ordered: keeps_order(seed),
         needs_target_cpu: false,
         put_max: random.pick(&[64, 192, 4096, usize::MAX]),
         get_max: random.pick(&[64, 192, 4096, usize::MAX]),
         put_align: align(&mut random),
         get_align: align(&mut random),
         inline_max: random.pick(&[0, 8, 100, usize::MAX]),
-        ..Capabilities::NONE
     }
 }
 
@@ -106,9 +112,9 @@ impl Transport for Unordered {
         addresses: &[Vec<u8>],
     ) -> Result<Vec<std::result::Result<Box<dyn Endpoint>, String>>> {
         let settings = UnorderedSettings::read(job.config.environment())?;
-        let network = Arc::new(Network::new(settings.seed.into(), job.pe, &self.own));
-        self.network = Some(network.clone());
         let can = capabilities(settings.seed.into());
+        let network = Arc::new(Network::new(settings.seed.into(), job.pe, can.ordered, &self.own));
+        self.network = Some(network.clone());
         let connected = self.inner.connect(job, addresses)?;
         let wrap = |(pe, inner): (usize, std::result::Result<Box<dyn Endpoint>, String>)| {
             let inner = inner?;
@@ -162,6 +168,7 @@ mod tests {
             assert!(all.iter().any(|can| (can.put_align > 1) == aligned));
             assert!(all.iter().any(|can| (can.get_align > 1) == aligned));
             assert!(all.iter().any(|can| can.whole_words == aligned));
+            assert!(all.iter().any(|can| can.ordered == aligned));
         }
         assert!(all.iter().all(|can| can.put_max >= can.put_align && can.get_max >= can.get_align));
     }

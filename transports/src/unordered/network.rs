@@ -9,16 +9,16 @@ use tombolo_core::{amo, copy};
 
 /// An address in mapped memory of a peer, or in this process.
 #[derive(Clone, Copy, Debug)]
-pub struct Place(pub *mut u8);
+pub struct Pointer(pub *mut u8);
 
 // SAFETY: an address; who makes it vouches for the memory.
-unsafe impl Send for Place {}
+unsafe impl Send for Pointer {}
 // SAFETY: as above.
-unsafe impl Sync for Place {}
+unsafe impl Sync for Pointer {}
 
-impl Place {
-    pub fn add(self, bytes: usize) -> Place {
-        Place(self.0.wrapping_add(bytes))
+impl Pointer {
+    pub fn add(self, bytes: usize) -> Pointer {
+        Pointer(self.0.wrapping_add(bytes))
     }
 }
 
@@ -33,11 +33,11 @@ pub enum Source {
 /// An operation.
 pub enum Action {
     /// A put, perhaps with a signal.
-    Put { from: Source, to: Place, len: usize, whole_words: bool, signal: Option<(Place, Amo)> },
+    Put { from: Source, to: Pointer, len: usize, whole_words: bool, signal: Option<(Pointer, Amo)> },
     /// A get.
-    Get { from: Place, to: Local, len: usize },
+    Get { from: Pointer, to: Local, len: usize },
     /// An AMO.
-    Amo { at: Place, amo: Amo, result: Option<Local> },
+    Amo { at: Pointer, amo: Amo, result: Option<Local> },
 }
 
 impl Action {
@@ -57,6 +57,8 @@ struct Operation {
     stream: *const Stream,
     id: u32,
     pe: usize,
+    /// Operations issued before it.
+    number: u64,
     /// Fences that its stream has made before it.
     fences: u64,
     action: Action,
@@ -87,7 +89,10 @@ struct State {
     now: u64,
     /// Longest delay of anything.
     delay: u64,
+    /// Operations of a stream to a PE become visible in the order issued.
+    ordered: bool,
     operations: Vec<Operation>,
+    issued: u64,
     /// Fences by stream.
     fences: Vec<(u32, u64)>,
     lender: Lender,
@@ -97,16 +102,17 @@ struct State {
 const ROOM: u64 = 64;
 
 impl Network {
-    /// A network that behaves as the seed says. `own` is this PE's symmetric memory: address and length
+    /// A network that behaves as the seed says, but for the order if it is `ordered`. `own` is this PE's symmetric memory: address and length
     /// of each segment.
-    pub fn new(seed: u64, pe: usize, own: &[(usize, usize)]) -> Network {
+    pub fn new(seed: u64, pe: usize, ordered: bool, own: &[(usize, usize)]) -> Network {
         let mut random = Random::new(seed.wrapping_mul(1_000_003).wrapping_add(pe as u64));
         let delay = random.pick(&[1, 3, 10]);
         let (operations, fences) = (Vec::new(), Vec::new());
         // Drawn apart, so that it does not change what else the seed says.
         let copied_max = Random::new(seed.wrapping_mul(7_919)).pick(&[0, 64, 2048]);
         let lender = Lender::new(ROOM as u16, copied_max, own);
-        let state = State { random, now: 0, delay, operations, fences, lender };
+        let issued = 0;
+        let state = State { random, now: 0, delay, ordered, operations, issued, fences, lender };
         Network { state: Mutex::new(state), count: AtomicU64::new(0) }
     }
 
@@ -156,10 +162,13 @@ impl Network {
         let fences = *state.fences_of(stream.id);
         let (told_at, unasked) = (state.later() + state.delay, state.random.one_in(4));
         let (stream, id) = (std::ptr::from_ref(stream), stream.id);
+        let number = state.issued;
+        state.issued += 1;
         state.operations.push(Operation {
             stream,
             id,
             pe,
+            number,
             fences,
             action,
             pieces,
@@ -262,11 +271,16 @@ impl State {
         done
     }
 
-    /// Whether something before the last fence of the operation's stream has not arrived yet.
+    /// Whether something has not arrived yet that comes before an operation: before the last fence of its
+    /// stream, or at all where order is kept.
     fn waits(&self, index: usize) -> bool {
         let this = &self.operations[index];
-        let before = |o: &Operation| (o.id, o.pe) == (this.id, this.pe) && o.fences < this.fences;
-        this.fences > 0 && self.operations.iter().any(|o| before(o) && !o.pieces.is_empty())
+        let before = |o: &Operation| {
+            let earlier = o.fences < this.fences || self.ordered && o.number < this.number;
+            (o.id, o.pe) == (this.id, this.pe) && earlier
+        };
+        (this.fences > 0 || self.ordered)
+            && self.operations.iter().any(|o| before(o) && !o.pieces.is_empty())
     }
 
     fn arrive(&mut self, index: usize) {
@@ -358,9 +372,9 @@ mod tests {
     /// A network of a PE whose symmetric memory is `own`, and a put from there to `to`.
     fn put(own: &mut [u8; LEN], to: &mut [u8; LEN], local: impl Fn(&Network) -> Local) -> Stream {
         let segment = (own.as_ptr() as usize, LEN);
-        let network = Network::new(1, 0, &[segment]);
+        let network = Network::new(1, 0, false, &[segment]);
         let stream = Stream::new(0, true);
-        let (from, to) = (Source::Later(local(&network)), Place(to.as_mut_ptr()));
+        let (from, to) = (Source::Later(local(&network)), Pointer(to.as_mut_ptr()));
         stream.issued.fetch_add(1, Ordering::Relaxed);
         let action = Action::Put { from, to, len: LEN, whole_words: true, signal: None };
         network.submit(&stream, 3, action, None);
@@ -389,7 +403,7 @@ mod tests {
         // The registration of one buffer does not hold for another.
         // SAFETY: the array outlives the put.
         let key = |network: &Network| unsafe { network.lend(at, LEN, true).unwrap().0 };
-        let local = |network: &Network| Local { place: Place(private), ..key(network) };
+        let local = |network: &Network| Local { place: Pointer(private), ..key(network) };
         put(&mut own, &mut to, local);
     }
 
@@ -397,11 +411,11 @@ mod tests {
     fn a_buffer_whose_registration_is_taken_back_under_way_fails_the_operation() {
         let mut to = [0; LEN];
         let mut private = vec![9u8; 8192];
-        let network = Network::new(1, 0, &[]);
+        let network = Network::new(1, 0, false, &[]);
         let stream = Stream::new(0, true);
         // SAFETY: the buffer outlives the operation.
         let (local, lent) = unsafe { network.lend(private.as_mut_ptr(), 8192, true) }.unwrap();
-        let (from, to) = (Source::Later(local), Place(to.as_mut_ptr()));
+        let (from, to) = (Source::Later(local), Pointer(to.as_mut_ptr()));
         stream.issued.fetch_add(1, Ordering::Relaxed);
         let action = Action::Put { from, to, len: LEN, whole_words: true, signal: None };
         network.submit(&stream, 3, action, None);

@@ -75,7 +75,8 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
     let places = world.localities().iter().map(|place| place.host_index as usize);
     // A PE that is bound has a processor of its own and sees no other.
     let cpus = if world.config().bound.0 { world.n_pes() } else { usable_cpus() };
-    let mut layout = Layout::new(places, cpus, world.config().host.is_some());
+    let mut layout = Layout::new(places, cpus, world.config().host.is_some())
+        .with_distances(|a, b| world.distance(a, b));
     let ring = NtbSettings::read(world.config().environment()).map_err(|e| e.to_string())?;
     if ring.speed == Speed::Modelled {
         layout = layout.with_slow_links();

@@ -11,11 +11,16 @@ use std::thread::JoinHandle;
 const SOON: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(30);
 
-fn place(pe: usize, n_pes: usize) -> Place {
-    Place { fd: -1, pe, n_pes, job: "5.0".into() }
+fn place(pe: usize, n_pes: usize) -> PmiEnvironment {
+    PmiEnvironment { fd: -1, pe, n_pes, job: "5.0".into() }
 }
 
-fn join(stream: UnixStream, place: &Place, native: Wanted, timeout: Duration) -> Result<Pmi> {
+fn join(
+    stream: UnixStream,
+    place: &PmiEnvironment,
+    native: Wanted,
+    timeout: Duration,
+) -> Result<Pmi> {
     Pmi::connect(place, Wire::over(stream, timeout), Wanted::Auto, native, timeout)
 }
 
@@ -258,14 +263,17 @@ fn a_launcher_that_dribbles_does_not_gain_time() {
 #[test]
 fn places_that_cannot_be_are_refused() {
     let parse = |fd: &str, rank: &str, size: &str| {
-        Place::parse(&|name| match name {
+        PmiEnvironment::parse(&|name| match name {
             "PMI_FD" => Some(fd.to_owned()),
             "PMI_RANK" => Some(rank.to_owned()),
             "PMI_SIZE" => Some(size.to_owned()).filter(|size| !size.is_empty()),
             _ => None,
         })
     };
-    assert_eq!(parse("7", "1", "2").unwrap(), Place { fd: 7, pe: 1, n_pes: 2, job: "".into() });
+    assert_eq!(
+        parse("7", "1", "2").unwrap(),
+        PmiEnvironment { fd: 7, pe: 1, n_pes: 2, job: "".into() }
+    );
     for (fd, rank, size, says) in [
         ("7", "2", "2", "PE 2 of 2"),
         ("7", "0", "0", "PE 0 of 0"),

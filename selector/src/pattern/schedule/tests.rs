@@ -68,7 +68,13 @@ fn everybody_is_wanted_something_of() {
 }
 
 #[test]
-fn hops_go_the_shorter_way() {
-    let layout = Layout::regular(5, 1, 4);
-    assert_eq!([0, 1, 2, 3, 4].map(|pe| layout.hops(0, pe)), [0, 1, 2, 2, 1]);
+fn distances_are_those_of_a_ring_until_a_job_tells_others() {
+    let layout = Layout::regular(5, 2, 4);
+    let hops = Distance::Hops;
+    let on_a_ring = [Distance::Myself, Distance::Host, hops(1), hops(2), hops(2), hops(1)];
+    assert_eq!([0, 1, 2, 4, 6, 8].map(|pe| layout.distance(0, pe)), on_a_ring);
+    let told = layout.with_distances(|_, _| Distance::Network);
+    let network = Distance::Network;
+    let expected = [Distance::Myself, Distance::Host, network, network, network, network];
+    assert_eq!([0, 1, 2, 4, 6, 8].map(|pe| told.distance(0, pe)), expected);
 }

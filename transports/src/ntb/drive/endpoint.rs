@@ -30,8 +30,7 @@ pub struct NtbEndpoint {
 
 impl NtbEndpoint {
     fn holds(&self, remote: Remote, len: usize) -> bool {
-        let end = remote.offset.checked_add(len);
-        end.is_some_and(|end| end <= self.lens[remote.segment as usize])
+        remote.fits(len, self.lens[remote.segment as usize])
     }
 
     fn lane(&self, stream: &Stream) -> &Lane {

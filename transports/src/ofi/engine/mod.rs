@@ -369,9 +369,7 @@ impl Engine {
 
     /// Whether a range lies inside a segment of a peer that is reached.
     fn holds(&self, pe: u32, remote: Remote, len: usize) -> bool {
-        let end = remote.offset.checked_add(len);
-        let peer = &self.peers[pe as usize];
-        end.is_some_and(|end| end <= peer.theirs.segments[remote.segment as usize].len)
+        remote.fits(len, self.peers[pe as usize].theirs.segments[remote.segment as usize].len)
     }
 
     /// Whether an error tells that the peer refused the operation, not that it is gone.

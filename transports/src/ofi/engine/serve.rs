@@ -91,8 +91,7 @@ impl Engine {
 
     fn own_at(&self, at: Remote, len: usize, align: usize) -> Option<*mut u8> {
         let own = &self.own[at.segment as usize];
-        let end = at.offset.checked_add(len)?;
-        let fits = end <= own.len && at.offset.is_multiple_of(align);
+        let fits = at.fits(len, own.len) && at.offset.is_multiple_of(align);
         // SAFETY: inside the segment.
         fits.then(|| unsafe { own.base.add(at.offset) })
     }
