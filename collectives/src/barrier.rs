@@ -167,3 +167,85 @@ fn by_counters<'a>(
         world.amo_fetch(world.internal_context(), place, add(u64::MAX), world.pe(), routine);
     }
 }
+
+#[cfg(all(loom, test))]
+mod checked {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use std::cell::RefCell;
+    use tombolo_core::sync::{Arc, thread};
+
+    /// What two members share: their flags by parity, and what each writes before the first barrier.
+    struct Shared {
+        flags: [[AtomicU64; 2]; 2],
+        data: [UnsafeCell<u64>; 2],
+    }
+
+    // SAFETY: the model checker reports accesses to the data that are not ordered.
+    unsafe impl Sync for Shared {}
+
+    /// Member 0 reaches the other one by puts, each of which arrives when it likes: a thread.
+    struct Member {
+        me: usize,
+        shared: Arc<Shared>,
+        under_way: [RefCell<Vec<thread::JoinHandle<()>>>; 2],
+    }
+
+    impl Flags for Member {
+        fn own(&self, _: usize, parity: usize) -> &AtomicU64 {
+            &self.shared.flags[self.me][parity]
+        }
+
+        fn theirs(&self, _: usize, parity: usize) -> Option<&AtomicU64> {
+            (self.me == 1).then(|| &self.shared.flags[0][parity])
+        }
+
+        fn put(&self, _: usize, parity: usize, epoch: u64) {
+            let shared = self.shared.clone();
+            let arrive = move || shared.flags[1][parity].store(epoch, Ordering::Release);
+            self.under_way[parity].borrow_mut().push(thread::spawn(arrive));
+        }
+
+        fn quiet(&self, parity: usize) {
+            for put in self.under_way[parity].borrow_mut().drain(..) {
+                put.join().expect("a put arrives");
+            }
+        }
+
+        fn wait(&self, mut ready: impl FnMut() -> bool) {
+            while !ready() {
+                thread::yield_now();
+            }
+        }
+    }
+
+    impl Member {
+        fn pass_three(&self) {
+            // SAFETY: checked by the model checker.
+            self.shared.data[self.me].with_mut(|data| unsafe { *data = 7 });
+            by_flags(self, 1, 1);
+            // SAFETY: as above.
+            assert_eq!(self.shared.data[1 - self.me].with(|data| unsafe { *data }), 7);
+            by_flags(self, 1, 2);
+            by_flags(self, 1, 3);
+        }
+    }
+
+    /// Nobody passes a barrier before the other has come, nobody waits for ever, and what was written
+    /// before is seen after it, in whatever order puts of several barriers arrive.
+    #[test]
+    fn loom_barriers_hold_and_let_go_in_whatever_order_flags_arrive() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(|| {
+            let flags = || [AtomicU64::new(0), AtomicU64::new(0)];
+            let data = [UnsafeCell::new(0), UnsafeCell::new(0)];
+            let shared = Arc::new(Shared { flags: [flags(), flags()], data });
+            let member = |me, shared| Member { me, shared, under_way: Default::default() };
+            let other = shared.clone();
+            let other = thread::spawn(move || member(1, other).pass_three());
+            member(0, shared).pass_three();
+            other.join().expect("the other member passes");
+        });
+    }
+}

@@ -190,6 +190,95 @@ fn home(offset: usize, n_pes: usize) -> usize {
     (hash % n_pes as u64) as usize
 }
 
+#[cfg(all(loom, test))]
+mod checked {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use tombolo_core::amo::execute_checked;
+    use tombolo_core::sync::{Arc, thread};
+
+    const PES: usize = 2;
+
+    struct Shared {
+        tail: AtomicU32,
+        places: [AtomicU32; PES],
+        /// What the lock protects.
+        count: UnsafeCell<u64>,
+    }
+
+    // SAFETY: the model checker reports accesses to the count that are not ordered.
+    unsafe impl Sync for Shared {}
+
+    struct Member(usize, Arc<Shared>);
+
+    impl Queue for Member {
+        fn pe(&self) -> usize {
+            self.0
+        }
+
+        fn home(&self) -> usize {
+            0
+        }
+
+        fn amo(&self, half: Half, op: AmoOp, operand: u32, compare: u32, pe: usize) -> u32 {
+            let amo = Amo { op, size: 4, operand: operand.into(), compare: compare.into() };
+            let Shared { tail, places, .. } = &*self.1;
+            let variable = if half == Half::Tail { tail } else { &places[pe] };
+            execute_checked(variable, amo) as u32
+        }
+
+        fn place(&self) -> &AtomicU32 {
+            &self.1.places[self.0]
+        }
+
+        fn wait(&self, mut ready: impl FnMut() -> bool) {
+            while !ready() {
+                thread::yield_now();
+            }
+        }
+    }
+
+    impl Member {
+        fn count(&self) {
+            // SAFETY: checked by the model checker.
+            self.1.count.with_mut(|count| unsafe { *count += 1 });
+            leave(self, PES).expect("nobody else writes to the lock");
+        }
+    }
+
+    /// One PE at a time has the lock, each sees what the one before wrote, and none waits for ever,
+    /// though each comes back at once.
+    #[test]
+    fn loom_a_lock_is_held_by_one_at_a_time_and_passed_on() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let shared = Arc::new(Shared {
+                tail: AtomicU32::new(0),
+                places: std::array::from_fn(|_| AtomicU32::new(0)),
+                count: UnsafeCell::new(0),
+            });
+            let other = Member(1, shared.clone());
+            let other = thread::spawn(move || {
+                for _ in 0..2 {
+                    enter(&other);
+                    other.count();
+                }
+            });
+            let member = Member(0, shared.clone());
+            enter(&member);
+            member.count();
+            let again = try_enter(&member);
+            if again {
+                member.count();
+            }
+            other.join().expect("the other one gets the lock");
+            let count = shared.count.with(|count| unsafe { *count });
+            assert_eq!(count, 3 + u64::from(again));
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,6 +38,12 @@ pub unsafe fn execute(at: *mut u8, amo: Amo) -> u64 {
     }
 }
 
+/// As [`execute`], on a variable of the model checker.
+#[cfg(loom)]
+pub fn execute_checked(variable: &crate::sync::AtomicU32, amo: Amo) -> u64 {
+    execute!(variable, u32, amo)
+}
+
 /// Executes `amo` where nobody asks for the old value: setting a variable is then a plain store.
 ///
 /// # Safety

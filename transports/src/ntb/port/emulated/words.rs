@@ -1,5 +1,5 @@
 //! Words of link memory by which processes agree without a lock: whether the link is up, who is
-//! placing a write, and what is behind a slot.
+//! placing a write, and what is behind a slot. Checked under every interleaving by models (`loom_`).
 
 use std::sync::atomic::AtomicU32 as PlainU32;
 use tombolo_core::sync::{AtomicU32, AtomicU64, Ordering, fence};
@@ -193,7 +193,7 @@ impl Translation {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -211,5 +211,126 @@ mod tests {
         let (word, edge) = status.change(Need::Cable, false);
         assert!(edge && !word.is_up());
         assert_eq!(word.generation(), 2);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod checked {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use tombolo_core::sync::{Arc, thread};
+
+    fn check(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    struct Memory {
+        status: Status,
+        placing: Placing,
+        slot: Translation,
+        /// What is behind the slot.
+        data: UnsafeCell<u64>,
+    }
+
+    // SAFETY: the model checker reports accesses to the data that are not ordered.
+    unsafe impl Sync for Memory {}
+
+    fn contents(all: u64) -> Contents {
+        Contents {
+            pid: all as u32,
+            fd: all as u32,
+            inode: all,
+            region_offset: all,
+            region_len: all,
+            offset: all,
+            size: all,
+        }
+    }
+
+    /// A link that is up, with an open slot.
+    fn memory() -> Arc<Memory> {
+        let word = || AtomicU64::new(0);
+        let memory = Memory {
+            status: Status { word: word(), faulty: PlainU32::new(0) },
+            placing: Placing(AtomicU32::new(0)),
+            slot: Translation {
+                generation: word(),
+                changing: PlainU32::new(0),
+                pid: AtomicU32::new(0),
+                fd: AtomicU32::new(0),
+                inode: word(),
+                region_offset: word(),
+                region_len: word(),
+                offset: word(),
+                size: word(),
+            },
+            data: UnsafeCell::new(0),
+        };
+        for need in [Need::Cable, Need::Host0, Need::Host1, Need::Enabled0, Need::Enabled1] {
+            memory.status.change(need, true);
+        }
+        memory.placing.reset();
+        memory.slot.open(&contents(1));
+        Arc::new(memory)
+    }
+
+    /// A posted write lands while `change` takes away its ground: it is placed before the barrier ends,
+    /// or not at all.
+    fn nothing_lands_late(change: fn(&Memory)) {
+        check(move || {
+            let memory = memory();
+            let link = memory.status.read();
+            let generation = memory.slot.read().expect("open").0;
+            let writer = memory.clone();
+            let writer = thread::spawn(move || {
+                writer.placing.begin(1);
+                let current = writer.slot.generation.load(Ordering::SeqCst) == generation;
+                if writer.status.read() == link && current {
+                    // SAFETY: checked by the model checker.
+                    writer.data.with_mut(|data| unsafe { *data = 1 });
+                }
+                writer.placing.end(2);
+            });
+            change(&memory);
+            if let Some(number) = memory.placing.current() {
+                while memory.placing.is_at(number) {
+                    thread::yield_now();
+                }
+            }
+            // SAFETY: as above; the memory may serve something else now.
+            memory.data.with_mut(|data| unsafe { *data = 2 });
+            writer.join().expect("the writer ends");
+        });
+    }
+
+    #[test]
+    fn loom_no_write_lands_after_the_barrier_of_a_link_that_goes_down() {
+        nothing_lands_late(|memory| {
+            memory.status.change(Need::Cable, false);
+        });
+    }
+
+    #[test]
+    fn loom_no_write_lands_after_the_barrier_of_a_slot_that_is_closed() {
+        nothing_lands_late(|memory| assert!(memory.slot.close()));
+    }
+
+    /// Who reads a slot while it is set anew finds the old contents, the new ones, or none.
+    #[test]
+    fn loom_contents_of_a_slot_are_never_mixed() {
+        check(|| {
+            let memory = memory();
+            let reader = memory.clone();
+            let reader = thread::spawn(move || {
+                if let Some((generation, found)) = reader.slot.read() {
+                    assert_eq!(found, contents(generation / 2));
+                }
+            });
+            assert!(memory.slot.close());
+            assert_eq!(memory.slot.open(&contents(2)), 4);
+            reader.join().expect("the reader ends");
+        });
     }
 }
