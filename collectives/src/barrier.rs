@@ -4,6 +4,7 @@
 
 use crate::active::ActiveSet;
 use crate::schedule::{rounds, tells};
+use std::sync::atomic::AtomicU64 as PlainU64;
 use tombolo_core::control;
 use tombolo_core::ops::Mode;
 use tombolo_core::sync::{AtomicU64, Ordering, fence};
@@ -136,7 +137,7 @@ pub fn last_of_team(world: &World, team: &Team, routine: &'static str) {
     let counter = |round| {
         let offset = control::counter(team.slot, round);
         // SAFETY: an aligned word of the control area, with which the heap begins.
-        unsafe { &*world.heap().base().add(offset).cast::<AtomicU64>() }
+        unsafe { &*world.heap().base().add(offset).cast::<PlainU64>() }
     };
     let tells = |round| team.world_pe(tells(team.me, round, n));
     by_counters(world, n, counter, tells, routine);
@@ -148,7 +149,7 @@ pub fn last_of_team(world: &World, team: &Team, routine: &'static str) {
 fn by_counters<'a>(
     world: &World,
     n: usize,
-    counter: impl Fn(usize) -> &'a AtomicU64,
+    counter: impl Fn(usize) -> &'a PlainU64,
     tells: impl Fn(usize) -> usize,
     routine: &'static str,
 ) {
