@@ -18,6 +18,7 @@ const SHELLS: [(&str, &str, &str, &str); 3] = [
     ("zsh", "share/zsh/site-functions", "_", ""),
     ("fish", "share/fish/vendor_completions.d", "", ".fish"),
 ];
+const TOOLS: [&str; 4] = ["oshrun", "oshcc", "oshinfo", "oshivshmem"];
 /// Other names: of the C++ compiler wrapper, and of the library that other software looks for.
 const LINKS: [(&str, &str); 8] = [
     ("bin/oshc++", "oshcc"),

@@ -4,6 +4,7 @@
 mod check;
 mod demo;
 mod docs;
+mod guests;
 mod install;
 mod package;
 mod steps;
@@ -21,6 +22,7 @@ Usage: cargo dev COMMAND
   check                 formatting, clippy, dependency directions, headers
   conform [NAME]        run the conformance suite of the transports: all, or those named NAME
   docs                  write the guide and the reference as HTML into target/docs
+  guests [ARGUMENTS]    run the tests that need guests: virtual machines with devices
   sim [ARGUMENTS]       run the NTB ring protocol under the simulator
   bench [ARGUMENTS]     install into target/tombolo and measure it; --help tells more
   install --prefix DIR  build and install the library, headers, tools and manual pages
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         "check" => check::check(&tree),
         "docs" => docs::docs(&tree),
         "conform" => conform(&tree, rest),
+        "guests" => guests::guests(&tree, rest),
         "sim" => sim(&tree, rest),
         "bench" => bench(&tree, rest),
         "install" => install::command(&tree, rest),

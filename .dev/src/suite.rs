@@ -1,6 +1,7 @@
 //! `cargo dev test`: every test there is, against an installed library.
 
 use crate::Tree;
+use crate::guests;
 use crate::install::install;
 use crate::steps::{Failure, announce, cannot_run, find};
 use std::io::{BufRead, BufReader};
@@ -34,7 +35,10 @@ const PMIX: &str = "libpmix.so";
 const LIBFABRIC: &str = "libfabric.so.1";
 
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
-    let missing = provide_tools();
+    let mut missing = provide_tools();
+    if guests::provide(tree).is_some() {
+        missing.push(("qemu-system-x86_64", "the NTB ring over devices of virtual machines"));
+    }
     let prefix = tree.target("tombolo");
     install(tree, &prefix)?;
     announce("cargo test --workspace");
@@ -113,14 +117,14 @@ fn is_there(program: &str) -> bool {
     preprocess.status().is_ok_and(|status| status.success())
 }
 
-fn apt_get(action: &str, packages: &[&str]) -> bool {
+pub fn apt_get(action: &str, packages: &[&str]) -> bool {
     let mut command = Command::new("apt-get");
     command.args(["-qq", "-y", "--no-install-recommends", action]).args(packages);
     command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }

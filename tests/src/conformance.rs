@@ -96,6 +96,8 @@ pub const BACK_ENDS: &[BackEnd] = &[
     on_ring("ntb_two_hosts_small_windows", || named(["shm", "ntb"]), ring::TWO_HOSTS_SMALL),
     on_ring("ntb_intel_crc", || named(["ntb"]), ring::INTEL_CRC),
     on_ring("ntb_switchtec_combining", || named(["ntb"]), ring::SWITCHTEC_COMBINING),
+    on_ring("ntb_mixed_ring_only", || named(["ntb"]), ring::MIXED),
+    on_ring("ntb_mixed", || named(["ntb"]), ring::MIXED_DIRECT),
     on_ring("ntb_modelled", || named(["ntb"]), ring::MODELLED),
     // A transport of somebody else.
     on_one_host("foreign", || vec![Box::new(Faulty::new("foreign", Faults::none()))], &[]),

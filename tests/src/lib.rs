@@ -4,6 +4,7 @@
 
 pub mod conformance;
 pub mod doubles;
+pub mod guests;
 pub mod nodes;
 pub mod ring;
 pub mod slurm;

@@ -13,6 +13,8 @@ pub struct Ring {
     pub hosts_max: usize,
     /// Hardware.
     pub profile: Profile,
+    /// Other hardware, which every second link has.
+    pub other: Option<Profile>,
     /// Size of every window, if not that of the profile.
     pub window_size: Option<u64>,
     /// Whether time is modelled.
@@ -27,6 +29,7 @@ pub struct Ring {
 pub const DIRECT: Ring = Ring {
     hosts_max: 64,
     profile: Profile::Plx8749,
+    other: None,
     window_size: None,
     speed: Speed::Direct,
     write_combining: WriteCombining::InOrder,
@@ -54,6 +57,10 @@ pub const INTEL_CRC: Ring = Ring {
 /// Stores that leave the CPU in any order unless flushed.
 pub const SWITCHTEC_COMBINING: Ring =
     Ring { profile: Profile::Switchtec, write_combining: WriteCombining::Adversarial, ..DIRECT };
+/// Two kinds of hardware, whose windows and doorbells differ; everything over the rings.
+pub const MIXED: Ring = Ring { other: Some(Profile::Switchtec), ..RING_ONLY };
+/// The same with direct windows.
+pub const MIXED_DIRECT: Ring = Ring { profile: Profile::IntelGen3, environment: &[], ..MIXED };
 /// With the pace of hardware.
 pub const MODELLED: Ring = Ring { speed: Speed::Modelled, ..DIRECT };
 
@@ -62,6 +69,7 @@ impl Ring {
     pub fn fabric(&self, n_pes: usize) -> Fabric {
         let mut spec = FabricSpec::new(self.hosts_max.min(n_pes) as u32);
         spec.profile = self.profile;
+        spec.others = self.other.into_iter().collect();
         spec.speed = self.speed;
         spec.window_size = self.window_size;
         spec.write_combining = self.write_combining;

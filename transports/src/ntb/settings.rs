@@ -36,6 +36,10 @@ tombolo_core::settings! {
         /// is up: it may be stopped, for example by a debugger. A host whose links are down is given
         /// up after 2 seconds.
         User silence: Duration = "30", "SHMEM_NTB_SILENCE";
+        /// PCI addresses of the NTB devices to the left and to the right of this host, such as
+        /// 0000:3b:00.0,0000:5e:00.0. Empty where the host has two: which is which is learned from
+        /// the cables.
+        User ports: Option<Ports> = "", "SHMEM_NTB_PORTS";
         /// Descriptors of the emulated NTB links to the left and to the right of this host.
         Launcher links: Option<Links> = "", "TOMBOLO_NTB_FD";
     }
@@ -92,6 +96,42 @@ impl Value for Lanes {
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
+    }
+}
+
+/// PCI addresses of a host's two ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// To the host before it.
+    pub left: String,
+    /// To the host after it.
+    pub right: String,
+}
+
+impl Value for Ports {
+    const FORM: &'static str = "two different PCI addresses, separated by a comma";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let address = |text: &str| {
+            let text = text.trim().to_ascii_lowercase();
+            let lengths: Vec<usize> = text.split([':', '.']).map(str::len).collect();
+            let digits = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+            // The domain is mostly left out.
+            match (text.chars().all(digits), &lengths[..]) {
+                (true, [4, 2, 2, 1]) => Some(text),
+                (true, [2, 2, 1]) => Some(format!("0000:{text}")),
+                _ => None,
+            }
+        };
+        let pair = text.split_once(',');
+        let pair = pair.and_then(|(left, right)| Some((address(left)?, address(right)?)));
+        let pair = pair.filter(|(left, right)| left != right);
+        let ports = pair.map(|(left, right)| Ports { left, right });
+        ports.ok_or_else(|| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.left, self.right)
     }
 }
 
@@ -174,6 +214,8 @@ mod tests {
     #[test]
     fn values_are_kept_or_refused_with_their_rules() {
         assert_eq!(read("SHMEM_NTB_WINDOW", "64M").unwrap().window, Some(WindowBytes(64 << 20)));
+        let ports = read("SHMEM_NTB_PORTS", "3B:00.0, 0001:5e:00.1").unwrap().ports.unwrap();
+        assert_eq!((&*ports.left, &*ports.right), ("0000:3b:00.0", "0001:5e:00.1"));
         assert_eq!(read("SHMEM_NTB_CHUNK", "1k").unwrap().chunk, Some(Chunk(1024)));
         for name in ["SHMEM_NTB_LANES", "SHMEM_NTB_THREADS"] {
             assert_eq!(read(name, "3").unwrap().lanes, Some(Lanes(3)));
@@ -193,6 +235,9 @@ mod tests {
             ("SHMEM_NTB_CHUNK", "64g"),
             ("SHMEM_NTB_LANES", "0"),
             ("SHMEM_NTB_LANES", "257"),
+            ("SHMEM_NTB_PORTS", "0000:00:10.0"),
+            ("SHMEM_NTB_PORTS", "00:10.0,0000:00:10.0"),
+            ("SHMEM_NTB_PORTS", "00:10.0,eth0"),
             ("SHMEM_NTB_SPEED", "fast"),
             ("SHMEM_NTB_PROFILE", "none"),
             ("TOMBOLO_NTB_FD", "5"),

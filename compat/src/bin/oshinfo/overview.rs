@@ -1,13 +1,15 @@
 //! The overview: this installation, the machine, and the environment.
 
+use nix::unistd::{User, getuid};
 use std::path::Path;
 use tombolo::describe::{self, Section};
 use tombolo_core::config::{Audience, Config};
+use tombolo_transports::ntb::port::functions::Function;
 
 /// Everything outside a job.
 pub fn overview() -> String {
     let mut text = build().to_string() + "\n";
-    text += &format!("{}\n{}\n", transports(), describe::collectives());
+    text += &format!("{}\n{}{}\n", transports(), devices(), describe::collectives());
     text + &environment()
 }
 
@@ -44,6 +46,24 @@ fn build() -> Section {
     section.row("build", format!("{profile}, {} {}", std::env::consts::ARCH, std::env::consts::OS));
     section.row("installed in", prefix.display().to_string());
     section
+}
+
+/// NTB devices of this machine, what they are bound to, and what would make them usable; nothing where
+/// there are none.
+fn devices() -> String {
+    let functions = Function::all();
+    let user = User::from_uid(getuid()).ok().flatten().map(|user| user.name);
+    let user = user.unwrap_or_else(|| getuid().to_string());
+    let mut section = Section::new("NTB devices");
+    for function in &functions {
+        section.row("device", function.describe());
+        let remedies = function.remedies(&user);
+        if !remedies.is_empty() {
+            section.row("", "root makes it usable by:");
+            section.rows("", remedies);
+        }
+    }
+    if functions.is_empty() { String::new() } else { format!("{section}\n") }
 }
 
 /// Each transport, and whether it can be used here.

@@ -1,12 +1,14 @@
 //! What the PEs tell each other about their NTB ports before any link is used.
 
+use super::cabling::Far;
 use super::memory::Extent;
 use super::plan::Terms;
 use tombolo_core::transport::SegmentKind;
 
 /// Version of the address and of all that it leads to.
-const VERSION: u32 = 3;
-const TERMS_AT: usize = 12;
+const VERSION: u32 = 4;
+const FAR_AT: usize = 12;
+const TERMS_AT: usize = FAR_AT + 2;
 const WORDS: usize = TERMS_AT + Terms::WORDS;
 
 /// One PE's address, exchanged by the bootstrap.
@@ -22,6 +24,8 @@ pub struct Advert {
     pub segments: [Option<Extent>; SegmentKind::ALL.len()],
     /// Where each segment starts in its window for direct access, if it is there.
     pub direct: [Option<u64>; SegmentKind::ALL.len()],
+    /// By [`Side`](crate::ntb::ring::Side): who its host has heard at the far end of the port.
+    pub far: [Option<Far>; 2],
     /// What its host asks of the lanes.
     pub terms: Terms,
 }
@@ -41,6 +45,7 @@ impl Advert {
                 words[at + 3..at + 5].copy_from_slice(&[1, offset]);
             }
         }
+        words[FAR_AT..TERMS_AT].copy_from_slice(&self.far.map(Far::to_word));
         words[TERMS_AT..].copy_from_slice(&self.terms.to_words());
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -67,6 +72,7 @@ impl Advert {
             incarnation: word(0) as u32,
             segments: [2, 7].map(|at| (word(at) == 1).then(|| segment(at))),
             direct: [5, 10].map(|at| (word(at) == 1).then(|| word(at + 1))),
+            far: [0, 1].map(|side| Far::from_word(word(FAR_AT + side))),
             terms: Terms::from_words(std::array::from_fn(|at| word(TERMS_AT + at))),
         })
     }
@@ -75,8 +81,10 @@ impl Advert {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ntb::ring::Side;
 
-    const TERMS: Terms = Terms { line_mbs: Some(7247), max_payload: 256, cores: 4 };
+    const TERMS: Terms =
+        Terms { line_mbs: Some(7247), max_payload: 256, cores: 4, window: None, doorbells: 16 };
 
     #[test]
     fn an_advert_is_read_back_as_it_was_written() {
@@ -86,6 +94,7 @@ mod tests {
             incarnation: 0xdead_beef,
             segments: [Some(Extent { len: 1 << 30, layout: 7 }), None],
             direct: [None, Some(1 << 33)],
+            far: [None, Some(Far { host: 2, port: Side::Left, incarnation: 5 })],
             terms: TERMS,
         };
         assert_eq!(Advert::decode(&full.encode()), Ok(full));
@@ -105,6 +114,7 @@ mod tests {
             incarnation: 1,
             segments: [None; 2],
             direct: [None; 2],
+            far: [None; 2],
             terms: TERMS,
         }
         .encode();

@@ -219,6 +219,7 @@ mod tests {
             size_align: 4096,
             size_aligned,
             has_limit: true,
+            fixed: false,
         }
     }
 

@@ -24,8 +24,10 @@ pub struct Greeting {
     pub hosts: u16,
     /// The port it is said through.
     pub side: Side,
-    /// Sizes of the first two windows in MiB, 0 where there is none.
-    pub windows: [u32; 2],
+    /// KiB of the window with the rings that all use alike.
+    pub window: u32,
+    /// Doorbell bits that all use.
+    pub doorbells: u32,
     /// Lanes of the ring.
     pub lanes: u16,
     /// Whether packets carry a CRC.
@@ -42,8 +44,8 @@ impl Greeting {
         let mut words = [
             MAGIC | VERSION,
             u32::from(self.host) | u32::from(self.hosts) << 16,
-            self.windows[0],
-            self.windows[1],
+            self.window,
+            self.doorbells,
             u32::from(self.lanes) | u32::from(self.crc) << 16 | (self.side as u32) << 17,
             digest as u32 ^ ((digest >> 32) as u32) << 8,
             self.epoch,
@@ -78,8 +80,8 @@ impl Greeting {
         }
         let what = [
             (1, "its place in the ring"),
-            (2, "the size of window 0"),
-            (3, "the size of window 1"),
+            (2, "the size of the window"),
+            (3, "the number of doorbells"),
             (4, "lanes, CRC or the port that the cable is in"),
             (5, "the rings of a lane"),
         ];
@@ -91,7 +93,7 @@ impl Greeting {
 }
 
 /// Never 0 or all ones, which scratchpads hold after a reset or behind a dead link.
-fn check(words: &[u32; WORDS]) -> u32 {
+pub fn check(words: &[u32; WORDS]) -> u32 {
     let bytes = words[..CHECK].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     crc32c::crc32c(&bytes) & 0x7fff_ffff | 1
 }
@@ -106,7 +108,8 @@ mod tests {
             host: 1,
             hosts: 2,
             side: Side::Left,
-            windows: [64, 4096],
+            window: 64 << 10,
+            doorbells: 16,
             lanes: 3,
             crc: false,
             geometry: Geometry::new(4096, [64, 64, 128]).unwrap(),
@@ -130,7 +133,8 @@ mod tests {
         assert_eq!(expected.heard(&*right), None, "half written");
         for wrong in [
             Greeting { host: 3, ..expected },
-            Greeting { windows: [64, 64], ..expected },
+            Greeting { window: 64, ..expected },
+            Greeting { doorbells: 28, ..expected },
             Greeting { crc: true, ..expected },
             Greeting { side: Side::Right, ..expected },
             Greeting { geometry: Geometry::new(4096, [64, 32, 128]).unwrap(), ..expected },

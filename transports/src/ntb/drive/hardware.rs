@@ -1,34 +1,45 @@
 //! The two NTB ports of this host.
 
+use super::cabling::{self, Far, HostPorts, Place};
 use crate::ntb::NtbSettings;
 use crate::ntb::port::NtbPort;
 use crate::ntb::port::emulated::EmulatedPort;
+use crate::ntb::port::functions::Function;
+use crate::ntb::port::ivshmem::IvshmemPort;
+use crate::ntb::settings::Ports;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
-use tombolo_core::Config;
+use std::time::Duration;
+use tombolo_core::transport::Job;
 
 /// Ports and the place in the ring that they give this host.
 pub struct Hardware {
     /// By [`Side`](crate::ntb::ring::Side): right, left.
     pub ports: [Arc<dyn NtbPort>; 2],
-    /// Position of this host.
+    /// Position of this host in the ring; in the job, as long as cables have not told.
     pub host: u16,
     /// Hosts of the ring.
     pub hosts: u16,
+    /// Cables tell the ring.
+    learns: bool,
 }
 
 impl Hardware {
     /// Opens the ports; the error says to people why there are none.
-    pub fn find(config: &Config, settings: &NtbSettings) -> Result<Hardware, String> {
-        let Some(links) = settings.links else {
-            return Err("no NTB port on this machine: there is no emulated one (oshrun --hosts \
-                        makes them), and this build drives no NTB hardware"
-                .into());
-        };
-        let host = config.host.ok_or("TOMBOLO_NTB_FD is set without TOMBOLO_HOST")?;
-        let opened = |fd| open(fd, host).map_err(|why| format!("TOMBOLO_NTB_FD='{links}': {why}"));
-        let (right, left) = (opened(links.right)?, opened(links.left)?);
+    pub fn find(job: &Job<'_>, settings: &NtbSettings) -> Result<Hardware, String> {
+        match settings.links {
+            Some(links) => {
+                let host = job.config.host.ok_or("TOMBOLO_NTB_FD is set without TOMBOLO_HOST")?;
+                let opened =
+                    |fd| open(fd, host).map_err(|why| format!("TOMBOLO_NTB_FD='{links}': {why}"));
+                Hardware::emulated(opened(links.right)?, opened(links.left)?, host)
+            }
+            None => Hardware::of_machine(job, settings.ports.as_ref()),
+        }
+    }
+
+    fn emulated(right: EmulatedPort, left: EmulatedPort, host: u32) -> Result<Hardware, String> {
         let hosts = right.config().hosts;
         let ends = [right.peer_host(), left.peer_host()];
         if left.config().hosts != hosts || ends != [(host + 1) % hosts, (host + hosts - 1) % hosts]
@@ -38,12 +49,95 @@ impl Hardware {
                 ends[1], ends[0]
             ));
         }
+        Hardware::new([Arc::new(right), Arc::new(left)], [host, hosts], false)
+    }
+
+    /// Ports on PCI functions of this machine.
+    fn of_machine(job: &Job<'_>, chosen: Option<&Ports>) -> Result<Hardware, String> {
+        let functions = Function::all();
+        let [left, right] = pick(&functions, chosen)?;
+        let crowded = job.localities.iter().find(|place| place.local_index > 0);
+        if let Some(place) = crowded {
+            return Err(format!(
+                "its NTB devices belong to one process, and host {} has several PEs: start one PE on \
+                 each host",
+                place.host_name
+            ));
+        }
+        let ports = IvshmemPort::open_pair([right, left]).map_err(|e| e.to_string())?;
+        let ports = ports.map(|port| Arc::new(port) as Arc<dyn NtbPort>);
+        let hosts = job.localities.iter().map(|place| place.host_index).max().unwrap_or(0) + 1;
+        Hardware::new(ports, [job.localities[job.pe].host_index, hosts], true)
+    }
+
+    fn new(
+        ports: [Arc<dyn NtbPort>; 2],
+        place: [u32; 2],
+        learns: bool,
+    ) -> Result<Hardware, String> {
         let small = |number: u32| u16::try_from(number).map_err(|_| "the ring is too large");
-        Ok(Hardware {
-            ports: [Arc::new(right), Arc::new(left)],
-            host: small(host)?,
-            hosts: small(hosts)?,
-        })
+        let [host, hosts] = place;
+        Ok(Hardware { ports, host: small(host)?, hosts: small(hosts)?, learns })
+    }
+
+    /// Ports as tests make them, of a host that knows its place.
+    #[cfg(test)]
+    pub fn of_tests(ports: [Arc<dyn NtbPort>; 2], host: u16, hosts: u16) -> Hardware {
+        Hardware { ports, host, hosts, learns: false }
+    }
+
+    /// Learns who is at the far ends of the ports, where that is not known.
+    pub fn meet(&self, incarnation: u32, limit: Duration) -> Result<[Option<Far>; 2], String> {
+        match self.learns {
+            true => cabling::meet(&self.ports, self.host, incarnation, limit),
+            false => Ok([None; 2]),
+        }
+    }
+
+    /// The place of each host of the job in the ring, from what all have heard; none where hosts
+    /// know their places.
+    pub fn arrange(&self, hosts: &[HostPorts]) -> Result<Option<Vec<Place>>, String> {
+        self.learns.then(|| cabling::arrange(hosts)).transpose()
+    }
+}
+
+/// The functions of the left and the right port.
+fn pick<'a>(
+    functions: &'a [Function],
+    chosen: Option<&Ports>,
+) -> Result<[&'a Function; 2], String> {
+    let bound: Vec<&Function> = functions.iter().filter(|function| function.is_bound()).collect();
+    if let Some(Ports { left, right }) = chosen {
+        let find = |address: &str| {
+            let found = bound.iter().find(|function| function.address == address);
+            found.copied().ok_or_else(|| {
+                format!(
+                    "SHMEM_NTB_PORTS names {address}, which is no NTB function that is bound to vfio-pci \
+                     and that this build drives: see oshinfo"
+                )
+            })
+        };
+        return Ok([find(left)?, find(right)?]);
+    }
+    match bound[..] {
+        [left, right] => Ok([left, right]),
+        [] if functions.is_empty() => {
+            Err("no NTB port on this machine, and no emulated one (oshrun --hosts makes them)"
+                .into())
+        }
+        [] => Err(format!(
+            "no NTB port of this machine can be used yet: {}; oshinfo shows the commands",
+            functions.iter().map(Function::describe).collect::<Vec<_>>().join("; ")
+        )),
+        [ref only] => Err(format!(
+            "there is one NTB port, {}: a ring needs two on each host",
+            only.describe()
+        )),
+        _ => Err(format!(
+            "there are {} NTB ports: name those of the ring, SHMEM_NTB_PORTS=LEFT,RIGHT, among {}",
+            bound.len(),
+            bound.iter().map(|function| function.address.as_str()).collect::<Vec<_>>().join(", ")
+        )),
     }
 }
 
@@ -54,4 +148,44 @@ fn open(fd: RawFd, host: u32) -> Result<EmulatedPort, String> {
     // The launcher had to let it through to this process; it is not for programs started from here.
     fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(|e| failed(&e))?;
     EmulatedPort::open(fd, host).map_err(|e| failed(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ntb::port::functions::Kind;
+
+    fn functions(drivers: &[&str]) -> Vec<Function> {
+        let function = |(index, driver): (usize, &&str)| Function {
+            address: format!("0000:00:1{index}.0"),
+            kind: Kind::IVSHMEM,
+            driver: Some((*driver).to_owned()),
+            group: Some(index as u32),
+            in_the_way: vec![],
+        };
+        drivers.iter().enumerate().map(function).collect()
+    }
+
+    #[test]
+    fn ports_are_the_two_that_are_bound_or_those_that_are_named() {
+        let bound = functions(&["vfio-pci", "uio", "vfio-pci"]);
+        let [left, right] = pick(&bound, None).unwrap();
+        assert_eq!((&*left.address, &*right.address), ("0000:00:10.0", "0000:00:12.0"));
+        let named = |left: &str, right: &str| Ports { left: left.into(), right: right.into() };
+        let turned = named("0000:00:12.0", "0000:00:10.0");
+        let [left, right] = pick(&bound, Some(&turned)).unwrap();
+        assert_eq!((&*left.address, &*right.address), ("0000:00:12.0", "0000:00:10.0"));
+        let why = pick(&bound, Some(&named("0000:00:11.0", "0000:00:10.0"))).unwrap_err();
+        assert!(why.contains("0000:00:11.0") && why.contains("oshinfo"), "{why}");
+    }
+
+    #[test]
+    fn other_numbers_of_ports_are_told() {
+        let told = |drivers: &[&str]| pick(&functions(drivers), None).unwrap_err();
+        assert!(told(&[]).contains("no NTB port on this machine"), "{}", told(&[]));
+        assert!(told(&["uio"]).contains("bound to uio"), "{}", told(&["uio"]));
+        assert!(told(&["vfio-pci"]).contains("needs two"), "{}", told(&["vfio-pci"]));
+        let three = told(&["vfio-pci"; 3]);
+        assert!(three.contains("SHMEM_NTB_PORTS") && three.contains("0000:00:12.0"), "{three}");
+    }
 }

@@ -27,10 +27,16 @@ pub struct Translation {
 }
 
 impl Translation {
-    /// A direct opening in `window` onto memory at `address`.
-    pub fn of(opening: &Opening, window: usize, address: BusAddress) -> Translation {
-        let Opening { slot, slots, size, .. } = *opening;
-        Translation { window, slot, slots, address, size }
+    /// A direct opening in `window`, whose slots have `slot_size` bytes, onto memory at `address`.
+    pub fn of(
+        opening: &Opening,
+        window: usize,
+        address: BusAddress,
+        slot_size: u64,
+    ) -> Translation {
+        let Opening { size, offset, .. } = *opening;
+        let (slot, slots) = (offset / slot_size, size.div_ceil(slot_size));
+        Translation { window, slot: slot as usize, slots: slots as usize, address, size }
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod advert;
 mod arrival;
+mod cabling;
 mod describe;
 mod direct;
 mod endpoint;
@@ -146,13 +147,13 @@ impl Transport for Ntb {
 
     fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
         let settings = self.settings_of(job).map_err(|e| e.to_string())?;
-        let hardware = Hardware::find(job.config, settings)?;
+        let hardware = Hardware::find(job, settings)?;
         setup::probe(&hardware, job, settings)
     }
 
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
         let settings = self.settings_of(job)?;
-        let hardware = Hardware::find(job.config, settings).map_err(failure)?;
+        let hardware = Hardware::find(job, settings).map_err(failure)?;
         let offer = Offer::new(hardware, job, settings, segments)?;
         let address = offer.advert.encode();
         self.offer = Some(offer);
@@ -160,9 +161,10 @@ impl Transport for Ntb {
     }
 
     fn connect(&mut self, job: &Job<'_>, addresses: &[Vec<u8>]) -> Result<Connected> {
-        let offer = self.offer.take().ok_or_else(|| failure("it was not opened"))?;
-        let adverts: Vec<std::result::Result<Advert, String>> =
+        let mut offer = self.offer.take().ok_or_else(|| failure("it was not opened"))?;
+        let mut adverts: Vec<std::result::Result<Advert, String>> =
             addresses.iter().map(|bytes| Advert::decode(bytes)).collect();
+        offer.arrange(job, &mut adverts).map_err(failure)?;
         let opened = Opened::new(offer, job, self.settings_of(job)?, &adverts)?;
         let opened = self.opened.insert(opened);
         let pes_of = setup::pes_of_hosts(job, &opened.hardware, &adverts).map_err(failure)?;

@@ -5,7 +5,7 @@
 
 use super::handshake;
 use super::hardware::Hardware;
-use crate::ntb::port::{Capabilities, LinkState, LinkTiming, Translates};
+use crate::ntb::port::{Capabilities, LinkState, LinkTiming, Translates, Window};
 use crate::ntb::ring::choose::{Choice, LinkCosts, Overrides, Resources, choose};
 use crate::ntb::ring::{Class, Geometry};
 use crate::ntb::settings::{LANES_MAX, NtbSettings};
@@ -26,6 +26,10 @@ pub struct Terms {
     pub max_payload: u32,
     /// Processors of its machine for each PE there.
     pub cores: u16,
+    /// What the windows for the rings of both its ports have in common, if anything.
+    pub window: Option<Window>,
+    /// Doorbell bits of the port with fewer.
+    pub doorbells: u32,
 }
 
 /// The lanes of a job. Made once, when all PEs have told their terms, and the same on all hosts.
@@ -35,11 +39,16 @@ pub struct LanePlan {
     /// Lanes that a PE sends on.
     pub lanes_per_pe: usize,
     pub choice: Choice,
+    /// The window for the rings as all ports have it: where its slots lie in a port's own is a matter
+    /// of offsets.
+    pub window: Window,
+    /// Doorbell bits that all ports have.
+    pub doorbells: u32,
 }
 
 impl Terms {
     /// Words of [`Terms::to_words`].
-    pub const WORDS: usize = 2;
+    pub const WORDS: usize = 7;
 
     /// Those of this PE.
     pub fn of(hardware: &Hardware, job: &Job<'_>) -> Terms {
@@ -62,6 +71,13 @@ impl Terms {
             line_mbs: rates.min(),
             max_payload: states[0].max_payload.min(states[1].max_payload).max(64),
             cores: (usable_cpus() / sharing).min(u16::MAX.into()) as u16,
+            window: common_window(hardware, RING_WINDOW),
+            doorbells: hardware
+                .ports
+                .iter()
+                .map(|port| port.capabilities().doorbell_bits)
+                .min()
+                .unwrap_or(0),
         }
     }
 
@@ -72,6 +88,8 @@ impl Terms {
             agreed.line_mbs = [agreed.line_mbs, terms.line_mbs].into_iter().flatten().min();
             agreed.max_payload = agreed.max_payload.min(terms.max_payload);
             agreed.cores = agreed.cores.min(terms.cores);
+            agreed.window = agreed.window.zip(terms.window).and_then(|(a, b)| a.common(&b));
+            agreed.doorbells = agreed.doorbells.min(terms.doorbells);
         }
         Ok(agreed)
     }
@@ -79,16 +97,46 @@ impl Terms {
     /// As words for the address of a PE.
     pub fn to_words(self) -> [u64; Terms::WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        [pair(self.line_mbs.unwrap_or(0), self.max_payload), self.cores.into()]
+        let window = self.window.unwrap_or(NO_WINDOW);
+        let flags = [window.size_aligned, window.has_limit, window.fixed];
+        let flags = flags.iter().rev().fold(0, |all, flag| all << 1 | u64::from(*flag));
+        [
+            pair(self.line_mbs.unwrap_or(0), self.max_payload),
+            self.cores.into(),
+            pair(self.doorbells, window.slots as u32),
+            window.size,
+            window.addr_align,
+            window.size_align,
+            flags,
+        ]
     }
 
     /// Reads them back.
     pub fn from_words(words: [u64; Terms::WORDS]) -> Terms {
         let line_mbs = words[0] as u32;
+        let [_, _, counts, size, addr_align, size_align, flags] = words;
+        let slots = (counts >> 32) as usize;
+        let is_power = |bytes: u64| bytes.is_power_of_two() && bytes <= 1 << 48;
+        let is_sane = slots > 0
+            && is_power(addr_align)
+            && is_power(size_align)
+            && size.is_multiple_of(slots as u64)
+            && is_power(size / slots as u64);
+        let window = Window {
+            size,
+            slots,
+            addr_align,
+            size_align,
+            size_aligned: flags & 1 != 0,
+            has_limit: flags & 2 != 0,
+            fixed: flags & 4 != 0,
+        };
         Terms {
             line_mbs: (line_mbs != 0).then_some(line_mbs),
             max_payload: ((words[0] >> 32) as u32).max(64),
             cores: words[1] as u16,
+            window: is_sane.then_some(window),
+            doorbells: counts as u32,
         }
     }
 }
@@ -101,25 +149,23 @@ impl LanePlan {
         terms: &Terms,
         settings: &NtbSettings,
     ) -> Result<LanePlan, String> {
-        let [right, left] = hardware.ports.each_ref().map(|port| port.capabilities());
-        if right.windows != left.windows || right.doorbell_bits != left.doorbell_bits {
-            return Err("the two ports of this host have different windows or doorbells".into());
-        }
-        for port in [right, left] {
+        for port in hardware.ports.each_ref().map(|port| port.capabilities()) {
             can_drive(port)?;
+            if port.spads < handshake::WORDS || port.doorbell_bits == 0 || port.windows.is_empty() {
+                return Err(format!(
+                    "a port needs a window, a doorbell and {} scratchpads, {} has {}, {} and {}",
+                    handshake::WORDS,
+                    port.name,
+                    port.windows.len(),
+                    port.doorbell_bits,
+                    port.spads
+                ));
+            }
         }
-        if right.spads < handshake::WORDS || right.doorbell_bits == 0 || right.windows.is_empty() {
-            return Err(format!(
-                "a port needs a window, a doorbell and {} scratchpads, {} has {}, {} and {}",
-                handshake::WORDS,
-                right.name,
-                right.windows.len(),
-                right.doorbell_bits,
-                right.spads
-            ));
-        }
+        let window =
+            terms.window.ok_or("the windows of the ring's ports have no slots in common")?;
+        let doorbells = terms.doorbells.clamp(1, 64);
         let pes_max = pes_max(job);
-        let window = right.windows[RING_WINDOW];
         let room = |lanes_per_pe: usize| {
             let lanes = pes_max * lanes_per_pe;
             let slots = if lanes > LANES_MAX { 0 } else { window.share(0, lanes).len() };
@@ -147,7 +193,8 @@ impl LanePlan {
             None => why.to_string(),
         })?;
         let lanes_per_pe = choice.lanes;
-        Ok(LanePlan { lanes: pes_max * lanes_per_pe, lanes_per_pe, choice })
+        let lanes = pes_max * lanes_per_pe;
+        Ok(LanePlan { lanes, lanes_per_pe, choice, window, doorbells })
     }
 
     /// Rings of a lane.
@@ -188,6 +235,24 @@ impl LanePlan {
 pub fn pes_max(job: &Job<'_>) -> usize {
     let most = job.localities.iter().map(|place| place.local_index).max().unwrap_or(0);
     most as usize + 1
+}
+
+/// Stands for none in an address.
+const NO_WINDOW: Window = Window {
+    size: 0,
+    slots: 0,
+    addr_align: 0,
+    size_align: 0,
+    size_aligned: false,
+    has_limit: false,
+    fixed: false,
+};
+
+/// What a window has in common at both ports of a host, if both have it.
+pub fn common_window(hardware: &Hardware, index: usize) -> Option<Window> {
+    let [right, left] =
+        hardware.ports.each_ref().map(|port| port.capabilities().windows.get(index));
+    right?.common(left?)
 }
 
 /// Refuses a port with a rule that this driver does not keep. Every field is looked at here, or its
@@ -244,11 +309,26 @@ mod tests {
     use tombolo_core::config::Environment;
     use tombolo_core::transport::Locality;
 
-    const TERMS: Terms = Terms { line_mbs: Some(7247), max_payload: 256, cores: 4 };
+    const WINDOW: Window = Window {
+        size: 64 << 20,
+        slots: 64,
+        addr_align: 4096,
+        size_align: 1 << 20,
+        size_aligned: true,
+        has_limit: false,
+        fixed: true,
+    };
+    const TERMS: Terms = Terms {
+        line_mbs: Some(7247),
+        max_payload: 256,
+        cores: 4,
+        window: Some(WINDOW),
+        doorbells: 16,
+    };
 
     #[test]
     fn terms_are_read_back_as_they_were_written() {
-        let other = Terms { line_mbs: None, cores: 0, ..TERMS };
+        let other = Terms { line_mbs: None, cores: 0, window: None, ..TERMS };
         for terms in [TERMS, other] {
             assert_eq!(Terms::from_words(terms.to_words()), terms);
         }
@@ -259,7 +339,7 @@ mod tests {
         let spec = FabricSpec { window_size: Some(window), ..FabricSpec::new(2) };
         let pair = Fabric::create(&spec).unwrap().ports(0).unwrap();
         let ports: [Arc<dyn NtbPort>; 2] = [pair.right, pair.left];
-        let hardware = Hardware { ports, host: 0, hosts: 2 };
+        let hardware = Hardware::of_tests(ports, 0, 2);
         let environment = Environment::from_iter(environment.iter().copied());
         let settings = NtbSettings::read(&environment).unwrap();
         let config = Config::from_environment(environment).unwrap();
@@ -308,8 +388,13 @@ mod tests {
     #[test]
     fn the_least_of_all_counts() {
         let slow = Terms { line_mbs: Some(3600), cores: 9, ..TERMS };
-        let short = Terms { max_payload: 128, cores: 2, ..TERMS };
-        let agreed = Terms::of_all([TERMS, slow, short].into_iter()).unwrap();
-        assert_eq!(agreed, Terms { line_mbs: Some(3600), max_payload: 128, cores: 2 });
+        let small = Window { size: 16 << 20, slots: 256, has_limit: true, ..WINDOW };
+        let short = Terms { max_payload: 128, cores: 2, window: Some(small), ..TERMS };
+        let few = Terms { doorbells: 4, ..TERMS };
+        let agreed = Terms::of_all([TERMS, slow, short, few].into_iter()).unwrap();
+        let window = Some(Window { size: 16 << 20, slots: 16, ..WINDOW });
+        let least =
+            Terms { line_mbs: Some(3600), max_payload: 128, cores: 2, window, doorbells: 4 };
+        assert_eq!(agreed, least);
     }
 }

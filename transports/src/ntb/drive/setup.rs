@@ -2,6 +2,7 @@
 
 use super::advert::Advert;
 use super::arrival::Arrivals;
+use super::cabling::HostPorts;
 use super::direct::{self, DirectPeer, Opening};
 use super::endpoint::NtbEndpoint;
 use super::failure;
@@ -10,7 +11,7 @@ use super::hardware::Hardware;
 use super::lane::Lane;
 use super::links::{SidePlan, Translation};
 use super::memory::Extent;
-use super::plan::{self, LanePlan, RING_WINDOW, Terms};
+use super::plan::{self, LanePlan, RING_WINDOW, Terms, common_window};
 use super::port_memory::{PortMemory, SideParts};
 use crate::ntb::NtbSettings;
 use crate::ntb::port::{Arrival, NtbPort, PortError, Region};
@@ -74,15 +75,50 @@ impl Offer {
             let delivered = segment.file.is_some() || alone;
             delivered.then_some(Extent { len: segment.len as u64, layout: segment.layout })
         };
+        let incarnation = random();
+        // Others may be slower to start; but the job's own patience must not end here.
+        let far = hardware.meet(incarnation, job.config.start_timeout / 4).map_err(failure)?;
         let advert = Advert {
             host: hardware.host,
             hosts: hardware.hosts,
-            incarnation: random(),
+            incarnation,
+            far,
             segments: SegmentKind::ALL.map(extent),
             direct: direct.map(|opening| opening.map(|opening| opening.offset)),
             terms,
         };
         Ok(Offer { hardware, advert, translations })
+    }
+
+    /// Gives every host its place in the ring, where cables tell it.
+    pub fn arrange(
+        &mut self,
+        job: &Job<'_>,
+        adverts: &mut [std::result::Result<Advert, String>],
+    ) -> std::result::Result<(), String> {
+        let mut hosts: Vec<HostPorts> = (0..self.hardware.hosts)
+            .map(|_| HostPorts { name: String::new(), incarnation: 0, far: [None; 2] })
+            .collect();
+        for (place, advert) in job.localities.iter().zip(&*adverts) {
+            let Some(host) = hosts.get_mut(place.host_index as usize) else { continue };
+            host.name.clone_from(&place.host_name);
+            if let Ok(advert) = advert {
+                (host.incarnation, host.far) = (advert.incarnation, advert.far);
+            }
+        }
+        let Some(places) = self.hardware.arrange(&hosts)? else { return Ok(()) };
+        for (place, advert) in job.localities.iter().zip(adverts) {
+            if let (Some(found), Ok(advert)) = (places.get(place.host_index as usize), advert) {
+                advert.host = found.position;
+            }
+        }
+        let own = places[job.localities[job.pe].host_index as usize];
+        (self.hardware.host, self.advert.host) = (own.position, own.position);
+        if own.swapped {
+            self.hardware.ports.swap(0, 1);
+            self.translations.swap(0, 1);
+        }
+        Ok(())
     }
 }
 
@@ -130,7 +166,7 @@ impl Opened {
         config.crc = settings.crc.0;
         config.silence_ns = settings.silence.as_nanos().min(u64::MAX.into()) as u64;
         config.handling_bytes = plan.choice.handling_bytes;
-        let bits = hardware.ports[0].capabilities().doorbell_bits as usize;
+        let bits = plan.doorbells as usize;
         let (mut lanes, mut own, mut lane_doorbells) = (Vec::new(), Vec::new(), Vec::new());
         for number in plan.served(local, pes) {
             let doorbell = 1 << (number % bits);
@@ -252,19 +288,18 @@ impl Opened {
             let first = pes_of[usize::from(host)].first();
             first.and_then(|pe| adverts[*pe].as_ref().ok()).map_or(0, |advert| advert.incarnation)
         };
-        let windows = &self.hardware.ports[0].capabilities().windows;
-        let mib = |index: usize| windows.get(index).map_or(0, |w| (w.size >> 20) as u32);
         let greeting = |host: u16, side: Side| Greeting {
             host,
             hosts,
             side,
-            windows: [mib(RING_WINDOW), mib(DIRECT_WINDOW)],
+            window: (self.plan.window.size >> 10) as u32,
+            doorbells: self.plan.doorbells,
             lanes: self.plan.lanes as u16,
             crc: self.crc,
             geometry: self.plan.geometry(),
             epoch: epoch(host),
         };
-        let direct_window = (windows.len() > DIRECT_WINDOW).then_some(DIRECT_WINDOW);
+        let direct_window = common_window(&self.hardware, DIRECT_WINDOW).map(|_| DIRECT_WINDOW);
         Side::BOTH.map(|side| SidePlan {
             port: self.hardware.ports[side as usize].clone(),
             translations: self.translations[side as usize].clone(),
@@ -359,17 +394,21 @@ fn open_lane(
     translations: &mut [Vec<Translation>; 2],
 ) -> Result<Lane> {
     let bad = |e: PortError| failure(e.to_string());
-    let window = hardware.ports[0].capabilities().windows[RING_WINDOW];
-    let share = window.share(number, plan.lanes);
-    let size = window.round_up(plan.geometry().region_bytes() as u64);
+    let share = plan.window.share(number, plan.lanes);
+    let start = share.start as u64 * plan.window.slot_size();
+    let bytes = plan.geometry().region_bytes();
     let open = |side: Side| -> Result<(SideParts, Translation)> {
         let port: &Arc<dyn NtbPort> = &hardware.ports[side as usize];
-        let inbound = Arc::new(port.inbound_memory(size as usize).map_err(bad)?);
+        // The same offset is another slot where slots have another size.
+        let window = port.capabilities().windows[RING_WINDOW];
+        let slot = (start / window.slot_size()) as usize;
+        let size = window.round_up(bytes as u64);
+        let inbound = port.inbound_memory(RING_WINDOW, slot, size as usize).map_err(bad)?;
+        let inbound = Arc::new(inbound);
         let address = port.register(&inbound.region()).map_err(bad)?;
         let outbound = port.outbound(RING_WINDOW).map_err(bad)?;
         let slots = size.div_ceil(window.slot_size()) as usize;
-        let translation =
-            Translation { window: RING_WINDOW, slot: share.start, slots, address, size };
+        let translation = Translation { window: RING_WINDOW, slot, slots, address, size };
         Ok((SideParts { port: port.clone(), inbound, outbound }, translation))
     };
     let (right, left) = (open(Side::Right)?, open(Side::Left)?);
@@ -378,8 +417,7 @@ fn open_lane(
     let lane = u8::try_from(number).map_err(|_| failure("too many lanes"))?;
     let engine = Engine::new(config, hardware.host, hardware.hosts, lane)
         .map_err(|e| failure(e.to_string()))?;
-    let start = share.start * window.slot_size() as usize;
-    let region = start..start + plan.geometry().region_bytes();
+    let region = start as usize..start as usize + bytes;
     let host = PortMemory::new([right.0, left.0], region, doorbell, config.retained_bytes());
     Ok(Lane::new(engine, host))
 }
@@ -392,23 +430,24 @@ fn open_segments(
     segments: &[Segment<'_>],
     translations: &mut [Vec<Translation>; 2],
 ) -> Result<[Option<Opening>; 2]> {
-    let Some(window) = hardware.ports[0].capabilities().windows.get(DIRECT_WINDOW) else {
-        return Ok([None; 2]);
-    };
+    // Segments cannot be moved into memory that a window brings along.
+    let window = common_window(hardware, DIRECT_WINDOW).filter(|window| !window.fixed);
+    let Some(window) = window else { return Ok([None; 2]) };
     let with_file = SegmentKind::ALL.map(|kind| {
         let segment = segments.iter().find(|segment| segment.kind == kind)?;
         Some((segment, segment.file?))
     });
     let lens = with_file.map(|found| found.map(|(segment, _)| segment.len as u64));
-    let openings = direct::plan(window, local, pes_max, lens);
+    let openings = direct::plan(&window, local, pes_max, lens);
     for (opening, found) in openings.iter().zip(with_file) {
         let (Some(opening), Some((segment, file))) = (opening, found) else { continue };
         let len = segment.len as u64;
-        let region = Region { base: segment.base, len, file, file_offset: 0 };
+        let region = Region { base: segment.base, len, file: Some(file), file_offset: 0 };
         for side in Side::BOTH {
             let port = &hardware.ports[side as usize];
             let address = port.register(&region).map_err(|e| failure(e.to_string()))?;
-            let translation = Translation::of(opening, DIRECT_WINDOW, address);
+            let slot_size = port.capabilities().windows[DIRECT_WINDOW].slot_size();
+            let translation = Translation::of(opening, DIRECT_WINDOW, address, slot_size);
             translations[side as usize].push(translation);
         }
     }

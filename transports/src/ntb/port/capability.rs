@@ -18,12 +18,33 @@ pub struct Window {
     pub size_aligned: bool,
     /// The size cuts the last slot short. Without a limit register slots are open as a whole.
     pub has_limit: bool,
+    /// The window is memory of its own: nothing can be behind a slot but what
+    /// [`NtbPort::inbound_memory`](super::NtbPort::inbound_memory) gives for it.
+    pub fixed: bool,
 }
 
 impl Window {
     /// Bytes of one slot.
     pub fn slot_size(&self) -> u64 {
         self.size / self.slots as u64
+    }
+
+    /// What two windows have in common, for those who must divide both alike: offsets of slots of the
+    /// result are offsets of slots in either, and sizes that suit it suit both. None where slots are no
+    /// powers of two or none is left.
+    pub fn common(&self, other: &Window) -> Option<Window> {
+        let slot_size = self.slot_size().max(other.slot_size());
+        let powers = [self, other].iter().all(|window| window.slot_size().is_power_of_two());
+        let slots = usize::try_from(self.size.min(other.size) / slot_size.max(1)).ok()?;
+        (powers && slots > 0).then(|| Window {
+            size: slots as u64 * slot_size,
+            slots,
+            addr_align: self.addr_align.max(other.addr_align),
+            size_align: self.size_align.max(other.size_align),
+            size_aligned: self.size_aligned || other.size_aligned,
+            has_limit: self.has_limit && other.has_limit,
+            fixed: self.fixed || other.fixed,
+        })
     }
 
     /// Smallest size that a translation of at least `bytes` can have.
@@ -218,6 +239,7 @@ mod tests {
             size_align: 4096,
             size_aligned: true,
             has_limit: true,
+            fixed: false,
         };
         for pes in 1..=16 {
             let mut end = 0;
@@ -230,5 +252,30 @@ mod tests {
         }
         assert!(window.share(0, 17).is_empty());
         assert_eq!(window.round_up(5000), 8192);
+    }
+
+    #[test]
+    fn what_suits_both_windows_suits_each() {
+        let window = |size: u64, slots, size_align, size_aligned| Window {
+            size,
+            slots,
+            addr_align: size_align,
+            size_align,
+            size_aligned,
+            has_limit: true,
+            fixed: false,
+        };
+        let (wide, narrow) =
+            (window(64 << 20, 256, 4096, true), window(16 << 20, 16, 1 << 20, false));
+        let both = wide.common(&narrow).unwrap();
+        assert_eq!(both, narrow.common(&wide).unwrap());
+        assert_eq!((both.size, both.slots, both.size_aligned), (16 << 20, 16, true));
+        for own in [&wide, &narrow] {
+            assert!(both.slot_size().is_multiple_of(own.slot_size()));
+            let size = both.round_up(3 << 19);
+            assert_eq!(own.round_up(size), size, "{own}");
+        }
+        assert_eq!(wide.common(&window(1 << 16, 1, 4096, false)), None, "less than a slot");
+        assert_eq!(wide.common(&window(3 << 12, 1, 4096, false)), None, "no power of two");
     }
 }

@@ -99,7 +99,7 @@ fn open(port: &dyn NtbPort, slot: usize) -> Opened<'_> {
 /// Opens `size` bytes of window 0 from the start of a slot.
 fn open_size(port: &dyn NtbPort, slot: usize, size: u64) -> Opened<'_> {
     let window = port.capabilities().windows[0];
-    let memory = InboundMemory::new(size as usize).unwrap();
+    let memory = port.inbound_memory(0, slot, size as usize).unwrap();
     let address = port.register(&memory.region()).unwrap();
     port.mw_set_trans(0, slot, address, size).unwrap();
     Opened { port, memory, address, size, start: slot * window.slot_size() as usize }

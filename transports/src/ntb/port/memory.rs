@@ -4,18 +4,29 @@ use super::{PortError, Region, Result};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use std::fmt::Debug;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Zeroed memory in an anonymous file of its own, which goes away with its last user. Pages are
-/// committed when touched.
+/// Memory for a window: zeroed, in an anonymous file of its own, which goes away with its last user
+/// and whose pages are committed when touched; or memory of the device itself.
 #[derive(Debug)]
 pub struct InboundMemory {
     base: NonNull<u8>,
     len: usize,
-    file: OwnedFd,
+    backing: Backing,
+}
+
+#[derive(Debug)]
+enum Backing {
+    File(OwnedFd),
+    /// Mapped for as long as this is held.
+    Device {
+        _mapping: Arc<dyn Debug + Send + Sync>,
+    },
 }
 
 // SAFETY: the memory is shared with other processes anyway; access is by raw pointer or atomically.
@@ -39,7 +50,19 @@ impl InboundMemory {
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
         let base = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &file, 0) }
             .map_err(|e| PortError::system("mapping memory for an NTB window", e))?;
-        Ok(InboundMemory { base: base.cast(), len, file })
+        Ok(InboundMemory { base: base.cast(), len, backing: Backing::File(file) })
+    }
+
+    /// `len` bytes at `base` of what a device has, which `mapping` keeps mapped.
+    ///
+    /// # Safety
+    /// The range stays readable and writable for as long as `mapping` is held.
+    pub(super) unsafe fn of_device(
+        mapping: Arc<dyn Debug + Send + Sync>,
+        base: NonNull<u8>,
+        len: usize,
+    ) -> InboundMemory {
+        InboundMemory { base, len, backing: Backing::Device { _mapping: mapping } }
     }
 
     /// The whole of it, for [`super::NtbPort::register`].
@@ -47,7 +70,10 @@ impl InboundMemory {
         Region {
             base: self.base.as_ptr(),
             len: self.len as u64,
-            file: self.file.as_fd(),
+            file: match &self.backing {
+                Backing::File(file) => Some(file.as_fd()),
+                Backing::Device { .. } => None,
+            },
             file_offset: 0,
         }
     }
@@ -100,7 +126,9 @@ impl InboundMemory {
 
 impl Drop for InboundMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping made by `new`; nothing borrowed from it outlives `self`.
-        let _ = unsafe { munmap(self.base.cast(), self.len) };
+        if let Backing::File(_) = self.backing {
+            // SAFETY: the mapping made by `new`; nothing borrowed from it outlives `self`.
+            let _ = unsafe { munmap(self.base.cast(), self.len) };
+        }
     }
 }

@@ -11,9 +11,10 @@
 //!   optional **DMA** engine. [`Capabilities`] says what a port has and by which rules.
 //!
 //! What every back end promises, and what its users may rely on, is written at the methods; the
-//! functions of `conformance` (feature `testing`) check it. Back ends: [`emulated`] (processes of one machine play
-//! hosts). A port is used by several processes of a host at once where the back end allows it; all
-//! of them then see the same registers.
+//! functions of `conformance` (feature `testing`) check it. Back ends: [`emulated`] (processes of one
+//! machine play hosts) and [`ivshmem`] (a PCI device of virtual machines, driven through VFIO). A port
+//! is used by several processes of a host at once where the back end allows it; all of them then see
+//! the same registers.
 //!
 //! Windows are divided into equal **slots** with a translation each, so that every PE of a host can
 //! stand behind its own part of a window. PLX chips have this as the A-LUT (128 or 256 slots),
@@ -30,8 +31,11 @@ mod capability;
 pub mod conformance;
 mod counters;
 pub mod emulated;
+pub mod functions;
+pub mod ivshmem;
 mod memory;
 mod timing;
+mod vfio;
 
 pub use capability::{
     Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, Translates, Window,
@@ -108,8 +112,9 @@ pub struct Region<'a> {
     pub base: *mut u8,
     /// Bytes.
     pub len: u64,
-    /// The memory file it is a shared mapping of. The file must not shrink while registered.
-    pub file: BorrowedFd<'a>,
+    /// The memory file it is a shared mapping of, if it is one. The file must not shrink while
+    /// registered.
+    pub file: Option<BorrowedFd<'a>>,
     /// Offset of `base` in the file, a multiple of the page size.
     pub file_offset: u64,
 }
@@ -172,12 +177,15 @@ pub trait NtbPort: Send + Sync {
     /// [`NtbPort::link_state`]. May be late, and may be true without a change.
     fn link_event(&self) -> bool;
 
-    /// Makes `len` bytes, rounded up to whole pages, that suit inbound windows of this port: where
-    /// the chip, or the IOMMU before it, wants memory of a certain kind, this is of that kind.
-    fn inbound_memory(&self, len: usize) -> Result<InboundMemory>;
+    /// Makes `len` zeroed bytes, rounded up to whole pages, to stand behind inbound `window` from
+    /// `first_slot` on: where the chip, or the IOMMU before it, wants memory of a certain kind, this is
+    /// of that kind. Behind a [fixed](Window::fixed) window lies no other memory than this.
+    fn inbound_memory(&self, window: usize, first_slot: usize, len: usize)
+    -> Result<InboundMemory>;
 
     /// Makes memory known to the bus (IOMMU mapping, pinning). The bus address is at least as
-    /// aligned as the largest window.
+    /// aligned as the largest window, or belongs to the place in a [fixed](Window::fixed) window that
+    /// the memory was made for.
     fn register(&self, region: &Region<'_>) -> Result<BusAddress>;
 
     /// Takes back `register`. `Invalid` while a translation set through this handle points to it.

@@ -48,9 +48,17 @@ pub(super) fn rules_are_enforced(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let rules = b.capabilities().windows[0];
     let slot = rules.slot_size();
-    let memory = InboundMemory::new(4 * slot as usize).unwrap();
+    let memory = b.inbound_memory(0, 0, 4 * slot as usize).unwrap();
     let address = b.register(&memory.region()).unwrap();
-    assert!(address.0.is_multiple_of(rules.size), "aligned to the window");
+    if rules.fixed {
+        let other = InboundMemory::new(slot as usize).unwrap();
+        let result = b.register(&other.region());
+        assert!(matches!(result, Err(PortError::Unsupported(_))), "other memory: {result:?}");
+        let result = b.mw_set_trans(0, 1, address, slot);
+        assert!(matches!(result, Err(PortError::Invalid(_))), "in another place: {result:?}");
+    } else {
+        assert!(address.0.is_multiple_of(rules.size), "aligned to the window");
+    }
     let refused = |window, slot, address, size, why: &str| {
         let result = b.mw_set_trans(window, slot, address, size);
         assert!(matches!(result, Err(PortError::Invalid(_))), "{why}: {result:?}");
@@ -77,7 +85,7 @@ pub(super) fn rules_are_enforced(a: &dyn NtbPort, b: &dyn NtbPort) {
 
 pub(super) fn not_connected(a: &dyn NtbPort, b: &dyn NtbPort) {
     let slot = b.capabilities().windows[0].slot_size();
-    let memory = InboundMemory::new(slot as usize).unwrap();
+    let memory = b.inbound_memory(0, 0, slot as usize).unwrap();
     let address = b.register(&memory.region()).unwrap();
     let result = b.mw_set_trans(0, 0, address, slot);
     assert!(matches!(result, Err(PortError::NotConnected)), "{result:?}");
@@ -112,7 +120,7 @@ pub(super) fn limit(a: &dyn NtbPort, b: &dyn NtbPort) {
     let slot = rules.slot_size();
     let short = rules.size_align;
     if !rules.has_limit {
-        let memory = InboundMemory::new(slot as usize).unwrap();
+        let memory = b.inbound_memory(0, 0, slot as usize).unwrap();
         let address = b.register(&memory.region()).unwrap();
         let result = b.mw_set_trans(0, 0, address, slot / 2);
         assert!(matches!(result, Err(PortError::Invalid(_))), "{result:?}");
@@ -127,7 +135,7 @@ pub(super) fn limit(a: &dyn NtbPort, b: &dyn NtbPort) {
 
 /// Without a limit register the slot is open as a whole, but the bus ends where memory does.
 fn whole_slot_before_less_memory(a: &dyn NtbPort, b: &dyn NtbPort) {
-    let memory = InboundMemory::new(4096).unwrap();
+    let memory = b.inbound_memory(0, 0, 4096).unwrap();
     let address = b.register(&memory.region()).unwrap();
     b.mw_set_trans(0, 0, address, b.capabilities().windows[0].round_up(4096)).unwrap();
     let mut window = a.outbound(0).unwrap();
@@ -214,9 +222,12 @@ pub(super) fn set_again(a: &dyn NtbPort, b: &dyn NtbPort) {
     write_word(&mut *window, 0, 1);
     until("the first write", || first.memory.load(0) == 1);
     let second = open(b, 0);
+    assert_eq!(second.memory.load(0), 0, "new memory");
     write_word(&mut *window, 0, 2);
     until("the second write", || second.memory.load(0) == 2);
-    assert_eq!(first.memory.load(0), 1);
+    if !b.capabilities().windows[0].fixed {
+        assert_eq!(first.memory.load(0), 1);
+    }
 }
 
 pub(super) fn reads(a: &dyn NtbPort, b: &dyn NtbPort) {

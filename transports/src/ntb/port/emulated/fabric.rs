@@ -21,6 +21,9 @@ pub struct FabricSpec {
     pub hosts: u32,
     /// Rules of the hardware.
     pub profile: Profile,
+    /// Those of other hardware, which links take turns with: link 0 has `profile`, link 1 the first of
+    /// these, and so on.
+    pub others: Vec<Profile>,
     /// Whether time is modelled.
     pub speed: Speed,
     /// The time model.
@@ -41,6 +44,7 @@ impl FabricSpec {
         FabricSpec {
             hosts,
             profile: Profile::default(),
+            others: Vec::new(),
             speed: Speed::default(),
             timing: LinkTiming::default(),
             window_size: None,
@@ -78,22 +82,26 @@ impl Fabric {
             )));
         }
         check_timing(&spec.timing)?;
-        let sizes = spec.window_size.map_or(spec.profile.window_sizes(), |size| [size; 2]);
-        let windows = sizes.map(|size| {
-            let slots = spec.slots.unwrap_or(spec.profile.slots(size));
-            checked_window(spec.profile, size, slots as u64)
-        });
-        let windows = windows.into_iter().collect::<Result<Vec<_>>>()?;
+        let windows = |profile: Profile| {
+            let sizes = spec.window_size.map_or(profile.window_sizes(), |size| [size; 2]);
+            let windows = sizes.map(|size| {
+                let slots = spec.slots.unwrap_or(profile.slots(size));
+                checked_window(profile, size, slots as u64)
+            });
+            windows.into_iter().collect::<Result<Vec<_>>>()
+        };
         let started_ns = monotonic_ns();
         let make = |link| {
+            let turn = link as usize % (1 + spec.others.len());
+            let profile = [&[spec.profile][..], &spec.others].concat()[turn];
             let config = LinkConfig {
                 link,
                 hosts: spec.hosts,
-                profile: spec.profile,
+                profile,
                 speed: spec.speed,
                 write_combining: spec.write_combining,
                 timing: spec.timing,
-                windows: windows.clone(),
+                windows: windows(profile)?,
                 seed: spec.seed ^ u64::from(link) << 32,
                 started_ns,
             };

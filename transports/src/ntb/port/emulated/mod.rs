@@ -210,7 +210,8 @@ impl NtbPort for EmulatedPort {
         self.seen_generation.swap(now, Ordering::Relaxed) != now
     }
 
-    fn inbound_memory(&self, len: usize) -> Result<InboundMemory> {
+    fn inbound_memory(&self, window: usize, _slot: usize, len: usize) -> Result<InboundMemory> {
+        self.check_window(window)?;
         InboundMemory::new(len)
     }
 

@@ -62,6 +62,7 @@ impl Profile {
                 size_align: slot_size,
                 size_aligned: false,
                 has_limit: false,
+                fixed: false,
             },
             Profile::IntelGen3 => Window {
                 size,
@@ -70,6 +71,7 @@ impl Profile {
                 size_align: page,
                 size_aligned: false,
                 has_limit: true,
+                fixed: false,
             },
             Profile::Switchtec => Window {
                 size,
@@ -78,6 +80,7 @@ impl Profile {
                 size_align: page,
                 size_aligned: true,
                 has_limit: true,
+                fixed: false,
             },
         }
     }

@@ -169,11 +169,13 @@ mod tests {
         let (memory, other) =
             (InboundMemory::new(4096).unwrap(), InboundMemory::new(8192).unwrap());
         let (file, own) = (memory.region().file, std::process::id());
+        let file = file.expect("a file");
         let inode = inode_of(file).unwrap();
         let opened = open_file_of(own, number_of(file), inode).unwrap();
         assert_eq!(len_of(&opened).unwrap(), 4096);
         // The number now leads to another file: it was closed and used again.
-        let error = open_file_of(own, number_of(other.region().file), inode).unwrap_err();
+        let error =
+            open_file_of(own, number_of(other.region().file.expect("a file")), inode).unwrap_err();
         assert!(error.to_string().contains("not the registered memory"), "{error}");
     }
 

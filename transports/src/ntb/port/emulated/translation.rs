@@ -83,7 +83,8 @@ impl Registry {
                 region.len, region.file_offset
             )));
         }
-        let file = region.file.try_clone_to_owned();
+        let file = region.file.ok_or(PortError::Unsupported("way to memory without a file"))?;
+        let file = file.try_clone_to_owned();
         let file = file.map_err(|e| PortError::system("keeping registered memory open", e))?;
         let inode = sys::inode_of(&file)?;
         let file = RegisteredFile { file: Some(file), inode };

@@ -1,0 +1,86 @@
+//! `oshivshmem`: ties virtual machines into a ring of NTB links.
+
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tombolo_core::config::{Bytes, Value};
+use tombolo_transports::ntb::port::ivshmem::server::{Change, Server};
+
+const EXAMPLES: &str = "\
+Each PATH is one link, between two virtual machines. A ring of machines has a link from each to the next
+and from the last to the first; each machine has two devices:
+
+  oshivshmem /run/link0 /run/link1 &
+  qemu-system-x86_64 -machine q35 -device intel-iommu,intremap=on \\
+      -chardev socket,id=right,path=/run/link0 -device ivshmem-doorbell,chardev=right,vectors=2 \\
+      -chardev socket,id=left,path=/run/link1 -device ivshmem-doorbell,chardev=left,vectors=2 ...
+
+`oshinfo`, in the machine, shows what its devices still need.";
+
+/// Options.
+#[derive(Parser)]
+#[command(
+    name = "oshivshmem",
+    version,
+    about = "Serve NTB links to virtual machines, as shared memory and doorbells (ivshmem)",
+    after_help = EXAMPLES,
+)]
+struct Options {
+    /// Shared memory of each link: a power of two from 1m
+    #[arg(long, default_value = "32m", value_parser = size)]
+    size: usize,
+
+    /// Interrupts for each side; the machines' devices are given the same number
+    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u16).range(1..=16))]
+    vectors: u16,
+
+    /// Sockets to listen at; they go away with the program
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let bytes = usize::try_from(Bytes::parse(text)?.0).map_err(|e| e.to_string())?;
+    match bytes.is_power_of_two() && bytes >= 1 << 20 {
+        true => Ok(bytes),
+        false => Err("expected a power of two from 1m".into()),
+    }
+}
+
+fn main() -> ExitCode {
+    let Options { size, vectors, paths } = Options::parse();
+    let mut servers = Vec::new();
+    for path in &paths {
+        match Server::bind(path, size, vectors.into()) {
+            Ok(server) => servers.push(server),
+            Err(error) => {
+                eprintln!("oshivshmem: {}: {error}", path.display());
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    // Whoever starts it waits for this line before machines are started.
+    println!("ready");
+    let threads: Vec<_> =
+        servers.into_iter().map(|server| std::thread::spawn(move || serve(server))).collect();
+    for thread in threads {
+        // A panic has been printed already.
+        let _ = thread.join();
+    }
+    ExitCode::FAILURE
+}
+
+/// Serves a link until the program ends.
+fn serve(mut server: Server) {
+    let path = server.path().display().to_string();
+    loop {
+        match server.next() {
+            Ok(Change::Came(side)) => eprintln!("oshivshmem: {path}: side {side} has come"),
+            Ok(Change::Went(side)) => eprintln!("oshivshmem: {path}: side {side} has gone"),
+            Ok(Change::Refused) => {
+                eprintln!("oshivshmem: {path}: one was turned away, a link has two sides");
+            }
+            Err(error) => return eprintln!("oshivshmem: {path}: {error}"),
+        }
+    }
+}

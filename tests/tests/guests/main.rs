@@ -1,0 +1,143 @@
+//! Jobs in virtual machines: PEs in guests of QEMU reach each other over NTB links that `oshivshmem`
+//! serves, through PCI devices that they drive by VFIO behind an emulated IOMMU.
+//!
+//! Cases run one after the other, on rings that those before have left as they were; the last ones take
+//! guests away.
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+mod losses;
+mod ports;
+mod ring;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use ring::Ring;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use support::crate_dir;
+use support::program::Program;
+use tombolo_tests::guests::{Guests, Spec, unavailable};
+
+/// Programs that run on two and on three guests, one PE each.
+const EVERYWHERE: [&str; 4] = ["rma", "amo", "signal", "collectives"];
+
+/// Has this program check a pair of devices, in a guest.
+const CHECK_PORTS: &str = "--check-ports";
+
+/// What the cases share; guests boot when a case first needs them.
+pub struct Stage {
+    prefix: PathBuf,
+    programs: Vec<Arc<Program>>,
+    rings: [Mutex<Option<Ring>>; 2],
+}
+
+impl Stage {
+    /// The ring of so many guests.
+    fn ring(&self, guests: usize) -> Result<MutexGuard<'_, Option<Ring>>, String> {
+        let mut ring = self.rings[guests - 2].lock().unwrap_or_else(PoisonError::into_inner);
+        if ring.is_none() {
+            // Guests may not see files that were made after they looked for them.
+            for program in &self.programs {
+                program.executable()?;
+            }
+            *ring = Some(Ring::start(&self.prefix, guests)?);
+        }
+        Ok(ring)
+    }
+
+    fn program(&self, name: &str) -> &Arc<Program> {
+        let mut all = self.programs.iter();
+        all.find(|program| program.name == name).expect("a program of the folder")
+    }
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, option, left, right] = &args[..]
+        && option == CHECK_PORTS
+    {
+        return ports::check_conformance([left, right]);
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let prefix = match support::prefix() {
+        Ok(prefix) => prefix,
+        Err(missing) => {
+            let trial = Trial::test("the_library_is_installed", || Err(missing.into()));
+            libtest_mimic::run(&arguments, vec![trial]).exit();
+        }
+    };
+    let sources = ["c", "c/special"].map(|folder| crate_dir().join(folder));
+    let mut files: Vec<PathBuf> = sources
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).expect("the programs are there"))
+        .map(|entry| entry.expect("a folder entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    files.sort();
+    let needed = |path: &PathBuf| {
+        let special = path.parent().is_some_and(|folder| folder.ends_with("special"));
+        !special || path.ends_with("survivors.c")
+    };
+    let programs = files.iter().filter(|path| needed(path));
+    let programs =
+        programs.map(|path| Program::new(&prefix, path, "", &["-O1", "-pthread"])).collect();
+    let stage = Arc::new(Stage { prefix, programs, rings: Default::default() });
+    let trials = trials(&stage);
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // Statics would not be dropped; guests end here.
+    for ring in &stage.rings {
+        drop(ring.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+    conclusion.exit();
+}
+
+fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
+    let missing = unavailable();
+    let mut trials = Vec::new();
+    let mut add = |name: String, case: Box<dyn Fn(&Stage) -> Result<(), Failed> + Send>| {
+        let stage = stage.clone();
+        let trial = Trial::test(name, move || case(&stage));
+        trials.push(
+            trial.with_kind(missing.unwrap_or_default()).with_ignored_flag(missing.is_some()),
+        );
+    };
+    add("a_guest_runs_programs_of_this_machine".into(), Box::new(|_| runs_programs()));
+    for program in &stage.programs {
+        let name = program.name.clone();
+        let is_special = name == "survivors";
+        for guests in [2, 3] {
+            if is_special || (guests == 2 && !EVERYWHERE.contains(&&*name)) {
+                continue;
+            }
+            let case = format!("{name}_on_{guests}_guests");
+            let name = name.clone();
+            add(case, Box::new(move |stage| ring::runs(stage, &name, guests)));
+        }
+    }
+    add("oshinfo_tells_of_the_ring".into(), Box::new(ring::oshinfo_tells_of_the_ring));
+    add("wrong_cables_are_told".into(), Box::new(ring::wrong_cables_are_told));
+    add("several_pes_on_a_guest_are_refused".into(), Box::new(ring::several_pes_are_refused));
+    add("oshinfo_makes_devices_usable".into(), Box::new(ports::oshinfo_makes_devices_usable));
+    add("devices_are_ports".into(), Box::new(ports::devices_are_ports));
+    add("a_killed_process_frees_its_devices".into(), Box::new(ports::a_killed_process_frees));
+    add("the_others_go_on_without_a_guest".into(), Box::new(losses::the_others_go_on));
+    add("a_lost_guest_ends_the_job".into(), Box::new(losses::a_lost_guest_ends_the_job));
+    trials
+}
+
+/// The fixture itself.
+fn runs_programs() -> Result<(), Failed> {
+    let guests = Guests::start(1, &Spec::default())?;
+    let said = guests.on(1, "hostname; echo told >&2; exit 7").output()?;
+    assert_eq!((said.status.code(), &*said.stdout), (Some(7), &b"g1\n"[..]));
+    assert_eq!(said.stderr, b"told\n");
+    let own = std::env::current_exe()?;
+    let listed = guests.on(1, &format!("{} --list", own.display())).output()?;
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("devices_are_ports"));
+    let written = guests.on(1, &format!("touch {}", own.display())).output()?;
+    assert!(!written.status.success(), "files of this machine can be changed");
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Devices of a guest as NTB ports.
+
+use crate::ring::Ring;
+use crate::{CHECK_PORTS, Stage};
+use libtest_mimic::Failed;
+use tombolo_transports::ntb::port::conformance::CASES;
+use tombolo_transports::ntb::port::functions::Function;
+use tombolo_transports::ntb::port::ivshmem::IvshmemPort;
+
+/// Both ends of a link, in the first guest of two.
+const PAIR: [&str; 2] = ["0000:00:12.0", "0000:00:13.0"];
+
+/// In a guest: runs the suite of ports on the two ends of a link.
+pub fn check_conformance(addresses: [&String; 2]) {
+    let all = Function::all();
+    let find = |address: &String| {
+        let found = all.iter().find(|function| function.address == *address);
+        found.unwrap_or_else(|| panic!("no NTB function at {address}: {all:?}"))
+    };
+    for (name, case) in CASES {
+        eprintln!("{name}");
+        let functions = addresses.map(find);
+        let [a, b] = IvshmemPort::open_pair(functions).unwrap_or_else(|e| panic!("{e}"));
+        // As a fresh link: those before have left theirs enabled.
+        case(&a, &b);
+    }
+    println!("{} cases", CASES.len());
+}
+
+/// The commands that `oshinfo` prints for devices that no driver has do make them usable.
+pub fn oshinfo_makes_devices_usable(stage: &Stage) -> Result<(), Failed> {
+    let ring = stage.ring(2)?;
+    let ring = ring.as_ref().expect("just made");
+    let oshinfo = ring.tool("oshinfo").display().to_string();
+    let devices = |ring: &Ring| -> Result<String, Failed> {
+        let told = ring.succeed(1, &oshinfo)?;
+        let start = told.find("NTB devices").unwrap_or_else(|| panic!("no devices:\n{told}"));
+        Ok(told[start..].split("\n\n").next().unwrap_or_default().to_owned())
+    };
+    let before = devices(ring)?;
+    assert!(before.contains("0000:00:10.0") && before.contains("bound to vfio-pci"), "{before}");
+    for address in PAIR {
+        assert!(
+            before.contains(&format!("echo {address} > /sys/bus/pci/drivers_probe")),
+            "{before}"
+        );
+    }
+    let commands: Vec<&str> = before
+        .lines()
+        .map(str::trim)
+        .filter(|line| ["echo ", "chown "].iter().any(|start| line.starts_with(start)))
+        .collect();
+    ring.succeed(1, &commands.join(" && "))?;
+    let after = devices(ring)?;
+    assert!(!after.contains("echo") && after.matches("bound to vfio-pci").count() == 4, "{after}");
+    Ok(())
+}
+
+pub fn devices_are_ports(stage: &Stage) -> Result<(), Failed> {
+    let ring = stage.ring(2)?;
+    let ring = ring.as_ref().expect("just made");
+    let own = std::env::current_exe()?;
+    let bind: Vec<String> = PAIR
+        .iter()
+        .map(|address| {
+            let place = format!("/sys/bus/pci/devices/{address}");
+            format!(
+                "{{ echo vfio-pci > {place}/driver_override; \
+                 echo {address} > /sys/bus/pci/drivers_probe; }}"
+            )
+        })
+        .collect();
+    let check = format!("{} {CHECK_PORTS} {}", own.display(), PAIR.join(" "));
+    let told = ring.succeed(1, &format!("{}; {check}", bind.join(" && ")))?;
+    assert!(told.contains(&format!("{} cases", CASES.len())), "{told}");
+    // Nobody is to take them for ports of the ring.
+    let free = PAIR.map(|address| {
+        let place = format!("/sys/bus/pci/devices/{address}");
+        format!("{{ echo {address} > {place}/driver/unbind; echo > {place}/driver_override; }}")
+    });
+    ring.succeed(1, &free.join(" && "))?;
+    Ok(())
+}
+
+/// A job whose PEs are killed leaves devices that the next job can use.
+pub fn a_killed_process_frees(stage: &Stage) -> Result<(), Failed> {
+    let mut ring = stage.ring(2)?;
+    let ring = ring.as_mut().expect("just made");
+    let program = stage.program("rma").executable()?;
+    let mut oshrun = ring.everywhere();
+    let ran = ring.job(oshrun.args([
+        "sh",
+        "-c",
+        &format!("{} & sleep 1; kill -9 $!", program.display()),
+    ]))?;
+    assert_ne!(ran.code, Some(0), "{}", ran.account("expected to be killed"));
+    ring.job(ring.everywhere().arg(program))?.succeeded()?;
+    Ok(())
+}

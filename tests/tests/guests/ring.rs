@@ -1,0 +1,169 @@
+//! A ring of guests, and jobs on it.
+
+use crate::Stage;
+use crate::support::{Ran, run, scratch};
+use libtest_mimic::Failed;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tombolo_tests::guests::{Guests, Spec};
+
+/// For a job: guests compute slowly, and `ssh` takes seconds to reach them.
+pub const LIMIT: Duration = Duration::from_secs(300);
+/// What guests do before they are ready: give the ring's two devices to VFIO.
+const BIND: &str = "\
+for device in 0000:00:10.0 0000:00:11.0; do
+    echo vfio-pci > /sys/bus/pci/devices/$device/driver_override
+    echo $device > /sys/bus/pci/drivers_probe
+done
+";
+
+/// Guests with two devices each, tied into a ring; the first one of two has another pair, tied to each
+/// other and not bound.
+pub struct Ring {
+    pub guests: Guests,
+    count: usize,
+    prefix: PathBuf,
+    server: Child,
+}
+
+impl Ring {
+    pub fn start(prefix: &Path, count: usize) -> Result<Ring, String> {
+        let place = scratch("links");
+        let link = |number: usize| {
+            place.join(format!("{}-{count}-{number}", std::process::id())).display().to_string()
+        };
+        let mut server = Command::new(prefix.join("bin/oshivshmem"));
+        server.args(["--size", "16m"]).args((0..=count).map(link));
+        let server = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut server = server.map_err(|e| format!("oshivshmem: {e}"))?;
+        let mut ready = String::new();
+        let stdout = server.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut ready).map_err(|e| e.to_string())?;
+        // The left port is the one with the lower address.
+        let ends = |guest: usize| match (guest, count) {
+            (1, 2) => vec![count - 1, 0, count, count],
+            _ => vec![(guest + count - 2) % count, guest - 1],
+        };
+        let devices = |guest: usize| {
+            let mut options = vec!["-device".to_owned(), "intel-iommu,intremap=on".to_owned()];
+            for (index, number) in ends(guest).into_iter().enumerate() {
+                let (name, address) = (format!("link{index}"), format!("0x1{index}"));
+                let socket = format!("socket,id={name},path={}", link(number));
+                let device = format!("ivshmem-doorbell,chardev={name},vectors=2,addr={address}");
+                options.extend(["-chardev".into(), socket, "-device".into(), device]);
+            }
+            options
+        };
+        let spec = Spec {
+            devices: &devices,
+            kernel: "intel_iommu=on",
+            modules: &["vfio_iommu_type1", "vfio-pci"],
+            prepare: BIND,
+            memory: 512,
+        };
+        let guests = Guests::start(count, &spec);
+        match guests {
+            Ok(guests) => Ok(Ring { guests, count, prefix: prefix.to_owned(), server }),
+            Err(why) => {
+                let _ = server.kill();
+                let _ = server.wait();
+                Err(why)
+            }
+        }
+    }
+
+    /// `oshrun` with PEs on guests, as in `g1:1,g2:1`.
+    pub fn oshrun(&self, places: &str) -> Command {
+        let mut oshrun = Command::new(self.prefix.join("bin/oshrun"));
+        oshrun.args(["--host", places, "--rsh", &self.guests.rsh(), "--wdir", "/tmp"]);
+        for setting in [
+            "SHMEM_TRANSPORTS=shm,ntb",
+            "SHMEM_SYMMETRIC_SIZE=16m",
+            "SHMEM_TUNE=off",
+            "CHECK_APART=1",
+        ] {
+            oshrun.args(["-x", setting]);
+        }
+        oshrun
+    }
+
+    /// All guests, with one PE each.
+    pub fn everywhere(&self) -> Command {
+        let places: Vec<String> = (1..=self.count).map(|guest| format!("g{guest}:1")).collect();
+        self.oshrun(&places.join(","))
+    }
+
+    /// A command of the shell in a guest, which has to succeed.
+    pub fn succeed(&self, guest: usize, command: &str) -> Result<String, Failed> {
+        let ran = run(&mut self.guests.on(guest, command), LIMIT)?;
+        Ok(ran.succeeded().map_err(|why| format!("{command}: {why}"))?.stdout)
+    }
+
+    /// Runs a job of the installed tools or a program.
+    pub fn job(&self, command: &mut Command) -> Result<Ran, Failed> {
+        let ran = run(command, LIMIT)?;
+        match ran.code {
+            None => Err(ran.account(&self.guests.console(1)).into()),
+            Some(_) => Ok(ran),
+        }
+    }
+
+    pub fn tool(&self, name: &str) -> PathBuf {
+        self.prefix.join("bin").join(name)
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// A program on all guests of a ring.
+pub fn runs(stage: &Stage, name: &str, guests: usize) -> Result<(), Failed> {
+    let ring = stage.ring(guests)?;
+    let ring = ring.as_ref().expect("just made");
+    let executable = stage.program(name).executable()?;
+    ring.job(ring.everywhere().arg(executable))?.succeeded()?;
+    Ok(())
+}
+
+pub fn oshinfo_tells_of_the_ring(stage: &Stage) -> Result<(), Failed> {
+    let ring = stage.ring(3)?;
+    let ring = ring.as_ref().expect("just made");
+    let told = ring.job(ring.everywhere().arg(ring.tool("oshinfo")))?.succeeded()?.stdout;
+    for words in ["host 2 of a ring of 3", "ivshmem device 0000:00:10.0", "side 1 of its link: up"]
+    {
+        assert!(told.contains(words), "{words}\n{told}");
+    }
+    Ok(())
+}
+
+/// Two guests of a ring of three: a link of each leads to the third, which runs nothing.
+pub fn wrong_cables_are_told(stage: &Stage) -> Result<(), Failed> {
+    let ring = stage.ring(3)?;
+    let ring = ring.as_ref().expect("just made");
+    let mut oshrun = ring.oshrun("g1:1,g2:1");
+    // A quarter of it is for the neighbours to answer.
+    oshrun.args(["-x", "SHMEM_START_TIMEOUT=20"]).arg(stage.program("rma").executable()?);
+    let ran = ring.job(&mut oshrun)?;
+    let told = ran.stderr.contains("nobody answers at the left NTB port of host g1");
+    match ran.code != Some(0) && told {
+        true => Ok(()),
+        false => Err(ran.account("expected to be told of the cable").into()),
+    }
+}
+
+pub fn several_pes_are_refused(stage: &Stage) -> Result<(), Failed> {
+    let ring = stage.ring(3)?;
+    let ring = ring.as_ref().expect("just made");
+    let mut oshrun = ring.oshrun("g1:2,g2:1,g3:1");
+    let ran = ring.job(oshrun.arg(stage.program("rma").executable()?))?;
+    match ran.code != Some(0) && ran.stderr.contains("start one PE on each host") {
+        true => Ok(()),
+        false => Err(ran.account("expected to be refused").into()),
+    }
+}

@@ -1,0 +1,291 @@
+//! PCI functions of NTB devices on this machine: which there are, who has them, and what would make
+//! them usable.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// The driver of the kernel through which this process can use a function.
+pub const DRIVER: &str = "vfio-pci";
+const SYSTEM: &str = "/sys";
+
+/// A kind of NTB device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// What people call it.
+    pub name: &'static str,
+    vendor: u16,
+    devices: &'static [u16],
+    /// The name of the port that drives it, if this build has one.
+    pub port: Option<&'static str>,
+}
+
+impl Kind {
+    /// The device of QEMU.
+    pub const IVSHMEM: Kind = Kind {
+        name: "shared memory of virtual machines (ivshmem)",
+        vendor: 0x1af4,
+        devices: &[0x1110],
+        port: Some("ivshmem"),
+    };
+}
+
+/// All kinds that are told apart, driven or not.
+const KINDS: &[Kind] = &[
+    Kind::IVSHMEM,
+    Kind {
+        name: "Intel Xeon NTB, generation 1",
+        vendor: 0x8086,
+        devices: &[0x3725, 0x3c0d, 0x0e0d, 0x2f0d, 0x6f0d],
+        port: None,
+    },
+    Kind { name: "Intel Xeon NTB, generation 3", vendor: 0x8086, devices: &[0x201c], port: None },
+    Kind { name: "Intel Xeon NTB, generation 4", vendor: 0x8086, devices: &[0x347e], port: None },
+    Kind {
+        name: "PLX PEX87xx NTB",
+        vendor: 0x10b5,
+        devices: &[0x87a0, 0x87a1, 0x87b0, 0x87b1],
+        port: None,
+    },
+    Kind {
+        name: "AMD NTB",
+        vendor: 0x1022,
+        devices: &[0x145b, 0x148b, 0x14c0, 0x14c3],
+        port: None,
+    },
+    Kind { name: "PCI endpoint function as NTB", vendor: 0x1957, devices: &[0x0809], port: None },
+];
+
+/// A function of an NTB device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Where it is: domain, bus, device, function.
+    pub address: String,
+    /// What it is.
+    pub kind: Kind,
+    /// The driver that has it.
+    pub driver: Option<String>,
+    /// The functions that an IOMMU cannot tell from it.
+    pub group: Option<u32>,
+    /// Those of them that a driver has which keeps the group from being used.
+    pub in_the_way: Vec<String>,
+}
+
+impl Function {
+    /// All of this machine, in the order of their addresses.
+    pub fn all() -> Vec<Function> {
+        Function::below(Path::new(SYSTEM))
+    }
+
+    fn below(system: &Path) -> Vec<Function> {
+        let devices = system.join("bus/pci/devices");
+        let entries = fs::read_dir(&devices).into_iter().flatten().flatten();
+        let mut all: Vec<Function> = entries
+            .filter_map(|entry| Function::at(system, &entry.file_name().into_string().ok()?))
+            .collect();
+        all.sort_by(|a, b| a.address.cmp(&b.address));
+        all
+    }
+
+    fn at(system: &Path, address: &str) -> Option<Function> {
+        let place = system.join("bus/pci/devices").join(address);
+        let number = |name: &str| {
+            let text = fs::read_to_string(place.join(name)).ok()?;
+            u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
+        };
+        let (vendor, device) = (number("vendor")?, number("device")?);
+        let kind = |kind: &&Kind| kind.vendor == vendor && kind.devices.contains(&device);
+        let kind = *KINDS.iter().find(kind)?;
+        let target = |place: &Path| {
+            let target = fs::read_link(place).ok()?;
+            Some(target.file_name()?.to_string_lossy().into_owned())
+        };
+        let group = target(&place.join("iommu_group")).and_then(|number| number.parse().ok());
+        let others =
+            fs::read_dir(place.join("iommu_group/devices")).into_iter().flatten().flatten();
+        let in_the_way = others.filter_map(|other| {
+            let driver = target(&other.path().join("driver"))?;
+            let name = other.file_name().into_string().ok()?;
+            // Bridges are let pass.
+            let passes = [DRIVER, "pcieport", "pci-stub"].contains(&driver.as_str());
+            (!passes && name != address).then(|| format!("{name} ({driver})"))
+        });
+        Some(Function {
+            address: address.to_owned(),
+            kind,
+            driver: target(&place.join("driver")),
+            group,
+            in_the_way: in_the_way.collect(),
+        })
+    }
+
+    /// Whether this build can drive it and the kernel's driver for that has it.
+    pub fn is_bound(&self) -> bool {
+        self.kind.port.is_some() && self.driver.as_deref() == Some(DRIVER)
+    }
+
+    /// What it is, and who has it.
+    pub fn describe(&self) -> String {
+        let mut text = format!("{} {}", self.address, self.kind.name);
+        match (&self.driver, self.kind.port) {
+            (_, None) => text += ": this build has no driver for it",
+            (Some(driver), Some(port)) if driver == DRIVER => {
+                let _ = write!(text, ": bound to {DRIVER}, driven by port {port}");
+            }
+            (Some(driver), _) => {
+                let _ = write!(text, ": bound to {driver}");
+            }
+            (None, _) => text += ": no driver",
+        }
+        text
+    }
+
+    /// Commands that make it usable for the user `user`, with the reason of each as a comment;
+    /// nothing when it can be used as it is.
+    pub fn remedies(&self, user: &str) -> Vec<String> {
+        self.remedies_at(user, Path::new("/dev/vfio"), Path::new(SYSTEM))
+    }
+
+    fn remedies_at(&self, user: &str, nodes: &Path, system: &Path) -> Vec<String> {
+        if self.kind.port.is_none() {
+            return vec![];
+        }
+        let mut lines = Vec::new();
+        let address = &self.address;
+        let unguarded = system.join("module/vfio/parameters/enable_unsafe_noiommu_mode");
+        if self.group.is_none() {
+            lines.push(
+                "# no IOMMU: boot with intel_iommu=on or amd_iommu=on (in a virtual machine, give it \
+                 one: -device intel-iommu,intremap=on)"
+                    .to_owned(),
+            );
+            if unguarded.exists() {
+                lines.push(format!(
+                    "echo 1 > {}   # or do without, where the device is trusted",
+                    unguarded.display()
+                ));
+            }
+        }
+        for other in &self.in_the_way {
+            lines.push(format!("# {other} is in the same IOMMU group: unbind it as well"));
+        }
+        if self.driver.as_deref() != Some(DRIVER) {
+            lines.push(format!("modprobe {DRIVER}"));
+            let place = format!("/sys/bus/pci/devices/{address}");
+            lines.push(format!("echo {DRIVER} > {place}/driver_override"));
+            if self.driver.is_some() {
+                lines.push(format!("echo {address} > {place}/driver/unbind"));
+            }
+            lines.push(format!("echo {address} > /sys/bus/pci/drivers_probe"));
+        }
+        if let Some(group) = self.group {
+            let node = [format!("noiommu-{group}"), group.to_string()]
+                .map(|name| nodes.join(name))
+                .into_iter()
+                .find(|node| node.exists())
+                .unwrap_or_else(|| nodes.join(group.to_string()));
+            let opened = fs::OpenOptions::new().read(true).write(true).open(&node);
+            let refused = opened.is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
+            if refused || (!node.exists() && user != "root") {
+                lines.push(format!("chown {user} {}", node.display()));
+            }
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    /// A machine with one function, in a directory that goes away with the value.
+    struct Machine(PathBuf);
+
+    impl Machine {
+        fn new(name: &str, address: &str, ids: [&str; 2]) -> Machine {
+            let own = format!("tombolo-functions-{}-{name}", std::process::id());
+            let machine = Machine(std::env::temp_dir().join(own));
+            let place = machine.place(address);
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join("vendor"), ids[0]).unwrap();
+            fs::write(place.join("device"), ids[1]).unwrap();
+            machine
+        }
+
+        fn place(&self, address: &str) -> PathBuf {
+            self.0.join("bus/pci/devices").join(address)
+        }
+
+        fn bind(&self, address: &str, driver: &str) {
+            let _ = fs::remove_file(self.place(address).join("driver"));
+            symlink(format!("../drivers/{driver}"), self.place(address).join("driver")).unwrap();
+        }
+
+        fn group(&self, addresses: &[&str]) {
+            let group = self.0.join("kernel/iommu_groups/7");
+            fs::create_dir_all(group.join("devices")).unwrap();
+            for address in addresses {
+                fs::create_dir_all(self.place(address)).unwrap();
+                symlink(&group, self.place(address).join("iommu_group")).unwrap();
+                symlink(self.place(address), group.join("devices").join(address)).unwrap();
+            }
+        }
+    }
+
+    impl Drop for Machine {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const AT: &str = "0000:00:10.0";
+
+    #[test]
+    fn functions_are_known_by_vendor_and_device() {
+        let machine = Machine::new("known", AT, ["0x1af4\n", "0x1110\n"]);
+        let all = Function::below(&machine.0);
+        assert_eq!((all.len(), all[0].address.as_str()), (1, AT));
+        assert_eq!(all[0].kind.port, Some("ivshmem"));
+        assert!(!all[0].is_bound());
+        fs::write(machine.place(AT).join("device"), "0x1041\n").unwrap();
+        assert_eq!(Function::below(&machine.0), []);
+        assert_eq!(Function::below(&machine.0.join("nowhere")), []);
+    }
+
+    #[test]
+    fn remedies_end_when_nothing_is_in_the_way() {
+        let machine = Machine::new("remedies", AT, ["0x1af4\n", "0x1110\n"]);
+        let nodes = machine.0.join("nodes");
+        let told = |user: &str| {
+            let function = Function::below(&machine.0).remove(0);
+            function.remedies_at(user, &nodes, &machine.0).join("\n")
+        };
+        assert!(told("ada").contains("intel_iommu=on"), "{}", told("ada"));
+        machine.group(&[AT, "0000:00:10.1"]);
+        machine.bind("0000:00:10.1", "e1000e");
+        let said = told("ada");
+        assert!(said.contains("0000:00:10.1 (e1000e)") && !said.contains("intel_iommu"), "{said}");
+        assert!(said.contains("modprobe vfio-pci\n") && said.contains("drivers_probe"), "{said}");
+        assert!(said.contains("chown ada") && !said.contains("unbind\n"), "{said}");
+        machine.bind(AT, "uio");
+        assert!(
+            told("ada").contains(&format!("echo {AT} > /sys/bus/pci/devices/{AT}/driver/unbind"))
+        );
+        machine.bind(AT, DRIVER);
+        machine.bind("0000:00:10.1", DRIVER);
+        fs::create_dir_all(&nodes).unwrap();
+        fs::write(nodes.join("7"), "").unwrap();
+        assert_eq!(told("ada"), "");
+        assert!(Function::below(&machine.0)[0].is_bound());
+    }
+
+    #[test]
+    fn a_kind_without_a_driver_is_told_and_left_alone() {
+        let machine = Machine::new("others", AT, ["0x10b5\n", "0x87b0\n"]);
+        let function = Function::below(&machine.0).remove(0);
+        assert!(function.describe().ends_with("no driver for it"), "{}", function.describe());
+        assert_eq!(function.remedies_at("ada", Path::new("/"), &machine.0), [""; 0]);
+    }
+}

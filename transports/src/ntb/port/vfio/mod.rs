@@ -1,0 +1,157 @@
+//! PCI functions driven from this process, through Linux's VFIO.
+//!
+//! A function that is bound to `vfio-pci` belongs to whoever may open `/dev/vfio/GROUP`: no root is
+//! needed once the owner of that file is set. Behind an IOMMU the device reaches only memory that was
+//! mapped for it; without one (groups called `noiommu-N`) it must not be trusted with any.
+//!
+//! Everything here belongs to descriptors of this process. However the process ends, the kernel
+//! unmaps, disables interrupts, resets the function where it can be reset, and gives it back.
+//!
+//! The crate `vfio-ioctls` is made for virtual machine monitors: it knows no group without an IOMMU,
+//! opens a container for itself, and brings the memory model of its users. What is needed here is
+//! a few calls over the definitions of `vfio-bindings`.
+
+mod device;
+
+pub use device::{Bar, Device};
+
+use super::functions::Function;
+use super::{PortError, Result};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vfio_bindings::bindings::vfio::*;
+
+/// `VFIO_API_VERSION` of the kernel's header.
+const API_VERSION: i32 = 0;
+
+const GET_API_VERSION: u32 = 0;
+const CHECK_EXTENSION: u32 = 1;
+const SET_IOMMU: u32 = 2;
+const GROUP_GET_STATUS: u32 = 3;
+const GROUP_SET_CONTAINER: u32 = 4;
+const GROUP_GET_DEVICE_FD: u32 = 6;
+
+/// The address space that some functions share, and the groups they are in.
+#[derive(Debug)]
+struct Session {
+    /// Held, not used: the descriptors keep the functions ours.
+    _container: File,
+    groups: Vec<(u32, File)>,
+}
+
+/// Opens functions for this process alone. They share one address space.
+///
+/// Errors say in words what keeps a function from being used.
+pub fn open(functions: &[&Function]) -> Result<Vec<Device>> {
+    let container = open_file(Path::new("/dev/vfio/vfio"))?;
+    let version = call(container.as_raw_fd(), GET_API_VERSION, 0);
+    if !matches!(version, Ok(API_VERSION)) {
+        return Err(PortError::Invalid(format!(
+            "VFIO speaks version {version:?}, not {API_VERSION}"
+        )));
+    }
+    let mut groups: Vec<(u32, File)> = Vec::new();
+    let mut iommu = true;
+    for function in functions {
+        let number = group_of(function)?;
+        if groups.iter().any(|(known, _)| *known == number) {
+            continue;
+        }
+        let (path, behind_iommu) = path_of(number);
+        let group = open_file(&path)?;
+        check_viable(&group, function)?;
+        let fd = container.as_raw_fd();
+        call(group.as_raw_fd(), GROUP_SET_CONTAINER, (&raw const fd) as libc::c_ulong)
+            .map_err(|e| refused(&path, "joining its address space", e))?;
+        iommu &= behind_iommu;
+        groups.push((number, group));
+    }
+    let kind = kind_of_iommu(&container, iommu)?;
+    call(container.as_raw_fd(), SET_IOMMU, kind.into())
+        .map_err(|e| PortError::system("setting the kind of IOMMU", e))?;
+    let session = Arc::new(Session { _container: container, groups });
+    functions.iter().map(|function| session.device(function)).collect()
+}
+
+impl Session {
+    fn device(self: &Arc<Session>, function: &Function) -> Result<Device> {
+        let number = group_of(function)?;
+        let group = self.groups.iter().find(|(known, _)| *known == number);
+        let (_, group) = group.ok_or(PortError::Unsupported("group that was opened"))?;
+        let name = std::ffi::CString::new(function.address.as_str())
+            .map_err(|_| PortError::Invalid("a PCI address with a zero byte".into()))?;
+        let fd = call(group.as_raw_fd(), GROUP_GET_DEVICE_FD, name.as_ptr() as libc::c_ulong)
+            .map_err(|e| PortError::system(format!("opening {}", function.address), e))?;
+        // SAFETY: a descriptor that the kernel has just made for this process.
+        unsafe { Device::new(fd, function.address.clone(), self.clone()) }
+    }
+}
+
+fn group_of(function: &Function) -> Result<u32> {
+    function.group.ok_or_else(|| {
+        PortError::Invalid(format!("{} is in no IOMMU group: see oshinfo", function.address))
+    })
+}
+
+/// The file of a group, and whether an IOMMU guards it.
+fn path_of(group: u32) -> (PathBuf, bool) {
+    let without = PathBuf::from(format!("/dev/vfio/noiommu-{group}"));
+    match without.exists() {
+        true => (without, false),
+        false => (PathBuf::from(format!("/dev/vfio/{group}")), true),
+    }
+}
+
+fn kind_of_iommu(container: &File, iommu: bool) -> Result<u32> {
+    let kinds: &[u32] = match iommu {
+        true => &[VFIO_TYPE1v2_IOMMU, VFIO_TYPE1_IOMMU],
+        false => &[VFIO_NOIOMMU_IOMMU],
+    };
+    let has =
+        |kind: &u32| matches!(call(container.as_raw_fd(), CHECK_EXTENSION, (*kind).into()), Ok(1));
+    kinds.iter().copied().find(has).ok_or_else(|| {
+        PortError::Invalid("VFIO has no driver for this IOMMU: load vfio_iommu_type1".into())
+    })
+}
+
+fn check_viable(group: &File, function: &Function) -> Result<()> {
+    let mut status = vfio_group_status { argsz: size_of::<vfio_group_status>() as u32, flags: 0 };
+    call(group.as_raw_fd(), GROUP_GET_STATUS, (&raw mut status) as libc::c_ulong)
+        .map_err(|e| PortError::system("asking for the state of a VFIO group", e))?;
+    match status.flags & VFIO_GROUP_FLAGS_VIABLE {
+        0 => Err(PortError::Invalid(format!(
+            "the IOMMU group of {} holds functions that other drivers use: see oshinfo",
+            function.address
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn open_file(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    file.map_err(|error| refused(path, "opening it", error))
+}
+
+fn refused(path: &Path, what: &str, error: io::Error) -> PortError {
+    let hint = match error.raw_os_error() {
+        Some(libc::EBUSY) => "another process uses it: ",
+        Some(libc::EACCES | libc::EPERM) => "this user may not: ",
+        _ => "",
+    };
+    PortError::system(format!("{hint}{}: {what}", path.display()), error)
+}
+
+/// A call of VFIO. `argument` is a number or the address of what the call takes.
+fn call(fd: RawFd, number: u32, argument: libc::c_ulong) -> io::Result<i32> {
+    // As the kernel's `_IO` makes it.
+    let request = libc::c_ulong::from(VFIO_TYPE) << 8 | libc::c_ulong::from(VFIO_BASE + number);
+    // SAFETY: callers pass what `number` expects; the kernel checks descriptors, numbers and, by
+    // their `argsz`, structures.
+    match unsafe { libc::ioctl(fd, request, argument) } {
+        -1 => Err(io::Error::last_os_error()),
+        answer => Ok(answer),
+    }
+}
