@@ -63,11 +63,16 @@ pub struct Guests {
     guests: Vec<Guest>,
     /// Keys, scripts, consoles.
     directory: PathBuf,
+    /// Sockets, whose names must be short.
+    sockets: PathBuf,
 }
 
 struct Guest {
     /// A shell that ends QEMU when its standard input does.
     keeper: Child,
+    /// The connection that all commands share: to exchange keys takes a guest seconds. It ends with
+    /// the guest.
+    ssh: Option<Child>,
     console: PathBuf,
 }
 
@@ -101,8 +106,9 @@ impl Guests {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("run-{}-{number}", std::process::id());
+        let sockets = std::env::temp_dir().join(format!("tombolo-guests-{name}"));
         let directory = system().with_file_name(name);
-        let mut guests = Guests { guests: vec![], directory };
+        let mut guests = Guests { guests: vec![], directory, sockets };
         let failed = |e: io::Error| format!("guests cannot be made: {e}");
         guests.prepare(spec).map_err(failed)?;
         let mut config = String::new();
@@ -113,29 +119,33 @@ impl Guests {
             config += &format!("  IdentityFile {keys}/user\n  HostKeyAlias guest\n");
             config += &format!("  UserKnownHostsFile {keys}/known_hosts\n  User root\n");
             config += "  IdentitiesOnly yes\n  LogLevel ERROR\n";
+            config += &format!("  ControlPath {}\n", guests.socket(guest).display());
         }
         fs::write(guests.directory.join("ssh_config"), config).map_err(failed)?;
         let begun = Instant::now();
         for guest in 1..=count {
             guests.await_boot(guest, begun)?;
+            guests.connect(guest, begun)?;
         }
         Ok(guests)
+    }
+
+    fn socket(&self, guest: usize) -> PathBuf {
+        self.sockets.join(format!("g{guest}"))
     }
 
     /// A command of the shell, to be run in a guest. The child is `ssh`.
     pub fn on(&self, guest: usize, command: &str) -> Command {
         let mut ssh = Command::new("/usr/bin/ssh");
         ssh.arg("-F").arg(self.directory.join("ssh_config"));
-        ssh.args(["-oBatchMode=yes", "-oConnectTimeout=30", &format!("g{guest}"), command]);
+        ssh.args(["-oBatchMode=yes", &format!("g{guest}"), command]);
         ssh.stdin(Stdio::null());
         ssh
     }
 
     /// The command that reaches guests by their names, for `oshrun --rsh`.
     pub fn rsh(&self) -> String {
-        // Their processors take seconds to exchange keys.
-        let config = self.directory.join("ssh_config");
-        format!("/usr/bin/ssh -F {} -oBatchMode=yes -oConnectTimeout=60", config.display())
+        format!("/usr/bin/ssh -F {}", self.directory.join("ssh_config").display())
     }
 
     /// Ends a guest as a power failure does.
@@ -154,6 +164,7 @@ impl Guests {
     /// What all guests need.
     fn prepare(&self, spec: &Spec<'_>) -> io::Result<()> {
         fs::create_dir_all(&self.directory)?;
+        fs::create_dir_all(&self.sockets)?;
         let place = |name: &str| self.directory.join(name);
         for key in ["user", "host"] {
             let mut keygen = Command::new("/usr/bin/ssh-keygen");
@@ -205,7 +216,7 @@ impl Guests {
         command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).map_err(io::Error::other)?);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         command.stderr(File::create(self.directory.join(format!("qemu-{guest}")))?);
-        self.guests.push(Guest { keeper: command.spawn()?, console });
+        self.guests.push(Guest { keeper: command.spawn()?, ssh: None, console });
         Ok(port)
     }
 
@@ -228,8 +239,34 @@ impl Guests {
     }
 }
 
+impl Guests {
+    fn connect(&mut self, guest: usize, begun: Instant) -> Result<(), String> {
+        let mut ssh = Command::new("/usr/bin/ssh");
+        ssh.arg("-F").arg(self.directory.join("ssh_config"));
+        ssh.args(["-N", "-oControlMaster=yes", "-oBatchMode=yes", &format!("g{guest}")]);
+        let log = File::create(self.directory.join(format!("ssh-{guest}")));
+        ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.map_err(|e| e.to_string())?);
+        let mut child = ssh.spawn().map_err(|e| format!("ssh: {e}"))?;
+        while !self.socket(guest).exists() {
+            if begun.elapsed() > BOOT || !matches!(child.try_wait(), Ok(None)) {
+                let said = fs::read_to_string(self.directory.join(format!("ssh-{guest}")));
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("guest {guest} is not reached: {}", said.unwrap_or_default()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.guests[guest - 1].ssh = Some(child);
+        Ok(())
+    }
+}
+
 impl Guest {
     fn end(&mut self) {
+        if let Some(mut ssh) = self.ssh.take() {
+            let _ = ssh.kill();
+            let _ = ssh.wait();
+        }
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
     }
@@ -239,5 +276,6 @@ impl Drop for Guests {
     fn drop(&mut self) {
         self.guests.iter_mut().for_each(Guest::end);
         let _ = fs::remove_dir_all(&self.directory);
+        let _ = fs::remove_dir_all(&self.sockets);
     }
 }

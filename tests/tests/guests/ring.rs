@@ -1,7 +1,7 @@
 //! A ring of guests, and jobs on it.
 
 use crate::Stage;
-use crate::support::{Ran, run, scratch};
+use crate::support::{Ran, run};
 use libtest_mimic::Failed;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -26,13 +26,15 @@ pub struct Ring {
     count: usize,
     prefix: PathBuf,
     server: Child,
+    links: Vec<String>,
 }
 
 impl Ring {
     pub fn start(prefix: &Path, count: usize) -> Result<Ring, String> {
-        let place = scratch("links");
+        // Names of sockets must be short.
         let link = |number: usize| {
-            place.join(format!("{}-{count}-{number}", std::process::id())).display().to_string()
+            let name = format!("tombolo-link-{}-{count}-{number}", std::process::id());
+            std::env::temp_dir().join(name).display().to_string()
         };
         let mut server = Command::new(prefix.join("bin/oshivshmem"));
         server.args(["--size", "16m"]).args((0..=count).map(link));
@@ -65,7 +67,13 @@ impl Ring {
         };
         let guests = Guests::start(count, &spec);
         match guests {
-            Ok(guests) => Ok(Ring { guests, count, prefix: prefix.to_owned(), server }),
+            Ok(guests) => Ok(Ring {
+                guests,
+                count,
+                prefix: prefix.to_owned(),
+                server,
+                links: (0..=count).map(&link).collect(),
+            }),
             Err(why) => {
                 let _ = server.kill();
                 let _ = server.wait();
@@ -78,6 +86,8 @@ impl Ring {
     pub fn oshrun(&self, places: &str) -> Command {
         let mut oshrun = Command::new(self.prefix.join("bin/oshrun"));
         oshrun.args(["--host", places, "--rsh", &self.guests.rsh(), "--wdir", "/tmp"]);
+        // A guest may get no processor for long.
+        oshrun.args(["--silence", "120", "-x", "SHMEM_START_TIMEOUT=120"]);
         for setting in [
             "SHMEM_TRANSPORTS=shm,ntb",
             "SHMEM_SYMMETRIC_SIZE=16m",
@@ -119,6 +129,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
+        self.links.iter().for_each(|link| _ = std::fs::remove_file(link));
     }
 }
 
@@ -147,8 +158,7 @@ pub fn wrong_cables_are_told(stage: &Stage) -> Result<(), Failed> {
     let ring = stage.ring(3)?;
     let ring = ring.as_ref().expect("just made");
     let mut oshrun = ring.oshrun("g1:1,g2:1");
-    // A quarter of it is for the neighbours to answer.
-    oshrun.args(["-x", "SHMEM_START_TIMEOUT=20"]).arg(stage.program("rma").executable()?);
+    oshrun.arg(stage.program("rma").executable()?);
     let ran = ring.job(&mut oshrun)?;
     let told = ran.stderr.contains("nobody answers at the left NTB port of host g1");
     match ran.code != Some(0) && told {
