@@ -86,7 +86,8 @@ pub fn unavailable() -> Option<&'static str> {
         if !system().join("usr/bin/qemu-system-x86_64").is_file() {
             return Some("QEMU is not there: `cargo dev guests` unpacks it, as root".into());
         }
-        let needed = ["/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/sbin/ip"];
+        let needed =
+            ["/bin/bash", "/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/sbin/ip"];
         let missing = needed.iter().find(|program| !Path::new(program).is_file());
         missing.map(|program| format!("{program} is not installed"))
     });
@@ -189,9 +190,10 @@ impl Guests {
         // Free now; should another program take it before QEMU does, QEMU ends and says so.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         // Until it can be told, the end of this process ends the shell, and with it QEMU.
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "\"$@\" < /dev/null & read -r _; kill -9 $!", "keeper"]);
-        command.args(["timeout", "-s", "KILL", &LIFETIME.as_secs().to_string()]);
+        let mut command = Command::new("/bin/bash");
+        let seconds = LIFETIME.as_secs();
+        let keep = format!("\"$@\" < /dev/null & read -r -t {seconds} _; kill -9 $!");
+        command.args(["-c", &keep, "keeper"]);
         command.arg(system.join("usr/bin/qemu-system-x86_64"));
         for directory in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
             command.arg("-L").arg(system.join(directory));

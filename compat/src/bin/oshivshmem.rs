@@ -74,7 +74,7 @@ fn main() -> ExitCode {
 fn serve(mut server: Server) {
     let path = server.path().display().to_string();
     loop {
-        match server.next() {
+        match server.wait() {
             Ok(Change::Came(side)) => eprintln!("oshivshmem: {path}: side {side} has come"),
             Ok(Change::Went(side)) => eprintln!("oshivshmem: {path}: side {side} has gone"),
             Ok(Change::Refused) => {

@@ -21,10 +21,26 @@ use support::program::Program;
 use tombolo_tests::guests::{Guests, Spec, unavailable};
 
 /// Programs that run on two and on three guests, one PE each.
-const EVERYWHERE: [&str; 4] = ["rma", "amo", "signal", "collectives"];
+const QUICK: [&str; 2] = ["few", "setup"];
+/// Why the others do not, unless they are asked for by `cargo dev guests --ignored`.
+const SLOW: &str = "thousands of operations, each of which takes a guest long";
 
 /// Has this program check a pair of devices, in a guest.
 const CHECK_PORTS: &str = "--check-ports";
+
+/// Cases that follow, in this order.
+const AFTERWARDS: [(&str, fn(&Stage) -> Result<(), Failed>); 8] = [
+    ("oshinfo_tells_of_the_ring", ring::oshinfo_tells_of_the_ring),
+    ("wrong_cables_are_told", ring::wrong_cables_are_told),
+    ("several_pes_on_a_guest_are_refused", ring::several_pes_are_refused),
+    ("oshinfo_makes_devices_usable", ports::oshinfo_makes_devices_usable),
+    ("devices_are_ports", ports::devices_are_ports),
+    ("a_killed_process_frees_its_devices", ports::a_killed_process_frees),
+    ("the_others_go_on_without_a_guest", losses::the_others_go_on),
+    ("a_lost_guest_ends_the_job", losses::a_lost_guest_ends_the_job),
+];
+
+type Case = dyn Fn(&Stage) -> Result<(), Failed> + Send;
 
 /// What the cases share; guests boot when a case first needs them.
 pub struct Stage {
@@ -77,9 +93,9 @@ fn main() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
         .collect();
     files.sort();
-    let needed = |path: &PathBuf| {
+    let needed = |path: &&PathBuf| {
         let special = path.parent().is_some_and(|folder| folder.ends_with("special"));
-        !special || path.ends_with("survivors.c")
+        !special || path.ends_with("few.c") || path.ends_with("survivors.c")
     };
     let programs = files.iter().filter(|path| needed(path));
     let programs =
@@ -97,34 +113,27 @@ fn main() {
 fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     let missing = unavailable();
     let mut trials = Vec::new();
-    let mut add = |name: String, case: Box<dyn Fn(&Stage) -> Result<(), Failed> + Send>| {
+    let mut add = |name: String, slow: bool, case: Box<Case>| {
         let stage = stage.clone();
+        let reason = missing.or(slow.then_some(SLOW));
         let trial = Trial::test(name, move || case(&stage));
-        trials.push(
-            trial.with_kind(missing.unwrap_or_default()).with_ignored_flag(missing.is_some()),
-        );
+        trials
+            .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
     };
-    add("a_guest_runs_programs_of_this_machine".into(), Box::new(|_| runs_programs()));
+    add("a_guest_runs_programs_of_this_machine".into(), false, Box::new(|_| runs_programs()));
     for program in &stage.programs {
-        let name = program.name.clone();
-        let is_special = name == "survivors";
+        if program.name == "survivors" {
+            continue;
+        }
         for guests in [2, 3] {
-            if is_special || (guests == 2 && !EVERYWHERE.contains(&&*name)) {
-                continue;
-            }
+            let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
             let case = format!("{name}_on_{guests}_guests");
-            let name = name.clone();
-            add(case, Box::new(move |stage| ring::runs(stage, &name, guests)));
+            add(case, slow, Box::new(move |stage| ring::runs(stage, &name, guests)));
         }
     }
-    add("oshinfo_tells_of_the_ring".into(), Box::new(ring::oshinfo_tells_of_the_ring));
-    add("wrong_cables_are_told".into(), Box::new(ring::wrong_cables_are_told));
-    add("several_pes_on_a_guest_are_refused".into(), Box::new(ring::several_pes_are_refused));
-    add("oshinfo_makes_devices_usable".into(), Box::new(ports::oshinfo_makes_devices_usable));
-    add("devices_are_ports".into(), Box::new(ports::devices_are_ports));
-    add("a_killed_process_frees_its_devices".into(), Box::new(ports::a_killed_process_frees));
-    add("the_others_go_on_without_a_guest".into(), Box::new(losses::the_others_go_on));
-    add("a_lost_guest_ends_the_job".into(), Box::new(losses::a_lost_guest_ends_the_job));
+    for (name, case) in AFTERWARDS {
+        add(name.to_owned(), false, Box::new(case));
+    }
     trials
 }
 

@@ -129,7 +129,7 @@ fn pick<'a>(
             "no NTB port of this machine can be used yet: {}; oshinfo shows the commands",
             functions.iter().map(Function::describe).collect::<Vec<_>>().join("; ")
         )),
-        [ref only] => Err(format!(
+        [only] => Err(format!(
             "there is one NTB port, {}: a ring needs two on each host",
             only.describe()
         )),

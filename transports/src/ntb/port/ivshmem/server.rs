@@ -88,7 +88,7 @@ impl Server {
     }
 
     /// Serves until something has happened, or for good if nothing does.
-    pub fn next(&mut self) -> io::Result<Change> {
+    pub fn wait(&mut self) -> io::Result<Change> {
         loop {
             let watched = std::iter::once(self.listener.as_fd());
             let streams =

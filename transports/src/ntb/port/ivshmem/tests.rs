@@ -124,7 +124,7 @@ fn server(name: &str, vectors: usize) -> (PathBuf, std::thread::JoinHandle<Vec<C
     let thread = std::thread::spawn(move || {
         let mut changes = Vec::new();
         while changes.iter().filter(|change| matches!(change, Change::Went(_))).count() < 2 {
-            changes.push(server.next().unwrap());
+            changes.push(server.wait().unwrap());
         }
         changes
     });
