@@ -18,7 +18,7 @@ fn run_without(ring: &mut Ring, guest: usize, mut oshrun: Command) -> Result<Ran
     std::thread::scope(|scope| {
         let job = scope.spawn(move || run(&mut oshrun, LIMIT));
         let begun = Instant::now();
-        let at_work = "cat /proc/[0-9]*/task/*/comm | grep -q shmem-ntb";
+        let at_work = "cat /proc/[0-9]*/task/*/comm 2> /dev/null | grep -q shmem-ntb";
         while !ring.guests.on(guest, at_work).status()?.success() {
             if job.is_finished() || begun.elapsed() > LIMIT {
                 break;
