@@ -7,6 +7,7 @@
 
 use crate::data::{Digest, Measurements};
 use serde::{Deserialize, Serialize};
+use std::ffi::CStr;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -182,8 +183,10 @@ pub fn machine(world: &World) -> Result<String> {
     let several = if pes > 1 { "several PEs" } else { "one PE" };
     let transports: Vec<&str> = world.transports().iter().map(|t| t.name()).collect();
     let huge = if world.heap().huge_pages() { ", huge pages" } else { "" };
+    let tool = tool().map(|tool| format!(", under {tool}")).unwrap_or_default();
     let mut text = format!(
-        "Tombolo {}; {cpu}, {} CPUs; Linux {kernel}; {hosts} hosts, {several} each{crowded}; {}{huge}",
+        "Tombolo {}; {cpu}, {} CPUs; Linux {kernel}; {hosts} hosts, {several} each{crowded}; \
+         {}{huge}{tool}",
         env!("CARGO_PKG_VERSION"),
         usable_cpus(),
         transports.join("+"),
@@ -198,6 +201,22 @@ pub fn machine(world: &World) -> Result<String> {
         }
     }
     Ok(text)
+}
+
+/// A tool that watches what this program does with its memory. What is measured under it holds for
+/// programs under it alone.
+fn tool() -> Option<&'static str> {
+    let linked = |name: &CStr| {
+        // SAFETY: asks for the address of a symbol by a valid name.
+        unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
+    };
+    let preloaded = std::env::var("LD_PRELOAD").unwrap_or_default();
+    match () {
+        () if linked(c"__asan_init") => Some("AddressSanitizer"),
+        () if linked(c"__tsan_init") => Some("ThreadSanitizer"),
+        () if preloaded.contains("vgpreload") => Some("valgrind"),
+        () => None,
+    }
 }
 
 /// The key of a machine.
@@ -357,5 +376,39 @@ mod tests {
         bad.curves[0].points[3].ns = -1.0;
         assert!(Saved::parse(&Saved::new("m", bad).text()).is_err());
         assert!(Saved::parse("{}").is_err());
+    }
+
+    mod garbage {
+        use super::*;
+        use crate::policy;
+        use proptest::prelude::*;
+        use tombolo_core::route::STEPS_MAX;
+
+        proptest! {
+            /// Whatever stands in a table: it is refused, or routes can be chosen by it.
+            #[test]
+            fn garbage_in_tables_does_no_harm(
+                scale in prop_oneof![Just(1.0f32), any::<f32>()],
+                changes in prop::collection::vec(
+                    (any::<prop::sample::Index>(), "[-0-9.eE+{}:,\\[\\]\"a-z]{0,3}", 0usize..4), 0..5,
+                ),
+            ) {
+                let mut text = Saved::new("m", sample(scale)).text();
+                for (index, new, len) in changes {
+                    // All of it is ASCII.
+                    let at = index.index(text.len());
+                    let end = (at + len).min(text.len());
+                    text.replace_range(at..end, &new);
+                }
+                if let Ok(saved) = Saved::parse(&text) {
+                    let mut sum = sample(1.0);
+                    sum.merge(saved.measured);
+                    let _ = sum.digest();
+                    for decision in policy::decide(&sum, &["shm", "ntb"], policy::Reuse::Hot) {
+                        prop_assert!((1..=STEPS_MAX).contains(&decision.steps.len()));
+                    }
+                }
+            }
+        }
     }
 }
