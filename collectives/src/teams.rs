@@ -10,6 +10,9 @@ use tombolo_core::control::TEAMS_MAX;
 use tombolo_core::team::Proposal;
 use tombolo_core::{Team, World};
 
+/// More barriers than any team can have made. Numbers above would overflow at a later one.
+const EPOCH_MAX: u64 = 1 << 62;
+
 /// Why no team was made. All members of the parent get the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitError {
@@ -169,7 +172,15 @@ fn combine(group: &Group<'_>, mine: Proposal) -> Proposal {
             *all &= theirs;
         }
         all.real &= words[MASK] != 0;
-        all.epoch = all.epoch.max(words[MASK + 1]);
+        let epoch = words[MASK + 1];
+        if epoch > EPOCH_MAX {
+            let pe = group.pe(member);
+            group.world.stop_job(
+                group.routine,
+                format_args!("PE {pe} tells of {epoch} barriers: its symmetric memory is damaged"),
+            );
+        }
+        all.epoch = all.epoch.max(epoch);
     }
     all
 }
