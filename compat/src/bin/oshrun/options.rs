@@ -178,6 +178,7 @@ struct Further {
 const COUNT_MAX: usize = 1 << 22;
 
 const CRC: &str = "SHMEM_NTB_CRC";
+const DIRECT: &str = "SHMEM_NTB_DIRECT";
 
 /// The definition of the command line.
 pub fn command() -> clap::Command {
@@ -232,8 +233,7 @@ impl Plan {
             placement: first.placement,
             faults: first.fault,
         };
-        let inherited = std::env::var_os(CRC).is_some();
-        let plan = plan.with_crc_where_needed(inherited);
+        let plan = plan.prepared_for_faults(|name| std::env::var_os(name).is_some());
         match plan.hosts {
             Some(hosts) if hosts > plan.size() => Err(wrong(&format!(
                 "--hosts {hosts} with {} PEs would leave a host without PE",
@@ -243,15 +243,21 @@ impl Plan {
         }
     }
 
-    /// Damaged packets are noticed by their CRC alone: it is on in a job that is to have some, unless
-    /// the user has said otherwise.
-    fn with_crc_where_needed(mut self, inherited: bool) -> Plan {
-        let damages = |fault: &Fault| matches!(fault, Fault::Corrupt { ppm: 1.., .. });
-        let needed = self.faults.0.iter().any(|(_, fault)| damages(fault));
-        let set = |program: &Program| program.environment.iter().any(|(name, _)| name == CRC);
-        if needed && !inherited && !self.programs.iter().any(set) {
-            for program in &mut self.programs {
-                program.environment.push((CRC.into(), "on".into()));
+    /// Sets what faults need to have their effect, unless the user has said otherwise: all data go
+    /// in packets, which alone are damaged and delayed, and where packets are damaged they have the
+    /// CRC by which that is noticed.
+    fn prepared_for_faults(mut self, inherited: impl Fn(&str) -> bool) -> Plan {
+        let any = |is: fn(&Fault) -> bool| self.faults.0.iter().any(|(_, fault)| is(fault));
+        let damages = any(|fault| matches!(fault, Fault::Corrupt { ppm: 1.., .. }));
+        let delays = any(|fault| matches!(fault, Fault::Delay { .. }));
+        let needed = [(CRC, "on", damages), (DIRECT, "off", damages || delays)];
+        for (name, value, _) in needed.into_iter().filter(|(_, _, needed)| *needed) {
+            let set =
+                |program: &Program| program.environment.iter().any(|(other, _)| other == name);
+            if !inherited(name) && !self.programs.iter().any(set) {
+                for program in &mut self.programs {
+                    program.environment.push((name.into(), value.into()));
+                }
             }
         }
         self

@@ -22,25 +22,29 @@ fn np_is_found_after_options_with_and_without_values() {
 }
 
 #[test]
-fn packets_have_a_crc_where_they_are_to_be_damaged() {
-    let crcs = |line: &str| -> Vec<Option<OsString>> {
-        let words = format!("oshrun {line}");
+fn faults_that_concern_packets_meet_packets() {
+    let set = |line: &str| -> Vec<Vec<String>> {
+        let words = format!("oshrun --hosts 2 --fault {line}");
         let words = words.split(' ').map(|word| word.replace('~', " ").into());
         let words: Vec<OsString> = words.collect();
         // Whatever the environment of this test has.
-        let plan = Plan::try_from_args(words.into_iter()).unwrap().with_crc_where_needed(false);
+        let plan = Plan::try_from_args(words.into_iter()).unwrap().prepared_for_faults(|_| false);
         let of = |program: &Program| {
-            let mut set = program.environment.iter().filter(|(name, _)| name == "SHMEM_NTB_CRC");
-            set.next().map(|(_, value)| value.clone())
+            let variables = program.environment.iter();
+            let text = |(name, value): &(OsString, OsString)| {
+                format!("{}={}", name.display(), value.display())
+            };
+            variables.map(text).collect()
         };
         plan.programs.iter().map(of).collect()
     };
-    let on = Some(OsString::from("on"));
-    assert_eq!(crcs("--hosts 2 --fault link~0~corrupt~5 a : b"), [on.clone(), on]);
-    assert_eq!(crcs("--hosts 2 --fault link~0~down a : b"), [None, None]);
-    let off = Some(OsString::from("off"));
-    let line = "--hosts 2 --fault link~0~corrupt~5 -x SHMEM_NTB_CRC=off a : b";
-    assert_eq!(crcs(line), [off, None]);
+    let (crc, packets) = ("SHMEM_NTB_CRC=on", "SHMEM_NTB_DIRECT=off");
+    assert_eq!(set("link~0~corrupt~5 a : b"), [[crc, packets], [crc, packets]]);
+    assert_eq!(set("link~0~delay~5us a"), [[packets]]);
+    assert_eq!(set("link~0~down a : b"), [[], []] as [[&str; 0]; 2]);
+    assert_eq!(set("link~0~corrupt~0 a"), [[]] as [[&str; 0]; 1]);
+    let line = "link~0~corrupt~5 -x SHMEM_NTB_CRC=off a : -x SHMEM_NTB_DIRECT=on b";
+    assert_eq!(set(line), [["SHMEM_NTB_CRC=off"], ["SHMEM_NTB_DIRECT=on"]]);
 }
 
 #[test]
