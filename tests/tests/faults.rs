@@ -17,7 +17,7 @@ use support::{Ran, crate_dir, installed, prefix, run, scratch, tool};
 
 type Case = fn(&Programs) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 20] = [
+const CASES: [(&str, Case); 21] = [
     ("small_operations_take_the_route_that_is_set", small_operations_take_their_route),
     ("small_operations_store_where_nothing_is_set", small_operations_store),
     ("a_wait_for_a_pe_that_has_finalized_ends", a_wait_for_a_finalized_pe_ends),
@@ -25,6 +25,7 @@ const CASES: [(&str, Case); 20] = [
     ("a_second_finalize_is_an_error_while_arguments_are_checked", a_second_finalize_is_checked),
     ("any_end_after_finalize_is_clean", any_end_after_finalize_is_clean),
     ("no_end_before_finalize_is_clean", no_end_before_finalize_is_clean),
+    ("a_state_can_be_saved_after_an_interrupt", a_state_can_be_saved),
     ("a_timeout_shows_who_waits_in_finalize", a_timeout_shows_who_waits_in_finalize),
     ("a_full_heap_names_the_size_that_suffices", a_full_heap_names_the_size),
     ("a_pe_past_the_end_is_noticed", a_pe_past_the_end_is_noticed),
@@ -73,6 +74,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         .collect();
     trials.push(works_under_address_sanitizer(prefix));
     trials.push(works_under_valgrind(prefix));
+    trials.extend(work_under_debuggers(prefix));
     trials
 }
 
@@ -142,6 +144,15 @@ fn no_end_before_finalize_is_clean(programs: &Programs) -> Result<(), Failed> {
         let ran = programs.faults.launch(2, &["leave-second", how], &[])?;
         let says = ran.stderr.contains("shmem_finalize");
         expect(ran.code == Some(1) && says, &ran, "an error")?;
+    }
+    Ok(())
+}
+
+fn a_state_can_be_saved(programs: &Programs) -> Result<(), Failed> {
+    for options in [&[][..], &["--hosts", "3"]] {
+        let ran = programs.faults.launch_with(options, 3, &["save-state"], &[])?;
+        let saved = ran.stdout == "saved\n" && !ran.stderr.contains("oshrun:");
+        expect(ran.signal == Some(libc::SIGINT) && saved, &ran, "SIGINT after the state is saved")?;
     }
     Ok(())
 }
@@ -305,6 +316,18 @@ fn the_library_names_no_folder(programs: &Programs) -> Result<(), Failed> {
 /// Programs of this folder that are run with tools, on two PEs.
 const WITH_TOOLS: [&str; 3] = ["static_data.c", "pointers.c", "processes.c"];
 
+/// Programs of this folder that are built with sanitizers as well: those that compile fast.
+const SANITIZED: [&str; 8] = [
+    "static_data.c",
+    "pointers.c",
+    "processes.c",
+    "contexts.c",
+    "locks.c",
+    "memory.c",
+    "reinit.c",
+    "random.c",
+];
+
 fn works_under_address_sanitizer(prefix: &Path) -> Trial {
     let probe = scratch("sanitizer");
     let source = probe.join("empty.c");
@@ -312,23 +335,33 @@ fn works_under_address_sanitizer(prefix: &Path) -> Trial {
     let linked = tool(
         "cc",
         &[
-            "-fsanitize=address".as_ref(),
+            "-fsanitize=address,undefined".as_ref(),
             source.as_os_str(),
             "-o".as_ref(),
             probe.join("empty").as_os_str(),
         ],
     );
-    let flags = ["-g", "-O1", "-pthread", "-fsanitize=address"];
-    let programs = WITH_TOOLS.map(|name| {
-        Program::new(prefix, &crate_dir().join("c").join(name), "with AddressSanitizer", &flags)
+    let sanitizers = "-fsanitize=address,undefined";
+    let flags = ["-g", "-O1", "-pthread", sanitizers, "-fno-sanitize-recover=undefined"];
+    let programs = SANITIZED.map(|name| {
+        Program::new(prefix, &crate_dir().join("c").join(name), "with sanitizers", &flags)
     });
-    let kind = if linked.is_ok() { "" } else { "needs libasan of the C compiler" };
+    let kind = if linked.is_ok() { "" } else { "needs libasan and libubsan of the C compiler" };
     Trial::test("programs_with_address_sanitizer_work", move || {
         for program in &programs {
             // What programs never free is theirs.
-            let env = [("ASAN_OPTIONS", "detect_leaks=0"), ("SHMEM_TUNE", "off")];
-            let ran = program.launch(2, &[], &env)?.succeeded()?;
-            expect(!ran.stderr.contains("AddressSanitizer"), &ran, "no report")?;
+            // Measuring takes long, and is the same for all.
+            let ways =
+                if program.name == "static_data" { &["always", "off"][..] } else { &["off"] };
+            for &tune in ways {
+                let env = [("ASAN_OPTIONS", "detect_leaks=0"), ("SHMEM_TUNE", tune)];
+                let ran = program.launch(2, &[], &env)?.succeeded()?;
+                expect(
+                    !ran.stderr.contains("Sanitizer") && !ran.stderr.contains("runtime error"),
+                    &ran,
+                    "no report",
+                )?;
+            }
         }
         Ok(())
     })
@@ -353,4 +386,52 @@ fn works_under_valgrind(prefix: &Path) -> Trial {
     })
     .with_kind(if there { "" } else { "needs valgrind" })
     .with_ignored_flag(!there)
+}
+
+/// As the manual says that PEs are run under other programs.
+fn work_under_debuggers(prefix: &Path) -> [Trial; 2] {
+    let flags = ["-g", "-O1", "-pthread"];
+    let source = crate_dir().join("c/static_data.c");
+    let program = Program::new(prefix, &source, "for debuggers", &flags);
+    let tools = [
+        ("gdb", r#"exec gdb -q -batch -return-child-result -ex run "$0""#),
+        ("perf", r#"exec perf record -q -o "$TMPDIR/perf.$PMI_RANK" "$0""#),
+    ];
+    tools.map(|(tool, script)| {
+        let program = program.clone();
+        let missing = why_not(tool);
+        Trial::test(format!("programs_work_under_{tool}"), move || {
+            let folder = scratch(tool);
+            for hosts in ["1", "2"] {
+                let mut oshrun = program.oshrun();
+                oshrun.args(["-n", "2", "--hosts", hosts, "sh", "-c", script]);
+                // What is measured at the start tells nothing under them.
+                oshrun.arg(program.executable()?).env("SHMEM_TUNE", "off").env("TMPDIR", &folder);
+                let ran = run(&mut oshrun, 2 * LIMIT)?.succeeded()?;
+                let crashed = ran.stdout.contains("received signal");
+                expect(!crashed && !ran.stderr.contains("tombolo:"), &ran, "no report")?;
+            }
+            Ok(())
+        })
+        .with_ignored_flag(missing.is_some())
+        .with_kind(missing.unwrap_or_default())
+    })
+}
+
+/// Why a tool cannot be used on this machine.
+fn why_not(tool: &str) -> Option<String> {
+    if !installed(tool) {
+        return Some(format!("needs {tool}"));
+    }
+    let folder = scratch(tool);
+    let data = folder.join("try").display().to_string();
+    let args: &[&str] = match tool {
+        "perf" => &["record", "-q", "-o", &data, "true"],
+        _ => &["-q", "-batch", "-return-child-result", "-ex", "run", "true"],
+    };
+    let tried = run(Command::new(tool).args(args), LIMIT).map_err(|e| e.to_string());
+    match tried.map(|ran| ran.code) {
+        Ok(Some(0)) => None,
+        _ => Some(format!("{tool} cannot run programs here")),
+    }
 }

@@ -3,14 +3,20 @@
 use crate::harness::{Job, is_running, is_stopped, oshrun, run, shell, wait_until};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, killpg, sigaction};
 use nix::unistd::Pid;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
 use std::os::unix::process::CommandExt;
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 cases! {
     user_signals_are_passed_on,
     an_interrupt_leaves_nothing_running,
     a_second_interrupt_kills,
     a_program_may_finish_after_an_interrupt,
+    a_program_may_finish_after_others_have_ended,
+    a_background_job_stops_as_a_whole_when_it_may_not_write,
     an_interrupt_of_the_group_counts_once,
     pes_that_ignore_an_interrupt_are_killed,
     a_job_can_be_stopped_and_continued,
@@ -70,6 +76,105 @@ fn a_program_may_finish_after_an_interrupt() {
     assert_eq!([job.line(), job.line()], ["ready", "ready"]);
     job.send(Signal::SIGTERM);
     assert_eq!(job.finish().well().text(), "saved\nsaved\n");
+}
+
+fn a_program_may_finish_after_others_have_ended() {
+    // One takes its time, one fails meanwhile, one is killed by the signal itself.
+    for (signal, code) in [("TERM", "exit 0"), ("INT", "exit 3"), ("INT", "kill -ABRT $$")] {
+        let script = format!(
+            "case $PMI_RANK in \
+             0) trap 'sleep 2; echo saved; exit 0' {signal};; \
+             1) trap '{code}' {signal};; \
+             esac; echo ready; while :; do sleep 0.01; done"
+        );
+        let mut job = Job::start(shell("-n 3", &script));
+        (0..3).for_each(|_| assert_eq!(job.line(), "ready"));
+        job.send(if signal == "INT" { Signal::SIGINT } else { Signal::SIGTERM });
+        let outcome = job.finish();
+        assert_eq!(outcome.text(), "saved\n", "{}", outcome.stderr);
+        assert_ne!(outcome.status.code(), Some(0));
+    }
+}
+
+/// A terminal, with a shell that controls jobs in it.
+struct Terminal {
+    shell: Child,
+    terminal: File,
+    said: String,
+}
+
+impl Terminal {
+    fn open() -> Terminal {
+        // SAFETY: plain system calls; the descriptors are this function's own.
+        let (terminal, other) = unsafe {
+            let terminal = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+            assert!(terminal >= 0 && libc::grantpt(terminal) == 0 && libc::unlockpt(terminal) == 0);
+            let other = libc::ioctl(terminal, libc::TIOCGPTPEER, libc::O_RDWR | libc::O_NOCTTY);
+            assert!(other >= 0, "the other side of a terminal");
+            libc::fcntl(terminal, libc::F_SETFL, libc::O_NONBLOCK);
+            (File::from_raw_fd(terminal), File::from_raw_fd(other))
+        };
+        let stream = || Stdio::from(other.try_clone().expect("a descriptor"));
+        let mut shell = Command::new("bash");
+        shell.args(["--norc", "--noprofile", "-i"]).env("PS1", "").env("TERM", "dumb");
+        shell.stdin(stream()).stdout(stream()).stderr(stream());
+        let control = || {
+            nix::unistd::setsid()?;
+            // SAFETY: standard input is the terminal.
+            match unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: `control` makes system calls only, which is all that may be done after a fork.
+        unsafe { shell.pre_exec(control) };
+        let shell = shell.spawn().expect("bash");
+        Terminal { shell, terminal, said: String::new() }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.terminal, "{line}").expect("a terminal");
+    }
+
+    /// Waits until `text` has appeared `count` times since the start; asks `meanwhile` again and again.
+    fn expect(&mut self, text: &str, count: usize, meanwhile: Option<&str>) {
+        let begin = Instant::now();
+        let mut bytes = [0; 4096];
+        while self.said.matches(text).count() < count {
+            assert!(begin.elapsed() < Duration::from_secs(20), "no '{text}' in '{}'", self.said);
+            if let Ok(n @ 1..) = self.terminal.read(&mut bytes) {
+                self.said.push_str(&String::from_utf8_lossy(&bytes[..n]));
+                continue;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            if let Some(line) = meanwhile {
+                self.say(line);
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // The end of the terminal hangs up on all jobs in it.
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+fn a_background_job_stops_as_a_whole_when_it_may_not_write() {
+    let mut terminal = Terminal::open();
+    terminal.say("stty tostop -echo; echo rea''dy");
+    terminal.expect("ready", 1, None);
+    let job = shell("-n 2", "echo hel''lo; sleep 0.1; echo hel''lo");
+    let words = std::iter::once(job.get_program()).chain(job.get_args());
+    let words: Vec<String> = words.map(|w| format!("\"{}\"", w.to_string_lossy())).collect();
+    terminal.say(&format!("{} &", words.join(" ")));
+    terminal.expect("Stopped", 1, Some("jobs"));
+    assert!(!terminal.said.contains("hello"), "{}", terminal.said);
+    terminal.say("fg; echo co''de $?");
+    terminal.expect("code 0", 1, None);
+    assert_eq!(terminal.said.matches("hello").count(), 4, "{}", terminal.said);
 }
 
 fn an_interrupt_of_the_group_counts_once() {

@@ -340,14 +340,17 @@ impl Job {
         }
     }
 
-    /// Decides how the job ends; the PEs get `time` to end by themselves.
+    /// Decides how the job ends; the PEs get `time` to end by themselves. After a signal from the
+    /// user they keep what is left of the time for saving their state.
     fn end(&mut self, ending: Ending, time: Duration) {
         if self.verdict.is_none() {
             self.verdict = Some(ending);
-            let terminate_at = Instant::now() + time;
             self.timeout_at = None;
-            self.terminate_at = Some(terminate_at);
-            self.kill_at = Some(terminate_at + TERMINATE);
+            if self.interrupted.is_none() {
+                let terminate_at = Instant::now() + time;
+                self.terminate_at = Some(terminate_at);
+                self.kill_at = Some(terminate_at + TERMINATE);
+            }
             if let Reach::Away(fleet) = &mut self.reach {
                 fleet.start_no_more();
             }

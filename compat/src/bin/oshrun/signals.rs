@@ -173,6 +173,19 @@ pub fn reap() -> Vec<Ended> {
     ended
 }
 
+/// Whether a terminal that no background job may write to or read from has stopped a child.
+pub fn is_stopped_by_terminal() -> bool {
+    // SAFETY: an all-zero `siginfo_t` is a valid value, and the call only fills it.
+    let stopped = || unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let found = libc::waitid(libc::P_ALL, 0, &mut info, libc::WSTOPPED | libc::WNOHANG);
+        (found == 0 && info.si_pid() != 0).then(|| info.si_status())
+    };
+    // Takes note of all, so that none counts again after the job was continued.
+    std::iter::from_fn(stopped)
+        .fold(false, |any, signal| any | matches!(signal, libc::SIGTTOU | libc::SIGTTIN))
+}
+
 /// Makes processes that lose their parent children of this one, so that they can be found.
 pub fn adopt_orphans() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)

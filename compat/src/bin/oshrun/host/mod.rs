@@ -134,6 +134,12 @@ impl Host {
         matches!(self.board.report(pe).state, State::Running | State::Leaving)
     }
 
+    /// Whether a PE runs that has not finished `shmem_init` yet.
+    pub fn is_starting(&self, pe: usize) -> bool {
+        let alive = self.processes.iter().any(|process| process.pe == pe && process.alive);
+        alive && matches!(self.board.report(pe).state, State::Absent | State::Starting)
+    }
+
     /// How far a PE has come. After `shmem_finalize` it stays connected, for it may initialise the
     /// library again: then the status board tells that it has left.
     fn stage(&self, at: usize) -> Stage {

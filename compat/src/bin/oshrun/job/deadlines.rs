@@ -11,7 +11,12 @@ use tokio::time::Instant;
 impl Job {
     pub(super) fn take_signal(&mut self, event: Event) {
         match event.signal {
-            Signal::SIGCHLD => self.collect(),
+            Signal::SIGCHLD => {
+                self.collect();
+                if matches!(self.reach, Reach::Here(_)) && signals::is_stopped_by_terminal() {
+                    self.stop_ourselves();
+                }
+            }
             Signal::SIGQUIT => self.print_report(),
             Signal::SIGTSTP => self.stop(event),
             signal if signals::is_passed_on(signal) => self.send_all(signal),
@@ -24,6 +29,11 @@ impl Job {
         if !self.have_heard(event) {
             self.send_all(Signal::SIGTSTP);
         }
+        self.stop_ourselves();
+    }
+
+    /// The PEs are stopped: so is the whole job for the shell, which can continue it.
+    fn stop_ourselves(&mut self) {
         self.order(Order::Silence);
         if let Reach::Away(fleet) = &mut self.reach {
             fleet.flush();
@@ -48,6 +58,7 @@ impl Job {
             return self.kill();
         }
         self.interrupted = Some(signal);
+        self.timeout_at = None;
         self.kill_at = Some(Instant::now() + INTERRUPT);
         if !self.have_heard(event) {
             self.send_all(signal);
@@ -74,6 +85,8 @@ impl Job {
         let due = |deadline: &mut Option<Instant>| deadline.take_if(|at| *at <= now).is_some();
         for pe in 0..self.pes.len() {
             let lost = self.pes[pe].lost_at.take_if(|lost| lost.at <= now);
+            // After a signal from the user, programs may go in any order.
+            let lost = lost.filter(|_| self.interrupted.is_none());
             if let Some(NoContact { how, running, .. }) = lost
                 && !self.goes_on_without(pe, &how, running)
             {
@@ -90,7 +103,7 @@ impl Job {
             self.send_all(Signal::SIGTERM);
         }
         if due(&mut self.kill_at) {
-            if let (None, Some(signal)) = (self.verdict, self.interrupted) {
+            if let Some(signal) = self.interrupted {
                 let seconds = INTERRUPT.as_secs();
                 report::line(format_args!(
                     "PEs still run {seconds} s after {signal}; killing them"
@@ -119,7 +132,19 @@ impl Job {
             self.fail(format_args!("{why}"));
         }
         let Some(host) = host else { return };
-        report::line(format_args!("emulated host {host} dies, as --fault asks"));
-        self.lose(&self.hosts.on(host));
+        let (pes, how) = (self.hosts.on(host), "dies, as --fault asks");
+        let starting = match &self.reach {
+            Reach::Here(here) => pes.iter().any(|pe| here.borrow().is_starting(*pe)),
+            Reach::Away(_) => false,
+        };
+        if starting {
+            // What its PEs have to tell the others will never come, whether these go on or not.
+            self.fail(format_args!(
+                "emulated host {host} {how}, before its PEs have finished shmem_init"
+            ));
+            return self.order(Order::Lose { pes, going_on: false });
+        }
+        report::line(format_args!("emulated host {host} {how}"));
+        self.lose(&pes);
     }
 }

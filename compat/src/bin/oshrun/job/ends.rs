@@ -56,6 +56,9 @@ impl Job {
             }
             self.end(Ending::Code(code), time);
         } else if stage == Stage::Inside {
+            if let Some(signal) = self.interrupted {
+                return self.end(Ending::Signal(signal), time);
+            }
             let how = "exited without calling shmem_finalize";
             if !self.goes_on_without(pe, how, running) {
                 self.fail(format_args!("{} {how}", self.name(pe)));
@@ -102,6 +105,10 @@ impl Job {
     pub(super) fn find_barrier_stuck(&mut self) {
         let goes_on = self.goes_on;
         let has_gone = |pe: &super::Pe| pe.has_ended() && !(pe.lost && goes_on);
+        // After a signal from the user, others may still be saving their state.
+        if self.interrupted.is_some() {
+            return;
+        }
         if let Some(pe) = self.pes.iter().position(has_gone) {
             self.fail(format_args!(
                 "{} has exited while other PEs wait for it to start or finish",

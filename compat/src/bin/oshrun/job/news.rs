@@ -113,6 +113,14 @@ impl Job {
     fn abort(&mut self, pe: usize, code: i32) {
         // An exit code has 8 bits; a failure must not turn into a success.
         let byte = if code != 0 && code & 0xff == 0 { 1 } else { (code & 0xff) as u8 };
+        if self.interrupted.is_some() {
+            // Misses those that a signal from the user has ended; the others may be saving their state.
+            if self.verdict.is_some() {
+                return;
+            }
+            // The program has decided what the signal means.
+            (self.interrupted, self.kill_at) = (None, None);
+        }
         // The others end at once; the one that asked may write its output first.
         self.order(Order::Signal { signal: Signal::SIGTERM as i32, but: Some(pe) });
         self.end(Ending::Code(byte), FINISH);
