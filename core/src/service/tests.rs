@@ -122,6 +122,46 @@ mod native {
         }
     }
 
+    proptest::proptest! {
+        /// Whatever another process writes into its request lines: nothing outside the segment is
+        /// touched.
+        #[test]
+        fn garbage_in_requests_does_no_harm(
+            lines in proptest::collection::vec(
+                (0usize..2 * REQUESTS_MAX, proptest::array::uniform4(proptest::num::u64::ANY), 0u64..64),
+                1..60,
+            ),
+        ) {
+            const GUARD: u8 = 0x5a;
+            let local = Local(shared(), true);
+            let mut memory = [u64::from_ne_bytes([GUARD; 8]); 24];
+            let base = (&raw mut memory).addr() + 64;
+            let served = vec![Served { kind: SegmentKind::Static, base, len: 64 }];
+            // SAFETY: the lines and the memory outlive the server.
+            let mut server =
+                unsafe { Server::new(local.clone(), 0, 2, local.0.requests.as_ptr(), served) };
+            let mut tickets = [0u64; 2 * REQUESTS_MAX];
+            for (place, words, near) in lines {
+                tickets[place] += 1;
+                // An operation of a sound size on the segment, or anything.
+                let high = words[0] & !0xffff | near & 0xf | (4 << (near >> 4 & 1)) << 4 | 1 << 8;
+                let payload = match near {
+                    0..48 => [high, words[1] % 80, words[2], words[3]],
+                    _ => words,
+                };
+                let line = std::array::from_fn(|at| {
+                    payload.get(at).copied().unwrap_or(0) << 16 | tickets[place]
+                });
+                local.0.requests[place].write(&line);
+                while server.serve() {}
+            }
+            // SAFETY: the array is there; bytes of it were changed by way of their address.
+            let after = unsafe { std::ptr::read_volatile(&raw const memory) };
+            let bytes: Vec<u8> = after.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            proptest::prop_assert!(bytes[..64].iter().chain(&bytes[128..]).all(|b| *b == GUARD));
+        }
+    }
+
     /// Words and whole puts that come late, in any order and again until they are complete never
     /// make a server execute a request twice, or half.
     #[test]

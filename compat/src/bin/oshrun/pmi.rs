@@ -424,4 +424,66 @@ mod tests {
             Ok(vec![Effect::Abort { pe: 0, code: 9 }])
         );
     }
+
+    mod garbage {
+        use super::*;
+        use proptest::prelude::*;
+
+        /// Requests, and what looks much like some.
+        fn line() -> impl Strategy<Value = Vec<u8>> {
+            let word = prop_oneof![
+                prop::sample::select(vec![
+                    "cmd=init",
+                    "cmd=put",
+                    "cmd=get",
+                    "cmd=get_several",
+                    "cmd=barrier_in",
+                    "cmd=abort",
+                    "cmd=finalize",
+                    "cmd=get_maxes",
+                    "cmd=getbyidx",
+                    "cmd=get_appnum",
+                    "pmi_version=1",
+                    "pmi_subversion=1",
+                    "kvsname=job",
+                    "key=k",
+                    "stem=",
+                    "first=0",
+                    "first=18446744073709551615",
+                    "exitcode=-2147483648",
+                    "value=",
+                    "cmd=",
+                ])
+                .prop_map(str::to_owned),
+                "[a-z]{0,6}=[ -~]{0,20}",
+            ];
+            let request = prop::collection::vec(word, 0..6).prop_map(|w| w.join(" ").into_bytes());
+            prop_oneof![4 => request, 1 => prop::collection::vec(any::<u8>(), 0..100)]
+        }
+
+        proptest! {
+            /// Whatever PEs say, in whatever order: each gets one answer at most, all of them within
+            /// their limits, and a PE that is told nothing has done something wrong or waits.
+            #[test]
+            fn garbage_from_pes_does_no_harm(
+                lines in prop::collection::vec((0usize..3, line()), 0..40), alone: bool,
+            ) {
+                let size = if alone { 3 } else { 5 };
+                let mut server = Server::new("job".into(), &[0; 3], size, String::new());
+                for (pe, line) in lines {
+                    let Ok(effects) = server.receive(pe, &line) else { continue };
+                    for effect in effects {
+                        match effect {
+                            Effect::Reply(to, reply) => {
+                                prop_assert!(to < 3 && !reply.contains('\n'));
+                                prop_assert!(reply.len() <= SEVERAL_MAX + LINE_MAX);
+                            }
+                            Effect::Abort { pe: by, .. } => prop_assert_eq!(by, pe),
+                            Effect::Fence(_) => prop_assert!(!alone),
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

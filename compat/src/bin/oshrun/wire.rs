@@ -278,4 +278,53 @@ mod tests {
         let unknown = [1, 0, 0, 0, 200];
         assert!(read::<Order>(&mut &unknown[..]).unwrap_err().contains("malformed"));
     }
+
+    mod garbage {
+        use super::*;
+        use proptest::prelude::*;
+
+        /// Reads to the end or to the first error; what was read can be written.
+        fn read_all<T: DeserializeOwned + Serialize>(mut from: &[u8]) {
+            while let Ok(Some(frame)) = read::<T>(&mut from) {
+                let _ = write(&mut io::sink(), &frame);
+            }
+        }
+
+        proptest! {
+            /// Whatever an agent, or what stands between, writes: no panic, and no more memory than
+            /// came in bytes.
+            #[test]
+            fn garbage_from_agents_does_no_harm(
+                bytes in prop::collection::vec(any::<u8>(), 0..300), framed: bool,
+            ) {
+                let mut whole = bytes;
+                if framed {
+                    let length = (whole.len() as u32).to_le_bytes();
+                    whole.splice(..0, length);
+                }
+                read_all::<News>(&whole);
+                read_all::<Order>(&whole);
+            }
+
+            /// Sound frames of which some bytes are others.
+            #[test]
+            fn garbage_in_frames_does_no_harm(
+                input in prop::collection::vec(any::<u8>(), 0..50), signal: i32, count: usize,
+                at in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            ) {
+                let mut bytes = vec![];
+                let pairs = vec![("key".to_owned(), "value".to_owned()); input.len()];
+                for order in [Order::Input(input), Order::Signal { signal, but: Some(count) },
+                    Order::Open(pairs), Order::Lose { pes: vec![count; 3], going_on: true }]
+                {
+                    write(&mut bytes, &order).unwrap();
+                }
+                for (index, byte) in at {
+                    *index.get_mut(&mut bytes) = byte;
+                }
+                read_all::<Order>(&bytes);
+                read_all::<News>(&bytes);
+            }
+        }
+    }
 }
