@@ -135,9 +135,14 @@ fn without_own_folders(tree: &Tree) -> Command {
 /// Manual pages and package descriptions, with the version and the variables filled in.
 fn share(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     let variables = output(Command::new(prefix.join("bin/oshinfo")).arg("--man-environment"))?;
-    let fill =
-        |text: String| text.replace("@VERSION@", VERSION).replace("@ENVIRONMENT@\n", &variables);
     let share = tree.path("compat/share");
+    let ends = fs::read_to_string(share.join("ends.tsv"))
+        .map_err(|error| Failure::new(format!("ends.tsv: {error}")))?;
+    let ends = ends_for_manual(&ends);
+    let fill = |text: String| {
+        let text = text.replace("@VERSION@", VERSION).replace("@ENVIRONMENT@\n", &variables);
+        text.replace("@ENDS@\n", &ends)
+    };
     let places =
         [("man", "share/man"), ("pkgconfig", "lib/pkgconfig"), ("cmake", "lib/cmake/Tombolo")];
     for (from, to) in places {
@@ -145,6 +150,31 @@ fn share(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
             .map_err(|error| Failure::new(format!("installing {from}: {error}")))?;
     }
     Ok(())
+}
+
+/// The table of how jobs end, in the language of manual pages.
+fn ends_for_manual(table: &str) -> String {
+    let escape = |text: &str| text.replace('-', "\\-").replace('.', "\\&.");
+    let mut page = String::new();
+    for row in table.lines().filter(|line| !line.starts_with('#')) {
+        let [_, what, code, message, going_on] = row.split('\t').collect::<Vec<_>>()[..] else {
+            continue;
+        };
+        page.push_str(&format!(".It {}\nExit code: {}.\n", escape(what), escape(code)));
+        let mut quote = |intro: &str, message: &str| {
+            page.push_str(&format!(
+                "{intro}.Bd -ragged -offset indent\n{}\n.Ed\n",
+                escape(message)
+            ));
+        };
+        if message != "-" {
+            quote("", message);
+        }
+        if going_on != "-" && going_on != message {
+            quote("Where PEs go on:\n", going_on);
+        }
+    }
+    page
 }
 
 /// Copies a directory; `fill` changes the text of each file on its way.
@@ -189,4 +219,18 @@ fn put(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io:
         let _ = fs::remove_file(&new);
     }
     made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_the_table_become_items() {
+        let page =
+            ends_for_manual("# what\nk\tA PE ends\t1\toshrun: a-b.\t-\nl\tAll end\t0\t-\t-\n");
+        let item =
+            ".It A PE ends\nExit code: 1.\n.Bd -ragged -offset indent\noshrun: a\\-b\\&.\n.Ed\n";
+        assert_eq!(page, format!("{item}.It All end\nExit code: 0.\n"));
+    }
 }

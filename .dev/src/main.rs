@@ -7,6 +7,7 @@ mod docs;
 mod guests;
 mod install;
 mod package;
+mod soak;
 mod steps;
 mod suite;
 
@@ -25,6 +26,7 @@ Usage: cargo dev COMMAND
   guests [ARGUMENTS]    run the tests that need guests: virtual machines with devices
   sim [ARGUMENTS]       run the NTB ring protocol under the simulator
   bench [ARGUMENTS]     install into target/tombolo and measure it; --help tells more
+  soak --minutes N      attack jobs as the tests do, with other cases each time, for so long
   install --prefix DIR  build and install the library, headers, tools and manual pages
   package               pack an installation for any place into target/package/*.tar.zst
 ";
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         "guests" => guests::guests(&tree, rest),
         "sim" => sim(&tree, rest),
         "bench" => bench(&tree, rest),
+        "soak" => soak::soak(&tree, rest),
         "install" => install::command(&tree, rest),
         "package" => package::package(&tree),
         "help" | "--help" | "-h" => {

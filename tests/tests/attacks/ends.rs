@@ -1,0 +1,220 @@
+//! A PE that ends or hurts itself in some way, in some phase of the job. See `c/attacks/ends.c`.
+
+use crate::support::program::{LIMIT, Program};
+use crate::support::{Ran, crate_dir, run, scratch};
+use crate::table::{ROWS, row};
+use crate::{Cases, Way, ways};
+use libtest_mimic::{Failed, Trial};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const SIGNALS: [(&str, i32); 8] = [
+    ("SIGKILL", libc::SIGKILL),
+    ("SIGTERM", libc::SIGTERM),
+    ("SIGSEGV", libc::SIGSEGV),
+    ("SIGABRT", libc::SIGABRT),
+    ("SIGBUS", libc::SIGBUS),
+    ("SIGFPE", libc::SIGFPE),
+    ("SIGXCPU", libc::SIGXCPU),
+    ("SIGSYS", libc::SIGSYS),
+];
+/// Other ways to end.
+const ENDS: [&str; 5] = ["exit", "_exit", "quick_exit", "exec", "closefrom"];
+/// What a PE survives; the last two only root can do.
+const HURTS: [&str; 6] = ["fork", "descriptors", "space", "locked", "user", "root"];
+const PHASES: [&str; 8] =
+    ["before", "init", "computing", "rma", "collectives", "locks", "finalize", "after"];
+/// Name of the variable by which the processes of a job are found.
+pub const MARK: &str = "TOMBOLO_TEST_JOB";
+/// Jobs of a test for each way that PEs reach each other.
+const JOBS: usize = 14;
+
+pub fn trials(prefix: &Path) -> Vec<Trial> {
+    let source = crate_dir().join("c/attacks/ends.c");
+    let program = Program::new(prefix, &source, "", &["-O1", "-pthread"]);
+    let trial = |(salt, way): (usize, Way)| {
+        let (program, missing) = (program.clone(), way.missing.clone());
+        let name = format!("ends_{}", way.name);
+        Trial::test(name, move || attack(&program, &way, salt as u64))
+            .with_ignored_flag(missing.is_some())
+            .with_kind(missing.unwrap_or_default())
+    };
+    let mut trials: Vec<Trial> = ways().into_iter().enumerate().map(trial).collect();
+    let source = crate_dir().join("c/attacks/growth.c");
+    let program = Program::new(prefix, &source, "to start", &["-O1"]);
+    trials.push(Trial::test("hosts_die_while_a_job_starts", move || hosts_die(&program)));
+    trials
+}
+
+/// At any time from before the start to after the end of short jobs.
+fn hosts_die(program: &Arc<Program>) -> Result<(), Failed> {
+    let mut cases = Cases::new(JOBS + 1, 99);
+    while cases.next() {
+        let (host, at) = (cases.below(4), cases.below(120));
+        let fault = format!("host {host} die at {at}ms");
+        let on_loss = cases.of(&["end", "continue"]);
+        let options = ["--hosts", "4", "--fault", &fault];
+        let env = [("SHMEM_ON_LOSS", on_loss), ("SHMEM_TUNE", "off")];
+        let ran = program.launch_with(&options, 4, &["contexts", "5"], &env)?;
+        let told = |keys: &[&str]| {
+            ran.stderr.lines().any(|line| keys.iter().any(|key| row(key).prints(line)))
+        };
+        let right = match ran.code {
+            Some(0) => true,
+            Some(1) => told(&["dies_early", "absent", "error"]),
+            Some(125) => told(&["lost"]),
+            _ => false,
+        };
+        // What the launcher's protocol says is for nobody.
+        if !right || !all_known(&ran) || ran.stderr.contains("cmd=") {
+            let case = format!("{fault}, {on_loss}: expected an end that the table has");
+            return Err(ran.account(&case).into());
+        }
+    }
+    Ok(())
+}
+
+/// Whether all that is said is in the table, but for warnings, which are the transports'.
+fn all_known(ran: &Ran) -> bool {
+    let known = |line: &str| {
+        line.starts_with("tombolo: warning: ") || ROWS.iter().any(|row| row.prints(line))
+    };
+    ran.stderr.lines().all(known)
+}
+
+/// One job.
+#[derive(Debug)]
+struct Attack {
+    victim: usize,
+    way: &'static str,
+    phase: &'static str,
+    delay: usize,
+    going_on: bool,
+}
+
+fn attack(program: &Arc<Program>, way: &Way, salt: u64) -> Result<(), Failed> {
+    let root = nix::unistd::geteuid().is_root();
+    let hurts = &HURTS[..if root { HURTS.len() } else { HURTS.len() - 2 }];
+    let all: Vec<&str> =
+        SIGNALS.iter().map(|(name, _)| *name).chain(ENDS).chain(hurts.iter().copied()).collect();
+    let mut cases = Cases::new(JOBS + 1, salt);
+    while cases.next() {
+        let mut next = Attack {
+            victim: cases.below(3),
+            way: cases.of(&all),
+            phase: cases.of(&PHASES),
+            delay: cases.below(20_000),
+            going_on: cases.below(2) == 1,
+        };
+        if next.phase == "init" {
+            next.delay *= 3;
+        }
+        one(program, way, &next).map_err(|why| format!("{next:?} {}: {why}", way.name))?;
+    }
+    Ok(())
+}
+
+fn one(program: &Arc<Program>, way: &Way, next: &Attack) -> Result<(), String> {
+    static JOBS: AtomicUsize = AtomicUsize::new(0);
+    let mark = format!("{}-{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
+    let folder = scratch("attacks").join(&mark);
+    std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+    let mut oshrun = program.oshrun();
+    let on_loss = if next.going_on { "continue" } else { "end" };
+    oshrun.args(["-n", "3", "-x", &format!("SHMEM_ON_LOSS={on_loss}")]).args(way.options);
+    oshrun.arg(program.executable()?);
+    oshrun.args([&next.victim.to_string(), next.way, next.phase, &next.delay.to_string()]);
+    // Whatever a job leaves behind is found by these.
+    oshrun.env(MARK, &mark).env("TMPDIR", &folder).env("HOME", &folder).current_dir(&folder);
+    // What is measured at the start takes long, and tests of its own have it.
+    oshrun.env("SHMEM_TUNE", "off");
+    let ran = run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))?;
+    judge(&ran, next, way)?;
+    leaves_nothing(&mark).map_err(|left| ran.account(&format!("left behind: {left}")))?;
+    let files: Vec<_> = std::fs::read_dir(&folder).into_iter().flatten().flatten().collect();
+    // Where the limits allow it and the machine wants it so, a core file is what a crash leaves.
+    let left = files.iter().find(|file| !file.file_name().to_string_lossy().starts_with("core"));
+    if let Some(file) = left {
+        return Err(ran.account(&format!("left behind: {}", file.path().display())));
+    }
+    std::fs::remove_dir_all(&folder).map_err(|e| e.to_string())
+}
+
+/// The exit codes with which a job may end, each with the rows of the table of which one tells why.
+fn expected(next: &Attack, way: &Way) -> Vec<(i32, Vec<&'static str>)> {
+    let signal = SIGNALS.iter().find(|(name, _)| *name == next.way);
+    let own = match (signal, next.way) {
+        (Some((_, number)), _) => (128 + number, vec!["signal"]),
+        (_, "exit") => (3, vec!["exit"]),
+        (_, "closefrom") => (1, vec!["closed", "error"]),
+        _ => (1, vec!["leave", "absent", "error"]),
+    };
+    let clean = (0, vec![]);
+    let lost = (125, vec!["lost"]);
+    // An error that others find in the gap that the PE has left.
+    let error = (1, vec!["error", "absent"]);
+    let finalized = !matches!(own.1[0], "signal" | "exit");
+    match next.phase {
+        _ if HURTS.contains(&next.way) => match next.phase {
+            // What is missing may be needed to start.
+            "before" | "init" => vec![clean, error],
+            // The kernel copies between processes of one user.
+            _ if next.way == "user" && way.name == "over_cma" => vec![clean, error],
+            _ => vec![clean],
+        },
+        "before" => vec![own],
+        // It may hit at any time, or so late that it hits the work.
+        "init" if next.going_on => vec![own, lost, error],
+        "init" => vec![own, error],
+        "finalize" if next.going_on && finalized => vec![own, lost, clean],
+        "finalize" if next.going_on => vec![own, lost],
+        "finalize" if finalized => vec![own, clean],
+        "after" if finalized => vec![clean],
+        "finalize" | "after" => vec![own],
+        _ if next.going_on => vec![lost],
+        _ => vec![own],
+    }
+}
+
+fn judge(ran: &Ran, next: &Attack, way: &Way) -> Result<(), String> {
+    let all = expected(next, way);
+    let Some(code) = ran.code else { return Err(ran.account("expected an exit code")) };
+    let Some((_, rows)) = all.iter().find(|(expected, _)| *expected == code) else {
+        return Err(ran.account(&format!("expected one of {all:?}")));
+    };
+    let told = |line: &str| rows.iter().any(|key| row(key).prints(line));
+    if !rows.is_empty() && !ran.stderr.lines().any(told) {
+        return Err(ran.account(&format!("expected a line as the table has for {rows:?}")));
+    }
+    if !all_known(ran) {
+        return Err(ran.account("expected nothing but what is in the table"));
+    }
+    let went_on = |pe: usize| ran.stdout.contains(&format!("PE {pe} went on"));
+    let ends = !HURTS.contains(&next.way);
+    if matches!(code, 0 | 125) && (0..3).any(|pe| (pe != next.victim || !ends) && !went_on(pe)) {
+        return Err(ran.account("expected all others to go on"));
+    }
+    Ok(())
+}
+
+/// An error names a process of the job that still runs.
+pub fn leaves_nothing(mark: &str) -> Result<(), String> {
+    let mark = format!("{MARK}={mark}");
+    let of_job = |process: &std::fs::DirEntry| {
+        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    let begin = Instant::now();
+    loop {
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let Some(left) = processes.into_iter().find(of_job) else { return Ok(()) };
+        // The kernel takes its time where a machine is busy.
+        if begin.elapsed() > Duration::from_secs(5) {
+            let command = std::fs::read_to_string(left.path().join("cmdline"));
+            return Err(format!("{:?} {:?}", left.file_name(), command));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,97 @@
+//! Attacks on jobs, the same for every transport: PEs that end or hurt themselves at any moment, and
+//! programs that use much of everything.
+//!
+//! A test takes some of many cases, the same in every run. `cargo dev soak` goes on with others for as
+//! long as it is told: `TOMBOLO_SOAK_SECONDS` is the time for each test, `TOMBOLO_SOAK_SEED` the first
+//! seed.
+
+mod ends;
+mod growth;
+mod neighbours;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "shared with tests that use other parts of it")]
+mod support;
+mod table;
+
+use std::time::{Duration, Instant};
+use support::program::run_trials;
+use tombolo_tests::conformance::{BACK_ENDS, unavailable};
+
+fn main() {
+    if neighbours::is_one() {
+        return;
+    }
+    run_trials(|prefix| {
+        let mut trials = ends::trials(prefix);
+        trials.extend(growth::trials(prefix));
+        trials.extend(neighbours::trials(prefix));
+        trials.extend(table::trials(prefix));
+        trials
+    })
+}
+
+/// Where the PEs of a job are and how they reach each other.
+struct Way {
+    name: &'static str,
+    /// Options of `oshrun`.
+    options: &'static [&'static str],
+    /// Why it cannot be taken here.
+    missing: Option<String>,
+}
+
+/// Every transport that there is.
+fn ways() -> [Way; 5] {
+    let way = |name, options| Way { name, options, missing: None };
+    let ofi = BACK_ENDS.iter().find(|one| one.name == "ofi_tcp").expect("a row");
+    [
+        way("on_one_host", &[]),
+        way("over_cma", &["-x", "SHMEM_TRANSPORTS=cma", "-x", "SHMEM_STATIC=cma"]),
+        way("over_the_ring", &["--hosts", "3"]),
+        way("over_packets", &["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"]),
+        Way {
+            name: "over_ofi",
+            options: &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi"],
+            missing: unavailable(ofi),
+        },
+    ]
+}
+
+/// What to try next: as often as the test is told, or as long.
+struct Cases {
+    state: u64,
+    left: usize,
+    until: Option<Instant>,
+}
+
+impl Cases {
+    /// `count` cases; when soaking, as many as there is time for. `salt` tells tests apart.
+    fn new(count: usize, salt: u64) -> Cases {
+        let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        let seed: u64 = number("TOMBOLO_SOAK_SEED").unwrap_or(1);
+        let soak = number("TOMBOLO_SOAK_SECONDS").map(Duration::from_secs);
+        let until = soak.map(|time| Instant::now() + time);
+        Cases { state: seed.wrapping_mul(1000).wrapping_add(salt), left: count, until }
+    }
+
+    /// Whether there is another.
+    fn next(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        match self.until {
+            Some(until) => Instant::now() < until,
+            None => self.left > 0,
+        }
+    }
+
+    /// A number below `bound` (splitmix64).
+    fn below(&mut self, bound: usize) -> usize {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+}

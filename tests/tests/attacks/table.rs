@@ -1,0 +1,130 @@
+//! The table of ends in `oshrun(1)`, and whether `oshrun` does as it says.
+
+use crate::support::program::{LIMIT, Program};
+use crate::support::{Ran, crate_dir, run, scratch};
+use libtest_mimic::{Failed, Trial};
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+/// A row: what it is called, and what is printed by default and where PEs go on.
+pub struct Row {
+    pub key: &'static str,
+    what: &'static str,
+    code: &'static str,
+    messages: [&'static str; 2],
+}
+
+/// The table from which the manual is made.
+pub static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+    let text = include_str!("../../../compat/share/ends.tsv");
+    let rows = text.lines().filter(|line| !line.starts_with('#'));
+    let parse = |line: &'static str| match line.split('\t').collect::<Vec<_>>()[..] {
+        [key, what, code, message, going_on] => {
+            Row { key, what, code, messages: [message, going_on] }
+        }
+        _ => panic!("not a row: '{line}'"),
+    };
+    rows.map(parse).collect()
+});
+
+/// The row called `key`.
+pub fn row(key: &str) -> &'static Row {
+    ROWS.iter().find(|row| row.key == key).unwrap_or_else(|| panic!("no row '{key}'"))
+}
+
+impl Row {
+    /// Whether the row says that this line is printed.
+    pub fn prints(&self, line: &str) -> bool {
+        self.messages.iter().any(|message| matches(message, line))
+    }
+
+    /// Whether nothing has to be printed, by default or where PEs go on.
+    pub fn is_silent(&self) -> bool {
+        self.messages == ["-", "-"]
+    }
+}
+
+/// Whether a line is `message`, in which words in < > stand for any text.
+fn matches(message: &str, line: &str) -> bool {
+    let mut literal = message.split('<').map(|part| part.split_once('>').map_or(part, |p| p.1));
+    let Some(mut rest) = line.strip_prefix(literal.next().unwrap_or_default()) else {
+        return false;
+    };
+    let parts: Vec<&str> = literal.collect();
+    for (at, part) in parts.iter().enumerate() {
+        // The last reaches to the end.
+        let found = if at + 1 == parts.len() { rest.rfind(part) } else { rest.find(part) };
+        let Some(place) = found.filter(|place| *place > 0) else { return false };
+        rest = &rest[place + part.len()..];
+    }
+    rest.is_empty()
+}
+
+pub fn trials(prefix: &Path) -> Vec<Trial> {
+    let special = |name: &str| Program::new(prefix, &crate_dir().join(name), "", &["-O1"]);
+    let faults = special("c/special/faults.c");
+    let page = prefix.join("share/man/man1/oshrun.1");
+    vec![
+        Trial::test("messages_are_told_from_others", || {
+            let message = "oshrun: PE <pe> (pid <pid>) was killed by <signal>; ending the job";
+            let line = "oshrun: PE 1 (pid 7) was killed by SIGKILL (Killed); ending the job";
+            assert!(matches(message, line) && matches("a <b>", "a x y") && matches("a", "a"));
+            assert!(!matches(message, &line[1..]) && !matches(message, &format!("{line}!")));
+            assert!(!matches("a <b>", "a ") && !matches("-", "a") && !matches("a <b> c", "a  c"));
+            Ok(())
+        }),
+        Trial::test("the_manual_has_the_table_of_ends", move || {
+            let page = std::fs::read_to_string(page)?;
+            // As the page has it: without the marks of its language.
+            let words = |text: &str| text.replace("\\-", "-").replace("\\&", "").replace('\\', "");
+            let page = words(&page);
+            for row in &*ROWS {
+                assert!(page.contains(row.what), "{}", row.what);
+                for message in row.messages.into_iter().filter(|message| *message != "-") {
+                    assert!(page.contains(message), "{message}");
+                }
+            }
+            Ok(())
+        }),
+        Trial::test("jobs_end_as_the_table_says", move || jobs(&faults)),
+    ]
+}
+
+/// Ends that need no moment.
+fn jobs(faults: &Arc<Program>) -> Result<(), Failed> {
+    let timeout = ["--timeout", "1"];
+    let hosts = ["--hosts", "2", "--fault", "host 1 die at 0s"];
+    expect(&faults.launch_with(&timeout, 2, &["finalize-alone"], &[])?, "timeout", 124)?;
+    expect(&faults.launch_with(&hosts, 2, &["finalize-alone"], &[])?, "dies_early", 1)?;
+    let going_on = [("SHMEM_ON_LOSS", "continue")];
+    expect(&faults.launch_with(&hosts, 2, &["finalize-alone"], &going_on)?, "dies_early", 1)?;
+    expect(&faults.launch(2, &["exit-early"], &[])?, "error", 1)?;
+    expect(&faults.launch(2, &["leave-second", "_exit"], &[])?, "leave", 1)?;
+    let ran = faults.launch(3, &["global-exit"], &[])?;
+    let silent = row("global_exit").is_silent() && ran.stderr.is_empty();
+    assert!(silent && ran.code == Some(7), "{}", ran.account("code 7 and no word"));
+    let command = |words: &[&str]| {
+        let mut oshrun = faults.oshrun();
+        oshrun.args(words);
+        run(&mut oshrun, LIMIT)
+    };
+    let folder = scratch("attacks").display().to_string();
+    expect(&command(&["./no-such-program"])?, "program", 127)?;
+    expect(&command(&[&folder])?, "program", 126)?;
+    expect(&command(&["-n", "none", "true"])?, "usage", 2)?;
+    expect(&command(&["-n", "2", "sh", "-c", "exit 7"])?, "exit", 7)?;
+    expect(&command(&["-n", "2", "sh", "-c", "kill -SEGV $$"])?, "signal", 128 + 11)?;
+    Ok(())
+}
+
+/// The code, and a line that the row of the table has.
+fn expect(ran: &Ran, key: &str, code: i32) -> Result<(), Failed> {
+    let row = row(key);
+    let told = ran.stderr.lines().any(|line| row.prints(line));
+    let numbers: Vec<i32> = row.code.split(", ").filter_map(|code| code.parse().ok()).collect();
+    let as_said = numbers.is_empty() || numbers.contains(&code);
+    if ran.code == Some(code) && as_said && told {
+        return Ok(());
+    }
+    Err(ran.account(&format!("expected code {code} and what the table says of '{key}'")).into())
+}
