@@ -185,6 +185,14 @@ impl Capabilities {
         self.put || self.get
     }
 
+    /// Whether puts and AMOs of all kinds are carried out, so that the target is never asked for one.
+    pub fn does_all(&self) -> bool {
+        self.amos == AmoSet::ALL
+            && self.domain == AtomicDomain::Cpu
+            && self.whole_words
+            && self.put_align <= 1
+    }
+
     /// Whether an AMO is carried out in the CPU's domain.
     #[inline]
     pub const fn does(&self, op: AmoOp, size: u8) -> bool {

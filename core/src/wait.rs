@@ -6,6 +6,7 @@
 
 use crate::board::monotonic_ns;
 use crate::config::Config;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -54,38 +55,97 @@ impl Patience {
         }
     }
 
-    /// Waits until `ready`, in three phases; calls `every_so_often` about ten times a second once
-    /// sleeping has begun.
-    pub fn wait(&self, ready: &mut dyn FnMut() -> bool, every_so_often: &mut dyn FnMut()) {
-        let begun = monotonic_ns();
+    /// Waits until it is over, in three phases. They begin anew when something arrives: more may
+    /// follow, and whoever sent it waits for an answer that this PE gives.
+    pub fn wait(&self, awaited: &mut dyn Awaited) {
+        let mut begun = monotonic_ns();
+        let mut checked = begun;
         loop {
-            let waited = monotonic_ns() - begun;
-            if waited >= self.spin_ns + self.yield_ns {
-                break;
-            }
-            let spinning = waited < self.spin_ns;
-            for _ in 0..if spinning { 32 } else { 1 } {
-                if ready() {
-                    return;
+            loop {
+                let now = monotonic_ns();
+                let waited = now.saturating_sub(begun);
+                if waited >= self.spin_ns + self.yield_ns {
+                    break;
                 }
-                std::hint::spin_loop();
+                // Arrivals alone must not keep it from finding out that the job is over.
+                look_around(now, &mut checked, awaited);
+                let spinning = waited < self.spin_ns;
+                for _ in 0..if spinning { 32 } else { 1 } {
+                    match awaited.look() {
+                        Seen::End => return,
+                        Seen::Arrival => begun = monotonic_ns() - self.spin_ns,
+                        Seen::Nothing => {}
+                    }
+                    std::hint::spin_loop();
+                }
+                if !spinning {
+                    std::thread::yield_now();
+                }
             }
-            if !spinning {
-                std::thread::yield_now();
+            let mut nap = Duration::from_micros(20);
+            loop {
+                match awaited.look() {
+                    Seen::End => return,
+                    Seen::Arrival => break,
+                    Seen::Nothing => {}
+                }
+                if awaited.sleep(nap) {
+                    break;
+                }
+                nap = (nap * 2).min(self.sleep_max);
+                look_around(monotonic_ns(), &mut checked, awaited);
             }
-        }
-        let mut nap = Duration::from_micros(20);
-        let mut checked = monotonic_ns();
-        while !ready() {
-            std::thread::sleep(nap);
-            nap = (nap * 2).min(self.sleep_max);
-            let now = monotonic_ns();
-            if now - checked > 100_000_000 {
-                checked = now;
-                every_so_often();
-            }
+            begun = monotonic_ns() - self.spin_ns;
         }
     }
+}
+
+fn look_around(now: u64, checked: &mut u64, awaited: &mut dyn Awaited) {
+    if now - *checked > 100_000_000 {
+        *checked = now;
+        awaited.every_so_often();
+    }
+}
+
+/// What a wait has found at a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is over.
+    End,
+    /// Something has come over a network, but not what is awaited.
+    Arrival,
+    /// Nothing.
+    Nothing,
+}
+
+/// What is waited for.
+pub trait Awaited {
+    /// Makes progress and looks.
+    fn look(&mut self) -> Seen;
+
+    /// Sleeps for so long, or until something arrives: true if it may have.
+    fn sleep(&mut self, longest: Duration) -> bool;
+
+    /// Called about ten times a second while the wait lasts.
+    fn every_so_often(&mut self);
+}
+
+/// Sleeps until one of the descriptors is readable, but not longer than told; true if one is.
+pub(crate) fn until_readable(fds: &[RawFd], longest: Duration) -> bool {
+    let mut polled = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 16];
+    // Those that do not fit are looked at when the time is over.
+    let len = fds.len().min(polled.len());
+    for (polled, fd) in polled.iter_mut().zip(fds) {
+        polled.fd = *fd;
+    }
+    let time = libc::timespec {
+        tv_sec: longest.as_secs() as libc::time_t,
+        tv_nsec: longest.subsec_nanos().into(),
+    };
+    // SAFETY: an array of at least that length and a valid time. Errors mean: look again.
+    let ready =
+        unsafe { libc::ppoll(polled.as_mut_ptr(), len as libc::nfds_t, &time, std::ptr::null()) };
+    ready > 0
 }
 
 /// Counts how often a program has polled in vain, and lets others run when that gets long: a program
