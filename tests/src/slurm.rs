@@ -1,10 +1,11 @@
 //! A cluster under Slurm on this machine, for as long as a test lives: one controller and some nodes
-//! on loopback.
+//! on loopback, or on hosts in name spaces.
 //!
 //! The daemons, and with them all that they start, live in a process namespace of their own, whose
 //! first process dies with the test: the kernel then ends all others. What they write goes to a file
 //! system in memory that nobody else sees. Needs root, as mounting does.
 
+use crate::nodes::{self, Nodes};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -12,7 +13,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ pub struct Slurm {
     /// Closing it ends the cluster.
     end: Option<Sender<()>>,
     keeper: Option<JoinHandle<()>>,
+    /// Ways into the hosts on which its daemons run.
+    entered: Vec<Child>,
 }
 
 /// Why there can be no cluster here.
@@ -35,7 +38,7 @@ pub fn missing() -> Option<&'static str> {
     if !fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
         return Some("Slurm's daemons need root here");
     }
-    let daemons = ["slurmctld", "slurmd", "srun", "sbatch"];
+    let daemons = ["slurmctld", "slurmd", "srun", "sbatch", "salloc"];
     let there = |name: &str| {
         let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
         folders.iter().any(|folder| Path::new(folder).join(name).exists())
@@ -51,7 +54,17 @@ impl Slurm {
         let ports = free_ports(nodes + 1).map_err(|e| failed("ports", e))?;
         let cgroup = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n";
         fs::write(directory.join("cgroup.conf"), cgroup).map_err(|e| failed("cgroup.conf", e))?;
-        let configuration = configuration(&ports);
+        let name = nix::unistd::gethostname().unwrap_or_default();
+        let name = name.to_string_lossy();
+        let machine = name.split('.').next().unwrap_or("localhost");
+        let lines: Vec<String> = (1..=nodes)
+            .map(|node| {
+                let port = ports[node];
+                format!("node{node} NodeHostname={machine} NodeAddr=127.0.0.1 Port={port}")
+            })
+            .collect();
+        let controller = format!("{machine}(127.0.0.1)\nSlurmctldPort={}", ports[0]);
+        let configuration = configuration(&controller, &lines, "node");
         fs::write(directory.join("slurm.conf"), configuration)
             .map_err(|e| failed("slurm.conf", e))?;
 
@@ -68,9 +81,41 @@ impl Slurm {
                 let _ = child.wait();
             }
         });
-        let slurm = Slurm { directory: directory.to_owned(), end: Some(end), keeper: Some(keeper) };
+        let directory = directory.to_owned();
+        let slurm = Slurm { directory, end: Some(end), keeper: Some(keeper), entered: Vec::new() };
         start.recv().map_err(|e| e.to_string())?.map_err(|e| format!("unshare: {e}"))?;
-        slurm.wait_until_ready(nodes)?;
+        slurm.wait_until_ready(nodes, |_| {})?;
+        Ok(slurm)
+    }
+
+    /// Starts a cluster whose nodes are the first `count` of some hosts, which its commands have to
+    /// enter. What it runs ends with the hosts at the latest.
+    pub fn start_on(directory: &Path, hosts: &Nodes, count: usize) -> Result<Slurm, String> {
+        let failed = |e: io::Error| format!("the cluster's directory: {e}");
+        fs::create_dir_all(directory).map_err(failed)?;
+        let cgroup = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n";
+        fs::write(directory.join("cgroup.conf"), cgroup).map_err(failed)?;
+        let node = |host: usize| format!("{} NodeAddr=10.99.0.{host}", nodes::name(host));
+        let nodes: Vec<String> = (1..=count).map(node).collect();
+        let configuration = configuration("n1(10.99.0.1)", &nodes, "n");
+        fs::write(directory.join("slurm.conf"), configuration).map_err(failed)?;
+        let log = fs::File::create(directory.join("log")).map_err(failed)?;
+        let directory = directory.to_owned();
+        let mut slurm = Slurm { directory, end: None, keeper: None, entered: Vec::new() };
+        for host in 1..=count {
+            let controller = if host == 1 { "mkdir -p /run/state; slurmctld -D -c & " } else { "" };
+            let name = nodes::name(host);
+            let script = format!(
+                "PATH=$PATH:/usr/sbin:/usr/local/sbin; {controller}\
+                 mkdir -p {PRIVATE}/spool.{name} {PRIVATE}/tmp.{name}; exec slurmd -D"
+            );
+            let mut enter = hosts.on(host, "sh");
+            enter.args(["-c", &script]).env("SLURM_CONF", slurm.directory.join("slurm.conf"));
+            enter.stdin(Stdio::null()).stdout(Stdio::null());
+            enter.stderr(log.try_clone().map_err(failed)?);
+            slurm.entered.push(enter.spawn().map_err(|e| format!("nsenter: {e}"))?);
+        }
+        slurm.wait_until_ready(count, |command| hosts.enter(command))?;
         Ok(slurm)
     }
 
@@ -90,10 +135,11 @@ impl Slurm {
         })
     }
 
-    fn wait_until_ready(&self, nodes: usize) -> Result<(), String> {
+    fn wait_until_ready(&self, nodes: usize, enter: impl Fn(&mut Command)) -> Result<(), String> {
         let begin = Instant::now();
         loop {
             let mut sinfo = self.command("sinfo");
+            enter(&mut sinfo);
             let idle = sinfo.args(["-h", "-t", "idle", "-o", "%D"]).output();
             let idle = idle.map_err(|e| format!("sinfo: {e}"))?;
             if String::from_utf8_lossy(&idle.stdout).trim() == nodes.to_string() {
@@ -116,6 +162,11 @@ impl Drop for Slurm {
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();
         }
+        for enter in &mut self.entered {
+            // The daemons themselves end with their hosts.
+            let _ = enter.kill();
+            let _ = enter.wait();
+        }
     }
 }
 
@@ -126,22 +177,13 @@ fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
-fn configuration(ports: &[u16]) -> String {
-    let name = nix::unistd::gethostname().unwrap_or_default();
-    let name = name.to_string_lossy();
-    let machine = name.split('.').next().unwrap_or("localhost");
-    let nodes: String = (1..ports.len())
-        .map(|node| {
-            format!(
-                "NodeName=node{node} NodeHostname={machine} NodeAddr=127.0.0.1 Port={} CPUs=8\n",
-                ports[node]
-            )
-        })
-        .collect();
+/// The configuration of a controller and of nodes, whose names are `name` and a number.
+fn configuration(controller: &str, nodes: &[String], name: &str) -> String {
+    let count = nodes.len();
+    let nodes: String = nodes.iter().map(|node| format!("NodeName={node} CPUs=8\n")).collect();
     format!(
         "ClusterName=test\n\
-         SlurmctldHost={machine}(127.0.0.1)\n\
-         SlurmctldPort={controller}\n\
+         SlurmctldHost={controller}\n\
          SlurmUser=root\n\
          AuthType=auth/none\n\
          CredType=cred/none\n\
@@ -161,10 +203,8 @@ fn configuration(ports: &[u16]) -> String {
          SlurmdParameters=config_overrides\n\
          TmpFS={PRIVATE}/tmp.%n\n\
          {nodes}\
-         PartitionName=all Nodes=node[1-{count}] Default=YES MaxTime=INFINITE State=UP \
-         OverSubscribe=FORCE:8\n",
-        controller = ports[0],
-        count = ports.len() - 1,
+         PartitionName=all Nodes={name}[1-{count}] Default=YES MaxTime=INFINITE State=UP \
+         OverSubscribe=FORCE:8\n"
     )
 }
 

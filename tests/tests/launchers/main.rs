@@ -13,6 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use support::program::{LIMIT, Program};
 use support::{Ran, crate_dir, installed, prefix, run, scratch};
+use tombolo_tests::nodes::{self, Nodes};
 use tombolo_tests::slurm::{self, Slurm};
 
 /// Programs run under each launcher.
@@ -35,6 +36,7 @@ fn main() {
     };
     let programs = Programs::new(&prefix);
     let mut trials = under_slurm(&programs, cluster.clone());
+    trials.extend(on_hosts_of_slurm(&programs));
     trials.extend(under_mpirun(&programs));
     trials.extend(under_hydra(&programs));
     trials.extend(by_itself(&programs));
@@ -219,6 +221,49 @@ fn under_slurm(programs: &Programs, cluster: Cluster) -> Vec<Trial> {
         says_launcher(told, "PMI-1")
     }));
     trials
+}
+
+/// `oshrun` without options takes hosts and numbers of PEs from an allocation of several hosts.
+fn on_hosts_of_slurm(programs: &Programs) -> Vec<Trial> {
+    let programs = programs.clone();
+    let missing = slurm::missing().or_else(nodes::unavailable);
+    let name = "oshrun without options runs on the hosts that salloc and sbatch give it";
+    let body = move || {
+        let hosts = Nodes::start(2)?;
+        let directory = scratch("slurm-hosts");
+        let cluster = Slurm::start_on(&directory, &hosts, 2)?;
+        let oshrun = programs.tool("oshrun");
+        let tell = directory.join("tell.sh");
+        fs::write(&tell, "echo PE $PMI_RANK of $PMI_SIZE on $(hostname)\n")?;
+        let expected = ["PE 0 of 4 on n1", "PE 1 of 4 on n1", "PE 2 of 4 on n2", "PE 3 of 4 on n2"];
+        let is_expected = |ran: Ran| -> Result<(), Failed> {
+            let mut lines: Vec<&str> =
+                ran.stdout.lines().filter(|line| line.starts_with("PE ")).collect();
+            lines.sort_unstable();
+            match lines == expected {
+                true => Ok(()),
+                false => Err(ran.account("expected two PEs on each host").into()),
+            }
+        };
+        let mut salloc = cluster.command("salloc");
+        hosts.enter(&mut salloc);
+        salloc.args(["-Q", "-N2", "-n4"]).arg(&oshrun).arg("sh").arg(&tell);
+        is_expected(launch(&mut salloc)?.succeeded()?)?;
+        let mut salloc = cluster.command("salloc");
+        hosts.enter(&mut salloc);
+        salloc.args(["-Q", "-N2", "-n4"]).arg(&oshrun).arg(programs.checks[1].executable()?);
+        launch(&mut salloc)?.succeeded()?;
+
+        let (script, output) = (directory.join("batch.sh"), directory.join("batch.out"));
+        let line = format!("{} sh {}", oshrun.display(), tell.display());
+        fs::write(&script, format!("#!/bin/sh\n{line}\n"))?;
+        let mut sbatch = cluster.command("sbatch");
+        hosts.enter(&mut sbatch);
+        sbatch.args(["--wait", "-N2", "-n4", "-o"]).arg(&output).arg(&script);
+        let ran = launch(&mut sbatch)?.succeeded()?;
+        is_expected(Ran { stdout: fs::read_to_string(&output)?, ..ran })
+    };
+    vec![trial(name.into(), missing, body)]
 }
 
 fn under_mpirun(programs: &Programs) -> Vec<Trial> {
