@@ -435,14 +435,15 @@ pub trait Transport: Send + Sync {
         Progress::None
     }
 
-    /// Readable when `progress` has something to do, once [`Transport::arm`] was called. For the
-    /// service thread to sleep on; without it the thread looks again every now and then.
+    /// Readable when `progress` has something to do, once [`Transport::arm`] was called: the same
+    /// from `connect` to `close`. The service thread sleeps on it, and so do threads of the program
+    /// that wait for long; without it they look again every now and then.
     fn event_fd(&self) -> Option<RawFd> {
         None
     }
 
-    /// Prepares for sleeping on `event_fd`. False: there may be something to do already, so do not
-    /// sleep.
+    /// Prepares for sleeping on `event_fd`, which several threads may do at the same time. False:
+    /// there may be something to do already, so do not sleep.
     fn arm(&self) -> bool {
         true
     }

@@ -184,3 +184,74 @@ pub fn usable_cpus() -> usize {
     // The standard library counts the affinity mask and the cgroup quota.
     std::thread::available_parallelism().map_or(1, usize::from)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience = Patience {
+        checks: 1,
+        spin_ns: 1,
+        yield_ns: 1_000_000,
+        sleep_max: Duration::from_millis(1),
+    };
+
+    /// Says what it is told to see, and counts.
+    struct Scripted<F: FnMut(u32) -> Seen> {
+        see: F,
+        sleeps: u32,
+        looks_around: u32,
+    }
+
+    impl<F: FnMut(u32) -> Seen> Awaited for Scripted<F> {
+        fn look(&mut self) -> Seen {
+            // The second look around ends all.
+            if self.looks_around > 1 { Seen::End } else { (self.see)(self.sleeps) }
+        }
+
+        fn sleep(&mut self, longest: Duration) -> bool {
+            std::thread::sleep(longest);
+            self.sleeps += 1;
+            false
+        }
+
+        fn every_so_often(&mut self) {
+            self.looks_around += 1;
+        }
+    }
+
+    fn wait(see: impl FnMut(u32) -> Seen) -> (u32, u32) {
+        let mut scripted = Scripted { see, sleeps: 0, looks_around: 0 };
+        PATIENCE.wait(&mut scripted);
+        (scripted.sleeps, scripted.looks_around)
+    }
+
+    #[test]
+    fn a_wait_looks_around_while_it_sleeps_and_while_things_arrive() {
+        let (sleeps, looks) = wait(|_| Seen::Nothing);
+        assert!(sleeps > 0 && looks == 2);
+        assert_eq!(wait(|_| Seen::Arrival), (0, 2));
+    }
+
+    #[test]
+    fn what_arrives_ends_the_sleep_for_a_while() {
+        // One arrival, after the first sleep; then as many looks as yielding for a millisecond gives.
+        let (mut arrived, mut looks) = (None, 0);
+        let end = |sleeps: u32| {
+            looks += u32::from(arrived.is_some());
+            match (sleeps, arrived) {
+                (1, None) => {
+                    arrived = Some(monotonic_ns());
+                    Seen::Arrival
+                }
+                (2.., Some(_)) => Seen::End,
+                _ => Seen::Nothing,
+            }
+        };
+        let begun = monotonic_ns();
+        assert_eq!(wait(end), (2, 0));
+        let polled = monotonic_ns() - arrived.expect("it was slept once");
+        assert!(looks > 0 && polled >= PATIENCE.yield_ns, "{looks} looks, {polled} ns");
+        assert!(begun < arrived.expect("as above"));
+    }
+}
