@@ -19,6 +19,7 @@ const SHELLS: [(&str, &str, &str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d", "", ".fish"),
 ];
 const TOOLS: [&str; 4] = ["oshrun", "oshcc", "oshinfo", "oshivshmem"];
+const TOOLS: [&str; 4] = ["oshrun", "oshcc", "oshinfo", "oshperf"];
 /// Other names: of the C++ compiler wrapper, and of the library that other software looks for.
 const LINKS: [(&str, &str); 8] = [
     ("bin/oshc++", "oshcc"),
@@ -118,6 +119,11 @@ fn without_own_folders(tree: &Tree) -> Command {
     const ENCODED: &str = "CARGO_ENCODED_RUSTFLAGS";
     let mut build = tree.cargo(&["build", "--release", "--package", "tombolo"]);
     build.env("TOMBOLO_VERSION", version(tree));
+    let mut build = tree.cargo(&["build", "--release", "--package", "tombolo", "--lib"]);
+    // One build, so that the library of the tools is the installed one; without the simulator, which
+    // is a default of the benchmarks' package.
+    build.args(["--package", "tombolo-benches", "--no-default-features"]);
+    build.args(TOOLS.iter().flat_map(|tool| ["--bin", tool]));
     match (std::env::var(ENCODED), std::env::var("RUSTFLAGS")) {
         (Ok(own), _) => build.env(ENCODED, format!("{own}\x1f{}", flags.join("\x1f"))),
         (_, Ok(own)) => {

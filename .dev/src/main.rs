@@ -77,9 +77,10 @@ fn sim(tree: &Tree, args: &[String]) -> Result<(), Failure> {
 
 /// Measures what it has just installed, so that the figures are those of this tree.
 fn bench(tree: &Tree, args: &[String]) -> Result<(), Failure> {
-    install::install(tree, &tree.path("target/tombolo"))?;
-    let oshperf = ["run", "--release", "--package", "tombolo-benches", "--bin", "oshperf", "--"];
-    run(tree.cargo(&oshperf).args(args))
+    let prefix = tree.path("target/tombolo");
+    install::install(tree, &prefix)?;
+    let mut oshperf = Command::new(prefix.join("bin/oshperf"));
+    run(oshperf.arg("against").args(args).current_dir(tree.path("")))
 }
 
 /// The source tree these commands work on.

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 13] = [
+const NEEDED: [(&str, &str, &str); 14] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
     ("slurmctld", "slurm-wlm", "the library under Slurm's srun and sbatch"),
@@ -23,6 +23,7 @@ const NEEDED: [(&str, &str, &str); 13] = [
     ("python3", "python3", "Python programs"),
     ("ip", "iproute2", "jobs on several hosts"),
     ("sshd", "openssh-server", "jobs on several hosts"),
+    ("chromium", "chromium", "the page of oshperf in a browser"),
     (LIBFABRIC, "libfabric1", "the transport over libfabric"),
 ];
 

@@ -1,11 +1,11 @@
 //! The machine the figures belong to: nothing that says whose it is.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What figures depend on.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model name of the CPU.
     pub cpu: String,

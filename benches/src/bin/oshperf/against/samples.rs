@@ -1,6 +1,6 @@
 //! What programs measured: samples by name, and the statistics made from them.
 
-use serde::Serialize;
+use crate::stats::Summary;
 
 /// Values of one name, one per batch, over all repetitions in their order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,19 +15,6 @@ pub struct Series {
 /// the place it was measured at: PES, or PESxHOSTS.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(Vec<(String, Series)>);
-
-/// Median and quartiles.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Summary {
-    /// A quarter of the values is below.
-    pub lower: f64,
-    /// Half of the values is below.
-    pub median: f64,
-    /// Three quarters are below.
-    pub upper: f64,
-    /// How many values there were.
-    pub count: usize,
-}
 
 impl Samples {
     /// Takes the `sample NAME UNIT VALUE...` lines of a program's output; how many there were.
@@ -86,34 +73,9 @@ impl Samples {
     }
 }
 
-impl Summary {
-    /// Of at least one value.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Summary> {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_unstable_by(f64::total_cmp);
-        let at = |part: f64| {
-            let place = part * (values.len() - 1) as f64;
-            let (low, rest) = (place.floor() as usize, place.fract());
-            let high = (low + 1).min(values.len() - 1);
-            values[low] * (1.0 - rest) + values[high] * rest
-        };
-        if values.is_empty() {
-            return None;
-        }
-        Some(Summary { lower: at(0.25), median: at(0.5), upper: at(0.75), count: values.len() })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quartiles_lie_between_the_values() {
-        let summary = Summary::of([4.0, 1.0, 3.0, 2.0]).unwrap();
-        assert_eq!((summary.lower, summary.median, summary.upper), (1.75, 2.5, 3.25));
-        assert_eq!(Summary::of([]), None);
-    }
 
     #[test]
     fn ratios_pair_the_batches_and_need_all_of_them() {

@@ -1,6 +1,7 @@
 //! The figures: which measurements are compared with which, and what was aimed at.
 
-use crate::samples::{Samples, Summary};
+use super::samples::Samples;
+use crate::stats::Summary;
 use serde::Serialize;
 
 /// What the copy program measures: operation, bytes, and how they are told to people.

@@ -1,10 +1,11 @@
 //! The outcome of a whole run, and keeping it in files.
 
-use crate::figures::{Figure, figures};
-use crate::implementation::Implementation;
+use super::figures::{Figure, figures};
+use super::implementation::Implementation;
+use super::report;
+use super::samples::Samples;
 use crate::machine::Machine;
-use crate::report;
-use crate::samples::{Samples, Summary};
+use crate::stats::Summary;
 use serde::Serialize;
 use std::fs;
 use std::io;

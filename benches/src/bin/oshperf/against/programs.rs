@@ -1,8 +1,9 @@
 //! The programs and how they are run.
 
-use crate::implementation::{Implementation, finish};
-use crate::samples::Samples;
+use super::implementation::{Implementation, finish};
+use super::samples::Samples;
 use std::error::Error;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -103,6 +104,32 @@ pub fn names() -> Vec<&'static str> {
     names
 }
 
+/// The sources, which are part of this program: it needs no source tree.
+const SOURCES: &[(&str, &str)] = &[
+    ("bench.h", include_str!("../../../../c/bench.h")),
+    ("plain.h", include_str!("../../../../c/plain.h")),
+    ("plain.c", include_str!("../../../../c/plain.c")),
+    ("across_hosts.c", include_str!("../../../../c/across_hosts.c")),
+    ("atomics.c", include_str!("../../../../c/atomics.c")),
+    ("barrier.c", include_str!("../../../../c/barrier.c")),
+    ("copy.c", include_str!("../../../../c/copy.c")),
+    ("hello.c", include_str!("../../../../c/hello.c")),
+    ("key_exchange.c", include_str!("../../../../c/key_exchange.c")),
+    ("mandelbrot.c", include_str!("../../../../c/mandelbrot.c")),
+    ("oversubscribed.c", include_str!("../../../../c/oversubscribed.c")),
+    ("scalar.c", include_str!("../../../../c/scalar.c")),
+    ("threads.c", include_str!("../../../../c/threads.c")),
+];
+
+/// Writes the sources to a folder.
+pub fn write_sources(folder: &Path) -> Result<(), Box<dyn Error>> {
+    for (name, text) in SOURCES {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|why| format!("{}: {why}", path.display()))?;
+    }
+    Ok(())
+}
+
 /// The runs of the programs named; all if none is.
 pub fn chosen(only: &[String]) -> Result<Vec<Run>, String> {
     if let Some(unknown) = only.iter().find(|name| !names().contains(&name.as_str())) {
@@ -140,7 +167,7 @@ impl Run {
         place: &Path,
         samples: &mut Samples,
     ) -> Result<(), Box<dyn Error>> {
-        if !self.compared && implementation.name != "tombolo" {
+        if !self.compared && !implementation.is_own() {
             return Ok(());
         }
         let program = place.join(self.program);
@@ -148,7 +175,7 @@ impl Run {
             return self.measure_starts(implementation, &program, samples);
         }
         let output = finish(self.job(implementation, &program), LIMIT)?;
-        let lines = samples.read(&String::from_utf8_lossy(&output.stdout), &self.place())?;
+        let lines = samples.read(&output, &self.place())?;
         if lines == 0 {
             return Err("printed no samples".into());
         }
@@ -167,7 +194,7 @@ impl Run {
             let begun = Instant::now();
             let output = finish(job, LIMIT)?;
             let ms = begun.elapsed().as_secs_f64() * 1e3;
-            let lines = String::from_utf8_lossy(&output.stdout).lines().count();
+            let lines = output.lines().count();
             if lines != self.pes as usize {
                 return Err(format!("{lines} of {} PEs said hello", self.pes).into());
             }
@@ -180,6 +207,13 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_program_has_its_source() {
+        for name in names() {
+            assert!(SOURCES.iter().any(|(file, _)| *file == format!("{name}.c")), "{name}");
+        }
+    }
 
     #[test]
     fn programs_are_chosen_by_name_and_unknown_names_refused() {

@@ -1,8 +1,8 @@
 //! The outcome as text that is read in a terminal and kept as markdown.
 
-use crate::figures::{Figure, Goal};
-use crate::record::{Measured, Outcome, Times};
-use crate::samples::Summary;
+use super::figures::{Figure, Goal};
+use super::record::{Measured, Outcome, Times};
+use crate::stats::Summary;
 use std::fmt::Write;
 
 /// Tables of figures against their goals, then of times against the other implementation.

@@ -1,0 +1,136 @@
+//! `oshperf against`: how fast this library is, as ratios.
+//!
+//! Builds C programs, whose sources it holds, runs them under Tombolo and, where there is one, under
+//! another OpenSHMEM in turn, and compares what they measured: with a reference measured in the same
+//! process (a plain store, the best plain copy, the CPU's instruction, a cache line's way between
+//! cores), and with the other implementation. `--record` keeps the figures with the machine they
+//! were taken on.
+
+mod figures;
+mod implementation;
+mod programs;
+mod record;
+mod report;
+mod samples;
+
+use crate::{interrupt, machine};
+use clap::Args;
+use implementation::Implementation;
+use samples::Samples;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  oshperf against                              everything, against Open MPI if it is installed
+  oshperf against \"mpi: CC=/opt/mpi/bin/oshcc RUN='/opt/mpi/bin/oshrun --bind-to core'\"
+  oshperf against --only barrier,copy          some programs
+  oshperf against --peer none --repeat 1       quickly, without comparison
+  cargo dev bench --record                     the same of a source tree, kept in benches/record
+
+Run it on an idle machine with at least 4 cores: the figures of a busy one are those of its
+scheduler. Exit code: 0 when all was measured, also when a target was missed; 1 when not.";
+
+/// See the parts of `oshperf(1)`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    /// The other OpenSHMEM: "NAME: CC=COMPILER RUN=LAUNCHER", the launcher with all options but -n
+    #[arg(value_name = "OTHER", value_parser = Implementation::described, conflicts_with = "peer")]
+    other: Option<Implementation>,
+
+    /// Without OTHER: `auto` (Open MPI if installed), `none`, or OSHCC,OSHRUN
+    #[arg(long, value_name = "PEER", default_value = "auto")]
+    peer: String,
+
+    /// Installation to measure; that of this oshperf unless given
+    #[arg(long, value_name = "DIR")]
+    prefix: Option<PathBuf>,
+
+    /// Run each program this many times, taking turns
+    #[arg(long, value_name = "TIMES", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+
+    /// Only these programs, separated by commas; see --list
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// Print the programs and end
+    #[arg(long)]
+    list: bool,
+
+    /// Keep the figures as markdown and JSON in this directory
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "benches/record")]
+    record: Option<PathBuf>,
+
+    /// Where the programs are built; in a folder that is removed at the end unless given
+    #[arg(long, value_name = "DIR")]
+    build: Option<PathBuf>,
+}
+
+/// Measures and prints.
+pub fn measure(options: &Options) -> Result<(), String> {
+    if options.list {
+        for run in programs::RUNS {
+            println!("{:15} {:>4}  {}", run.program, run.place(), run.about);
+        }
+        return Ok(());
+    }
+    run(options).map_err(|why| why.to_string())
+}
+
+fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let runs = programs::chosen(&options.only)?;
+    interrupt::catch()?;
+    let mut implementations = vec![Implementation::tombolo(&prefix(options)?)?];
+    match &options.other {
+        Some(other) => implementations.push(other.clone()),
+        None => implementations.extend(Implementation::peer(&options.peer)?),
+    }
+    let passing = tempfile::tempdir()?;
+    let build = options.build.as_deref().unwrap_or(passing.path());
+    let mut names: Vec<&str> = runs.iter().map(|run| run.program).collect();
+    names.dedup();
+    for implementation in &implementations {
+        eprintln!("building the programs with {}", implementation.title);
+        implementation.build(&build.join(&implementation.name), &names)?;
+    }
+    let before = machine::Machine::here();
+    let mut samples = vec![Samples::default(); implementations.len()];
+    let mut notes = Vec::new();
+    for repetition in 1..=options.repeat {
+        for run in runs.iter().take_while(|_| !interrupt::wanted()) {
+            eprintln!("run {repetition} of {}: {}@{}", options.repeat, run.program, run.place());
+            for (implementation, samples) in implementations.iter().zip(&mut samples) {
+                let place = build.join(&implementation.name);
+                if let Err(why) = run.measure(implementation, &place, samples) {
+                    let (program, place) = (run.program, run.place());
+                    let note = format!("{program}@{place}, {}: {why}", implementation.title);
+                    eprintln!("  {note}");
+                    notes.push(note);
+                }
+            }
+        }
+    }
+    let outcome = record::Outcome::new(before, &implementations, &samples, options.repeat, notes);
+    print!("{}", report::markdown(&outcome));
+    if let Some(directory) = &options.record {
+        for path in record::write(&outcome, directory)? {
+            println!("recorded in {}", path.display());
+        }
+    }
+    if outcome.notes.iter().any(|note| note.contains(&outcome.implementations[0].title)) {
+        return Err("not everything could be measured; see the notes above".into());
+    }
+    Ok(())
+}
+
+/// The installation that is measured.
+fn prefix(options: &Options) -> Result<PathBuf, Box<dyn Error>> {
+    if let Some(prefix) = &options.prefix {
+        return Ok(prefix.clone());
+    }
+    let own = std::env::current_exe()?;
+    let prefix = own.parent().and_then(Path::parent).ok_or("where is oshperf?")?;
+    Ok(prefix.to_owned())
+}

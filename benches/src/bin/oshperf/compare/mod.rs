@@ -1,0 +1,158 @@
+//! `oshperf compare`: the ways between PEs against each other.
+//!
+//! Every way is a job of its own: `oshrun` with the settings that make it take that way, and this
+//! program as the PEs. The jobs take turns, round after round, so that what changes on the machine
+//! meanwhile concerns all ways alike.
+
+mod html;
+mod link;
+mod options;
+mod overtakes;
+pub mod report;
+mod rounds;
+pub mod text;
+mod ways;
+
+pub use options::Options;
+pub use report::Report;
+
+use crate::interrupt;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+/// Measures and prints. True if all was measured.
+pub fn compare(options: &Options) -> Result<bool, String> {
+    interrupt::catch().map_err(|why| format!("cannot catch Ctrl-C: {why}"))?;
+    // A file that cannot be written is to be known before, and not after, all was measured.
+    for path in [&options.csv, &options.json, &options.html].into_iter().flatten() {
+        let file = fs::OpenOptions::new().create(true).append(true).open(path);
+        file.map_err(|why| format!("{}: {why}", path.display()))?;
+    }
+    let report = rounds::measure(options)?;
+    // A reader that has seen enough, as `head`, is no error.
+    let _ = std::io::stdout().write_all(text::text(&report).as_bytes());
+    if let Some(path) = &options.csv {
+        write(path, &report::csv(&report)?)?;
+    }
+    if let Some(path) = &options.json {
+        let json = serde_json::to_string_pretty(&report).map_err(|why| why.to_string())?;
+        write(path, &(json + "\n"))?;
+    }
+    if let Some(path) = &options.html {
+        write(path, &html::page(&report)?)?;
+    }
+    if report.series.is_empty() {
+        return Err("nothing could be measured".to_owned());
+    }
+    Ok(report.complete)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::report::{FORMAT, Point, Report, Series, WayReport};
+    use super::ways::Mark;
+    use crate::catalogue::Test;
+    use crate::machine::Machine;
+    use crate::pe;
+
+    /// A series of a test over a way, with the same values in three rounds.
+    pub fn series(test: &str, way: &str, values: &[(u64, f64)]) -> Series {
+        let test = Test::find(test).unwrap();
+        let point = |(x, value): &(u64, f64)| {
+            let round = pe::Point {
+                test: test.name.to_owned(),
+                x: *x,
+                values: vec![0.9 * value, *value, 1.1 * value],
+                p99: test.kind.less_is_better().then_some(2.0 * value),
+                cpu_us: Some(0.5 * value),
+                ceiling: (way == "a").then_some(0.5 * value),
+            };
+            Point::of(test, *x, &[round.clone(), round.clone(), round]).unwrap()
+        };
+        Series {
+            test: test.name.to_owned(),
+            about: test.about.to_owned(),
+            kind: test.kind,
+            axis: test.axis,
+            way: way.to_owned(),
+            mark: Mark::Measured,
+            ceiling: Some("plain copy".to_owned()),
+            ceiling_mark: Some(Mark::Measured),
+            points: values.iter().map(point).collect(),
+        }
+    }
+
+    /// A report of two ways and a third that could not be used.
+    pub fn report() -> Report {
+        let way = |name: &str, unusable: Option<&str>| WayReport {
+            name: name.to_owned(),
+            mark: Mark::Measured,
+            place: "1 host".to_owned(),
+            unusable: unusable.map(str::to_owned),
+            notes: Vec::new(),
+            routes: "put cached".to_owned(),
+            transports: Vec::new(),
+        };
+        let machine = Machine {
+            cpu: "A processor".to_owned(),
+            cores: 2,
+            kernel: "6.1".to_owned(),
+            load: 0.25,
+            date: "2026-11-22".to_owned(),
+        };
+        Report {
+            format: FORMAT,
+            version: "0.1.0".to_owned(),
+            machine,
+            pes: 2,
+            rounds: 3,
+            budget_ms: 4.0,
+            complete: true,
+            ways: vec![way("a", None), way("b", None), way("c", Some("not on this <host>"))],
+            series: vec![
+                series("put", "a", &[(8, 0.5), (1024, 1.0), (65536, 40.0)]),
+                series("put", "b", &[(8, 2.0), (1024, 3.0), (65536, 20.0)]),
+                series("rate", "a", &[(8, 100.0), (65536, 8000.0)]),
+                series("barrier", "a", &[(8, 1.5)]),
+                series("barrier", "b", &[(8, 4.5)]),
+                series("contexts", "b", &[(1, 10.0), (2, 19.0)]),
+            ],
+        }
+    }
+
+    #[test]
+    fn reports_are_read_as_they_were_written() {
+        let text = serde_json::to_string(&report()).unwrap();
+        // As far as figures are shown: the last bit of a number may change on its way.
+        let read = Report::read(&text).unwrap();
+        assert_eq!(super::text::text(&read), super::text::text(&report()));
+        assert_eq!(read.ways, report().ways);
+        assert!(Report::read("{}").unwrap_err().contains("not a report of oshperf"));
+        let later = text.replacen("\"format\":1", "\"format\":99", 1);
+        assert!(Report::read(&later).unwrap_err().contains("form 99"));
+    }
+
+    #[test]
+    fn the_share_of_the_ceiling_is_below_one_for_both_kinds() {
+        let of = |test| series(test, "a", &[(64, 10.0)]).points[0].of_ceiling.unwrap();
+        assert!((of("put") - 0.5).abs() < 1e-9);
+        assert!((of("rate") - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_table_for_spreadsheets_has_a_row_per_point() {
+        let text = super::report::csv(&report()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let points: usize = report().series.iter().map(|series| series.points.len()).sum();
+        assert_eq!(lines.len(), points + 1);
+        let columns = lines[0].split(',').count();
+        assert!(lines.iter().all(|line| line.split(',').count() == columns), "{text}");
+        let first = "put,a,Latency (us),measured,8,0.5,0.45,0.55,1,0.25,0.25,measured,0.5,3";
+        assert_eq!(lines[1], first);
+    }
+}

@@ -1,0 +1,196 @@
+//! The outcome of a comparison, as it is kept in files.
+
+use super::ways::Mark;
+use crate::catalogue::{Axis, Kind, Test};
+use crate::machine::Machine;
+use crate::pe;
+use crate::stats::{Summary, median};
+use serde::{Deserialize, Serialize};
+
+/// Changes when old files can no longer be read.
+pub const FORMAT: u32 = 1;
+
+/// Everything that is reported.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Form of this file.
+    pub format: u32,
+    /// Version of Tombolo.
+    pub version: String,
+    /// Where and when.
+    pub machine: Machine,
+    /// PEs of each job.
+    pub pes: u32,
+    /// Rounds that were asked for.
+    pub rounds: u32,
+    /// Time for each point and round, milliseconds.
+    pub budget_ms: f64,
+    /// False if the run was ended before its end.
+    pub complete: bool,
+    /// The ways, in the order asked for.
+    pub ways: Vec<WayReport>,
+    /// What was measured, by test and way.
+    pub series: Vec<Series>,
+}
+
+/// One way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WayReport {
+    /// Its name.
+    pub name: String,
+    /// What its figures are.
+    pub mark: Mark,
+    /// Where the PEs were, in words.
+    pub place: String,
+    /// Why it could not be used.
+    pub unusable: Option<String>,
+    /// What was left out, and why.
+    pub notes: Vec<String>,
+    /// Routes from PE 0 to the PE that it measures against.
+    pub routes: String,
+    /// What the transports say.
+    pub transports: Vec<String>,
+}
+
+/// A test over one way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Name of the test.
+    pub test: String,
+    /// What one value is.
+    pub about: String,
+    /// What the values are.
+    pub kind: Kind,
+    /// Over what it was taken.
+    pub axis: Axis,
+    /// The way.
+    pub way: String,
+    /// What its figures are.
+    pub mark: Mark,
+    /// The ceiling in words.
+    pub ceiling: Option<String>,
+    /// What the ceilings are.
+    pub ceiling_mark: Option<Mark>,
+    /// In the order of sizes.
+    pub points: Vec<Point>,
+}
+
+/// What was measured at a point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Size, or number of threads.
+    pub x: u64,
+    /// Over all rounds.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// Median of each round, in their order.
+    pub rounds: Vec<f64>,
+    /// What 99 of 100 values are below: the median of that over the rounds.
+    pub p99: Option<f64>,
+    /// Processor time of the process of PE 0 for one operation, microseconds.
+    pub cpu_us: Option<f64>,
+    /// What is possible without the library.
+    pub ceiling: Option<f64>,
+    /// Share of the ceiling that is reached, by what was measured in the same rounds.
+    pub of_ceiling: Option<f64>,
+}
+
+impl Point {
+    /// From what the rounds measured; None if there was none.
+    pub fn of(test: &Test, x: u64, rounds: &[pe::Point]) -> Option<Point> {
+        let summary = Summary::of(rounds.iter().flat_map(|round| round.values.iter().copied()))?;
+        let middle = |round: &pe::Point| median(round.values.iter().copied());
+        let share = |round: &pe::Point| {
+            let (value, ceiling) = (middle(round)?, round.ceiling?);
+            let share = if test.kind.less_is_better() { ceiling / value } else { value / ceiling };
+            share.is_finite().then_some(share)
+        };
+        Some(Point {
+            x,
+            summary,
+            rounds: rounds.iter().filter_map(middle).collect(),
+            p99: median(rounds.iter().filter_map(|round| round.p99)),
+            cpu_us: median(rounds.iter().filter_map(|round| round.cpu_us)),
+            ceiling: median(rounds.iter().filter_map(|round| round.ceiling)),
+            of_ceiling: median(rounds.iter().filter_map(share)),
+        })
+    }
+}
+
+impl Report {
+    /// Reads a file that [`Report`] was written to.
+    pub fn read(text: &str) -> Result<Report, String> {
+        #[derive(Deserialize)]
+        struct Form {
+            format: u32,
+        }
+        let wrong = |why: serde_json::Error| format!("not a report of oshperf: {why}");
+        match serde_json::from_str::<Form>(text).map_err(wrong)?.format {
+            FORMAT => serde_json::from_str(text).map_err(wrong),
+            other => Err(format!("a report of form {other}; this oshperf reads form {FORMAT}")),
+        }
+    }
+
+    /// Tests that something was measured of, in their order, with their series in that of the ways.
+    pub fn by_test(&self) -> Vec<(&str, Vec<&Series>)> {
+        let mut tests: Vec<(&str, Vec<&Series>)> = Vec::new();
+        for series in self.series.iter().filter(|series| !series.points.is_empty()) {
+            match tests.iter_mut().find(|(name, _)| *name == series.test) {
+                Some((_, all)) => all.push(series),
+                None => tests.push((&series.test, vec![series])),
+            }
+        }
+        tests
+    }
+}
+
+/// One row for each point, for spreadsheets.
+pub fn csv(report: &Report) -> Result<String, String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let heads = [
+        "test",
+        "way",
+        "figure",
+        "mark",
+        "x",
+        "median",
+        "lower_quartile",
+        "upper_quartile",
+        "p99",
+        "cpu_us",
+        "ceiling",
+        "ceiling_mark",
+        "of_ceiling",
+        "rounds",
+    ];
+    let text = |why: csv::Error| why.to_string();
+    writer.write_record(heads).map_err(text)?;
+    for series in &report.series {
+        for point in &series.points {
+            let number =
+                |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+            let Summary { lower, median, upper, .. } = point.summary;
+            let mark = series.ceiling_mark.filter(|_| point.ceiling.is_some());
+            writer
+                .write_record([
+                    series.test.clone(),
+                    series.way.clone(),
+                    series.kind.heading().to_owned(),
+                    series.mark.to_string(),
+                    point.x.to_string(),
+                    median.to_string(),
+                    lower.to_string(),
+                    upper.to_string(),
+                    number(point.p99),
+                    number(point.cpu_us),
+                    number(point.ceiling),
+                    mark.map(|mark| mark.to_string()).unwrap_or_default(),
+                    number(point.of_ceiling),
+                    point.rounds.len().to_string(),
+                ])
+                .map_err(text)?;
+        }
+    }
+    let bytes = writer.into_inner().map_err(|why| why.to_string())?;
+    String::from_utf8(bytes).map_err(|why| why.to_string())
+}

@@ -1,0 +1,186 @@
+//! Ways for data to get from PE to PE, and how a job is made to take one of them.
+
+use crate::catalogue::Op;
+use crate::pe::Ceiling;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// The ways that are compared unless some are named.
+pub const DEFAULT: &str = "shm,cma,ntb:direct,ntb:packets,ntb:modelled,ofi:tcp";
+
+/// What figures are figures of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mark {
+    /// The thing itself.
+    Measured,
+    /// Memory that stands for a link, as fast as it allows.
+    Emulated,
+    /// The time model of a link.
+    Modelled,
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mark::Measured => "measured",
+            Mark::Emulated => "emulated",
+            Mark::Modelled => "modelled",
+        })
+    }
+}
+
+/// A way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// As the user names it.
+    pub name: String,
+    /// What makes a job take it.
+    pub environment: Vec<(&'static str, String)>,
+    /// Whether it leads to other hosts.
+    pub across: bool,
+    /// What its figures are.
+    pub mark: Mark,
+    /// The transport whose refusal explains why it cannot be used.
+    pub transport: String,
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Way, String> {
+        let (transport, variant) = name.split_once(':').unwrap_or((name, ""));
+        let set = |name, value: &str| (name, value.to_owned());
+        let (transports, mut environment, mark) = match (transport, variant) {
+            ("shm", "") | ("cma", "") => (transport.to_owned(), vec![], Mark::Measured),
+            ("ntb", "direct") => (
+                "shm,ntb".to_owned(),
+                vec![set("SHMEM_NTB_SPEED", "direct"), set("SHMEM_NTB_DIRECT", "on")],
+                Mark::Emulated,
+            ),
+            ("ntb", "packets") => (
+                "shm,ntb".to_owned(),
+                vec![set("SHMEM_NTB_SPEED", "direct"), set("SHMEM_NTB_DIRECT", "off")],
+                Mark::Emulated,
+            ),
+            ("ntb", "modelled") => (
+                "shm,ntb".to_owned(),
+                vec![set("SHMEM_NTB_SPEED", "modelled"), set("SHMEM_NTB_DIRECT", "off")],
+                Mark::Modelled,
+            ),
+            ("ofi", provider) => {
+                ("shm,ofi".to_owned(), vec![set("SHMEM_OFI_PROVIDER", provider)], Mark::Measured)
+            }
+            ("verbs", "") => ("shm,verbs".to_owned(), vec![], Mark::Measured),
+            _ => {
+                return Err(format!(
+                    "there is no way '{name}'; there are shm, cma, ntb:direct, ntb:packets, \
+                     ntb:modelled, ofi, ofi:PROVIDER and verbs"
+                ));
+            }
+        };
+        environment.insert(0, ("SHMEM_TRANSPORTS", transports));
+        let across = !matches!(transport, "shm" | "cma");
+        let transport = transport.to_owned();
+        Ok(Way { name: name.to_owned(), environment, across, mark, transport })
+    }
+}
+
+impl Way {
+    /// What its ceiling is measured with in the job; `Ceiling::None` also where it is computed.
+    pub fn ceiling(&self, one_machine: bool) -> Ceiling {
+        match (self.transport.as_str(), self.mark) {
+            ("shm", _) => Ceiling::Mapped,
+            ("cma", _) => Ceiling::Cma,
+            ("ntb", Mark::Emulated) => Ceiling::Memory,
+            ("ofi", _) if one_machine && matches!(self.variant(), "" | "tcp") => Ceiling::Tcp,
+            _ => Ceiling::None,
+        }
+    }
+
+    /// The ceiling in words, with what kind of figure it is; None where there is none.
+    pub fn ceiling_in_words(&self, op: Op, one_machine: bool) -> Option<(&'static str, Mark)> {
+        match self.ceiling(one_machine) {
+            Ceiling::Mapped => {
+                let words = match op {
+                    Op::Amo => "the processor's instruction on the other PE's memory",
+                    Op::Signal => "plain copy, and a cache line's way to the other PE",
+                    _ => "plain copy to or from the other PE's memory",
+                };
+                Some((words, Mark::Measured))
+            }
+            Ceiling::Cma => Some(("the kernel's copy alone", Mark::Measured)),
+            Ceiling::Memory => Some(("plain copy to or from shared memory", Mark::Emulated)),
+            Ceiling::Tcp => Some(("TCP over the loopback interface", Mark::Measured)),
+            Ceiling::None if self.mark == Mark::Modelled => {
+                Some(("rate of the link", Mark::Modelled))
+            }
+            Ceiling::None => None,
+        }
+    }
+
+    fn variant(&self) -> &str {
+        self.name.split_once(':').map_or("", |(_, variant)| variant)
+    }
+
+    /// Why a job that took this way did not start, from what it wrote on standard error.
+    pub fn refusal(&self, stderr: &str) -> String {
+        let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+        let tells = |line: &&str| line.contains("shmem_init: ") || line.starts_with("oshperf: ");
+        let line = lines().find(tells).or_else(|| lines().next());
+        let Some(line) = line else { return "the job ended without a word".to_owned() };
+        let line = line.strip_prefix("oshperf: ").unwrap_or(line);
+        let text = line.split_once("shmem_init: ").map_or(line, |(_, text)| text);
+        let text = text.split_once("no transport reaches ").map_or(text, |(_, text)| text);
+        // "PE 1: ofi: why; shm: not on this host; SHMEM_TRANSPORTS=..."
+        let own = format!("{}: ", self.transport);
+        let part = text.split_once(&own).map(|(_, rest)| rest.split("; SHMEM_").next());
+        let part = part.flatten().unwrap_or(text);
+        let part = part.split("; shm: ").next().unwrap_or(part);
+        // The list of all that was not taken is for oshinfo.
+        part.split(" (another ").next().unwrap_or(part).trim().to_owned()
+    }
+}
+
+impl Ceiling {
+    /// As the option of a PE has it.
+    pub fn option(self) -> String {
+        let value = self.to_possible_value().expect("none is hidden");
+        value.get_name().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_are_read_and_unknown_ones_named() {
+        let ways: Result<Vec<Way>, String> = DEFAULT.split(',').map(str::parse).collect();
+        assert_eq!(ways.unwrap().len(), 6);
+        for wrong in ["", "smoke", "shm:x", "ntb", "ntb:fast", "verbs:1"] {
+            let why = wrong.parse::<Way>().unwrap_err();
+            assert!(why.contains(&format!("'{wrong}'")) && why.contains("ntb:direct"), "{why}");
+        }
+    }
+
+    #[test]
+    fn refusals_are_those_of_the_transport() {
+        let refusal = |way: &str, text: &str| way.parse::<Way>().unwrap().refusal(text);
+        let text = "tombolo: PE 0: shmem_init: no transport reaches PE 1: shm: not on this host; \
+                    SHMEM_TRANSPORTS=shm leaves other transports out: set SHMEM_TRANSPORTS=all\n";
+        assert_eq!(refusal("shm", text), "not on this host");
+        let text = "tombolo: PE 0: shmem_init: no transport reaches PE 1: ofi: none of the 2 offers \
+                    of libfabric fits SHMEM_OFI_PROVIDER=x (another provider is asked for: tcp on \
+                    lo); shm: not on this host; SHMEM_TRANSPORTS=shm,ofi leaves";
+        let expected = "none of the 2 offers of libfabric fits SHMEM_OFI_PROVIDER=x";
+        assert_eq!(refusal("ofi:x", text), expected);
+        let text = "oshrun: PE 0 exited with code 1; ending the job\n\
+                    oshperf: SHMEM_TRANSPORTS='shm,verbs': there is no transport \
+                    'verbs'; there are shm, cma";
+        assert!(refusal("verbs", text).contains("there is no transport 'verbs'"));
+        assert_eq!(refusal("shm", ""), "the job ended without a word");
+    }
+}

@@ -1,0 +1,130 @@
+//! Running a job through `oshrun`, reading what it prints as it prints it.
+
+use crate::interrupt;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the launcher is given to end a job when told to.
+const GRACE: Duration = Duration::from_secs(3);
+/// How soon an interruption is noticed.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How a job ended.
+#[derive(Debug, PartialEq)]
+pub enum End {
+    /// With code 0.
+    Well,
+    /// In another way: what it wrote on standard error, or that it was silent for too long.
+    Badly(String),
+    /// The user wants no more.
+    Interrupted,
+}
+
+/// The launcher of this installation, or the one in `PATH`.
+pub fn oshrun() -> PathBuf {
+    let own = std::env::current_exe().ok();
+    let beside = own.and_then(|own| own.parent().map(|folder| folder.join("oshrun")));
+    beside.filter(|path| path.is_file()).unwrap_or_else(|| Path::new("oshrun").to_owned())
+}
+
+/// Runs a command to its end, with all its processes. `line` gets the lines of its output. A job
+/// that prints nothing for as long as `silence` is ended.
+pub fn run(mut command: Command, silence: Duration, mut line: impl FnMut(&str)) -> End {
+    let program = command.get_program().to_string_lossy().into_owned();
+    // Ctrl-C is for this process, which then ends the job.
+    command.process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return End::Badly(format!("{program}: {error}")),
+    };
+    let (send, lines) = mpsc::channel();
+    let stdout = child.stdout.take().expect("piped");
+    thread::spawn(move || {
+        let lines = BufReader::new(stdout).split(b'\n').map_while(Result::ok);
+        // Nobody takes them once the job was given up.
+        lines.map(|line| send.send(line)).take_while(Result::is_ok).count()
+    });
+    let mut stderr = child.stderr.take().expect("piped");
+    let (whole, said) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = stderr.read_to_end(&mut text);
+        let _ = whole.send(String::from_utf8_lossy(&text).into_owned());
+    });
+    let mut last = Instant::now();
+    loop {
+        if interrupt::wanted() {
+            end(&mut child);
+            return End::Interrupted;
+        }
+        match lines.recv_timeout(LOOK) {
+            Ok(text) => {
+                line(&String::from_utf8_lossy(&text));
+                last = Instant::now();
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                if last.elapsed() > silence {
+                    end(&mut child);
+                    return End::Badly(format!("nothing came for {} s", silence.as_secs()));
+                }
+            }
+        }
+    }
+    let ended = child.wait();
+    // What it said comes at once; a process that it left would hold the other end.
+    let said = said.recv_timeout(GRACE).unwrap_or_default();
+    match ended {
+        Ok(status) if status.success() => End::Well,
+        Ok(_) if interrupt::wanted() => End::Interrupted,
+        Ok(status) if said.trim().is_empty() => End::Badly(format!("{program}: {status}")),
+        Ok(_) => End::Badly(said),
+        Err(error) => End::Badly(format!("{program}: {error}")),
+    }
+}
+
+/// Asks the launcher to end the job, and ends it otherwise if it does not.
+fn end(child: &mut Child) {
+    let group = Pid::from_raw(child.id() as i32);
+    let _ = killpg(group, Signal::SIGTERM);
+    let begun = Instant::now();
+    while begun.elapsed() < GRACE {
+        if let Ok(Some(_)) = child.try_wait() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    let _ = killpg(group, Signal::SIGKILL);
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(text: &str, silence: Duration) -> (End, Vec<String>) {
+        let mut lines = Vec::new();
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        let end = run(command, silence, |line| lines.push(line.to_owned()));
+        (end, lines)
+    }
+
+    #[test]
+    fn output_is_read_and_failures_keep_their_words() {
+        let long = Duration::from_secs(60);
+        assert_eq!(shell("echo a; echo b", long), (End::Well, vec!["a".into(), "b".into()]));
+        let (end, lines) = shell("echo a; echo why >&2; exit 3", long);
+        assert_eq!((end, lines.len()), (End::Badly("why\n".into()), 1));
+        let (end, _) = shell("exec sleep 1000", Duration::from_millis(10));
+        assert!(matches!(end, End::Badly(why) if why.contains("nothing came")));
+    }
+}

@@ -1,0 +1,260 @@
+//! What is possible without the library, measured in the same job right after what it is compared
+//! with.
+
+use super::points::{in_unit, window};
+use super::timing::{self, Times};
+use super::{Ceiling, Pe, Word};
+use crate::catalogue::Test;
+use crate::raw::{self, End};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+use std::ffi::c_long;
+use std::net::{TcpListener, TcpStream};
+use std::num::NonZero;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Copies shorter than this are not tried past the caches.
+const STREAMING: usize = 4096;
+/// For a connection to come about.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the ceilings are measured with.
+pub enum Ceilings {
+    /// Memory of the other PE, or memory that processes share; null on other PEs than 0.
+    Memory { at: *mut u8, whose: Whose },
+    /// The other PE's process and the address of its buffer.
+    Cma { pid: i32, address: usize },
+    /// A connection between the two PEs, on these.
+    Tcp { stream: Option<TcpStream>, buffer: Vec<u8> },
+    /// Nothing is measured.
+    None,
+}
+
+/// Whose memory is copied to.
+#[derive(PartialEq)]
+pub enum Whose {
+    Peer,
+    Own,
+}
+
+impl Ceilings {
+    /// Collective.
+    pub fn new(pe: &Pe, ceiling: Ceiling) -> Ceilings {
+        match ceiling {
+            Ceiling::Mapped => {
+                let at = pe.session.ptr(pe.dest, pe.peer);
+                if at.is_null() {
+                    Ceilings::None
+                } else {
+                    Ceilings::Memory { at, whose: Whose::Peer }
+                }
+            }
+            Ceiling::Memory => match shared(pe.room) {
+                Some(at) => Ceilings::Memory { at, whose: Whose::Own },
+                None => Ceilings::None,
+            },
+            Ceiling::Cma => {
+                let address = pe.ask(pe.dest as u64) as usize;
+                let pid = pe.session.localities()[pe.peer].pid;
+                Ceilings::Cma { pid, address }
+            }
+            Ceiling::Tcp => {
+                let stream = connect(pe);
+                Ceilings::Tcp { stream, buffer: vec![7; 64 * pe.room.max(LARGEST_SERIES)] }
+            }
+            Ceiling::None => Ceilings::None,
+        }
+    }
+
+    /// What is possible for a test at a point, in its unit; None where nothing comparable is known.
+    /// Collective.
+    pub fn measure(&mut self, pe: &Pe, test: &Test, x: u64) -> Option<f64> {
+        let size = x as usize;
+        let times = match self {
+            Ceilings::Memory { at, whose } => memory(pe, *at, whose, test.name, size),
+            Ceilings::Cma { pid, address } => cma(pe, *pid, *address, test.name, size),
+            Ceilings::Tcp { stream, buffer } => tcp(pe, stream.as_ref(), buffer, test.name, size),
+            Ceilings::None => None,
+        }?;
+        Some(in_unit(test.kind, x, times.median()))
+    }
+}
+
+fn alone(pe: &Pe, operation: impl FnMut()) -> Option<Times> {
+    pe.barrier();
+    let times = (pe.me == 0).then(|| timing::alone(pe.budget / 2, operation));
+    pe.barrier();
+    times
+}
+
+/// Plain copies and atomics; the way of a cache line for signals, where it goes to the other PE.
+fn memory(pe: &Pe, at: *mut u8, whose: &Whose, name: &str, size: usize) -> Option<Times> {
+    let (to, from) = if name == "get" { (pe.dest, at) } else { (at, pe.source) };
+    match name {
+        "put" | "get" | "rate" => {
+            // SAFETY: the buffers hold the size.
+            let plain = alone(pe, || unsafe { raw::copy(to, from, size) });
+            if size < STREAMING {
+                return plain;
+            }
+            // SAFETY: as above.
+            let past = alone(pe, || unsafe { raw::copy_streaming(to, from, size) });
+            if plain.as_ref()?.median() <= past.as_ref()?.median() { plain } else { past }
+        }
+        "fetch_add" | "add" | "compare_swap" if *whose == Whose::Peer => {
+            // SAFETY: aligned, and of both PEs only through atomics meanwhile.
+            let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+            alone(pe, || match name {
+                "compare_swap" => {
+                    let _ = word.compare_exchange(0, 0, Ordering::SeqCst, Ordering::SeqCst);
+                }
+                _ => {
+                    std::hint::black_box(word.fetch_add(1, Ordering::SeqCst));
+                }
+            })
+        }
+        "signal" if *whose == Whose::Peer => line_and_copy(pe, at, size),
+        _ => None,
+    }
+}
+
+/// One way of a cache line between the two PEs, with a plain copy before it.
+fn line_and_copy(pe: &Pe, at: *mut u8, size: usize) -> Option<Times> {
+    let own = pe.word(Word::Atomic);
+    let other = if pe.me == 0 { pe.peer } else { 0 };
+    let theirs = pe.session.ptr(own, other);
+    // PE 0's map of the other one's buffer was given; the other one needs its own.
+    let to = if pe.me == 0 { at } else { pe.session.ptr(pe.dest, 0) };
+    // SAFETY: a word of this PE's; the other PE writes it by plain stores from here on.
+    unsafe { own.write_volatile(0) };
+    pe.barrier();
+    let usable = !theirs.is_null() && !to.is_null();
+    let mut trip: c_long = 0;
+    let mut once = || {
+        trip += 1;
+        // SAFETY: mapped words and buffers.
+        unsafe {
+            let send = || {
+                raw::copy(to, pe.source, size);
+                AtomicU64::from_ptr(theirs.cast()).store(trip as u64, Ordering::Release);
+            };
+            if pe.me == 0 {
+                send();
+            }
+            raw::await_word(AtomicU64::from_ptr(own.cast()), trip as u64);
+            if pe.me != 0 {
+                send();
+            }
+        }
+    };
+    let usable = pe.in_pair() && usable;
+    const FIRST: u32 = 8;
+    let begun = Instant::now();
+    if usable {
+        (0..FIRST).for_each(|_| once());
+    }
+    let plan = pe.plan(begun.elapsed() / FIRST);
+    let times = usable.then(|| timing::run(plan, once));
+    pe.barrier();
+    times.filter(|_| pe.me == 0).map(|times| times.divided(2.0))
+}
+
+fn cma(pe: &Pe, pid: i32, address: usize, name: &str, size: usize) -> Option<Times> {
+    // SAFETY: this PE's buffers, which nobody else writes meanwhile.
+    let (from, to) = unsafe {
+        (std::slice::from_raw_parts(pe.source, size), std::slice::from_raw_parts_mut(pe.dest, size))
+    };
+    let mut refused = false;
+    let times = match name {
+        "put" | "rate" => alone(pe, || refused |= raw::cma_write(pid, address, from).is_err()),
+        "get" => alone(pe, || refused |= raw::cma_read(pid, address, to).is_err()),
+        _ => None,
+    };
+    times.filter(|_| !refused)
+}
+
+/// Room for a series of small messages.
+const LARGEST_SERIES: usize = 64;
+
+fn tcp(
+    pe: &Pe,
+    stream: Option<&TcpStream>,
+    buffer: &mut [u8],
+    name: &str,
+    size: usize,
+) -> Option<Times> {
+    // Bytes there, bytes back, and what part of an exchange counts.
+    let messages = window(size, pe.room);
+    let (there, back, parts) = match name {
+        "put" => (size, 1, 1),
+        "get" => (8, size, 1),
+        "fetch_add" | "compare_swap" => (8, 8, 1),
+        "add" => (8, 1, 1),
+        "signal" => (size, size, 2),
+        "rate" => (size * messages, 1, messages),
+        _ => return None,
+    };
+    let end = if pe.me == 0 { End::Caller } else { End::Answerer };
+    let mut broken = stream.is_none();
+    let mut once = |count: u64| {
+        if let Some(stream) = stream.filter(|_| pe.in_pair()) {
+            broken |= raw::exchange(stream, end, count, (there, back), buffer).is_err();
+        }
+    };
+    pe.barrier();
+    const FIRST: u64 = 4;
+    let begun = Instant::now();
+    once(FIRST);
+    let plan = pe.plan(begun.elapsed() / FIRST as u32);
+    let mut values = Vec::new();
+    for _ in 0..plan.samples {
+        let begun = Instant::now();
+        once(plan.group);
+        values.push(begun.elapsed().as_nanos() as f64 / (plan.group * parts as u64) as f64);
+    }
+    pe.barrier();
+    (pe.me == 0 && !broken).then(|| Times::new(values, None))
+}
+
+/// A connection over the loopback interface. Collective.
+fn connect(pe: &Pe) -> Option<TcpStream> {
+    let listener =
+        (pe.me == pe.peer && pe.n > 1).then(|| TcpListener::bind("127.0.0.1:0").ok()).flatten();
+    let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+    let port = pe.ask(address.map_or(0, |address| u64::from(address.port())));
+    let stream = match listener {
+        Some(listener) => accept(&listener),
+        None if pe.me == 0 && port != 0 => TcpStream::connect(("127.0.0.1", port as u16)).ok(),
+        None => None,
+    };
+    let stream = stream.filter(|stream| stream.set_nodelay(true).is_ok());
+    // Both have one, or neither uses it.
+    let other = pe.ask(u64::from(stream.is_some()));
+    let both = pe.agree(u64::from(other == 1 && (pe.me != 0 || stream.is_some())));
+    stream.filter(|_| both == 1)
+}
+
+fn accept(listener: &TcpListener) -> Option<TcpStream> {
+    listener.set_nonblocking(true).ok()?;
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).ok()?;
+            stream.set_read_timeout(Some(PATIENCE)).ok()?;
+            return Some(stream);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+/// Memory as processes share it.
+fn shared(len: usize) -> Option<*mut u8> {
+    let (access, flags) = (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED);
+    // SAFETY: new memory, which stays until the process ends.
+    let at = unsafe { mmap_anonymous(None, NonZero::new(len)?, access, flags) }.ok()?;
+    let at = at.as_ptr().cast::<u8>();
+    // SAFETY: just mapped; its pages come now rather than while times are taken.
+    unsafe { at.write_bytes(1, len) };
+    Some(at)
+}

@@ -1,0 +1,234 @@
+//! `oshperf` as the program of a job: what `oshperf compare` starts through `oshrun`.
+//!
+//! PE 0 measures against the PE half way round; the others take part in collective operations, and
+//! wait in a barrier otherwise. PE 0 prints a line per point, as JSON.
+
+mod api;
+mod ceilings;
+mod points;
+pub mod timing;
+
+use crate::catalogue::Test;
+use api::*;
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::ffi::c_long;
+use std::time::Duration;
+use tombolo::Session;
+use tombolo::describe::Block;
+
+/// What lines of measurements begin with.
+pub const MARK: &str = "oshperf: ";
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// What the job has: printed first.
+    Facts(Facts),
+    /// What was measured at a point.
+    Point(Point),
+}
+
+/// What a job has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Hosts that the PEs are on.
+    pub hosts: u32,
+    /// The PE that PE 0 measures against.
+    pub peer: usize,
+    /// Links between the hosts of the two in a ring.
+    pub hops: u32,
+    /// Ways from PE 0 to it.
+    pub routes: String,
+    /// What the transports of PE 0 say.
+    pub transports: Vec<String>,
+}
+
+/// What was measured at a point in one job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Name of the test.
+    pub test: String,
+    /// Size or number of threads.
+    pub x: u64,
+    /// Values in the unit of the test, in increasing order: all, or some that stand for all.
+    pub values: Vec<f64>,
+    /// What 99 of 100 values are below, of latencies.
+    pub p99: Option<f64>,
+    /// Processor time of PE 0's process per operation, microseconds.
+    pub cpu_us: Option<f64>,
+    /// What is possible without the library, in the unit of the test.
+    pub ceiling: Option<f64>,
+}
+
+/// What the ceiling is measured with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ceiling {
+    /// Plain stores and copies to the mapped memory of the other PE
+    Mapped,
+    /// Copies by the kernel
+    Cma,
+    /// Plain copies to memory that processes share
+    Memory,
+    /// TCP over the loopback interface
+    Tcp,
+    /// Nothing
+    None,
+}
+
+/// Options of a PE.
+#[derive(Args)]
+pub struct Options {
+    /// Names of the tests; none: print what the job has and end
+    #[arg(long, value_delimiter = ',')]
+    tests: Vec<String>,
+    /// Sizes in bytes
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<u64>,
+    /// Microseconds for a point
+    #[arg(long)]
+    budget: u64,
+    /// What the ceiling is measured with
+    #[arg(long)]
+    ceiling: Ceiling,
+}
+
+/// This PE and its memory.
+struct Pe {
+    session: Session,
+    me: usize,
+    n: usize,
+    /// The PE that PE 0 measures against.
+    peer: usize,
+    budget: Duration,
+    words: *mut c_long,
+    /// Room for as many bytes on every PE, and for each PE where all PEs send.
+    dest: *mut u8,
+    source: *mut u8,
+    /// The largest size.
+    room: usize,
+}
+
+/// Words of symmetric memory, each in a cache line of its own.
+#[derive(Clone, Copy)]
+enum Word {
+    /// What PE 0 tells all.
+    Told,
+    /// Of atomic operations.
+    Atomic,
+    /// Of signals.
+    Signal,
+    /// What the other PE tells PE 0, and two more.
+    Answer,
+    /// Of contexts: one line each.
+    Threads,
+}
+
+const LINE: usize = 64;
+const LINES: usize = 4 + points::THREADS_MAX;
+
+/// Takes part in the job.
+pub fn main(options: &Options) -> Result<(), String> {
+    let session = tombolo::init().map_err(|e| e.to_string())?;
+    let (me, n) = (session.pe(), session.n_pes());
+    let peer = n / 2;
+    if me == 0 {
+        print(&Line::Facts(facts(&session, peer)));
+    }
+    if options.tests.is_empty() {
+        return Ok(());
+    }
+    let room = options.sizes.iter().copied().max().unwrap_or(8) as usize;
+    let tests: Option<Vec<&Test>> = options.tests.iter().map(|name| Test::find(name)).collect();
+    let tests = tests.ok_or("there is no such test")?;
+    let of_all = room.next_multiple_of(LINE) * n;
+    let memory = Block::take(&session, LINES * LINE + 2 * of_all).map_err(|e| e.to_string())?;
+    let start = memory.start;
+    // It stays until the process ends.
+    std::mem::forget(memory);
+    let (words, dest) = (start.cast(), start.wrapping_add(LINES * LINE));
+    let source = dest.wrapping_add(of_all);
+    // SAFETY: the whole block is this PE's, and nobody else uses it yet.
+    unsafe {
+        start.write_bytes(0, LINES * LINE);
+        (0..2 * of_all).for_each(|at| dest.add(at).write((at % 251) as u8));
+    }
+    let budget = Duration::from_micros(options.budget);
+    let pe = Pe { session, me, n, peer, budget, words, dest, source, room };
+    pe.barrier();
+    let mut ceilings = ceilings::Ceilings::new(&pe, options.ceiling);
+    for test in tests {
+        for x in test.points(&options.sizes) {
+            let taken = pe.measure(test, x)?;
+            let ceiling = ceilings.measure(&pe, test, x);
+            if let Some(taken) = taken {
+                print(&Line::Point(Point { ceiling, ..taken }));
+            }
+        }
+    }
+    pe.barrier();
+    Ok(())
+}
+
+fn print(line: &Line) {
+    let text = serde_json::to_string(line).expect("a line has no maps");
+    println!("{MARK}{text}");
+}
+
+fn facts(session: &Session, peer: usize) -> Facts {
+    let transports = session.transports().iter().flat_map(|transport| {
+        let own = transport.describe().into_iter().chain(transport.describe_own());
+        own.map(|line| format!("{}: {line}", transport.name())).collect::<Vec<_>>()
+    });
+    let (hosts, there) = (session.hosts(), session.localities()[peer].host_index);
+    Facts {
+        hosts,
+        peer,
+        hops: there.min(hosts - there),
+        routes: tombolo_selector::report::routes(session, peer),
+        transports: transports.collect(),
+    }
+}
+
+impl Pe {
+    fn barrier(&self) {
+        // SAFETY: the library is initialised, and all PEs come here.
+        unsafe { shmem_barrier_all() };
+    }
+
+    fn word(&self, word: Word) -> *mut c_long {
+        self.words.wrapping_byte_add(word as usize * LINE)
+    }
+
+    /// PE 0 and the one that it measures against.
+    fn in_pair(&self) -> bool {
+        self.me == 0 || self.me == self.peer
+    }
+
+    /// The number that PE 0 has. Collective.
+    fn agree(&self, number: u64) -> u64 {
+        let word = self.word(Word::Told);
+        self.barrier();
+        if self.me == 0 {
+            // SAFETY: symmetric words that only PE 0 writes, between two barriers.
+            (0..self.n).for_each(|pe| unsafe { shmem_long_p(word, number as c_long, pe as i32) });
+        }
+        self.barrier();
+        // SAFETY: this PE's own word; written before the barrier.
+        unsafe { word.read_volatile() as u64 }
+    }
+
+    /// The number that the other PE of the pair has, on PE 0. Collective.
+    fn ask(&self, number: u64) -> u64 {
+        let word = self.word(Word::Answer);
+        self.barrier();
+        if self.me == self.peer {
+            // SAFETY: as in `agree`.
+            unsafe { shmem_long_p(word, number as c_long, 0) };
+        }
+        self.barrier();
+        // SAFETY: as in `agree`.
+        unsafe { word.read_volatile() as u64 }
+    }
+}

@@ -1,0 +1,135 @@
+//! What the machine does without any library: plain copies, kernel copies, cache lines, TCP.
+
+use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
+use nix::unistd::Pid;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A plain copy through the caches.
+///
+/// # Safety
+/// Both ranges are valid for `len` bytes and apart from each other.
+pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: by the caller's word.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    std::hint::black_box(to);
+}
+
+/// A copy whose stores go past the caches; plain where the destination is not aligned to 16.
+///
+/// # Safety
+/// As [`copy`].
+pub unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    let whole = if (to as usize).is_multiple_of(16) { len & !63 } else { 0 };
+    // SAFETY: by the caller's word; the destination is aligned.
+    unsafe {
+        for at in (0..whole).step_by(64) {
+            let (from, to) = (from.add(at).cast::<__m128i>(), to.add(at).cast::<__m128i>());
+            let line = [0, 1, 2, 3].map(|k| _mm_loadu_si128(from.add(k)));
+            for (k, part) in line.into_iter().enumerate() {
+                _mm_stream_si128(to.add(k), part);
+            }
+        }
+        _mm_sfence();
+        copy(to.add(whole), from.add(whole), len - whole);
+    }
+}
+
+/// Has the kernel copy `from` to `address` of process `pid`.
+pub fn cma_write(pid: i32, address: usize, from: &[u8]) -> io::Result<()> {
+    let mut done = 0;
+    while done < from.len() {
+        let remote = RemoteIoVec { base: address + done, len: from.len() - done };
+        done += process_vm_writev(Pid::from_raw(pid), &[IoSlice::new(&from[done..])], &[remote])?;
+    }
+    Ok(())
+}
+
+/// Has the kernel copy what is at `address` of process `pid` to `to`.
+pub fn cma_read(pid: i32, address: usize, to: &mut [u8]) -> io::Result<()> {
+    let mut done = 0;
+    while done < to.len() {
+        let remote = RemoteIoVec { base: address + done, len: to.len() - done };
+        let local = &mut [IoSliceMut::new(&mut to[done..])];
+        done += process_vm_readv(Pid::from_raw(pid), local, &[remote])?;
+    }
+    Ok(())
+}
+
+/// Waits until a word has reached a value, giving up the processor now and then where others may
+/// need it.
+pub fn await_word(word: &AtomicU64, value: u64) {
+    let mut turns = 0u32;
+    while word.load(Ordering::Acquire) < value {
+        turns += 1;
+        match turns.is_multiple_of(2000) {
+            true => std::thread::yield_now(),
+            false => std::hint::spin_loop(),
+        }
+    }
+}
+
+/// What one end of a connection does when messages go to and fro.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Sends first.
+    Caller,
+    /// Answers.
+    Answerer,
+}
+
+/// `count` exchanges: `there` bytes from the caller, then `back` bytes to it. A buffer holds the
+/// larger of the two.
+pub fn exchange(
+    mut stream: &TcpStream,
+    end: End,
+    count: u64,
+    (there, back): (usize, usize),
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    for _ in 0..count {
+        match end {
+            End::Caller => {
+                stream.write_all(&buffer[..there])?;
+                stream.read_exact(&mut buffer[..back])?;
+            }
+            End::Answerer => {
+                stream.read_exact(&mut buffer[..there])?;
+                stream.write_all(&buffer[..back])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_any_length_and_alignment_agree() {
+        let from: Vec<u8> = (0..1000u32).map(|k| (k * 7 % 251) as u8).collect();
+        for (start, len) in [(0, 0), (0, 1), (1, 300), (0, 640), (3, 997), (16, 900)] {
+            let mut to = vec![0u8; 1100];
+            // SAFETY: both vectors are long enough.
+            unsafe { copy_streaming(to.as_mut_ptr().add(start), from.as_ptr(), len) };
+            assert_eq!(to[start..start + len], from[..len]);
+            assert!(to[..start].iter().chain(&to[start + len..]).all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn the_kernel_copies_within_a_process() {
+        let (from, mut to) = ([1u8, 2, 3], [0u8; 3]);
+        let own = std::process::id() as i32;
+        // A machine may forbid it: then it is no ceiling either.
+        if cma_write(own, to.as_mut_ptr() as usize, &from).is_ok() {
+            assert_eq!(to, from);
+            let mut back = [0u8; 3];
+            cma_read(own, to.as_ptr() as usize, &mut back).unwrap();
+            assert_eq!(back, from);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The installed `oshperf`, with budgets so small that its figures mean nothing: what it prints and
+//! writes is sound, never how fast anything is.
+
+#[allow(dead_code, reason = "shared with tests that use other parts of it")]
+mod support;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::{Ran, installed, prefix, run, scratch};
+
+/// No run of these tests takes longer unless something is wrong, however busy the machine is.
+const LIMIT: Duration = Duration::from_secs(120);
+
+type Case = fn(&Path) -> Result<(), Failed>;
+
+/// Name, programs one of which the case needs, and the case.
+const CASES: [(&str, &[&str], Case); 9] = [
+    ("ways_of_one_host_are_compared", &["sh"], ways_of_one_host_are_compared),
+    ("ways_across_hosts_are_compared", &["sh"], ways_across_hosts_are_compared),
+    ("ways_that_cannot_be_used_say_why", &["sh"], ways_that_cannot_be_used_say_why),
+    ("an_interrupted_run_keeps_what_it_has", &["sh"], an_interrupted_run_keeps_what_it_has),
+    ("reports_are_compared", &["sh"], reports_are_compared),
+    ("wrong_arguments_are_named", &["sh"], wrong_arguments_are_named),
+    ("limits_are_measured", &["sh"], limits_are_measured),
+    ("programs_run_against_another_library", &["cc"], programs_run_against_another_library),
+    ("a_browser_shows_the_page", BROWSERS, a_browser_shows_the_page),
+];
+
+const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome"];
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // Jobs have several processes each.
+    arguments.test_threads.get_or_insert(1);
+    let trials = match prefix() {
+        Ok(prefix) => {
+            let prefix: Arc<Path> = prefix.into();
+            CASES.iter().map(|case| trial(case, prefix.clone())).collect()
+        }
+        Err(missing) => vec![Trial::test("the_library_is_installed", || Err(missing.into()))],
+    };
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn trial((name, needs, case): &'static (&str, &[&str], Case), prefix: Arc<Path>) -> Trial {
+    let missing = !needs.iter().any(|program| installed(program));
+    let reason = if missing { format!("needs {}", needs[0]) } else { String::new() };
+    Trial::test(*name, move || case(&prefix)).with_kind(reason).with_ignored_flag(missing)
+}
+
+fn oshperf(prefix: &Path, arguments: &str) -> Command {
+    let mut command = Command::new(prefix.join("bin/oshperf"));
+    command.args(arguments.split_whitespace());
+    command.env("SHMEM_TUNE", "off");
+    for name in ["SHMEM_TRANSPORTS", "SHMEM_NTB_PROFILE", "SHMEM_ROUTE", "SHMEM_DEBUG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs `oshperf compare` and reads the report that it wrote.
+fn compare(prefix: &Path, name: &str, arguments: &str) -> Result<(Ran, Value), Failed> {
+    let file = file(name, "json");
+    let mut command = oshperf(prefix, "compare --budget 0.05 --json");
+    command.arg(&file).args(arguments.split_whitespace());
+    let ran = run(&mut command, LIMIT)?.succeeded()?;
+    let report: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
+    assert_eq!(report["complete"], true);
+    check_table(&ran.stdout);
+    check_report(&report);
+    Ok((ran, report))
+}
+
+fn file(name: &str, kind: &str) -> PathBuf {
+    let file = scratch("oshperf").join(format!("{name}.{kind}"));
+    let _ = fs::remove_file(&file);
+    file
+}
+
+/// As scripts read tables of the OSU benchmarks.
+fn check_table(text: &str) {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let mut count = 0;
+    for line in lines {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        assert!(columns.len() >= 2 && columns[0].parse::<u64>().is_ok(), "{line}");
+        assert!(columns[1].parse::<f64>().is_ok_and(|value| value >= 0.0), "{line}");
+        count += 1;
+    }
+    assert!(count > 0, "{text}");
+}
+
+/// What holds for all points, whatever they were.
+fn check_report(report: &Value) {
+    let rounds = report["rounds"].as_u64().unwrap();
+    for series in report["series"].as_array().unwrap() {
+        let points = series["points"].as_array().unwrap();
+        assert!(!points.is_empty(), "{series}");
+        for point in points {
+            let number = |name: &str| point[name].as_f64();
+            let value = |name: &str| number(name).unwrap_or_else(|| panic!("no {name}: {point}"));
+            assert!(
+                value("lower") <= value("median") && value("median") <= value("upper"),
+                "{point}"
+            );
+            assert!(value("lower") >= 0.0, "{point}");
+            assert_eq!(point["rounds"].as_array().unwrap().len() as u64, rounds, "{point}");
+            if series["kind"] == "latency" {
+                assert!(value("median") > 0.0 && value("p99") > 0.0, "{point}");
+            }
+            let (ceiling, share) = (number("ceiling"), number("of_ceiling"));
+            assert_eq!(ceiling.is_some(), share.is_some(), "{point}");
+            assert!(ceiling.is_none_or(|ceiling| ceiling > 0.0), "{point}");
+        }
+    }
+}
+
+/// Sizes of a test over a way.
+fn sizes(report: &Value, test: &str, way: &str) -> Vec<u64> {
+    let all = report["series"].as_array().unwrap();
+    let series = all.iter().find(|series| series["test"] == test && series["way"] == way);
+    let points = series.map(|series| series["points"].as_array().unwrap().iter());
+    points.into_iter().flatten().map(|point| point["x"].as_u64().unwrap()).collect()
+}
+
+fn has_ceilings(report: &Value, test: &str, way: &str, mark: &str) -> bool {
+    report["series"].as_array().unwrap().iter().any(|series| {
+        let first = &series["points"][0];
+        series["test"] == test
+            && series["way"] == way
+            && series["ceiling_mark"] == mark
+            && first["ceiling"].is_number()
+    })
+}
+
+fn ways_of_one_host_are_compared(prefix: &Path) -> Result<(), Failed> {
+    let arguments = "-n 3 --ways shm,cma --sizes 8,100,8K --rounds 2";
+    let (ran, report) = compare(prefix, "one-host", arguments)?;
+    for way in ["shm", "cma"] {
+        for test in ["put", "get", "rate", "bibw", "overlap", "signal", "broadcast", "fcollect"] {
+            assert_eq!(sizes(&report, test, way), [8, 100, 8192], "{test} {way}");
+        }
+        // Words alone are added up.
+        assert_eq!(sizes(&report, "sum_reduce", way), [8, 8192]);
+        assert_eq!(sizes(&report, "barrier", way).len(), 1);
+        assert_eq!(sizes(&report, "contexts", way), [1, 2, 4]);
+    }
+    for test in ["put", "get", "fetch_add", "signal", "rate"] {
+        assert!(has_ceilings(&report, test, "shm", "measured"), "{test}");
+    }
+    for line in ["# put over shm (measured)", "# put of each way / that of shm", "# Best: "] {
+        assert!(ran.stdout.contains(line), "{line}: {}", ran.stdout);
+    }
+    // Not on a terminal: nothing but the result.
+    assert_eq!(ran.stderr, "");
+    Ok(())
+}
+
+fn ways_across_hosts_are_compared(prefix: &Path) -> Result<(), Failed> {
+    let ways = "--ways ntb:direct,ntb:packets,ntb:modelled";
+    let arguments = format!("{ways} --ops put,get,rate,amo --sizes 8,64K --rounds 1");
+    let (ran, report) = compare(prefix, "hosts", &arguments)?;
+    for way in ["ntb:direct", "ntb:packets", "ntb:modelled"] {
+        assert_eq!(sizes(&report, "put", way), [8, 65536], "{way}: {}", ran.stdout);
+    }
+    assert!(has_ceilings(&report, "rate", "ntb:packets", "emulated"), "{report}");
+    assert!(has_ceilings(&report, "rate", "ntb:modelled", "modelled"), "{report}");
+    assert!(ran.stdout.contains("# ntb:direct: emulated, 2 emulated hosts"), "{}", ran.stdout);
+    Ok(())
+}
+
+fn ways_that_cannot_be_used_say_why(prefix: &Path) -> Result<(), Failed> {
+    let arguments = "--hosts 2 --ways shm,ntb:packets,ofi:nothing --ops amo --rounds 1";
+    let (ran, report) = compare(prefix, "unusable", arguments)?;
+    assert!(ran.stdout.contains("# shm: not usable: not on this host\n"), "{}", ran.stdout);
+    let why = |k: usize| report["ways"][k]["unusable"].as_str();
+    assert!(why(0).is_some() && why(1).is_none(), "{report}");
+    // Without libfabric there is another reason.
+    assert!(why(2).is_some_and(|why| !why.is_empty()), "{report}");
+    assert!(sizes(&report, "fetch_add", "shm").is_empty());
+    let mut command = oshperf(prefix, "compare --hosts 2 --ways shm --ops amo --rounds 1");
+    let ran = run(&mut command, LIMIT)?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("nothing could be measured"), "{ran:?}");
+    Ok(())
+}
+
+/// Interrupted as soon as the first job has ended.
+fn an_interrupted_run_keeps_what_it_has(prefix: &Path) -> Result<(), Failed> {
+    let file = file("interrupted", "json");
+    let mut command = oshperf(prefix, "compare --ways shm --ops amo --budget 1 --rounds 1000");
+    command.arg("--json").arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = command.spawn()?;
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let job = || fs::read_to_string(&children).unwrap_or_default();
+    let begun = Instant::now();
+    let mut first = String::new();
+    while begun.elapsed() < LIMIT && (first.is_empty() || job().is_empty() || job() == first) {
+        if first.is_empty() {
+            first = job();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status()?.success());
+    let mut status = None;
+    while begun.elapsed() < LIMIT && status.is_none() {
+        std::thread::sleep(Duration::from_millis(10));
+        status = child.try_wait()?;
+    }
+    if status.is_none() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    assert_eq!(status.and_then(|status| status.code()), Some(1));
+    let report: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
+    assert_eq!(report["complete"], false);
+    assert_eq!(sizes(&report, "fetch_add", "shm"), [8]);
+    Ok(())
+}
+
+fn reports_are_compared(prefix: &Path) -> Result<(), Failed> {
+    compare(prefix, "same", "--ways shm --ops put,amo --sizes 8..64 --rounds 3")?;
+    let same = scratch("oshperf").join("same.json");
+    let diff = |old: &Path, new: &Path| run(oshperf(prefix, "diff").args([old, new]), LIMIT);
+    let ran = diff(&same, &same)?.succeeded()?;
+    assert!(ran.stdout.contains("# 0 faster, 0 slower, 7 not to be told"), "{}", ran.stdout);
+    // The same with all values ten times as large.
+    let mut report: Value = serde_json::from_str(&fs::read_to_string(&same)?)?;
+    for series in report["series"].as_array_mut().unwrap() {
+        for point in series["points"].as_array_mut().unwrap() {
+            for name in ["lower", "median", "upper"] {
+                point[name] = (1000.0 * point[name].as_f64().unwrap()).into();
+            }
+            for round in point["rounds"].as_array_mut().unwrap() {
+                *round = (1000.0 * round.as_f64().unwrap()).into();
+            }
+        }
+    }
+    let slow = file("slow", "json");
+    fs::write(&slow, report.to_string())?;
+    let ran = diff(&same, &slow)?;
+    assert!(ran.code == Some(1) && ran.stdout.contains("# 0 faster, 7 slower"), "{ran:?}");
+    let ran = diff(&slow, &same)?.succeeded()?;
+    assert!(ran.stdout.contains("# 7 faster, 0 slower"), "{}", ran.stdout);
+    fs::write(&slow, "{\"format\": 7}")?;
+    let ran = diff(&same, &slow)?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("slow.json: a report of form 7"), "{ran:?}");
+    Ok(())
+}
+
+fn wrong_arguments_are_named(prefix: &Path) -> Result<(), Failed> {
+    for (arguments, named) in [
+        ("compare --ways smoke", "there is no way 'smoke'; there are shm"),
+        ("compare --sizes 8..x", "'x' is no size"),
+        ("compare --sizes 64..8", "begins with the larger size"),
+        ("compare --ops swim", "possible values: put"),
+        ("compare --rounds 0", "0 is not in 1..=1000"),
+        ("compare -n 1", "1 is not in 2..=1024"),
+        ("compare --budget 0", "expected milliseconds"),
+        ("compare --hosts 2 --host a,b", "cannot be used with"),
+        ("against nonsense", "expected NAME: CC="),
+        ("diff one", "<NEW>"),
+        ("", "Usage: oshperf"),
+    ] {
+        let ran = run(&mut oshperf(prefix, arguments), LIMIT)?;
+        assert!(ran.code == Some(2) && ran.stderr.contains(named), "{arguments}: {ran:?}");
+    }
+    let ran = run(&mut oshperf(prefix, "compare --csv /nowhere/x.csv"), LIMIT)?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("/nowhere/x.csv: "), "{ran:?}");
+    Ok(())
+}
+
+fn limits_are_measured(prefix: &Path) -> Result<(), Failed> {
+    let file = file("limits", "json");
+    let mut command = oshperf(prefix, "limits --sizes 8,4K --budget 0.05 --json");
+    let ran = run(command.arg(&file), LIMIT)?.succeeded()?;
+    check_table(&ran.stdout);
+    let limits: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
+    let tables = limits["tables"].as_array().unwrap();
+    for name in ["plain copy", "lock xadd, alone", "TCP over loopback, stream"] {
+        let table = tables.iter().find(|table| table["name"] == name).expect(name);
+        let rows = table["rows"].as_array().unwrap();
+        assert!(rows.iter().all(|row| row["median"].as_f64().unwrap() > 0.0), "{table}");
+        assert!(!rows.is_empty(), "{table}");
+    }
+    Ok(())
+}
+
+/// Against itself, under another name.
+fn programs_run_against_another_library(prefix: &Path) -> Result<(), Failed> {
+    let bin = prefix.join("bin");
+    let other = format!("other: CC={0}/oshcc RUN='{0}/oshrun --bind none'", bin.display());
+    let mut command = oshperf(prefix, "against --repeat 1 --only hello");
+    let ran = run(command.arg(other), LIMIT)?.succeeded()?;
+    assert!(ran.stdout.contains(" and other\n") && ran.stdout.contains("| hello@4 |"), "{ran:?}");
+    Ok(())
+}
+
+/// What the page tells of itself: appended to it, and run after its own script.
+const ASK: &str = "<script>
+const svg = document.querySelector('#put svg'), box = svg.getBoundingClientRect();
+svg.dispatchEvent(new PointerEvent('pointermove', { clientX: box.right - 20, clientY: box.top + 40 }));
+const root = document.documentElement;
+root.dataset.tip = document.querySelector('#put .tip').innerText.replaceAll(/\\s+/g, ' ');
+root.dataset.wide = Math.max(0, root.scrollWidth - window.innerWidth);
+document.querySelector('#ways input').click();
+root.dataset.left = document.querySelectorAll('#put .curve').length;
+document.querySelector('#ways input').click();
+</script>";
+
+fn a_browser_shows_the_page(prefix: &Path) -> Result<(), Failed> {
+    let page = file("page", "html");
+    let mut command = oshperf(prefix, "compare --ways shm,cma --ops put,get,amo,rate,contexts");
+    command.args(["--sizes", "8..64K", "--rounds", "1", "--budget", "0.05", "--html"]).arg(&page);
+    run(&mut command, LIMIT)?.succeeded()?;
+    fs::write(&page, fs::read_to_string(&page)? + ASK)?;
+    let browser = BROWSERS.iter().find(|browser| installed(browser)).expect("one is installed");
+    for width in [1280, 500] {
+        let mut command = Command::new(browser);
+        command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
+        command.args(["--no-first-run", "--disable-extensions", "--enable-logging=stderr"]);
+        command.arg(format!("--user-data-dir={}", scratch("oshperf-browser").display()));
+        command.arg(format!("--window-size={width},900")).arg("--dump-dom");
+        let ran = run(command.arg(format!("file://{}", page.display())), LIMIT)?.succeeded()?;
+        let messages = ran.stderr.lines().filter(|line| line.contains("CONSOLE"));
+        assert_eq!(messages.collect::<Vec<_>>().join("\n"), "", "width {width}");
+        let dom = &ran.stdout;
+        // Two ways in each of put, get, rate and contexts; tables for the three atomics.
+        assert_eq!(dom.matches("class=\"curve\"").count(), 8, "width {width}: {dom}");
+        assert_eq!(dom.matches("<section id=").count(), 7, "width {width}");
+        assert!(dom.contains("class=\"ceiling\""), "width {width}");
+        assert!(dom.contains("data-left=\"1\""), "one way was switched off, width {width}");
+        assert!(dom.contains("data-wide=\"0\""), "the page is wider than {width}: {dom}");
+        let tip = dom.split("data-tip=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let tip = tip.ok_or("no values beside the pointer")?;
+        assert!(tip.starts_with("64 KiB") && tip.contains("shm") && tip.contains("µs"), "{tip}");
+    }
+    Ok(())
+}
