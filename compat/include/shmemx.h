@@ -35,7 +35,7 @@ int shmemx_tune(void);
  * It takes some microseconds and, where the use changes, a little memory until the program ends: it
  * is for phases of a program, not for single calls. There is no form for a context or a range of
  * addresses, because looking it up would slow every small operation down. Operations on PEs of
- * other hosts are not concerned.
+ * other hosts are not concerned. SHMEM_TUNE_HINT gives the hint that holds from the start.
  *
  * Returns 0, or non-zero if `reuse` is none of the values above.
  */

@@ -17,7 +17,7 @@ mod tuning;
 mod value;
 pub use declare::{Audience, Row, Table, Variable, parse, row};
 pub use environment::Environment;
-pub use tuning::{CacheDirectory, Report, ReportForm, Tune};
+pub use tuning::{CacheDirectory, Report, ReportForm, Reuse, Tune};
 pub use value::{
     Bytes, Descriptor, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports, Value,
 };
@@ -60,6 +60,9 @@ crate::settings! {
         User tune: Tune = "auto", "SHMEM_TUNE", alike;
         /// Time that measuring may take at start, all PEs together, in milliseconds.
         User tune_budget: Millis = "150", "SHMEM_TUNE_BUDGET";
+        /// How the PE uses its buffers: "hot", again soon, or "cold", once. Copies on mapped memory are
+        /// chosen by it, until the program calls shmemx_tune_hint.
+        User tune_hint: Reuse = "hot", "SHMEM_TUNE_HINT";
         /// Forces channels, for example "put:heap:>=64K=cma,get:*=cached". Each rule is
         /// OPERATION:BUFFER:SIZES=CHANNEL; parts left out mean all; later rules win. The same on all
         /// PEs.

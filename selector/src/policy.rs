@@ -14,6 +14,7 @@ use crate::class::Class;
 use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, Point, SERVICE, STREAMING};
 use crate::model::Interpolation;
 use crate::probe::HUGE;
+pub use tombolo_core::config::Reuse;
 use tombolo_core::route::STEPS_MAX;
 
 /// A challenger has to be faster by this fraction, or by the spread of the measurements if that is
@@ -29,16 +30,6 @@ const SHARE: (u64, u64) = (3, 4);
 
 /// Copies beyond the share bypass the caches unless that was measured to take longer by this factor.
 const BEYOND_MAX: f64 = 1.25;
-
-/// How the program uses its buffers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reuse {
-    /// Again soon: they stay in the caches.
-    #[default]
-    Hot,
-    /// Once: they come from memory and go there.
-    Cold,
-}
 
 /// One channel for sizes up to a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]

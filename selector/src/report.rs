@@ -14,6 +14,7 @@ use tombolo_core::config::{Report, ReportForm};
 use tombolo_core::route::{Channel, STEPS_MAX, Steps};
 use tombolo_core::transport::SegmentKind;
 
+pub mod difference;
 mod html;
 mod remarks;
 

@@ -89,7 +89,7 @@ impl Tuning {
             machine,
             model: OnceLock::new(),
             measured,
-            reuse: Reuse::Hot,
+            reuse: world.config().tune_hint,
             preference: world.transports().iter().map(|t| t.name().to_owned()).collect(),
             decisions: Vec::new(),
             rules,

@@ -31,7 +31,7 @@ int main(void) {
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, a program that the case needs, and the case.
-const CASES: [(&str, &str, Case); 16] = [
+const CASES: [(&str, &str, Case); 17] = [
     ("wrappers_compile_c_and_cxx", "c++", wrappers_compile_c_and_cxx),
     ("wrappers_use_the_compiler_they_are_told", "clang", wrappers_use_another_compiler),
     ("a_moved_installation_works", "cp", a_moved_installation_works),
@@ -46,6 +46,7 @@ const CASES: [(&str, &str, Case); 16] = [
     ("oshinfo_shows_a_job_on_one_host", "sh", oshinfo_shows_a_job_on_one_host),
     ("oshinfo_measures_what_it_predicts", "sh", oshinfo_measures_what_it_predicts),
     ("oshinfo_lists_collectives_once", "sh", oshinfo_lists_collectives_once),
+    ("oshinfo_compares_saved_tables", "sh", oshinfo_compares_saved_tables),
     ("oshinfo_refuses_what_has_no_meaning_in_a_job", "sh", oshinfo_refuses_in_a_job),
     ("the_example_draws_the_same_picture_on_any_number_of_pes", "cc", the_example_agrees),
 ];
@@ -364,11 +365,29 @@ fn oshinfo_lists_collectives_once(prefix: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
+fn oshinfo_compares_saved_tables(prefix: &Path) -> Result<(), Failed> {
+    let cache = scratch("tools-tables");
+    let _ = std::fs::remove_dir_all(&cache);
+    let mut command = Command::new(prefix.join("bin/oshrun"));
+    command.args(["-n", "2"]).arg(prefix.join("bin/oshinfo")).arg("--collectives");
+    command.env("SHMEM_TUNE_CACHE", &cache).env_remove("SHMEM_TUNE");
+    run(&mut command, Duration::from_secs(60))?.succeeded()?;
+    let table = std::fs::read_dir(&cache)?.next().ok_or("no table was kept")??.path();
+    let first = format!("--tuning={}", table.display());
+    let second = format!("--against={}", table.display());
+    let same = tool(prefix.join("bin/oshinfo"), &[&first, &second])?;
+    assert!(same.contains("  0 differ, ") && same.contains("both take the same ones"), "{same}");
+    let missing = tool(prefix.join("bin/oshinfo"), &[&first, "--against=/no/such/table.json"]);
+    assert!(missing.is_err(), "a table that is not there");
+    Ok(())
+}
+
 fn oshinfo_refuses_in_a_job(prefix: &Path) -> Result<(), Failed> {
     for (arguments, word) in [
         ("--predict gather --hosts 2", "this job has the hosts"),
         ("--predict gather --pes 2", "this job has the hosts"),
         ("--tuning /no/such/table.json", "takes no file"),
+        ("--tuning --against /no/such/table.json", "without oshrun"),
     ] {
         let ran = oshinfo_in_a_job(prefix, "-n 2", arguments)?;
         assert_eq!(ran.code, Some(2), "{arguments}: {ran:?}");

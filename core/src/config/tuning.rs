@@ -20,6 +20,16 @@ pub enum Tune {
     File(String),
 }
 
+choice! {
+    /// How a program uses its buffers.
+    Reuse {
+        /// Again soon: they stay in the caches.
+        Hot = "hot",
+        /// Once: they come from memory and go there.
+        Cold = "cold",
+    }
+}
+
 impl Value for Tune {
     const FORM: &'static str = "auto, always, adaptive, off, or the path of a saved table";
 

@@ -58,6 +58,20 @@ fn all_pes_decide_alike_and_routes_are_symmetric() {
 }
 
 #[test]
+fn the_use_of_buffers_can_be_told_by_the_environment() {
+    let environment =
+        [("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "60"), ("SHMEM_TUNE_HINT", "cold")];
+    run_job(2, &environment, &local, |world| {
+        let mut tuning = tune(world).unwrap();
+        assert_eq!(tuning.reuse(), Reuse::Cold);
+        let told = tuning.decisions().to_vec();
+        tuning.set_reuse(world, Reuse::Cold);
+        assert_eq!(tuning.decisions(), told);
+        world.bootstrap().barrier().unwrap();
+    });
+}
+
+#[test]
 fn scratch_memory_is_zero_again() {
     run_job(2, &[("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "60")], &local, |world| {
         tune(world).unwrap();

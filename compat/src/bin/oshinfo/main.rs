@@ -18,7 +18,8 @@ use tombolo_core::bootstrap;
 use tombolo_core::config::{Bytes, Config, ReportForm, Value};
 use tombolo_selector::cache::{self, Saved};
 use tombolo_selector::pattern::{By, Pattern};
-use tombolo_selector::{Origin, Tuning, report};
+use tombolo_selector::report::{self, difference};
+use tombolo_selector::{Origin, Tuning};
 
 const IN_A_JOB: &str = "\
 In a job, as in `oshrun -n 4 --hosts 2 oshinfo`, it shows the job's PEs, hosts, ports, links, windows
@@ -44,6 +45,10 @@ struct Options {
     /// Form of the explanation: text, json or html
     #[arg(long, default_value = "text", value_parser = ReportForm::parse, requires = "tuning")]
     form: ReportForm,
+
+    /// Show what differs in another saved table: times, and channels taken
+    #[arg(long, value_name = "FILE", requires = "tuning", conflicts_with = "form")]
+    against: Option<PathBuf>,
 
     /// List the algorithms of the collective operations
     #[arg(long, conflicts_with_all = ["tuning", "predict"])]
@@ -88,6 +93,8 @@ fn main() -> ExitCode {
     }
     let text = match &options {
         Options { man_environment: true, .. } => Ok(manual::environment()),
+        Options { tuning: Some(file), against: Some(other), .. } => saved(file.as_deref())
+            .and_then(|first| Ok(difference::text(&first, &saved(Some(other))?))),
         Options { tuning: Some(file), .. } => {
             saved(file.as_deref()).map(|tuning| explained(&tuning, &options))
         }
@@ -125,6 +132,9 @@ fn misplaced(options: &Options) -> Option<&'static str> {
             "in a job --tuning explains the routes of the job and takes no file; start oshinfo \
              without oshrun to explain a file, or set SHMEM_TUNE to use it in the job",
         ),
+        Options { against: Some(_), .. } => {
+            Some("--against compares files: start oshinfo without oshrun")
+        }
         Options { hosts: Some(_), .. } | Options { pes: Some(_), .. } => Some(
             "--hosts and --pes of oshinfo are for estimates without a job; this job has the hosts \
              and PEs that it was started with: oshrun -n PES --hosts HOSTS oshinfo --predict ...",

@@ -1,0 +1,134 @@
+//! What differs between two saved tables.
+
+use super::{choice, describe, size, time};
+use crate::data::{Curve, Point};
+use crate::policy::MARGIN;
+use crate::tuning::Tuning;
+use std::fmt::Write as _;
+
+/// Times that differ by more than their spreads, and channels that are taken by one table only, for a
+/// terminal.
+pub fn text(first: &Tuning, second: &Tuning) -> String {
+    let mut text = format!("First: {}\nSecond: {}\n", first.origin(), second.origin());
+    if first.machine() != second.machine() {
+        let _ = writeln!(
+            text,
+            "They are of different machines:\n  {}\n  {}",
+            first.machine(),
+            second.machine()
+        );
+    }
+    for (which, tuning) in [("first", first), ("second", second)] {
+        if let Some(why) = tuning.measured().doubt() {
+            let _ = writeln!(text, "The {which} is doubtful: {why}");
+        }
+    }
+    let _ = writeln!(text, "\nTimes");
+    let (mut same, mut changed) = (0, 0);
+    for curve in &first.measured().curves {
+        let key = &curve.key;
+        let other = second.measured().curve(key.class, key.operation, key.buffer, &key.channel);
+        for (old, new) in other.into_iter().flat_map(|other| pairs(curve, other)) {
+            if !differ(old, new) {
+                same += 1;
+                continue;
+            }
+            changed += 1;
+            let _ = writeln!(
+                text,
+                "  {} to {}, {} buffers, by {}, {}: {} became {}, {:.2} times",
+                key.operation,
+                describe(key.class),
+                key.buffer,
+                key.channel,
+                size(old.bytes),
+                time(f64::from(old.ns)),
+                time(f64::from(new.ns)),
+                new.ns / old.ns,
+            );
+        }
+    }
+    let _ = writeln!(text, "  {changed} differ, {same} do not");
+    let _ = writeln!(text, "\nChannels");
+    let mut changed = 0;
+    for old in first.decisions() {
+        let of = |d: &&crate::policy::Decision| {
+            (d.class, d.operation, d.remote) == (old.class, old.operation, old.remote)
+        };
+        let new = second.decisions().iter().find(of).map(choice);
+        if new.as_deref() == Some(&*choice(old)) {
+            continue;
+        }
+        changed += 1;
+        let _ = writeln!(
+            text,
+            "  {} to {}, {} buffers: {}; in the second table: {}",
+            old.operation,
+            describe(old.class),
+            old.remote,
+            choice(old),
+            new.unwrap_or_else(|| "not measured".into()),
+        );
+    }
+    if changed == 0 {
+        text.push_str("  both take the same ones\n");
+    }
+    text
+}
+
+/// Points of sizes that both curves have.
+fn pairs<'a>(a: &'a Curve, b: &'a Curve) -> impl Iterator<Item = (&'a Point, &'a Point)> {
+    a.points.iter().filter_map(|old| {
+        let at = b.points.binary_search_by_key(&old.bytes, |point| point.bytes).ok()?;
+        Some((old, &b.points[at]))
+    })
+}
+
+/// Whether two times differ by more than twice the margin of decisions and more than their spreads.
+fn differ(old: &Point, new: &Point) -> bool {
+    let allowed = 1.0 + f64::from(old.spread + new.spread).max(2.0 * MARGIN);
+    let ratio = f64::from(new.ns) / f64::from(old.ns);
+    ratio > allowed || ratio < 1.0 / allowed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::Class;
+    use crate::data::{Buffer, CACHED, Key, Measurements, Operation};
+    use crate::tuning::Origin;
+
+    fn tuning(cma: f32, spread: f32) -> Tuning {
+        let curve = |channel: &str, ns: f32| Curve {
+            key: Key {
+                class: Class::Cache,
+                operation: Operation::Put,
+                buffer: Buffer::Heap,
+                channel: channel.to_owned(),
+            },
+            points: [8u64, 4096]
+                .map(|bytes| Point { bytes, ns: ns * bytes as f32, spread, batches: 7 })
+                .to_vec(),
+            checks: vec![],
+        };
+        let curves = vec![curve(CACHED, 2.0), curve("cma", cma)];
+        let mut measured = Measurements { curves, ..Measurements::default() };
+        measured.put_in_order();
+        Tuning::without_job(Origin::Measured, "a machine".into(), measured, &["cma"])
+    }
+
+    #[test]
+    fn what_differs_is_told_and_noise_is_not() {
+        let changed = text(&tuning(4.0, 0.02), &tuning(1.0, 0.02));
+        assert!(
+            changed.contains("by cma, 4 KiB: 16.38 us became 4.10 us, 0.25 times"),
+            "{changed}"
+        );
+        assert!(changed.contains("2 differ, 2 do not"), "{changed}");
+        let routes = "cached at every size; in the second table: cma at every size";
+        assert!(changed.contains(routes), "{changed}");
+        let noise = text(&tuning(4.0, 0.2), &tuning(5.0, 0.2));
+        assert!(noise.contains("0 differ, 4 do not"), "{noise}");
+        assert!(noise.contains("both take the same ones"), "{noise}");
+    }
+}
