@@ -15,7 +15,7 @@ use crate::placement::Hosts;
 use crate::report;
 use crate::signals::{self, Signals};
 use crate::spawn::Failure;
-use crate::wire::{Order, Setting, Share};
+use crate::wire::{End, Order, Setting, Share};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::cell::RefCell;
@@ -78,6 +78,8 @@ struct Job {
     verdict: Option<Ending>,
     /// The user's signal that is to end the job.
     interrupted: Option<Signal>,
+    /// Ends by a signal that this process is about to take itself, to be judged after it.
+    untaken: Vec<End>,
     /// What the hosts whose PEs all wait for the barrier have to tell the others.
     fences: Vec<Option<Vec<(String, String)>>>,
     /// A report of what PEs are doing, which some hosts still have to contribute to.
@@ -184,6 +186,7 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         timeout: plan.timeout,
         verdict: None,
         interrupted: None,
+        untaken: Vec::new(),
         report: None,
         timeout_at: plan.timeout.map(|time| Instant::now() + time),
         terminate_at: None,

@@ -66,6 +66,25 @@ pub fn is_interrupt(signal: Signal) -> bool {
     INTERRUPTS.contains(&signal)
 }
 
+/// Whether a blocked signal arrives at this process now or in a moment.
+pub fn comes_soon(signal: Signal) -> bool {
+    const MOMENT: Duration = Duration::from_millis(50);
+    let begun = Instant::now();
+    loop {
+        let mut pending = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: writes a set of signals to the place given, or fails.
+        let known = unsafe { libc::sigpending(pending.as_mut_ptr()) } == 0;
+        // SAFETY: written by the call above if it succeeded.
+        if known && unsafe { libc::sigismember(pending.as_ptr(), signal as i32) } == 1 {
+            return true;
+        }
+        if begun.elapsed() >= MOMENT {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Passes a signal on to the launcher.
 pub fn pass_on(launcher: Pid, signal: Signal, from_kernel: bool) {
     // A terminal that hangs up tells the leader of its session alone.

@@ -63,6 +63,7 @@ impl Job {
         if !self.have_heard(event) {
             self.send_all(signal);
         }
+        self.judge_untaken();
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {

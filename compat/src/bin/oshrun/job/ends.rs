@@ -27,6 +27,14 @@ impl Job {
             self.pes[end.pe].lost_at = None;
             self.pes[end.pe].missed = end.missed;
         }
+        // A signal to the whole process group ends PEs before it has reached this process.
+        let by = |end: &End| Signal::try_from(ExitStatus::from_raw(end.status).signal()?).ok();
+        let interrupt = ends.iter().filter_map(by).find(|signal| signals::is_interrupt(*signal));
+        let judged = self.interrupted.is_some() || self.verdict.is_some();
+        if interrupt.is_some_and(|signal| !judged && signals::comes_soon(signal)) {
+            self.untaken.extend(ends);
+            return;
+        }
         for end in ends {
             self.judge(end);
         }
@@ -92,6 +100,14 @@ impl Job {
             report::line(format_args!("{} {how}; ending the job", self.name(pe)));
             self.end(Ending::Code(128 + signal as u8), Duration::ZERO);
         }
+    }
+
+    /// Judges the ends that were kept until this process has taken a signal itself.
+    pub(super) fn judge_untaken(&mut self) {
+        for end in std::mem::take(&mut self.untaken) {
+            self.judge(&end);
+        }
+        self.check_barrier();
     }
 
     /// A barrier that PEs wait for and that some other one can no longer enter will never open.

@@ -24,7 +24,7 @@ fn np_is_found_after_options_with_and_without_values() {
 #[test]
 fn faults_that_concern_packets_meet_packets() {
     let set = |line: &str| -> Vec<Vec<String>> {
-        let words = format!("oshrun --hosts 2 --fault {line}");
+        let words = format!("oshrun -n 2 --hosts 2 --fault {line}");
         let words = words.split(' ').map(|word| word.replace('~', " ").into());
         let words: Vec<OsString> = words.collect();
         // Whatever the environment of this test has.
