@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const TOOLS: [&str; 3] = ["oshrun", "oshcc", "oshinfo"];
 /// Programs whose options shells complete.
 const COMPLETED: [&str; 6] = ["oshrun", "oshinfo", "oshcc", "oshc++", "oshCC", "oshcxx"];
 /// Shells, where they look, and what they put before and after a program's name.
@@ -18,8 +17,7 @@ const SHELLS: [(&str, &str, &str, &str); 3] = [
     ("zsh", "share/zsh/site-functions", "_", ""),
     ("fish", "share/fish/vendor_completions.d", "", ".fish"),
 ];
-const TOOLS: [&str; 4] = ["oshrun", "oshcc", "oshinfo", "oshivshmem"];
-const TOOLS: [&str; 4] = ["oshrun", "oshcc", "oshinfo", "oshperf"];
+const TOOLS: [&str; 5] = ["oshrun", "oshcc", "oshinfo", "oshivshmem", "oshperf"];
 /// Other names: of the C++ compiler wrapper, and of the library that other software looks for.
 const LINKS: [(&str, &str); 8] = [
     ("bin/oshc++", "oshcc"),
@@ -117,13 +115,18 @@ fn without_own_folders(tree: &Tree) -> Command {
     });
     // Variables take the place of what configuration files say; these are added to.
     const ENCODED: &str = "CARGO_ENCODED_RUSTFLAGS";
-    let mut build = tree.cargo(&["build", "--release", "--package", "tombolo"]);
-    build.env("TOMBOLO_VERSION", version(tree));
     let mut build = tree.cargo(&["build", "--release", "--package", "tombolo", "--lib"]);
     // One build, so that the library of the tools is the installed one; without the simulator, which
     // is a default of the benchmarks' package.
-    build.args(["--package", "tombolo-benches", "--no-default-features"]);
+    build.args([
+        "--package",
+        "tombolo-benches",
+        "--no-default-features",
+        "--features",
+        "tombolo/tools",
+    ]);
     build.args(TOOLS.iter().flat_map(|tool| ["--bin", tool]));
+    build.env("TOMBOLO_VERSION", version(tree));
     match (std::env::var(ENCODED), std::env::var("RUSTFLAGS")) {
         (Ok(own), _) => build.env(ENCODED, format!("{own}\x1f{}", flags.join("\x1f"))),
         (_, Ok(own)) => {

@@ -14,8 +14,8 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::ffi::c_long;
 use std::time::Duration;
-use tombolo::Session;
 use tombolo::describe::Block;
+use tombolo::tools;
 
 /// What lines of measurements begin with.
 pub const MARK: &str = "oshperf: ";
@@ -96,7 +96,7 @@ pub struct Options {
 
 /// This PE and its memory.
 struct Pe {
-    session: Session,
+    session: tools::Session,
     me: usize,
     n: usize,
     /// The PE that PE 0 measures against.
@@ -130,7 +130,7 @@ const LINES: usize = 4 + points::THREADS_MAX;
 
 /// Takes part in the job.
 pub fn main(options: &Options) -> Result<(), String> {
-    let session = tombolo::init().map_err(|e| e.to_string())?;
+    let session = tools::join().map_err(|e| e.to_string())?;
     let (me, n) = (session.pe(), session.n_pes());
     let peer = n / 2;
     if me == 0 {
@@ -176,7 +176,7 @@ fn print(line: &Line) {
     println!("{MARK}{text}");
 }
 
-fn facts(session: &Session, peer: usize) -> Facts {
+fn facts(session: &tools::Session, peer: usize) -> Facts {
     let transports = session.transports().iter().flat_map(|transport| {
         let own = transport.describe().into_iter().chain(transport.describe_own());
         own.map(|line| format!("{}: {line}", transport.name())).collect::<Vec<_>>()
