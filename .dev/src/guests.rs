@@ -33,7 +33,7 @@ pub fn guests(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let prefix = tree.target("tombolo");
     install(tree, &prefix)?;
     let suite = ["test", "--workspace", "--test", "guests", "--"];
-    run(tree.cargo(&suite).args(args).env("TOMBOLO_PREFIX", &prefix))
+    run(tree.cargo(&suite).args(args).env("TOMBOLO_PREFIX", &prefix).env("TOMBOLO_GUESTS", "1"))
 }
 
 /// Fetches and unpacks what is missing, where that is possible; says why there is nothing.
@@ -67,7 +67,7 @@ fn unpack(place: &Path) -> std::io::Result<()> {
     ];
     let fetch = || apt_get("install", &[&options[..], &PACKAGES].concat());
     // The lists of packages may be absent or old; the second attempt renews them.
-    if !fetch() && !(apt_get("update", &[]) && fetch()) {
+    if !(fetch() || apt_get("update", &[]) && fetch()) {
         return Err(std::io::Error::other("apt-get could not fetch the packages"));
     }
     for entry in fs::read_dir(&archives)? {

@@ -1,7 +1,6 @@
 //! `cargo dev test`: every test there is, against an installed library.
 
 use crate::Tree;
-use crate::guests;
 use crate::install::install;
 use crate::steps::{Failure, announce, cannot_run, find};
 use std::io::{BufRead, BufReader};
@@ -36,10 +35,7 @@ const PMIX: &str = "libpmix.so";
 const LIBFABRIC: &str = "libfabric.so.1";
 
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
-    let mut missing = provide_tools();
-    if guests::provide(tree).is_some() {
-        missing.push(("qemu-system-x86_64", "the NTB ring over devices of virtual machines"));
-    }
+    let missing = provide_tools();
     let prefix = tree.target("tombolo");
     install(tree, &prefix)?;
     announce("cargo test --workspace");
@@ -49,7 +45,7 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let mut passed = count(&mut command, &mut totals)?;
     announce("model checking of lock-free code");
     let mut command = tree.cargo(&["test", "--release", "--lib"]);
-    for package in ["tombolo-core", "tombolo-collectives", "tombolo-transports"] {
+    for package in ["tombolo-core", "tombolo-transports"] {
         command.args(["--package", package]);
     }
     command.arg("loom_");

@@ -178,7 +178,7 @@ fn join_sockets(guests: &mut Vec<UnixStream>) {
             continue;
         };
         let _ = guest.set_nonblocking(true);
-        if guests.len() % 2 == 0 {
+        if guests.len().is_multiple_of(2) {
             let _ = guest.write_all(&[0xff; 300]);
         }
         let mut bytes = [0; 64];
@@ -206,7 +206,7 @@ fn join_streams(guests: &mut Vec<TcpStream>) {
             continue;
         };
         let _ = guest.set_nonblocking(true);
-        if guests.len() % 2 == 0 {
+        if guests.len().is_multiple_of(2) {
             let _ = guest.write_all(&[0xff; 300]);
         }
         guests.insert(0, guest);
