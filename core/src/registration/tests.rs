@@ -1,5 +1,6 @@
 use super::*;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const LEN: usize = 1 << 20;
 
@@ -53,10 +54,14 @@ impl Pinning {
     }
 }
 
-/// Maps memory, at an address if one is given.
+/// Maps memory, at an address if one is given. Otherwise at one far from where the kernel places
+/// memory by itself: what a test unmaps must not be taken by another thread before it is mapped again.
 fn map(at: *mut u8, len: usize, shared: bool) -> *mut u8 {
+    static NEXT: AtomicUsize = AtomicUsize::new(0x1000_0000_0000);
     let kind = if shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-    let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED_NOREPLACE };
+    let own = || std::ptr::without_provenance_mut(NEXT.fetch_add(1 << 32, Ordering::Relaxed));
+    let at = if at.is_null() { own() } else { at };
+    let fixed = libc::MAP_FIXED_NOREPLACE;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: new memory, and none is replaced.
     let got =
