@@ -185,14 +185,6 @@ impl Capabilities {
         self.put || self.get
     }
 
-    /// Whether puts and AMOs of all kinds are carried out, so that the target is never asked for one.
-    pub fn does_all(&self) -> bool {
-        self.amos == AmoSet::ALL
-            && self.domain == AtomicDomain::Cpu
-            && self.whole_words
-            && self.put_align <= 1
-    }
-
     /// Whether an AMO is carried out in the CPU's domain.
     #[inline]
     pub const fn does(&self, op: AmoOp, size: u8) -> bool {
@@ -435,15 +427,14 @@ pub trait Transport: Send + Sync {
         Progress::None
     }
 
-    /// Readable when `progress` has something to do, once [`Transport::arm`] was called: the same
-    /// from `connect` to `close`. The service thread sleeps on it, and so do threads of the program
-    /// that wait for long; without it they look again every now and then.
+    /// Readable when `progress` has something to do, once [`Transport::arm`] was called. For the
+    /// service thread to sleep on; without it the thread looks again every now and then.
     fn event_fd(&self) -> Option<RawFd> {
         None
     }
 
-    /// Prepares for sleeping on `event_fd`, which several threads may do at the same time. False:
-    /// there may be something to do already, so do not sleep.
+    /// Prepares for sleeping on `event_fd`. False: there may be something to do already, so do not
+    /// sleep.
     fn arm(&self) -> bool {
         true
     }

@@ -15,12 +15,10 @@ use crate::service::{Requester, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
 use crate::transport::{Distance, Endpoint, Locality, SegmentKind, Transport};
-use crate::wait::{self, Awaited, Patience, Seen, Waiting};
+use crate::wait::{Patience, Waiting};
 use peers::{Peer, Peers};
-use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
 
 mod domain;
 mod end;
@@ -65,8 +63,6 @@ pub struct World {
     peers: Arc<Peers>,
     unreachable: Vec<String>,
     progressing: bool,
-    /// Bit n: arrivals over transport n end a sleep on its descriptor.
-    telling: u64,
     /// Number of hosts.
     hosts: u32,
     routes: AtomicPtr<InForce>,
@@ -339,16 +335,13 @@ impl World {
         }
     }
 
-    /// True if something moved on a transport whose arrivals end a sleep.
-    fn progress_all(&self) -> bool {
-        let mut arrived = false;
-        for (index, transport) in self.transports().iter().enumerate() {
-            arrived |= transport.progress() && self.telling >> index & 1 != 0;
+    fn progress_all(&self) {
+        for transport in self.transports() {
+            transport.progress();
         }
         if let Some(service) = &self.service {
             service.poll();
         }
-        arrived
     }
 
     /// How this PE waits.
@@ -375,52 +368,17 @@ impl World {
     fn wait_long(&self, waiting: Waiting, ready: &mut dyn FnMut() -> bool) {
         let since = crate::board::monotonic_ns();
         self.board.enter(self.pe, waiting.routine, waiting.argument, since);
-        self.patience.wait(&mut LongWait { world: self, routine: waiting.routine, since, ready });
+        let mut step = || {
+            self.progress();
+            ready()
+        };
+        self.patience.wait(&mut step, &mut || {
+            if !self.bootstrap.is_alive() {
+                self.stop_job(waiting.routine, "the launcher is gone");
+            }
+            self.check_losses(waiting.routine, since);
+        });
         self.board.leave(self.pe);
-    }
-
-    /// Descriptors of the transports that tell of arrivals, if it is safe to sleep on them.
-    fn event_fds(&self) -> Option<Vec<RawFd>> {
-        let telling = self.transports().iter().enumerate();
-        let telling = telling.filter(|(index, _)| self.telling >> index & 1 != 0);
-        telling.map(|(_, it)| it.event_fd().filter(|_| it.arm())).collect()
-    }
-}
-
-/// A wait of the program that takes long.
-struct LongWait<'a> {
-    world: &'a World,
-    routine: &'static str,
-    since: u64,
-    ready: &'a mut dyn FnMut() -> bool,
-}
-
-impl Awaited for LongWait<'_> {
-    fn look(&mut self) -> Seen {
-        let arrived = self.world.progressing && self.world.progress_all();
-        match ((self.ready)(), arrived) {
-            (true, _) => Seen::End,
-            (false, true) => Seen::Arrival,
-            (false, false) => Seen::Nothing,
-        }
-    }
-
-    fn sleep(&mut self, longest: Duration) -> bool {
-        if self.world.telling == 0 {
-            std::thread::sleep(longest);
-            return false;
-        }
-        match self.world.event_fds() {
-            Some(fds) => wait::until_readable(&fds, longest),
-            None => true,
-        }
-    }
-
-    fn every_so_often(&mut self) {
-        if !self.world.bootstrap.is_alive() {
-            self.world.stop_job(self.routine, "the launcher is gone");
-        }
-        self.world.check_losses(self.routine, self.since);
     }
 }
 

@@ -4,7 +4,6 @@
 use libtest_mimic::Trial;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use tombolo_tests::conformance::{BACK_ENDS, unavailable};
 use tombolo_tests::nodes::{self, Nodes};
@@ -13,7 +12,7 @@ use tombolo_tests::nodes::{self, Nodes};
 mod support;
 
 use support::program::{LIMIT, Program, run_trials};
-use support::{crate_dir, installed, run, scratch};
+use support::{crate_dir, run};
 
 /// Hosts and how many PEs each has.
 const PLACES: [&str; 2] = ["n1:2,n2:2", "n1:1,n2:1,n3:1"];
@@ -35,40 +34,14 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
         .collect();
     sources.sort();
-    // A PE that is not asked for anything must sleep; over other transports that is not so yet.
-    sources.push(crate_dir().join("c/special/idle.c"));
     let programs =
         sources.iter().map(|source| Program::new(prefix, source, "", &["-O1", "-pthread"]));
     let places = |program: Arc<Program>| PLACES.map(|places| runs(&program, places));
-    let mut trials: Vec<Trial> = programs.flat_map(places).collect();
-    trials.push(runs_python(prefix));
-    let trials = trials.into_iter().map(|trial| match &missing {
+    let trials = programs.flat_map(places).map(|trial| match &missing {
         Some(why) => trial.with_kind(why.clone()).with_ignored_flag(true),
         None => trial,
     });
     trials.collect()
-}
-
-/// PEs that are Python's interpreter.
-fn runs_python(prefix: &Path) -> Trial {
-    let prefix = prefix.to_owned();
-    let trial = Trial::test(format!("python on {}", PLACES[0]), move || {
-        let mut oshrun = Command::new(prefix.join("bin/oshrun"));
-        oshrun.env("SHMEM_SYMMETRIC_SIZE", "16m").env("SHMEM_TUNE_CACHE", scratch("tuning"));
-        oshrun.args(["--host", PLACES[0], "python3"]).arg(crate_dir().join("python/sums.py"));
-        oshrun.arg(prefix.join("lib/libtombolo.so"));
-        NODES.enter(&mut oshrun);
-        let ran = run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))?;
-        let ran = ran.succeeded()?;
-        match ran.stdout.trim() {
-            "10" => Ok(()),
-            _ => Err(ran.account("expected the sum of 1 to 4").into()),
-        }
-    });
-    match installed("python3") {
-        true => trial,
-        false => trial.with_kind("python3 is not installed").with_ignored_flag(true),
-    }
 }
 
 /// "rma on n1:2,n2:2": succeeds, in time.

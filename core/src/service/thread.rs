@@ -4,15 +4,13 @@
 //! A program that waits in the library serves by itself ([`Service::poll`]), at once; the thread then
 //! keeps out of its way. Otherwise the thread looks for work, and sleeps when there is none: on the
 //! bell where requesters can ring it, on the transports' event descriptors where they have some, and
-//! for short times where neither tells of all work. In a job in which nobody asks, as over networks
-//! whose transports do everything, the descriptors alone tell of all work.
+//! for short times where neither tells of all work.
 
 use super::server::Server;
 use super::wire::Wire;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Futex, Mutex, Ordering};
-use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// What a service thread sleeps on, in the control area.
@@ -63,8 +61,6 @@ const RARELY: u64 = if cfg!(loom) { 0 } else { 8 };
 const NAP: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
 /// Longest sleep when something tells of work: only against what nobody thinks of.
 const SLEEP: Duration = Duration::from_millis(if cfg!(loom) { 1 } else { 1000 });
-/// Longest sleep on descriptors: transports that look at the clock do so when they are polled.
-const WATCH: Duration = Duration::from_millis(100);
 
 /// Serves other PEs until it is dropped.
 pub struct Service<W: Wire + 'static> {
@@ -77,11 +73,7 @@ struct Shared<W> {
     transports: Option<Box<dyn Pollable>>,
     bell: *const Bell,
     announced: Announced,
-    /// Whether requests may come.
-    is_asked: AtomicBool,
     stop: AtomicBool,
-    /// Ends a sleep on descriptors when the service stops.
-    stopped: Option<EventFd>,
     /// Counts polls by the program.
     polls: AtomicU64,
 }
@@ -103,11 +95,8 @@ impl<W: Wire + 'static> Service<W> {
         announced: Announced,
         transports: Option<Box<dyn Pollable>>,
     ) -> std::io::Result<Service<W>> {
-        let eventfd = || EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let shared = Arc::new(Shared {
-            is_asked: AtomicBool::new(server.is_some()),
             server: server.map(Mutex::new),
-            stopped: transports.as_ref().map(|_| eventfd()).transpose()?,
             transports,
             bell,
             announced,
@@ -118,11 +107,6 @@ impl<W: Wire + 'static> Service<W> {
         let thread =
             thread::Builder::new().name("shmem-service".into()).spawn(move || seen.run())?;
         Ok(Service { shared, thread: Some(thread) })
-    }
-
-    /// Tells the service that nobody will send a request.
-    pub fn expect_no_requests(&self) {
-        self.shared.is_asked.store(false, Ordering::Relaxed);
     }
 
     /// Serves once, for a thread of the program that waits.
@@ -140,10 +124,6 @@ impl<W: Wire + 'static> Drop for Service<W> {
         let bell = self.shared.bell();
         bell.rings.change();
         bell.rings.wake();
-        if let Some(stopped) = &self.shared.stopped {
-            // It can only fail where it is readable already.
-            let _ = stopped.write(1);
-        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -158,9 +138,6 @@ impl<W: Wire> Shared<W> {
 
     /// Answers requests, unless somebody else is at it.
     fn answer(&self) -> bool {
-        if !self.is_asked.load(Ordering::Relaxed) {
-            return false;
-        }
         let server = self.server.as_ref().and_then(|server| server.try_lock().ok());
         server.is_some_and(|mut server| server.serve())
     }
@@ -201,12 +178,11 @@ impl<W: Wire> Shared<W> {
     fn sleep(&self, rings: u32, nap: Duration) {
         let fds = self.transports.as_ref().map(|transports| transports.event_fds());
         let limit = match (&fds, self.announced) {
-            (Some(Some(_)), _) if !self.is_asked.load(Ordering::Relaxed) => SLEEP,
             (None | Some(Some(_)), Announced::ByBell) => SLEEP,
             _ => nap,
         };
         match fds.flatten() {
-            Some(fds) if !fds.is_empty() => self.sleep_on(fds, rings, limit),
+            Some(fds) if !fds.is_empty() => self.sleep_on(&fds, rings, limit),
             _ => {
                 let bell = self.bell();
                 bell.asleep.store(1, Ordering::SeqCst);
@@ -217,15 +193,23 @@ impl<W: Wire> Shared<W> {
         }
     }
 
-    /// Sleeps on descriptors. The bell cannot end that, so it is not for long where requests may
-    /// come.
-    fn sleep_on(&self, mut fds: Vec<RawFd>, rings: u32, limit: Duration) {
+    /// Sleeps on descriptors. The bell cannot end that, so it is not for long where requests are
+    /// announced by the bell alone.
+    fn sleep_on(&self, fds: &[RawFd], rings: u32, limit: Duration) {
         let armed = self.transports.as_ref().is_some_and(|transports| transports.arm());
         if !armed || self.bell().rings.load() != rings {
             return;
         }
-        let longest = if self.is_asked.load(Ordering::Relaxed) { NAP[1] } else { WATCH };
-        fds.extend(self.stopped.as_ref().map(|stopped| stopped.as_raw_fd()));
-        crate::wait::until_readable(&fds, limit.min(longest));
+        let limit = if self.server.is_some() { limit.min(NAP[1]) } else { limit.min(SLEEP / 10) };
+        let poll = |fd: &RawFd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
+        let mut polled: Vec<libc::pollfd> = fds.iter().map(poll).collect();
+        let limit = libc::timespec {
+            tv_sec: limit.as_secs() as libc::time_t,
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        // SAFETY: an array of that length and a valid time. Errors mean: look again.
+        unsafe {
+            libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &limit, std::ptr::null())
+        };
     }
 }

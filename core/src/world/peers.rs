@@ -90,27 +90,10 @@ impl Peers {
         self.transports.iter().filter_map(|transport| transport.distance(a, b)).min()
     }
 
-    /// Whether a PE may have to be asked for an operation on a segment that is not mapped.
-    pub(super) fn may_ask(&self, pe: usize, segment: SegmentKind) -> bool {
-        let mut ways = self.by.iter().filter_map(|row| row.get(pe)?.as_ref());
-        ways.any(|peer| peer.can(segment).reach() && !peer.can(segment).does_all())
-    }
-
     /// How much `progress` is needed.
     pub(super) fn progress_needed(&self) -> Progress {
         let needed = self.transports.iter().map(|transport| transport.progress_needed());
         needed.max().unwrap_or(Progress::None)
-    }
-}
-
-impl Peers {
-    /// Bit n: transport n has to be polled by whoever waits, and a descriptor tells when.
-    pub(super) fn telling(&self) -> u64 {
-        let all = self.transports.iter().take(64).enumerate();
-        let telling = all.filter(|(_, transport)| {
-            transport.progress_needed() > Progress::None && transport.event_fd().is_some()
-        });
-        telling.fold(0, |bits, (index, _)| bits | 1 << index)
     }
 }
 

@@ -82,20 +82,8 @@ impl World {
         // Nobody may write to a PE that has not got this far.
         let kinds: Vec<SegmentKind> = segments.iter().map(|segment| segment.kind).collect();
         let is_mapped = |peer: usize| mapped[0][peer] != 0;
-        let asks = may_ask(&peers, pe, &kinds, &mapped, &config);
         let wishes = domain::wishes(&peers, pe, localities.len(), &kinds, is_mapped);
-        let told = [&[u8::from(asks)], wishes.as_slice()].concat();
-        let (service, told) = exchange::agree(&*bootstrap, reached.and(service), &told)?;
-        let split = |told: &Vec<u8>| match told.split_first() {
-            Some((asks, wishes)) => (*asks != 0, wishes.to_vec()),
-            None => (true, Vec::new()),
-        };
-        let (asks, wishes): (Vec<bool>, Vec<Vec<u8>>) = told.iter().map(split).unzip();
-        let polled = peers.progress_needed() == Progress::Always;
-        let service = match asks.contains(&true) {
-            true => service,
-            false => service.filter(|_| polled).inspect(Service::expect_no_requests),
-        };
+        let (service, wishes) = exchange::agree(&*bootstrap, reached.and(service), &wishes)?;
         let devices = domain::settled(&wishes, localities.len());
         let routes = with_devices(routes, &devices);
         Ok(World {
@@ -108,7 +96,6 @@ impl World {
             _mapped: mapped,
             unreachable: reasons,
             progressing: service.is_some() || peers.progress_needed() > Progress::None,
-            telling: peers.telling(),
             routes: AtomicPtr::new(Box::into_raw(Box::new(InForce::new(
                 routes,
                 &peers,
@@ -225,23 +212,6 @@ fn default_routes(peers: &Peers, mapped: &[Box<[usize]>; 2]) -> Routes {
         })
     };
     Routes { peers: (0..mapped[0].len()).map(of_pe).collect(), costs: Costs::default() }
-}
-
-/// Whether this PE may ask others for operations that no transport can do by itself.
-fn may_ask(
-    peers: &Peers,
-    me: usize,
-    kinds: &[SegmentKind],
-    mapped: &[Box<[usize]>; 2],
-    config: &Config,
-) -> bool {
-    let mut others = (0..mapped[0].len()).filter(|pe| *pe != me);
-    let asks = |pe: usize| {
-        let apart = |kind: &&SegmentKind| mapped[**kind as usize][pe] == 0;
-        kinds.iter().filter(apart).any(|kind| peers.may_ask(pe, *kind))
-    };
-    // Routes that are forced may be any.
-    !config.route.is_empty() || others.any(asks)
 }
 
 /// Number of hosts of a job.

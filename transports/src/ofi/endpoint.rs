@@ -6,7 +6,7 @@ use super::port::Port;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use tombolo_core::transport::{
-    Amo, AmoSet, AtomicDomain, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal,
+    Amo, AmoOp, AmoSet, AtomicDomain, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal,
     Status, Stream,
 };
 
@@ -85,7 +85,12 @@ impl Endpoint for OfiEndpoint {
         if !self.holds(source, len) {
             return Status::Failed;
         }
-        // SAFETY: the caller vouches for the destination.
+        if self.software && matches!(len, 4 | 8) && source.offset.is_multiple_of(len) {
+            let amo = Amo { op: AmoOp::Fetch, size: len as u8, operand: 0, compare: 0 };
+            // SAFETY: the caller vouches for the destination.
+            return unsafe { self.amo(stream, source, amo, Some(dest)) };
+        }
+        // SAFETY: as above.
         self.port.issue(|e| unsafe { e.read(stream, self.pe, dest, source, len) })
     }
 

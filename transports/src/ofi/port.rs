@@ -41,15 +41,15 @@ impl Port {
         self.lock().as_mut().map_or(Status::Failed, issue)
     }
 
-    /// Makes progress, unless another thread is at it; true if this one moved something: two that
-    /// took each other for progress would never sleep.
+    /// Makes progress, unless another thread is at it; true if something moved.
     pub fn progress(&self) -> bool {
         match self.engine.try_lock() {
             Ok(mut engine) => engine.as_mut().is_some_and(Engine::progress),
             Err(TryLockError::Poisoned(engine)) => {
                 engine.into_inner().as_mut().is_some_and(Engine::progress)
             }
-            Err(TryLockError::WouldBlock) => false,
+            // Whoever has it makes progress.
+            Err(TryLockError::WouldBlock) => true,
         }
     }
 

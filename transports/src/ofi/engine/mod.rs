@@ -257,10 +257,6 @@ impl Engine {
             for entry in entries.iter().take(taken.max(0) as usize) {
                 self.take(entry.op_context, entry.len);
             }
-            // To find nothing more costs system calls, and somebody waits for what was found.
-            if (0..entries.len() as isize).contains(&taken) {
-                break;
-            }
         }
         if busy || self.has_leftovers() {
             self.retry();
