@@ -45,7 +45,7 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let mut passed = count(&mut command, &mut totals)?;
     announce("model checking of lock-free code");
     let mut command = tree.cargo(&["test", "--release", "--lib"]);
-    for package in ["tombolo-core", "tombolo-transports"] {
+    for package in ["tombolo-core", "tombolo-collectives", "tombolo-transports"] {
         command.args(["--package", package]);
     }
     command.arg("loom_");
