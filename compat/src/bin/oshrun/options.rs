@@ -179,6 +179,7 @@ const COUNT_MAX: usize = 1 << 22;
 
 const CRC: &str = "SHMEM_NTB_CRC";
 const DIRECT: &str = "SHMEM_NTB_DIRECT";
+const SPEED: &str = "SHMEM_NTB_SPEED";
 
 /// The definition of the command line.
 pub fn command() -> clap::Command {
@@ -244,13 +245,15 @@ impl Plan {
     }
 
     /// Sets what faults need to have their effect, unless the user has said otherwise: all data go
-    /// in packets, which alone are damaged and delayed, and where packets are damaged they have the
-    /// CRC by which that is noticed.
+    /// in packets, which alone are damaged and delayed; where packets are damaged they have the CRC by
+    /// which that is noticed; and where they are delayed the links keep time, because a link that does
+    /// not delays the processor that stores to it, and with it everything else that processor does.
     fn prepared_for_faults(mut self, inherited: impl Fn(&str) -> bool) -> Plan {
         let any = |is: fn(&Fault) -> bool| self.faults.0.iter().any(|(_, fault)| is(fault));
         let damages = any(|fault| matches!(fault, Fault::Corrupt { ppm: 1.., .. }));
         let delays = any(|fault| matches!(fault, Fault::Delay { .. }));
-        let needed = [(CRC, "on", damages), (DIRECT, "off", damages || delays)];
+        let needed =
+            [(CRC, "on", damages), (DIRECT, "off", damages || delays), (SPEED, "modelled", delays)];
         for (name, value, _) in needed.into_iter().filter(|(_, _, needed)| *needed) {
             let set =
                 |program: &Program| program.environment.iter().any(|(other, _)| other == name);

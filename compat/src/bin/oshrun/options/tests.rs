@@ -40,7 +40,7 @@ fn faults_that_concern_packets_meet_packets() {
     };
     let (crc, packets) = ("SHMEM_NTB_CRC=on", "SHMEM_NTB_DIRECT=off");
     assert_eq!(set("link~0~corrupt~5 a : b"), [[crc, packets], [crc, packets]]);
-    assert_eq!(set("link~0~delay~5us a"), [[packets]]);
+    assert_eq!(set("link~0~delay~5us a"), [[packets, "SHMEM_NTB_SPEED=modelled"]]);
     assert_eq!(set("link~0~down a : b"), [[], []] as [[&str; 0]; 2]);
     assert_eq!(set("link~0~corrupt~0 a"), [[]] as [[&str; 0]; 1]);
     let line = "link~0~corrupt~5 -x SHMEM_NTB_CRC=off a : -x SHMEM_NTB_DIRECT=on b";
