@@ -31,7 +31,7 @@ int main(void) {
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, a program that the case needs, and the case.
-const CASES: [(&str, &str, Case); 17] = [
+const CASES: [(&str, &str, Case); 18] = [
     ("wrappers_compile_c_and_cxx", "c++", wrappers_compile_c_and_cxx),
     ("wrappers_use_the_compiler_they_are_told", "clang", wrappers_use_another_compiler),
     ("a_moved_installation_works", "cp", a_moved_installation_works),
@@ -48,6 +48,7 @@ const CASES: [(&str, &str, Case); 17] = [
     ("oshinfo_lists_collectives_once", "sh", oshinfo_lists_collectives_once),
     ("oshinfo_compares_saved_tables", "sh", oshinfo_compares_saved_tables),
     ("oshinfo_refuses_what_has_no_meaning_in_a_job", "sh", oshinfo_refuses_in_a_job),
+    ("oshinfo_finds_what_is_wrong_with_machines", "sh", oshinfo_finds_what_is_wrong),
     ("the_example_draws_the_same_picture_on_any_number_of_pes", "cc", the_example_agrees),
 ];
 
@@ -386,6 +387,7 @@ fn oshinfo_refuses_in_a_job(prefix: &Path) -> Result<(), Failed> {
         ("--predict gather --pes 2", "this job has the hosts"),
         ("--tuning /no/such/table.json", "takes no file"),
         ("--tuning --against /no/such/table.json", "without oshrun"),
+        ("--doctor", "examines machines"),
     ] {
         let ran = oshinfo_in_a_job(prefix, "-n 2", arguments)?;
         assert_eq!(ran.code, Some(2), "{arguments}: {ran:?}");
@@ -404,6 +406,51 @@ fn oshinfo_refuses_in_a_job(prefix: &Path) -> Result<(), Failed> {
     estimate.args(["--predict", "gather", "--hosts", "100", "--pes", "100"]);
     let ran = run(&mut estimate, Duration::from_secs(60))?;
     assert_eq!(ran.code, Some(1), "{ran:?}");
+    Ok(())
+}
+
+fn oshinfo_finds_what_is_wrong(prefix: &Path) -> Result<(), Failed> {
+    let oshinfo = |arguments: &[&str]| {
+        let mut command = Command::new(prefix.join("bin/oshinfo"));
+        command.arg("--doctor").args(arguments).env_remove("SHMEM_SYMMETRIC_SIZE");
+        run(&mut command, Duration::from_secs(60))
+    };
+    let here = oshinfo(&[])?;
+    assert!(matches!(here.code, Some(0 | 3 | 4)) && here.stderr.is_empty(), "{here:?}");
+    for subject in ["processors", "huge pages", "CMA", "locked memory", "libfabric", "PMIx", "ssh"] {
+        let told = here.stdout.lines().filter(|line| line.get(9..).is_some_and(|l| l.starts_with(subject)));
+        assert_eq!(told.count(), 1, "{subject}: {here:?}");
+    }
+    // Jobs run here, or these tests would not.
+    assert!(here.code != Some(4), "{here:?}");
+
+    let other = scratch("tools-doctor");
+    for (path, text) in [
+        ("proc/meminfo", "MemTotal: 8388608 kB\n"),
+        ("proc/self/cgroup", "0::/a\n"),
+        ("sys/fs/cgroup/a/memory.max", "1048576\n"),
+        ("proc/sys/kernel/yama/ptrace_scope", "3\n"),
+        ("proc/sys/kernel/hostname", "far\n"),
+    ] {
+        let path = other.join(path);
+        fs::create_dir_all(path.parent().expect("below the folder"))?;
+        fs::write(path, text)?;
+    }
+    let there = oshinfo(&["--root", other.to_str().ok_or("not UTF-8")?])?;
+    assert_eq!(there.code, Some(4), "{there:?}");
+    for part in ["impossible on far ", "echo max > /sys/fs/cgroup/a/memory.max", "ptrace_scope=1"] {
+        assert!(there.stdout.contains(part), "{part}: {there:?}");
+    }
+
+    // Another machine, as far as the command that reaches it says so.
+    let rsh = other.join("rsh");
+    fs::write(&rsh, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n")?;
+    tool("chmod", &["+x".as_ref(), rsh.as_os_str()])?;
+    let both = oshinfo(&["--host", "n1", "--rsh", rsh.to_str().ok_or("not UTF-8")?])?;
+    assert_eq!(both.code, here.code, "{both:?}");
+    assert_eq!(both.stdout.matches("What makes jobs slow or impossible on ").count(), 2, "{both:?}");
+    let away = oshinfo(&["--host", "n1", "--rsh", "false"])?;
+    assert!(away.code == Some(4) && away.stdout.contains("no job starts"), "{away:?}");
     Ok(())
 }
 

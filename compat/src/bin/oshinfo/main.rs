@@ -1,5 +1,6 @@
 //! `oshinfo`: what this installation of Tombolo is and how it is set up; in a job, what the job has.
 
+mod doctor;
 mod manual;
 mod measure;
 mod overview;
@@ -9,6 +10,7 @@ mod tool;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use doctor::Machine;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -49,6 +51,22 @@ struct Options {
     /// Show what differs in another saved table: times, and channels taken
     #[arg(long, value_name = "FILE", requires = "tuning", conflicts_with = "form")]
     against: Option<PathBuf>,
+
+    /// Find out what makes jobs slow or impossible on this machine, and how to change it
+    #[arg(long, conflicts_with_all = ["tuning", "predict", "collectives"])]
+    doctor: bool,
+
+    /// With --doctor: also on these machines, each through ssh
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "doctor")]
+    host: Vec<String>,
+
+    /// With --host: the command that starts a program on another machine
+    #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "host")]
+    rsh: String,
+
+    /// With --doctor: read the files of /proc and /sys that are copied below a directory, and try nothing
+    #[arg(long, value_name = "DIRECTORY", requires = "doctor", conflicts_with = "host")]
+    root: Option<PathBuf>,
 
     /// List the algorithms of the collective operations
     #[arg(long, conflicts_with_all = ["tuning", "predict"])]
@@ -91,6 +109,9 @@ fn main() -> ExitCode {
     if bootstrap::is_launched() {
         return in_job(&options);
     }
+    if options.doctor {
+        return doctor(&options);
+    }
     let text = match &options {
         Options { man_environment: true, .. } => Ok(manual::environment()),
         Options { tuning: Some(file), against: Some(other), .. } => saved(file.as_deref())
@@ -103,6 +124,24 @@ fn main() -> ExitCode {
         _ => Ok(overview::overview()),
     };
     finish(text, true)
+}
+
+/// Examines this machine or a copy of another's files, then other machines. The exit code is that of
+/// the worst finding.
+fn doctor(options: &Options) -> ExitCode {
+    let machine = options.root.as_ref().map_or_else(Machine::this, Machine::below);
+    let findings = doctor::examine(&machine);
+    let mut text = doctor::render(&machine, &findings);
+    let mut worst = doctor::worst(&findings);
+    let own = std::env::current_exe().unwrap_or_default();
+    let rsh: Vec<String> = options.rsh.split_whitespace().map(str::to_owned).collect();
+    for name in &options.host {
+        let (theirs, grade) = doctor::others(&own, &rsh, name);
+        text += &format!("\n{theirs}");
+        worst = worst.max(grade);
+    }
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::from(worst.code())
 }
 
 /// Takes part in the job in which this process was started. PE 0 prints.
@@ -128,6 +167,10 @@ fn in_job(options: &Options) -> ExitCode {
 fn misplaced(options: &Options) -> Option<&'static str> {
     match options {
         Options { man_environment: true, .. } => Some("--man-environment is not for jobs"),
+        Options { doctor: true, .. } => Some(
+            "--doctor examines machines, not jobs: start oshinfo without oshrun, with --host for \
+             other machines",
+        ),
         Options { tuning: Some(Some(_)), .. } => Some(
             "in a job --tuning explains the routes of the job and takes no file; start oshinfo \
              without oshrun to explain a file, or set SHMEM_TUNE to use it in the job",

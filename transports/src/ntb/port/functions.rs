@@ -77,7 +77,8 @@ impl Function {
         Function::below(Path::new(SYSTEM))
     }
 
-    fn below(system: &Path) -> Vec<Function> {
+    /// All of a machine whose `/sys` is `system`.
+    pub fn below(system: &Path) -> Vec<Function> {
         let devices = system.join("bus/pci/devices");
         let entries = fs::read_dir(&devices).into_iter().flatten().flatten();
         let mut all: Vec<Function> = entries
@@ -146,7 +147,8 @@ impl Function {
         self.remedies_at(user, Path::new("/dev/vfio"), Path::new(SYSTEM))
     }
 
-    fn remedies_at(&self, user: &str, nodes: &Path, system: &Path) -> Vec<String> {
+    /// The same for a machine whose `/dev/vfio` and `/sys` are these.
+    pub fn remedies_at(&self, user: &str, nodes: &Path, system: &Path) -> Vec<String> {
         if self.kind.port.is_none() {
             return vec![];
         }

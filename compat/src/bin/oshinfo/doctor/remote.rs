@@ -1,0 +1,120 @@
+//! Other machines: whether a job can be started on them, and what their own `oshinfo` finds there.
+
+use super::Grade;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// No questions, and no longer than this for a machine that does not answer.
+const SSH: [&str; 5] = ["-x", "-a", "-T", "-oBatchMode=yes", "-oConnectTimeout=10"];
+/// For a whole machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Has `own`, which is to be there as well, examine machine `name`, started by `rsh`. Gives what is to
+/// be printed and the worst that was found.
+pub fn examine(own: &Path, rsh: &[String], name: &str) -> (String, Grade) {
+    let [program, arguments @ ..] = rsh else { return ("--rsh is empty\n".into(), Grade::Fails) };
+    let mut command = Command::new(program);
+    let is_ssh = Path::new(program).file_name().is_some_and(|name| name == "ssh");
+    command.args(arguments).args(if is_ssh { &SSH[..] } else { &[] }).arg(name);
+    command.arg(format!("{} --doctor", quoted(&own.display().to_string())));
+    match run(&mut command) {
+        Ok((Some(code @ (0 | 3 | 4)), said, _)) if said.starts_with("What makes") => {
+            let grades = [Grade::Good, Grade::Slow, Grade::Fails];
+            let grade = grades.into_iter().find(|grade| i32::from(grade.code()) == code);
+            (said, grade.unwrap_or(Grade::Fails))
+        }
+        Ok((Some(127), ..)) => failed(
+            name,
+            &format!("{} is not there", own.display()),
+            "cargo dev install --prefix with the same directory on that machine",
+        ),
+        Ok((_, said, error)) => {
+            let words = [said, error].concat();
+            let last = words.lines().map(str::trim).rfind(|line| !line.is_empty());
+            let why = last.unwrap_or("it ended without a word");
+            failed(
+                name,
+                why,
+                &format!(
+                    "ssh-keygen -t ed25519; ssh-copy-id {name}; {} {name} true",
+                    rsh.join(" ")
+                ),
+            )
+        }
+        Err(why) => failed(
+            name,
+            &why,
+            &format!("{} {name} true   # until this works without a question", rsh.join(" ")),
+        ),
+    }
+}
+
+fn failed(name: &str, why: &str, change: &str) -> (String, Grade) {
+    let heading = format!("What makes jobs slow or impossible on {name}\n");
+    let effect = "no job starts on this machine";
+    let finding = super::Finding::new("ssh", Grade::Fails, why, effect, &[change]);
+    (format!("{heading}{finding}"), Grade::Fails)
+}
+
+/// A word of a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// Exit code, standard output and error of a command that is killed when it takes too long.
+fn run(command: &mut Command) -> Result<(Option<i32>, String, String), String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let program = command.get_program().display().to_string();
+    let mut child = command.spawn().map_err(|why| format!("cannot run '{program}': {why}"))?;
+    let (out, error) = (child.stdout.take(), child.stderr.take());
+    let readers =
+        [std::thread::spawn(move || all_of(out)), std::thread::spawn(move || all_of(error))];
+    let end = Instant::now() + LIMIT;
+    let status = loop {
+        match child.try_wait().map_err(|why| why.to_string())? {
+            Some(status) => break status,
+            None if Instant::now() > end => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("no answer within {} s", LIMIT.as_secs()));
+            }
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    let [out, error] = readers.map(|reader| reader.join().unwrap_or_default());
+    Ok((status.code(), out, error))
+}
+
+fn all_of(stream: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut stream) = stream {
+        let _ = stream.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by(script: &str) -> (String, Grade) {
+        let rsh = ["sh", "-c", script].map(str::to_owned);
+        examine(Path::new("/opt/it's/bin/oshinfo"), &rsh, "n1")
+    }
+
+    #[test]
+    fn what_a_machine_finds_is_passed_on_and_one_that_cannot_be_reached_is_told() {
+        let (text, grade) = by("echo What makes jobs slow on n1; exit 3");
+        assert_eq!((text.as_str(), grade), ("What makes jobs slow on n1\n", Grade::Slow));
+        let (text, grade) = by("echo 'n1: Permission denied (publickey).' >&2; exit 255");
+        assert!(text.contains("Permission denied") && text.contains("ssh-copy-id n1"), "{text}");
+        assert_eq!(grade, Grade::Fails);
+        let (text, _) = by("exit 127");
+        assert!(text.contains("oshinfo is not there"), "{text}");
+        let (text, _) = examine(Path::new("/x"), &["/no/such/rsh".to_owned()], "n1");
+        assert!(text.contains("cannot run '/no/such/rsh'"), "{text}");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}
