@@ -4,6 +4,7 @@ mod allocator;
 mod guarded;
 mod heap;
 mod limits;
+mod standstill;
 pub mod statics;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};

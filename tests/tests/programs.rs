@@ -116,6 +116,11 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let cxx = special("generics.cc");
     trials.extend(PES.map(|pes| runs(&cxx, pes, &[])));
     trials.push(mpmd(special("mpmd.c")));
+    for (how, flags) in [BUILDS[0], BUILDS[3]] {
+        let flags = [flags, &["-O1", "-pthread"]].concat();
+        let source = dir.join("special/threads_before.c");
+        trials.push(runs(&Program::new(prefix, &source, how, &flags), 3, &[]));
+    }
     let traffic = special("traffic.c");
     trials.extend(HARDSHIPS.map(|(pes, options, plan)| endures(&traffic, pes, options, plan)));
     trials.extend(

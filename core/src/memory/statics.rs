@@ -9,9 +9,10 @@
 //! - A child made by `fork` gets a private copy back: it sees the data as it was when `fork` was
 //!   called, and what it writes stays its own.
 //! - Done once per process. A second initialisation uses the same file.
-//! - What other threads write to the segment between its copy and the mapping is lost. There is no
-//!   way to stop them that every program stands; the manual asks programs not to do that.
+//! - What other threads write to the segment meanwhile is held up until the file is mapped; see
+//!   `standstill`.
 
+use super::standstill::Standstill;
 use crate::error::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -177,7 +178,7 @@ fn share(extent: Extent) -> Result<OwnedFd> {
     super::limits::check_file_size("static data", len)?;
     nix::unistd::ftruncate(&file, len as i64).map_err(|e| fail("sizing", e.into()))?;
     super::seal(&file);
-    let pages = touched_bss(extent);
+    let mut bss = TouchedPages::of(extent.bss, extent.end);
     let fd = file.as_raw_fd();
     let copy = |start: usize, end: usize| -> std::io::Result<()> {
         let mut at = start;
@@ -200,15 +201,20 @@ fn share(extent: Extent) -> Result<OwnedFd> {
         }
         Ok(())
     };
-    for (start, end) in pages {
+    // From here on other threads write nothing to the segment. Nor does this one: it makes nothing but
+    // system calls, and uses memory that it has already.
+    let standstill = Standstill::of(extent.start, extent.end)?;
+    bss.look();
+    let mut at = extent.bss;
+    while let Some((start, end)) = bss.next_range(at) {
         copy(start, end).map_err(|e| fail("copying", e))?;
+        at = end;
     }
     // The initialised part comes last and at once: between its copy and the mapping nothing may be
     // written to it by this thread, and nothing but system calls happens in between.
     copy(extent.start, extent.bss).map_err(|e| fail("copying", e))?;
     // SAFETY: replaces the segment by a file of the same content, at the same address, with the
-    // same access; no reference changes meaning. Other threads do not write to it meanwhile, which
-    // the manual asks of programs.
+    // same access; no reference changes meaning. Nobody writes to it meanwhile.
     let mapped = unsafe {
         libc::mmap(
             extent.start as *mut libc::c_void,
@@ -222,34 +228,47 @@ fn share(extent: Extent) -> Result<OwnedFd> {
     if mapped == libc::MAP_FAILED {
         return Err(fail("remapping", std::io::Error::last_os_error()));
     }
+    drop(standstill);
     Ok(file)
 }
 
-/// Ranges of `.bss` that have been touched, by the kernel's page map; all of it where that cannot
+/// Which pages of a range have been touched, by the kernel's page map; all of them where that cannot
 /// be read.
-fn touched_bss(extent: Extent) -> Vec<(usize, usize)> {
-    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
-    let page = super::page_size();
-    let count = (extent.end - extent.bss) / page;
-    let mut bytes = vec![0u8; count * 8];
-    let read = std::fs::File::open("/proc/self/pagemap")
-        .and_then(|map| map.read_exact_at(&mut bytes, (extent.bss / page * 8) as u64));
-    if read.is_err() {
-        return vec![(extent.bss, extent.end)];
+struct TouchedPages {
+    start: usize,
+    end: usize,
+    map: Option<std::fs::File>,
+    /// An entry of 8 bytes for each page.
+    entries: Vec<u8>,
+}
+
+impl TouchedPages {
+    fn of(start: usize, end: usize) -> TouchedPages {
+        let entries = vec![0; (end - start) / super::page_size() * 8];
+        TouchedPages { start, end, map: std::fs::File::open("/proc/self/pagemap").ok(), entries }
     }
-    let mut ranges: Vec<(usize, usize)> = Vec::new();
-    for (index, entry) in bytes.chunks_exact(8).enumerate() {
-        let entry = u64::from_le_bytes(entry.try_into().expect("chunks of 8 bytes"));
-        if entry & PRESENT_OR_SWAPPED == 0 {
-            continue;
-        }
-        let start = extent.bss + index * page;
-        match ranges.last_mut() {
-            Some(last) if last.1 == start => last.1 += page,
-            _ => ranges.push((start, start + page)),
+
+    /// Reads the state of now. Takes no memory.
+    fn look(&mut self) {
+        let offset = (self.start / super::page_size() * 8) as u64;
+        let read = |map: &std::fs::File| map.read_exact_at(&mut self.entries, offset).is_ok();
+        if !self.map.as_ref().is_some_and(read) {
+            self.map = None;
         }
     }
-    ranges
+
+    /// The first range of touched pages at or after `at`.
+    fn next_range(&self, at: usize) -> Option<(usize, usize)> {
+        const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+        let page = super::page_size();
+        let touched = |at: &usize| {
+            let entry = self.entries.as_chunks().0[(at - self.start) / page];
+            self.map.is_none() || u64::from_le_bytes(entry) & PRESENT_OR_SWAPPED != 0
+        };
+        let first = (at..self.end).step_by(page).find(touched)?;
+        let end = (first..self.end).step_by(page).find(|at| !touched(at)).unwrap_or(self.end);
+        Some((first, end))
+    }
 }
 
 /// Gives a `fork` child its own copy of the data.

@@ -1,0 +1,156 @@
+//! Holds up what other threads write to a range of memory while it is replaced.
+//!
+//! The range becomes read-only. A thread that writes to it gets `SIGSEGV`, waits in the handler until
+//! the range is replaced, and repeats its write. So nothing that it writes is lost, and reading goes
+//! on all the time.
+//!
+//! Two things are not held up. A system call of another thread that writes to the range fails with
+//! `EFAULT`, and a thread that has blocked `SIGSEGV` and writes to the range is ended by the kernel.
+
+use crate::error::{Error, Result};
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// What the handler has to know. It lies in private memory that is never freed: where this library is
+/// linked into the executable, its own static variables are part of the range.
+struct Held {
+    start: usize,
+    end: usize,
+    /// 0 until the range is replaced.
+    is_over: AtomicU32,
+    /// The handler before this one.
+    previous: libc::sigaction,
+}
+
+static HELD: AtomicPtr<Held> = AtomicPtr::new(std::ptr::null_mut());
+
+/// A range to which no other thread writes. Writers go on when it is dropped.
+pub struct Standstill(&'static Held);
+
+impl Standstill {
+    /// Holds up writers to the pages from `start` to `end`, if the process has other threads. It must be the
+    /// only range, and the calling thread itself must not write to it.
+    pub fn of(start: usize, end: usize) -> Result<Option<Standstill>> {
+        if has_one_thread() {
+            return Ok(None);
+        }
+        let fail = |e| Error::system("holding up writes to static data", e);
+        let mut previous = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: asks for the handler that there is; the place is valid for it.
+        let asked =
+            unsafe { libc::sigaction(libc::SIGSEGV, std::ptr::null(), previous.as_mut_ptr()) };
+        if asked != 0 {
+            return Err(fail(io::Error::last_os_error()));
+        }
+        // SAFETY: written by the call, and valid when zero.
+        let previous = unsafe { previous.assume_init() };
+        let held = Box::new(Held { start, end, is_over: AtomicU32::new(0), previous });
+        let held: &'static Held = Box::leak(held);
+        HELD.store(std::ptr::from_ref(held).cast_mut(), Ordering::Release);
+        // SAFETY: an all-zero action is valid; the handler's type is that of SA_SIGINFO.
+        let installed = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handle as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+            libc::sigemptyset(&mut action.sa_mask);
+            libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut())
+        };
+        if installed != 0 {
+            return Err(fail(io::Error::last_os_error()));
+        }
+        let standstill = Standstill(held);
+        protect(held, libc::PROT_READ).map_err(fail)?;
+        Ok(Some(standstill))
+    }
+}
+
+impl Drop for Standstill {
+    fn drop(&mut self) {
+        let held = self.0;
+        // For a range that was not replaced after all.
+        _ = protect(held, libc::PROT_READ | libc::PROT_WRITE);
+        held.is_over.store(1, Ordering::Release);
+        // SAFETY: wakes who waits for an aligned word that is never freed.
+        unsafe {
+            libc::syscall(libc::SYS_futex, &raw const held.is_over, libc::FUTEX_WAKE, i32::MAX)
+        };
+        // A thread may have been refused its write by the kernel and not yet be in the handler.
+        std::thread::sleep(Duration::from_millis(5));
+        // SAFETY: puts the previous handler back, unless somebody else has set one meanwhile.
+        unsafe {
+            let mut current: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut current);
+            if current.sa_sigaction == handle as *const () as usize {
+                libc::sigaction(libc::SIGSEGV, &held.previous, std::ptr::null_mut());
+            }
+        }
+    }
+}
+
+/// Whether this is the only thread; false where the kernel does not tell.
+fn has_one_thread() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+}
+
+fn protect(held: &Held, access: libc::c_int) -> io::Result<()> {
+    // SAFETY: pages of this process; who may write to them waits in the handler.
+    match unsafe { libc::mprotect(held.start as *mut _, held.end - held.start, access) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits for the end of the standstill, or does what was done before for any other `SIGSEGV`.
+unsafe extern "C" fn handle(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    /// What `si_code` says of access that the page forbids.
+    const SEGV_ACCERR: libc::c_int = 2;
+    // SAFETY: set before the handler was installed, and never freed.
+    let held = unsafe { &*HELD.load(Ordering::Acquire) };
+    // SAFETY: the kernel passes a valid description, with an address for this signal.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    if code == SEGV_ACCERR && (held.start..held.end).contains(&address) {
+        // SAFETY: the thread's own place for the error number, which the call below may change.
+        let errno = unsafe { *libc::__errno_location() };
+        while held.is_over.load(Ordering::Acquire) == 0 {
+            let word = &raw const held.is_over;
+            let forever = std::ptr::null::<libc::timespec>();
+            // SAFETY: sleeps on an aligned word that is never freed.
+            unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 0, forever) };
+        }
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+        return;
+    }
+    let previous = &held.previous;
+    // SAFETY: the handler that the program has set, with the arguments that its flags ask for.
+    unsafe {
+        match previous.sa_sigaction {
+            libc::SIG_DFL | libc::SIG_IGN => {
+                // The instruction faults again on return, and then the kernel decides.
+                libc::sigaction(signal, previous, std::ptr::null_mut());
+                if code <= 0 {
+                    // Sent by somebody: nothing would happen again.
+                    libc::raise(signal);
+                }
+            }
+            address if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+                let call: unsafe extern "C" fn(
+                    libc::c_int,
+                    *mut libc::siginfo_t,
+                    *mut libc::c_void,
+                ) = std::mem::transmute(address);
+                call(signal, info, context);
+            }
+            address => {
+                let call: unsafe extern "C" fn(libc::c_int) = std::mem::transmute(address);
+                call(signal);
+            }
+        }
+    }
+}
