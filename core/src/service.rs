@@ -12,10 +12,11 @@
 //! of a message carries the message's ticket in its low 16 bits: a message is there when all its words
 //! carry the ticket that its reader expects next. What holds the argument together:
 //!
-//! - Aligned words arrive whole, or, where a transport may tear them, the last word is put after the
-//!   others are complete (with the others again, which changes nothing). The reader compares the ticket of the last word with the one value it
-//!   expects; a torn mixture of two consecutive tickets is neither of them, or the expected one,
-//!   which then is there as a whole.
+//! - Aligned words arrive whole, or the last word arrives after all others: because the transport
+//!   says so of every put (`ends_last`), or because the last word is put after the others are complete
+//!   (with the others again, which changes nothing). The last word carries nothing but the ticket, and
+//!   the reader compares it with the one value it expects; a torn mixture of two consecutive tickets
+//!   is neither of them, or the expected one, and then all other words are there as a whole.
 //! - A put may be repeated until it is complete. So the puts of one message are complete before
 //!   the line is used for the next: no word of an old message can overwrite one of a newer.
 //! - A line holds one message at a time: the next request follows the reply to the last.

@@ -143,6 +143,9 @@ pub struct Capabilities {
     pub signals: AmoSet,
     /// Aligned words of 4 and 8 bytes appear whole; where they do not, the target writes them.
     pub whole_words: bool,
+    /// The last 8 bytes of a put of 16 to 64 bytes at a multiple of 8 appear no earlier than the bytes
+    /// before them, even where words do not appear whole. Messages of the core then take one put.
+    pub ends_last: bool,
     /// Puts, AMOs and signals of one stream to one PE become visible in the order in which they were
     /// issued: where every endpoint of a transport says so, nobody asks the transport for a fence.
     pub ordered: bool,
@@ -171,6 +174,7 @@ impl Capabilities {
         domain: AtomicDomain::Cpu,
         signals: AmoSet::NONE,
         whole_words: false,
+        ends_last: false,
         ordered: false,
         needs_target_cpu: false,
         put_max: usize::MAX,
@@ -259,7 +263,8 @@ pub trait Endpoint: Send + Sync {
     ///
     /// - `Complete` and `Pending` (counted in `stream`): `source` may be reused at once when
     ///   `blocking`; when not, only after `Complete` or after the count.
-    /// - Aligned words of 4 and 8 bytes appear whole where `whole_words` says so.
+    /// - Aligned words of 4 and 8 bytes appear whole where `whole_words` says so; the last one of a
+    ///   short put appears last where `ends_last` says so.
     ///
     /// # Safety
     /// See the trait.

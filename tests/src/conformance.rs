@@ -204,6 +204,7 @@ pub const CASES: &[Case] = &[
     Case { name: "a_pe_can_address_itself", n_pes: 1, check: to_itself },
     Case { name: "contexts_complete_independently", n_pes: 2, check: contexts },
     Case { name: "out_of_bounds_is_refused", n_pes: 2, check: bounds },
+    Case { name: "the_end_of_a_line_is_seen_last", n_pes: 2, check: ends_last },
     Case { name: "passive_target_needs_no_library_call", n_pes: 2, check: passive },
 ];
 
@@ -525,6 +526,54 @@ fn bounds(world: &World) {
         assert_eq!((put, get), (Status::Failed, Status::Failed), "offset {offset:#x}");
     }
     assert!(stream.is_quiet());
+    meet(world);
+}
+
+/// Lines put by the endpoint itself, whatever it promises about their words: where it says that the end
+/// of a short put appears last, whoever sees the end sees the rest.
+fn ends_last(world: &World) {
+    use tombolo_core::transport::Remote;
+    const ROUNDS: u64 = 200;
+    let line = allocate(world, 64);
+    let answer = allocate(world, 8).cast::<u64>();
+    meet(world);
+    let mut endpoints =
+        (0..world.transports().len()).filter_map(|index| world.endpoint(index, 1 - world.pe()));
+    let endpoint = endpoints.next().expect("an endpoint");
+    let can = endpoint.capabilities(SegmentKind::Heap);
+    let fits = can.put && 64 % can.put_align == 0 && can.put_max >= 64;
+    // Elsewhere the core puts its messages in two steps, or asks the target.
+    let rounds = if can.ends_last && fits { ROUNDS } else { 0 };
+    let offset = line as usize - world.heap().base() as usize;
+    let dest = Remote { segment: SegmentKind::Heap, offset };
+    let stream = Stream::new(u32::MAX, true);
+    for round in 1..=rounds {
+        if world.pe() == 0 {
+            let words = [round * 0x0101_0101_0101; 8];
+            let wait = Waiting { routine: ROUTINE, argument: round };
+            world.wait(wait, || {
+                // SAFETY: the words stay as they are until the stream is quiet.
+                let put = unsafe { endpoint.put(&stream, dest, words.as_ptr().cast(), 64, false) };
+                assert_ne!(put, Status::Failed);
+                put != Status::Again
+            });
+            world.wait(wait, || {
+                world.transports().iter().for_each(|transport| _ = transport.quiet(&stream));
+                stream.is_quiet()
+            });
+            wait_word(world, answer, round);
+        } else {
+            // The low byte alone is what a word that does not appear whole can be asked for.
+            let end = line.wrapping_add(56).cast::<std::sync::atomic::AtomicU8>();
+            // SAFETY: a byte of this PE's heap.
+            let seen = || unsafe { (*end).load(std::sync::atomic::Ordering::Acquire) };
+            world.wait(Waiting { routine: ROUTINE, argument: round }, || seen() == round as u8);
+            let expected = (round * 0x0101_0101_0101).to_le_bytes().repeat(7);
+            assert_eq!(local(line, 56), expected, "round {round}");
+            put(world, answer.cast(), &round.to_le_bytes(), 0, Mode::Blocking);
+        }
+    }
+    world.quiet(world.context(), ROUTINE);
     meet(world);
 }
 

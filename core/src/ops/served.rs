@@ -55,9 +55,12 @@ impl Wire for ControlWire {
         }
     }
 
-    fn whole_words(&self, pe: usize) -> bool {
-        self.heaps[pe] != 0
-            || self.peer(pe).is_some_and(|peer| peer.can(SegmentKind::Heap).whole_words)
+    fn takes_messages(&self, pe: usize) -> bool {
+        let takes = |peer: &Peer| {
+            let can = peer.can(SegmentKind::Heap);
+            can.whole_words || can.ends_last
+        };
+        self.heaps[pe] != 0 || self.peer(pe).is_some_and(takes)
     }
 
     fn ring(&self, pe: usize) {

@@ -27,7 +27,7 @@ impl Wire for Local {
         true
     }
 
-    fn whole_words(&self, _: usize) -> bool {
+    fn takes_messages(&self, _: usize) -> bool {
         self.1
     }
 
@@ -222,7 +222,7 @@ mod native {
             fn is_quiet(&self, stream: &Stream) -> bool {
                 stream.is_quiet()
             }
-            fn whole_words(&self, _: usize) -> bool {
+            fn takes_messages(&self, _: usize) -> bool {
                 self.next().is_multiple_of(2)
             }
             fn ring(&self, _: usize) {}

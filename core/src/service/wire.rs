@@ -12,8 +12,9 @@ pub trait Wire: Send + Sync {
     /// Whether all puts of the stream are complete.
     fn is_quiet(&self, stream: &Stream) -> bool;
 
-    /// Whether words arrive whole at a PE.
-    fn whole_words(&self, pe: usize) -> bool;
+    /// Whether a message may go to a PE in one put: its words arrive whole, or its last word arrives
+    /// after the others.
+    fn takes_messages(&self, pe: usize) -> bool;
 
     /// Wakes the PE's service thread, if its bell is within reach.
     fn ring(&self, pe: usize);
@@ -62,7 +63,7 @@ impl Sending {
         while self.is_unsent() && wire.is_quiet(&self.stream) {
             let (line, last) = match (self.last, self.next) {
                 (Some(last), _) => (with_last(self.line, last), None),
-                (None, Some(next)) if wire.whole_words(pe) => (next, None),
+                (None, Some(next)) if wire.takes_messages(pe) => (next, None),
                 (None, Some(next)) => {
                     let before = self.line[LINE_WORDS - 1];
                     (with_last(next, before), Some(next[LINE_WORDS - 1]))

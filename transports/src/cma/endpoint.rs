@@ -39,7 +39,13 @@ impl Endpoint for CmaEndpoint {
     fn capabilities(&self, segment: SegmentKind) -> Capabilities {
         match self.ranges[segment as usize].len {
             0 => Capabilities::NONE,
-            _ => Capabilities { put: true, get: true, ordered: true, ..Capabilities::NONE },
+            _ => Capabilities {
+                put: true,
+                get: true,
+                ordered: true,
+                ends_last: sys::ENDS_LAST,
+                ..Capabilities::NONE
+            },
         }
     }
 
@@ -56,8 +62,9 @@ impl Endpoint for CmaEndpoint {
         _blocking: bool,
     ) -> Status {
         let Some(address) = self.at(dest, len) else { return Status::Failed };
+        let write = if sys::has_end(address, len) { sys::write_in_two } else { sys::write };
         // SAFETY: the caller vouches for the source.
-        match unsafe { sys::write(self.pid, address, source, len) } {
+        match unsafe { write(self.pid, address, source, len) } {
             Ok(()) => Status::Complete,
             Err(_) => Status::Failed,
         }

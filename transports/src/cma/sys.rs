@@ -29,6 +29,46 @@ pub unsafe fn write(pid: i32, address: usize, source: *const u8, len: usize) -> 
     })
 }
 
+/// Whether [`write_in_two`] keeps its order: the kernel copies one range after the other, and stores of
+/// this architecture become visible in the order of the program.
+pub const ENDS_LAST: bool = cfg!(target_arch = "x86_64");
+
+/// Whether the last 8 bytes of a put have to appear last; see `Capabilities::ends_last`.
+pub fn has_end(address: usize, len: usize) -> bool {
+    ENDS_LAST && (16..=64).contains(&len) && address.is_multiple_of(8)
+}
+
+/// As [`write`], but the last 8 bytes are copied after the others. `len` is at least 8.
+///
+/// # Safety
+/// As [`write`].
+pub unsafe fn write_in_two(
+    pid: i32,
+    address: usize,
+    source: *const u8,
+    len: usize,
+) -> io::Result<()> {
+    let local = libc::iovec { iov_base: source.cast_mut().cast(), iov_len: len };
+    let end = len - 8;
+    let remote = [
+        libc::iovec { iov_base: address as *mut _, iov_len: end },
+        libc::iovec { iov_base: (address + end) as *mut _, iov_len: 8 },
+    ];
+    // SAFETY: by the caller's word; the kernel checks the other process's side.
+    let done = unsafe { libc::process_vm_writev(pid, &local, 1, remote.as_ptr(), 2, 0) };
+    let done = usize::try_from(done).unwrap_or(0);
+    if done == len {
+        return Ok(());
+    }
+    // What is left, in the same order; an error shows again.
+    let first = done.min(end);
+    // SAFETY: as above; both parts lie within the source.
+    unsafe {
+        write(pid, address + first, source.add(first), end - first)?;
+        write(pid, address + end, source.add(end), 8)
+    }
+}
+
 /// Where the kernel's Yama module says who may access whose memory.
 const SCOPE: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
@@ -100,6 +140,24 @@ mod tests {
             ["0\n", "1\n", "2\n", "3\n", ""].map(needs_permission),
             [false, true, false, false, false]
         );
+    }
+
+    #[test]
+    fn writing_in_two_parts_writes_all_of_it() {
+        let source: [u8; 64] = std::array::from_fn(|i| i as u8 + 1);
+        let pid = std::process::id() as i32;
+        for len in (16..=64).step_by(8) {
+            let mut dest = [0u64; 9];
+            let at = dest.as_mut_ptr() as usize;
+            assert_eq!(has_end(at, len), ENDS_LAST);
+            assert!(!has_end(at + 4, len));
+            // SAFETY: the source holds 64 bytes.
+            unsafe { write_in_two(pid, at, source.as_ptr(), len) }.unwrap();
+            let written: Vec<u8> = dest.iter().flat_map(|word| word.to_le_bytes()).collect();
+            assert_eq!((&written[..len], &written[len..]), (&source[..len], &[0u8; 72][len..]));
+        }
+        // SAFETY: as above.
+        assert!(unsafe { write_in_two(pid, 64, source.as_ptr(), 64) }.is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The data path to one peer.
 
 use super::local::Local;
-use super::network::{Action, Network, Pointer, Source};
+use super::network::{Action, Network, Pointer, Source, Words};
 use std::sync::Arc;
 use tombolo_core::transport::{
     Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
@@ -76,11 +76,12 @@ impl UnorderedEndpoint {
         blocking: bool,
     ) -> Status {
         let buffer = (!blocking).then_some(Buffer { at: source.cast_mut(), len, is_source: true });
+        let words = Words { whole: self.can.whole_words, end_last: self.can.ends_last };
         let put = |local: Option<Local>| {
             // SAFETY: the caller vouches for the source.
             let bytes = || unsafe { std::slice::from_raw_parts(source, len) };
             let from = local.map_or_else(|| Source::Now(bytes().into()), Source::Later);
-            Action::Put { from, to, len, whole_words: self.can.whole_words, signal }
+            Action::Put { from, to, len, words, signal }
         };
         // SAFETY: by the caller's word.
         unsafe { self.submit(stream, buffer, put) }

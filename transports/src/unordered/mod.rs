@@ -78,6 +78,8 @@ fn capabilities(seed: u64) -> Capabilities {
         domain,
         signals,
         whole_words: !random.one_in(4),
+        // Drawn apart, so that it does not change what else the seed says.
+        ends_last: Random::new(seed.wrapping_mul(6_151)).one_in(2),
         ordered: keeps_order(seed),
         needs_target_cpu: false,
         put_max: random.pick(&[64, 192, 4096, usize::MAX]),
@@ -169,6 +171,7 @@ mod tests {
             assert!(all.iter().any(|can| (can.get_align > 1) == aligned));
             assert!(all.iter().any(|can| can.whole_words == aligned));
             assert!(all.iter().any(|can| can.ordered == aligned));
+            assert!(all.iter().any(|can| can.ends_last == aligned && !can.whole_words));
         }
         assert!(all.iter().all(|can| can.put_max >= can.put_align && can.get_max >= can.get_align));
     }

@@ -30,10 +30,27 @@ pub enum Source {
     Later(Local),
 }
 
+/// How the words of a put appear.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    /// Aligned ones whole.
+    pub whole: bool,
+    /// The last one of a short put after the others.
+    pub end_last: bool,
+}
+
+impl Words {
+    /// Where the end of a put begins that must not appear before the rest.
+    fn end(self, to: Pointer, len: usize) -> Option<usize> {
+        let is_short = (16..=64).contains(&len) && to.0.addr().is_multiple_of(8);
+        (self.end_last && is_short).then(|| len - 8)
+    }
+}
+
 /// An operation.
 pub enum Action {
     /// A put, perhaps with a signal.
-    Put { from: Source, to: Pointer, len: usize, whole_words: bool, signal: Option<(Pointer, Amo)> },
+    Put { from: Source, to: Pointer, len: usize, words: Words, signal: Option<(Pointer, Amo)> },
     /// A get.
     Get { from: Pointer, to: Local, len: usize },
     /// An AMO.
@@ -41,6 +58,12 @@ pub enum Action {
 }
 
 impl Action {
+    /// Where the end begins that must not arrive before the rest.
+    fn end(&self) -> Option<usize> {
+        let Action::Put { to, len, words, .. } = self else { return None };
+        words.end(*to, *len)
+    }
+
     /// The buffer in this process, with its length.
     fn local(&self) -> Option<(Local, usize)> {
         match self {
@@ -152,10 +175,13 @@ impl Network {
         }
         self.count.fetch_add(1, Ordering::Relaxed);
         let cuts = match &action {
-            Action::Put { to, len, whole_words, .. } => {
-                state.cut(to.0 as usize, *len, *whole_words)
+            Action::Put { to, len, words, .. } => {
+                let end = words.end(*to, *len).unwrap_or(*len);
+                let mut cuts = state.cut(to.0 as usize, 0, end, words.whole);
+                cuts.extend(state.cut(to.0 as usize, end, *len, words.whole));
+                cuts
             }
-            Action::Get { from, len, .. } => state.cut(from.0 as usize, *len, true),
+            Action::Get { from, len, .. } => state.cut(from.0 as usize, 0, *len, true),
             Action::Amo { amo, .. } => vec![(0, amo.size.into())],
         };
         let pieces = cuts.into_iter().map(|(at, len)| (at, len, state.later())).collect();
@@ -216,11 +242,16 @@ impl State {
         &mut self.fences[index].1
     }
 
-    /// Cuts a range at random places, but not inside aligned words of 4 and 8 bytes unless those may
-    /// be torn.
-    fn cut(&mut self, address: usize, len: usize, whole_words: bool) -> Vec<(usize, usize)> {
+    /// Cuts the bytes from `at` to `len` at random places, but not inside aligned words of 4 and 8 bytes
+    /// unless those may be torn.
+    fn cut(
+        &mut self,
+        address: usize,
+        mut at: usize,
+        len: usize,
+        whole_words: bool,
+    ) -> Vec<(usize, usize)> {
         let mut pieces = Vec::new();
-        let mut at = 0;
         while at < len {
             let here = address + at;
             let step = match () {
@@ -288,9 +319,12 @@ impl State {
         if rest.is_empty() {
             return;
         }
-        let mut left = Vec::new();
+        let end = self.operations[index].action.end().unwrap_or(usize::MAX);
+        let mut left = Vec::<(usize, usize, u64)>::new();
+        // The pieces of the end are the last ones.
         for (at, len, due) in rest.drain(..) {
-            if due > self.now {
+            let is_held = at >= end && left.iter().any(|(earlier, ..)| *earlier < end);
+            if due > self.now || is_held {
                 left.push((at, len, due));
                 continue;
             }
@@ -368,6 +402,7 @@ mod tests {
     use super::*;
 
     const LEN: usize = 256;
+    const WHOLE: Words = Words { whole: true, end_last: false };
 
     /// A network of a PE whose symmetric memory is `own`, and a put from there to `to`.
     fn put(own: &mut [u8; LEN], to: &mut [u8; LEN], local: impl Fn(&Network) -> Local) -> Stream {
@@ -376,7 +411,7 @@ mod tests {
         let stream = Stream::new(0, true);
         let (from, to) = (Source::Later(local(&network)), Pointer(to.as_mut_ptr()));
         stream.issued.fetch_add(1, Ordering::Relaxed);
-        let action = Action::Put { from, to, len: LEN, whole_words: true, signal: None };
+        let action = Action::Put { from, to, len: LEN, words: WHOLE, signal: None };
         network.submit(&stream, 3, action, None);
         network.confirm(&stream);
         while !stream.is_quiet() {
@@ -417,7 +452,7 @@ mod tests {
         let (local, lent) = unsafe { network.lend(private.as_mut_ptr(), 8192, true) }.unwrap();
         let (from, to) = (Source::Later(local), Pointer(to.as_mut_ptr()));
         stream.issued.fetch_add(1, Ordering::Relaxed);
-        let action = Action::Put { from, to, len: LEN, whole_words: true, signal: None };
+        let action = Action::Put { from, to, len: LEN, words: WHOLE, signal: None };
         network.submit(&stream, 3, action, None);
         // SAFETY: as above; this is the fault.
         unsafe { network.lock().lender.take_back(lent) };
@@ -427,5 +462,36 @@ mod tests {
             network.step();
         }
         assert_eq!(stream.failed.into_inner(), Stream::REFUSED | 4);
+    }
+
+    /// Every look at the destination of a short put finds the end only together with the rest.
+    #[test]
+    fn the_end_of_a_short_put_arrives_last() {
+        let mut pieces_seen = 0;
+        for seed in 0..200 {
+            let (mut to, network) = ([0u64; 8], Network::new(seed, 0, false, &[]));
+            let stream = Stream::new(0, true);
+            stream.issued.fetch_add(1, Ordering::Relaxed);
+            let at = to.as_mut_ptr();
+            let words = Words { whole: seed % 2 == 0, end_last: true };
+            let (from, to) = (Source::Now(Box::new([9; 64])), Pointer(at.cast()));
+            network.submit(
+                &stream,
+                3,
+                Action::Put { from, to, len: 64, words, signal: None },
+                None,
+            );
+            network.confirm(&stream);
+            while !stream.is_quiet() {
+                network.step();
+                // SAFETY: the array outlives the put.
+                let now = unsafe { at.cast::<[u8; 64]>().read_volatile() };
+                let rest = now[..56].iter().filter(|byte| **byte == 9).count();
+                let end = now[56..].iter().filter(|byte| **byte == 9).count();
+                assert!(end == 0 || rest == 56, "seed {seed}: {now:?}");
+                pieces_seen += usize::from(rest > 0 && rest < 56);
+            }
+        }
+        assert!(pieces_seen > 100, "too few puts came in pieces: {pieces_seen}");
     }
 }
