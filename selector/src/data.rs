@@ -45,8 +45,8 @@ words! {
         /// One of four blocking puts, one after another, that complete together. Their sources are
         /// free on return, for which a transport may have to copy them first.
         Blocking = "blocking",
-        /// One of the same four, each straight from its source and complete before the next.
-        Waited = "waited",
+        /// One of the same four, zero-copy: read from its source, and complete before the next.
+        ZeroCopy = "zero-copy",
         /// A put by plain copies, and then reading what it wrote, once.
         PutRead = "put-read",
         /// A get by plain copies, and then reading what it brought, once.

@@ -87,7 +87,7 @@ pub fn decide(measured: &Measurements, preference: &[&str], reuse: Reuse) -> Vec
 /// to several PEs in turn are not measured; non-blocking ones are for programs that overlap those.)
 pub fn zero_copy(measured: &Measurements, class: Class, channel: &str) -> Option<u64> {
     let curve = |operation| measured.curve(class, operation, Buffer::Heap, channel);
-    let (copied, waited) = (curve(Operation::Blocking)?, curve(Operation::Waited)?);
+    let (copied, waited) = (curve(Operation::Blocking)?, curve(Operation::ZeroCopy)?);
     let at = |point: &Point| waited.points.iter().find(|other| other.bytes == point.bytes).copied();
     let both = copied.points.iter().rev().filter_map(|point| Some((*point, at(point)?)));
     both.map_while(|(copied, waited)| {

@@ -402,7 +402,7 @@ impl<'a> Peer<'a> {
             Operation::Put
             | Operation::Pipeline
             | Operation::Blocking
-            | Operation::Waited
+            | Operation::ZeroCopy
             | Operation::PutRead => can.put,
             Operation::Get | Operation::GetRead => can.get,
             Operation::Amo => can.domain == AtomicDomain::Cpu && !can.amos.is_empty(),

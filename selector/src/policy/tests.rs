@@ -179,7 +179,7 @@ fn over_a_ring(wait: f32, per_byte: f32, spread: f32) -> Option<u64> {
         (curve.key.class, curve.key.operation) = (Class::Ring(1), operation);
         curve
     };
-    let puts = on_ring(Operation::Waited, &|n| (wait + n as f32 * 0.05, spread));
+    let puts = on_ring(Operation::ZeroCopy, &|n| (wait + n as f32 * 0.05, spread));
     let mut series = on_ring(Operation::Blocking, &|n| (100.0 + n as f32 * per_byte, spread));
     series.points.retain(|point| point.bytes >= 32768 && point.bytes <= 1 << 20);
     zero_copy(&measured(vec![puts, series]), Class::Ring(1), "ntb")
@@ -209,7 +209,7 @@ fn waiting_has_to_be_faster_at_all_larger_sizes() {
     };
     let series = of(Operation::Blocking, &|n| (n as f32, 0.0));
     let with = |slow| {
-        let all = measured(vec![of(Operation::Waited, &cost(slow)), series.clone()]);
+        let all = measured(vec![of(Operation::ZeroCopy, &cost(slow)), series.clone()]);
         zero_copy(&all, Class::Cache, "ntb")
     };
     assert_eq!(with(65536), Some(131_072));

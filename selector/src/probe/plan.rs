@@ -120,7 +120,7 @@ pub fn decisive(class: Class, room: u64, coarse: bool) -> Vec<Task> {
     }
     if class.hops() > 0 {
         // One right after the other: a processor may change its pace between others.
-        plan.add(&[Operation::Blocking, Operation::Waited], Buffer::Heap, BLOCKING);
+        plan.add(&[Operation::Blocking, Operation::ZeroCopy], Buffer::Heap, BLOCKING);
     }
     plan.add(BOTH, Buffer::Heap, &large);
     if class != Class::Own {

@@ -19,7 +19,7 @@ pub const SERIES: usize = 4;
 pub fn operations(operation: Operation) -> usize {
     match operation {
         Operation::Pipeline => PIPELINE,
-        Operation::Blocking | Operation::Waited => SERIES,
+        Operation::Blocking | Operation::ZeroCopy => SERIES,
         Operation::Put
         | Operation::Get
         | Operation::Amo
@@ -144,7 +144,7 @@ impl Way<'_> {
                         Operation::Put | Operation::Get => large || !streaming,
                         Operation::PutRead | Operation::GetRead => true,
                         Operation::Amo => !streaming,
-                        Operation::Pipeline | Operation::Blocking | Operation::Waited => false,
+                        Operation::Pipeline | Operation::Blocking | Operation::ZeroCopy => false,
                     }
             }
             WayKind::Endpoint { endpoint, .. } => {
@@ -160,7 +160,7 @@ impl Way<'_> {
                     && match operation {
                         Operation::Put | Operation::Pipeline => can.put && word_safe,
                         // What the initiator does by itself is complete on return: no copy is made.
-                        Operation::Blocking | Operation::Waited => {
+                        Operation::Blocking | Operation::ZeroCopy => {
                             can.put && word_safe && can.needs_target_cpu
                         }
                         Operation::Get => can.get,
@@ -211,7 +211,7 @@ impl Way<'_> {
                 let issuer = Issuer { world, transport, endpoint: *endpoint, stream };
                 for _ in 0..operations(operation) {
                     issuer.issue(operation, remote, local, buffers.len, add)?;
-                    if operation == Operation::Waited {
+                    if operation == Operation::ZeroCopy {
                         issuer.complete()?;
                     }
                 }

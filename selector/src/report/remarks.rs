@@ -112,7 +112,7 @@ mod tests {
         let with = |series| {
             remarks(vec![
                 curve(Operation::Put, Buffer::Heap, "ntb", 1.0),
-                curve(Operation::Waited, Buffer::Heap, "ntb", 1.0),
+                curve(Operation::ZeroCopy, Buffer::Heap, "ntb", 1.0),
                 curve(Operation::Blocking, Buffer::Heap, "ntb", series),
             ])
         };

@@ -259,7 +259,7 @@ fn sizes(operation: Operation) -> Vec<usize> {
     match operation {
         Operation::Amo => vec![8],
         Operation::Pipeline => (3..=20).map(|shift| 1 << shift).collect(),
-        Operation::Blocking | Operation::Waited => (10..=23).map(|shift| 1 << shift).collect(),
+        Operation::Blocking | Operation::ZeroCopy => (10..=23).map(|shift| 1 << shift).collect(),
         _ => (3..=24)
             .flat_map(|shift| {
                 let between = (shift > 12 && shift < 24).then_some(3usize << (shift - 1));

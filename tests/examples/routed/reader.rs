@@ -12,7 +12,7 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// What a reader is told, in symmetric memory.
 #[repr(C, align(64))]
-struct Line {
+struct CacheLine {
     turn: AtomicU64,
     bytes: AtomicU64,
     done: AtomicU64,
@@ -21,17 +21,17 @@ struct Line {
 /// Readers on the PEs of this host.
 pub struct Readers<'a> {
     world: &'a World,
-    line: *mut Line,
+    line: *mut CacheLine,
 }
 
 impl<'a> Readers<'a> {
     /// Takes symmetric memory, which is zero at first: every PE makes this call.
     pub fn new(world: &'a World) -> Readers<'a> {
-        let line = world.heap().allocate(size_of::<Line>(), align_of::<Line>()).cast();
+        let line = world.heap().allocate(size_of::<CacheLine>(), align_of::<CacheLine>()).cast();
         Readers { world, line }
     }
 
-    fn line(&self, pe: usize) -> Option<&Line> {
+    fn line(&self, pe: usize) -> Option<&CacheLine> {
         // SAFETY: null, or a mapped line that lives as long as the world.
         unsafe { self.world.ptr(self.line, pe).as_ref() }
     }

@@ -38,7 +38,7 @@ pub struct Case<'a> {
 pub fn operations(operation: Operation) -> usize {
     match operation {
         Operation::Pipeline => PIPELINE,
-        Operation::Blocking | Operation::Waited => SERIES,
+        Operation::Blocking | Operation::ZeroCopy => SERIES,
         _ => 1,
     }
 }
@@ -107,7 +107,7 @@ fn routed(world: &World, cached_max: usize, case: &Case<'_>) {
             Operation::Pipeline => (0..PIPELINE).for_each(|_| {
                 world.put(context, there, here, bytes, pe, Mode::NonBlocking, ROUTINE);
             }),
-            Operation::Blocking | Operation::Waited => (0..SERIES).for_each(|_| {
+            Operation::Blocking | Operation::ZeroCopy => (0..SERIES).for_each(|_| {
                 world.put(context, there, here, bytes, pe, Mode::Blocking, ROUTINE);
             }),
         }
@@ -128,7 +128,7 @@ fn mapped(at: *mut u8, streaming: bool, case: &Case<'_>) {
             Operation::Amo => {
                 std::hint::black_box(amo::execute(at, ADD));
             }
-            Operation::Pipeline | Operation::Blocking | Operation::Waited => {
+            Operation::Pipeline | Operation::Blocking | Operation::ZeroCopy => {
                 (0..operations(case.operation)).for_each(|_| copy(at, here, bytes));
             }
         }

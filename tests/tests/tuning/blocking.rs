@@ -11,12 +11,12 @@ use tombolo_tests::doubles::Faults;
 use tombolo_tests::ring::{RING_ONLY, Ring};
 
 /// A table in which waiting for blocking puts over the ring is faster than copying from 64 KiB on.
-const TABLE: &str = r#"{"format":2,"machine":"made up","digest":"","curves":[
+const TABLE: &str = r#"{"format":3,"machine":"made up","digest":"","curves":[
 {"class":"ring-1","operation":"put","buffer":"heap","channel":"ntb",
  "points":[[8,600,0,7],[65536,6000,0,7],[1048576,60000,0,7]]},
 {"class":"ring-1","operation":"blocking","buffer":"heap","channel":"ntb",
  "points":[[32768,3000,0,7],[65536,7000,0,7],[1048576,90000,0,7]]},
-{"class":"ring-1","operation":"waited","buffer":"heap","channel":"ntb",
+{"class":"ring-1","operation":"zero-copy","buffer":"heap","channel":"ntb",
  "points":[[32768,4000,0,7],[65536,6000,0,7],[1048576,60000,0,7]]}]}"#;
 
 fn put(world: &World, dest: *mut u8, source: &[u8], pe: usize) {

@@ -6,7 +6,7 @@ use crate::fleet::{AGENT, Window, beat};
 use crate::host::{self, Host, Parent, Started};
 use crate::job::{Ending, LEFT_BEHIND};
 use crate::keeper::Launcher;
-use crate::output::{Outcome, Outlets};
+use crate::output::{Copied, Outlets};
 use crate::report;
 use crate::signals::{self, Signals};
 use crate::spawn::Failure;
@@ -135,7 +135,7 @@ struct Agent {
     news: Sender<News>,
     orders: UnboundedReceiver<Result<Order, String>>,
     changed: Rc<Notify>,
-    outputs: Vec<Outcome>,
+    outputs: Vec<Copied>,
     windows: [Arc<Window>; 2],
     /// What PE 0 is to read.
     input: Option<mpsc::Sender<Vec<u8>>>,

@@ -10,7 +10,7 @@ use crate::fleet::{self, Event, Fleet};
 use crate::host::{self, Host, Parent, Started};
 use crate::keeper::Launcher;
 use crate::options::Plan;
-use crate::output::{Outcome, Outlets};
+use crate::output::{Copied, Outlets};
 use crate::placement::Hosts;
 use crate::report;
 use crate::signals::{self, Signals};
@@ -127,7 +127,7 @@ struct Around {
     changed: Rc<Notify>,
     /// What arrives from other hosts.
     events: Option<mpsc::UnboundedReceiver<(usize, Event)>>,
-    outputs: Vec<Outcome>,
+    outputs: Vec<Copied>,
 }
 
 /// Sets up everything and starts the PEs, or the agents that will.
@@ -273,7 +273,7 @@ async fn next<T>(events: &mut Option<mpsc::UnboundedReceiver<T>>) -> Option<T> {
 /// Waits until all output is written. A user who does not want to wait for a stalled reader
 /// interrupts again.
 async fn finish_output(
-    outputs: Vec<Outcome>,
+    outputs: Vec<Copied>,
     signals: &Signals,
     keeper: &AsyncFd<PipeReader>,
     ending: Ending,

@@ -84,7 +84,7 @@ impl Outlets {
     }
 
     /// Starts copying to our own standard output and error; see [`Outlets::forward_to`].
-    pub fn forward(self) -> Vec<Outcome> {
+    pub fn forward(self) -> Vec<Copied> {
         self.forward_to(|stream| {
             move |bytes: &[u8]| match stream {
                 0 => write_all(io::stdout().as_fd(), bytes),
@@ -96,7 +96,7 @@ impl Outlets {
     /// Starts copying to what `make` gives for standard output (0) and error (1). What is returned
     /// completes when every stream has ended and all of it is written, with the error that kept it
     /// from being written.
-    pub fn forward_to<W>(self, make: impl Fn(u8) -> W) -> Vec<Outcome>
+    pub fn forward_to<W>(self, make: impl Fn(u8) -> W) -> Vec<Copied>
     where
         W: FnMut(&[u8]) -> io::Result<()> + Send + 'static,
     {
@@ -118,7 +118,7 @@ impl Outlets {
 }
 
 /// The end of the copying of a stream.
-pub type Outcome = oneshot::Receiver<io::Result<()>>;
+pub type Copied = oneshot::Receiver<io::Result<()>>;
 
 /// Whether standard output is a pipe or socket that nobody reads any more.
 pub fn reader_is_gone() -> bool {

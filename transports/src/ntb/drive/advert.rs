@@ -2,14 +2,14 @@
 
 use super::cabling::Far;
 use super::memory::Extent;
-use super::plan::Terms;
+use super::plan::PlanInputs;
 use tombolo_core::transport::SegmentKind;
 
 /// Version of the address and of all that it leads to.
 const VERSION: u32 = 4;
 const FAR_AT: usize = 12;
-const TERMS_AT: usize = FAR_AT + 2;
-const WORDS: usize = TERMS_AT + Terms::WORDS;
+const INPUTS_AT: usize = FAR_AT + 2;
+const WORDS: usize = INPUTS_AT + PlanInputs::WORDS;
 
 /// One PE's address, exchanged by the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Advert {
     /// By [`Side`](crate::ntb::ring::Side): who its host has heard at the far end of the port.
     pub far: [Option<Far>; 2],
     /// What its host asks of the lanes.
-    pub terms: Terms,
+    pub inputs: PlanInputs,
 }
 
 impl Advert {
@@ -45,8 +45,8 @@ impl Advert {
                 words[at + 3..at + 5].copy_from_slice(&[1, offset]);
             }
         }
-        words[FAR_AT..TERMS_AT].copy_from_slice(&self.far.map(Far::to_word));
-        words[TERMS_AT..].copy_from_slice(&self.terms.to_words());
+        words[FAR_AT..INPUTS_AT].copy_from_slice(&self.far.map(Far::to_word));
+        words[INPUTS_AT..].copy_from_slice(&self.inputs.to_words());
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
@@ -73,7 +73,7 @@ impl Advert {
             segments: [2, 7].map(|at| (word(at) == 1).then(|| segment(at))),
             direct: [5, 10].map(|at| (word(at) == 1).then(|| word(at + 1))),
             far: [0, 1].map(|side| Far::from_word(word(FAR_AT + side))),
-            terms: Terms::from_words(std::array::from_fn(|at| word(TERMS_AT + at))),
+            inputs: PlanInputs::from_words(std::array::from_fn(|at| word(INPUTS_AT + at))),
         })
     }
 }
@@ -83,8 +83,13 @@ mod tests {
     use super::*;
     use crate::ntb::ring::Side;
 
-    const TERMS: Terms =
-        Terms { line_mbs: Some(7247), max_payload: 256, cores: 4, window: None, doorbells: 16 };
+    const INPUTS: PlanInputs = PlanInputs {
+        line_mbs: Some(7247),
+        max_payload: 256,
+        cores: 4,
+        window: None,
+        doorbells: 16,
+    };
 
     #[test]
     fn an_advert_is_read_back_as_it_was_written() {
@@ -95,7 +100,7 @@ mod tests {
             segments: [Some(Extent { len: 1 << 30, layout: 7 }), None],
             direct: [None, Some(1 << 33)],
             far: [None, Some(Far { host: 2, port: Side::Left, incarnation: 5 })],
-            terms: TERMS,
+            inputs: INPUTS,
         };
         assert_eq!(Advert::decode(&full.encode()), Ok(full));
         let swapped = Advert {
@@ -115,7 +120,7 @@ mod tests {
             segments: [None; 2],
             direct: [None; 2],
             far: [None; 2],
-            terms: TERMS,
+            inputs: INPUTS,
         }
         .encode();
         assert!(Advert::decode(&[]).is_err());

@@ -1,7 +1,7 @@
 //! Lanes and rings: what the PEs tell each other of it, and what follows for all of them.
 //!
 //! Links and processors may differ from host to host, but the rings of a lane must be the same all
-//! the way round. So every PE tells its own [`Terms`], and each makes the same [`LanePlan`] of all.
+//! the way round. So every PE tells its own [`PlanInputs`], and each makes the same [`LanePlan`] of all.
 
 use super::handshake;
 use super::hardware::Hardware;
@@ -18,7 +18,7 @@ pub const RING_WINDOW: usize = 0;
 
 /// What one PE knows that the plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct PlanInputs {
     /// Rate of the slower one of its links, headers of TLPs included, MB/s; none where they are as
     /// fast as memory.
     pub line_mbs: Option<u32>,
@@ -32,7 +32,7 @@ pub struct Terms {
     pub doorbells: u32,
 }
 
-/// The lanes of a job. Made once, when all PEs have told their terms, and the same on all hosts.
+/// The lanes of a job. Made once, when all PEs have told their inputs, and the same on all hosts.
 pub struct LanePlan {
     /// Lanes of the ring.
     pub lanes: usize,
@@ -46,12 +46,12 @@ pub struct LanePlan {
     pub doorbells: u32,
 }
 
-impl Terms {
-    /// Words of [`Terms::to_words`].
+impl PlanInputs {
+    /// Words of [`PlanInputs::to_words`].
     pub const WORDS: usize = 7;
 
     /// Those of this PE.
-    pub fn of(hardware: &Hardware, job: &Job<'_>) -> Terms {
+    pub fn of(hardware: &Hardware, job: &Job<'_>) -> PlanInputs {
         let config = job.config;
         let states = hardware.ports.each_ref().map(|port| port.link_state());
         let rates =
@@ -67,7 +67,7 @@ impl Terms {
             Some(_) => job.n_pes().max(hardware.hosts.into()),
             None => (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count(),
         };
-        Terms {
+        PlanInputs {
             line_mbs: rates.min(),
             max_payload: states[0].max_payload.min(states[1].max_payload).max(64),
             cores: (usable_cpus() / sharing).min(u16::MAX.into()) as u16,
@@ -81,21 +81,21 @@ impl Terms {
         }
     }
 
-    /// Terms that suit all PEs: the least of each.
-    pub fn of_all(mut all: impl Iterator<Item = Terms>) -> Result<Terms, String> {
+    /// PlanInputs that suit all PEs: the least of each.
+    pub fn of_all(mut all: impl Iterator<Item = PlanInputs>) -> Result<PlanInputs, String> {
         let mut agreed = all.next().ok_or("no PE has an NTB port")?;
-        for terms in all {
-            agreed.line_mbs = [agreed.line_mbs, terms.line_mbs].into_iter().flatten().min();
-            agreed.max_payload = agreed.max_payload.min(terms.max_payload);
-            agreed.cores = agreed.cores.min(terms.cores);
-            agreed.window = agreed.window.zip(terms.window).and_then(|(a, b)| a.common(&b));
-            agreed.doorbells = agreed.doorbells.min(terms.doorbells);
+        for inputs in all {
+            agreed.line_mbs = [agreed.line_mbs, inputs.line_mbs].into_iter().flatten().min();
+            agreed.max_payload = agreed.max_payload.min(inputs.max_payload);
+            agreed.cores = agreed.cores.min(inputs.cores);
+            agreed.window = agreed.window.zip(inputs.window).and_then(|(a, b)| a.common(&b));
+            agreed.doorbells = agreed.doorbells.min(inputs.doorbells);
         }
         Ok(agreed)
     }
 
     /// As words for the address of a PE.
-    pub fn to_words(self) -> [u64; Terms::WORDS] {
+    pub fn to_words(self) -> [u64; PlanInputs::WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let window = self.window.unwrap_or(NO_WINDOW);
         let flags = [window.size_aligned, window.has_limit, window.fixed];
@@ -112,7 +112,7 @@ impl Terms {
     }
 
     /// Reads them back.
-    pub fn from_words(words: [u64; Terms::WORDS]) -> Terms {
+    pub fn from_words(words: [u64; PlanInputs::WORDS]) -> PlanInputs {
         let line_mbs = words[0] as u32;
         let [_, _, counts, size, addr_align, size_align, flags] = words;
         let slots = (counts >> 32) as usize;
@@ -131,7 +131,7 @@ impl Terms {
             has_limit: flags & 2 != 0,
             fixed: flags & 4 != 0,
         };
-        Terms {
+        PlanInputs {
             line_mbs: (line_mbs != 0).then_some(line_mbs),
             max_payload: ((words[0] >> 32) as u32).max(64),
             cores: words[1] as u16,
@@ -146,7 +146,7 @@ impl LanePlan {
     pub fn new(
         hardware: &Hardware,
         job: &Job<'_>,
-        terms: &Terms,
+        inputs: &PlanInputs,
         settings: &NtbSettings,
     ) -> Result<LanePlan, String> {
         for port in hardware.ports.each_ref().map(|port| port.capabilities()) {
@@ -163,8 +163,8 @@ impl LanePlan {
             }
         }
         let window =
-            terms.window.ok_or("the windows of the ring's ports have no slots in common")?;
-        let doorbells = terms.doorbells.clamp(1, 64);
+            inputs.window.ok_or("the windows of the ring's ports have no slots in common")?;
+        let doorbells = inputs.doorbells.clamp(1, 64);
         let pes_max = pes_max(job);
         let room = |lanes_per_pe: usize| {
             let lanes = pes_max * lanes_per_pe;
@@ -181,13 +181,14 @@ impl LanePlan {
             ));
         }
         // The CPU copies into the windows, whether or not a port has a DMA engine.
-        let line_rate = terms.line_mbs.map_or(f64::INFINITY, |mbs| f64::from(mbs) / 1e3);
-        let costs = LinkCosts::desktop(line_rate, terms.max_payload, false);
+        let line_rate = inputs.line_mbs.map_or(f64::INFINITY, |mbs| f64::from(mbs) / 1e3);
+        let costs = LinkCosts::desktop(line_rate, inputs.max_payload, false);
         let overrides = Overrides {
             chunk: settings.chunk.map(|chunk| chunk.0),
             lanes: settings.lanes.map(|lanes| lanes.0),
         };
-        let resources = Resources { hosts: hardware.hosts, cores: terms.cores.into(), room: &room };
+        let resources =
+            Resources { hosts: hardware.hosts, cores: inputs.cores.into(), room: &room };
         let choice = choose(&costs, &resources, overrides).map_err(|why| match settings.chunk {
             Some(_) => format!("SHMEM_NTB_CHUNK does not fit: {why}"),
             None => why.to_string(),
@@ -281,7 +282,7 @@ fn can_drive(port: &Capabilities) -> Result<(), String> {
         // The CPU moves all data: no engine is opened, nor has to be announced.
         dma: _,
         needs_requester_table: _,
-        // `Terms`, `Opened`.
+        // `PlanInputs`, `Opened`.
         paced: _,
         modelled: _,
     } = port;
@@ -318,7 +319,7 @@ mod tests {
         has_limit: false,
         fixed: true,
     };
-    const TERMS: Terms = Terms {
+    const INPUTS: PlanInputs = PlanInputs {
         line_mbs: Some(7247),
         max_payload: 256,
         cores: 4,
@@ -328,9 +329,9 @@ mod tests {
 
     #[test]
     fn terms_are_read_back_as_they_were_written() {
-        let other = Terms { line_mbs: None, cores: 0, window: None, ..TERMS };
-        for terms in [TERMS, other] {
-            assert_eq!(Terms::from_words(terms.to_words()), terms);
+        let other = PlanInputs { line_mbs: None, cores: 0, window: None, ..INPUTS };
+        for inputs in [INPUTS, other] {
+            assert_eq!(PlanInputs::from_words(inputs.to_words()), inputs);
         }
     }
 
@@ -352,7 +353,7 @@ mod tests {
         };
         let localities = [place(0), place(1)];
         let job = Job { pe: 0, localities: &localities, config: &config };
-        LanePlan::new(&hardware, &job, &Terms::of(&hardware, &job), &settings)
+        LanePlan::new(&hardware, &job, &PlanInputs::of(&hardware, &job), &settings)
     }
 
     #[test]
@@ -387,14 +388,14 @@ mod tests {
 
     #[test]
     fn the_least_of_all_counts() {
-        let slow = Terms { line_mbs: Some(3600), cores: 9, ..TERMS };
+        let slow = PlanInputs { line_mbs: Some(3600), cores: 9, ..INPUTS };
         let small = Window { size: 16 << 20, slots: 256, has_limit: true, ..WINDOW };
-        let short = Terms { max_payload: 128, cores: 2, window: Some(small), ..TERMS };
-        let few = Terms { doorbells: 4, ..TERMS };
-        let agreed = Terms::of_all([TERMS, slow, short, few].into_iter()).unwrap();
+        let short = PlanInputs { max_payload: 128, cores: 2, window: Some(small), ..INPUTS };
+        let few = PlanInputs { doorbells: 4, ..INPUTS };
+        let agreed = PlanInputs::of_all([INPUTS, slow, short, few].into_iter()).unwrap();
         let window = Some(Window { size: 16 << 20, slots: 16, ..WINDOW });
         let least =
-            Terms { line_mbs: Some(3600), max_payload: 128, cores: 2, window, doorbells: 4 };
+            PlanInputs { line_mbs: Some(3600), max_payload: 128, cores: 2, window, doorbells: 4 };
         assert_eq!(agreed, least);
     }
 }

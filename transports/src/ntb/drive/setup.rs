@@ -11,7 +11,7 @@ use super::hardware::Hardware;
 use super::lane::Lane;
 use super::links::{SidePlan, Translation};
 use super::memory::Extent;
-use super::plan::{self, LanePlan, RING_WINDOW, Terms, common_window};
+use super::plan::{self, LanePlan, PlanInputs, RING_WINDOW, common_window};
 use super::port_memory::{PortMemory, SideParts};
 use crate::ntb::NtbSettings;
 use crate::ntb::port::{Arrival, NtbPort, PortError, Region};
@@ -30,7 +30,7 @@ pub fn probe(
     job: &Job<'_>,
     settings: &NtbSettings,
 ) -> std::result::Result<(), String> {
-    let plan = LanePlan::new(hardware, job, &Terms::of(hardware, job), settings)?;
+    let plan = LanePlan::new(hardware, job, &PlanInputs::of(hardware, job), settings)?;
     if job.localities.iter().all(|place| place.host == job.localities[job.pe].host) {
         let ports = hardware.ports.each_ref().map(|port| port.describe());
         return Err(format!(
@@ -60,7 +60,7 @@ impl Offer {
         settings: &NtbSettings,
         segments: &[Segment<'_>],
     ) -> Result<Offer> {
-        let terms = Terms::of(&hardware, job);
+        let inputs = PlanInputs::of(&hardware, job);
         let pes_max = plan::pes_max(job);
         let local = job.localities[job.pe].local_index as usize;
         let alone = !(0..job.n_pes()).any(|pe| pe != job.pe && job.is_local(pe));
@@ -85,7 +85,7 @@ impl Offer {
             far,
             segments: SegmentKind::ALL.map(extent),
             direct: direct.map(|opening| opening.map(|opening| opening.offset)),
-            terms,
+            inputs,
         };
         Ok(Offer { hardware, advert, translations })
     }
@@ -157,9 +157,9 @@ impl Opened {
         adverts: &[std::result::Result<Advert, String>],
     ) -> Result<Opened> {
         let Offer { hardware, advert, mut translations } = offer;
-        let terms = adverts.iter().flatten().map(|advert| advert.terms);
-        let terms = Terms::of_all(terms).map_err(failure)?;
-        let plan = LanePlan::new(&hardware, job, &terms, settings).map_err(failure)?;
+        let inputs = adverts.iter().flatten().map(|advert| advert.inputs);
+        let inputs = PlanInputs::of_all(inputs).map_err(failure)?;
+        let plan = LanePlan::new(&hardware, job, &inputs, settings).map_err(failure)?;
         let local = job.localities[job.pe].local_index as usize;
         let pes = (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count();
         let mut config = ring::Config::new(plan.geometry(), advert.incarnation);

@@ -6,7 +6,7 @@
 //! order in which they were opened.
 
 use super::peer::WINDOW;
-use super::{Engine, MESSAGE, Place, accepted, count_issued};
+use super::{Engine, MESSAGE, Owner, accepted, count_issued};
 use crate::ofi::message::{HEADER, Header, Kind, RECORDS, Record, word};
 use std::ptr::null;
 use std::sync::atomic::Ordering;
@@ -157,7 +157,7 @@ impl Engine {
         result: *mut u8,
     ) {
         let index = self.peers[pe as usize].open.expect("room was made");
-        let buffer = self.buffer(&Place::Batch(index.into()));
+        let buffer = self.buffer(&Owner::Batch(index.into()));
         let batch = &mut self.batches[usize::from(index)];
         assert!(batch.len + record.len() <= MESSAGE);
         // SAFETY: the rest of the batch's own buffer, which is not being sent.
@@ -182,8 +182,8 @@ impl Engine {
         let peer = &self.peers[pe as usize];
         let Some(index) = peer.open.filter(|_| peer.sent_count < most) else { return };
         let (to, token) = (peer.theirs.address, peer.theirs.token);
-        let buffer = self.buffer(&Place::Batch(index.into()));
-        let context = self.context(Place::Batch(index.into()));
+        let buffer = self.buffer(&Owner::Batch(index.into()));
+        let context = self.context(Owner::Batch(index.into()));
         let batch = &self.batches[usize::from(index)];
         let len = batch.len;
         let header = Header {

@@ -122,7 +122,7 @@ pub struct Engine {
 unsafe impl Send for Engine {}
 
 /// What a context belongs to.
-enum Place {
+enum Owner {
     Rma(usize),
     Batch(usize),
     Answer(usize),
@@ -204,35 +204,35 @@ impl Engine {
         self.rdm.may_sleep()
     }
 
-    fn context(&mut self, place: Place) -> *mut c_void {
-        let index = match place {
-            Place::Rma(index) => index,
-            Place::Batch(index) => RMAS + index,
-            Place::Answer(index) => RMAS + BATCHES + index,
-            Place::Receive(index) => RMAS + BATCHES + ANSWERS + index,
+    fn context(&mut self, owner: Owner) -> *mut c_void {
+        let index = match owner {
+            Owner::Rma(index) => index,
+            Owner::Batch(index) => RMAS + index,
+            Owner::Answer(index) => RMAS + BATCHES + index,
+            Owner::Receive(index) => RMAS + BATCHES + ANSWERS + index,
         };
         (&raw mut self.contexts[index]).cast()
     }
 
-    fn place(&self, context: *mut c_void) -> Option<Place> {
+    fn owner(&self, context: *mut c_void) -> Option<Owner> {
         let bytes = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
         let index = bytes / size_of::<Context2>();
         Some(match index {
-            0..RMAS => Place::Rma(index),
-            _ if index < RMAS + BATCHES => Place::Batch(index - RMAS),
-            _ if index < RMAS + BATCHES + ANSWERS => Place::Answer(index - RMAS - BATCHES),
-            _ if index < ENTRIES => Place::Receive(index - RMAS - BATCHES - ANSWERS),
+            0..RMAS => Owner::Rma(index),
+            _ if index < RMAS + BATCHES => Owner::Batch(index - RMAS),
+            _ if index < RMAS + BATCHES + ANSWERS => Owner::Answer(index - RMAS - BATCHES),
+            _ if index < ENTRIES => Owner::Receive(index - RMAS - BATCHES - ANSWERS),
             _ => return None,
         })
     }
 
     /// The buffer of a message.
-    fn buffer(&self, place: &Place) -> *mut u8 {
-        let index = match *place {
-            Place::Batch(index) => index,
-            Place::Answer(index) => BATCHES + index,
-            Place::Receive(index) => BATCHES + ANSWERS + index,
-            Place::Rma(_) => unreachable!("RMA operations have chunks"),
+    fn buffer(&self, owner: &Owner) -> *mut u8 {
+        let index = match *owner {
+            Owner::Batch(index) => index,
+            Owner::Answer(index) => BATCHES + index,
+            Owner::Receive(index) => BATCHES + ANSWERS + index,
+            Owner::Rma(_) => unreachable!("RMA operations have chunks"),
         };
         self.slab.at(index * MESSAGE)
     }
@@ -270,11 +270,11 @@ impl Engine {
     }
 
     fn take(&mut self, context: *mut c_void, len: usize) {
-        match self.place(context) {
-            Some(Place::Rma(index)) => self.rma_done(index, Ok(())),
-            Some(Place::Batch(index)) => self.batch_sent(index),
-            Some(Place::Answer(index)) => self.free_answers.push(index as u16),
-            Some(Place::Receive(index)) => self.take_message(index, len),
+        match self.owner(context) {
+            Some(Owner::Rma(index)) => self.rma_done(index, Ok(())),
+            Some(Owner::Batch(index)) => self.batch_sent(index),
+            Some(Owner::Answer(index)) => self.free_answers.push(index as u16),
+            Some(Owner::Receive(index)) => self.take_message(index, len),
             None => self.counters.strangers += 1,
         }
     }
@@ -282,19 +282,19 @@ impl Engine {
     #[cold]
     fn take_error(&mut self) {
         let Some((context, error, why)) = self.rdm.error() else { return };
-        match self.place(context) {
-            Some(Place::Rma(index)) => self.rma_done(index, Err((error, why))),
-            Some(Place::Batch(index)) => {
+        match self.owner(context) {
+            Some(Owner::Rma(index)) => self.rma_done(index, Err((error, why))),
+            Some(Owner::Batch(index)) => {
                 let pe = self.batches[index].pe;
                 self.lose(pe, &why);
                 self.batch_sent(index);
             }
-            Some(Place::Answer(index)) => {
+            Some(Owner::Answer(index)) => {
                 let pe = self.answers[index].pe;
                 self.free_answers.push(index as u16);
                 self.lose(pe, &why);
             }
-            Some(Place::Receive(index)) => {
+            Some(Owner::Receive(index)) => {
                 tracing::debug!("ofi: a message was not received: {why}");
                 self.post_receive(index);
             }
@@ -336,7 +336,7 @@ impl Engine {
     }
 
     fn take_message(&mut self, index: usize, len: usize) {
-        let buffer = self.buffer(&Place::Receive(index));
+        let buffer = self.buffer(&Owner::Receive(index));
         // SAFETY: the buffer belongs to this PE from the completion on until it is posted again.
         let message = unsafe { std::slice::from_raw_parts(buffer, len.min(MESSAGE)) };
         let header = Header::decode(message)
@@ -359,8 +359,8 @@ impl Engine {
     }
 
     fn post_receive(&mut self, index: usize) {
-        let buffer = self.buffer(&Place::Receive(index));
-        let (desc, context) = (self.desc, self.context(Place::Receive(index)));
+        let buffer = self.buffer(&Owner::Receive(index));
+        let (desc, context) = (self.desc, self.context(Owner::Receive(index)));
         // SAFETY: buffer and context are the engine's, and used for nothing else until then.
         if unsafe { self.rdm.receive(buffer, MESSAGE, desc, context) } != 0 {
             self.unposted.push(index as u16);

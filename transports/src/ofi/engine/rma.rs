@@ -1,6 +1,6 @@
 //! Puts and gets by RMA.
 
-use super::{CHUNK, Engine, Place, accepted, count_issued};
+use super::{CHUNK, Engine, Owner, accepted, count_issued};
 use crate::ofi::message::Record;
 use crate::ofi::rdm::Registered;
 use std::ffi::{c_int, c_void};
@@ -97,7 +97,7 @@ impl Engine {
         };
         let theirs = self.peers[pe as usize].theirs;
         let segment = theirs.segments[dest.segment as usize];
-        let context = self.context(Place::Rma(index.into()));
+        let context = self.context(Owner::Rma(index.into()));
         let address = segment.base + dest.offset as u64;
         // SAFETY: source or chunk and the context stay until the completion.
         let result = unsafe {
@@ -135,7 +135,7 @@ impl Engine {
         };
         let theirs = self.peers[pe as usize].theirs;
         let segment = theirs.segments[source.segment as usize];
-        let context = self.context(Place::Rma(index.into()));
+        let context = self.context(Owner::Rma(index.into()));
         let address = segment.base + source.offset as u64;
         // SAFETY: destination or chunk and the context stay until the completion.
         let result = unsafe {

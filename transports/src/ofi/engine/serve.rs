@@ -1,6 +1,6 @@
 //! Carrying out what others request.
 
-use super::{Engine, MESSAGE, Place, accepted};
+use super::{Engine, MESSAGE, Owner, accepted};
 use crate::ofi::message::{HEADER, Header, Kind, Record};
 use std::ptr::copy_nonoverlapping;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub struct Answer {
 impl Engine {
     /// Carries out a request and answers it. An answer is free.
     pub(super) fn serve(&mut self, index: usize, len: usize) {
-        let buffer = self.buffer(&Place::Receive(index));
+        let buffer = self.buffer(&Owner::Receive(index));
         // SAFETY: the buffer belongs to this PE until it is posted again.
         let message = unsafe { std::slice::from_raw_parts(buffer, len.min(MESSAGE)) };
         let answer = self.free_answers.pop();
@@ -28,7 +28,7 @@ impl Engine {
     }
 
     fn answer(&mut self, request: &Header, message: &[u8], answer: usize) {
-        let out = self.buffer(&Place::Answer(answer));
+        let out = self.buffer(&Owner::Answer(answer));
         // SAFETY: the answer's own buffer, which is not being sent.
         let out = unsafe { std::slice::from_raw_parts_mut(out, MESSAGE) };
         let (mut from, mut to, mut refused) = (HEADER, HEADER, 0);
@@ -103,8 +103,8 @@ impl Engine {
             return self.free_answers.push(index as u16);
         }
         let to = self.peers[pe as usize].theirs.address;
-        let buffer = self.buffer(&Place::Answer(index));
-        let context = self.context(Place::Answer(index));
+        let buffer = self.buffer(&Owner::Answer(index));
+        let context = self.context(Owner::Answer(index));
         let injected = len <= self.rdm.inject_size;
         // SAFETY: the answer's own buffer, and its context, are not touched until the completion.
         let result = unsafe {

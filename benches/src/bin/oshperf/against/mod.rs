@@ -112,7 +112,8 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    let outcome = record::Outcome::new(before, &implementations, &samples, options.repeat, notes);
+    let outcome =
+        record::Comparison::new(before, &implementations, &samples, options.repeat, notes);
     print!("{}", report::markdown(&outcome));
     if let Some(directory) = &options.record {
         for path in record::write(&outcome, directory)? {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Everything that is reported.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct Comparison {
     /// Where and when.
     pub machine: Machine,
     /// How often each program ran.
@@ -54,7 +54,7 @@ pub struct Times {
     pub summary: Summary,
 }
 
-impl Outcome {
+impl Comparison {
     /// Draws the conclusions from the samples, given in the order of the implementations.
     pub fn new(
         machine: Machine,
@@ -62,7 +62,7 @@ impl Outcome {
         samples: &[Samples],
         repetitions: u32,
         notes: Vec<String>,
-    ) -> Outcome {
+    ) -> Comparison {
         let measured = |(implementation, samples): (&Implementation, &Samples)| Measured {
             title: implementation.title.clone(),
             series: samples
@@ -73,7 +73,7 @@ impl Outcome {
                 })
                 .collect(),
         };
-        Outcome {
+        Comparison {
             machine,
             repetitions,
             figures: figures(&samples[0]),
@@ -84,7 +84,7 @@ impl Outcome {
 }
 
 /// Writes `DATE-MACHINE.md` and `.json` and answers where.
-pub fn write(outcome: &Outcome, directory: &Path) -> io::Result<[PathBuf; 2]> {
+pub fn write(outcome: &Comparison, directory: &Path) -> io::Result<[PathBuf; 2]> {
     fs::create_dir_all(directory)?;
     let stem = format!("{}-{}", outcome.machine.date, outcome.machine.slug());
     let paths = ["md", "json"].map(|kind| directory.join(format!("{stem}.{kind}")));

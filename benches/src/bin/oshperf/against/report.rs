@@ -1,19 +1,19 @@
 //! The outcome as text that is read in a terminal and kept as markdown.
 
 use super::figures::{Figure, Goal};
-use super::record::{Measured, Outcome, Times};
+use super::record::{Comparison, Measured, Times};
 use crate::stats::Summary;
 use std::fmt::Write;
 
 /// Tables of figures against their goals, then of times against the other implementation.
-pub fn markdown(outcome: &Outcome) -> String {
+pub fn markdown(outcome: &Comparison) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write_all(&mut text, outcome);
     text
 }
 
-fn write_all(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
+fn write_all(text: &mut String, outcome: &Comparison) -> std::fmt::Result {
     let machine = &outcome.machine;
     writeln!(text, "# Figures of {}\n", machine.date)?;
     writeln!(

@@ -8,7 +8,7 @@ use crate::catalogue::{self, Test};
 use crate::interrupt;
 use crate::job::{self, End};
 use crate::machine::Machine;
-use crate::pe::{self, Facts, Line, MARK};
+use crate::pe::{self, Facts, MARK, Output};
 use crate::progress::Progress;
 use crate::sizes;
 use std::path::PathBuf;
@@ -142,8 +142,8 @@ impl<'a> Comparison<'a> {
         job::run(self.job(candidate), SILENCE, |line| {
             let line = line.strip_prefix(MARK).map(serde_json::from_str);
             match line {
-                Some(Ok(Line::Facts(facts))) => candidate.facts = Some(facts),
-                Some(Ok(Line::Point(point))) => {
+                Some(Ok(Output::Facts(facts))) => candidate.facts = Some(facts),
+                Some(Ok(Output::Point(point))) => {
                     let size = sizes::show(point.x);
                     let name = &candidate.way.name;
                     progress.now(format!("{what}: {name}, {} {size}", point.test));

@@ -1,6 +1,6 @@
 //! How each limit is measured: times of one operation.
 
-use crate::pe::timing::{self, Plan, Times};
+use crate::pe::timing::{self, Sampling, Times};
 use crate::raw::{self, End};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -27,7 +27,7 @@ pub struct Bench {
 /// What several threads write lies in lines of its own.
 #[repr(align(128))]
 #[derive(Default)]
-struct Line(AtomicU64);
+struct CacheLine(AtomicU64);
 
 impl Bench {
     /// For sizes up to `room`.
@@ -150,13 +150,13 @@ fn exchanges(bench: &mut Bench, bytes: (usize, usize), parts: usize) -> Result<T
     const FIRST: u64 = 8;
     let begun = Instant::now();
     both(FIRST)?;
-    let plan = Plan::new(budget, begun.elapsed() / FIRST as u32);
+    let plan = Sampling::new(budget, begun.elapsed() / FIRST as u32);
     both(plan.samples).map(|values| Times::new(values, None))
 }
 
 /// An atomic addition of one thread.
 pub fn xadd(bench: &mut Bench, _: usize) -> Result<Times, String> {
-    let word = Line::default();
+    let word = CacheLine::default();
     let add = || {
         black_box(word.0.fetch_add(1, Ordering::SeqCst));
     };
@@ -165,7 +165,7 @@ pub fn xadd(bench: &mut Bench, _: usize) -> Result<Times, String> {
 
 /// The same while another thread does it too.
 pub fn contended(bench: &mut Bench, _: usize) -> Result<Times, String> {
-    let (word, done) = (Line::default(), AtomicBool::new(false));
+    let (word, done) = (CacheLine::default(), AtomicBool::new(false));
     let add = || {
         black_box(word.0.fetch_add(1, Ordering::SeqCst));
     };
@@ -183,7 +183,7 @@ pub fn contended(bench: &mut Bench, _: usize) -> Result<Times, String> {
 
 /// Half a word there and a word back, between two threads.
 pub fn line(bench: &mut Bench, _: usize) -> Result<Times, String> {
-    let (there, back, done) = (Line::default(), Line::default(), AtomicBool::new(false));
+    let (there, back, done) = (CacheLine::default(), CacheLine::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut trip = 1;
@@ -208,13 +208,13 @@ pub fn line(bench: &mut Bench, _: usize) -> Result<Times, String> {
 
 /// A plain store, one of those that a processor does one after another.
 pub fn store(bench: &mut Bench, _: usize) -> Result<Times, String> {
-    let word = Line::default();
+    let word = CacheLine::default();
     Ok(timing::alone(bench.budget, || black_box(&word).0.store(black_box(1), Ordering::Relaxed)))
 }
 
 /// A plain load from the first cache.
 pub fn load(bench: &mut Bench, _: usize) -> Result<Times, String> {
-    let word = Line::default();
+    let word = CacheLine::default();
     let load = || {
         black_box(black_box(&word).0.load(Ordering::Relaxed));
     };

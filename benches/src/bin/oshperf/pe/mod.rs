@@ -23,7 +23,7 @@ pub const MARK: &str = "oshperf: ";
 /// A line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Line {
+pub enum Output {
     /// What the job has: printed first.
     Facts(Facts),
     /// What was measured at a point.
@@ -134,7 +134,7 @@ pub fn main(options: &Options) -> Result<(), String> {
     let (me, n) = (session.pe(), session.n_pes());
     let peer = n / 2;
     if me == 0 {
-        print(&Line::Facts(facts(&session, peer)));
+        print(&Output::Facts(facts(&session, peer)));
     }
     if options.tests.is_empty() {
         return Ok(());
@@ -163,7 +163,7 @@ pub fn main(options: &Options) -> Result<(), String> {
             let taken = pe.measure(test, x)?;
             let ceiling = ceilings.measure(&pe, test, x);
             if let Some(taken) = taken {
-                print(&Line::Point(Point { ceiling, ..taken }));
+                print(&Output::Point(Point { ceiling, ..taken }));
             }
         }
     }
@@ -171,7 +171,7 @@ pub fn main(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-fn print(line: &Line) {
+fn print(line: &Output) {
     let text = serde_json::to_string(line).expect("a line has no maps");
     println!("{MARK}{text}");
 }

@@ -1,6 +1,6 @@
 //! Measuring at one point, through the library.
 
-use super::timing::{self, Plan, Times};
+use super::timing::{self, Sampling, Times};
 use super::{Pe, Point, Word, api::*};
 use crate::catalogue::{Kind, Test};
 use std::ffi::c_long;
@@ -165,9 +165,9 @@ impl Pe {
     }
 
     /// The plan of PE 0. Collective.
-    pub fn plan(&self, each: Duration) -> Plan {
-        let Plan { group, samples } = Plan::new(self.budget, each);
-        Plan { group: self.agree(group), samples: self.agree(samples) }
+    pub fn plan(&self, each: Duration) -> Sampling {
+        let Sampling { group, samples } = Sampling::new(self.budget, each);
+        Sampling { group: self.agree(group), samples: self.agree(samples) }
     }
 
     fn collective(&self, name: &str, size: usize) -> Option<Times> {

@@ -56,20 +56,20 @@ impl Times {
 
 /// How many groups of how many operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct Sampling {
     /// Operations timed together.
     pub group: u64,
     /// Times taken.
     pub samples: u64,
 }
 
-impl Plan {
+impl Sampling {
     /// For operations that take so long.
-    pub fn new(budget: Duration, each: Duration) -> Plan {
+    pub fn new(budget: Duration, each: Duration) -> Sampling {
         let each = each.as_nanos().max(1) as u64;
         let group = (GROUP.as_nanos() as u64 / each).clamp(1, GROUP_MAX);
         let samples = budget.as_nanos() as u64 / (each * group);
-        Plan { group, samples: samples.clamp(SAMPLES.0, SAMPLES.1) }
+        Sampling { group, samples: samples.clamp(SAMPLES.0, SAMPLES.1) }
     }
 }
 
@@ -89,7 +89,7 @@ pub fn estimate(mut operation: impl FnMut()) -> Duration {
 }
 
 /// Carries an operation out as planned and takes the times.
-pub fn run(plan: Plan, mut operation: impl FnMut()) -> Times {
+pub fn run(plan: Sampling, mut operation: impl FnMut()) -> Times {
     let mut values = Vec::with_capacity(plan.samples as usize);
     let before = cpu();
     for _ in 0..plan.samples {
@@ -104,7 +104,7 @@ pub fn run(plan: Plan, mut operation: impl FnMut()) -> Times {
 /// Both, for operations that this PE carries out alone.
 pub fn alone(budget: Duration, mut operation: impl FnMut()) -> Times {
     let each = estimate(&mut operation);
-    run(Plan::new(budget, each), operation)
+    run(Sampling::new(budget, each), operation)
 }
 
 /// Processor time of all threads of this process.
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn short_operations_are_timed_in_groups() {
-        let plan = |each| Plan::new(Duration::from_millis(1), Duration::from_nanos(each));
-        assert_eq!(plan(2), Plan { group: 100, samples: 2000 });
-        assert_eq!(plan(500), Plan { group: 2, samples: 1000 });
-        assert_eq!(plan(2_000_000), Plan { group: 1, samples: 3 });
+        let plan = |each| Sampling::new(Duration::from_millis(1), Duration::from_nanos(each));
+        assert_eq!(plan(2), Sampling { group: 100, samples: 2000 });
+        assert_eq!(plan(500), Sampling { group: 2, samples: 1000 });
+        assert_eq!(plan(2_000_000), Sampling { group: 1, samples: 3 });
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::streams::Printer;
 use super::{Agent, Event, Fleet, Phase, beat};
 use crate::hosts::is_this_machine;
 use crate::options::Remote;
-use crate::output::Outcome;
+use crate::output::Copied;
 use crate::report;
 use crate::spawn::Failure;
 use crate::wire::{self, GREETING, GREETING_START, News, Sender, Share};
@@ -34,7 +34,7 @@ const SAID_MAX: usize = 500;
 pub struct Running {
     pub fleet: Fleet,
     pub events: UnboundedReceiver<(usize, Event)>,
-    pub outputs: Vec<Outcome>,
+    pub outputs: Vec<Copied>,
 }
 
 /// Starts an agent on each of the machines. The process group is that of the job.

@@ -1,6 +1,6 @@
 //! What the PEs of other hosts print, and what PE 0 reads there.
 
-use crate::output::{Outcome, same_file, write_all};
+use crate::output::{Copied, same_file, write_all};
 use crate::wire::{Order, Sender, WINDOW};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -24,7 +24,7 @@ pub struct Printer {
 
 impl Printer {
     /// `agents` are told what was printed.
-    pub fn start(agents: Vec<Sender<Order>>) -> (Printer, Vec<Outcome>) {
+    pub fn start(agents: Vec<Sender<Order>>) -> (Printer, Vec<Copied>) {
         let mut outcomes = vec![];
         let streams = [0, 1].map(|stream| {
             let (sender, blocks) = mpsc::channel();

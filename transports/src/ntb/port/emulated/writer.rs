@@ -60,7 +60,7 @@ impl Slot {
 unsafe impl Send for Writer {}
 
 /// What became of a step.
-enum Outcome {
+enum Step {
     /// It is under way.
     Sent,
     Placed {
@@ -117,7 +117,7 @@ impl Writer {
             let len = (inside - done).min(self.step - at % self.step);
             // SAFETY: `done + len <= inside <= len` of the caller's readable range.
             let outcome = unsafe { self.send_step(at, source.add(done), len, tlp) };
-            if let Outcome::Lost = outcome {
+            if let Step::Lost = outcome {
                 self.claim.count(Event::Lost, tlps(at, inside - done, tlp));
                 return;
             }
@@ -135,7 +135,7 @@ impl Writer {
         source: *const u8,
         len: usize,
         tlp: usize,
-    ) -> Outcome {
+    ) -> Step {
         // SAFETY: used in this call alone.
         let memory = unsafe { self.memory() };
         let link = memory.status.read();
@@ -143,14 +143,14 @@ impl Writer {
         // What was opened before the link went down is lost though it is up again: nothing may
         // arrive that follows something lost.
         if !link.is_up() || (slot.len > 0 && slot.link != link) {
-            return Outcome::Lost;
+            return Step::Lost;
         }
         let generation = slot.generation;
         let piece = Piece { offset, len, tlp, due_ps: 0, link, generation };
         if self.modelled {
             // SAFETY: as above.
             unsafe { self.launch(memory, piece, source) };
-            return Outcome::Sent;
+            return Step::Sent;
         }
         if memory.status.faulty.load(Ordering::Relaxed) != 0 {
             pace::wait_until(&self.link, self.link.now_ps() + delay_ps(memory));
@@ -203,7 +203,7 @@ impl Writer {
         while let Some((piece, source)) = self.flight.first_due(now) {
             // SAFETY: used in this round alone; the bytes stay until `pop`.
             let outcome = unsafe { self.land(self.memory(), &piece, source) };
-            if let Outcome::Lost = outcome {
+            if let Step::Lost = outcome {
                 self.claim.count(Event::Lost, piece.tlps());
             }
             self.flight.pop();
@@ -215,7 +215,7 @@ impl Writer {
     ///
     /// # Safety
     /// As `launch`.
-    unsafe fn land(&mut self, memory: &LinkMemory, piece: &Piece, source: *const u8) -> Outcome {
+    unsafe fn land(&mut self, memory: &LinkMemory, piece: &Piece, source: *const u8) -> Step {
         let faulty = memory.status.faulty.load(Ordering::Relaxed) != 0;
         self.claim.enter();
         // Read again behind the barrier of `enter`: what was on its way when the link went down
@@ -224,15 +224,15 @@ impl Writer {
             // SAFETY: as above.
             unsafe { self.place(memory, piece, source) }
         } else {
-            Outcome::Lost
+            Step::Lost
         };
-        if let Outcome::Placed { dropped_tlps: 0 } = outcome
+        if let Step::Placed { dropped_tlps: 0 } = outcome
             && faulty
         {
             self.damage(memory, piece);
         }
         self.claim.leave();
-        if let Outcome::Placed { dropped_tlps } = outcome {
+        if let Step::Placed { dropped_tlps } = outcome {
             self.claim.count(Event::Tlps, piece.tlps() - dropped_tlps);
         }
         outcome
@@ -243,7 +243,7 @@ impl Writer {
     ///
     /// # Safety
     /// As `launch`.
-    unsafe fn place(&mut self, memory: &LinkMemory, piece: &Piece, source: *const u8) -> Outcome {
+    unsafe fn place(&mut self, memory: &LinkMemory, piece: &Piece, source: *const u8) -> Step {
         let Piece { offset, len, tlp, .. } = *piece;
         let index = offset >> self.slot_shift;
         let generation = self.translation(memory, offset).load(Ordering::SeqCst);
@@ -266,7 +266,7 @@ impl Writer {
         }
         let dropped_tlps = if fits == len { 0 } else { tlps(offset + fits, len - fits, tlp) };
         self.claim.count(Event::WindowFaults, dropped_tlps);
-        Outcome::Placed { dropped_tlps }
+        Step::Placed { dropped_tlps }
     }
 
     /// Generation of what is behind the slot of `offset`.

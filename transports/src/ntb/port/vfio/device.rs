@@ -1,6 +1,6 @@
 //! An open PCI function: its registers, memory and interrupts.
 
-use super::{Session, call};
+use super::{Container, call};
 use crate::ntb::port::{PortError, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -26,7 +26,7 @@ const MEMORY_AND_MASTER: u16 = 2 | 4;
 pub struct Device {
     file: File,
     address: String,
-    _session: Arc<Session>,
+    _container: Arc<Container>,
 }
 
 /// A memory range of a function, mapped into this process for as long as the value lives.
@@ -48,10 +48,14 @@ impl Device {
     ///
     /// # Safety
     /// `fd` is a descriptor of a VFIO device that nobody else owns.
-    pub(super) unsafe fn new(fd: RawFd, address: String, session: Arc<Session>) -> Result<Device> {
+    pub(super) unsafe fn new(
+        fd: RawFd,
+        address: String,
+        container: Arc<Container>,
+    ) -> Result<Device> {
         // SAFETY: the caller's promise.
         let file = unsafe { File::from_raw_fd(fd) };
-        let device = Device { file, address, _session: session };
+        let device = Device { file, address, _container: container };
         let space = device.region(VFIO_PCI_CONFIG_REGION_INDEX)?;
         let failed = |e| PortError::system(format!("enabling {}", device.address), e);
         let mut command = [0; 2];

@@ -36,9 +36,9 @@ const GROUP_GET_DEVICE_FD: u32 = 6;
 
 /// The address space that some functions share, and the groups they are in.
 #[derive(Debug)]
-struct Session {
+struct Container {
     /// Held, not used: the descriptors keep the functions ours.
-    _container: File,
+    _file: File,
     groups: Vec<(u32, File)>,
 }
 
@@ -72,12 +72,12 @@ pub fn open(functions: &[&Function]) -> Result<Vec<Device>> {
     let kind = kind_of_iommu(&container, iommu)?;
     call(container.as_raw_fd(), SET_IOMMU, kind.into())
         .map_err(|e| PortError::system("setting the kind of IOMMU", e))?;
-    let session = Arc::new(Session { _container: container, groups });
-    functions.iter().map(|function| session.device(function)).collect()
+    let container = Arc::new(Container { _file: container, groups });
+    functions.iter().map(|function| container.device(function)).collect()
 }
 
-impl Session {
-    fn device(self: &Arc<Session>, function: &Function) -> Result<Device> {
+impl Container {
+    fn device(self: &Arc<Container>, function: &Function) -> Result<Device> {
         let number = group_of(function)?;
         let group = self.groups.iter().find(|(known, _)| *known == number);
         let (_, group) = group.ok_or(PortError::Unsupported("group that was opened"))?;
