@@ -7,6 +7,7 @@ mod support;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::ffi::OsStr;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -31,11 +32,12 @@ int main(void) {
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, a program that the case needs, and the case.
-const CASES: [(&str, &str, Case); 18] = [
+const CASES: [(&str, &str, Case); 19] = [
     ("wrappers_compile_c_and_cxx", "c++", wrappers_compile_c_and_cxx),
     ("wrappers_use_the_compiler_they_are_told", "clang", wrappers_use_another_compiler),
     ("a_moved_installation_works", "cp", a_moved_installation_works),
     ("the_library_has_its_other_names", "cc", the_library_has_its_other_names),
+    ("short_routines_know_where_their_tables_are", "objdump", short_routines_are_short),
     ("pkg_config_finds_the_library", "pkg-config", pkg_config_finds_the_library),
     ("cmake_finds_the_library", "cmake", cmake_finds_the_library),
     ("python_programs_use_the_library", "python3", python_programs_use_the_library),
@@ -151,6 +153,42 @@ fn the_library_has_its_other_names(prefix: &Path) -> Result<(), Failed> {
         check(prefix, &program)?;
     }
     Ok(())
+}
+
+/// A load of an address more or less is a good part of the time that these take.
+fn short_routines_are_short(prefix: &Path) -> Result<(), Failed> {
+    let library = prefix.join("lib/libtombolo.so");
+    let table = addresses_of_tables(&library)?;
+    for routine in ["long_p", "long_g", "putmem", "getmem", "long_atomic_fetch_add", "long_iput"] {
+        let mut objdump = Command::new("objdump");
+        objdump.args(["--no-show-raw-insn", &format!("--disassemble=pshmem_{routine}")]);
+        let code = run(objdump.arg(&library), Duration::from_secs(60))?.succeeded()?.stdout;
+        assert!(code.contains(&format!("<pshmem_{routine}>:")), "{code}");
+        // "mov 0x1234(%rip),%rax  # 56789 <...>"; calls through the table are of other libraries.
+        let address = |line: &&str| {
+            let (_, place) = line.split_once("# ")?;
+            u64::from_str_radix(place.split(' ').next()?, 16).ok()
+        };
+        let through_table: Vec<&str> = code
+            .lines()
+            .filter(|line| line.contains("mov "))
+            .filter(|line| address(line).is_some_and(|place| table.contains(&place)))
+            .collect();
+        assert!(through_table.is_empty(), "{routine} loads addresses: {through_table:#?}");
+        assert!(code.contains("TABLES"), "{routine} uses no table: {code}");
+    }
+    Ok(())
+}
+
+/// Where a library keeps the addresses that the loader fills in.
+fn addresses_of_tables(library: &Path) -> Result<Range<u64>, Failed> {
+    let mut readelf = Command::new("readelf");
+    let text =
+        run(readelf.args(["-S", "-W"]).arg(library), Duration::from_secs(60))?.succeeded()?.stdout;
+    let (_, row) = text.split_once(" .got ").ok_or("no global offset table")?;
+    let columns: Vec<&str> = row.split_whitespace().collect();
+    let number = |column: usize| u64::from_str_radix(columns[column], 16);
+    Ok(number(1)?..number(1)? + number(3)?)
 }
 
 fn pkg_config_finds_the_library(prefix: &Path) -> Result<(), Failed> {

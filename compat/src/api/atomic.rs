@@ -1,7 +1,6 @@
 //! Atomic memory operations (OpenSHMEM 1.6, "Atomic Memory Operations").
 
 use super::context::Context;
-use crate::c::fast;
 use crate::c::types::{Watched, Word};
 use bytemuck::Pod;
 use std::cell::UnsafeCell;
@@ -78,7 +77,7 @@ impl Context<'_> {
     ) {
         let pe = self.check_pe(pe);
         // SAFETY: symmetric and aligned, and a PE of the context.
-        unsafe { fast::amo(routine, self.handle(), op, variable.as_ptr(), operand, pe) }
+        unsafe { self.tables().amo(routine, self.handle(), op, variable.as_ptr(), operand, pe) }
     }
 
     #[inline(always)]
@@ -93,7 +92,9 @@ impl Context<'_> {
     ) -> T {
         let pe = self.check_pe(pe);
         // SAFETY: as for `update`.
-        unsafe { fast::amo_fetch(routine, self.handle(), op, variable.as_ptr(), operands, pe) }
+        unsafe {
+            self.tables().amo_fetch(routine, self.handle(), op, variable.as_ptr(), operands, pe)
+        }
     }
 
     /// The value (`shmem_atomic_fetch`).

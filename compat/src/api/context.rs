@@ -5,7 +5,7 @@ use super::memory::{Source, Symmetric};
 use super::nonblocking::NonBlocking;
 use super::panics;
 use crate::abi::{SHMEM_SIGNAL_ADD, SHMEM_SIGNAL_SET};
-use crate::c::fast::{self, Signal};
+use crate::c::fast::{self, Signal, Tables};
 use crate::c::handle::Ctx;
 use crate::c::strided::{self, Layout};
 use crate::library::Library;
@@ -44,6 +44,7 @@ pub enum SignalOp {
 pub struct Context<'w> {
     handle: Ctx,
     n_pes: usize,
+    tables: &'static Tables,
     library: &'static Library,
     _team: PhantomData<&'w ()>,
     /// One thread at a time: not `Sync`.
@@ -52,12 +53,24 @@ pub struct Context<'w> {
 
 impl<'w> Context<'w> {
     pub(super) fn new(handle: Ctx, n_pes: usize, library: &'static Library) -> Context<'w> {
-        Context { handle, n_pes, library, _team: PhantomData, _thread: PhantomData }
+        Context {
+            handle,
+            n_pes,
+            tables: fast::tables(),
+            library,
+            _team: PhantomData,
+            _thread: PhantomData,
+        }
     }
 
     #[inline(always)]
     pub(super) fn handle(&self) -> Ctx {
         self.handle
+    }
+
+    #[inline(always)]
+    pub(super) fn tables(&self) -> &'static Tables {
+        self.tables
     }
 
     #[inline(always)]
@@ -83,9 +96,17 @@ impl<'w> Context<'w> {
             if const { size_of::<T>() > SCALAR_MAX } {
                 let source = (&raw const value).cast();
                 let len = size_of::<T>();
-                fast::put("Context::p", self.handle, dest.cast(), source, len, pe, Mode::Blocking);
+                self.tables.put(
+                    "Context::p",
+                    self.handle,
+                    dest.cast(),
+                    source,
+                    len,
+                    pe,
+                    Mode::Blocking,
+                );
             } else {
-                fast::p("Context::p", self.handle, dest, value, pe);
+                self.tables.p("Context::p", self.handle, dest, value, pe);
             }
         }
     }
@@ -102,10 +123,10 @@ impl<'w> Context<'w> {
                 let mut value = T::zeroed();
                 let (dest, len) = ((&raw mut value).cast(), size_of::<T>());
                 let (ctx, source) = (self.handle, source.cast());
-                fast::get("Context::g", ctx, dest, source, len, pe, Mode::Blocking);
+                self.tables.get("Context::g", ctx, dest, source, len, pe, Mode::Blocking);
                 value
             } else {
-                fast::g("Context::g", self.handle, source, pe)
+                self.tables.g("Context::g", self.handle, source, pe)
             }
         }
     }
@@ -138,7 +159,7 @@ impl<'w> Context<'w> {
         let dest = dest.as_ptr().cast_mut().cast();
         // SAFETY: `dest` is symmetric and as long as the source, which is valid by the caller's word.
         unsafe {
-            fast::put(routine, self.handle, dest, source.cast(), len, pe, mode);
+            self.tables.put(routine, self.handle, dest, source.cast(), len, pe, mode);
         }
     }
 
@@ -170,7 +191,7 @@ impl<'w> Context<'w> {
         let (dest, len) = (dest.as_mut_ptr().cast(), size_of_val(dest));
         let source = source.as_ptr().cast();
         // SAFETY: `source` is symmetric and as long as `dest`, which is valid by the caller's word.
-        unsafe { fast::get(routine, self.handle, dest, source, len, pe, mode) }
+        unsafe { self.tables.get(routine, self.handle, dest, source, len, pe, mode) }
     }
 
     /// Copies `count` elements, the first of `source` and every `source_stride`-th after it, to PE
@@ -191,7 +212,17 @@ impl<'w> Context<'w> {
         let layout = layout((dest.len(), dest_stride), (source.len(), source_stride), count);
         let (dest, pe) = (dest.as_ptr().cast::<T>().cast_mut(), self.check_pe(pe));
         // SAFETY: both hold all elements; the call blocks.
-        unsafe { strided::put("Context::iput", self.handle, dest, source.as_ptr(), layout, pe) }
+        unsafe {
+            strided::put(
+                self.tables,
+                "Context::iput",
+                self.handle,
+                dest,
+                source.as_ptr(),
+                layout,
+                pe,
+            )
+        }
     }
 
     /// As [`iput`](Context::iput), in the other direction (`shmem_iget`).
@@ -211,7 +242,17 @@ impl<'w> Context<'w> {
         let layout = layout((dest.len(), dest_stride), (source.len(), source_stride), count);
         let (source, pe) = (source.as_ptr().cast::<T>(), self.check_pe(pe));
         // SAFETY: both hold all elements; the call blocks.
-        unsafe { strided::get("Context::iget", self.handle, dest.as_mut_ptr(), source, layout, pe) }
+        unsafe {
+            strided::get(
+                self.tables,
+                "Context::iget",
+                self.handle,
+                dest.as_mut_ptr(),
+                source,
+                layout,
+                pe,
+            )
+        }
     }
 
     /// As [`put`](Context::put), then changes `signal` at PE `pe`: whoever sees the signal there sees
@@ -261,7 +302,16 @@ impl<'w> Context<'w> {
             (dest.as_ptr().cast_mut().cast(), Signal { word: signal.as_ptr(), value, op });
         // SAFETY: `dest` is symmetric and as long as the source, which is valid by the caller's word.
         unsafe {
-            fast::put_signal(routine, self.handle, dest, source.cast(), len, signal, pe, mode);
+            self.tables.put_signal(
+                routine,
+                self.handle,
+                dest,
+                source.cast(),
+                len,
+                signal,
+                pe,
+                mode,
+            );
         }
     }
 

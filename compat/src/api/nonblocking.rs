@@ -3,7 +3,6 @@
 use super::atomic::{Atomic, AtomicInteger, SymmetricAtomic};
 use super::context::{Context, SignalOp};
 use super::memory::{Source, Symmetric};
-use crate::c::fast;
 use bytemuck::Pod;
 use std::marker::PhantomData;
 use tombolo_core::ops::Mode;
@@ -76,7 +75,9 @@ impl<'env> NonBlocking<'env> {
     ) {
         let (ctx, pe) = (self.context.handle(), self.context.check_pe(pe));
         // SAFETY: symmetric and aligned; `fetch` is borrowed until the operations are complete.
-        unsafe { fast::amo_nbi(routine, ctx, op, fetch, variable.as_ptr(), operands, pe) }
+        unsafe {
+            self.context.tables().amo_nbi(routine, ctx, op, fetch, variable.as_ptr(), operands, pe)
+        }
     }
 
     /// Reads a variable (`shmem_atomic_fetch_nbi`).

@@ -3,6 +3,7 @@
 use super::atomic::{AtomicInteger, SymmetricAtomic};
 use super::context::Context;
 use crate::abi;
+use crate::c::fast::Tables;
 use crate::c::wait::{self, Set};
 use std::ffi::c_int;
 
@@ -63,7 +64,15 @@ impl Context<'_> {
         value: T,
     ) -> T {
         // SAFETY: live and aligned; all accesses are atomic.
-        unsafe { wait::wait_until("Context::wait_until", variable.as_ptr(), cmp.code(), value) }
+        unsafe {
+            wait::wait_until(
+                self.tables(),
+                "Context::wait_until",
+                variable.as_ptr(),
+                cmp.code(),
+                value,
+            )
+        }
     }
 
     /// Whether a variable compares so with `value` (`shmem_test`).
@@ -75,7 +84,9 @@ impl Context<'_> {
         value: T,
     ) -> bool {
         // SAFETY: as above.
-        unsafe { wait::test("Context::test", variable.as_ptr(), cmp.code(), value) != 0 }
+        unsafe {
+            wait::test(self.tables(), "Context::test", variable.as_ptr(), cmp.code(), value) != 0
+        }
     }
 
     /// Waits until each of the variables has compared so once (`shmem_wait_until_all`).
@@ -85,7 +96,7 @@ impl Context<'_> {
         cmp: Cmp,
         value: T,
     ) {
-        set("Context::wait_until_all", variables, cmp, &value).wait_all();
+        set(self.tables(), "Context::wait_until_all", variables, cmp, &value).wait_all();
     }
 
     /// Waits until one of the variables compares so; gives its index, none if there are no variables
@@ -96,7 +107,7 @@ impl Context<'_> {
         cmp: Cmp,
         value: T,
     ) -> Option<usize> {
-        index(set("Context::wait_until_any", variables, cmp, &value).wait_any())
+        index(set(self.tables(), "Context::wait_until_any", variables, cmp, &value).wait_any())
     }
 
     /// Waits until at least one of the variables compares so; gives the indices of all that do
@@ -108,7 +119,7 @@ impl Context<'_> {
         value: T,
     ) -> Vec<usize> {
         let mut indices = vec![0; variables.len()];
-        let set = set("Context::wait_until_some", variables, cmp, &value);
+        let set = set(self.tables(), "Context::wait_until_some", variables, cmp, &value);
         // SAFETY: room for the index of every variable.
         let found = unsafe { set.wait_some(indices.as_mut_ptr()) };
         indices.truncate(found);
@@ -122,7 +133,7 @@ impl Context<'_> {
         cmp: Cmp,
         value: T,
     ) -> bool {
-        set("Context::test_all", variables, cmp, &value).test_all() != 0
+        set(self.tables(), "Context::test_all", variables, cmp, &value).test_all() != 0
     }
 
     /// The index of a variable that compares so (`shmem_test_any`). Asked again and again, it finds
@@ -133,7 +144,7 @@ impl Context<'_> {
         cmp: Cmp,
         value: T,
     ) -> Option<usize> {
-        index(set("Context::test_any", variables, cmp, &value).test_any())
+        index(set(self.tables(), "Context::test_any", variables, cmp, &value).test_any())
     }
 
     /// The indices of all variables that compare so (`shmem_test_some`).
@@ -144,7 +155,7 @@ impl Context<'_> {
         value: T,
     ) -> Vec<usize> {
         let mut indices = vec![0; variables.len()];
-        let set = set("Context::test_some", variables, cmp, &value);
+        let set = set(self.tables(), "Context::test_some", variables, cmp, &value);
         // SAFETY: room for the index of every variable.
         let found = unsafe { set.test_some(indices.as_mut_ptr()) };
         indices.truncate(found);
@@ -153,6 +164,7 @@ impl Context<'_> {
 }
 
 fn set<T: AtomicInteger>(
+    tables: &Tables,
     routine: &'static str,
     variables: &[SymmetricAtomic<T>],
     cmp: Cmp,
@@ -160,7 +172,7 @@ fn set<T: AtomicInteger>(
 ) -> Set<T> {
     let (ivars, nelems) = (variables.as_ptr().cast(), variables.len());
     // SAFETY: callers use the set while the borrows last.
-    unsafe { Set::new(routine, ivars, nelems, std::ptr::null(), cmp.code(), (value, 0)) }
+    unsafe { Set::new(tables, routine, ivars, nelems, std::ptr::null(), cmp.code(), (value, 0)) }
 }
 
 fn index(found: usize) -> Option<usize> {

@@ -9,8 +9,8 @@ use super::handle::Ctx;
 use super::slow;
 use super::types::Word;
 use std::ffi::c_int;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard};
 use tombolo_core::memory::Guarded;
 use tombolo_core::ops::Mode;
 use tombolo_core::route::{Channel, PeerRoutes};
@@ -18,17 +18,39 @@ use tombolo_core::table::Table;
 use tombolo_core::transport::{AmoOp, SegmentKind};
 use tombolo_core::{World, amo, copy};
 
-/// Mapped peers, for loads, stores and copies: without those to which the routes of small
-/// operations lead elsewhere.
-static TABLE: Table = Table::empty();
-/// Mapped peers, for atomics: empty where some other means of atomicity was chosen.
-static ATOMICS: Table = Table::empty();
-/// What the rows of both tables point to.
-static PEERS: Mutex<Vec<Guarded>> = Mutex::new(Vec::new());
-/// Longest copy for which loads and stores through the caches are the route.
-static CACHED_MAX: AtomicUsize = AtomicUsize::new(0);
-/// Whether routines that touch only local memory have to be checked first.
-static CHECKING: AtomicBool = AtomicBool::new(true);
+/// The tables of this process, for the C routines.
+///
+/// No generic and no inline function of this crate may name it: then other crates cannot either, and
+/// routines reach it relative to their own place, without a load of its address.
+pub static TABLES: Tables = Tables {
+    stores: Table::empty(),
+    atomics: Table::empty(),
+    cached_max: AtomicUsize::new(0),
+    checking: AtomicBool::new(true),
+    peers: Mutex::new(Vec::new()),
+};
+
+/// The same tables for [`crate::Context`], whose operations become part of programs.
+#[inline(never)]
+pub fn tables() -> &'static Tables {
+    &TABLES
+}
+
+/// What the fast paths look at.
+#[repr(C)]
+pub struct Tables {
+    /// Mapped peers, for loads, stores and copies: without those to which the routes of small
+    /// operations lead elsewhere.
+    stores: Table,
+    /// Mapped peers, for atomics: empty where some other means of atomicity was chosen.
+    atomics: Table,
+    /// Longest copy for which loads and stores through the caches are the route.
+    cached_max: AtomicUsize,
+    /// Whether routines that touch only local memory have to be checked first.
+    checking: AtomicBool,
+    /// What the rows of both tables point to.
+    peers: Mutex<Vec<Guarded>>,
+}
 
 /// Longest operation whose route decides about `p` and `g`: no type is longer.
 const SCALAR_MAX: usize = 32;
@@ -62,20 +84,17 @@ pub unsafe fn open(world: &World) -> nix::Result<()> {
     let peers: [[Guarded; 2]; 2] = [rows(SegmentKind::Heap)?, rows(SegmentKind::Static)?];
     for (kind, [stores, atomics]) in SegmentKind::ALL.into_iter().zip(&peers) {
         let Some((base, len)) = segment(kind) else { continue };
-        // SAFETY: nobody reads the tables yet; the world keeps the mappings, and `PEERS` the rows.
+        // SAFETY: nobody reads the tables yet; the world keeps the mappings, and `peers` the rows.
         unsafe {
-            TABLE.fill(base, len, stores.as_ptr());
+            TABLES.stores.fill(base, len, stores.as_ptr());
             if atomics_by_processor(routes, mapped) {
-                ATOMICS.fill(base, len, atomics.as_ptr());
+                TABLES.atomics.fill(base, len, atomics.as_ptr());
             }
         }
     }
-    PEERS
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-        .extend(peers.into_iter().flatten());
-    CACHED_MAX.store(world.routes().cached_max(stored), Ordering::Relaxed);
-    CHECKING.store(false, Ordering::Release);
+    TABLES.rows().extend(peers.into_iter().flatten());
+    TABLES.cached_max.store(world.routes().cached_max(stored), Ordering::Relaxed);
+    TABLES.checking.store(false, Ordering::Release);
     Ok(())
 }
 
@@ -84,14 +103,14 @@ pub unsafe fn open(world: &World) -> nix::Result<()> {
 /// # Safety
 /// No other thread is in a routine.
 pub unsafe fn close() {
-    CHECKING.store(true, Ordering::Release);
-    CACHED_MAX.store(0, Ordering::Relaxed);
+    TABLES.checking.store(true, Ordering::Release);
+    TABLES.cached_max.store(0, Ordering::Relaxed);
     // SAFETY: by the caller's word.
     unsafe {
-        TABLE.clear();
-        ATOMICS.clear();
+        TABLES.stores.clear();
+        TABLES.atomics.clear();
     }
-    PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+    TABLES.rows().clear();
 }
 
 /// Whether scalars go to a mapped peer, and come from it, by stores and loads.
@@ -114,190 +133,6 @@ fn atomics_by_processor(
     })
 }
 
-/// Whether a routine that touches only local memory has to be checked first.
-#[inline(always)]
-pub fn checking() -> bool {
-    CHECKING.load(Ordering::Relaxed)
-}
-
-/// Where `address` of PE `pe` in `ctx` is mapped; null where it is not.
-///
-/// # Safety
-/// As [`Ctx::world_pe`], unless the fast path is closed.
-#[inline(always)]
-pub unsafe fn remote<T>(ctx: Ctx, address: *const T, pe: c_int) -> *mut T {
-    // SAFETY: by the caller's word.
-    unsafe { TABLE.remote_by(address, || ctx.world_pe(pe)) }
-}
-
-/// As [`remote`], for atomics.
-///
-/// # Safety
-/// As [`remote`].
-#[inline(always)]
-pub unsafe fn remote_atomic<T>(ctx: Ctx, address: *const T, pe: c_int) -> *mut T {
-    // SAFETY: by the caller's word.
-    unsafe { ATOMICS.remote_by(address, || ctx.world_pe(pe)) }
-}
-
-/// Longest copy that is done here.
-#[inline(always)]
-pub fn cached_limit() -> usize {
-    CACHED_MAX.load(Ordering::Relaxed)
-}
-
-/// `shmem_TYPE_p`.
-///
-/// # Safety
-/// As the standard asks of callers; so for all operations below.
-#[inline(always)]
-pub unsafe fn p<T: Copy>(routine: &'static str, ctx: Ctx, dest: *mut T, value: T, pe: c_int) {
-    // SAFETY: mapped memory, aligned as its type asks.
-    unsafe {
-        let at = remote(ctx, dest, pe);
-        if at.is_null() {
-            return slow::p(dest, value, pe, ctx, routine);
-        }
-        at.write_volatile(value);
-    }
-}
-
-/// `shmem_TYPE_g`.
-///
-/// # Safety
-/// As [`p`].
-#[inline(always)]
-pub unsafe fn g<T: Copy>(routine: &'static str, ctx: Ctx, source: *const T, pe: c_int) -> T {
-    // SAFETY: mapped memory, aligned as its type asks.
-    unsafe {
-        let at = remote(ctx, source, pe);
-        if at.is_null() {
-            return slow::g(source, pe, ctx, routine);
-        }
-        at.read_volatile()
-    }
-}
-
-/// `shmem_put` of `len` bytes.
-///
-/// # Safety
-/// As [`p`].
-#[inline(always)]
-pub unsafe fn put(
-    routine: &'static str,
-    ctx: Ctx,
-    dest: *mut u8,
-    source: *const u8,
-    len: usize,
-    pe: c_int,
-    mode: Mode,
-) {
-    // SAFETY: mapped memory; the caller vouches for the source.
-    unsafe {
-        let at = remote(ctx, dest, pe);
-        if at.is_null() || (len != 8 && len > cached_limit()) {
-            return slow::put(dest, source, len, pe, ctx, routine, mode);
-        }
-        copy::cached(at, source, len);
-    }
-}
-
-/// `shmem_get` of `len` bytes.
-///
-/// # Safety
-/// As [`p`].
-#[inline(always)]
-pub unsafe fn get(
-    routine: &'static str,
-    ctx: Ctx,
-    dest: *mut u8,
-    source: *const u8,
-    len: usize,
-    pe: c_int,
-    mode: Mode,
-) {
-    // SAFETY: mapped memory; the caller vouches for the destination.
-    unsafe {
-        let at = remote(ctx, source, pe);
-        if at.is_null() || (len != 8 && len > cached_limit()) {
-            return slow::get(dest, source, len, pe, ctx, routine, mode);
-        }
-        copy::cached(dest, at, len);
-    }
-}
-
-/// An AMO whose old value is returned.
-///
-/// # Safety
-/// As [`p`].
-#[inline(always)]
-pub unsafe fn amo_fetch<T: Word>(
-    routine: &'static str,
-    ctx: Ctx,
-    op: AmoOp,
-    variable: *mut T,
-    [operand, compare]: [T; 2],
-    pe: c_int,
-) -> T {
-    // SAFETY: mapped memory on which processor atomics are the chosen means.
-    unsafe {
-        let at = remote_atomic(ctx, variable, pe);
-        if at.is_null() {
-            return slow::amo_fetch(routine, ctx, op, variable, operand, compare, pe);
-        }
-        T::from_bits(amo::execute(at.cast(), T::amo(op, operand, compare)))
-    }
-}
-
-/// An AMO without a result.
-///
-/// # Safety
-/// As [`p`].
-#[inline(always)]
-pub unsafe fn amo<T: Word>(
-    routine: &'static str,
-    ctx: Ctx,
-    op: AmoOp,
-    variable: *mut T,
-    operand: T,
-    pe: c_int,
-) {
-    // SAFETY: mapped memory on which processor atomics are the chosen means.
-    unsafe {
-        let at = remote_atomic(ctx, variable, pe);
-        if at.is_null() {
-            let nobody = std::ptr::null_mut();
-            return slow::amo(routine, ctx, op, nobody, variable, operand, operand, pe);
-        }
-        amo::update(at.cast(), T::amo(op, operand, operand));
-    }
-}
-
-/// An AMO whose old value is in `fetch` after the next quiet.
-///
-/// # Safety
-/// As [`p`].
-#[inline(always)]
-pub unsafe fn amo_nbi<T: Word>(
-    routine: &'static str,
-    ctx: Ctx,
-    op: AmoOp,
-    fetch: *mut T,
-    variable: *mut T,
-    [operand, compare]: [T; 2],
-    pe: c_int,
-) {
-    // SAFETY: mapped memory on which processor atomics are the chosen means; the caller vouches for
-    // `fetch`.
-    unsafe {
-        let at = remote_atomic(ctx, variable, pe);
-        if at.is_null() {
-            return slow::amo(routine, ctx, op, fetch, variable, operand, compare, pe);
-        }
-        fetch.write(T::from_bits(amo::execute(at.cast(), T::amo(op, operand, compare))));
-    }
-}
-
 /// Where a signal goes and how it changes its word.
 #[derive(Clone, Copy)]
 pub struct Signal {
@@ -309,35 +144,245 @@ pub struct Signal {
     pub op: c_int,
 }
 
-/// `shmem_put_signal` of `len` bytes.
-///
-/// # Safety
-/// As [`p`].
-#[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the arguments of shmem_putmem_signal")]
-pub unsafe fn put_signal(
-    routine: &'static str,
-    ctx: Ctx,
-    dest: *mut u8,
-    source: *const u8,
-    len: usize,
-    signal: Signal,
-    pe: c_int,
-    mode: Mode,
-) {
-    // SAFETY: mapped memory; the caller vouches for the source.
-    unsafe {
-        let at = remote(ctx, dest, pe);
-        let word = remote_atomic(ctx, signal.word, pe).cast::<AtomicU64>();
-        if at.is_null() || word.is_null() || len > cached_limit() {
-            return slow::put_signal(routine, ctx, dest, source, len, signal, pe, mode);
+#[expect(clippy::too_many_arguments, reason = "the arguments of the C routines")]
+impl Tables {
+    /// The rows that both tables point to.
+    fn rows(&self) -> MutexGuard<'_, Vec<Guarded>> {
+        self.peers.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whether a routine that touches only local memory has to be checked first.
+    #[inline(always)]
+    pub fn checking(&self) -> bool {
+        self.checking.load(Ordering::Relaxed)
+    }
+
+    /// Where `address` of PE `pe` in `ctx` is mapped; null where it is not.
+    ///
+    /// # Safety
+    /// As [`Ctx::world_pe`], unless the fast path is closed.
+    #[inline(always)]
+    pub unsafe fn remote<T>(&self, ctx: Ctx, address: *const T, pe: c_int) -> *mut T {
+        // SAFETY: by the caller's word.
+        unsafe { self.stores.remote_by(address, || ctx.world_pe(pe)) }
+    }
+
+    /// As [`Tables::remote`], for atomics.
+    ///
+    /// # Safety
+    /// As [`Tables::remote`].
+    #[inline(always)]
+    pub unsafe fn remote_atomic<T>(&self, ctx: Ctx, address: *const T, pe: c_int) -> *mut T {
+        // SAFETY: by the caller's word.
+        unsafe { self.atomics.remote_by(address, || ctx.world_pe(pe)) }
+    }
+
+    /// Longest copy that is done here.
+    #[inline(always)]
+    pub fn cached_limit(&self) -> usize {
+        self.cached_max.load(Ordering::Relaxed)
+    }
+
+    /// `shmem_TYPE_p`.
+    ///
+    /// # Safety
+    /// As the standard asks of callers; so for all operations below.
+    #[inline(always)]
+    pub unsafe fn p<T: Copy>(
+        &self,
+        routine: &'static str,
+        ctx: Ctx,
+        dest: *mut T,
+        value: T,
+        pe: c_int,
+    ) {
+        // SAFETY: mapped memory, aligned as its type asks.
+        unsafe {
+            let at = self.remote(ctx, dest, pe);
+            if at.is_null() {
+                return slow::p(dest, value, pe, ctx, routine);
+            }
+            at.write_volatile(value);
         }
-        copy::cached(at, source, len);
-        fence(Ordering::Release);
-        if signal.op == crate::abi::SHMEM_SIGNAL_ADD {
-            (*word).fetch_add(signal.value, Ordering::SeqCst);
-        } else {
-            (*word).store(signal.value, Ordering::Release);
+    }
+
+    /// `shmem_TYPE_g`.
+    ///
+    /// # Safety
+    /// As [`Tables::p`].
+    #[inline(always)]
+    pub unsafe fn g<T: Copy>(
+        &self,
+        routine: &'static str,
+        ctx: Ctx,
+        source: *const T,
+        pe: c_int,
+    ) -> T {
+        // SAFETY: mapped memory, aligned as its type asks.
+        unsafe {
+            let at = self.remote(ctx, source, pe);
+            if at.is_null() {
+                return slow::g(source, pe, ctx, routine);
+            }
+            at.read_volatile()
+        }
+    }
+
+    /// `shmem_put` of `len` bytes.
+    ///
+    /// # Safety
+    /// As [`Tables::p`].
+    #[inline(always)]
+    pub unsafe fn put(
+        &self,
+        routine: &'static str,
+        ctx: Ctx,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        pe: c_int,
+        mode: Mode,
+    ) {
+        // SAFETY: mapped memory; the caller vouches for the source.
+        unsafe {
+            let at = self.remote(ctx, dest, pe);
+            if at.is_null() || (len != 8 && len > self.cached_limit()) {
+                return slow::put(dest, source, len, pe, ctx, routine, mode);
+            }
+            copy::cached(at, source, len);
+        }
+    }
+
+    /// `shmem_get` of `len` bytes.
+    ///
+    /// # Safety
+    /// As [`Tables::p`].
+    #[inline(always)]
+    pub unsafe fn get(
+        &self,
+        routine: &'static str,
+        ctx: Ctx,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        pe: c_int,
+        mode: Mode,
+    ) {
+        // SAFETY: mapped memory; the caller vouches for the destination.
+        unsafe {
+            let at = self.remote(ctx, source, pe);
+            if at.is_null() || (len != 8 && len > self.cached_limit()) {
+                return slow::get(dest, source, len, pe, ctx, routine, mode);
+            }
+            copy::cached(dest, at, len);
+        }
+    }
+
+    /// An AMO whose old value is returned.
+    ///
+    /// # Safety
+    /// As [`Tables::p`].
+    #[inline(always)]
+    pub unsafe fn amo_fetch<T: Word>(
+        &self,
+        routine: &'static str,
+        ctx: Ctx,
+        op: AmoOp,
+        variable: *mut T,
+        [operand, compare]: [T; 2],
+        pe: c_int,
+    ) -> T {
+        // SAFETY: mapped memory on which processor atomics are the chosen means.
+        unsafe {
+            let at = self.remote_atomic(ctx, variable, pe);
+            if at.is_null() {
+                return slow::amo_fetch(routine, ctx, op, variable, operand, compare, pe);
+            }
+            T::from_bits(amo::execute(at.cast(), T::amo(op, operand, compare)))
+        }
+    }
+
+    /// An AMO without a result.
+    ///
+    /// # Safety
+    /// As [`Tables::p`].
+    #[inline(always)]
+    pub unsafe fn amo<T: Word>(
+        &self,
+        routine: &'static str,
+        ctx: Ctx,
+        op: AmoOp,
+        variable: *mut T,
+        operand: T,
+        pe: c_int,
+    ) {
+        // SAFETY: mapped memory on which processor atomics are the chosen means.
+        unsafe {
+            let at = self.remote_atomic(ctx, variable, pe);
+            if at.is_null() {
+                let nobody = std::ptr::null_mut();
+                return slow::amo(routine, ctx, op, nobody, variable, operand, operand, pe);
+            }
+            amo::update(at.cast(), T::amo(op, operand, operand));
+        }
+    }
+
+    /// An AMO whose old value is in `fetch` after the next quiet.
+    ///
+    /// # Safety
+    /// As [`Tables::p`].
+    #[inline(always)]
+    pub unsafe fn amo_nbi<T: Word>(
+        &self,
+        routine: &'static str,
+        ctx: Ctx,
+        op: AmoOp,
+        fetch: *mut T,
+        variable: *mut T,
+        [operand, compare]: [T; 2],
+        pe: c_int,
+    ) {
+        // SAFETY: mapped memory on which processor atomics are the chosen means; the caller vouches for
+        // `fetch`.
+        unsafe {
+            let at = self.remote_atomic(ctx, variable, pe);
+            if at.is_null() {
+                return slow::amo(routine, ctx, op, fetch, variable, operand, compare, pe);
+            }
+            fetch.write(T::from_bits(amo::execute(at.cast(), T::amo(op, operand, compare))));
+        }
+    }
+
+    /// `shmem_put_signal` of `len` bytes.
+    ///
+    /// # Safety
+    /// As [`Tables::p`].
+    #[inline(always)]
+    pub unsafe fn put_signal(
+        &self,
+        routine: &'static str,
+        ctx: Ctx,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        signal: Signal,
+        pe: c_int,
+        mode: Mode,
+    ) {
+        // SAFETY: mapped memory; the caller vouches for the source.
+        unsafe {
+            let at = self.remote(ctx, dest, pe);
+            let word = self.remote_atomic(ctx, signal.word, pe).cast::<AtomicU64>();
+            if at.is_null() || word.is_null() || len > self.cached_limit() {
+                return slow::put_signal(routine, ctx, dest, source, len, signal, pe, mode);
+            }
+            copy::cached(at, source, len);
+            fence(Ordering::Release);
+            if signal.op == crate::abi::SHMEM_SIGNAL_ADD {
+                (*word).fetch_add(signal.value, Ordering::SeqCst);
+            } else {
+                (*word).store(signal.value, Ordering::Release);
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Distributed locks (OpenSHMEM 1.6, "Distributed Locking Routines").
 
+use super::fast::TABLES;
+use super::slow;
 use super::wait::POLLS;
-use super::{fast, slow};
 use crate::library::library;
 use std::ffi::{c_int, c_long};
 use tombolo_collectives::locks;
@@ -58,7 +59,7 @@ pub unsafe fn clear(routine: &'static str, lock: *mut c_long) {
 }
 
 fn check(routine: &'static str, lock: *const c_long) {
-    if fast::checking() {
+    if TABLES.checking() {
         slow::check_variable(routine, "lock", lock, 1);
     }
 }

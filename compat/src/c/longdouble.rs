@@ -5,7 +5,7 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("shmem_longdouble_p and shmem_longdouble_g are written for x86-64 only");
 
-use super::fast;
+use super::fast::TABLES;
 use super::handle::Ctx;
 use std::arch::naked_asm;
 use std::ffi::c_int;
@@ -71,7 +71,7 @@ weak_alias!(shmem_ctx_longdouble_g);
 /// As the standard asks of callers; `value` is on the caller's stack; so for all below.
 unsafe extern "C" fn p_by_address(dest: *mut LongDouble, pe: c_int, value: *const LongDouble) {
     // SAFETY: by the caller's word.
-    unsafe { fast::p("shmem_longdouble_p", Ctx::DEFAULT, dest, *value, pe) }
+    unsafe { TABLES.p("shmem_longdouble_p", Ctx::DEFAULT, dest, *value, pe) }
 }
 
 /// # Safety
@@ -83,14 +83,14 @@ unsafe extern "C" fn ctx_p_by_address(
     value: *const LongDouble,
 ) {
     // SAFETY: by the caller's word.
-    unsafe { fast::p("shmem_ctx_longdouble_p", ctx, dest, *value, pe) }
+    unsafe { TABLES.p("shmem_ctx_longdouble_p", ctx, dest, *value, pe) }
 }
 
 /// # Safety
 /// See [`p_by_address`].
 unsafe extern "C" fn g_by_address(source: *const LongDouble, pe: c_int, value: *mut LongDouble) {
     // SAFETY: by the caller's word.
-    unsafe { value.write(fast::g("shmem_longdouble_g", Ctx::DEFAULT, source, pe)) }
+    unsafe { value.write(TABLES.g("shmem_longdouble_g", Ctx::DEFAULT, source, pe)) }
 }
 
 /// # Safety
@@ -102,5 +102,5 @@ unsafe extern "C" fn ctx_g_by_address(
     value: *mut LongDouble,
 ) {
     // SAFETY: by the caller's word.
-    unsafe { value.write(fast::g("shmem_ctx_longdouble_g", ctx, source, pe)) }
+    unsafe { value.write(TABLES.g("shmem_ctx_longdouble_g", ctx, source, pe)) }
 }

@@ -1,7 +1,7 @@
 //! Contiguous and scalar remote memory access, blocking and non-blocking (OpenSHMEM 1.6, "Remote
 //! Memory Access Routines").
 
-use super::fast;
+use super::fast::TABLES;
 use std::ffi::{c_int, c_void};
 use tombolo_core::ops::Mode::{Blocking, NonBlocking};
 
@@ -13,19 +13,19 @@ macro_rules! contiguous {
                 that many bytes are copied";
             [$name _put](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, pe: c_int) {
                 let len = nelems * size_of::<$ty>();
-                fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
+                TABLES.put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
             }
             [$name _put_nbi](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, pe: c_int) {
                 let len = nelems * size_of::<$ty>();
-                fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
+                TABLES.put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
             }
             [$name _get](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, pe: c_int) {
                 let len = nelems * size_of::<$ty>();
-                fast::get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
+                TABLES.get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
             }
             [$name _get_nbi](ctx; dest: *mut $ty, source: *const $ty, nelems: usize, pe: c_int) {
                 let len = nelems * size_of::<$ty>();
-                fast::get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
+                TABLES.get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
             }
         }
     };
@@ -41,23 +41,23 @@ macro_rules! untyped {
                 `_nbi`, lets go of them: that many bytes are copied";
             [put $size](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int) {
                 let len = nelems * size_of::<$ty>();
-                fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
+                TABLES.put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
             }
             [put $size _nbi](
                 ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int,
             ) {
                 let len = nelems * size_of::<$ty>();
-                fast::put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
+                TABLES.put(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
             }
             [get $size](ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int) {
                 let len = nelems * size_of::<$ty>();
-                fast::get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
+                TABLES.get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, Blocking)
             }
             [get $size _nbi](
                 ctx; dest: *mut c_void, source: *const c_void, nelems: usize, pe: c_int,
             ) {
                 let len = nelems * size_of::<$ty>();
-                fast::get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
+                TABLES.get(ROUTINE, ctx, dest.cast(), source.cast(), len, pe, NonBlocking)
             }
         }
     };
@@ -71,10 +71,10 @@ macro_rules! scalar {
         context_routines! {
             callers: "the remote variable is symmetric and of this type: it alone is stored or loaded";
             [$name _p](ctx; dest: *mut $ty, value: $ty, pe: c_int) {
-                fast::p(ROUTINE, ctx, dest, value, pe)
+                TABLES.p(ROUTINE, ctx, dest, value, pe)
             }
             [$name _g](ctx; source: *const $ty, pe: c_int) -> $ty {
-                fast::g(ROUTINE, ctx, source, pe)
+                TABLES.g(ROUTINE, ctx, source, pe)
             }
         }
     };

@@ -1,6 +1,6 @@
 //! Put with signal, and signals alone (OpenSHMEM 1.6, "Signaling Operations").
 
-use super::fast::{self, Signal};
+use super::fast::{Signal, TABLES};
 use super::slow;
 use super::types::Watched;
 use std::ffi::{c_int, c_void};
@@ -20,7 +20,7 @@ stays until the call, or the next quiet for `_nbi`, lets go of it";
                 let len = nelems * size_of::<$ty>();
                 let signal = Signal { word: sig_addr, value: signal, op: sig_op };
                 let (dest, source) = (dest.cast(), source.cast());
-                fast::put_signal(ROUTINE, ctx, dest, source, len, signal, pe, Blocking)
+                TABLES.put_signal(ROUTINE, ctx, dest, source, len, signal, pe, Blocking)
             }
             [$name _put_signal_nbi](
                 ctx; dest: *mut $ty, source: *const $ty, nelems: usize, sig_addr: *mut u64,
@@ -29,7 +29,7 @@ stays until the call, or the next quiet for `_nbi`, lets go of it";
                 let len = nelems * size_of::<$ty>();
                 let signal = Signal { word: sig_addr, value: signal, op: sig_op };
                 let (dest, source) = (dest.cast(), source.cast());
-                fast::put_signal(ROUTINE, ctx, dest, source, len, signal, pe, NonBlocking)
+                TABLES.put_signal(ROUTINE, ctx, dest, source, len, signal, pe, NonBlocking)
             }
         }
     };
@@ -50,7 +50,7 @@ macro_rules! untyped {
                 let len = nelems * size_of::<$ty>();
                 let signal = Signal { word: sig_addr, value: signal, op: sig_op };
                 let (dest, source) = (dest.cast(), source.cast());
-                fast::put_signal(ROUTINE, ctx, dest, source, len, signal, pe, Blocking)
+                TABLES.put_signal(ROUTINE, ctx, dest, source, len, signal, pe, Blocking)
             }
             [put $size _signal_nbi](
                 ctx; dest: *mut c_void, source: *const c_void, nelems: usize, sig_addr: *mut u64,
@@ -59,7 +59,7 @@ macro_rules! untyped {
                 let len = nelems * size_of::<$ty>();
                 let signal = Signal { word: sig_addr, value: signal, op: sig_op };
                 let (dest, source) = (dest.cast(), source.cast());
-                fast::put_signal(ROUTINE, ctx, dest, source, len, signal, pe, NonBlocking)
+                TABLES.put_signal(ROUTINE, ctx, dest, source, len, signal, pe, NonBlocking)
             }
         }
     };
@@ -72,10 +72,10 @@ context_routines! {
     callers: "`sig_addr` is a symmetric signal, aligned and changed by signals and AMOs alone: it alone \
         is touched";
     [signal_add](ctx; sig_addr: *mut u64, signal: u64, pe: c_int) {
-        fast::amo(ROUTINE, ctx, AmoOp::Add, sig_addr, signal, pe)
+        TABLES.amo(ROUTINE, ctx, AmoOp::Add, sig_addr, signal, pe)
     }
     [signal_set](ctx; sig_addr: *mut u64, signal: u64, pe: c_int) {
-        fast::amo(ROUTINE, ctx, AmoOp::Set, sig_addr, signal, pe)
+        TABLES.amo(ROUTINE, ctx, AmoOp::Set, sig_addr, signal, pe)
     }
 }
 
@@ -83,7 +83,7 @@ routines! {
     callers: "`sig_addr` is a signal of this PE, aligned and changed by signals and AMOs alone: it alone \
         is read";
     [shmem_signal_fetch](sig_addr: *const u64) -> u64 {
-        if fast::checking() {
+        if TABLES.checking() {
             slow::check_variable(ROUTINE, "sig_addr", sig_addr, 1);
         }
         Watched::load(sig_addr)

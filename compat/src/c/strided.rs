@@ -1,7 +1,7 @@
 //! Strided and block-strided remote memory access (OpenSHMEM 1.6, `shmem_iput`, `shmem_ibput`,
 //! `shmem_iget`, `shmem_ibget`).
 
-use super::fast;
+use super::fast::{TABLES, Tables};
 use super::handle::Ctx;
 use super::slow::Call;
 use std::ffi::{c_int, c_void};
@@ -30,25 +30,25 @@ macro_rules! strided {
                 ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize,
                 pe: c_int,
             ) {
-                put(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize: 1, nblocks: nelems }, pe)
+                put(&TABLES, ROUTINE, ctx, dest, source, Layout { dst, sst, bsize: 1, nblocks: nelems }, pe)
             }
             [$name _ibput](
                 ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, bsize: usize,
                 nblocks: usize, pe: c_int,
             ) {
-                put(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize, nblocks }, pe)
+                put(&TABLES, ROUTINE, ctx, dest, source, Layout { dst, sst, bsize, nblocks }, pe)
             }
             [$name _iget](
                 ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, nelems: usize,
                 pe: c_int,
             ) {
-                get(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize: 1, nblocks: nelems }, pe)
+                get(&TABLES, ROUTINE, ctx, dest, source, Layout { dst, sst, bsize: 1, nblocks: nelems }, pe)
             }
             [$name _ibget](
                 ctx; dest: *mut $ty, source: *const $ty, dst: isize, sst: isize, bsize: usize,
                 nblocks: usize, pe: c_int,
             ) {
-                get(ROUTINE, ctx, dest, source, Layout { dst, sst, bsize, nblocks }, pe)
+                get(&TABLES, ROUTINE, ctx, dest, source, Layout { dst, sst, bsize, nblocks }, pe)
             }
         }
     };
@@ -67,28 +67,28 @@ macro_rules! untyped {
                 nelems: usize, pe: c_int,
             ) {
                 let layout = Layout { dst, sst, bsize: 1, nblocks: nelems };
-                put(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
+                put(&TABLES, ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
             }
             [ibput $size](
                 ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize,
                 bsize: usize, nblocks: usize, pe: c_int,
             ) {
                 let layout = Layout { dst, sst, bsize, nblocks };
-                put(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
+                put(&TABLES, ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
             }
             [iget $size](
                 ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize,
                 nelems: usize, pe: c_int,
             ) {
                 let layout = Layout { dst, sst, bsize: 1, nblocks: nelems };
-                get(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
+                get(&TABLES, ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
             }
             [ibget $size](
                 ctx; dest: *mut c_void, source: *const c_void, dst: isize, sst: isize,
                 bsize: usize, nblocks: usize, pe: c_int,
             ) {
                 let layout = Layout { dst, sst, bsize, nblocks };
-                get(ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
+                get(&TABLES, ROUTINE, ctx, dest.cast::<$ty>(), source.cast(), layout, pe)
             }
         }
     };
@@ -102,6 +102,7 @@ sizes! {untyped}
 /// As the standard asks of callers.
 #[inline]
 pub unsafe fn put<T: Copy>(
+    tables: &Tables,
     routine: &'static str,
     ctx: Ctx,
     dest: *mut T,
@@ -111,7 +112,7 @@ pub unsafe fn put<T: Copy>(
 ) {
     // SAFETY: all blocks lie in the caller's objects, the remote ones where the first is mapped.
     unsafe {
-        let at = fast::remote(ctx, dest, pe);
+        let at = tables.remote(ctx, dest, pe);
         if at.is_null() {
             return put_slowly(routine, ctx, dest, source, layout, pe);
         }
@@ -125,6 +126,7 @@ pub unsafe fn put<T: Copy>(
 /// As the standard asks of callers.
 #[inline]
 pub unsafe fn get<T: Copy>(
+    tables: &Tables,
     routine: &'static str,
     ctx: Ctx,
     dest: *mut T,
@@ -134,7 +136,7 @@ pub unsafe fn get<T: Copy>(
 ) {
     // SAFETY: as for `put`.
     unsafe {
-        let at = fast::remote(ctx, source, pe);
+        let at = tables.remote(ctx, source, pe);
         if at.is_null() {
             return get_slowly(routine, ctx, dest, source, layout, pe);
         }

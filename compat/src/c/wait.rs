@@ -1,7 +1,7 @@
 //! Waiting for and testing variables of this PE (OpenSHMEM 1.6, "Point-To-Point Synchronization
 //! Routines").
 
-use super::fast;
+use super::fast::{TABLES, Tables};
 use super::slow;
 use super::types::Watched;
 use crate::abi::{
@@ -19,13 +19,13 @@ macro_rules! one_variable {
             callers: "`ivar` is a valid, aligned variable of this PE, which others change by whole \
 accesses alone: it alone is read";
             [shmem_ $name _wait_until](ivar: *mut $ty, cmp: c_int, cmp_value: $ty) {
-                wait_until(ROUTINE, ivar, cmp, cmp_value);
+                wait_until(&TABLES, ROUTINE, ivar, cmp, cmp_value);
             }
             [shmem_ $name _test](ivar: *mut $ty, cmp: c_int, cmp_value: $ty) -> c_int {
-                test(ROUTINE, ivar, cmp, cmp_value)
+                test(&TABLES, ROUTINE, ivar, cmp, cmp_value)
             }
             [shmem_ $name _wait](ivar: *mut $ty, cmp_value: $ty) {
-                wait_until(ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
+                wait_until(&TABLES, ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
             }
         }
     };
@@ -42,37 +42,37 @@ macro_rules! wait_and_test {
             [shmem_ $name _wait_until_all](
                 ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
             ) {
-                Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_all()
+                Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_all()
             }
             [shmem_ $name _wait_until_any](
                 ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
             ) -> usize {
-                Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_any()
+                Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).wait_any()
             }
             [shmem_ $name _wait_until_some](
                 ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
                 cmp: c_int, cmp_value: $ty,
             ) -> usize {
-                let set = Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
+                let set = Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
                 set.wait_some(indices)
             }
             [shmem_ $name _wait_until_all_vector](
                 ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
                 cmp_values: *const $ty,
             ) {
-                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_all()
+                Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_all()
             }
             [shmem_ $name _wait_until_any_vector](
                 ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
                 cmp_values: *const $ty,
             ) -> usize {
-                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_any()
+                Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_any()
             }
             [shmem_ $name _wait_until_some_vector](
                 ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
                 cmp: c_int, cmp_values: *const $ty,
             ) -> usize {
-                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_some(indices)
+                Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).wait_some(indices)
             }
         }
 
@@ -83,37 +83,37 @@ macro_rules! wait_and_test {
             [shmem_ $name _test_all](
                 ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
             ) -> c_int {
-                Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_all()
+                Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_all()
             }
             [shmem_ $name _test_any](
                 ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int, cmp_value: $ty,
             ) -> usize {
-                Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_any()
+                Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0)).test_any()
             }
             [shmem_ $name _test_some](
                 ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
                 cmp: c_int, cmp_value: $ty,
             ) -> usize {
-                let set = Set::new(ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
+                let set = Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (&raw const cmp_value, 0));
                 set.test_some(indices)
             }
             [shmem_ $name _test_all_vector](
                 ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
                 cmp_values: *const $ty,
             ) -> c_int {
-                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_all()
+                Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_all()
             }
             [shmem_ $name _test_any_vector](
                 ivars: *mut $ty, nelems: usize, status: *const c_int, cmp: c_int,
                 cmp_values: *const $ty,
             ) -> usize {
-                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_any()
+                Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_any()
             }
             [shmem_ $name _test_some_vector](
                 ivars: *mut $ty, nelems: usize, indices: *mut usize, status: *const c_int,
                 cmp: c_int, cmp_values: *const $ty,
             ) -> usize {
-                Set::new(ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_some(indices)
+                Set::new(&TABLES, ROUTINE, ivars, nelems, status, cmp, (cmp_values, 1)).test_some(indices)
             }
         }
     };
@@ -125,13 +125,13 @@ routines! {
     callers: "the variable is valid and aligned, of this PE, and others change it by whole accesses \
         alone: it alone is read";
     [shmem_signal_wait_until](sig_addr: *mut u64, cmp: c_int, cmp_value: u64) -> u64 {
-        wait_until(ROUTINE, sig_addr, cmp, cmp_value)
+        wait_until(&TABLES, ROUTINE, sig_addr, cmp, cmp_value)
     }
     [shmem_wait_until](ivar: *mut c_long, cmp: c_int, cmp_value: c_long) {
-        wait_until(ROUTINE, ivar, cmp, cmp_value);
+        wait_until(&TABLES, ROUTINE, ivar, cmp, cmp_value);
     }
     [shmem_wait](ivar: *mut c_long, cmp_value: c_long) {
-        wait_until(ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
+        wait_until(&TABLES, ROUTINE, ivar, SHMEM_CMP_NE, cmp_value);
     }
 }
 
@@ -167,12 +167,13 @@ fn no_comparison(routine: &'static str, cmp: c_int) -> ! {
 /// `ivar` is valid and aligned; so for all functions below.
 #[inline(always)]
 pub unsafe fn wait_until<T: Watched>(
+    tables: &Tables,
     routine: &'static str,
     ivar: *const T,
     cmp: c_int,
     cmp_value: T,
 ) -> T {
-    if fast::checking() {
+    if tables.checking() {
         slow::check_variable(routine, "ivar", ivar, 1);
     }
     // SAFETY: by the caller's word.
@@ -209,12 +210,13 @@ unsafe fn wait_long<T: Watched>(
 /// See [`wait_until`].
 #[inline(always)]
 pub unsafe fn test<T: Watched>(
+    tables: &Tables,
     routine: &'static str,
     ivar: *const T,
     cmp: c_int,
     cmp_value: T,
 ) -> c_int {
-    if fast::checking() {
+    if tables.checking() {
         slow::check_variable(routine, "ivar", ivar, 1);
     }
     // SAFETY: by the caller's word.
@@ -261,6 +263,7 @@ impl<T: Watched> Set<T> {
     /// The arrays are valid for `nelems` elements while the set is used, `status` if it is not
     /// null, the values for `nelems` or for one.
     pub unsafe fn new(
+        tables: &Tables,
         routine: &'static str,
         ivars: *const T,
         nelems: usize,
@@ -268,7 +271,7 @@ impl<T: Watched> Set<T> {
         cmp: c_int,
         values: (*const T, usize),
     ) -> Set<T> {
-        if fast::checking() {
+        if tables.checking() {
             slow::check_variable(routine, "ivars", ivars, nelems);
         }
         Set { routine, ivars, nelems, status, cmp, values }
