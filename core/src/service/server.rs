@@ -146,7 +146,8 @@ impl Requester {
     /// Takes the line if it is free.
     pub(crate) fn claim(&self) -> Option<Claim<'_>> {
         let free = self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        free.is_ok().then_some(Claim(self))
+        // Made only then: a claim gives the line back when it is dropped.
+        free.is_ok().then(|| Claim(self))
     }
 }
 

@@ -261,6 +261,16 @@ mod native {
         }
     }
 
+    /// Not even somebody who asks for a line in vain frees it.
+    #[test]
+    fn a_line_has_one_user_at_a_time() {
+        let requester = Requester::new();
+        let claim = requester.claim().unwrap();
+        assert!((0..3).all(|_| requester.claim().is_none()));
+        drop(claim);
+        assert!(requester.claim().is_some());
+    }
+
     #[test]
     fn reply_lines_follow_the_request_lines() {
         assert_eq!(
