@@ -16,4 +16,59 @@ use support::{crate_dir, run, scratch};
 /// Seeds of each program; `TOMBOLO_SEEDS=N` for more.
 const SEEDS: u32 = 2;
 const PES: u32 = 2;
-/// Programs that take too long over it, and why.
+
+fn main() {
+    run_trials(trials)
+}
+
+fn trials(prefix: &Path) -> Vec<Trial> {
+    let seeds = std::env::var("TOMBOLO_SEEDS").map_or(Ok(SEEDS), |text| text.parse());
+    let seeds = seeds.expect("TOMBOLO_SEEDS is a number");
+    let library = library();
+    let mut sources: Vec<_> = fs::read_dir(crate_dir().join("c"))
+        .expect("the programs are there")
+        .map(|entry| entry.expect("a folder entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    sources.sort();
+    let runs = |source: &PathBuf| {
+        let program = Program::new(prefix, source, "", &["-O1", "-pthread"]);
+        let library = library.clone();
+        Trial::test(format!("{} with {seeds} seeds", program.name), move || {
+            let library = library?;
+            (1..=seeds).try_for_each(|seed| endures(&program, &library, seed))
+        })
+    };
+    sources.iter().map(runs).collect()
+}
+
+/// A folder with the library of this build under the name that programs look for.
+fn library() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let built = own.ancestors().map(|dir| dir.join("libtombolo.so")).find(|file| file.is_file());
+    let built = built.ok_or("no libtombolo.so beside this test: build the whole workspace")?;
+    let bytes = fs::read(&built).map_err(|error| format!("{}: {error}", built.display()))?;
+    let setting = b"SHMEM_UNORDERED_SEED";
+    if !bytes.windows(setting.len()).any(|window| window == setting) {
+        return Err(format!(
+            "{} was built without the transport: build the whole workspace (cargo test --workspace)",
+            built.display()
+        ));
+    }
+    let folder = scratch("unordered");
+    let link = folder.join("libtombolo.so.0");
+    let _ = fs::remove_file(&link);
+    symlink(&built, &link).map_err(|error| format!("{}: {error}", link.display()))?;
+    Ok(folder)
+}
+
+fn endures(program: &Arc<Program>, library: &Path, seed: u32) -> Result<(), libtest_mimic::Failed> {
+    let executable = program.executable()?;
+    let mut oshrun = program.oshrun();
+    oshrun.args(["-n", &PES.to_string(), "-x", "CHECK_APART=1"]).arg(executable);
+    oshrun.env("LD_LIBRARY_PATH", library).env("SHMEM_TRANSPORTS", "unordered");
+    oshrun.env("SHMEM_UNORDERED_SEED", seed.to_string()).env("SHMEM_TUNE", "off");
+    let ran = run(&mut oshrun, 2 * LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))?;
+    ran.succeeded().map_err(|why| format!("with SHMEM_UNORDERED_SEED={seed}: {why}"))?;
+    Ok(())
+}
