@@ -108,6 +108,8 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     for name in BY_CMA {
         trials.extend([1, 3].map(|pes| runs(&named(name), pes, &[("SHMEM_STATIC", "cma")])));
     }
+    // Words of several threads go through the lines of the service thread, of which there are fewer.
+    trials.push(runs(&named("threads"), 2, &[("SHMEM_TRANSPORTS", "cma")]));
     trials.extend(CROWDED.map(|name| runs(&named(name), 16, &[])));
     trials.extend(UNDER_HYDRA.map(|name| runs_under_hydra(&named(name))));
     trials.push(two_jobs_at_once(named("random"), named("locks")));
