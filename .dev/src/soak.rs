@@ -34,7 +34,7 @@ pub fn soak(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     announce(&format!("{rounds} rounds of garbage in {} s", begin.elapsed().as_secs()));
     let attacks = ["test", "--workspace", "--test", "attacks", "--"];
     // Those that are given time; the others take little.
-    let timed = 6;
+    let timed = 11;
     let seconds = (minutes * 60 * 2 / 3 * AT_ONCE / timed).to_string();
     announce(&format!("attacks from seed {seed}"));
     let mut command = tree.cargo(&attacks);

@@ -7,7 +7,7 @@
 //! - Readers check every field: a slot may be half written or hold garbage.
 
 use crate::error::{Error, Result};
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use crate::memory::{seal, sealable};
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -102,10 +102,12 @@ unsafe impl Sync for Board {}
 impl Board {
     /// Makes an empty board for `count` PEs in anonymous shared memory.
     pub fn create(count: usize) -> Result<Board> {
-        let fd = memfd_create("tombolo-board", MFdFlags::MFD_CLOEXEC)
-            .map_err(|e| Error::system("creating the status board", e))?;
+        let fd =
+            sealable("tombolo-board").map_err(|e| Error::system("creating the status board", e))?;
         nix::unistd::ftruncate(&fd, (count * size_of::<Slot>()) as i64)
             .map_err(|e| Error::system("sizing the status board", e))?;
+        // The launcher reads it: no PE can take it away from it.
+        seal(&fd);
         Board::open(fd, count)
     }
 
@@ -250,6 +252,33 @@ pub fn monotonic_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever PEs write to their slots: whoever reads it has something to show.
+        #[test]
+        fn garbage_in_slots_does_no_harm(
+            words in any::<[u64; size_of::<Slot>() / 8]>(), real: bool, waits: bool,
+        ) {
+            let board = Board::create(2).unwrap();
+            let slot = (&raw const *board.slot(1)).cast::<u64>().cast_mut();
+            for (at, word) in words.into_iter().enumerate() {
+                // SAFETY: inside the slot, whose fields are all atomic.
+                unsafe { AtomicU64::from_ptr(slot.add(at)) }.store(word, Ordering::Relaxed);
+            }
+            if real {
+                board.announce(1, State::Running);
+            }
+            if waits {
+                board.slot(1).entry.fetch_or(1, Ordering::Relaxed);
+            }
+            let report = board.report(1);
+            prop_assert!(!report.to_string().is_empty());
+            prop_assert!(report.call.is_none_or(|call| call.routine.len() <= 3 * NAME_MAX));
+            prop_assert!(board.missed(1).is_none_or(|pe| pe < 2));
+            prop_assert!(!board.is_lost(0));
+        }
+    }
 
     #[test]
     fn a_wait_is_seen_by_whoever_has_the_board() {

@@ -17,7 +17,7 @@ pub use heap::Heap;
 pub use statics::StaticData;
 
 /// A memory file that [`seal`] can fix the size of.
-fn sealable(name: &str) -> nix::Result<OwnedFd> {
+pub fn sealable(name: &str) -> nix::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     memfd_create(name, flags)
 }
@@ -25,7 +25,7 @@ fn sealable(name: &str) -> nix::Result<OwnedFd> {
 /// Fixes the size of a memory file for good: a process that has its descriptor cannot take away
 /// pages that others have mapped, whose next access would raise `SIGBUS`. Works without where the
 /// kernel has no seals.
-fn seal(file: &OwnedFd) {
+pub fn seal(file: &OwnedFd) {
     let size = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     if let Err(why) = fcntl(file, FcntlArg::F_ADD_SEALS(size)) {
         tracing::info!("a memory file is not protected against being shrunk: {why}");

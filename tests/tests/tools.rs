@@ -455,8 +455,12 @@ fn oshinfo_finds_what_is_wrong(prefix: &Path) -> Result<(), Failed> {
     };
     let here = oshinfo(&[])?;
     assert!(matches!(here.code, Some(0 | 3 | 4)) && here.stderr.is_empty(), "{here:?}");
-    for subject in ["processors", "huge pages", "CMA", "locked memory", "libfabric", "PMIx", "ssh"] {
-        let told = here.stdout.lines().filter(|line| line.get(9..).is_some_and(|l| l.starts_with(subject)));
+    for subject in ["processors", "huge pages", "CMA", "locked memory", "libfabric", "PMIx", "ssh"]
+    {
+        let told = here
+            .stdout
+            .lines()
+            .filter(|line| line.get(9..).is_some_and(|l| l.starts_with(subject)));
         assert_eq!(told.count(), 1, "{subject}: {here:?}");
     }
     // Jobs run here, or these tests would not.
@@ -486,7 +490,11 @@ fn oshinfo_finds_what_is_wrong(prefix: &Path) -> Result<(), Failed> {
     tool("chmod", &["+x".as_ref(), rsh.as_os_str()])?;
     let both = oshinfo(&["--host", "n1", "--rsh", rsh.to_str().ok_or("not UTF-8")?])?;
     assert_eq!(both.code, here.code, "{both:?}");
-    assert_eq!(both.stdout.matches("What makes jobs slow or impossible on ").count(), 2, "{both:?}");
+    assert_eq!(
+        both.stdout.matches("What makes jobs slow or impossible on ").count(),
+        2,
+        "{both:?}"
+    );
     let away = oshinfo(&["--host", "n1", "--rsh", "false"])?;
     assert!(away.code == Some(4) && away.stdout.contains("no job starts"), "{away:?}");
     Ok(())

@@ -307,6 +307,7 @@ fn find(mut blob: &[u8], name: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::bootstrap::Threads;
+    use proptest::prelude::*;
     use std::sync::Mutex;
 
     fn of(settings: &[(&str, &str)]) -> Vec<Setting> {
@@ -353,6 +354,25 @@ mod tests {
             Hello::decode(&text[..cut]);
         }
         assert_eq!(Hello::decode("9.9\nnew").unwrap().err(), Some("9.9".to_owned()));
+    }
+
+    proptest! {
+        /// Whatever a PE says first: it is understood, or refused.
+        #[test]
+        fn garbage_in_what_pes_tell_does_no_harm(
+            lines in prop::collection::vec("[0-9]{0,21}|[A-Z_=\u{1f}]{0,9}|\\PC{0,9}", 0..9),
+            bytes in prop::collection::vec(any::<u8>(), 0..60), len in 0u32..70,
+        ) {
+            let text = format!("{VERSION}\n{}", lines.join("\n"));
+            if let Some(Ok(hello)) = Hello::decode(&text) {
+                let again = Hello::decode(&hello.encode()).and_then(Result::ok);
+                prop_assert!(again.is_some_and(|again| again.settings == hello.settings));
+            }
+            let told = [text.into_bytes(), bytes.clone()];
+            prop_assert_eq!(first_failure(0, &told).is_some(), bytes.starts_with(b"!"));
+            let blob = [&len.to_le_bytes()[..], &bytes].concat();
+            let _ = (find(&blob, b"shm"), find(&bytes, b""));
+        }
     }
 
     #[test]

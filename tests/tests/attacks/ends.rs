@@ -42,10 +42,43 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
             .with_kind(missing.unwrap_or_default())
     };
     let mut trials: Vec<Trial> = ways().into_iter().enumerate().map(trial).collect();
+    let root = nix::unistd::geteuid().is_root();
+    let name = "rights_given_up_in_shmem_init_are_told_soon";
+    let trial = Trial::test(name, move || rights(&program)).with_ignored_flag(!root);
+    trials.push(trial.with_kind(if root { "" } else { "needs root" }));
     let source = crate_dir().join("c/attacks/growth.c");
     let program = Program::new(prefix, &source, "to start", &["-O1"]);
     trials.push(Trial::test("hosts_die_while_a_job_starts", move || hosts_die(&program)));
     trials
+}
+
+/// What a PE sees and may do no more when it opens its links: they work, or it says so long before the
+/// start takes too long for everybody.
+fn rights(program: &Arc<Program>) -> Result<(), Failed> {
+    let cases = ["root", "user"].into_iter().flat_map(|way| [(way, 100), (way, 4000)]);
+    // Where it is too late for it, most of the time goes by asleep.
+    let jobs: Vec<_> = cases
+        .map(|(way, delay)| {
+            let program = program.clone();
+            std::thread::spawn(move || {
+                let options = ["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"];
+                let begun = Instant::now();
+                let arguments = ["0", way, "init", &delay.to_string()];
+                let env = [("SHMEM_TUNE", "off"), ("SHMEM_START_TIMEOUT", "300")];
+                (program.launch_with(&options, 3, &arguments, &env), begun.elapsed())
+            })
+        })
+        .collect();
+    for job in jobs {
+        let (ran, took) = job.join().expect("no panic");
+        let ran = ran?;
+        let told = ran.stderr.lines().any(|line| row("error").prints(line));
+        let right = ran.code == Some(0) || ran.code == Some(1) && told;
+        if !right || !all_known(&ran) || took > LIMIT / 2 {
+            return Err(ran.account("expected success, or the reason soon").into());
+        }
+    }
+    Ok(())
 }
 
 /// At any time from before the start to after the end of short jobs.
@@ -77,7 +110,7 @@ fn hosts_die(program: &Arc<Program>) -> Result<(), Failed> {
 }
 
 /// Whether all that is said is in the table, but for warnings, which are the transports'.
-fn all_known(ran: &Ran) -> bool {
+pub fn all_known(ran: &Ran) -> bool {
     let known = |line: &str| {
         line.starts_with("tombolo: warning: ") || ROWS.iter().any(|row| row.prints(line))
     };

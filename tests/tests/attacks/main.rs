@@ -1,11 +1,12 @@
-//! Attacks on jobs, the same for every transport: PEs that end or hurt themselves at any moment, and
-//! programs that use much of everything.
+//! Attacks on jobs, the same for every transport: PEs that end or hurt themselves at any moment, PEs
+//! that write garbage over what they share, and programs that use much of everything.
 //!
 //! A test takes some of many cases, the same in every run. `cargo dev soak` goes on with others for as
 //! long as it is told: `TOMBOLO_SOAK_SECONDS` is the time for each test, `TOMBOLO_SOAK_SEED` the first
 //! seed.
 
 mod ends;
+mod garbage;
 mod growth;
 mod neighbours;
 #[path = "../support/mod.rs"]
@@ -23,6 +24,7 @@ fn main() {
     }
     run_trials(|prefix| {
         let mut trials = ends::trials(prefix);
+        trials.extend(garbage::trials(prefix));
         trials.extend(growth::trials(prefix));
         trials.extend(neighbours::trials(prefix));
         trials.extend(table::trials(prefix));

@@ -100,7 +100,8 @@ fn jobs(faults: &Arc<Program>) -> Result<(), Failed> {
     expect(&faults.launch_with(&hosts, 2, &["finalize-alone"], &going_on)?, "dies_early", 1)?;
     expect(&faults.launch(2, &["exit-early"], &[])?, "error", 1)?;
     expect(&faults.launch(2, &["leave-second", "_exit"], &[])?, "leave", 1)?;
-    let ran = faults.launch(3, &["global-exit"], &[])?;
+    // A busy machine may give reason to warn of what was measured.
+    let ran = faults.launch(3, &["global-exit"], &[("SHMEM_TUNE", "off")])?;
     let silent = row("global_exit").is_silent() && ran.stderr.is_empty();
     assert!(silent && ran.code == Some(7), "{}", ran.account("code 7 and no word"));
     let command = |words: &[&str]| {

@@ -77,6 +77,20 @@ impl Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn garbage_in_addresses_does_no_harm(
+            lens in any::<[u8; 2]>(), bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let all = [&[FORM, lens[0] % 20, lens[1] % 40][..], &bytes].concat();
+            if let Some(address) = Address::decode(&all) {
+                prop_assert_eq!(address.encode(), all);
+            }
+            let _ = Address::decode(&bytes);
+        }
+    }
 
     #[test]
     fn an_address_comes_back_as_it_was_and_a_torn_one_does_not() {

@@ -298,6 +298,7 @@ fn parse(message: &[u8], token: &[u8; TOKEN], files: Vec<OwnedFd>) -> Option<Off
 mod tests {
     use super::*;
     use nix::sys::memfd::{MFdFlags, memfd_create};
+    use proptest::prelude::*;
 
     const LIMIT: Duration = Duration::from_secs(20);
 
@@ -310,6 +311,32 @@ mod tests {
         let name = UnixAddr::new_abstract(&address[TOKEN..]).unwrap();
         connect(socket.as_raw_fd(), &name).unwrap();
         socket
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever a process of this user says, even with the token of the job: the exchange ends
+        /// with what others have offered.
+        #[test]
+        fn garbage_from_guests_does_no_harm(
+            bytes in prop::collection::vec(any::<u8>(), 0..2 * MESSAGE), small: bool, knows: bool,
+            files in 0usize..4,
+        ) {
+            let mut message = bytes;
+            if small {
+                message.iter_mut().for_each(|byte| *byte &= 3);
+            }
+            let token = [7; TOKEN];
+            if knows {
+                message.resize(MESSAGE, 0);
+                message[..TOKEN].copy_from_slice(&token);
+            }
+            let given = || (0..files).map(|_| file()).collect();
+            if let Some(offer) = parse(&message, &token, given()) {
+                prop_assert!(knows && offer.segments.len() == files && files <= 2);
+            }
+        }
     }
 
     #[test]

@@ -82,6 +82,7 @@ impl Advert {
 mod tests {
     use super::*;
     use crate::ntb::ring::Side;
+    use proptest::prelude::*;
 
     const INPUTS: PlanInputs = PlanInputs {
         line_mbs: Some(7247),
@@ -109,6 +110,23 @@ mod tests {
             ..full
         };
         assert_eq!(Advert::decode(&swapped.encode()), Ok(swapped));
+    }
+
+    proptest! {
+        /// Words of any kind behind the right version: what is read says the same when it is
+        /// written again.
+        #[test]
+        fn garbage_in_adverts_does_no_harm(
+            words in any::<[u64; WORDS]>(), small: bool, cut in 0usize..WORDS * 8,
+        ) {
+            let mask = if small { 0x1_0000_0003 } else { u64::MAX };
+            let mut words = words.map(|word| word & mask);
+            words[0] = words[0] & 0xffff_ffff | u64::from(VERSION) << 32;
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let read = Advert::decode(&bytes).expect("of this version");
+            prop_assert_eq!(Advert::decode(&read.encode()), Ok(read));
+            prop_assert!(Advert::decode(&bytes[..cut]).is_err());
+        }
     }
 
     #[test]

@@ -192,6 +192,7 @@ fn short_ring(hosts: &[HostPorts], places: &[Option<Place>]) -> String {
 mod tests {
     use super::*;
     use crate::ntb::port::emulated::{Fabric, FabricSpec};
+    use proptest::prelude::*;
 
     /// Hosts with cables between (host, port) pairs.
     fn cabled(count: usize, cables: &[[(u16, Side); 2]]) -> Vec<HostPorts> {
@@ -228,6 +229,29 @@ mod tests {
         assert_eq!(places(&mixed), [(0, false), (2, false), (1, true)]);
         let two = cabled(2, &[[(0, R), (1, R)], [(0, L), (1, L)]]);
         assert_eq!(places(&two), [(0, false), (1, true)]);
+    }
+
+    fn far() -> impl Strategy<Value = Option<Far>> {
+        let word = (0u64..6, 0u64..2, 99u64..106);
+        word.prop_map(|(host, port, number)| Far::from_word(host | port << 16 | number << 32))
+    }
+
+    proptest! {
+        /// Whatever hosts say that they have heard: each has a place of its own in one ring, or
+        /// there is none.
+        #[test]
+        fn garbage_about_cables_does_no_harm(
+            heard in prop::collection::vec([far(), far()], 0..6), word: u64,
+        ) {
+            let _ = Far::from_word(word);
+            let mut hosts = cabled(heard.len(), &[]);
+            hosts.iter_mut().zip(heard).for_each(|(host, far)| host.far = far);
+            if let Ok(places) = arrange(&hosts) {
+                let mut positions: Vec<u16> = places.iter().map(|place| place.position).collect();
+                positions.sort_unstable();
+                prop_assert!(positions.into_iter().eq(0..hosts.len() as u16));
+            }
+        }
     }
 
     #[test]

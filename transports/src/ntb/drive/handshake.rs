@@ -102,6 +102,7 @@ pub fn check(words: &[u32; WORDS]) -> u32 {
 mod tests {
     use super::*;
     use crate::ntb::port::emulated::{Fabric, FabricSpec};
+    use proptest::prelude::*;
 
     fn greeting() -> Greeting {
         Greeting {
@@ -114,6 +115,32 @@ mod tests {
             crc: false,
             geometry: Geometry::new(4096, [64, 64, 128]).unwrap(),
             epoch: 77,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Only the very words that are expected are a greeting, and nothing is heard that others
+        /// would not have sent.
+        #[test]
+        fn garbage_in_scratchpads_does_no_harm(
+            noise in any::<[u32; WORDS]>(), kept in any::<[bool; WORDS]>(), sealed: bool,
+        ) {
+            let fabric = Fabric::create(&FabricSpec::new(2)).unwrap();
+            let right = fabric.ports(0).unwrap().right;
+            let expected = greeting();
+            let good = expected.words();
+            let mut words = std::array::from_fn(|at| if kept[at] { good[at] } else { noise[at] });
+            if sealed {
+                words[CHECK] = check(&words);
+            }
+            words.iter().enumerate().for_each(|(at, word)| right.spad_write(at, *word));
+            match expected.heard(&*right) {
+                Some(Ok(())) => prop_assert_eq!(words, good),
+                Some(Err(why)) => prop_assert!(sealed || words[CHECK] == check(&words), "{}", why),
+                None => prop_assert_ne!(words, good),
+            }
         }
     }
 

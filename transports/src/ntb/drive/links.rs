@@ -123,6 +123,12 @@ impl Links {
         sides[side as usize].trouble.clone()
     }
 
+    /// Whether a link is not used although it is up, for a reason that is known.
+    pub fn is_troubled(&self, side: Side) -> bool {
+        let sides = self.sides.lock().unwrap_or_else(PoisonError::into_inner);
+        sides[side as usize].trouble.is_some()
+    }
+
     /// Whether all that can be mapped through a link is mapped.
     pub fn is_mapped(&self, side: Side) -> bool {
         self.sides.lock().unwrap_or_else(PoisonError::into_inner)[side as usize].mapped

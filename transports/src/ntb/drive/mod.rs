@@ -59,6 +59,10 @@ const NAME: &str = "ntb";
 /// How long the start waits for the second link when the first is in use.
 const SECOND_LINK: Duration = Duration::from_secs(1);
 
+/// How long it waits while neither link can be used for a reason that is known: a neighbour that is
+/// only late is none.
+const TROUBLE: Duration = Duration::from_secs(5);
+
 /// How long it waits for direct windows, without which there is only less speed.
 const MAPPINGS: Duration = Duration::from_millis(20);
 
@@ -101,7 +105,7 @@ impl Ntb {
     /// Waits until the links are in use: both, or one of them if the other does not come.
     fn settle(&self, opened: &Opened, running: &Running, limit: Duration) -> Result<()> {
         let begun = Instant::now();
-        let mut first_at = None;
+        let (mut first_at, mut troubled_at) = (None, None);
         loop {
             running.links.tend();
             opened.lanes.iter().for_each(|lane| lane.progress());
@@ -115,7 +119,10 @@ impl Ntb {
             if (count == 2 && (mapped || waited > MAPPINGS)) || waited > SECOND_LINK {
                 return Ok(());
             }
-            if begun.elapsed() > limit {
+            let troubled = Side::BOTH.into_iter().all(|side| running.links.is_troubled(side));
+            troubled_at = troubled.then(|| troubled_at.unwrap_or_else(Instant::now));
+            let hopeless = troubled_at.is_some_and(|at: Instant| at.elapsed() > TROUBLE);
+            if hopeless || begun.elapsed() > limit {
                 let why: Vec<String> = Side::BOTH
                     .into_iter()
                     .map(|side| {
@@ -126,8 +133,9 @@ impl Ntb {
                     })
                     .collect();
                 return Err(failure(format!(
-                    "no link of host {} came into use within {limit:?}: {}",
+                    "no link of host {} came into use within {:.1?}: {}",
                     opened.hardware.host,
+                    begun.elapsed(),
                     why.join("; ")
                 )));
             }

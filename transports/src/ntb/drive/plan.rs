@@ -305,6 +305,7 @@ mod tests {
     use super::*;
     use crate::ntb::port::NtbPort;
     use crate::ntb::port::emulated::{Fabric, FabricSpec};
+    use proptest::prelude::*;
     use std::sync::Arc;
     use tombolo_core::Config;
     use tombolo_core::config::Environment;
@@ -337,6 +338,15 @@ mod tests {
 
     /// The plan of PE 0 of two hosts with one PE each, or why there is none.
     fn planned(environment: &[(&str, &str)], window: u64) -> Result<LanePlan, String> {
+        planned_by(environment, window, None)
+    }
+
+    /// The same by inputs of others.
+    fn planned_by(
+        environment: &[(&str, &str)],
+        window: u64,
+        inputs: Option<PlanInputs>,
+    ) -> Result<LanePlan, String> {
         let spec = FabricSpec { window_size: Some(window), ..FabricSpec::new(2) };
         let pair = Fabric::create(&spec).unwrap().ports(0).unwrap();
         let ports: [Arc<dyn NtbPort>; 2] = [pair.right, pair.left];
@@ -353,7 +363,30 @@ mod tests {
         };
         let localities = [place(0), place(1)];
         let job = Job { pe: 0, localities: &localities, config: &config };
-        LanePlan::new(&hardware, &job, &PlanInputs::of(&hardware, &job), &settings)
+        let own = PlanInputs::of(&hardware, &job);
+        let inputs = PlanInputs::of_all([Some(own), inputs].into_iter().flatten())?;
+        LanePlan::new(&hardware, &job, &inputs, &settings)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever another PE says that it can do: lanes lie in this host's window, or there is no
+        /// plan.
+        #[test]
+        fn garbage_in_inputs_does_no_harm(
+            noise in any::<[u64; PlanInputs::WORDS]>(), kept in any::<[bool; PlanInputs::WORDS]>(),
+        ) {
+            let good = INPUTS.to_words();
+            let words = std::array::from_fn(|at| if kept[at] { good[at] } else { noise[at] });
+            if let Ok(plan) = planned_by(&[], 1 << 20, Some(PlanInputs::from_words(words))) {
+                let share = plan.window.share(plan.lanes - 1, plan.lanes);
+                prop_assert!(share.end as u64 * plan.window.slot_size() <= 1 << 20, "{:?}", plan.window);
+                let room = share.len() as u64 * plan.window.slot_size();
+                prop_assert!(plan.geometry().region_bytes() as u64 <= room);
+                prop_assert!((1..=64).contains(&plan.doorbells));
+            }
+        }
     }
 
     #[test]

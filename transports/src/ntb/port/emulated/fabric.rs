@@ -7,9 +7,9 @@ use super::link::Link;
 use super::profile::{Profile, Speed, WriteCombining};
 use super::sys::monotonic_ns;
 use crate::ntb::port::{Counters, LinkState, LinkTiming, PortError, Result};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use tombolo_core::memory::{seal, sealable};
 
 /// Most hosts of a ring.
 pub const HOSTS: u32 = 64;
@@ -105,9 +105,11 @@ impl Fabric {
                 seed: spec.seed ^ u64::from(link) << 32,
                 started_ns,
             };
-            let fd = memfd_create("tombolo-ntb-link", MFdFlags::MFD_CLOEXEC)
+            let fd = sealable("tombolo-ntb-link")
                 .map_err(|e| PortError::system("creating an NTB link", e))?;
-            Ok((Link::create(&fd, config)?, fd))
+            let link = Link::create(&fd, config)?;
+            seal(&fd);
+            Ok((link, fd))
         };
         Ok(Fabric { links: (0..spec.hosts).map(make).collect::<Result<_>>()? })
     }

@@ -3,6 +3,7 @@
 use super::fabric::Fabric;
 use super::link::Link;
 use super::words::Need;
+use super::writer::DELAY_MAX_NS;
 use crate::ntb::port::{PortError, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -116,7 +117,7 @@ pub(super) fn inject(fabric: &Fabric, fault: Fault) -> Result<()> {
             link.memory().faults.corrupt_ppm.store(ppm, Ordering::Relaxed);
         }),
         Fault::Delay { link, by } => set(fabric.link(link)?, |link| {
-            let ns = by.as_nanos().min(1_000_000_000) as u64;
+            let ns = by.as_nanos().min(DELAY_MAX_NS.into()) as u64;
             link.memory().faults.delay_ns.store(ns, Ordering::Relaxed);
         }),
         Fault::DmaErrors { link, ppm } => set(fabric.link(link)?, |link| {

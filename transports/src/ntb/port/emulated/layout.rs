@@ -111,7 +111,8 @@ impl Side {
         }
         for requester in self.requesters() {
             for event in &Event::ALL[..REQUESTER_EVENTS] {
-                counters[*event] += requester.counters[*event as usize].load(Ordering::Relaxed);
+                let counted = requester.counters[*event as usize].load(Ordering::Relaxed);
+                counters[*event] = counters[*event].wrapping_add(counted);
             }
         }
         counters

@@ -126,7 +126,7 @@ impl EmulatedPort {
             side,
             capabilities,
             registry: Mutex::default(),
-            maps: Arc::default(),
+            maps: Arc::new(MapCache::new()),
         })
     }
 

@@ -2,13 +2,16 @@
 
 use crate::ntb::port::{PortError, Result};
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::signal::{SigSet, SigmaskHow, kill, pthread_sigmask};
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::Pid;
 use std::fs::File;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
@@ -56,20 +59,60 @@ impl Drop for SharedMapping {
     }
 }
 
-/// Opens the memory file that process `pid` has open as `fd`, and checks that it is the one with
-/// `inode`.
-///
-/// This is the emulated bus: the kernel lets a process into the descriptors of a sibling with the
-/// same credentials, without privilege, socket or name, and the way is gone when the process is.
-pub fn open_file_of(pid: u32, fd: u32, inode: u64) -> Result<File> {
-    let path = format!("/proc/{pid}/fd/{fd}");
-    let file = File::options().read(true).write(true).open(&path);
-    let file =
-        file.map_err(|e| PortError::system(format!("reaching window memory at {path}"), e))?;
-    if inode_of(&file)? != inode {
-        return Err(PortError::Invalid(format!("{path} is not the registered memory any more")));
+/// `/proc` as a process saw it when it opened a port: the way to window memory stays open to one that
+/// has changed its root since.
+#[derive(Debug)]
+pub struct Processes(Option<File>);
+
+impl Processes {
+    /// Without `/proc` everything fails that needs it, and says so.
+    pub fn find() -> Processes {
+        let folder = File::options().read(true).custom_flags(libc::O_DIRECTORY).open("/proc");
+        Processes(folder.ok().filter(Processes::is_one))
     }
-    Ok(file)
+
+    /// A program that closes descriptors which are not its own may have another file there.
+    fn is_one(folder: &File) -> bool {
+        fstatfs(folder).is_ok_and(|of| of.filesystem_type() == PROC_SUPER_MAGIC)
+    }
+
+    /// Opens the memory file that process `pid` has open as `fd`, and checks that it is the one with
+    /// `inode`.
+    ///
+    /// This is the emulated bus: the kernel lets a process into the descriptors of a sibling with
+    /// the same credentials, without privilege, socket or name, and the way is gone when the process
+    /// is.
+    pub fn open_file_of(&self, pid: u32, fd: u32, inode: u64) -> Result<File> {
+        let name = format!("{pid}/fd/{fd}");
+        let path = format!("/proc/{name}");
+        let file = match self.0.as_ref().filter(|folder| Processes::is_one(folder)) {
+            Some(folder) => {
+                openat(folder, name.as_str(), OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+                    .map(File::from)
+                    .map_err(std::io::Error::from)
+            }
+            None => File::options().read(true).write(true).open(&path),
+        };
+        let file =
+            file.map_err(|e| PortError::system(format!("reaching window memory at {path}"), e))?;
+        if inode_of(&file)? != inode {
+            return Err(PortError::Invalid(format!(
+                "{path} is not the registered memory any more"
+            )));
+        }
+        Ok(file)
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        if let Some(folder) = self.0.take()
+            && !Processes::is_one(&folder)
+        {
+            // The number is nobody's, or somebody else's by now.
+            let _ = folder.into_raw_fd();
+        }
+    }
 }
 
 /// Number of the file's inode, unique among memory files.
@@ -171,12 +214,15 @@ mod tests {
         let (file, own) = (memory.region().file, std::process::id());
         let file = file.expect("a file");
         let inode = inode_of(file).unwrap();
-        let opened = open_file_of(own, number_of(file), inode).unwrap();
-        assert_eq!(len_of(&opened).unwrap(), 4096);
-        // The number now leads to another file: it was closed and used again.
-        let error =
-            open_file_of(own, number_of(other.region().file.expect("a file")), inode).unwrap_err();
-        assert!(error.to_string().contains("not the registered memory"), "{error}");
+        // By the descriptor of /proc, and where a program has put another file in its place.
+        for processes in [Processes::find(), Processes(Some(File::open("/dev/null").unwrap()))] {
+            let opened = processes.open_file_of(own, number_of(file), inode).unwrap();
+            assert_eq!(len_of(&opened).unwrap(), 4096);
+            // The number now leads to another file: it was closed and used again.
+            let closed = number_of(other.region().file.expect("a file"));
+            let error = processes.open_file_of(own, closed, inode).unwrap_err();
+            assert!(error.to_string().contains("not the registered memory"), "{error}");
+        }
     }
 
     #[test]

@@ -5,7 +5,9 @@ use crate::ntb::port::{
     Outbound, PcieGen,
 };
 use std::time::{Duration, Instant};
+use sys::SharedMapping;
 
+mod garbage;
 mod processes;
 
 fn spec(profile: Profile, speed: Speed) -> FabricSpec {

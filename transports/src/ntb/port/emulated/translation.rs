@@ -2,7 +2,7 @@
 
 use super::layout::{LinkMemory, Side};
 use super::link::Link;
-use super::sys::{self, SharedMapping};
+use super::sys::{self, Processes, SharedMapping};
 use super::words::{Contents, Translation};
 use crate::ntb::port::{self, BusAddress, Event, PortError, Result, Window};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
@@ -301,19 +301,27 @@ pub fn look_up(memory: &LinkMemory, side: usize, window: usize, slot: usize) -> 
 /// Mappings of the peer's memory, shared by the handles of a port. Registered memory is mapped as a
 /// whole, when the first handle needs any of it, and stays mapped as long as one does: a translation
 /// that is lost with the link and set again costs no system call, which might fail by then.
-#[derive(Debug, Default)]
-pub struct MapCache(Mutex<Vec<(Region, Weak<SharedMapping>)>>);
+#[derive(Debug)]
+pub struct MapCache {
+    processes: Processes,
+    maps: Mutex<Vec<(Region, Weak<SharedMapping>)>>,
+}
 
 impl MapCache {
+    /// An empty one, of the processes that this one sees now.
+    pub fn new() -> MapCache {
+        MapCache { processes: Processes::find(), maps: Mutex::default() }
+    }
+
     /// The memory of `target`. Less than was registered where the file ends before.
     pub fn mapping(&self, target: &Target) -> Result<Arc<SharedMapping>> {
-        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         let found = cached.iter().find(|(region, _)| *region == target.region);
         if let Some(mapping) = found.and_then(|(_, mapping)| mapping.upgrade()) {
             return Ok(mapping);
         }
         let Region { pid, fd, inode, file_offset, len } = target.region;
-        let file = sys::open_file_of(pid, fd, inode)?;
+        let file = self.processes.open_file_of(pid, fd, inode)?;
         let len = len.min(sys::len_of(&file)?.saturating_sub(file_offset));
         let mapping = Arc::new(SharedMapping::new(file.as_fd(), file_offset, len as usize)?);
         cached.retain(|(_, mapping)| mapping.strong_count() > 0);

@@ -76,7 +76,8 @@ pub struct Placing(AtomicU32);
 impl Placing {
     /// Not placing; gives the number. A requester before may have died while placing.
     pub fn reset(&self) -> u32 {
-        let number = self.0.load(Ordering::Relaxed).next_multiple_of(2);
+        let number = self.0.load(Ordering::Relaxed);
+        let number = number.wrapping_add(number & 1);
         self.0.store(number, Ordering::SeqCst);
         number
     }
@@ -170,7 +171,7 @@ impl Translation {
         self.offset.store(contents.offset, Ordering::Relaxed);
         self.size.store(contents.size, Ordering::Relaxed);
         // From 0 or odd to the next even number.
-        let generation = (self.generation.load(Ordering::SeqCst) + 2) & !1;
+        let generation = self.generation.load(Ordering::SeqCst).wrapping_add(2) & !1;
         self.generation.store(generation, Ordering::SeqCst);
         generation
     }

@@ -19,6 +19,8 @@ use tombolo_core::sync;
 const DIRECT_STEP: usize = 64 << 10;
 /// The same in modelled time: it becomes visible at once, when its last byte is due.
 const MODELLED_STEP: usize = 1 << 10;
+/// Longest delay that a fault can ask for, nanoseconds.
+pub const DELAY_MAX_NS: u64 = 1_000_000_000;
 
 /// Who writes through a window.
 pub struct Writer {
@@ -386,9 +388,10 @@ impl Piece {
     }
 }
 
-/// What faults add to a passage: at most a second, whatever the control block says.
+/// What faults add to a passage. More than any fault asks for is damage: it is not followed.
 pub fn delay_ps(memory: &LinkMemory) -> u64 {
-    memory.faults.delay_ns.load(Ordering::Relaxed).min(1_000_000_000) * 1000
+    let delay_ns = memory.faults.delay_ns.load(Ordering::Relaxed);
+    if delay_ns <= DELAY_MAX_NS { delay_ns * 1000 } else { 0 }
 }
 
 /// TLPs that carry `len` bytes at `offset` when cut at multiples of `tlp`.
