@@ -39,17 +39,39 @@ pub unsafe fn collect(group: &Group<'_>, call: &Gather) {
         group.published(member, &mut len);
         len[0] as usize
     };
-    let offset: usize = (0..group.me).map(len_of).sum();
+    let (offset, all) = extent((0..group.n).map(len_of), group.me);
     if group.world.config().debug.0 {
         // Puts would find it out as well, but at addresses that the program never passed.
-        let all = offset + (group.me..group.n).map(len_of).sum::<usize>();
         group.world.check_range(group.routine, "dest", call.dest, all);
+    }
+    // What others tell does not lead out of the segment that dest is in.
+    let room = group.world.room_at(call.dest);
+    if offset.checked_add(call.len).is_none_or(|end| end > 0 && end > room) {
+        let (world, dest) = (group.world, call.dest);
+        world.stop_job(
+            group.routine,
+            format_args!(
+                "the blocks of the members before this one have {offset} bytes: with this one's {} \
+                 they end outside of the symmetric memory at dest = {dest:p}",
+                call.len
+            ),
+        );
     }
     // SAFETY: the caller's promise.
     unsafe { put_to_all(group, call, offset) };
     // My dest is complete when all members have sent.
     group.sync();
     group.retract(1);
+}
+
+/// Bytes of the blocks of the members before `me`, and of all; the largest number where the sum has
+/// no room in a word.
+fn extent(lens: impl Iterator<Item = usize>, me: usize) -> (usize, usize) {
+    let add = |(before, all): (usize, usize), (member, len): (usize, usize)| {
+        let all = all.saturating_add(len);
+        (if member < me { all } else { before }, all)
+    };
+    lens.enumerate().fold((0, 0), add)
 }
 
 /// # Safety
@@ -62,4 +84,16 @@ unsafe fn put_to_all(group: &Group<'_>, call: &Gather, offset: usize) {
         unsafe { group.put(dest, call.source, call.len, member, Mode::NonBlocking) };
     }
     group.complete();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::extent;
+
+    #[test]
+    fn lengths_that_others_tell_add_up_without_overflow() {
+        assert_eq!(extent([3, 4, 5].into_iter(), 0), (0, 12));
+        assert_eq!(extent([3, 4, 5].into_iter(), 2), (7, 12));
+        assert_eq!(extent([3, usize::MAX, 5].into_iter(), 2), (usize::MAX, usize::MAX));
+    }
 }

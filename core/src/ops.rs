@@ -55,6 +55,15 @@ impl World {
         Some(Remote { segment: SegmentKind::Static, offset })
     }
 
+    /// Bytes from `address` to the end of the segment that it is in; 0 where it is in none.
+    pub fn room_at(&self, address: *const u8) -> usize {
+        let len = |place: Remote| match place.segment {
+            SegmentKind::Heap => self.heap().len(),
+            SegmentKind::Static => self.static_data().map_or(0, |data| data.len()),
+        };
+        self.locate(address).map_or(0, |place| len(place).saturating_sub(place.offset))
+    }
+
     /// Copies `len` bytes from `source` to symmetric `dest` at `pe`.
     ///
     /// # Safety
