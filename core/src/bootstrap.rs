@@ -20,6 +20,10 @@ mod pmix;
 mod threads;
 mod wire;
 
+/// Why a process and its launcher do not understand each other any more.
+pub const ONE_USER: &str = "in a process one library alone can speak to a launcher by PMI, and another, \
+    such as MPI, does so too; start such programs with Open MPI's mpirun or srun --mpi=pmix";
+
 pub use environment::{is_launched, number_of_this_process, passes_descriptor};
 pub use threads::Threads;
 

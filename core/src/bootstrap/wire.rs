@@ -3,6 +3,7 @@
 //! Whatever comes is bounded: in time by a deadline for each answer, in size by what the protocol
 //! allows.
 
+use super::ONE_USER;
 use crate::error::{Error, Result};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -65,6 +66,9 @@ impl Wire {
         // MSG_NOSIGNAL is what the standard library uses: a dead launcher is an error, not SIGPIPE.
         self.stream.write_all(request.as_bytes()).map_err(|e| match e.kind() {
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => self.closed(),
+            _ if e.raw_os_error() == Some(libc::EBADF) => {
+                Error::Bootstrap(format!("the connection to the launcher was closed: {ONE_USER}"))
+            }
             _ => Error::system("writing to the launcher", e),
         })
     }

@@ -2,6 +2,7 @@
 //! Hydra. Programs check their own results; here it is checked that they form one job and end as
 //! they should.
 
+mod mpi;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
@@ -56,10 +57,7 @@ struct Programs {
 
 impl Programs {
     fn new(prefix: &Path) -> Programs {
-        let program = |name: &str| {
-            let source = crate_dir().join("c").join(format!("{name}.c"));
-            Program::new(prefix, &source, "", &[])
-        };
+        let program = |name: &str| program(prefix, name);
         Programs {
             prefix: prefix.to_owned(),
             checks: PROGRAMS.iter().map(|name| program(name)).collect(),
@@ -72,6 +70,11 @@ impl Programs {
     fn tool(&self, name: &str) -> PathBuf {
         self.prefix.join("bin").join(name)
     }
+}
+
+fn program(prefix: &Path, name: &str) -> Arc<Program> {
+    let source = crate_dir().join("c").join(format!("{name}.c"));
+    Program::new(prefix, &source, "", &[])
 }
 
 /// Runs a launcher whose programs have a small heap and a cache of their own.
@@ -131,7 +134,7 @@ fn under_slurm(programs: &Programs, cluster: Cluster) -> Vec<Trial> {
         srun.args(["-Q", "-K"]).args(options).envs(environment.iter().copied());
         Ok(srun)
     };
-    let mut trials = vec![];
+    let mut trials = mpi::with_mpi(programs, &srun, pmix);
     // Where PEs are, the protocol asked for, what it is called, and what may be missing for it.
     let ways: [(&str, &'static [&str], &str, &str, _); 5] = [
         ("on 4 PEs", &["-N1", "-n4", "--mpi=pmi2"], "auto", "PMI-2", pmi2),
@@ -266,16 +269,23 @@ fn on_hosts_of_slurm(programs: &Programs) -> Vec<Trial> {
     vec![trial(name.into(), missing, body)]
 }
 
+/// Open MPI's launcher.
+const MPIRUN: &str = "mpirun.openmpi";
+
+fn no_mpirun() -> Option<&'static str> {
+    (!installed(MPIRUN)).then_some("Open MPI (openmpi-bin) is not installed")
+}
+
+fn mpirun(pes: &str) -> Command {
+    let mut mpirun = Command::new(MPIRUN);
+    mpirun.args(["--oversubscribe", "-n", pes]);
+    // Tests may run as root, in a container.
+    mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    mpirun
+}
+
 fn under_mpirun(programs: &Programs) -> Vec<Trial> {
-    const MPIRUN: &str = "mpirun.openmpi";
-    let missing = (!installed(MPIRUN)).then_some("Open MPI (openmpi-bin) is not installed");
-    let mpirun = |pes: &str| {
-        let mut mpirun = Command::new(MPIRUN);
-        mpirun.args(["--oversubscribe", "-n", pes]);
-        // Tests may run as root, in a container.
-        mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        mpirun
-    };
+    let missing = no_mpirun();
     let mut trials = vec![];
     for program in programs.checks.clone() {
         let name = format!("{} on 4 PEs, started by Open MPI's mpirun", program.name);

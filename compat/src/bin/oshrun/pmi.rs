@@ -13,6 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use tombolo_core::bootstrap::ONE_USER;
 
 /// Longest name of a key-value space, key and value, as announced to clients. Hydra's figures:
 /// a client that relies on more would not run there.
@@ -139,7 +140,7 @@ impl Server {
     fn init(&mut self, pe: usize, request: &Request<'_>) -> Result<String, String> {
         let version = request.number("pmi_version").ok_or("init without pmi_version")?;
         if self.clients[pe].stage != Stage::Outside {
-            return Err("second init".into());
+            return Err(format!("second init: {ONE_USER}"));
         }
         let rc = if version == 1 { 0 } else { -1 };
         if rc == 0 {
