@@ -5,6 +5,9 @@ fn main() {
     println!("cargo:rerun-if-changed=exports.map");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={here}/exports.map");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtombolo.so.0");
+    // By which debuggers find the symbols of packages.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--build-id=sha1");
+    println!("cargo:rustc-link-arg-bins=-Wl,--build-id=sha1");
     // The exit handler must still be there at exit, whoever loaded the library and closed it again.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,6 +1,7 @@
 //! `cargo dev check`: what can be said of the sources without running them.
 
 use crate::Tree;
+use crate::licences;
 use crate::steps::{Failure, announce, find, run};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ pub fn check(tree: &Tree) -> Result<(), Failure> {
     run(&mut tree.cargo(&["fmt", "--all", "--check"]))?;
     announce("layering");
     layering(tree)?;
+    announce("licences");
+    licences::check(tree)?;
     announce("clippy");
     // The whole workspace has the features that tests need; what programs get has none.
     for parts in [&["--workspace", "--all-targets"][..], &["--package", "tombolo"]] {

@@ -2,6 +2,7 @@
 
 use crate::Tree;
 use crate::docs;
+use crate::licences;
 use crate::steps::{Failure, announce, output, run};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,6 +18,8 @@ const SHELLS: [(&str, &str, &str, &str); 3] = [
     ("zsh", "share/zsh/site-functions", "_", ""),
     ("fish", "share/fish/vendor_completions.d", "", ".fish"),
 ];
+/// Licences of what the library contains.
+pub const LICENCES: &str = "share/doc/tombolo/THIRD-PARTY.txt";
 const TOOLS: [&str; 5] = ["oshrun", "oshcc", "oshinfo", "oshivshmem", "oshperf"];
 /// Other names: of the C++ compiler wrapper, and of the library that other software looks for.
 const LINKS: [(&str, &str); 8] = [
@@ -67,6 +70,10 @@ pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     let examples = prefix.join("share/tombolo/examples");
     copy_tree(&tree.path("compat/examples"), &examples, None).map_err(place)?;
     share(tree, prefix)?;
+    descriptions(tree, prefix, &OF_ITS_OWN)?;
+    let terms = licences::texts(tree)?;
+    put(&prefix.join(LICENCES), |new| fs::write(new, &terms))
+        .map_err(|error| Failure::new(format!("{LICENCES}: {error}")))?;
     docs::manual(tree, &prefix.join("share/man/man3"))?;
     docs::site(tree, &prefix.join("share/doc/tombolo"))?;
     completions(prefix)
@@ -141,7 +148,37 @@ fn without_own_folders(tree: &Tree) -> Command {
     build
 }
 
-/// Manual pages and package descriptions, with the version and the variables filled in.
+/// Where an installation has headers and libraries, below its root.
+pub struct Layout {
+    pub include: &'static str,
+    pub lib: &'static str,
+    /// Whether programs must be told where the library is.
+    pub told: bool,
+    /// Name of the launcher.
+    pub oshrun: &'static str,
+}
+
+/// One directory for everything.
+const OF_ITS_OWN: Layout = Layout { include: "include", lib: "lib", told: true, oshrun: "oshrun" };
+
+/// Descriptions of the library for pkg-config and CMake.
+pub fn descriptions(tree: &Tree, root: &Path, layout: &Layout) -> Result<(), Failure> {
+    let up = |more: usize| vec![".."; layout.lib.split('/').count() + more].join("/");
+    let rpath = if layout.told { " -Wl,-rpath,${libdir}" } else { "" };
+    for (from, to, up) in [("pkgconfig", "pkgconfig", up(1)), ("cmake", "cmake/Tombolo", up(2))] {
+        let fill = |text: String| {
+            let text = text.replace("@VERSION@", VERSION).replace("@UP@", &up);
+            let text = text.replace("@INCLUDE@", layout.include).replace("@LIB@", layout.lib);
+            text.replace("@OSHRUN@", layout.oshrun).replace(" @RPATH@", rpath)
+        };
+        let to = root.join(layout.lib).join(to);
+        copy_tree(&tree.path("compat/share").join(from), &to, Some(&fill))
+            .map_err(|error| Failure::new(format!("installing {from}: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Manual pages of the tools, with the version and the variables filled in.
 fn share(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     let variables = output(Command::new(prefix.join("bin/oshinfo")).arg("--man-environment"))?;
     let share = tree.path("compat/share");
@@ -152,12 +189,8 @@ fn share(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
         let text = text.replace("@VERSION@", VERSION).replace("@ENVIRONMENT@\n", &variables);
         text.replace("@ENDS@\n", &ends)
     };
-    let places =
-        [("man", "share/man"), ("pkgconfig", "lib/pkgconfig"), ("cmake", "lib/cmake/Tombolo")];
-    for (from, to) in places {
-        copy_tree(&share.join(from), &prefix.join(to), Some(&fill))
-            .map_err(|error| Failure::new(format!("installing {from}: {error}")))?;
-    }
+    copy_tree(&share.join("man"), &prefix.join("share/man"), Some(&fill))
+        .map_err(|error| Failure::new(format!("installing manual pages: {error}")))?;
     Ok(())
 }
 
@@ -187,7 +220,7 @@ fn ends_for_manual(table: &str) -> String {
 }
 
 /// Copies a directory; `fill` changes the text of each file on its way.
-fn copy_tree(
+pub fn copy_tree(
     from: &Path,
     to: &Path,
     fill: Option<&dyn Fn(String) -> String>,
@@ -217,7 +250,7 @@ fn link(name: &Path, target: &str) -> std::io::Result<()> {
 
 /// Makes a file under a passing name and moves it into place: a program that has the old file
 /// mapped keeps it.
-fn put(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
+pub fn put(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -6,6 +6,7 @@ mod demo;
 mod docs;
 mod guests;
 mod install;
+mod licences;
 mod package;
 mod soak;
 mod steps;
@@ -20,7 +21,7 @@ Usage: cargo dev COMMAND
 
   demo                  build, install into target/tombolo, compile an example, run it on 4 PEs
   test [ARGUMENTS]      run every test of this repository; arguments go to `cargo test`
-  check                 formatting, clippy, dependency directions, headers
+  check                 formatting, clippy, dependency directions, licences, headers
   conform [NAME]        run the conformance suite of the transports: all, or those named NAME
   docs                  write the guide and the reference as HTML into target/docs
   guests [ARGUMENTS]    run the tests that need guests: virtual machines with devices
@@ -28,7 +29,10 @@ Usage: cargo dev COMMAND
   bench [ARGUMENTS]     install into target/tombolo and measure it; --help tells more
   soak --minutes N      attack jobs as the tests do, with other cases each time, for so long
   install --prefix DIR  build and install the library, headers, tools and manual pages
-  package               pack an installation for any place into target/package/*.tar.zst
+  licences              list what the library contains of others, with licences
+  package [--of PREFIX --to DIR]
+                        write a *.tar.zst for any place and Debian packages into target/package:
+                        of what is built, or of an installation
 ";
 
 fn main() -> ExitCode {
@@ -49,7 +53,8 @@ fn main() -> ExitCode {
         "bench" => bench(&tree, rest),
         "soak" => soak::soak(&tree, rest),
         "install" => install::command(&tree, rest),
-        "package" => package::package(&tree),
+        "licences" => licences::print(&tree),
+        "package" => package::package(&tree, rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 14] = [
+const NEEDED: [(&str, &str, &str); 15] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
     ("slurmctld", "slurm-wlm", "the library under Slurm's srun and sbatch"),
@@ -24,6 +24,7 @@ const NEEDED: [(&str, &str, &str); 14] = [
     ("sshd", "openssh-server", "jobs on several hosts"),
     ("chromium", "chromium", "the page of oshperf in a browser"),
     (LIBFABRIC, "libfabric1", "the transport over libfabric"),
+    ("lintian", "lintian", "faults of Debian packages"),
 ];
 
 /// MPICH's compiler wrapper. Its headers are in a package of their own.

@@ -1,27 +1,76 @@
-//! `cargo dev package`: an installation as one file, to be unpacked at any place.
+//! `cargo dev package`: an installation as one file, to be unpacked at any place, and as packages of
+//! Debian.
+
+mod deb;
+mod scripts;
 
 use crate::Tree;
 use crate::install::install;
-use crate::steps::{Failure, announce, run};
+use crate::steps::{Failure, announce, find, output, run};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-pub fn package(tree: &Tree) -> Result<(), Failure> {
-    let folder = tree.target("package");
-    let name = format!("tombolo-{VERSION}-{}-linux", std::env::consts::ARCH);
-    let root = folder.join(&name);
-    // What an earlier version installed and this one does not is not to be packed.
-    match std::fs::remove_dir_all(&root) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Failure::new(format!("{}: {error}", root.display())));
+pub fn package(tree: &Tree, args: &[String]) -> Result<(), Failure> {
+    let (of, to) = match args {
+        [] => (None, tree.target("package")),
+        [of, prefix, to, folder] if of == "--of" && to == "--to" => {
+            (Some(Path::new(prefix)), PathBuf::from(folder))
         }
-        _ => install(tree, &root)?,
+        _ => return Err(Failure::new("usage: cargo dev package [--of PREFIX --to DIR]")),
+    };
+    let name = format!("tombolo-{VERSION}-{}-linux", std::env::consts::ARCH);
+    let root = to.join(&name);
+    // What an earlier version installed and this one does not is not to be packed.
+    remove(&to)?;
+    match of {
+        None => install(tree, &root)?,
+        Some(prefix) => {
+            fs::create_dir_all(&to)
+                .map_err(|error| Failure::new(format!("{}: {error}", to.display())))?;
+            run(Command::new("cp").args(["-a", "--"]).arg(prefix).arg(&root))?;
+        }
     }
-    let file = folder.join(format!("{name}.tar.zst"));
+    let when = moment(tree);
+    let file = to.join(format!("{name}.tar.zst"));
     announce(&format!("packing {}", file.display()));
     let mut tar = Command::new("tar");
     tar.args(["--create", "--zstd", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
-    tar.arg("--file").arg(&file).arg("--directory").arg(&folder).arg(&name);
-    run(&mut tar)
+    tar.arg(format!("--mtime=@{when}"));
+    tar.arg("--file").arg(&file).arg("--directory").arg(&to).arg(&name);
+    run(&mut tar)?;
+    if find("dpkg-deb").is_none() {
+        announce("no Debian packages: dpkg-deb is not installed");
+        return Ok(());
+    }
+    let packages = deb::packages(tree, &root, &to, when)?;
+    // What is made of an installation is for tests, which look at the packages themselves.
+    match find("lintian") {
+        Some(lintian) if of.is_none() => {
+            announce("lintian");
+            run(Command::new(lintian).args(["--allow-root", "--fail-on=error"]).args(packages))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The time that files in packages have, in seconds since 1970: that of the last commit, so that one
+/// commit gives one package.
+fn moment(tree: &Tree) -> u64 {
+    let own = std::env::var("SOURCE_DATE_EPOCH").ok();
+    let mut log = Command::new("git");
+    log.arg("-C").arg(tree.path("")).args(["log", "-1", "--format=%ct"]);
+    let commit = || output(log.stderr(std::process::Stdio::null())).ok();
+    own.or_else(commit).and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+fn remove(folder: &Path) -> Result<(), Failure> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::new(format!("{}: {error}", folder.display())))
+        }
+        _ => Ok(()),
+    }
 }

@@ -94,17 +94,17 @@ fn main() -> ExitCode {
     let name = args.next().unwrap_or_else(|| "oshcc".into());
     let language = Language::from_name(&name);
     let request = Request::from_args(args);
-    let prefix = match find_prefix() {
-        Ok(prefix) => prefix,
+    let place = match Installation::find() {
+        Ok(place) => place,
         Err(why) => return fail(1, &why),
     };
     match request.action {
         Action::Help => print!("{}", help()),
         Action::ShowVersion => println!("{}", tool::VERSION),
-        Action::ShowCompile => println!("{}", quoted(&compile_flags(&prefix))),
-        Action::ShowLink => println!("{}", quoted(&link_flags(&prefix, request.linking))),
-        Action::Show => println!("{}", quoted(&command_line(language, &request, &prefix))),
-        Action::Run => return run(command_line(language, &request, &prefix), language),
+        Action::ShowCompile => println!("{}", quoted(&compile_flags(&place))),
+        Action::ShowLink => println!("{}", quoted(&link_flags(&place, request.linking))),
+        Action::Show => println!("{}", quoted(&command_line(language, &request, &place))),
+        Action::Run => return run(command_line(language, &request, &place), language),
     }
     ExitCode::SUCCESS
 }
@@ -134,7 +134,9 @@ enum Language {
 
 impl Language {
     fn from_name(name: &OsStr) -> Language {
-        match Path::new(name).file_name().and_then(OsStr::to_str) {
+        let name = Path::new(name).file_name().and_then(OsStr::to_str);
+        // Where several libraries are installed, each has programs of its own name.
+        match name.map(|name| name.strip_suffix(".tombolo").unwrap_or(name)) {
             Some(name) if name.ends_with("++") || name.ends_with("CC") || name.ends_with("cxx") => {
                 Language::Cxx
             }
@@ -235,31 +237,57 @@ impl Linking {
     }
 }
 
-/// The directory that holds bin, include and lib.
-fn find_prefix() -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|e| format!("cannot find its own place: {e}"))?;
-    let prefix = own.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
-    if prefix.join("include/shmem.h").is_file() {
-        return Ok(prefix.to_owned());
+/// Where headers and libraries are.
+struct Installation {
+    include: PathBuf,
+    lib: PathBuf,
+    /// Whether programs find the shared library by themselves.
+    found_by_loader: bool,
+}
+
+impl Installation {
+    /// The installation that this program belongs to.
+    fn find() -> Result<Installation, String> {
+        let own = std::env::current_exe().map_err(|e| format!("cannot find its own place: {e}"))?;
+        let prefix = own.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+        let places = [Installation::of_system(prefix), Installation::of_its_own(prefix)];
+        let is_there = |place: &Installation| place.include.join("shmem.h").is_file();
+        places.into_iter().find(is_there).ok_or_else(|| {
+            let (own, prefix) = (own.display(), prefix.display());
+            format!("{own} is not part of an installation: there is no {prefix}/include/shmem.h")
+        })
     }
-    let (own, prefix) = (own.display(), prefix.display());
-    Err(format!("{own} is not part of an installation: there is no {prefix}/include/shmem.h"))
+
+    /// A directory that holds bin, include and lib.
+    fn of_its_own(prefix: &Path) -> Installation {
+        let (include, lib) = (prefix.join("include"), prefix.join("lib"));
+        Installation { include, lib, found_by_loader: false }
+    }
+
+    /// The places of Debian's packages: the library is among those of the system, and its other
+    /// names, which other packages have as well, are in a folder of their own.
+    fn of_system(prefix: &Path) -> Installation {
+        let lib = prefix.join(format!("lib/{}-linux-gnu/tombolo", std::env::consts::ARCH));
+        Installation { include: prefix.join("include/tombolo"), lib, found_by_loader: true }
+    }
 }
 
-fn compile_flags(prefix: &Path) -> Vec<OsString> {
-    vec![joined("-I", &prefix.join("include"))]
+fn compile_flags(place: &Installation) -> Vec<OsString> {
+    vec![joined("-I", &place.include)]
 }
 
-fn link_flags(prefix: &Path, linking: Linking) -> Vec<OsString> {
-    let lib = prefix.join("lib");
-    let mut flags = vec![joined("-L", &lib)];
+fn link_flags(place: &Installation, linking: Linking) -> Vec<OsString> {
+    let lib = &place.lib;
+    let mut flags = vec![joined("-L", lib)];
     if linking == Linking::Shared {
-        // The short form splits at commas.
-        if lib.as_os_str().as_encoded_bytes().contains(&b',') {
+        if place.found_by_loader {
+            // Nothing to tell programs.
+        } else if lib.as_os_str().as_encoded_bytes().contains(&b',') {
+            // The short form splits at commas.
             flags.extend(["-Xlinker", "-rpath", "-Xlinker"].map(OsString::from));
             flags.push(lib.into());
         } else {
-            flags.push(joined("-Wl,-rpath,", &lib));
+            flags.push(joined("-Wl,-rpath,", lib));
         }
         flags.push("-ltombolo".into());
     } else {
@@ -271,7 +299,7 @@ fn link_flags(prefix: &Path, linking: Linking) -> Vec<OsString> {
 
 /// Our include directory comes first, lest another installation's shmem.h be found; our library
 /// comes last, after the objects that refer to it.
-fn command_line(language: Language, request: &Request, prefix: &Path) -> Vec<OsString> {
+fn command_line(language: Language, request: &Request, place: &Installation) -> Vec<OsString> {
     let (variable, default) = language.compiler();
     let compiler = std::env::var(variable).unwrap_or_default();
     // May hold arguments: OSHCC_CC="ccache gcc".
@@ -279,10 +307,10 @@ fn command_line(language: Language, request: &Request, prefix: &Path) -> Vec<OsS
     if line.is_empty() {
         line.push(default.into());
     }
-    line.extend(compile_flags(prefix));
+    line.extend(compile_flags(place));
     line.extend(request.args.iter().cloned());
     if request.links {
-        line.extend(link_flags(prefix, request.linking));
+        line.extend(link_flags(place, request.linking));
     }
     line
 }
@@ -332,8 +360,16 @@ mod tests {
 
     fn line(args: &str) -> String {
         let request = Request::from_args(args.split_whitespace().map(OsString::from));
-        let line = command_line(Language::C, &request, Path::new("/p"));
+        let line = command_line(Language::C, &request, &Installation::of_its_own(Path::new("/p")));
         quoted(&line[1..])
+    }
+
+    #[test]
+    fn programs_find_a_library_of_the_system_by_themselves() {
+        let place = Installation::of_system(Path::new("/usr"));
+        let line = quoted(&[compile_flags(&place), link_flags(&place, Linking::Shared)].concat());
+        let folder = format!("/usr/lib/{}-linux-gnu/tombolo", std::env::consts::ARCH);
+        assert_eq!(line, format!("-I/usr/include/tombolo -L{folder} -ltombolo"));
     }
 
     #[test]
@@ -370,7 +406,7 @@ mod tests {
     #[test]
     fn the_name_decides_the_language() {
         for (name, cxx) in
-            [("oshcc", false), ("/x/oshc++", true), ("oshCC", true), ("oshcxx", true)]
+            [("oshcc", false), ("/x/oshc++", true), ("oshCC", true), ("oshcxx.tombolo", true)]
         {
             assert_eq!(
                 matches!(Language::from_name(OsStr::new(name)), Language::Cxx),

@@ -1,0 +1,231 @@
+//! `cargo dev licences`: what the library and its tools contain of others, and under which terms.
+//!
+//! `cargo deny` does this and more, but is no library: it would have to be built, for longer than
+//! this repository, wherever the checks run. Its check against the list of known weaknesses needs a
+//! network besides.
+
+use crate::Tree;
+use crate::steps::{Failure, output};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Licences that ask for no more than to be passed on.
+const ACCEPTED: [&str; 9] = [
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// The only place that dependencies come from.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// What is installed, as arguments of `cargo tree`.
+const INSTALLED: [&str; 8] = [
+    "--edges=normal",
+    "--package",
+    "tombolo",
+    "--package",
+    "tombolo-benches",
+    "--no-default-features",
+    "--features",
+    "tombolo/tools",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Crate {
+    pub name: String,
+    pub version: String,
+    /// As the crate states it, in the terms of SPDX.
+    pub licence: String,
+}
+
+/// What is installed of other projects.
+pub fn installed(tree: &Tree) -> Result<BTreeSet<Crate>, Failure> {
+    crates(tree, &INSTALLED)
+}
+
+pub fn print(tree: &Tree) -> Result<(), Failure> {
+    for Crate { name, version, licence } in installed(tree)? {
+        println!("{name} {version}: {licence}");
+    }
+    Ok(())
+}
+
+/// Every dependency, those of tests too, has accepted terms and comes from the registry.
+pub fn check(tree: &Tree) -> Result<(), Failure> {
+    let all = crates(tree, &["--workspace", "--edges=all", "--target=all"])?;
+    let mut wrong: Vec<String> = all
+        .iter()
+        .filter(|dependency| !accepted(&dependency.licence))
+        .map(|c| format!("{} {}: the licence '{}' is not accepted", c.name, c.version, c.licence))
+        .collect();
+    let file = tree.path("Cargo.lock");
+    let lock = fs::read_to_string(&file)
+        .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+    wrong.extend(elsewhere(&lock).map(|source| format!("Cargo.lock: {source}")));
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("licences\n  {}", wrong.join("\n  ")))),
+    }
+}
+
+/// Sources of a lock file that are not the registry.
+fn elsewhere(lock: &str) -> impl Iterator<Item = &str> {
+    let sources = lock.lines().filter_map(|line| line.strip_prefix("source = "));
+    sources.map(|source| source.trim_matches('"')).filter(|source| *source != REGISTRY)
+}
+
+fn crates(tree: &Tree, which: &[&str]) -> Result<BTreeSet<Crate>, Failure> {
+    let mut command = tree.cargo(&["tree", "--prefix=none", "--format={p}|{l}|"]);
+    let lines = output(command.args(which))?;
+    let found = lines.lines().filter_map(row);
+    Ok(found.filter(|found| !found.name.starts_with("tombolo")).collect())
+}
+
+/// "name v1.2.3 (proc-macro)|MIT| (*)"
+fn row(line: &str) -> Option<Crate> {
+    let mut columns = line.split('|');
+    let mut words = columns.next()?.split_whitespace();
+    let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
+    let licence = columns.next()?.trim().to_owned();
+    Some(Crate { name: name.to_owned(), version: version.to_owned(), licence })
+}
+
+/// Whether an expression can be met with accepted licences alone.
+fn accepted(expression: &str) -> bool {
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut rest = words.as_slice();
+    any(&mut rest) && rest.is_empty()
+}
+
+fn any(rest: &mut &[&str]) -> bool {
+    let mut holds = all(rest);
+    while let [word, after @ ..] = *rest
+        && *word == "OR"
+    {
+        *rest = after;
+        holds |= all(rest);
+    }
+    holds
+}
+
+fn all(rest: &mut &[&str]) -> bool {
+    let mut holds = one(rest);
+    while let [word, after @ ..] = *rest
+        && *word == "AND"
+    {
+        *rest = after;
+        holds &= one(rest);
+    }
+    holds
+}
+
+fn one(rest: &mut &[&str]) -> bool {
+    let [word, after @ ..] = *rest else { return false };
+    *rest = after;
+    if *word == "(" {
+        let holds = any(rest);
+        let closed = rest.first() == Some(&")");
+        *rest = rest.get(1..).unwrap_or_default();
+        return holds && closed;
+    }
+    // An exception allows more than the licence alone.
+    if let ["WITH", _, after @ ..] = *rest {
+        *rest = after;
+    }
+    ACCEPTED.contains(word)
+}
+
+/// The list with the texts of all licences, each once, as binaries have to be passed on with them.
+pub fn texts(tree: &Tree) -> Result<String, Failure> {
+    let crates = installed(tree)?;
+    let mut text = String::from(
+        "The library and the tools of Tombolo contain the standard library of Rust (MIT OR \
+         Apache-2.0,\nCopyright The Rust Project Contributors) and these crates:\n\n",
+    );
+    let mut texts: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
+    for Crate { name, version, licence } in &crates {
+        text.push_str(&format!("  {name} {version}: {licence}\n"));
+        for file in licence_files(&format!("{name}-{version}")) {
+            let Ok(own) = fs::read_to_string(&file) else { continue };
+            // Told apart by their words: lines are broken in many ways.
+            let words = own.split_whitespace().collect::<Vec<_>>().join(" ");
+            let users = &mut texts.entry(words).or_insert((own, vec![])).1;
+            if !users.contains(name) {
+                users.push(name.clone());
+            }
+        }
+    }
+    for (own, users) in texts.values() {
+        let line = "-".repeat(78);
+        text.push_str(&format!("\n{line}\n{}:\n\n{}\n", users.join(", "), own.trim_end()));
+    }
+    Ok(text)
+}
+
+/// Licences in the source of a crate, as cargo keeps it on this machine.
+fn licence_files(of: &str) -> Vec<PathBuf> {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let cargo = std::env::var_os("CARGO_HOME")
+        .map_or_else(|| Path::new(&home).join(".cargo"), PathBuf::from);
+    let registries = fs::read_dir(cargo.join("registry/src")).into_iter().flatten().flatten();
+    let folders = registries.map(|registry| registry.path().join(of));
+    let files = folders.filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    let is_licence = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_uppercase();
+        ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"]
+            .iter()
+            .any(|start| name.starts_with(start))
+    };
+    let mut found: Vec<PathBuf> = files.map(|file| file.path()).filter(is_licence).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_met_by_accepted_licences_alone() {
+        for (expression, expected) in [
+            ("MIT", true),
+            ("GPL-3.0-only", false),
+            ("GPL-3.0-only OR MIT", true),
+            ("MIT AND GPL-3.0-only", false),
+            ("Unlicense/MIT", true),
+            ("(GPL-2.0 OR MIT) AND Unicode-3.0", true),
+            ("GPL-2.0 AND MIT OR ISC", true),
+            ("Apache-2.0 WITH LLVM-exception OR Apache-2.0 OR MIT", true),
+            ("GPL-2.0 WITH Classpath-exception-2.0", false),
+            ("(MIT", false),
+            ("MIT ISC", false),
+            ("", false),
+        ] {
+            assert_eq!(accepted(expression), expected, "{expression}");
+        }
+    }
+
+    #[test]
+    fn rows_of_the_tree_are_understood() {
+        let parts = |line: &str| row(line).map(|c| (c.name, c.version, c.licence));
+        let expected = ("syn".to_owned(), "3.0.9".to_owned(), "MIT OR Apache-2.0".to_owned());
+        assert_eq!(parts("syn v3.0.9|MIT OR Apache-2.0| (*)"), Some(expected));
+        assert_eq!(parts("derive v1.0.0 (proc-macro)|MIT|").map(|p| p.2), Some("MIT".to_owned()));
+        assert_eq!(parts(""), None);
+    }
+
+    #[test]
+    fn sources_other_than_the_registry_are_found() {
+        let lock = format!("source = \"{REGISTRY}\"\nsource = \"git+https://example.org/a\"\n");
+        assert_eq!(elsewhere(&lock).collect::<Vec<_>>(), ["git+https://example.org/a"]);
+    }
+}
