@@ -9,6 +9,9 @@ use crate::config::Config;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// Longest spin for a service thread.
+const SERVICE_SPIN_NS: u64 = 3_000;
+
 /// What a PE is waiting for, shown when the job hangs.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
@@ -52,6 +55,12 @@ impl Patience {
                 sleep_max: Duration::from_millis(1),
             }
         }
+    }
+
+    /// For what the service thread of a PE does, which may have to run on this very processor. Not
+    /// shorter than what a message to it takes where it runs already.
+    pub fn for_service(&self) -> Patience {
+        Patience { spin_ns: self.spin_ns.min(SERVICE_SPIN_NS), ..*self }
     }
 
     /// Waits until `ready`, in three phases; calls `every_so_often` about ten times a second once

@@ -360,19 +360,25 @@ impl World {
             std::hint::spin_loop();
             self.progress();
         }
-        self.wait_long(waiting, &mut ready);
+        self.wait_long(&self.patience, waiting, &mut ready);
+    }
+
+    /// As [`World::wait`], for what the service thread of another PE does, perhaps on this processor:
+    /// gives way to it soon.
+    pub(crate) fn wait_for_service(&self, waiting: Waiting, ready: &mut dyn FnMut() -> bool) {
+        self.wait_long(&self.patience.for_service(), waiting, ready);
     }
 
     #[cold]
     #[inline(never)]
-    fn wait_long(&self, waiting: Waiting, ready: &mut dyn FnMut() -> bool) {
+    fn wait_long(&self, patience: &Patience, waiting: Waiting, ready: &mut dyn FnMut() -> bool) {
         let since = crate::board::monotonic_ns();
         self.board.enter(self.pe, waiting.routine, waiting.argument, since);
         let mut step = || {
             self.progress();
             ready()
         };
-        self.patience.wait(&mut step, &mut || {
+        patience.wait(&mut step, &mut || {
             if !self.bootstrap.is_alive() {
                 self.stop_job(waiting.routine, "the launcher is gone");
             }

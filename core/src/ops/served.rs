@@ -5,6 +5,7 @@ use crate::service::{
     self, Bell, LINE_WORDS, MessageLine, Reply, Request, Requester, Wanted, Wire,
 };
 use crate::transport::{Amo, Remote, SegmentKind, Status, Stream};
+use crate::wait::Waiting;
 use crate::world::World;
 use crate::world::peers::{Peer, Peers};
 use std::sync::Arc;
@@ -127,7 +128,7 @@ impl World {
         // SAFETY: a line of this PE's own control area, which consists of atomics.
         let here = unsafe { &*self.heap().base().add(here).cast::<MessageLine>() };
         let mut reply: Option<Reply> = None;
-        self.until(routine, pe, || {
+        self.wait_for_service(Waiting { routine, argument: pe as u64 }, &mut || {
             if claim.is_sent(wire, pe, there) {
                 reply = claim.reply(here);
             }
