@@ -5,9 +5,10 @@
 //! `SHMEM_SYNC_VALUE` (0). The same array may be used again at once by the same set. `pWrk` is not
 //! needed.
 
+use crate::algorithms::{ALLTOALL, BROADCAST, COLLECT, FCOLLECT, REDUCE};
 use crate::broadcast::Broadcast;
 use crate::exchange::{Alltoall, Strided};
-use crate::gather::Gather;
+use crate::gather::{Collect, Gather};
 use crate::group::Group;
 use crate::reduce::Reduce;
 use crate::reducer::Reducer;
@@ -155,7 +156,7 @@ pub unsafe fn broadcast(
     let group = Group::active(world, set, routine);
     let call = Broadcast::new(&group, dest, source, len, root);
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::BROADCAST, &group, &call) };
+    unsafe { table::run(&BROADCAST, &group, &call) };
 }
 
 /// Concatenates `len` bytes of each member, which may differ, to `dest` at all.
@@ -172,7 +173,7 @@ pub unsafe fn collect(
 ) {
     let group = Group::active(world, set, routine);
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::COLLECT, &group, &Gather { dest, source, len }) };
+    unsafe { table::run(&COLLECT, &group, &Collect(Gather { dest, source, len })) };
 }
 
 /// Concatenates `len` bytes of each member, the same for all, to `dest` at all.
@@ -189,7 +190,7 @@ pub unsafe fn fcollect(
 ) {
     let group = Group::active(world, set, routine);
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::FCOLLECT, &group, &Gather { dest, source, len }) };
+    unsafe { table::run(&FCOLLECT, &group, &Gather { dest, source, len }) };
 }
 
 /// Sends block i of `source`, `len` bytes, to block `me` of `dest` at member i, for all i.
@@ -207,7 +208,7 @@ pub unsafe fn alltoall(
     let group = Group::active(world, set, routine);
     let call = Alltoall { dest, source, blocks: Strided::contiguous(len) };
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::ALLTOALL, &group, &call) };
+    unsafe { table::run(&ALLTOALL, &group, &call) };
 }
 
 /// As [`alltoall`], with blocks of strided elements.
@@ -225,7 +226,7 @@ pub unsafe fn alltoalls(
     let group = Group::active(world, set, routine);
     strided.check(&group);
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::ALLTOALL, &group, &Alltoall { dest, source, blocks: strided }) };
+    unsafe { table::run(&ALLTOALL, &group, &Alltoall { dest, source, blocks: strided }) };
 }
 
 /// Reduces `nelems` elements over all members, `source` and `dest` being the same or disjoint.
@@ -243,7 +244,7 @@ pub unsafe fn reduce(
 ) {
     let group = Group::active(world, set, routine);
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::REDUCE, &group, &Reduce { dest, source, nelems, reducer }) };
+    unsafe { table::run(&REDUCE, &group, &Reduce { dest, source, nelems, reducer }) };
 }
 
 #[cfg(test)]

@@ -3,7 +3,12 @@
 //! arrived. With 2^k members everybody has heard of everybody after k one-way latencies.
 
 use crate::active::ActiveSet;
+use crate::group::Group;
+use crate::letters::{self, Place};
+use crate::notes::Notes;
 use crate::schedule::{rounds, tells};
+use crate::table::Call;
+use std::cell::Cell;
 use std::sync::atomic::AtomicU64 as PlainU64;
 use tombolo_core::control;
 use tombolo_core::ops::Mode;
@@ -38,16 +43,20 @@ trait Flags {
 /// What if two numbers arrive in the wrong order, or an old one again, as puts may until they are
 /// complete? Barriers with even and with odd numbers have flags of their own. In barrier n + 1 a
 /// writer may find its reader still waiting in barrier n, but that looks at the other flag. Before a
-/// number is put, everything put to flags of its kind is complete: no smaller number can arrive after
-/// it. (That wait is for barrier n - 2, which is long over.)
+/// first number of a barrier is put, everything put to flags of its kind in others is complete: no
+/// smaller number can arrive after it. (That wait is for barrier n - 2, which is long over.) Within a
+/// barrier each flag is put to once.
 fn by_flags(flags: &impl Flags, rounds: usize, epoch: u64) {
     let parity = (epoch & 1) as usize;
+    let mut first = true;
     for round in 0..rounds {
         match flags.theirs(round, parity) {
             // Release: with the flag the peer sees all that this PE stored.
             Some(theirs) => theirs.store(epoch, Ordering::Release),
             None => {
-                flags.quiet(parity);
+                if std::mem::take(&mut first) {
+                    flags.quiet(parity);
+                }
                 // The same for a flag that is put.
                 fence(Ordering::Release);
                 flags.put(round, parity, epoch);
@@ -58,10 +67,94 @@ fn by_flags(flags: &impl Flags, rounds: usize, epoch: u64) {
     }
 }
 
+/// The arguments of a sync: none.
+pub struct Sync;
+
+impl Call for Sync {
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// Of a group, by dissemination.
+pub fn of_group(group: &Group<'_>) {
+    match group.as_team() {
+        Some(team) => of_team(group.world, team, group.routine),
+        None => group.sync(),
+    }
+}
+
 /// Over the flags of a team.
+#[inline]
 pub fn of_team(world: &World, team: &Team, routine: &'static str) {
     let flags = TeamFlags { world, team, routine };
     by_flags(&flags, rounds(team.n_pes()), team.next_epoch());
+}
+
+/// Members tell the first one of their host, these first ones meet by dissemination, and then tell
+/// the members of their hosts: one one-way latency between hosts for each doubling of the hosts, and
+/// two within. For teams with memory.
+///
+/// Every flag has one writer, so what holds for the rounds of [`by_flags`] holds for all of them.
+pub fn by_hosts(group: &Group<'_>) {
+    let Some(team) = group.with_memory() else { return of_group(group) };
+    let hosts = &Notes::of(group.world, team).hosts;
+    let epoch = team.next_epoch();
+    let flags = HostFlags { group, team, ready: Cell::new(false) };
+    let leader = hosts.local[0] as usize;
+    if group.me != leader {
+        flags.tell(leader, Place::meet(group.me, epoch), epoch);
+        flags.hear(Place::meet(leader, epoch), epoch);
+        return;
+    }
+    for member in &hosts.local[1..] {
+        flags.hear(Place::meet(*member as usize, epoch), epoch);
+    }
+    let n = hosts.leaders.len();
+    for round in 0..rounds(n) {
+        let other = hosts.leaders[tells(hosts.mine, round, n)] as usize;
+        flags.tell(other, Place::round(round, epoch), epoch);
+        flags.hear(Place::round(round, epoch), epoch);
+    }
+    for member in &hosts.local[1..] {
+        flags.tell(*member as usize, Place::meet(leader, epoch), epoch);
+    }
+}
+
+/// Flags in a team's memory.
+struct HostFlags<'a> {
+    group: &'a Group<'a>,
+    team: &'a Team,
+    /// Whether everything put to flags of this kind in older barriers is complete.
+    ready: Cell<bool>,
+}
+
+impl HostFlags<'_> {
+    fn tell(&self, member: usize, place: Place, epoch: u64) {
+        let Group { world, routine, .. } = *self.group;
+        let (flag, pe) = (letters::at(self.group, self.team, place), self.group.pe(member));
+        // SAFETY: null, or the member's mapped flag, only ever accessed as a whole.
+        if let Some(theirs) = unsafe { world.ptr(flag, pe).as_ref() } {
+            theirs.store(epoch, Ordering::Release);
+            return;
+        }
+        let context = &world.sync_contexts()[(epoch & 1) as usize];
+        if !self.ready.replace(true) && !context.is_quiet() {
+            world.quiet(context, routine);
+        }
+        fence(Ordering::Release);
+        let source = (&raw const epoch).cast();
+        // SAFETY: a local word, reusable when a blocking put returns.
+        unsafe { world.put(context, flag.cast(), source, 8, pe, Mode::Blocking, routine) };
+    }
+
+    fn hear(&self, place: Place, epoch: u64) {
+        // SAFETY: this PE's own flag, only ever accessed as a whole.
+        let flag = unsafe { &*letters::at(self.group, self.team, place) };
+        let Group { world, routine, .. } = *self.group;
+        let waiting = Waiting { routine, argument: self.team.slot as u64 };
+        world.wait(waiting, || flag.load(Ordering::Acquire) >= epoch);
+    }
 }
 
 /// Flags in the control area, with which the heap begins.
@@ -130,7 +223,7 @@ pub fn of_active_set(world: &World, set: ActiveSet, routine: &'static str) {
 /// The last barrier of a team, after which its flags may serve another one with other members: all
 /// members know that no number put to a flag is under way any more.
 pub fn last_of_team(world: &World, team: &Team, routine: &'static str) {
-    for context in world.sync_contexts() {
+    for context in world.sync_contexts().iter().chain(world.letter_contexts()) {
         world.quiet(context, routine);
     }
     let n = team.n_pes();

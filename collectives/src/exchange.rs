@@ -1,7 +1,9 @@
 //! A block of its own from each member to each.
 
 use crate::group::Group;
-use crate::schedule::others_then_self;
+use crate::letters::Letters;
+use crate::schedule::{others, others_then_self};
+use crate::table::Call;
 use tombolo_core::ops::Mode;
 
 /// Blocks of `nelems` elements of `size` bytes, `dst` and `sst` elements apart at the destination
@@ -22,6 +24,11 @@ impl Strided {
     /// A block of `len` bytes.
     pub fn contiguous(len: usize) -> Strided {
         Strided { dst: 1, sst: 1, nelems: len, size: 1 }
+    }
+
+    /// Whether the elements of a block lie one after another.
+    pub fn is_contiguous(&self) -> bool {
+        self.dst == 1 && self.sst == 1
     }
 
     /// Ends the job with a message if a stride is not positive.
@@ -57,6 +64,20 @@ pub struct Alltoall {
     pub blocks: Strided,
 }
 
+impl Alltoall {
+    /// One to ask about, not to carry out.
+    pub(crate) fn of_size(len: usize) -> Alltoall {
+        let blocks = Strided::contiguous(len);
+        Alltoall { dest: std::ptr::null_mut(), source: std::ptr::null(), blocks }
+    }
+}
+
+impl Call for Alltoall {
+    fn bytes(&self) -> usize {
+        self.blocks.nelems * self.blocks.size
+    }
+}
+
 /// Everybody writes to everybody.
 ///
 /// # Safety
@@ -76,6 +97,50 @@ pub unsafe fn alltoall(group: &Group<'_>, call: &Alltoall) {
     group.sync();
 }
 
+/// Everybody's blocks go to memory of the team at each, and from there to dest.
+///
+/// # Safety
+/// As [`alltoall`]; blocks are contiguous and fit a message.
+pub unsafe fn exchanged(group: &Group<'_>, call: &Alltoall) {
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let len = call.bytes();
+    let letters = Letters::begin(group, team, len);
+    for member in others(group.me, group.n) {
+        // SAFETY: the source holds a block for each.
+        unsafe { letters.send(member, call.source.add(member * len), len, Mode::Blocking) };
+    }
+    // SAFETY: both hold a block for each.
+    unsafe {
+        call.source.add(group.me * len).copy_to(call.dest.add(group.me * len), len);
+        for member in others(group.me, group.n) {
+            letters.receive(member).copy_to_nonoverlapping(call.dest.add(member * len), len);
+        }
+    }
+}
+
+/// Everybody puts to everybody, with signals.
+///
+/// # Safety
+/// As [`alltoall`]; blocks are contiguous.
+pub unsafe fn signalled(group: &Group<'_>, call: &Alltoall) {
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let len = call.bytes();
+    let letters = Letters::begin(group, team, 0);
+    let dest = call.dest.wrapping_add(group.me * len);
+    for member in others(group.me, group.n) {
+        let source = call.source.wrapping_add(member * len);
+        // SAFETY: block `member` of my source and block `me` of its dest, which is ready before
+        // anybody calls. The source is not changed before the call has returned.
+        unsafe { letters.send_to(member, dest, source, len, Mode::NonBlocking) };
+    }
+    // SAFETY: both hold a block for each.
+    unsafe { call.source.add(group.me * len).copy_to(dest, len) };
+    for member in others(group.me, group.n) {
+        letters.receive(member);
+    }
+    letters.complete();
+}
+
 /// # Safety
 /// Both hold a block; `source` stays as it is until [`Group::complete`].
 unsafe fn put_block(
@@ -86,7 +151,7 @@ unsafe fn put_block(
     member: usize,
 ) {
     let Strided { dst, sst, nelems, size } = *blocks;
-    if dst == 1 && sst == 1 {
+    if blocks.is_contiguous() {
         // SAFETY: a contiguous block of each.
         unsafe { group.put(dest, source, nelems * size, member, Mode::NonBlocking) };
         return;

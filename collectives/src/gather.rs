@@ -1,10 +1,14 @@
 //! Concatenation of all members' blocks at all members.
 
 use crate::group::Group;
-use crate::schedule::others_then_self;
+use crate::letters::{Letters, MEMBERS_MAX, SHORT_MAX};
+use crate::schedule::{others, others_then_self, rounds};
+use crate::stream::{self, Stream};
+use crate::table::Call;
+use tombolo_core::Team;
 use tombolo_core::ops::Mode;
 
-/// The arguments of a collect or fcollect.
+/// The arguments of an fcollect.
 pub struct Gather {
     /// Where the concatenation goes.
     pub dest: *mut u8,
@@ -12,6 +16,35 @@ pub struct Gather {
     pub source: *const u8,
     /// Its length in bytes.
     pub len: usize,
+}
+
+impl Gather {
+    /// One to ask about, not to carry out.
+    pub(crate) fn of_size(len: usize) -> Gather {
+        Gather { dest: std::ptr::null_mut(), source: std::ptr::null(), len }
+    }
+}
+
+impl Call for Gather {
+    fn bytes(&self) -> usize {
+        self.len
+    }
+}
+
+/// The arguments of a collect, whose length each member knows of its own.
+pub struct Collect(pub Gather);
+
+impl Collect {
+    /// One to ask about, not to carry out.
+    pub(crate) fn of_size(len: usize) -> Collect {
+        Collect(Gather::of_size(len))
+    }
+}
+
+impl Call for Collect {
+    fn bytes(&self) -> usize {
+        0
+    }
 }
 
 /// Blocks of equal length.
@@ -26,11 +59,166 @@ pub unsafe fn fcollect(group: &Group<'_>, call: &Gather) {
     group.sync();
 }
 
+/// Blocks of equal length: every member's goes to memory of the team at all, and from there to dest.
+///
+/// # Safety
+/// As [`fcollect`]; a block fits a message.
+pub unsafe fn exchanged(group: &Group<'_>, call: &Gather) {
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let letters = Letters::begin(group, team, call.len);
+    let at = |member: usize| call.dest.wrapping_add(member * call.len);
+    for member in others(group.me, group.n) {
+        // SAFETY: the source holds `len` bytes.
+        unsafe { letters.send(member, call.source, call.len, Mode::Blocking) };
+    }
+    // SAFETY: dest holds a block of each member.
+    unsafe {
+        call.source.copy_to(at(group.me), call.len);
+        for member in others(group.me, group.n) {
+            letters.receive(member).copy_to_nonoverlapping(at(member), call.len);
+        }
+    }
+}
+
+/// Blocks of equal length, each put to all with a signal.
+///
+/// # Safety
+/// As [`fcollect`].
+pub unsafe fn signalled(group: &Group<'_>, call: &Gather) {
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    // SAFETY: the caller's promise.
+    unsafe { put_with_signals(group, team, call, group.me * call.len) };
+}
+
+/// # Safety
+/// As [`fcollect`]; `dest` has `call.len` bytes at `offset`.
+unsafe fn put_with_signals(group: &Group<'_>, team: &Team, call: &Gather, offset: usize) {
+    let letters = Letters::begin(group, team, 0);
+    let dest = call.dest.wrapping_add(offset);
+    for member in others(group.me, group.n) {
+        // SAFETY: the source is not changed before the call has returned. Every member's dest is
+        // ready before any of them calls.
+        unsafe { letters.send_to(member, dest, call.source, call.len, Mode::NonBlocking) };
+    }
+    // SAFETY: as above.
+    unsafe { call.source.copy_to(dest, call.len) };
+    for member in others(group.me, group.n) {
+        letters.receive(member);
+    }
+    letters.complete();
+}
+
+/// Blocks of equal length, from neighbour to neighbour round the ring of members.
+///
+/// # Safety
+/// As [`fcollect`].
+pub unsafe fn round_the_ring(group: &Group<'_>, call: &Gather) {
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let range = |member: usize| member * call.len..(member + 1) * call.len;
+    // SAFETY: the caller's promise.
+    unsafe {
+        call.source.copy_to(call.dest.add(group.me * call.len), call.len);
+        stream::round_the_ring(group, team, call.dest, range);
+    }
+}
+
+/// Blocks of equal length: in each round a member sends all it has to one that lacks them, at twice
+/// the distance of the round before (Bruck and others, "Efficient algorithms for all-to-all
+/// communications in multiport message-passing systems", 1997), here without turning blocks round
+/// afterwards, as each is put where it belongs.
+///
+/// Everybody's result depends on all. In no round does a member send to whom it has sent before.
+///
+/// # Safety
+/// As [`fcollect`].
+pub unsafe fn doubling(group: &Group<'_>, call: &Gather) {
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let (n, me, len) = (group.n, group.me, call.len);
+    // SAFETY: dest holds a block of each member.
+    unsafe { call.source.copy_to(call.dest.add(me * len), len) };
+    // What lies across the end of dest goes in two pieces, with a signal for each.
+    let pieces = Stream::begin(group, team, 2);
+    let [first, second] = [0, 1].map(|piece| pieces.letter(piece));
+    for round in 0..rounds(n) {
+        let distance = 1 << round;
+        // Blocks me, me + 1, ... are here; as many are lacking at most.
+        let count = distance.min(n - distance);
+        let (to, from) = ((me + n - distance) % n, (me + distance) % n);
+        let upper = count.min(n - me);
+        for (letter, start, blocks) in [(&first, me, upper), (&second, 0, count - upper)] {
+            let at = call.dest.wrapping_add(start * len);
+            // SAFETY: blocks that are here and stay as they are; the caller's promise.
+            unsafe { letter.send_to(to, at, at, blocks * len, Mode::NonBlocking) };
+        }
+        first.receive(from);
+        second.receive(from);
+    }
+    first.complete();
+    second.complete();
+}
+
+/// Blocks of lengths that the members first send each other, with the blocks themselves where all of
+/// them are short.
+///
+/// # Safety
+/// As [`collect`].
+pub unsafe fn collect_by_signals(group: &Group<'_>, Collect(call): &Collect) {
+    const WORD: usize = size_of::<u64>();
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let mut letter = [0; SHORT_MAX];
+    letter[..WORD].copy_from_slice(&(call.len as u64).to_ne_bytes());
+    let short = if call.len <= SHORT_MAX - WORD { call.len } else { 0 };
+    // SAFETY: the source holds `len` bytes.
+    unsafe { call.source.copy_to_nonoverlapping(letter[WORD..].as_mut_ptr(), short) };
+    let letters = Letters::begin(group, team, SHORT_MAX);
+    for member in others(group.me, group.n) {
+        // SAFETY: the letter is read before a blocking call returns.
+        unsafe { letters.send(member, letter.as_ptr(), WORD + short, Mode::Blocking) };
+    }
+    let mut lens = [0; MEMBERS_MAX];
+    for (member, len) in lens.iter_mut().enumerate().take(group.n) {
+        *len = match member == group.me {
+            true => call.len,
+            // SAFETY: a message of a word at least.
+            false => unsafe { letters.receive(member).cast::<u64>().read() as usize },
+        };
+    }
+    // Read once: what was checked does not change any more.
+    let lens = &lens[..group.n];
+    let offset = place(group, call, lens.iter().copied());
+    if lens.iter().any(|len| *len > SHORT_MAX - WORD) {
+        // SAFETY: the caller's promise.
+        return unsafe { put_with_signals(group, team, call, offset) };
+    }
+    let all = lens.iter().sum::<usize>();
+    if all > group.world.room_at(call.dest) {
+        let dest = call.dest;
+        group.world.stop_job(
+            group.routine,
+            format_args!(
+                "the blocks of all members have {all} bytes: they end outside of the symmetric \
+                 memory at dest = {dest:p}"
+            ),
+        );
+    }
+    let mut at = call.dest;
+    for (member, len) in lens.iter().enumerate() {
+        let from = match member == group.me {
+            true => call.source,
+            false => letters.receive(member).wrapping_add(WORD),
+        };
+        // SAFETY: dest holds the blocks of all, one after another, by the caller's promise; a message
+        // has as many bytes.
+        unsafe { from.copy_to(at, *len) };
+        at = at.wrapping_add(*len);
+    }
+}
+
 /// Blocks of lengths that the members first tell each other.
 ///
 /// # Safety
 /// The buffers are as `shmem_collect` promises.
-pub unsafe fn collect(group: &Group<'_>, call: &Gather) {
+pub unsafe fn collect(group: &Group<'_>, Collect(call): &Collect) {
     group.publish(&[call.len as u64]);
     // Lengths can be read.
     group.sync();
@@ -39,7 +227,18 @@ pub unsafe fn collect(group: &Group<'_>, call: &Gather) {
         group.published(member, &mut len);
         len[0] as usize
     };
-    let (offset, all) = extent((0..group.n).map(len_of), group.me);
+    let offset = place(group, call, (0..group.n).map(len_of));
+    // SAFETY: the caller's promise.
+    unsafe { put_to_all(group, call, offset) };
+    // My dest is complete when all members have sent.
+    group.sync();
+    group.retract(1);
+}
+
+/// Where this member's block begins in dest, after those of lengths that members tell; ends the job
+/// where that leads out of the segment that dest is in.
+fn place(group: &Group<'_>, call: &Gather, lens: impl Iterator<Item = usize>) -> usize {
+    let (offset, all) = extent(lens, group.me);
     if group.world.config().debug.0 {
         // Puts would find it out as well, but at addresses that the program never passed.
         group.world.check_range(group.routine, "dest", call.dest, all);
@@ -57,11 +256,7 @@ pub unsafe fn collect(group: &Group<'_>, call: &Gather) {
             ),
         );
     }
-    // SAFETY: the caller's promise.
-    unsafe { put_to_all(group, call, offset) };
-    // My dest is complete when all members have sent.
-    group.sync();
-    group.retract(1);
+    offset
 }
 
 /// Bytes of the blocks of the members before `me`, and of all; the largest number where the sum has

@@ -2,7 +2,11 @@
 //! do not know which of the two it is, nor how a member is reached.
 
 use crate::active::ActiveSet;
-use crate::barrier;
+use crate::algorithms::SYNC;
+use crate::barrier::{self, Sync};
+use crate::letters;
+use crate::notes::Notes;
+use crate::table;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::control::{self, WORDS_MAX};
 use tombolo_core::ops::Mode;
@@ -27,19 +31,39 @@ pub struct Group<'a> {
 
 #[derive(Clone, Copy)]
 enum Kind<'a> {
-    Team(&'a Team),
+    Team(&'a Team, &'a Notes),
     Active(ActiveSet),
 }
 
 impl<'a> Group<'a> {
     /// The members of a team.
     pub fn team(world: &'a World, team: &'a Team, routine: &'static str) -> Group<'a> {
-        Group { world, routine, n: team.n_pes(), me: team.me, kind: Kind::Team(team) }
+        let kind = Kind::Team(team, Notes::of(world, team));
+        Group { world, routine, n: team.n_pes(), me: team.me, kind }
     }
 
     /// The members of an active set.
     pub fn active(world: &'a World, set: ActiveSet, routine: &'static str) -> Group<'a> {
         Group { world, routine, n: set.n_pes(), me: set.me(), kind: Kind::Active(set) }
+    }
+
+    /// The team that the group is, if it has memory in which members can write to each other: the
+    /// same answer at all members.
+    #[inline]
+    pub fn with_memory(&self) -> Option<&'a Team> {
+        match self.kind {
+            Kind::Team(team, _) if letters::possible(team) => Some(team),
+            _ => None,
+        }
+    }
+
+    /// What is remembered of the team; nothing of active sets.
+    #[inline]
+    pub fn notes(&self) -> Option<&'a Notes> {
+        match self.kind {
+            Kind::Team(_, notes) => Some(notes),
+            Kind::Active(_) => None,
+        }
     }
 
     /// Whether the group is an active set.
@@ -50,7 +74,7 @@ impl<'a> Group<'a> {
     /// The distance from the first member to the one farthest from it; see [`World::extent`].
     pub fn extent(&self) -> Distance {
         match self.kind {
-            Kind::Team(team) => team.extent(self.world),
+            Kind::Team(team, _) => team.extent(self.world),
             Kind::Active(set) => self.world.extent((0..self.n).map(|member| set.world_pe(member))),
         }
     }
@@ -59,8 +83,16 @@ impl<'a> Group<'a> {
     #[inline]
     pub fn pe(&self, member: usize) -> usize {
         match self.kind {
-            Kind::Team(team) => team.world_pe(member),
+            Kind::Team(team, _) => team.world_pe(member),
             Kind::Active(set) => set.world_pe(member),
+        }
+    }
+
+    /// The team, if it is one.
+    pub fn as_team(&self) -> Option<&'a Team> {
+        match self.kind {
+            Kind::Team(team, _) => Some(team),
+            Kind::Active(_) => None,
         }
     }
 
@@ -70,7 +102,12 @@ impl<'a> Group<'a> {
     #[inline]
     pub fn sync(&self) {
         match self.kind {
-            Kind::Team(team) => barrier::of_team(self.world, team, self.routine),
+            // The usual choice, without a call through the table.
+            Kind::Team(team, notes) if notes.choice(self.world, SYNC.number, 0) == Some(0) => {
+                barrier::of_team(self.world, team, self.routine);
+            }
+            // SAFETY: a sync has no buffers.
+            Kind::Team(..) => unsafe { table::run(&SYNC, self, &Sync) },
             Kind::Active(set) => barrier::of_active_set(self.world, set, self.routine),
         }
     }
@@ -130,7 +167,7 @@ impl<'a> Group<'a> {
     /// set has room for [`ActiveSet::WORDS`] and needs [`Group::retract`] after its last sync.
     pub fn publish(&self, words: &[u64]) {
         match &self.kind {
-            Kind::Team(team) => {
+            Kind::Team(team, _) => {
                 let places = self.half(team, words.len(), 1);
                 for (index, word) in words.iter().enumerate() {
                     // SAFETY: an aligned word of this PE's half, only ever accessed as a whole.
@@ -148,7 +185,7 @@ impl<'a> Group<'a> {
     /// What a member has published before the last sync.
     pub fn published(&self, member: usize, words: &mut [u64]) {
         match &self.kind {
-            Kind::Team(team) => self.read(member, self.half(team, words.len(), 0), words),
+            Kind::Team(team, _) => self.read(member, self.half(team, words.len(), 0), words),
             Kind::Active(set) => {
                 for (index, word) in words.iter_mut().enumerate() {
                     self.read(member, set.word(index), std::slice::from_mut(word));

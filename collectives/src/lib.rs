@@ -12,18 +12,23 @@
 //! Which algorithm runs is decided in [`table`], identically on all members.
 
 pub mod active;
+mod algorithms;
 mod barrier;
 mod broadcast;
 mod check;
 mod exchange;
 mod gather;
 mod group;
+mod letters;
 pub mod locks;
 #[cfg(target_arch = "x86_64")]
 mod long_double;
+mod notes;
 mod reduce;
+mod reduce_push;
 mod reducer;
 mod schedule;
+mod stream;
 pub mod table;
 mod team;
 pub mod teams;

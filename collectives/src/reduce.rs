@@ -4,8 +4,9 @@
 //! everywhere by the same steps, so that all members get the same bits and a run can be repeated.
 
 use crate::group::{Group, PUBLISHED_MAX};
-use crate::reducer::Reducer;
+use crate::reducer::{Reducer, Sum, reducer};
 use crate::schedule::{blocks, others_then_self, share};
+use crate::table::Call;
 use std::mem::{MaybeUninit, swap};
 use std::ops::Range;
 use tombolo_core::ops::Mode;
@@ -30,33 +31,71 @@ pub struct Scan {
     pub inclusive: bool,
 }
 
+impl Reduce {
+    /// A sum to ask about, not to carry out.
+    pub(crate) fn of_size(bytes: usize) -> Reduce {
+        let reducer = reducer::<Sum, i64>();
+        let (dest, source) = (std::ptr::null_mut(), std::ptr::null());
+        Reduce { dest, source, nelems: bytes / reducer.size(), reducer }
+    }
+}
+
+impl Call for Reduce {
+    fn bytes(&self) -> usize {
+        self.nelems * self.reducer.size()
+    }
+
+    fn is_exact(&self) -> bool {
+        self.reducer.is_exact()
+    }
+}
+
+impl Scan {
+    /// One to ask about, not to carry out.
+    pub(crate) fn of_size(bytes: usize) -> Scan {
+        Scan { reduce: Reduce::of_size(bytes), inclusive: true }
+    }
+}
+
+impl Call for Scan {
+    fn bytes(&self) -> usize {
+        self.reduce.bytes()
+    }
+}
+
 /// Bytes combined at a time: three blocks stay in the first-level cache and on any thread's stack.
 const BLOCK: usize = 8 << 10;
 const LINE: usize = 64;
 
 /// A private buffer, of which only the part in use is ever touched.
 #[repr(C, align(64))]
-struct Block(MaybeUninit<[u8; BLOCK]>);
+pub(crate) struct Block(MaybeUninit<[u8; BLOCK]>);
 
 impl Block {
-    const fn new() -> Block {
+    pub(crate) const LEN: usize = BLOCK;
+
+    pub(crate) const fn new() -> Block {
         Block(MaybeUninit::uninit())
     }
 
-    fn at(&mut self) -> *mut u8 {
+    pub(crate) fn at(&mut self) -> *mut u8 {
         self.0.as_mut_ptr().cast()
     }
 }
 
 impl Reduce {
-    fn elements_per_block(&self) -> usize {
+    pub(crate) fn elements_per_block(&self) -> usize {
         BLOCK / self.reducer.size()
+    }
+
+    /// Elements of a cache line: shares are cut at multiples of it.
+    pub(crate) fn grain(&self) -> usize {
+        (LINE / self.reducer.size()).max(1)
     }
 
     /// The part of the elements this PE is responsible for, in blocks.
     fn my_blocks(&self, group: &Group<'_>) -> impl Iterator<Item = Range<usize>> {
-        let grain = (LINE / self.reducer.size()).max(1);
-        blocks(share(group.me, group.n, self.nelems, grain), self.elements_per_block())
+        blocks(share(group.me, group.n, self.nelems, self.grain()), self.elements_per_block())
     }
 
     /// Copies elements of a member to `into`.
@@ -76,7 +115,28 @@ impl Reduce {
         unsafe { group.get(into.at(), source, range.len() * size, member, Mode::Blocking) };
     }
 
-    /// Combines elements of a member into `acc`, directly from its memory where that is mapped.
+    /// Elements of a member: in its memory where that is mapped, else in `spare`.
+    ///
+    /// # Safety
+    /// As [`Reduce::fetch`].
+    pub(crate) unsafe fn reach(
+        &self,
+        group: &Group<'_>,
+        spare: &mut Block,
+        range: &Range<usize>,
+        member: usize,
+    ) -> *const u8 {
+        let source = self.source.wrapping_add(range.start * self.reducer.size());
+        let source = group.world.ptr(source, group.pe(member)).cast_const();
+        if source.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { self.fetch(group, spare, range, member) };
+            return spare.at();
+        }
+        source
+    }
+
+    /// Combines elements of a member into `acc`.
     ///
     /// # Safety
     /// As [`Reduce::fetch`].
@@ -88,15 +148,12 @@ impl Reduce {
         range: &Range<usize>,
         member: usize,
     ) {
-        let source = self.source.wrapping_add(range.start * self.reducer.size());
-        let mut source = group.world.ptr(source, group.pe(member)).cast_const();
-        if source.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { self.fetch(group, spare, range, member) };
-            source = spare.at();
+        // SAFETY: the caller's promise. Both hold the range's elements; `acc` is private, so they do
+        // not overlap.
+        unsafe {
+            let source = self.reach(group, spare, range, member);
+            self.reducer.combine(acc.at(), source, range.len());
         }
-        // SAFETY: both hold the range's elements; `acc` is private, so they do not overlap.
-        unsafe { self.reducer.combine(acc.at(), source, range.len()) };
     }
 
     /// Writes a block of results to a member.

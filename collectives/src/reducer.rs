@@ -5,6 +5,7 @@
 #[derive(Clone, Copy, Debug)]
 pub struct Reducer {
     size: usize,
+    exact: bool,
     combine: unsafe fn(*mut u8, *const u8, usize),
 }
 
@@ -12,6 +13,11 @@ impl Reducer {
     /// Bytes of an element.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// Whether a result has the same bits in whatever order elements are combined.
+    pub fn is_exact(&self) -> bool {
+        self.exact
     }
 
     /// Combines each of the `count` elements at `source` into its counterpart at `into`, which is
@@ -28,11 +34,14 @@ impl Reducer {
 
 /// The reducer of an operator for a type.
 pub const fn reducer<O: Operator<T>, T: Copy>() -> Reducer {
-    Reducer { size: size_of::<T>(), combine: combine_all::<O, T> }
+    Reducer { size: size_of::<T>(), exact: O::EXACT, combine: combine_all::<O, T> }
 }
 
 /// A binary operator on `T`.
 pub trait Operator<T> {
+    /// Whether it is associative and commutative to the last bit.
+    const EXACT: bool = false;
+
     /// Combines two values.
     fn apply(left: T, right: T) -> T;
 }
@@ -76,8 +85,10 @@ pub struct Complex<T> {
 }
 
 macro_rules! operators {
-    ($($operator:ident for $($t:ty),+: |$left:ident, $right:ident| $value:expr;)+) => {$($(
+    ($exact:literal; $($operator:ident for $($t:ty),+: |$left:ident, $right:ident| $value:expr;)+) => {$($(
         impl Operator<$t> for $operator {
+            const EXACT: bool = $exact;
+
             #[inline(always)]
             fn apply($left: $t, $right: $t) -> $t {
                 $value
@@ -87,22 +98,22 @@ macro_rules! operators {
 }
 
 macro_rules! for_integers {
-    ($($t:ty),+) => { operators! {
+    ($($t:ty),+) => { operators! { true;
         And for $($t),+: |left, right| left & right;
         Or for $($t),+: |left, right| left | right;
         Xor for $($t),+: |left, right| left ^ right;
         Sum for $($t),+: |left, right| left.wrapping_add(right);
         Prod for $($t),+: |left, right| left.wrapping_mul(right);
+        Min for $($t),+: |left, right| if right < left { right } else { left };
+        Max for $($t),+: |left, right| if right > left { right } else { left };
     } };
 }
 
 for_integers!(i8, i16, i32, i64, isize, u8, u16, u32, u64, usize);
 
-operators! {
-    Min for i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, f32, f64:
-        |left, right| if right < left { right } else { left };
-    Max for i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, f32, f64:
-        |left, right| if right > left { right } else { left };
+operators! { false;
+    Min for f32, f64: |left, right| if right < left { right } else { left };
+    Max for f32, f64: |left, right| if right > left { right } else { left };
     Sum for f32, f64: |left, right| left + right;
     Prod for f32, f64: |left, right| left * right;
     Sum for Complex<f32>, Complex<f64>:

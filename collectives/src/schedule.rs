@@ -18,6 +18,11 @@ pub fn others_then_self(me: usize, n: usize) -> impl Iterator<Item = usize> {
     (1..=n).map(move |step| (me + step) % n)
 }
 
+/// The same without `me`.
+pub fn others(me: usize, n: usize) -> impl Iterator<Item = usize> {
+    (1..n).map(move |step| (me + step) % n)
+}
+
 /// Member `part`'s share of `count` elements among `parts` members: contiguous, and cut only at
 /// multiples of `grain` elements, so that neighbours do not write to the same cache line.
 pub fn share(part: usize, parts: usize, count: usize, grain: usize) -> Range<usize> {

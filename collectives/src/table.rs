@@ -1,194 +1,329 @@
-//! The algorithms: which there are, when each applies, what it is expected to cost.
+//! How an algorithm is chosen: which there are is told in [`crate::algorithms`].
 //!
 //! All members choose for themselves and must choose alike: whether an algorithm applies and what
 //! it costs may depend only on what all of them know to be equal: the number of members, the
-//! lengths, the kind of group, the extent of the group, and the costs of single operations
-//! ([`tombolo_core::cost`]), which the selector measures.
+//! lengths, the kind of group, the hosts and the extent of the group, and the costs of single
+//! operations ([`tombolo_core::cost`]), which the selector measures. A team remembers its choices.
 
-use crate::broadcast::{self, Broadcast};
-use crate::exchange::{self, Alltoall};
-use crate::gather::{self, Gather};
+use crate::algorithms::{ALLTOALL, BROADCAST, COLLECT, FCOLLECT, REDUCE, SCAN, SYNC};
 use crate::group::Group;
-use crate::reduce::{self, Reduce, Scan};
-use crate::reducer::{Sum, reducer};
-use crate::schedule::rounds;
-use tombolo_core::cost::LINE_NS;
+use crate::notes::class;
+use tombolo_core::config::Algorithms;
 use tombolo_core::{Team, World};
+
+/// Number of operations.
+pub const OPERATIONS: usize = 7;
+/// Kinds of calls whose choices are remembered: operations, and reductions that are not exact.
+pub const KINDS: usize = OPERATIONS + 1;
+
+/// A collective operation with arguments `A`.
+pub(crate) struct Operation<A: 'static> {
+    /// Its number, below [`OPERATIONS`].
+    pub number: usize,
+    pub name: &'static str,
+    /// The first one that can carry out everything is there.
+    pub algorithms: &'static [Algorithm<A>],
+}
 
 /// One way to carry out a collective call with arguments `A`.
 pub(crate) struct Algorithm<A> {
-    name: &'static str,
-    applies: fn(&Group<'_>, &A) -> bool,
-    cost_ns: fn(&Group<'_>, &A) -> u64,
-    run: unsafe fn(&Group<'_>, &A),
+    /// The name people use in `SHMEM_COLL`.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub about: &'static str,
+    /// When it is taken without being asked for.
+    pub taken: Taken,
+    /// Whether it can carry out a call.
+    pub applies: fn(&Group<'_>, &A) -> bool,
+    /// What a call that moves so many bytes is expected to take, in nanoseconds.
+    pub cost_ns: fn(&Group<'_>, usize) -> u64,
+    pub run: unsafe fn(&Group<'_>, &A),
 }
 
-/// All algorithms: the operation and a name, for listings.
-pub fn listing() -> Vec<(&'static str, &'static str)> {
-    fn names<A>(
-        operation: &'static str,
-        table: &'static [Algorithm<A>],
-    ) -> impl Iterator<Item = (&'static str, &'static str)> {
-        table.iter().map(move |algorithm| (operation, algorithm.name))
+/// When an algorithm is taken without being asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// When it is expected to be the fastest.
+    ByCost,
+    /// The same, if the result does not depend on the order in which elements are combined: sums of
+    /// floating-point numbers have the same bits however costs were measured.
+    ByCostIfExact,
+    /// Never: no measurement shows so far that it is faster than another one.
+    OnRequest,
+}
+
+/// The arguments of a call.
+pub(crate) trait Call {
+    /// Bytes by which algorithms are compared, the same at all members.
+    fn bytes(&self) -> usize;
+
+    /// Whether the order in which elements are combined does not matter.
+    fn is_exact(&self) -> bool {
+        true
     }
-    std::iter::once(("sync", "dissemination"))
-        .chain(names("broadcast", &BROADCAST))
-        .chain(names("collect", &COLLECT))
-        .chain(names("fcollect", &FCOLLECT))
-        .chain(names("alltoall", &ALLTOALL))
-        .chain(names("reduce", &REDUCE))
-        .chain(names("scan", &SCAN))
+}
+
+impl<A: Call> Operation<A> {
+    /// The kind of a call, below [`KINDS`].
+    fn kind(&self, call: &A) -> usize {
+        if call.is_exact() { self.number } else { OPERATIONS }
+    }
+}
+
+/// By operation, the numbers of the algorithms that the user asks for; nothing asked is none.
+pub struct Forced([Box<[usize]>; OPERATIONS]);
+
+impl Forced {
+    /// What `SHMEM_COLL` says. Names that are unknown are left out: [`check`] has refused them.
+    pub fn new(asked: &Algorithms) -> Forced {
+        let all = listing();
+        let mut forced = Forced(Default::default());
+        for Row { operation, operation_number, .. } in &all {
+            let names = asked.of(operation).unwrap_or_default().iter();
+            let of_name = |name: &String| {
+                let row = all.iter().find(|row| row.operation == *operation && row.name == name)?;
+                Some(row.number)
+            };
+            forced.0[*operation_number] = names.filter_map(of_name).collect();
+        }
+        forced
+    }
+}
+
+/// An algorithm, for listings.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Name of the operation.
+    pub operation: &'static str,
+    operation_number: usize,
+    /// Name of the algorithm.
+    pub name: &'static str,
+    number: usize,
+    /// What it does.
+    pub about: &'static str,
+    /// When it is taken, where that is not by its cost alone.
+    pub limits: &'static str,
+}
+
+/// All algorithms, operation by operation.
+pub fn listing() -> Vec<Row> {
+    fn rows<A>(operation: &Operation<A>) -> impl Iterator<Item = Row> {
+        let Operation { number: operation_number, name: operation, algorithms } = *operation;
+        algorithms.iter().enumerate().map(move |(number, algorithm)| Row {
+            operation,
+            operation_number,
+            name: algorithm.name,
+            number,
+            about: algorithm.about,
+            limits: match algorithm.taken {
+                Taken::ByCost => "",
+                Taken::ByCostIfExact => "; not for floating-point numbers unless asked for",
+                Taken::OnRequest => "; if asked for",
+            },
+        })
+    }
+    rows(&SYNC)
+        .chain(rows(&BROADCAST))
+        .chain(rows(&COLLECT))
+        .chain(rows(&FCOLLECT))
+        .chain(rows(&ALLTOALL))
+        .chain(rows(&REDUCE))
+        .chain(rows(&SCAN))
         .collect()
 }
 
-/// What a team chooses among several algorithms: the operation, and up to which size in bytes which of
-/// them is taken; the last has no limit. Reductions are sums of 8-byte integers.
-pub fn choices(world: &World, team: &Team) -> Vec<(&'static str, Vec<(usize, &'static str)>)> {
-    let group = Group::team(world, team, "");
-    let reduce = |bytes: usize| Reduce {
-        dest: std::ptr::null_mut(),
-        source: std::ptr::null(),
-        nelems: bytes / 8,
-        reducer: reducer::<Sum, i64>(),
-    };
+/// Whether there is everything that `SHMEM_COLL` names; the error lists what there is.
+pub fn check(asked: &Algorithms) -> Result<(), String> {
+    let all = listing();
+    for forced in &asked.0 {
+        let names: Vec<&str> = all
+            .iter()
+            .filter(|row| row.operation == forced.operation)
+            .map(|row| row.name)
+            .collect();
+        if names.is_empty() {
+            let mut operations: Vec<&str> = all.iter().map(|row| row.operation).collect();
+            operations.dedup();
+            return Err(format!(
+                "'{}' is no collective operation; there are {}",
+                forced.operation,
+                operations.join(", ")
+            ));
+        }
+        let unknown = |name: &&String| !names.contains(&name.as_str());
+        if let Some(unknown) = forced.algorithms.iter().find(unknown) {
+            return Err(format!(
+                "'{unknown}' is no algorithm of {}; there are {}",
+                forced.operation,
+                names.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What a team chooses among the algorithms of an operation, and what it expects of each.
+pub struct Choice {
+    /// Name of the operation.
+    pub operation: &'static str,
+    /// Up to which size in bytes which algorithm is taken; the last has no limit.
+    pub steps: Vec<(usize, &'static str)>,
+    /// By algorithm that applies to some size: its name, and for each of [`SIZES`] the nanoseconds
+    /// that are expected, if it applies.
+    pub estimates: Vec<(&'static str, [Option<u64>; SIZES.len()])>,
+}
+
+/// Sizes in bytes for which times are estimated.
+pub const SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
+
+/// What a team chooses. Reductions are sums of 8-byte integers.
+pub fn choices(world: &World, team: &Team) -> Vec<Choice> {
+    use crate::{barrier, broadcast, exchange, gather, reduce};
+    let group = &Group::team(world, team, "");
     vec![
-        ("broadcast", steps(&BROADCAST, &group, Broadcast::of_size)),
-        ("reduce", steps(&REDUCE, &group, reduce)),
+        choice(&SYNC, group, |_| barrier::Sync),
+        choice(&BROADCAST, group, broadcast::Broadcast::of_size),
+        choice(&COLLECT, group, gather::Collect::of_size),
+        choice(&FCOLLECT, group, gather::Gather::of_size),
+        choice(&ALLTOALL, group, exchange::Alltoall::of_size),
+        choice(&REDUCE, group, reduce::Reduce::of_size),
+        choice(&SCAN, group, reduce::Scan::of_size),
     ]
 }
 
-/// The largest of the sizes looked at, powers of two, for which each algorithm is chosen.
-fn steps<A>(
-    table: &'static [Algorithm<A>],
+fn choice<A: Call>(
+    operation: &Operation<A>,
     group: &Group<'_>,
     call: impl Fn(usize) -> A,
-) -> Vec<(usize, &'static str)> {
+) -> Choice {
     let mut steps: Vec<(usize, &str)> = Vec::new();
     for size in (3..=24).map(|shift| 1 << shift) {
-        let name = best(table, group, &call(size)).name;
+        let Some(best) = operation.find(group, &call(size)) else { continue };
+        let name = operation.algorithms[best].name;
         match steps.last_mut() {
             Some(last) if last.1 == name => last.0 = size,
             _ => steps.push((size, name)),
         }
     }
-    steps
+    let estimate = |algorithm: &Algorithm<A>| {
+        let times = SIZES.map(|size| {
+            (algorithm.applies)(group, &call(size)).then(|| (algorithm.cost_ns)(group, size))
+        });
+        (algorithm.name, times)
+    };
+    let estimates = operation.algorithms.iter().map(estimate);
+    let estimates = estimates.filter(|(_, times)| times.iter().any(Option::is_some)).collect();
+    Choice { operation: operation.name, steps, estimates }
 }
 
-/// Cost of the algorithm where there is no choice.
-fn only<A>(_: &Group<'_>, _: &A) -> u64 {
-    0
-}
-
-fn always<A>(_: &Group<'_>, _: &A) -> bool {
-    true
-}
-
-/// From one member to all.
-pub(crate) static BROADCAST: [Algorithm<Broadcast>; 2] = [
-    // The root copies for all; one sync.
-    Algorithm {
-        name: "root puts",
-        applies: always,
-        cost_ns: |group, call| {
-            let (costs, extent) = (group.world.costs(), group.extent());
-            // Across hosts the root also waits for the last to have arrived.
-            let arrival = if extent.is_remote() { 2 * costs.latency_ns(extent) } else { 0 };
-            group.n as u64 * costs.put_ns(extent, call.len) + arrival + sync_ns(group)
-        },
-        run: broadcast::root_puts,
-    },
-    // On one host all copy at the same time, across hosts the root's host serves them one after
-    // another; two syncs.
-    Algorithm {
-        name: "members get",
-        applies: always,
-        cost_ns: |group, call| {
-            let (costs, extent) = (group.world.costs(), group.extent());
-            let served = if extent.is_remote() {
-                group.n as u64 * costs.put_ns(extent, call.len)
-            } else {
-                0
-            };
-            costs.get_ns(extent, call.len).max(served) + 2 * sync_ns(group)
-        },
-        run: broadcast::members_get,
-    },
-];
-
-/// From all members to all, blocks of different lengths.
-pub(crate) static COLLECT: [Algorithm<Gather>; 1] = [Algorithm {
-    name: "exchange lengths, put to all",
-    applies: always,
-    cost_ns: only,
-    run: gather::collect,
-}];
-
-/// From all members to all, blocks of equal length.
-pub(crate) static FCOLLECT: [Algorithm<Gather>; 1] =
-    [Algorithm { name: "put to all", applies: always, cost_ns: only, run: gather::fcollect }];
-
-/// A block of its own from each member to each.
-pub(crate) static ALLTOALL: [Algorithm<Alltoall>; 1] =
-    [Algorithm { name: "put to each", applies: always, cost_ns: only, run: exchange::alltoall }];
-
-/// Reductions.
-pub(crate) static REDUCE: [Algorithm<Reduce>; 2] = [
-    // Everybody shows its elements in the control area and combines all of them; one sync.
-    Algorithm {
-        name: "publish, combine everywhere",
-        applies: reduce::fits_words,
-        cost_ns: |group, call| {
-            let (costs, extent) = (group.world.costs(), group.extent());
-            let bytes = call.nelems * call.reducer.size();
-            let one = match extent.is_remote() {
-                // The reads of several members' lines overlap.
-                false => bytes.div_ceil(64) as u64 * u64::from(LINE_NS) / 2,
-                true => costs.get_ns(extent, bytes),
-            };
-            group.n as u64 * one + sync_ns(group)
-        },
-        run: reduce::published,
-    },
-    // Everybody combines a share of the elements and puts the result to all; two syncs.
-    Algorithm {
-        name: "combine a share, put to all",
-        applies: always,
-        cost_ns: |group, call| {
-            let (costs, extent) = (group.world.costs(), group.extent());
-            // Short arrays have fewer shares than members.
-            let share = (call.nelems * call.reducer.size()).div_ceil(group.n).max(64);
-            let one = costs.get_ns(extent, share) + costs.put_ns(extent, share);
-            group.n as u64 * one + 2 * sync_ns(group)
-        },
-        run: reduce::shared,
-    },
-];
-
-/// Prefix sums.
-pub(crate) static SCAN: [Algorithm<Scan>; 1] = [Algorithm {
-    name: "scan a share, put to each",
-    applies: always,
-    cost_ns: only,
-    run: reduce::scan,
-}];
-
-fn sync_ns(group: &Group<'_>) -> u64 {
-    group.world.costs().latency_ns(group.extent()) * rounds(group.n) as u64
-}
-
-/// Carries out a call with the cheapest algorithm that applies.
+/// Carries out a call with the algorithm that was asked for, or else the cheapest one.
 ///
 /// # Safety
 /// The call's buffers are as its routine promises.
-pub(crate) unsafe fn run<A>(table: &[Algorithm<A>], group: &Group<'_>, call: &A) {
+#[inline]
+pub(crate) unsafe fn run<A: Call>(operation: &Operation<A>, group: &Group<'_>, call: &A) {
+    let (class, _) = class(call.bytes());
+    let kind = operation.kind(call);
+    let known = group.notes().and_then(|notes| notes.choice(group.world, kind, class));
+    let known = known.map(|number| &operation.algorithms[number]);
+    // Another call of this class may have other arguments.
+    let fits = |algorithm: &&Algorithm<A>| (algorithm.applies)(group, call);
+    let algorithm = known.filter(fits).unwrap_or_else(|| operation.choose(group, call));
     // SAFETY: the caller's promise.
-    unsafe { (best(table, group, call).run)(group, call) }
+    unsafe { (algorithm.run)(group, call) }
 }
 
-fn best<'t, A>(table: &'t [Algorithm<A>], group: &Group<'_>, call: &A) -> &'t Algorithm<A> {
-    let candidates = table.iter().filter(|algorithm| (algorithm.applies)(group, call));
-    let Some(best) = candidates.min_by_key(|algorithm| (algorithm.cost_ns)(group, call)) else {
-        unreachable!("every table has an algorithm that always applies");
-    };
-    best
+impl<A: Call> Operation<A> {
+    #[cold]
+    #[inline(never)]
+    fn choose(&self, group: &Group<'_>, call: &A) -> &'static Algorithm<A> {
+        let Some(number) = self.find(group, call) else { self.none_applies(group, call) };
+        if let Some(notes) = group.notes() {
+            notes.choose(group.world, self.kind(call), class(call.bytes()).0, number);
+        }
+        &self.algorithms[number]
+    }
+
+    /// The number of the algorithm to take; none if the user asks for some that do not apply.
+    fn find(&self, group: &Group<'_>, call: &A) -> Option<usize> {
+        let applies = |number: &usize| (self.algorithms[*number].applies)(group, call);
+        let own;
+        let forced = match group.notes() {
+            Some(notes) => &notes.forced,
+            None => {
+                own = Forced::new(&group.world.config().coll);
+                &own
+            }
+        };
+        let forced = &forced.0[self.number];
+        if !forced.is_empty() {
+            return forced.iter().copied().find(applies);
+        }
+        let (_, most) = class(call.bytes());
+        let taken = |number: &usize| match self.algorithms[*number].taken {
+            Taken::ByCost => true,
+            Taken::ByCostIfExact => call.is_exact(),
+            Taken::OnRequest => false,
+        };
+        let candidates = (0..self.algorithms.len()).filter(taken).filter(applies);
+        candidates.min_by_key(|number| (self.algorithms[*number].cost_ns)(group, most))
+    }
+
+    fn none_applies(&self, group: &Group<'_>, call: &A) -> ! {
+        let all = self.algorithms.iter();
+        let names: Vec<&str> = all.filter(|a| (a.applies)(group, call)).map(|a| a.name).collect();
+        group.world.stop_job(
+            group.routine,
+            format_args!(
+                "SHMEM_COLL asks for an algorithm of {} that cannot carry out this call on {} PEs \
+                 and {} bytes; those that can are {} (name several with '+')",
+                self.name,
+                group.n,
+                call.bytes(),
+                names.join(", ")
+            ),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tombolo_core::config::Value;
+
+    fn asked(text: &str) -> Algorithms {
+        Algorithms::parse(text).expect("of the right form")
+    }
+
+    #[test]
+    fn names_are_unique_and_operations_numbered() {
+        let all = listing();
+        for (index, row) in all.iter().enumerate() {
+            let same = |other: &&Row| (other.operation, other.name) == (row.operation, row.name);
+            assert_eq!(all.iter().filter(same).count(), 1, "{row:?} at {index}");
+            assert!(row.operation_number < OPERATIONS);
+            assert!(row.name.chars().all(|c| c.is_ascii_lowercase()), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_a_list() {
+        assert_eq!(check(&asked("reduce:publish+share,sync:hosts")), Ok(()));
+        let why = check(&asked("redduce:ring")).unwrap_err();
+        assert!(why.starts_with("'redduce' is no collective operation; there are sync,"), "{why}");
+        let why = check(&asked("reduce:publish+rings")).unwrap_err();
+        assert!(why.starts_with("'rings' is no algorithm of reduce; there are publish,"), "{why}");
+    }
+
+    #[test]
+    fn algorithms_are_tried_in_the_order_of_the_user() {
+        let number = |name| {
+            let row =
+                listing().into_iter().find(|row| row.operation == "reduce" && row.name == name);
+            row.expect("an algorithm").number
+        };
+        let forced = Forced::new(&asked("reduce:share+publish"));
+        assert_eq!(*forced.0[REDUCE.number], [number("share"), number("publish")]);
+        assert!(forced.0[BROADCAST.number].is_empty());
+    }
 }

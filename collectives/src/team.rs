@@ -1,9 +1,10 @@
 //! Collectives on teams. Before each, with `SHMEM_DEBUG`, members compare their arguments.
 
+use crate::algorithms::{ALLTOALL, BROADCAST, COLLECT, FCOLLECT, REDUCE, SCAN};
 use crate::broadcast::Broadcast;
 use crate::check::{Arguments, check};
 use crate::exchange::{Alltoall, Strided};
-use crate::gather::Gather;
+use crate::gather::{Collect, Gather};
 use crate::group::Group;
 use crate::reduce::{Reduce, Scan};
 use crate::reducer::Reducer;
@@ -49,7 +50,7 @@ pub unsafe fn broadcast(
     });
     let call = Broadcast::new(&group, dest, source, len, root);
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::BROADCAST, &group, &call) };
+    unsafe { table::run(&BROADCAST, &group, &call) };
 }
 
 /// Concatenates `len` bytes of each member, which may differ, to `dest` at all (`shmem_collect`).
@@ -68,7 +69,7 @@ pub unsafe fn collect(
     let group = Group::team(world, team, routine);
     check(&group, || Arguments { values: vec![], addresses: vec![("dest", dest)] });
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::COLLECT, &group, &Gather { dest, source, len }) };
+    unsafe { table::run(&COLLECT, &group, &Collect(Gather { dest, source, len })) };
 }
 
 /// Concatenates `len` bytes of each member, the same for all, to `dest` at all (`shmem_fcollect`).
@@ -89,7 +90,7 @@ pub unsafe fn fcollect(
         addresses: both(dest, source, len),
     });
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::FCOLLECT, &group, &Gather { dest, source, len }) };
+    unsafe { table::run(&FCOLLECT, &group, &Gather { dest, source, len }) };
 }
 
 /// Sends block i of `source`, `len` bytes, to block `me` of `dest` at member i, for all i
@@ -112,7 +113,7 @@ pub unsafe fn alltoall(
     });
     let call = Alltoall { dest, source, blocks: Strided::contiguous(len) };
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::ALLTOALL, &group, &call) };
+    unsafe { table::run(&ALLTOALL, &group, &call) };
 }
 
 /// As [`alltoall`], with blocks of strided elements (`shmem_alltoalls`).
@@ -139,7 +140,7 @@ pub unsafe fn alltoalls(
         addresses: both(dest, source, strided.nelems),
     });
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::ALLTOALL, &group, &Alltoall { dest, source, blocks: strided }) };
+    unsafe { table::run(&ALLTOALL, &group, &Alltoall { dest, source, blocks: strided }) };
 }
 
 /// Reduces `nelems` elements over all members (`shmem_and_reduce` and its kin). All members get the
@@ -161,7 +162,7 @@ pub unsafe fn reduce(
     let call = Reduce { dest, source, nelems, reducer };
     check(&group, || elements(&call, "nreduce"));
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::REDUCE, &group, &call) };
+    unsafe { table::run(&REDUCE, &group, &call) };
 }
 
 /// Gives each member the combination of its own elements and those of all members before it
@@ -207,7 +208,7 @@ pub unsafe fn exscan(
 unsafe fn scan(group: &Group<'_>, call: Scan) {
     check(group, || elements(&call.reduce, "nelems"));
     // SAFETY: the caller's promise.
-    unsafe { table::run(&table::SCAN, group, &call) };
+    unsafe { table::run(&SCAN, group, &call) };
 }
 
 fn elements(call: &Reduce, name: &'static str) -> Arguments {

@@ -3,6 +3,7 @@
 use crate::barrier;
 use crate::check::{Arguments, check};
 use crate::group::Group;
+use crate::notes::Notes;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -90,7 +91,9 @@ pub fn destroy(world: &World, team: &Team, routine: &'static str) {
     // Nobody may use the slot for another team while a member still reads its flags and words, or
     // while what was put there may still arrive.
     barrier::last_of_team(world, team, routine);
-    world.team_slots().release(team.slot, team.epoch.load(Ordering::Relaxed));
+    // No flag of the slot shows a later number than the larger of the two.
+    let epoch = team.epoch.load(Ordering::Relaxed).max(Notes::of(world, team).messages());
+    world.team_slots().release(team.slot, epoch);
 }
 
 /// The number in `dest` of PE `pe` of `source` (`shmem_team_translate_pe`).

@@ -111,11 +111,12 @@ pub fn count(number: usize, thing: &str) -> String {
 
 /// The algorithms of the collective operations.
 pub fn collectives() -> Section {
-    let mut section = Section::new("Collective operations and their algorithms");
+    let mut section = Section::new("Collective operations and their algorithms (SHMEM_COLL)");
     let mut last = "";
-    for (operation, algorithm) in coll::table::listing() {
-        section.row(if operation == last { "" } else { operation }, algorithm);
-        last = operation;
+    for row in coll::table::listing() {
+        let operation = if row.operation == last { "" } else { row.operation };
+        section.row(operation, format!("{}: {}{}", row.name, row.about, row.limits));
+        last = row.operation;
     }
     section
 }
@@ -123,14 +124,23 @@ pub fn collectives() -> Section {
 /// What all PEs together choose among the algorithms of collective operations.
 pub fn choices(world: &World) -> Section {
     let mut section = Section::new("Collective operations of all PEs: algorithms by size");
-    for (operation, steps) in coll::table::choices(world, world.team()) {
-        let last = steps.len() - 1;
-        let words = steps.iter().enumerate().map(|(index, (limit, name))| match index {
+    for choice in coll::table::choices(world, world.team()) {
+        let last = choice.steps.len().saturating_sub(1);
+        let words = choice.steps.iter().enumerate().map(|(index, (limit, name))| match index {
             _ if last == 0 => format!("{name} at every size"),
             _ if index == last => format!("{name} above"),
             _ => format!("{name} up to {}", report::size(*limit as u64)),
         });
-        section.row(operation, words.collect::<Vec<String>>().join("; "));
+        section.row(choice.operation, words.collect::<Vec<String>>().join("; "));
+        // Where there is nothing to choose from, nothing was compared.
+        for (name, times) in choice.estimates.iter().filter(|_| choice.estimates.len() > 1) {
+            let times = times.iter().zip(coll::table::SIZES).filter_map(|(time, size)| {
+                let us = (*time)? as f64 / 1000.0;
+                Some(format!("{us:.1} us for {}", report::size(size as u64)))
+            });
+            let times = times.collect::<Vec<String>>().join(", ");
+            section.row("", format!("{name}: expected {times}"));
+        }
     }
     section
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
 use tombolo_core::board::{Board, State};
 use tombolo_core::bootstrap::{self, Bootstrap};
-use tombolo_core::config::{Audience, Descriptor, Log, Value};
+use tombolo_core::config::{Audience, Descriptor, Log, Shown, Value};
 use tombolo_core::error::report;
 use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
@@ -189,6 +189,10 @@ fn settings() -> Result<(Config, Vec<Box<dyn Transport>>)> {
     let transports = transports::chosen(&config)?;
     if let Err(why) = force::parse(&config.route, tombolo_transports::NAMES) {
         let (name, value) = ("SHMEM_ROUTE".to_owned(), config.route.clone());
+        return Err(Error::Config { name, value, why });
+    }
+    if let Err(why) = coll::table::check(&config.coll) {
+        let (name, value) = ("SHMEM_COLL".to_owned(), Shown(&config.coll).to_string());
         return Err(Error::Config { name, value, why });
     }
     config.notices = variables::notices(config.environment());

@@ -17,7 +17,7 @@ mod tuning;
 mod value;
 pub use declare::{Audience, Row, Table, Variable, parse, row};
 pub use environment::Environment;
-pub use tuning::{CacheDirectory, Report, ReportForm, Reuse, Tune};
+pub use tuning::{Algorithms, CacheDirectory, Forced, Report, ReportForm, Reuse, Tune};
 pub use value::{
     Bytes, Descriptor, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports, Value,
 };
@@ -67,6 +67,11 @@ crate::settings! {
         /// OPERATION:BUFFER:SIZES=CHANNEL; parts left out mean all; later rules win. The same on all
         /// PEs.
         User route: String = "", "SHMEM_ROUTE", alike;
+        /// Forces algorithms of collective operations, for example "reduce:ring,broadcast:tree". Of
+        /// several for one operation, as in "reduce:publish+share", the first that can carry out a
+        /// call is taken; if none can, the job ends with a message. oshinfo --collectives lists them.
+        /// The same on all PEs.
+        User coll: Algorithms = "", "SHMEM_COLL", alike;
         /// Where measurements are kept: a directory of your own, or "off". Empty is
         /// $XDG_CACHE_HOME/tombolo, or ~/.cache/tombolo.
         User tune_cache: CacheDirectory = "", "SHMEM_TUNE_CACHE";
@@ -169,6 +174,11 @@ mod tests {
         assert_eq!(shown("SHMEM_DEBUG", "YES"), owned("on", Some("on")));
         assert_eq!(shown("SHMEM_TUNE", "Always"), owned("always", None));
         assert_eq!(shown("SHMEM_TUNE", "/a.json"), owned("/a.json", Some("a saved table")));
+        let forced = "reduce:publish+share,sync:hosts";
+        assert_eq!(
+            shown("SHMEM_COLL", "Reduce:publish + share, sync:hosts"),
+            owned(forced, Some(forced))
+        );
         // Each PE may have its own.
         assert_eq!(shown("SHMEM_LOG", "debug"), owned("debug", None));
     }
@@ -201,6 +211,8 @@ mod tests {
             ("SHMEM_START_TIMEOUT", "-1"),
             ("SHMEM_TUNE_BUDGET", "1e300"),
             ("SHMEM_TUNE_CACHE", "relative/path"),
+            ("SHMEM_COLL", "ring"),
+            ("SHMEM_COLL", "reduce:a++b"),
             ("SHMEM_LOG", "loud"),
             ("TOMBOLO_BOARD_FD", "-1"),
             ("TOMBOLO_HOST", "x"),

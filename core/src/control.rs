@@ -12,7 +12,13 @@ pub const WORDS_MAX: usize = 64;
 const LINE: usize = 64;
 const WORDS: usize = ROUNDS_MAX * LINE;
 const TEAM: usize = 2048;
-const SERVICE: usize = TEAMS_MAX * TEAM;
+const MEMORY: usize = TEAMS_MAX * TEAM;
+const SERVICE: usize = MEMORY + MEMORY_TEAMS * MEMORY_LEN;
+
+/// Teams that have memory for the data of collectives: those in the first slots.
+pub const MEMORY_TEAMS: usize = 16;
+/// Bytes that each of them has.
+pub const MEMORY_LEN: usize = 256 << 10;
 
 /// Requests that a PE may have under way to each other PE at one time; see [`crate::service`].
 pub const REQUESTS_MAX: usize = 2;
@@ -38,6 +44,11 @@ pub const fn counter(team: usize, round: usize) -> usize {
 /// Offset of a word of a team.
 pub const fn word(team: usize, index: usize) -> usize {
     team * TEAM + WORDS + index * 8
+}
+
+/// Offset of a team's memory for the data of collectives, [`MEMORY_LEN`] bytes; none if it has none.
+pub const fn memory(team: usize) -> Option<usize> {
+    if team < MEMORY_TEAMS { Some(MEMORY + team * MEMORY_LEN) } else { None }
 }
 
 /// Offset of the line through which a service thread is woken.

@@ -3,6 +3,7 @@
 use crate::control::TEAMS_MAX;
 use crate::transport::Distance;
 use crate::world::World;
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -21,6 +22,8 @@ pub struct Team {
     pub epoch: AtomicU64,
     /// Contexts alive that were created from this team.
     pub contexts: AtomicUsize,
+    /// What collective operations remember of the team.
+    pub notes: OnceLock<Box<dyn Any + Send + Sync>>,
     extent: OnceLock<Distance>,
 }
 
@@ -28,7 +31,8 @@ impl Team {
     /// A team over `members`, of which this PE is number `me`.
     pub fn new(slot: usize, members: Box<[u32]>, me: usize, num_contexts: i32) -> Team {
         let (epoch, contexts) = (AtomicU64::new(0), AtomicUsize::new(0));
-        Team { slot, members, me, num_contexts, epoch, contexts, extent: OnceLock::new() }
+        let (notes, extent) = (OnceLock::new(), OnceLock::new());
+        Team { slot, members, me, num_contexts, epoch, contexts, notes, extent }
     }
 
     /// The distance from the first member to the one farthest from it; see [`World::extent`].

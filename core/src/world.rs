@@ -81,6 +81,7 @@ pub struct World {
     context: Context,
     internal_context: Context,
     sync_contexts: [Context; 2],
+    letter_contexts: [Context; 2],
     service: Option<Service<ControlWire>>,
     pub(crate) control_wire: ControlWire,
     /// By PE, then number of the request.
@@ -197,6 +198,12 @@ impl World {
     /// kind is known to have arrived before the next of its kind is sent.
     pub fn sync_contexts(&self) -> &[Context; 2] {
         &self.sync_contexts
+    }
+
+    /// Two contexts for what members of a team write to each other's memory for collectives, by turns
+    /// like those of barriers.
+    pub fn letter_contexts(&self) -> &[Context; 2] {
+        &self.letter_contexts
     }
 
     /// A context over `team`.

@@ -84,13 +84,26 @@ impl Ring {
         transports: &MakeTransports,
         body: impl Fn(&World) + Sync,
     ) {
+        self.run_with(fabric, n_pes, &[], transports, body);
+    }
+
+    /// The same with more environment.
+    pub fn run_with(
+        &self,
+        fabric: &Fabric,
+        n_pes: usize,
+        more: &[(&str, &str)],
+        transports: &MakeTransports,
+        body: impl Fn(&World) + Sync,
+    ) {
         let environment = |pe: usize| {
             let host = pe as u32 % fabric.hosts();
             let fds = fabric.fds_of(host).expect("a host of the fabric");
             let fds = fds.map(|fd| fd.as_raw_fd().to_string()).join(",");
             let own = [("TOMBOLO_HOST", host.to_string()), ("TOMBOLO_NTB_FD", fds)];
             let all = self.environment.iter().map(|(name, value)| (*name, value.to_string()));
-            all.chain(own).collect()
+            let more = more.iter().map(|(name, value)| (*name, value.to_string()));
+            all.chain(own).chain(more).collect()
         };
         run_job_of(n_pes, &environment, &|_| transports(), body);
     }

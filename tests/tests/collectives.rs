@@ -3,6 +3,7 @@
 
 mod collectives {
     mod data;
+    mod forced;
     mod locks;
     mod support;
     mod sync;

@@ -397,6 +397,14 @@ fn oshinfo_lists_collectives_once(prefix: &Path) -> Result<(), Failed> {
         job.lines().find(row).is_some_and(|row| row.ends_with(" above") || row.ends_with(" size"))
     };
     assert!(chosen("broadcast") && chosen("reduce"), "{job}");
+    assert!(job.contains("share: expected ") && job.contains(" us for 256 KiB"), "{job}");
+    let asked = "-n 3 -x SHMEM_COLL=broadcast:tree";
+    let asked = oshinfo_in_a_job(prefix, asked, "--collectives")?.succeeded()?.stdout;
+    assert!(asked.contains("broadcast  tree at every size"), "{asked}");
+    let refused = "-n 2 -x SHMEM_COLL=sync:hosts,reduce:ringg";
+    let refused = oshinfo_in_a_job(prefix, refused, "--collectives")?;
+    let why = "'ringg' is no algorithm of reduce; there are publish, share,";
+    assert!(refused.code == Some(1) && refused.stderr.contains(why), "{}", refused.stderr);
     let whole = tool(prefix.join("bin/oshinfo"), &["--predict"]);
     assert!(whole.is_err(), "a pattern without a name");
     Ok(())

@@ -67,6 +67,59 @@ impl Value for Tune {
     }
 }
 
+/// Algorithms that collective operations are to take. Which there are is known to who has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Algorithms(pub Vec<Forced>);
+
+/// What one operation is to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forced {
+    /// Name of the operation.
+    pub operation: String,
+    /// Names of algorithms: the first that can carry out a call is taken.
+    pub algorithms: Vec<String>,
+}
+
+impl Algorithms {
+    /// The algorithms named for an operation; none if nothing was said of it.
+    pub fn of(&self, operation: &str) -> Option<&[String]> {
+        let forced = self.0.iter().find(|forced| forced.operation == operation)?;
+        Some(&forced.algorithms)
+    }
+}
+
+impl Value for Algorithms {
+    const FORM: &'static str = "OPERATION:ALGORITHM, or several of these separated by commas";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        let mut all: Vec<Forced> = Vec::new();
+        for word in words {
+            let (operation, names) =
+                word.split_once(':').ok_or_else(|| format!("expected {}", Self::FORM))?;
+            let operation = operation.trim().to_ascii_lowercase();
+            let names = names.split('+').map(|name| name.trim().to_ascii_lowercase());
+            let algorithms: Vec<String> = names.collect();
+            if operation.is_empty() || algorithms.iter().any(String::is_empty) {
+                return Err(format!("expected {}", Self::FORM));
+            }
+            if all.iter().any(|forced| forced.operation == operation) {
+                return Err(format!("'{operation}' is named twice"));
+            }
+            all.push(Forced { operation, algorithms });
+        }
+        Ok(Algorithms(all))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Forced { operation, algorithms }) in self.0.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{operation}:{}", algorithms.join("+"))?;
+        }
+        Ok(())
+    }
+}
+
 /// Where measurements are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacheDirectory {

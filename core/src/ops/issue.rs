@@ -1,6 +1,7 @@
 //! Handing operations to endpoints: in pieces that they take, with waiting where they are full.
 
 use super::{Mode, Way};
+use crate::route::Channel;
 use crate::transport::{Remote, Status, Stream};
 use crate::wait::Waiting;
 use crate::world::World;
@@ -8,6 +9,14 @@ use crate::world::peers::Peer;
 use std::sync::atomic::Ordering;
 
 impl World {
+    /// Whether a put of `len` bytes to symmetric `dest` at `pe` is a copy by this PE, which is complete
+    /// when it returns.
+    pub fn copies(&self, dest: *const u8, len: usize, pe: usize) -> bool {
+        let Some(target) = self.locate(dest) else { return false };
+        let channel = self.routes().peers[pe].put[target.segment as usize].choose(len);
+        matches!(channel, Channel::Cached | Channel::Streaming)
+    }
+
     /// Puts in pieces that the endpoint takes from where they are, and waits until all have arrived;
     /// false if it fails, with no piece under way.
     ///

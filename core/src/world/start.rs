@@ -111,6 +111,7 @@ impl World {
             context: context(),
             internal_context: context(),
             sync_contexts: [context(), context()],
+            letter_contexts: [context(), context()],
             world_team,
             shared_team,
             service,

@@ -15,20 +15,20 @@ const MOST: usize = 40_000;
 
 /// A team or an active set, to run the same checks on both.
 #[derive(Clone)]
-enum Members {
+pub enum Members {
     Team(Arc<Team>),
     Active { set: ActiveSet, me: usize, n: usize },
 }
 
 impl Members {
-    fn me(&self) -> usize {
+    pub fn me(&self) -> usize {
         match self {
             Members::Team(team) => team.me,
             Members::Active { me, .. } => *me,
         }
     }
 
-    fn n(&self) -> usize {
+    pub fn n(&self) -> usize {
         match self {
             Members::Team(team) => team.n_pes(),
             Members::Active { n, .. } => *n,
@@ -38,7 +38,7 @@ impl Members {
 
 /// All groups to test in turn. Every PE goes through the same list, so that arrays are allocated
 /// alike; it has nothing where it is no member.
-fn all_members(world: &World) -> Vec<Members> {
+pub fn all_members(world: &World) -> Vec<Members> {
     let n = world.n_pes();
     let mut all: Vec<Members> = some_teams(world).into_iter().map(Members::Team).collect();
     for (start, log_stride, size) in [(0, 0, n), (n / 2, 0, n - n / 2), (0, 1, n.div_ceil(2))] {
@@ -58,11 +58,22 @@ fn all_members(world: &World) -> Vec<Members> {
 /// Lengths around every limit of an algorithm, then random ones. The same for all members.
 fn lengths(calls: usize) -> impl Iterator<Item = (usize, usize)> {
     let special = [0, 1, 3, 8, 63, 64, 255, 256, 257, 700, 1500, 4096, 8192, 8200, MOST];
+    let special = if calls == SHORT.len() { &SHORT[..] } else { &special[..] };
+    let special = special.to_vec();
     let mut random = Random(calls as u64);
     (0..calls).map(move |call| {
         let len = special.get(call).copied().unwrap_or_else(|| random.below(MOST));
         (call, len)
     })
+}
+
+/// Lengths where an algorithm is asked for: what fits a line or not, and what
+/// is combined in several steps.
+const SHORT: [usize; 6] = [0, 8, 56, 57, 1500, 8200];
+
+/// Calls of each kind; fewer where an algorithm is asked for, as there are many.
+fn calls(world: &World) -> usize {
+    if world.config().coll.0.is_empty() { 30 } else { SHORT.len() }
 }
 
 /// Two destinations in turn: a member may be in the next call, but not the one after it, while
@@ -76,7 +87,7 @@ fn for_calls(
     let dests = [array::<u8>(world, most), array::<u8>(world, most)];
     let source = array::<u8>(world, most);
     for members in all_members(world) {
-        for (call, len) in lengths(30) {
+        for (call, len) in lengths(calls(world)) {
             check(&members, call, len, dests[call % 2], source);
         }
     }
@@ -85,213 +96,223 @@ fn for_calls(
 
 #[test]
 fn broadcast_reaches_all_from_every_root() {
-    everywhere(|world| {
-        for_calls(
-            world,
-            |_| 1,
-            |members, call, len, dest, source| {
-                let root = call % members.n();
-                let before = bytes(99, call, len);
-                fill(dest, &before);
-                // Every dest must be ready before anybody calls; a source only when its PE does.
+    everywhere(broadcasts);
+}
+
+pub fn broadcasts(world: &World) {
+    for_calls(
+        world,
+        |_| 1,
+        |members, call, len, dest, source| {
+            let root = call % members.n();
+            let before = bytes(99, call, len);
+            fill(dest, &before);
+            // Every dest must be ready before anybody calls; a source only when its PE does.
+            match members {
+                Members::Team(team) => coll::sync(world, team, ROUTINE),
+                // SAFETY: the array of the set.
+                Members::Active { set, .. } => unsafe { active::sync(world, *set, ROUTINE) },
+            }
+            fill(source, &bytes(members.me(), call, len));
+            let is_root = root == members.me();
+            // SAFETY: symmetric arrays of the test.
+            unsafe {
                 match members {
-                    Members::Team(team) => coll::sync(world, team, ROUTINE),
-                    // SAFETY: the array of the set.
-                    Members::Active { set, .. } => unsafe { active::sync(world, *set, ROUTINE) },
-                }
-                fill(source, &bytes(members.me(), call, len));
-                let is_root = root == members.me();
-                // SAFETY: symmetric arrays of the test.
-                unsafe {
-                    match members {
-                        Members::Team(team) => {
-                            coll::broadcast(world, team, dest, source, len, root as i32, ROUTINE);
-                        }
-                        Members::Active { set, .. } => {
-                            active::broadcast(world, *set, dest, source, len, root as i32, ROUTINE);
-                        }
+                    Members::Team(team) => {
+                        coll::broadcast(world, team, dest, source, len, root as i32, ROUTINE);
+                    }
+                    Members::Active { set, .. } => {
+                        active::broadcast(world, *set, dest, source, len, root as i32, ROUTINE);
                     }
                 }
-                fill(source, &vec![0xEE; len]);
-                let untouched = is_root && matches!(members, Members::Active { .. });
-                let expected = if untouched { before } else { bytes(root, call, len) };
-                assert!(contents(dest, len) == expected, "{len} bytes from {root}");
-            },
-        );
-    });
+            }
+            fill(source, &vec![0xEE; len]);
+            let untouched = is_root && matches!(members, Members::Active { .. });
+            let expected = if untouched { before } else { bytes(root, call, len) };
+            assert!(contents(dest, len) == expected, "{len} bytes from {root}");
+        },
+    );
 }
 
 #[test]
 fn broadcast_in_place_leaves_the_root_as_it_is() {
-    everywhere(|world| {
-        let data = array::<u8>(world, MOST);
-        for (call, len) in lengths(20) {
-            fill(data, &bytes(world.pe(), call, len));
-            let root = call % world.n_pes();
-            coll::sync_all(world, ROUTINE);
-            // SAFETY: a symmetric array of the test.
-            unsafe {
-                coll::broadcast(world, world.team(), data, data, len, root as i32, ROUTINE);
-            }
-            assert!(contents(data, len) == bytes(root, call, len), "{len} bytes from {root}");
-            coll::sync_all(world, ROUTINE);
+    everywhere(broadcasts_in_place);
+}
+
+pub fn broadcasts_in_place(world: &World) {
+    let data = array::<u8>(world, MOST);
+    for (call, len) in lengths(20) {
+        fill(data, &bytes(world.pe(), call, len));
+        let root = call % world.n_pes();
+        coll::sync_all(world, ROUTINE);
+        // SAFETY: a symmetric array of the test.
+        unsafe {
+            coll::broadcast(world, world.team(), data, data, len, root as i32, ROUTINE);
         }
-    });
+        assert!(contents(data, len) == bytes(root, call, len), "{len} bytes from {root}");
+        coll::sync_all(world, ROUTINE);
+    }
 }
 
 #[test]
 fn fcollect_concatenates_blocks() {
-    everywhere(|world| {
-        for_calls(
-            world,
-            |n| n,
-            |members, call, len, dest, source| {
-                fill(source, &bytes(members.me(), call, len));
-                // SAFETY: symmetric arrays of the test.
-                unsafe {
-                    match members {
-                        Members::Team(team) => {
-                            coll::fcollect(world, team, dest, source, len, ROUTINE);
-                        }
-                        Members::Active { set, .. } => {
-                            active::fcollect(world, *set, dest, source, len, ROUTINE);
-                        }
+    everywhere(fcollects);
+}
+
+pub fn fcollects(world: &World) {
+    for_calls(
+        world,
+        |n| n,
+        |members, call, len, dest, source| {
+            fill(source, &bytes(members.me(), call, len));
+            // SAFETY: symmetric arrays of the test.
+            unsafe {
+                match members {
+                    Members::Team(team) => {
+                        coll::fcollect(world, team, dest, source, len, ROUTINE);
+                    }
+                    Members::Active { set, .. } => {
+                        active::fcollect(world, *set, dest, source, len, ROUTINE);
                     }
                 }
-                fill(source, &vec![0xEE; len]);
-                let expected: Vec<u8> =
-                    (0..members.n()).flat_map(|m| bytes(m, call, len)).collect();
-                assert!(contents(dest, expected.len()) == expected, "{len} bytes each");
-            },
-        );
-    });
+            }
+            fill(source, &vec![0xEE; len]);
+            let expected: Vec<u8> = (0..members.n()).flat_map(|m| bytes(m, call, len)).collect();
+            assert!(contents(dest, expected.len()) == expected, "{len} bytes each");
+        },
+    );
 }
 
 #[test]
 fn collect_concatenates_blocks_of_different_lengths() {
-    everywhere(|world| {
-        for_calls(
-            world,
-            |n| n,
-            |members, call, most, dest, source| {
-                // Every third member has nothing to say, in some calls all.
-                let len = |member: usize| match (member + call) % 3 {
-                    0 => 0,
-                    _ => Random((member * 77 + call) as u64).below(most + 1),
-                };
-                fill(source, &bytes(members.me(), call, len(members.me())));
-                let mine = len(members.me());
-                // SAFETY: symmetric arrays of the test.
-                unsafe {
-                    match members {
-                        Members::Team(team) => {
-                            coll::collect(world, team, dest, source, mine, ROUTINE);
-                        }
-                        Members::Active { set, .. } => {
-                            active::collect(world, *set, dest, source, mine, ROUTINE);
-                        }
+    everywhere(collects);
+}
+
+pub fn collects(world: &World) {
+    for_calls(
+        world,
+        |n| n,
+        |members, call, most, dest, source| {
+            // Every third member has nothing to say, in some calls all.
+            let len = |member: usize| match (member + call) % 3 {
+                0 => 0,
+                _ => Random((member * 77 + call) as u64).below(most + 1),
+            };
+            fill(source, &bytes(members.me(), call, len(members.me())));
+            let mine = len(members.me());
+            // SAFETY: symmetric arrays of the test.
+            unsafe {
+                match members {
+                    Members::Team(team) => {
+                        coll::collect(world, team, dest, source, mine, ROUTINE);
+                    }
+                    Members::Active { set, .. } => {
+                        active::collect(world, *set, dest, source, mine, ROUTINE);
                     }
                 }
-                fill(source, &vec![0xEE; mine]);
-                let expected: Vec<u8> =
-                    (0..members.n()).flat_map(|m| bytes(m, call, len(m))).collect();
-                assert!(contents(dest, expected.len()) == expected, "up to {most} bytes each");
-            },
-        );
-    });
+            }
+            fill(source, &vec![0xEE; mine]);
+            let expected: Vec<u8> = (0..members.n()).flat_map(|m| bytes(m, call, len(m))).collect();
+            assert!(contents(dest, expected.len()) == expected, "up to {most} bytes each");
+        },
+    );
 }
 
 #[test]
 fn alltoall_transposes_blocks() {
-    everywhere(|world| {
-        for_calls(
-            world,
-            |n| n,
-            |members, call, len, dest, source| {
-                let (me, n) = (members.me(), members.n());
-                let block = |from: usize, to: usize| bytes(from * 64 + to, call, len);
-                let all: Vec<u8> = (0..n).flat_map(|to| block(me, to)).collect();
-                fill(source, &all);
-                // SAFETY: symmetric arrays of the test.
-                unsafe {
-                    match members {
-                        Members::Team(team) => {
-                            coll::alltoall(world, team, dest, source, len, ROUTINE);
-                        }
-                        Members::Active { set, .. } => {
-                            active::alltoall(world, *set, dest, source, len, ROUTINE);
-                        }
+    everywhere(alltoalls_of_whole_blocks);
+}
+
+pub fn alltoalls_of_whole_blocks(world: &World) {
+    for_calls(
+        world,
+        |n| n,
+        |members, call, len, dest, source| {
+            let (me, n) = (members.me(), members.n());
+            let block = |from: usize, to: usize| bytes(from * 64 + to, call, len);
+            let all: Vec<u8> = (0..n).flat_map(|to| block(me, to)).collect();
+            fill(source, &all);
+            // SAFETY: symmetric arrays of the test.
+            unsafe {
+                match members {
+                    Members::Team(team) => {
+                        coll::alltoall(world, team, dest, source, len, ROUTINE);
+                    }
+                    Members::Active { set, .. } => {
+                        active::alltoall(world, *set, dest, source, len, ROUTINE);
                     }
                 }
-                fill(source, &vec![0xEE; len * n]);
-                let expected: Vec<u8> = (0..n).flat_map(|from| block(from, me)).collect();
-                assert!(contents(dest, expected.len()) == expected, "{len} bytes each");
-            },
-        );
-    });
+            }
+            fill(source, &vec![0xEE; len * n]);
+            let expected: Vec<u8> = (0..n).flat_map(|from| block(from, me)).collect();
+            assert!(contents(dest, expected.len()) == expected, "{len} bytes each");
+        },
+    );
 }
 
 #[test]
 fn alltoalls_transposes_blocks_and_leaves_the_gaps() {
+    everywhere(alltoalls_of_strided_blocks);
+}
+
+pub fn alltoalls_of_strided_blocks(world: &World) {
     const STRIDED_MOST: usize = 2000;
-    everywhere(|world| {
-        let room = STRIDED_MOST * 16 * world.n_pes();
-        let dests = [array::<u8>(world, room), array::<u8>(world, room)];
-        let source = array::<u8>(world, room);
-        for members in all_members(world) {
-            let (me, n) = (members.me(), members.n());
-            let mut random = Random(7);
-            for call in 0..40 {
-                let size = [1, 2, 4, 8, 16, 3][call % 6];
-                let (dst, sst) = (1 + random.below(3), 1 + random.below(3));
-                let nelems = random.below(STRIDED_MOST / 48 * 16 / size);
-                let dest = dests[call % 2];
-                let element =
-                    |from: usize, to: usize, i: usize| bytes(from * 4096 + to * 64 + call, i, size);
-                for to in 0..n {
-                    for i in 0..nelems {
-                        let at = ((to * nelems + i) * sst) * size;
-                        fill(source.wrapping_add(at), &element(me, to, i));
-                    }
+    let room = STRIDED_MOST * 16 * world.n_pes();
+    let dests = [array::<u8>(world, room), array::<u8>(world, room)];
+    let source = array::<u8>(world, room);
+    for members in all_members(world) {
+        let (me, n) = (members.me(), members.n());
+        let mut random = Random(7);
+        for call in 0..40 {
+            let size = [1, 2, 4, 8, 16, 3][call % 6];
+            let (dst, sst) = (1 + random.below(3), 1 + random.below(3));
+            let nelems = random.below(STRIDED_MOST / 48 * 16 / size);
+            let dest = dests[call % 2];
+            let element =
+                |from: usize, to: usize, i: usize| bytes(from * 4096 + to * 64 + call, i, size);
+            for to in 0..n {
+                for i in 0..nelems {
+                    let at = ((to * nelems + i) * sst) * size;
+                    fill(source.wrapping_add(at), &element(me, to, i));
                 }
-                let span = n * nelems * dst * size;
-                fill(dest, &vec![0xAA; span]);
-                let strided = Strided { dst: dst as isize, sst: sst as isize, nelems, size };
-                // SAFETY: symmetric arrays of the test. Every dest must be ready before anybody
-                // calls.
-                unsafe {
-                    match &members {
-                        Members::Team(team) => {
-                            coll::sync(world, team, ROUTINE);
-                            coll::alltoalls(world, team, dest, source, strided, ROUTINE);
-                        }
-                        Members::Active { set, .. } => {
-                            active::sync(world, *set, ROUTINE);
-                            active::alltoalls(world, *set, dest, source, strided, ROUTINE);
-                        }
-                    }
-                }
-                let mut expected = vec![0xAA; span];
-                for from in 0..n {
-                    for i in 0..nelems {
-                        let at = ((from * nelems + i) * dst) * size;
-                        expected[at..at + size].copy_from_slice(&element(from, me, i));
-                    }
-                }
-                assert!(contents(dest, span) == expected, "{strided:?}");
             }
+            let span = n * nelems * dst * size;
+            fill(dest, &vec![0xAA; span]);
+            let strided = Strided { dst: dst as isize, sst: sst as isize, nelems, size };
+            // SAFETY: symmetric arrays of the test. Every dest must be ready before anybody
+            // calls.
+            unsafe {
+                match &members {
+                    Members::Team(team) => {
+                        coll::sync(world, team, ROUTINE);
+                        coll::alltoalls(world, team, dest, source, strided, ROUTINE);
+                    }
+                    Members::Active { set, .. } => {
+                        active::sync(world, *set, ROUTINE);
+                        active::alltoalls(world, *set, dest, source, strided, ROUTINE);
+                    }
+                }
+            }
+            let mut expected = vec![0xAA; span];
+            for from in 0..n {
+                for i in 0..nelems {
+                    let at = ((from * nelems + i) * dst) * size;
+                    expected[at..at + size].copy_from_slice(&element(from, me, i));
+                }
+            }
+            assert!(contents(dest, span) == expected, "{strided:?}");
         }
-        coll::barrier_all(world, ROUTINE);
-    });
+    }
+    coll::barrier_all(world, ROUTINE);
 }
 
 /// A reduction's operator and its reference on single values.
-struct Case<T> {
-    reducer: Reducer,
-    apply: fn(T, T) -> T,
+pub struct Case<T> {
+    pub reducer: Reducer,
+    pub apply: fn(T, T) -> T,
 }
 
-fn reduce(
+pub fn reduce(
     world: &World,
     members: &Members,
     dest: *mut u8,
@@ -320,9 +341,17 @@ fn reductions<T: Copy + PartialEq + std::fmt::Debug>(
 ) where
     Case<T>: Sync,
 {
-    everywhere(|world| {
+    everywhere(|world| reductions_of(world, cases, &element));
+}
+
+pub fn reductions_of<T: Copy + PartialEq + std::fmt::Debug>(
+    world: &World,
+    cases: &[Case<T>],
+    element: &(impl Fn(u64) -> T + Sync),
+) {
+    {
         let of = |member: usize, call: usize, nelems: usize| -> Vec<T> {
-            values(member, call, nelems).into_iter().map(&element).collect()
+            values(member, call, nelems).into_iter().map(element).collect()
         };
         for_calls(
             world,
@@ -344,7 +373,7 @@ fn reductions<T: Copy + PartialEq + std::fmt::Debug>(
                 assert!(contents(source.cast::<T>(), nelems) == expected, "{nelems} in place");
             },
         );
-    });
+    }
 }
 
 #[test]

@@ -25,8 +25,8 @@ pub fn everywhere(body: impl Fn(&World) + Sync) {
         let seed = seed.to_string();
         over("unordered", 2, &[("SHMEM_UNORDERED_SEED", &seed)], &body);
     }
-    across(ring::TWO_HOSTS, &["shm", "ntb"], 3, &body);
-    across(ring::RING_ONLY, &["ntb"], 3, &body);
+    across(ring::TWO_HOSTS, &["shm", "ntb"], 3, &[], &body);
+    across(ring::RING_ONLY, &["ntb"], 3, &[], &body);
 }
 
 /// Runs `body` in one world over one transport.
@@ -41,17 +41,18 @@ pub fn over(
 }
 
 /// Runs `body` in one world on emulated hosts.
-fn across(
+pub fn across(
     ring: Ring,
     transports: &'static [&'static str],
     n_pes: usize,
-    body: &(impl Fn(&World) + Sync),
+    environment: &[(&str, &str)],
+    body: impl Fn(&World) + Sync,
 ) {
     let make = || {
         let transports = transports.iter();
         transports.map(|name| tombolo_transports::create(name).expect("known")).collect()
     };
-    ring.run(&ring.fabric(n_pes), n_pes, &make, body);
+    ring.run_with(&ring.fabric(n_pes), n_pes, environment, &make, body);
 }
 
 /// An array of `len` elements of the heap, at the same place on every PE.

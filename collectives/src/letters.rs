@@ -1,0 +1,322 @@
+//! Messages that members of a team write into each other's memory: the team's own, in the control
+//! area. Nothing is read across a link, and a message takes one one-way latency.
+//!
+//! # Why a message that is seen is whole, and is not overwritten before it was read
+//!
+//! A message has a number, and each member a line at every other, of which it is the only writer: a
+//! flag and room for a few bytes. Longer messages go to one of two halves of the memory, in which each
+//! member has a part too. The reader waits until the flag shows the number, or a later one: numbers only grow.
+//!
+//! - Mapped memory: the flag is stored with release after the bytes.
+//! - Otherwise `put_signal` changes the flag after its bytes are visible, which the contract of
+//!   transports promises; a flag alone is a put of an aligned word, which appears whole.
+//! - Puts and signals may arrive in any order, and more than once until they are complete. Messages
+//!   with even and with odd numbers have lines, halves and contexts of their own, and before the first one
+//!   of a number is sent, all of its kind sent before are complete. So no smaller number follows a
+//!   larger one in a line, and nothing of an older message is written later.
+//! - A collective takes the next number, and in it no member sends to another twice. No member leaves
+//!   a collective before all have entered it: either its result depends on all, or a sync ends it. Who
+//!   sends in collective n + 2 has left n + 1, so all have entered n + 1 and left n: they have read
+//!   what lies in the lines and the half of its kind.
+//! - A collective may take many numbers, to send to the same member many times, if it uses flags
+//!   alone: a flag that is overwritten by a later number says as much. A use of the halves by many
+//!   messages says itself why each finds its part free.
+
+use crate::group::Group;
+use crate::notes::Notes;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use tombolo_core::control::{MEMORY_LEN, memory};
+use tombolo_core::ops::Mode;
+use tombolo_core::transport::SignalOp;
+use tombolo_core::{Context, Team, Waiting};
+
+/// Members of a team that writes messages.
+pub const MEMBERS_MAX: usize = 64;
+/// Bytes that go into a line beside the flag.
+pub const SHORT_MAX: usize = LINE - FLAG;
+
+const LINE: usize = 64;
+const FLAG: usize = 8;
+const LINES: usize = MEMBERS_MAX * LINE;
+/// Flags from the receiver of a stream to its sender.
+const BACK: usize = 2 * LINES;
+/// Flags of members of one host.
+const MEET: usize = BACK + LINES;
+/// Flags of hosts.
+const ROUNDS: usize = MEET + LINES;
+const HALVES: usize = ROUNDS + 32 * LINE;
+/// Bytes of a half.
+const HALF: usize = (MEMORY_LEN - HALVES) / 2 / LINE * LINE;
+const _: () = assert!(HALVES + 2 * HALF <= MEMORY_LEN && tombolo_core::control::ROUNDS_MAX <= 32);
+
+/// A word in a team's memory, by its offset there.
+#[derive(Clone, Copy)]
+pub struct Place(usize);
+
+impl Place {
+    /// Where `member` of this host tells another one of barrier number `epoch`.
+    pub fn meet(member: usize, epoch: u64) -> Place {
+        Place(MEET + member * LINE + (epoch & 1) as usize * FLAG)
+    }
+
+    /// Where a host tells another one of it in a round.
+    pub fn round(round: usize, epoch: u64) -> Place {
+        Place(ROUNDS + round * LINE + (epoch & 1) as usize * FLAG)
+    }
+
+    fn line(number: u64, member: usize) -> Place {
+        Place((number & 1) as usize * LINES + member * LINE)
+    }
+
+    fn back(number: u64, member: usize) -> Place {
+        Place(BACK + member * LINE + (number & 1) as usize * FLAG)
+    }
+}
+
+/// Whether the members of a group can write messages: the same on all of them.
+pub fn possible(team: &Team) -> bool {
+    team.n_pes() <= MEMBERS_MAX && memory(team.slot).is_some()
+}
+
+/// Bytes of a long message in a group of `n` members.
+pub const fn long_max(n: usize) -> usize {
+    HALF / n / LINE * LINE
+}
+
+/// A part of a team's memory in this process.
+///
+/// The team must have memory.
+pub fn at(group: &Group<'_>, team: &Team, place: Place) -> *mut AtomicU64 {
+    let Some(memory) = memory(team.slot) else { unreachable!("applies to teams with memory") };
+    debug_assert!(place.0 < MEMORY_LEN);
+    // SAFETY: inside the control area, with which the heap begins.
+    unsafe { group.world.heap().base().add(memory + place.0).cast() }
+}
+
+/// A message from each member to some others.
+pub struct Letters<'a> {
+    group: &'a Group<'a>,
+    team: &'a Team,
+    number: u64,
+    /// Whether bytes go to a half.
+    long: bool,
+    /// Whether older messages of this kind are known to be complete.
+    ready: Cell<bool>,
+}
+
+impl<'a> Letters<'a> {
+    /// The next message of a team with memory. All members begin it, with room for as many bytes.
+    pub fn begin(group: &'a Group<'a>, team: &'a Team, len: usize) -> Letters<'a> {
+        debug_assert!(len <= SHORT_MAX.max(long_max(group.n)));
+        let number = Notes::of(group.world, team).next_message();
+        Letters { group, team, number, long: len > SHORT_MAX, ready: Cell::new(false) }
+    }
+
+    /// Takes the numbers of `count` messages that have no bytes of their own; gives the first.
+    pub fn reserve(group: &Group<'_>, team: &Team, count: usize) -> u64 {
+        let notes = Notes::of(group.world, team);
+        (0..count).map(|_| notes.next_message()).min().unwrap_or_else(|| notes.messages())
+    }
+
+    /// A message whose number was taken.
+    pub fn numbered(group: &'a Group<'a>, team: &'a Team, number: u64) -> Letters<'a> {
+        Letters { group, team, number, long: false, ready: Cell::new(false) }
+    }
+
+    /// The same with this member's part of a half for its bytes. Who sends them sees itself that the
+    /// part is free.
+    pub fn in_half(self) -> Letters<'a> {
+        Letters { long: true, ..self }
+    }
+
+    fn context(&self) -> &Context {
+        &self.group.world.letter_contexts()[(self.number & 1) as usize]
+    }
+
+    /// Where member `from` writes at this PE, and at every other.
+    #[inline]
+    fn bytes(&self, from: usize) -> *mut u8 {
+        let half = (self.number & 1) as usize * HALF;
+        let place = match self.long {
+            false => Place::line(self.number, from).0 + FLAG,
+            true => HALVES + half + from * long_max(self.group.n),
+        };
+        at(self.group, self.team, Place(place)).cast()
+    }
+
+    /// Sends `len` bytes, as many as was said or fewer. `source` must stay as it is until
+    /// [`Letters::complete`] unless `mode` is blocking.
+    ///
+    /// # Safety
+    /// `source` is readable for that long.
+    #[inline]
+    pub unsafe fn send(&self, member: usize, source: *const u8, len: usize, mode: Mode) {
+        debug_assert!(len <= if self.long { long_max(self.group.n) } else { SHORT_MAX });
+        let dest = self.bytes(self.group.me);
+        // SAFETY: the caller's promise; this member's part at the other has room.
+        unsafe { self.send_to(member, dest, source, len, mode) };
+    }
+
+    /// Sends `len` bytes to symmetric `dest` of a member, and the flag after them.
+    ///
+    /// # Safety
+    /// As [`Letters::send`]; the member's `dest` is ready.
+    #[inline]
+    pub unsafe fn send_to(
+        &self,
+        member: usize,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        mode: Mode,
+    ) {
+        let Group { world, routine, .. } = *self.group;
+        let pe = self.group.pe(member);
+        let flag = at(self.group, self.team, Place::line(self.number, self.group.me));
+        let theirs = world.ptr(flag, pe);
+        if theirs.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { self.send_far((member, pe), dest, source, len, mode) };
+            return;
+        }
+        if len <= SHORT_MAX {
+            let dest = world.ptr(dest, pe);
+            if !dest.is_null() {
+                // SAFETY: the caller's promise; mapped memory.
+                unsafe { copy_short(dest, source, len) };
+                // SAFETY: the member's mapped flag, only ever accessed as a whole.
+                unsafe { (*theirs).store(self.number, Ordering::Release) };
+                return;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { world.put(self.context(), dest, source, len, pe, mode, routine) };
+        // A long put to mapped memory may take another channel than a copy, which is complete.
+        if !world.copies(dest, len, pe) {
+            self.complete();
+        }
+        // SAFETY: as above.
+        unsafe { (*theirs).store(self.number, Ordering::Release) };
+    }
+
+    /// [`Letters::send_to`] a member whose memory is not mapped.
+    ///
+    /// Where puts are complete when they return, as through a window to a neighbour, the flag is one
+    /// more of them: what is issued after another operation was complete follows it. Elsewhere one
+    /// operation carries both, without waiting. Which of the two is seen at the first message.
+    ///
+    /// # Safety
+    /// As [`Letters::send_to`].
+    unsafe fn send_far(
+        &self,
+        (member, pe): (usize, usize),
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        mode: Mode,
+    ) {
+        let Group { world, routine, .. } = *self.group;
+        let flag = at(self.group, self.team, Place::line(self.number, self.group.me));
+        let (context, notes) = (self.context(), Notes::of(world, self.team));
+        self.prepare();
+        // What this PE stored before is visible with the flag.
+        fence(Ordering::Release);
+        // Whether one put is complete can be seen where nothing else is under way.
+        if len > 0 && !(notes.arrives_at_once(member) && context.is_quiet()) {
+            let (word, value, op) = (flag.cast(), self.number, SignalOp::Set);
+            // SAFETY: the caller's promise.
+            unsafe {
+                world.put_signal(context, dest, source, len, word, value, op, pe, mode, routine);
+            }
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { world.put(context, dest, source, len, pe, mode, routine) };
+        if len > 0 && !context.is_quiet() {
+            notes.does_not_arrive_at_once(member);
+            world.fence(context, routine);
+        }
+        self.put_flag(flag, pe);
+    }
+
+    /// A message without bytes.
+    pub fn send_nothing(&self, member: usize) {
+        // SAFETY: nothing is read.
+        unsafe { self.send_to(member, self.bytes(0), std::ptr::null(), 0, Mode::Blocking) };
+    }
+
+    fn put_flag(&self, flag: *mut AtomicU64, pe: usize) {
+        let Group { world, routine, .. } = *self.group;
+        let source = (&raw const self.number).cast();
+        fence(Ordering::Release);
+        // SAFETY: a local word, reusable when a blocking put returns.
+        unsafe { world.put(self.context(), flag.cast(), source, 8, pe, Mode::Blocking, routine) };
+    }
+
+    /// Before the first put: everything put to flags of this kind is complete.
+    #[inline]
+    fn prepare(&self) {
+        if !self.ready.replace(true) {
+            self.complete();
+        }
+    }
+
+    /// Waits until what was sent with this message is complete.
+    #[inline]
+    pub fn complete(&self) {
+        if !self.context().is_quiet() {
+            self.group.world.quiet(self.context(), self.group.routine);
+        }
+    }
+
+    /// Tells the sender of a message that it was read.
+    pub fn tell_back(&self, member: usize) {
+        let pe = self.group.pe(member);
+        let flag = at(self.group, self.team, Place::back(self.number, self.group.me));
+        // SAFETY: null, or the member's mapped flag, only ever accessed as a whole.
+        match unsafe { self.group.world.ptr(flag, pe).as_ref() } {
+            Some(theirs) => theirs.store(self.number, Ordering::Release),
+            None => {
+                self.prepare();
+                self.put_flag(flag, pe);
+            }
+        }
+    }
+
+    /// Waits for the message of a member; gives where its bytes are.
+    #[inline]
+    pub fn receive(&self, member: usize) -> *const u8 {
+        self.until(Place::line(self.number, member));
+        self.bytes(member)
+    }
+
+    /// Waits until a member has told back, as receivers do that have read this message.
+    pub fn read_by(&self, member: usize) {
+        self.until(Place::back(self.number, member));
+    }
+
+    #[inline]
+    fn until(&self, place: Place) {
+        // SAFETY: this PE's own flag, only ever accessed as a whole.
+        let flag = unsafe { &*at(self.group, self.team, place) };
+        let waiting = Waiting { routine: self.group.routine, argument: self.team.slot as u64 };
+        self.group.world.wait(waiting, || flag.load(Ordering::Acquire) >= self.number);
+    }
+}
+
+/// A copy of at most [`SHORT_MAX`] bytes, most often one word, without a call.
+///
+/// # Safety
+/// Both are valid and do not overlap.
+#[inline]
+unsafe fn copy_short(dest: *mut u8, source: *const u8, len: usize) {
+    // SAFETY: the caller's promise; arrays of bytes need no alignment.
+    unsafe {
+        if len == 8 {
+            dest.cast::<[u8; 8]>().write(source.cast::<[u8; 8]>().read());
+        } else if len > 0 {
+            std::ptr::copy_nonoverlapping(source, dest, len);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Reductions in which members send their elements, so that nothing is read across a link.
+
+use crate::group::Group;
+use crate::letters::{Letters, long_max};
+use crate::reduce::{Block, Reduce};
+use crate::schedule::{blocks, others, share};
+use crate::stream::{self, Stream, neighbours};
+use crate::table::Call;
+use std::mem::swap;
+use std::ops::Range;
+use tombolo_core::ops::Mode;
+use tombolo_core::{Team, copy};
+
+/// Bytes that are sent without waiting for their arrival.
+const COPIED_MAX: usize = 1 << 10;
+/// Bytes combined at a time. From 8 KiB on the C library copies with a string instruction, which takes
+/// several times as long on some processors and addresses.
+const STEP: usize = 4 << 10;
+
+fn team<'a>(group: &Group<'a>) -> &'a Team {
+    match group.with_memory() {
+        Some(team) => team,
+        None => unreachable!("applies to teams with memory"),
+    }
+}
+
+impl Reduce {
+    /// Member `member`'s share of the elements.
+    fn share_of(&self, group: &Group<'_>, member: usize) -> Range<usize> {
+        share(member, group.n, self.nelems, self.grain())
+    }
+
+    fn elements_per_step(&self) -> usize {
+        STEP / self.reducer.size()
+    }
+
+    /// Elements that fit a part of the team's memory, at least one.
+    fn elements_per_part(&self, n: usize) -> usize {
+        let part = long_max(n) / self.reducer.size();
+        (part / self.grain() * self.grain()).max(1)
+    }
+
+    /// Pieces in which every share goes through a part of the team's memory.
+    fn pieces(&self, group: &Group<'_>) -> usize {
+        let most = (0..group.n).map(|member| self.share_of(group, member).len()).max();
+        most.unwrap_or(0).div_ceil(self.elements_per_part(group.n))
+    }
+
+    /// Piece number `piece` of a member's share.
+    fn piece(&self, group: &Group<'_>, member: usize, piece: usize) -> Range<usize> {
+        let (share, step) = (self.share_of(group, member), self.elements_per_part(group.n));
+        let start = share.end.min(share.start + piece * step);
+        start..share.end.min(start + step)
+    }
+
+    fn offset(&self, elements: &Range<usize>) -> usize {
+        elements.start * self.reducer.size()
+    }
+
+    fn len_of(&self, elements: &Range<usize>) -> usize {
+        elements.len() * self.reducer.size()
+    }
+}
+
+/// Everybody sends its elements to all and combines those of all, in blocks.
+///
+/// # Safety
+/// The buffers are as `shmem_sum_reduce` promises, and the elements fit a message.
+pub unsafe fn exchanged(group: &Group<'_>, call: &Reduce) {
+    let (len, size) = (call.bytes(), call.reducer.size());
+    let letters = Letters::begin(group, team(group), len);
+    // What is long leaves from where it is.
+    let mode = if len > COPIED_MAX { Mode::NonBlocking } else { Mode::Blocking };
+    for member in others(group.me, group.n) {
+        // SAFETY: the source holds `len` bytes, and stays as it is until the letters are complete.
+        unsafe { letters.send(member, call.source, len, mode) };
+    }
+    // The source may be the dest.
+    if mode == Mode::NonBlocking {
+        letters.complete();
+    }
+    let mut acc = Block::new();
+    for range in blocks(0..call.nelems, call.elements_per_step()) {
+        let at = call.offset(&range);
+        for member in 0..group.n {
+            let theirs = if member == group.me {
+                call.source
+            } else {
+                let letter = letters.receive(member);
+                copy::claim(letter.wrapping_add(at), range.len() * size);
+                letter
+            };
+            // SAFETY: all have `len` bytes, and `acc` is private.
+            unsafe {
+                match member {
+                    0 => acc.at().copy_from_nonoverlapping(theirs.add(at), range.len() * size),
+                    _ => call.reducer.combine(acc.at(), theirs.add(at), range.len()),
+                }
+            }
+        }
+        // SAFETY: the dest holds `len` bytes.
+        unsafe { call.dest.add(at).copy_from_nonoverlapping(acc.at(), range.len() * size) };
+    }
+    if call.nelems == 0 {
+        others(group.me, group.n).for_each(|member| _ = letters.receive(member));
+    }
+}
+
+/// Everybody sends its elements to one other, then what it has combined to one that has combined as
+/// many, and so on. Members beyond a power of two join another one first and get the result from it.
+/// No two members send to each other twice, and every result depends on all.
+///
+/// # Safety
+/// As [`exchanged`]; the elements fit a block.
+pub unsafe fn doubling(group: &Group<'_>, call: &Reduce) {
+    let (me, n, len) = (group.me, group.n, call.bytes());
+    let letters = Letters::begin(group, team(group), len);
+    let (mut one, mut other) = (Block::new(), Block::new());
+    let (mut acc, mut next) = (&mut one, &mut other);
+    let power = 1 << n.ilog2();
+    // Of the first members every second one joins the one before it.
+    let joining = 2 * (n - power);
+    // SAFETY: the buffers hold `len` bytes, blocks too, and a blocking send lets go of them.
+    unsafe {
+        if me < joining && me % 2 == 1 {
+            letters.send(me - 1, call.source, len, Mode::Blocking);
+            call.dest.copy_from(letters.receive(me - 1), len);
+            return;
+        }
+        acc.at().copy_from_nonoverlapping(call.source, len);
+        if me < joining {
+            call.reducer.combine(acc.at(), letters.receive(me + 1), call.nelems);
+        }
+        let number = if me < joining { me / 2 } else { me - joining / 2 };
+        let member = |number: usize| {
+            if number < joining / 2 { 2 * number } else { number + joining / 2 }
+        };
+        for round in 0..power.trailing_zeros() {
+            let partner = member(number ^ 1 << round);
+            letters.send(partner, acc.at(), len, Mode::Blocking);
+            let theirs = letters.receive(partner);
+            if partner > me {
+                call.reducer.combine(acc.at(), theirs, call.nelems);
+            } else {
+                // Both combine in the same order, and get the same bits.
+                next.at().copy_from_nonoverlapping(theirs, len);
+                call.reducer.combine(next.at(), acc.at(), call.nelems);
+                swap(&mut acc, &mut next);
+            }
+        }
+        if me < joining {
+            letters.send(me + 1, acc.at(), len, Mode::Blocking);
+        }
+        call.dest.copy_from_nonoverlapping(acc.at(), len);
+    }
+}
+
+/// Whether a reduction's elements fit a block, and memory of the team.
+pub fn fits_block(group: &Group<'_>, call: &Reduce) -> bool {
+    group.with_memory().is_some() && call.bytes() <= Block::LEN.min(long_max(group.n))
+}
+
+/// Everybody sends each member its share, combines its own share of all, in the order of the members,
+/// and sends the result to all. Elements of members on the same host are read where they are.
+///
+/// Each piece of the shares takes two messages from all to all: one with elements, and one with
+/// results. A third number is left out, so that elements go to the halves by turns. Who sends elements
+/// of piece n + 2 has received those of n + 1 from everybody, who sent them after reading those of n.
+///
+/// # Safety
+/// As [`exchanged`], without a limit.
+pub unsafe fn scattered(group: &Group<'_>, call: &Reduce) {
+    let (me, n, size) = (group.me, group.n, call.reducer.size());
+    let (mut acc, mut spare) = (Block::new(), Block::new());
+    // By what both know: that the other's memory is mapped here does not say that this one's is there.
+    let near = |member: usize| group.notes().is_some_and(|notes| notes.is_near(member));
+    for piece in 0..call.pieces(group).max(1) {
+        let letters = Letters::begin(group, team(group), long_max(n));
+        for member in others(me, n) {
+            let range = call.piece(group, member, piece);
+            let len = if near(member) { 0 } else { call.len_of(&range) };
+            let source = call.source.wrapping_add(call.offset(&range));
+            // SAFETY: a part of the source. It stays as it is until the member has combined it:
+            // in place, the result comes afterwards.
+            unsafe { letters.send(member, source, len, Mode::NonBlocking) };
+        }
+        let mine = call.piece(group, me, piece);
+        for member in others(me, n) {
+            letters.receive(member);
+        }
+        for range in blocks(mine.clone(), call.elements_per_step()) {
+            let at = call.offset(&range);
+            for member in 0..n {
+                // SAFETY: all hold these elements; blocks are private. In place, nobody writes this
+                // part of a member's source before the results are sent.
+                unsafe {
+                    let theirs = if member == me {
+                        call.source.add(at)
+                    } else if near(member) {
+                        call.reach(group, &mut spare, &range, member)
+                    } else {
+                        let letter = letters.receive(member).add(at - call.offset(&mine));
+                        copy::claim(letter, range.len() * size);
+                        letter
+                    };
+                    match member {
+                        0 => acc.at().copy_from_nonoverlapping(theirs, range.len() * size),
+                        _ => call.reducer.combine(acc.at(), theirs, range.len()),
+                    }
+                }
+            }
+            // SAFETY: a part of the dest that is this member's to write.
+            unsafe {
+                call.dest.add(at).copy_from_nonoverlapping(acc.at(), range.len() * size);
+            }
+        }
+        let results = Letters::begin(group, team(group), 0);
+        let at = call.dest.wrapping_add(call.offset(&mine));
+        for member in others(me, n) {
+            // SAFETY: the same part of every dest; it stays as it is until the letters are complete.
+            unsafe { results.send_to(member, at, at, call.len_of(&mine), Mode::NonBlocking) };
+        }
+        Letters::reserve(group, team(group), 1);
+        // Each flag says that all older messages of its kind have arrived: those of the last elements
+        // and results say it of all.
+        if piece + 1 >= call.pieces(group) {
+            for member in others(me, n) {
+                results.receive(member);
+            }
+            letters.complete();
+            results.complete();
+        }
+    }
+}
+
+/// Shares go round the ring of members, each of which adds its elements, and the results go round
+/// once more.
+///
+/// Pieces of shares go through the part that the left neighbour has in the halves, by turns. Who sends
+/// a piece has been told that the one before the last was read; of the first ones it is told that its
+/// neighbour has come, which has read everything older then.
+///
+/// # Safety
+/// As [`scattered`].
+pub unsafe fn ring(group: &Group<'_>, call: &Reduce) {
+    let (me, n) = (group.me, group.n);
+    if n == 1 {
+        // SAFETY: both hold the elements, and may be the same.
+        return unsafe { call.dest.copy_from(call.source, call.bytes()) };
+    }
+    let (right, left) = neighbours(me, n);
+    let pieces = call.pieces(group);
+    // Two more numbers at the start, in which members only tell that they have come.
+    let stream = Stream::begin(group, team(group), 2 + pieces * (n - 1));
+    (0..2).for_each(|index| stream.letter(index).tell_back(left));
+    for piece in 0..pieces {
+        for step in 0..n - 1 {
+            let index = piece * (n - 1) + step;
+            let letter = stream.letter(2 + index).in_half();
+            let range = call.piece(group, (me + 2 * n - step - 1) % n, piece);
+            let source = match step {
+                0 => call.source.wrapping_add(call.offset(&range)),
+                // What was combined in the last step.
+                _ => stream.letter(1 + index).in_half().receive(left),
+            };
+            stream.letter(index).read_by(right);
+            // SAFETY: a piece fits, and stays as it is until it is complete.
+            unsafe { letter.send(right, source, call.len_of(&range), Mode::NonBlocking) };
+            if step > 0 {
+                letter.complete();
+                stream.letter(1 + index).tell_back(left);
+            }
+            let range = call.piece(group, (me + 2 * n - step - 2) % n, piece);
+            let (theirs, at) = (letter.receive(left).cast_mut(), call.offset(&range));
+            // SAFETY: the part of the left neighbour is this member's until it tells that it was
+            // read; the source and the dest hold the range, which nobody else writes now.
+            unsafe {
+                call.reducer.combine(theirs, call.source.wrapping_add(at), range.len());
+                if step == n - 2 {
+                    call.dest.add(at).copy_from_nonoverlapping(theirs, call.len_of(&range));
+                    letter.tell_back(left);
+                }
+            }
+        }
+    }
+    (0..2 + pieces.min(2)).for_each(|index| stream.letter(index).complete());
+    let share = |member: usize| {
+        let range = call.share_of(group, member);
+        call.offset(&range)..call.offset(&range) + call.len_of(&range)
+    };
+    // SAFETY: the dest is ready where its elements were combined, and this member's share is there.
+    unsafe { stream::round_the_ring(group, team(group), call.dest, share) };
+}
