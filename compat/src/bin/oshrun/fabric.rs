@@ -43,6 +43,15 @@ impl Ring {
         Some(fds.map(|fd| fd.as_raw_fd()))
     }
 
+    /// Takes the links of a host down whose PEs are no more: its neighbours need not find out by its
+    /// silence, which may be that of a process that is stopped.
+    pub fn lose(&self, host: usize) {
+        if let Some(fabric) = &self.fabric {
+            // The host was placed by this ring.
+            let _ = fabric.inject(Fault::HostDie { host: host as u32 });
+        }
+    }
+
     /// Time of the next fault since the start of the job.
     pub fn next_fault(&self) -> Option<Duration> {
         self.faults.as_slice().first().map(|(at, _)| *at)

@@ -29,6 +29,7 @@ impl Job {
             )),
         }
         self.lose(&gone);
+        self.ring.lose(self.hosts.of(pe));
         true
     }
 
