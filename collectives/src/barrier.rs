@@ -14,6 +14,7 @@ use tombolo_core::control;
 use tombolo_core::ops::Mode;
 use tombolo_core::sync::{AtomicU64, Ordering, fence};
 use tombolo_core::transport::{Amo, AmoOp};
+use tombolo_core::wait::Reason;
 use tombolo_core::{Team, Waiting, World};
 
 /// How a member of a barrier reaches flags. `parity` is that of the barrier's number.
@@ -209,7 +210,11 @@ impl Flags for TeamFlags<'_> {
 
     #[inline]
     fn wait(&self, ready: impl FnMut() -> bool) {
-        let waiting = Waiting { routine: self.routine, argument: self.team.slot as u64 };
+        let waiting = Waiting {
+            routine: self.routine,
+            argument: self.team.slot as u64,
+            reason: Reason::Members,
+        };
         self.world.wait(waiting, ready);
     }
 }
@@ -255,7 +260,7 @@ fn by_counters<'a>(
             let context = world.internal_context();
             world.amo_nbi(context, None, place, add(1), tells(round), routine);
         }
-        let waiting = Waiting { routine, argument: place as u64 };
+        let waiting = Waiting { routine, argument: place as u64, reason: Reason::Members };
         world.wait(waiting, || counter.load(Ordering::Acquire) > 0);
         // As an AMO, because the writer may raise the counter again meanwhile.
         world.amo_fetch(world.internal_context(), place, add(u64::MAX), world.pe(), routine);

@@ -18,6 +18,7 @@
 
 use tombolo_core::sync::{AtomicU32, Ordering};
 use tombolo_core::transport::{Amo, AmoOp};
+use tombolo_core::wait::Reason;
 use tombolo_core::{Waiting, World};
 
 const GRANTED: u32 = 1 << 31;
@@ -178,7 +179,8 @@ impl Queue for Lock<'_> {
     }
 
     fn wait(&self, ready: impl FnMut() -> bool) {
-        let waiting = Waiting { routine: self.routine, argument: self.tail as u64 };
+        let waiting =
+            Waiting { routine: self.routine, argument: self.tail as u64, reason: Reason::Lock };
         self.world.wait(waiting, ready);
     }
 }

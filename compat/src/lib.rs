@@ -9,6 +9,7 @@ mod logging;
 mod main_thread;
 mod objects;
 mod process;
+mod profile;
 pub mod tools;
 pub mod transports;
 pub mod variables;

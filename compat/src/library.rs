@@ -1,6 +1,7 @@
 //! What exists between initialisation and finalisation, for all routines.
 
 use crate::objects::Objects;
+use crate::profile;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tombolo_core::bootstrap::Bootstrap;
@@ -33,6 +34,9 @@ impl Library {
 /// The initialised library, or null.
 static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(std::ptr::null_mut());
 
+/// The same, but null while what routines do is counted.
+static DIRECT: AtomicPtr<Library> = AtomicPtr::new(std::ptr::null_mut());
+
 /// The connection to the launcher, from the first initialisation on: for errors.
 static JOB: OnceLock<Arc<dyn Bootstrap>> = OnceLock::new();
 
@@ -43,7 +47,11 @@ pub fn joined(job: Arc<dyn Bootstrap>) {
 
 /// From now on routines work with this library.
 pub fn publish(library: Box<Library>) {
-    LIBRARY.store(Box::into_raw(library), Ordering::Release);
+    let library = Box::into_raw(library);
+    LIBRARY.store(library, Ordering::Release);
+    if profile::on().is_none() {
+        DIRECT.store(library, Ordering::Release);
+    }
 }
 
 /// Takes the library back; none if there is none.
@@ -51,6 +59,7 @@ pub fn publish(library: Box<Library>) {
 /// # Safety
 /// Nobody uses what [`library`] gave.
 pub unsafe fn retract() -> Option<Library> {
+    DIRECT.store(std::ptr::null_mut(), Ordering::Release);
     let library = LIBRARY.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or made by `publish`; nobody else has it since the swap.
     (!library.is_null()).then(|| unsafe { *Box::from_raw(library) })
@@ -65,6 +74,14 @@ pub fn library(routine: &str) -> &'static Library {
         Some(library) => library,
         None => refuse(routine),
     }
+}
+
+/// The initialised library, unless what routines do is counted: then they have to begin with
+/// [`profile::within`]'s other path.
+#[inline(always)]
+pub fn direct() -> Option<&'static Library> {
+    // SAFETY: as in `library`.
+    unsafe { DIRECT.load(Ordering::Acquire).as_ref() }
 }
 
 /// True between initialisation and finalisation.

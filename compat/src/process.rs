@@ -8,7 +8,7 @@ use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
 use crate::c::fast;
 use crate::c::tune;
 use crate::library::{self, Library, library, refuse};
-use crate::{describe, logging, main_thread, transports, variables};
+use crate::{describe, logging, main_thread, profile, transports, variables};
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -172,8 +172,12 @@ fn start(process: &mut Process) -> Result<()> {
     process.checks = world.config().debug.0;
     let library = Box::new(Library { world, objects: Mutex::default(), scratch });
     // SAFETY: no routine works before the library is published just below, and the library keeps
-    // the world, with all its mappings, until `stop` has closed the fast path.
-    unsafe { fast::open(&library.world) }.map_err(|why: nix::Error| {
+    // the world, with all its mappings, until `stop` has closed the fast path and ended counting.
+    unsafe {
+        profile::open(&library.world);
+        fast::open(&library.world)
+    }
+    .map_err(|why: nix::Error| {
         Error::system("making the tables of the fast path", std::io::Error::from(why))
     })?;
     own_threads.started();
@@ -275,6 +279,7 @@ fn stop(process: &Process, routine: &'static str) -> Result<()> {
     // SAFETY: the program is in no other routine, as the standard asks of it.
     let retracted = unsafe {
         fast::close();
+        profile::close();
         library::retract()
     };
     let Some(Library { world, objects, .. }) = retracted else { refuse(routine) };

@@ -84,6 +84,8 @@ crate::settings! {
         Launcher host: Option<u32> = "", "TOMBOLO_HOST";
         /// Descriptor of the status board shared with oshrun.
         Launcher board_fd: Option<Descriptor> = "", "TOMBOLO_BOARD_FD";
+        /// Descriptor of the memory in which the PE counts what it does, for oshrun --profile and --trace.
+        Launcher profile_fd: Option<Descriptor> = "", "TOMBOLO_PROFILE_FD";
         /// Whether this PE was bound to processor cores of its own; oshrun sets it for its PEs.
         Launcher bound: Switch = "off", "TOMBOLO_BOUND";
     }

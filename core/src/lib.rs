@@ -19,6 +19,7 @@ pub mod error;
 pub mod loss;
 pub mod memory;
 pub mod ops;
+pub mod profile;
 pub mod registration;
 pub mod reroute;
 pub mod route;

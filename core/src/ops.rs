@@ -17,6 +17,7 @@ use crate::copy;
 use crate::reroute::Observation;
 use crate::route::Channel;
 use crate::transport::{Amo, AtomicDomain, Remote, SegmentKind, Signal, SignalOp, Status, Stream};
+use crate::wait::Reason;
 use crate::world::World;
 use crate::world::peers::Peer;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
@@ -359,7 +360,8 @@ impl World {
     fn order_on(&self, index: usize, stream: &Stream, routine: &'static str) {
         if !self.peers().is_ordered(index) {
             let transport = &self.transports()[index];
-            self.until(routine, self.pe(), || transport.fence(stream) != Status::Pending);
+            let done = || transport.fence(stream) != Status::Pending;
+            self.until(routine, self.pe(), Reason::Completion, done);
         }
     }
 

@@ -19,7 +19,55 @@ pub struct Waiting {
     pub routine: &'static str,
     /// Team number, address or peer.
     pub argument: u64,
+    /// What has to happen.
+    pub reason: Reason,
 }
+
+/// What a wait is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    /// A transport takes no further operation: its queue is full, or has no credit.
+    Room,
+    /// Operations of this PE are not complete yet.
+    Completion,
+    /// Another PE has to carry out a request.
+    Answer,
+    /// Other PEs have not come to this call yet.
+    Members,
+    /// A variable has not got its value yet.
+    Variable,
+    /// Another PE has the lock.
+    Lock,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Reason; 6] = [
+        Reason::Room,
+        Reason::Completion,
+        Reason::Answer,
+        Reason::Members,
+        Reason::Variable,
+        Reason::Lock,
+    ];
+
+    /// In words, behind "waiting for".
+    pub fn words(self) -> &'static str {
+        match self {
+            Reason::Room => "room in the transport",
+            Reason::Completion => "completion",
+            Reason::Answer => "the target's processor",
+            Reason::Members => "other PEs to arrive",
+            Reason::Variable => "a variable",
+            Reason::Lock => "a lock",
+        }
+    }
+}
+
+/// Told about a wait that was longer than its spinning, with its begin and end in nanoseconds of
+/// `CLOCK_MONOTONIC`, by the thread that waited.
+pub type Watcher = fn(&Waiting, u64, u64);
 
 /// How long to do what. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

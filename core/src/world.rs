@@ -15,7 +15,7 @@ use crate::service::{Requester, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
 use crate::transport::{Distance, Endpoint, Locality, SegmentKind, Transport};
-use crate::wait::{Patience, Waiting};
+use crate::wait::{Patience, Waiting, Watcher};
 use peers::{Peer, Peers};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -74,6 +74,7 @@ pub struct World {
     dropped: Mutex<Dropped>,
     losses: Losses,
     observer: OnceLock<Box<dyn Observer>>,
+    watcher: OnceLock<Watcher>,
     patience: Patience,
     team_slots: TeamSlots,
     world_team: Arc<Team>,
@@ -334,6 +335,11 @@ impl World {
         self.observer.get().map(|observer| &**observer).filter(|observer| observer.wants())
     }
 
+    /// Has `watcher` be told about waits from now on; false if there is one already.
+    pub fn watch_waits(&self, watcher: Watcher) -> bool {
+        self.watcher.set(watcher).is_ok()
+    }
+
     /// Moves outstanding work of the transports on.
     #[inline]
     pub fn progress(&self) {
@@ -392,6 +398,9 @@ impl World {
             self.check_losses(waiting.routine, since);
         });
         self.board.leave(self.pe);
+        if let Some(watcher) = self.watcher.get() {
+            watcher(&waiting, since, crate::board::monotonic_ns());
+        }
     }
 }
 

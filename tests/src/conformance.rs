@@ -35,6 +35,7 @@ use tombolo_core::ops::Mode;
 use tombolo_core::transport::{
     Amo, AmoOp, Job, Locality, SegmentKind, SignalOp, Status, Stream, Transport,
 };
+use tombolo_core::wait::Reason;
 use tombolo_core::{Config, Context, ContextOptions, Waiting, World};
 
 /// A back end under test.
@@ -313,14 +314,17 @@ fn nbi_gets(world: &World) {
 }
 
 fn wait_word(world: &World, word: *mut u64, at_least: u64) {
-    world.wait(Waiting { routine: ROUTINE, argument: word as u64 }, || {
-        // SAFETY: an aligned word of this PE's heap.
-        unsafe {
-            (*word.cast::<std::sync::atomic::AtomicU64>())
-                .load(std::sync::atomic::Ordering::Acquire)
-                >= at_least
-        }
-    });
+    world.wait(
+        Waiting { routine: ROUTINE, argument: word as u64, reason: Reason::Variable },
+        || {
+            // SAFETY: an aligned word of this PE's heap.
+            unsafe {
+                (*word.cast::<std::sync::atomic::AtomicU64>())
+                    .load(std::sync::atomic::Ordering::Acquire)
+                    >= at_least
+            }
+        },
+    );
 }
 
 fn fence_orders(world: &World) {
@@ -550,7 +554,7 @@ fn ends_last(world: &World) {
     for round in 1..=rounds {
         if world.pe() == 0 {
             let words = [round * 0x0101_0101_0101; 8];
-            let wait = Waiting { routine: ROUTINE, argument: round };
+            let wait = Waiting { routine: ROUTINE, argument: round, reason: Reason::Variable };
             world.wait(wait, || {
                 // SAFETY: the words stay as they are until the stream is quiet.
                 let put = unsafe { endpoint.put(&stream, dest, words.as_ptr().cast(), 64, false) };
@@ -567,7 +571,10 @@ fn ends_last(world: &World) {
             let end = line.wrapping_add(56).cast::<std::sync::atomic::AtomicU8>();
             // SAFETY: a byte of this PE's heap.
             let seen = || unsafe { (*end).load(std::sync::atomic::Ordering::Acquire) };
-            world.wait(Waiting { routine: ROUTINE, argument: round }, || seen() == round as u8);
+            world.wait(
+                Waiting { routine: ROUTINE, argument: round, reason: Reason::Variable },
+                || seen() == round as u8,
+            );
             let expected = (round * 0x0101_0101_0101).to_le_bytes().repeat(7);
             assert_eq!(local(line, 56), expected, "round {round}");
             put(world, answer.cast(), &round.to_le_bytes(), 0, Mode::Blocking);

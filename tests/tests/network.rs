@@ -1,9 +1,11 @@
 //! C programs on several hosts that share nothing but a network: name spaces with an `sshd` each, tied
 //! by virtual cables, on which `oshrun --host` starts PEs.
 
-use libtest_mimic::Trial;
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use tombolo_tests::conformance::{BACK_ENDS, unavailable};
 use tombolo_tests::nodes::{self, Nodes};
@@ -12,7 +14,7 @@ use tombolo_tests::nodes::{self, Nodes};
 mod support;
 
 use support::program::{LIMIT, Program, run_trials};
-use support::{crate_dir, run};
+use support::{Ran, crate_dir, run, scratch};
 
 /// Hosts and how many PEs each has.
 const PLACES: [&str; 2] = ["n1:2,n2:2", "n1:1,n2:1,n3:1"];
@@ -37,11 +39,83 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let programs =
         sources.iter().map(|source| Program::new(prefix, source, "", &["-O1", "-pthread"]));
     let places = |program: Arc<Program>| PLACES.map(|places| runs(&program, places));
-    let trials = programs.flat_map(places).map(|trial| match &missing {
+    let counted = crate_dir().join("c/special/counted.c");
+    let counted = Program::new(prefix, &counted, "", &["-pthread"]);
+    let tools = [
+        tool(prefix, "oshperf_compares_the_network_between_hosts", compares),
+        tool(prefix, "oshinfo_examines_other_hosts", examines),
+        Trial::test("profiles_come_from_all_hosts", move || profiles(&counted)),
+    ];
+    let trials = programs.flat_map(places).chain(tools).map(|trial| match &missing {
         Some(why) => trial.with_kind(why.clone()).with_ignored_flag(true),
         None => trial,
     });
     trials.collect()
+}
+
+fn tool(prefix: &Path, name: &str, case: fn(&Path) -> Result<(), Failed>) -> Trial {
+    let prefix = prefix.to_owned();
+    Trial::test(name, move || case(&prefix))
+}
+
+fn on_login(mut command: Command) -> Result<Ran, Failed> {
+    command.env("SHMEM_TUNE", "off");
+    NODES.enter(&mut command);
+    Ok(run(&mut command, LIMIT)?)
+}
+
+fn compares(prefix: &Path) -> Result<(), Failed> {
+    let file = scratch("network").join("compare.json");
+    let mut command = Command::new(prefix.join("bin/oshperf"));
+    command.args(["compare", "--host", "n1,n2", "--ways", "shm,ofi:tcp", "--ops", "put,amo"]);
+    command.args(["--sizes", "8,4K", "--rounds", "1", "--budget", "0.05", "--json"]).arg(&file);
+    on_login(command)?.succeeded()?;
+    let report: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
+    let ways = report["ways"].as_array().ok_or("no ways")?;
+    assert!(ways[0]["unusable"].is_string() && ways[1]["unusable"].is_null(), "{ways:?}");
+    let all = report["series"].as_array().ok_or("no series")?;
+    assert!(all.iter().all(|series| series["way"] == "ofi:tcp"), "{all:?}");
+    let put = all.iter().find(|series| series["test"] == "put").ok_or("no puts")?;
+    assert_eq!(put["points"].as_array().map(Vec::len), Some(2), "{put}");
+    Ok(())
+}
+
+fn examines(prefix: &Path) -> Result<(), Failed> {
+    let mut command = Command::new(prefix.join("bin/oshinfo"));
+    command.args(["--doctor", "--host", "n1,n2,n9"]);
+    let ran = on_login(command)?;
+    for name in ["login", "n1", "n2", "n9"] {
+        let heading = format!("What makes jobs slow or impossible on {name}\n");
+        assert_eq!(ran.stdout.matches(&heading).count(), 1, "{ran:?}");
+    }
+    // There is no n9.
+    assert!(
+        ran.code == Some(4) && ran.stdout.matches("no job starts on this").count() == 1,
+        "{ran:?}"
+    );
+    Ok(())
+}
+
+fn profiles(program: &Program) -> Result<(), Failed> {
+    let [profile, trace] = ["profile", "trace"].map(|name| scratch("network").join(name));
+    let mut oshrun = program.oshrun();
+    oshrun.args(["--host", "n1,n2"]).arg(format!("--profile=json:{}", profile.display()));
+    oshrun.arg(format!("--trace={}", trace.display())).arg(program.executable()?);
+    on_login(oshrun)?.succeeded()?;
+    let profile: Value = serde_json::from_str(&fs::read_to_string(&profile)?)?;
+    let rows = profile["routines"].as_array().ok_or("no routines")?;
+    let puts = rows.iter().find(|row| row["routine"] == "shmem_long_p").ok_or("no puts")?;
+    assert!(puts["calls"] == 2000 && puts["way"] == "ofi", "{puts}");
+    let machines: Vec<_> =
+        profile["pes"].as_array().into_iter().flatten().map(|pe| pe["machine"].clone()).collect();
+    assert_eq!(machines, ["n1", "n2"], "{profile:#}");
+    let trace: Value = serde_json::from_str(&fs::read_to_string(&trace)?)?;
+    let events = trace["traceEvents"].as_array().ok_or("no events")?;
+    for pe in 0..2 {
+        let own = |e: &&Value| e["pid"] == pe && e["name"] == "shmem_barrier_all" && e["ph"] == "X";
+        assert_eq!(events.iter().filter(own).count(), 3, "{trace}");
+    }
+    Ok(())
 }
 
 /// "rma on n1:2,n2:2": succeeds, in time.

@@ -33,7 +33,8 @@ fn start_put(world: &World, dest: *mut u8, bytes: &[u8], pe: usize) {
 fn await_direct_windows(world: &World, neighbours: usize) {
     let all = format!("direct windows: {neighbours} of {neighbours}");
     let open = |line: &String| line.contains(&all);
-    let waiting = Waiting { routine: ROUTINE, argument: 0 };
+    let waiting =
+        Waiting { routine: ROUTINE, argument: 0, reason: tombolo_core::wait::Reason::Variable };
     world.wait(waiting, || world.transports()[0].describe_own().iter().any(open));
 }
 

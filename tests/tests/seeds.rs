@@ -45,7 +45,11 @@ fn load(place: *mut u64) -> u64 {
 }
 
 fn wait_for(world: &World, word: *mut u64, value: u64) {
-    let waiting = Waiting { routine: ROUTINE, argument: word as u64 };
+    let waiting = Waiting {
+        routine: ROUTINE,
+        argument: word as u64,
+        reason: tombolo_core::wait::Reason::Variable,
+    };
     world.wait(waiting, || load(word) >= value);
 }
 

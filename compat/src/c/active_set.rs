@@ -3,7 +3,7 @@
 
 use super::collective::extent;
 use super::slow::{check_buffers, check_root};
-use crate::library::library;
+use crate::profile;
 use std::ffi::{c_int, c_long, c_void};
 use tombolo_collectives::active::{self, ActiveSet};
 use tombolo_collectives::{And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
@@ -12,14 +12,18 @@ routines! {
     callers: "`p_sync` is a symmetric array of the set's members, used by no other set until all have \
         returned: flags are only set in there";
     [shmem_barrier](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
-        let world = &library(ROUTINE).world;
-        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
-        active::barrier(world, set, ROUTINE)
+        profile::within(ROUTINE, 0, |library| {
+            let world = &library.world;
+            let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+            active::barrier(world, set, ROUTINE)
+        })
     }
     [shmem_sync](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
-        let world = &library(ROUTINE).world;
-        let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
-        active::sync(world, set, ROUTINE)
+        profile::within(ROUTINE, 0, |library| {
+            let world = &library.world;
+            let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+            active::sync(world, set, ROUTINE)
+        })
     }
 }
 
@@ -33,57 +37,62 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_root: c_int,
                 pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                let library = library(ROUTINE);
-                let (world, len) = (&library.world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
-                check_root(library, ROUTINE, pe_root, pe_size as usize);
-                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
-                active::broadcast(world, set, dest.cast(), source.cast(), len, pe_root, ROUTINE)
+                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
+                    let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    check_root(library, ROUTINE, pe_root, pe_size as usize);
+                    check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
+                    active::broadcast(world, set, dest.cast(), source.cast(), len, pe_root, ROUTINE)
+                })
             }
             [shmem_collect $size](
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
                 log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                let library = library(ROUTINE);
-                let (world, len) = (&library.world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
-                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
-                active::collect(world, set, dest.cast(), source.cast(), len, ROUTINE)
+                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
+                    let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
+                    active::collect(world, set, dest.cast(), source.cast(), len, ROUTINE)
+                })
             }
             [shmem_fcollect $size](
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
                 log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                let library = library(ROUTINE);
-                let (world, len) = (&library.world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
-                let all = len * pe_size as usize;
-                check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), len), false);
-                active::fcollect(world, set, dest.cast(), source.cast(), len, ROUTINE)
+                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
+                    let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    let all = len * pe_size as usize;
+                    check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), len), false);
+                    active::fcollect(world, set, dest.cast(), source.cast(), len, ROUTINE)
+                })
             }
             [shmem_alltoall $size](
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
                 log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                let library = library(ROUTINE);
-                let (world, len) = (&library.world, nelems * size_of::<$ty>());
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
-                let all = len * pe_size as usize;
-                check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), all), false);
-                active::alltoall(world, set, dest.cast(), source.cast(), len, ROUTINE)
+                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
+                    let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    let all = len * pe_size as usize;
+                    check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), all), false);
+                    active::alltoall(world, set, dest.cast(), source.cast(), len, ROUTINE)
+                })
             }
             [shmem_alltoalls $size](
                 dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize,
                 pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                let library = library(ROUTINE);
-                let world = &library.world;
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
-                let strided = Strided { dst, sst, nelems, size: size_of::<$ty>() };
-                let count = nelems * pe_size as usize;
-                let [to, from] = [dst, sst].map(|stride| extent(stride, count, strided.size));
-                check_buffers(library, ROUTINE, (dest.cast(), to), (source.cast(), from), false);
-                active::alltoalls(world, set, dest.cast(), source.cast(), strided, ROUTINE)
+                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
+                    let world = &library.world;
+                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    let strided = Strided { dst, sst, nelems, size: size_of::<$ty>() };
+                    let count = nelems * pe_size as usize;
+                    let [to, from] = [dst, sst].map(|stride| extent(stride, count, strided.size));
+                    check_buffers(library, ROUTINE, (dest.cast(), to), (source.cast(), from), false);
+                    active::alltoalls(world, set, dest.cast(), source.cast(), strided, ROUTINE)
+                })
             }
         }
     };
@@ -104,17 +113,18 @@ macro_rules! to_all {
                 pe_start: c_int, log_pe_stride: c_int, pe_size: c_int,
                 _p_wrk: *mut $ty, p_sync: *mut c_long,
             ) {
-                let library = library(ROUTINE);
-                let world = &library.world;
-                let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
-                let Ok(nelems) = usize::try_from(nreduce) else {
-                    let what = format_args!("nreduce = {nreduce}: expected 0 or more elements");
-                    world.stop_job(ROUTINE, what)
-                };
-                let len = nelems * size_of::<$ty>();
-                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), true);
-                let reducer = const { reducer::<$op, $ty>() };
-                active::reduce(world, set, dest.cast(), source.cast(), nelems, reducer, ROUTINE)
+                profile::within(ROUTINE, nreduce.max(0) as usize * size_of::<$ty>(), |library| {
+                    let world = &library.world;
+                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    let Ok(nelems) = usize::try_from(nreduce) else {
+                        let what = format_args!("nreduce = {nreduce}: expected 0 or more elements");
+                        world.stop_job(ROUTINE, what)
+                    };
+                    let len = nelems * size_of::<$ty>();
+                    check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), true);
+                    let reducer = const { reducer::<$op, $ty>() };
+                    active::reduce(world, set, dest.cast(), source.cast(), nelems, reducer, ROUTINE)
+                })
             }
         )+ }
     };

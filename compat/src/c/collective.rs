@@ -2,7 +2,7 @@
 
 use super::handle::TeamHandle;
 use super::slow::{check_broadcast, check_buffers, check_root};
-use crate::library::library;
+use crate::profile;
 use std::ffi::{c_int, c_void};
 use tombolo_collectives::{self as coll, And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
 
@@ -10,15 +10,16 @@ routines! {
     callers: "a team is one that was created and not destroyed, which is looked up before it is used; no \
         memory is passed";
     [shmem_barrier_all]() {
-        coll::barrier_all(&library(ROUTINE).world, ROUTINE)
+        profile::within(ROUTINE, 0, |library| coll::barrier_all(&library.world, ROUTINE))
     }
     [shmem_sync_all]() {
-        coll::sync_all(&library(ROUTINE).world, ROUTINE)
+        profile::within(ROUTINE, 0, |library| coll::sync_all(&library.world, ROUTINE))
     }
     [shmem_team_sync](team: TeamHandle) -> c_int {
-        let library = library(ROUTINE);
-        coll::sync(&library.world, team.team(library, ROUTINE), ROUTINE);
-        0
+        profile::within(ROUTINE, 0, |library| {
+            coll::sync(&library.world, team.team(library, ROUTINE), ROUTINE);
+            0
+        })
     }
 }
 
@@ -32,56 +33,61 @@ macro_rules! data {
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
                 pe_root: c_int,
             ) -> c_int {
-                let library = library(ROUTINE);
-                let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
-                check_root(library, ROUTINE, pe_root, team.n_pes());
-                let (dest, source) = (dest.cast(), source.cast());
-                let is_root = team.me == pe_root as usize;
-                check_broadcast(library, ROUTINE, (dest, source), len, is_root);
-                coll::broadcast(&library.world, team, dest, source, len, pe_root, ROUTINE);
-                0
+                profile::within(ROUTINE, nelems * size_of::<$element>(), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                    check_root(library, ROUTINE, pe_root, team.n_pes());
+                    let (dest, source) = (dest.cast(), source.cast());
+                    let is_root = team.me == pe_root as usize;
+                    check_broadcast(library, ROUTINE, (dest, source), len, is_root);
+                    coll::broadcast(&library.world, team, dest, source, len, pe_root, ROUTINE);
+                    0
+                })
             }
             [shmem_ $($prefix)* collect $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                let library = library(ROUTINE);
-                let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
-                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
-                coll::collect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
-                0
+                profile::within(ROUTINE, nelems * size_of::<$element>(), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                    check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
+                    coll::collect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
+                    0
+                })
             }
             [shmem_ $($prefix)* fcollect $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                let library = library(ROUTINE);
-                let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
-                let all = len * team.n_pes();
-                check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), len), false);
-                coll::fcollect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
-                0
+                profile::within(ROUTINE, nelems * size_of::<$element>(), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                    let all = len * team.n_pes();
+                    check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), len), false);
+                    coll::fcollect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
+                    0
+                })
             }
             [shmem_ $($prefix)* alltoall $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                let library = library(ROUTINE);
-                let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
-                let all = len * team.n_pes();
-                check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), all), false);
-                coll::alltoall(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
-                0
+                profile::within(ROUTINE, nelems * size_of::<$element>(), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                    let all = len * team.n_pes();
+                    check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), all), false);
+                    coll::alltoall(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
+                    0
+                })
             }
             [shmem_ $($prefix)* alltoalls $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, dst: isize, sst: isize,
                 nelems: usize,
             ) -> c_int {
-                let library = library(ROUTINE);
-                let team = team.team(library, ROUTINE);
-                let strided = Strided { dst, sst, nelems, size: size_of::<$element>() };
-                let count = nelems * team.n_pes();
-                let [to, from] = [dst, sst].map(|stride| extent(stride, count, strided.size));
-                check_buffers(library, ROUTINE, (dest.cast(), to), (source.cast(), from), false);
-                coll::alltoalls(&library.world, team, dest.cast(), source.cast(), strided, ROUTINE);
-                0
+                profile::within(ROUTINE, nelems * size_of::<$element>(), |library| {
+                    let team = team.team(library, ROUTINE);
+                    let strided = Strided { dst, sst, nelems, size: size_of::<$element>() };
+                    let count = nelems * team.n_pes();
+                    let [to, from] = [dst, sst].map(|stride| extent(stride, count, strided.size));
+                    check_buffers(library, ROUTINE, (dest.cast(), to), (source.cast(), from), false);
+                    coll::alltoalls(&library.world, team, dest.cast(), source.cast(), strided, ROUTINE);
+                    0
+                })
             }
         }
     };
@@ -105,14 +111,15 @@ macro_rules! reductions {
             [shmem_ $name _ $verb](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                let library = library(ROUTINE);
-                let team = team.team(library, ROUTINE);
-                let len = nelems * size_of::<$ty>();
-                check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), true);
-                let reducer = const { reducer::<$op, $ty>() };
-                let (dest, source) = (dest.cast(), source.cast());
-                coll::$function(&library.world, team, dest, source, nelems, reducer, ROUTINE);
-                0
+                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
+                    let team = team.team(library, ROUTINE);
+                    let len = nelems * size_of::<$ty>();
+                    check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), true);
+                    let reducer = const { reducer::<$op, $ty>() };
+                    let (dest, source) = (dest.cast(), source.cast());
+                    coll::$function(&library.world, team, dest, source, nelems, reducer, ROUTINE);
+                    0
+                })
             }
         )+ }
     };

@@ -2,12 +2,13 @@
 //! operation is done there with the processor's own instructions. Nothing here calls, locks or
 //! looks at the library's state; whatever these paths cannot do is left to [`super::slow`].
 //!
-//! The tables are empty before initialisation, after finalisation and while arguments are checked,
-//! so in all these cases every operation takes the slow path.
+//! The tables are empty before initialisation, after finalisation, while arguments are checked and
+//! while what the program does is counted, so in all these cases every operation takes the slow path.
 
 use super::handle::Ctx;
 use super::slow;
 use super::types::Word;
+use crate::profile;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
@@ -30,6 +31,15 @@ pub static TABLES: Tables = Tables {
     peers: Mutex::new(Vec::new()),
 };
 
+/// The tables that take their place while what the program does is counted: for [`profile`] alone.
+pub static COUNTED: Tables = Tables {
+    stores: Table::empty(),
+    atomics: Table::empty(),
+    cached_max: AtomicUsize::new(0),
+    checking: AtomicBool::new(true),
+    peers: Mutex::new(Vec::new()),
+};
+
 /// The same tables for [`crate::Context`], whose operations become part of programs.
 #[inline(never)]
 pub fn tables() -> &'static Tables {
@@ -41,11 +51,11 @@ pub fn tables() -> &'static Tables {
 pub struct Tables {
     /// Mapped peers, for loads, stores and copies: without those to which the routes of small
     /// operations lead elsewhere.
-    stores: Table,
+    pub stores: Table,
     /// Mapped peers, for atomics: empty where some other means of atomicity was chosen.
-    atomics: Table,
+    pub atomics: Table,
     /// Longest copy for which loads and stores through the caches are the route.
-    cached_max: AtomicUsize,
+    pub cached_max: AtomicUsize,
     /// Whether routines that touch only local memory have to be checked first.
     checking: AtomicBool,
     /// What the rows of both tables point to.
@@ -61,9 +71,14 @@ const SCALAR_MAX: usize = 32;
 /// # Safety
 /// No other thread is in a routine, and `world` lives until [`close`].
 pub unsafe fn open(world: &World) -> nix::Result<()> {
+    // SAFETY: by the caller's word.
+    unsafe { close() };
     if world.config().debug.0 {
         return Ok(());
     }
+    // While everything is counted these tables stay empty, and others are filled in their place.
+    let counted = profile::on().is_some();
+    let to = if counted { &COUNTED } else { &TABLES };
     let segment = |kind: SegmentKind| match kind {
         SegmentKind::Heap => Some((world.heap().base(), world.heap().len())),
         SegmentKind::Static => world.static_data().map(|data| (data.base(), data.len())),
@@ -78,23 +93,21 @@ pub unsafe fn open(world: &World) -> nix::Result<()> {
         let address = |pe| if wanted(pe, kind) { address(pe, kind) } else { 0 };
         Guarded::new(&(0..world.n_pes()).map(address).collect::<Vec<_>>())
     };
-    // SAFETY: by the caller's word.
-    unsafe { close() };
     let rows = |kind| Ok([row(kind, &stored)?, row(kind, &mapped)?]);
     let peers: [[Guarded; 2]; 2] = [rows(SegmentKind::Heap)?, rows(SegmentKind::Static)?];
     for (kind, [stores, atomics]) in SegmentKind::ALL.into_iter().zip(&peers) {
         let Some((base, len)) = segment(kind) else { continue };
         // SAFETY: nobody reads the tables yet; the world keeps the mappings, and `peers` the rows.
         unsafe {
-            TABLES.stores.fill(base, len, stores.as_ptr());
+            to.stores.fill(base, len, stores.as_ptr());
             if atomics_by_processor(routes, mapped) {
-                TABLES.atomics.fill(base, len, atomics.as_ptr());
+                to.atomics.fill(base, len, atomics.as_ptr());
             }
         }
     }
-    TABLES.rows().extend(peers.into_iter().flatten());
-    TABLES.cached_max.store(world.routes().cached_max(stored), Ordering::Relaxed);
-    TABLES.checking.store(false, Ordering::Release);
+    to.rows().extend(peers.into_iter().flatten());
+    to.cached_max.store(world.routes().cached_max(stored), Ordering::Relaxed);
+    to.checking.store(counted, Ordering::Release);
     Ok(())
 }
 
@@ -103,14 +116,16 @@ pub unsafe fn open(world: &World) -> nix::Result<()> {
 /// # Safety
 /// No other thread is in a routine.
 pub unsafe fn close() {
-    TABLES.checking.store(true, Ordering::Release);
-    TABLES.cached_max.store(0, Ordering::Relaxed);
-    // SAFETY: by the caller's word.
-    unsafe {
-        TABLES.stores.clear();
-        TABLES.atomics.clear();
+    for tables in [&TABLES, &COUNTED] {
+        tables.checking.store(true, Ordering::Release);
+        tables.cached_max.store(0, Ordering::Relaxed);
+        // SAFETY: by the caller's word.
+        unsafe {
+            tables.stores.clear();
+            tables.atomics.clear();
+        }
+        tables.rows().clear();
     }
-    TABLES.rows().clear();
 }
 
 /// Whether scalars go to a mapped peer, and come from it, by stores and loads.

@@ -4,6 +4,7 @@ use super::fast::TABLES;
 use super::slow;
 use super::wait::POLLS;
 use crate::library::library;
+use crate::profile;
 use std::ffi::{c_int, c_long};
 use tombolo_collectives::locks;
 
@@ -28,7 +29,7 @@ routines! {
 pub unsafe fn set(routine: &'static str, lock: *mut c_long) {
     check(routine, lock);
     // SAFETY: by the caller's word.
-    unsafe { locks::set(&library(routine).world, lock, routine) }
+    profile::within(routine, 0, |library| unsafe { locks::set(&library.world, lock, routine) })
 }
 
 /// Sets the lock if it is free, and says whether it was.
@@ -39,7 +40,7 @@ pub unsafe fn test(routine: &'static str, lock: *mut c_long) -> bool {
     check(routine, lock);
     let world = &library(routine).world;
     // SAFETY: by the caller's word.
-    let free = unsafe { locks::test(world, lock, routine) };
+    let free = profile::within(routine, 0, |_| unsafe { locks::test(world, lock, routine) });
     if free {
         POLLS.found();
     } else {
@@ -55,11 +56,11 @@ pub unsafe fn test(routine: &'static str, lock: *mut c_long) -> bool {
 pub unsafe fn clear(routine: &'static str, lock: *mut c_long) {
     check(routine, lock);
     // SAFETY: by the caller's word.
-    unsafe { locks::clear(&library(routine).world, lock, routine) }
+    profile::within(routine, 0, |library| unsafe { locks::clear(&library.world, lock, routine) })
 }
 
 fn check(routine: &'static str, lock: *const c_long) {
-    if TABLES.checking() {
+    if TABLES.checking() && library(routine).checks() {
         slow::check_variable(routine, "lock", lock, 1);
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::abi::{SHMEM_MALLOC_ATOMICS_REMOTE, SHMEM_MALLOC_SIGNAL_REMOTE};
 use crate::library::{Library, library};
+use crate::profile;
 use std::ffi::{c_long, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +66,7 @@ pub fn allocate_filled(
     if !block.is_null() {
         fill(block);
     }
-    coll::barrier_all(&library.world, routine);
+    profile::within(routine, size, |library| coll::barrier_all(&library.world, routine));
     block
 }
 

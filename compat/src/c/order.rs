@@ -3,22 +3,25 @@
 use super::handle::Ctx;
 use super::slow::check_not_null;
 use crate::library::library;
+use crate::profile;
 use std::ffi::c_int;
 
 context_routines! {
     callers: "a context is one that was created and not destroyed: it is looked up before it is used, \
         and no memory is passed";
     [fence](ctx;) {
-        let library = library(ROUTINE);
-        if ctx != Ctx::INVALID {
-            library.world.fence(ctx.context(library, ROUTINE), ROUTINE);
-        }
+        profile::shortly(ROUTINE, |library| {
+            if ctx != Ctx::INVALID {
+                library.world.fence(ctx.context(library, ROUTINE), ROUTINE);
+            }
+        })
     }
     [quiet](ctx;) {
-        let library = library(ROUTINE);
-        if ctx != Ctx::INVALID {
-            library.world.quiet(ctx.context(library, ROUTINE), ROUTINE);
-        }
+        profile::shortly(ROUTINE, |library| {
+            if ctx != Ctx::INVALID {
+                library.world.quiet(ctx.context(library, ROUTINE), ROUTINE);
+            }
+        })
     }
     // Contexts count what is outstanding by transport, not by PE: to wait for some PEs is to wait
     // for all.
@@ -34,6 +37,6 @@ context_routines! {
                 library.world.check_pe(ROUTINE, (*pe).into(), context.team().n_pes());
             }
         }
-        library.world.quiet(context, ROUTINE);
+        profile::shortly(ROUTINE, |library| library.world.quiet(context, ROUTINE));
     }
 }

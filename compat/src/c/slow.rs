@@ -6,6 +6,7 @@ use super::handle::Ctx;
 use super::types::Word;
 use crate::abi::{SHMEM_SIGNAL_ADD, SHMEM_SIGNAL_SET};
 use crate::library::{Library, library};
+use crate::profile::{self, Kind};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +32,21 @@ impl Call {
         let team = context.team();
         library.world.check_pe(routine, pe.into(), team.n_pes());
         Call { library, context, pe: team.world_pe(pe as usize) }
+    }
+
+    /// Does what the call is for, counted if anything is: it concerns so many bytes from an address of
+    /// its PE on.
+    pub fn counted<R>(
+        &self,
+        routine: &'static str,
+        kind: Kind,
+        remote: (*const u8, usize),
+        work: impl FnOnce() -> R,
+    ) -> R {
+        match profile::on() {
+            Some(state) => profile::other(state, routine, kind, remote, self.pe, work),
+            None => work(),
+        }
     }
 
     fn world(&self) -> &'static World {
@@ -68,7 +84,11 @@ pub fn check_not_null<T>(world: &World, routine: &'static str, argument: &str, a
 #[cold]
 #[inline(never)]
 pub fn check_variable<T>(routine: &'static str, argument: &str, variable: *const T, count: usize) {
-    let world = &library(routine).world;
+    let library = library(routine);
+    if profile::look(routine) && !library.checks() {
+        return;
+    }
+    let world = &library.world;
     if count == 0 {
         return;
     }
@@ -149,6 +169,12 @@ pub fn check_root(library: &Library, routine: &'static str, root: c_int, n_pes: 
 #[cold]
 #[inline(never)]
 pub unsafe fn p<T: Copy>(dest: *mut T, value: T, pe: c_int, ctx: Ctx, routine: &'static str) {
+    if let Some(state) = profile::on() {
+        // SAFETY: by the caller's word; so below.
+        if unsafe { profile::p(state, routine, ctx, dest, value, pe) } {
+            return;
+        }
+    }
     let source = (&raw const value).cast();
     // SAFETY: the source lives until the call returns, and the put blocks.
     unsafe { put(dest.cast(), source, size_of::<T>(), pe, ctx, routine, Mode::Blocking) }
@@ -159,6 +185,12 @@ pub unsafe fn p<T: Copy>(dest: *mut T, value: T, pe: c_int, ctx: Ctx, routine: &
 #[cold]
 #[inline(never)]
 pub unsafe fn g<T: Copy>(source: *const T, pe: c_int, ctx: Ctx, routine: &'static str) -> T {
+    if let Some(state) = profile::on() {
+        // SAFETY: by the caller's word.
+        if let Some(value) = unsafe { profile::g(state, routine, ctx, source, pe) } {
+            return value;
+        }
+    }
     let mut value = MaybeUninit::<T>::uninit();
     let dest = value.as_mut_ptr().cast();
     // SAFETY: the destination lives until the call returns, and the get blocks and fills it.
@@ -180,10 +212,36 @@ pub unsafe fn put(
     routine: &'static str,
     mode: Mode,
 ) {
+    if let Some(state) = profile::on()
+        // SAFETY: by the caller's word.
+        && unsafe { profile::put(state, routine, ctx, dest, source, len, pe) }
+    {
+        return;
+    }
+    // SAFETY: by the caller's word.
+    unsafe { checked_put(dest, source, len, pe, ctx, routine, mode) }
+}
+
+/// Apart from [`put`], whose arguments then stay in registers while calls are counted.
+///
+/// # Safety
+/// See [`p`].
+#[inline(never)]
+unsafe fn checked_put(
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    pe: c_int,
+    ctx: Ctx,
+    routine: &'static str,
+    mode: Mode,
+) {
     let call = Call::new(routine, ctx, pe);
     call.check_buffers(routine, dest, source, "source", len);
-    // SAFETY: the caller vouches for the source.
-    unsafe { call.world().put(call.context, dest, source, len, call.pe, mode, routine) }
+    call.counted(routine, Kind::Put, (dest, len), || {
+        // SAFETY: the caller vouches for the source.
+        unsafe { call.world().put(call.context, dest, source, len, call.pe, mode, routine) }
+    })
 }
 
 /// # Safety
@@ -198,10 +256,36 @@ pub unsafe fn get(
     routine: &'static str,
     mode: Mode,
 ) {
+    if let Some(state) = profile::on()
+        // SAFETY: by the caller's word.
+        && unsafe { profile::get(state, routine, ctx, dest, source, len, pe) }
+    {
+        return;
+    }
+    // SAFETY: by the caller's word.
+    unsafe { checked_get(dest, source, len, pe, ctx, routine, mode) }
+}
+
+/// Apart from [`get`], whose arguments then stay in registers while calls are counted.
+///
+/// # Safety
+/// See [`p`].
+#[inline(never)]
+unsafe fn checked_get(
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    pe: c_int,
+    ctx: Ctx,
+    routine: &'static str,
+    mode: Mode,
+) {
     let call = Call::new(routine, ctx, pe);
     call.check_buffers(routine, dest, source, "dest", len);
-    // SAFETY: the caller vouches for the destination.
-    unsafe { call.world().get(call.context, dest, source, len, call.pe, mode, routine) }
+    call.counted(routine, Kind::Get, (source, len), || {
+        // SAFETY: the caller vouches for the destination.
+        unsafe { call.world().get(call.context, dest, source, len, call.pe, mode, routine) }
+    })
 }
 
 /// # Safety
@@ -216,9 +300,38 @@ pub unsafe fn amo_fetch<T: Word>(
     compare: T,
     pe: c_int,
 ) -> T {
+    if let Some(state) = profile::on() {
+        let operands = [operand, compare];
+        // SAFETY: by the caller's word.
+        let old = unsafe { profile::amo_fetch(state, routine, ctx, op, variable, operands, pe) };
+        if let Some(old) = old {
+            return old;
+        }
+    }
+    // SAFETY: by the caller's word.
+    unsafe { checked_amo_fetch(routine, ctx, op, variable, operand, compare, pe) }
+}
+
+/// Apart from [`amo_fetch`], whose arguments then stay in registers while calls are counted.
+///
+/// # Safety
+/// See [`p`].
+#[inline(never)]
+unsafe fn checked_amo_fetch<T: Word>(
+    routine: &'static str,
+    ctx: Ctx,
+    op: AmoOp,
+    variable: *mut T,
+    operand: T,
+    compare: T,
+    pe: c_int,
+) -> T {
     let call = Call::new(routine, ctx, pe);
     let amo = T::amo(op, operand, compare);
-    let old = call.world().amo_fetch(call.context, variable.cast(), amo, call.pe, routine);
+    let at = variable.cast();
+    let old = call.counted(routine, Kind::Amo, (at, size_of::<T>()), || {
+        call.world().amo_fetch(call.context, at, amo, call.pe, routine)
+    });
     T::from_bits(old)
 }
 
@@ -238,11 +351,55 @@ pub unsafe fn amo<T: Word>(
     compare: T,
     pe: c_int,
 ) {
+    if let Some(state) = profile::on() {
+        // SAFETY: by the caller's word.
+        let done = unsafe {
+            match fetch.is_null() {
+                true => profile::amo(state, routine, ctx, op, variable, operand, pe),
+                false => profile::amo_nbi(
+                    state,
+                    routine,
+                    ctx,
+                    op,
+                    fetch,
+                    variable,
+                    [operand, compare],
+                    pe,
+                ),
+            }
+        };
+        if done {
+            return;
+        }
+    }
+    // SAFETY: by the caller's word.
+    unsafe { checked_amo(routine, ctx, op, fetch, variable, operand, compare, pe) }
+}
+
+/// Apart from [`amo`], whose arguments then stay in registers while calls are counted.
+///
+/// # Safety
+/// See [`p`].
+#[inline(never)]
+#[expect(clippy::too_many_arguments, reason = "the arguments of the C routine")]
+unsafe fn checked_amo<T: Word>(
+    routine: &'static str,
+    ctx: Ctx,
+    op: AmoOp,
+    fetch: *mut T,
+    variable: *mut T,
+    operand: T,
+    compare: T,
+    pe: c_int,
+) {
     let call = Call::new(routine, ctx, pe);
     let amo = T::amo(op, operand, compare);
     let fetch = (!fetch.is_null()).then_some(fetch.cast());
-    // SAFETY: the caller vouches for `fetch`.
-    unsafe { call.world().amo_nbi(call.context, fetch, variable.cast(), amo, call.pe, routine) }
+    let at = variable.cast();
+    call.counted(routine, Kind::Amo, (at, size_of::<T>()), || {
+        // SAFETY: the caller vouches for `fetch`.
+        unsafe { call.world().amo_nbi(call.context, fetch, at, amo, call.pe, routine) }
+    })
 }
 
 /// # Safety
@@ -250,6 +407,32 @@ pub unsafe fn amo<T: Word>(
 #[cold]
 #[expect(clippy::too_many_arguments, reason = "the arguments of shmem_putmem_signal")]
 pub unsafe fn put_signal(
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    signal: Signal,
+    pe: c_int,
+    mode: Mode,
+) {
+    if let Some(state) = profile::on()
+        // SAFETY: by the caller's word.
+        && unsafe { profile::put_signal(state, routine, ctx, dest, source, len, signal, pe) }
+    {
+        return;
+    }
+    // SAFETY: by the caller's word.
+    unsafe { checked_put_signal(routine, ctx, dest, source, len, signal, pe, mode) }
+}
+
+/// Apart from [`put_signal`], whose arguments then stay in registers while calls are counted.
+///
+/// # Safety
+/// See [`p`].
+#[inline(never)]
+#[expect(clippy::too_many_arguments, reason = "the arguments of the C routine")]
+unsafe fn checked_put_signal(
     routine: &'static str,
     ctx: Ctx,
     dest: *mut u8,
@@ -274,8 +457,11 @@ pub unsafe fn put_signal(
     if call.library.checks() && (word as usize).wrapping_sub(dest as usize) < len {
         world.stop_job(routine, format_args!("sig_addr = {word:p} lies inside dest"));
     }
-    // SAFETY: the caller vouches for the source.
-    unsafe {
-        world.put_signal(call.context, dest, source, len, word, value, op, call.pe, mode, routine);
-    }
+    call.counted(routine, Kind::Put, (dest, len), || {
+        let (context, pe) = (call.context, call.pe);
+        // SAFETY: the caller vouches for the source.
+        unsafe {
+            world.put_signal(context, dest, source, len, word, value, op, pe, mode, routine);
+        }
+    })
 }

@@ -4,6 +4,7 @@
 use super::fast::{TABLES, Tables};
 use super::handle::Ctx;
 use super::slow::Call;
+use crate::profile::Kind;
 use std::ffi::{c_int, c_void};
 use tombolo_core::ops::Mode;
 
@@ -180,13 +181,15 @@ unsafe fn put_slowly<T>(
     let call = Call::new(routine, ctx, pe);
     check(&call, routine, layout);
     let len = layout.bsize * size_of::<T>();
-    for i in 0..layout.nblocks as isize {
-        let to = dest.wrapping_offset(i * layout.dst).cast();
-        let from = source.wrapping_offset(i * layout.sst).cast();
-        let world = &call.library.world;
-        // SAFETY: the caller vouches for the source.
-        unsafe { world.put(call.context, to, from, len, call.pe, Mode::Blocking, routine) };
-    }
+    call.counted(routine, Kind::Put, (dest.cast(), len * layout.nblocks), || {
+        for i in 0..layout.nblocks as isize {
+            let to = dest.wrapping_offset(i * layout.dst).cast();
+            let from = source.wrapping_offset(i * layout.sst).cast();
+            let world = &call.library.world;
+            // SAFETY: the caller vouches for the source.
+            unsafe { world.put(call.context, to, from, len, call.pe, Mode::Blocking, routine) };
+        }
+    })
 }
 
 /// # Safety
@@ -204,13 +207,15 @@ unsafe fn get_slowly<T>(
     check(&call, routine, layout);
     let len = layout.bsize * size_of::<T>();
     let world = &call.library.world;
-    for i in 0..layout.nblocks as isize {
-        let to = dest.wrapping_offset(i * layout.dst).cast();
-        let from = source.wrapping_offset(i * layout.sst).cast();
-        // SAFETY: the caller vouches for the destination; the quiet below waits for all blocks.
-        unsafe { world.get(call.context, to, from, len, call.pe, Mode::NonBlocking, routine) };
-    }
-    world.quiet(call.context, routine);
+    call.counted(routine, Kind::Get, (source.cast(), len * layout.nblocks), || {
+        for i in 0..layout.nblocks as isize {
+            let to = dest.wrapping_offset(i * layout.dst).cast();
+            let from = source.wrapping_offset(i * layout.sst).cast();
+            // SAFETY: the caller vouches for the destination; the quiet below waits for all blocks.
+            unsafe { world.get(call.context, to, from, len, call.pe, Mode::NonBlocking, routine) };
+        }
+        world.quiet(call.context, routine);
+    })
 }
 
 fn check(call: &Call, routine: &'static str, layout: Layout) {

@@ -8,10 +8,11 @@ use crate::abi::{
     SHMEM_CMP_EQ, SHMEM_CMP_GE, SHMEM_CMP_GT, SHMEM_CMP_LE, SHMEM_CMP_LT, SHMEM_CMP_NE,
 };
 use crate::library::library;
+use crate::profile;
 use std::ffi::{c_int, c_long, c_short, c_ushort};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::Waiting;
-use tombolo_core::wait::Polls;
+use tombolo_core::wait::{Polls, Reason};
 
 macro_rules! one_variable {
     ($name:ident, $ty:ty) => {
@@ -196,10 +197,13 @@ unsafe fn wait_long<T: Watched>(
     cmp_value: T,
 ) -> T {
     let mut value = cmp_value;
-    library(routine).world.wait(Waiting { routine, argument: ivar as u64 }, || {
-        // SAFETY: by the caller's word.
-        value = unsafe { T::load(ivar) };
-        compare(routine, value, cmp, cmp_value)
+    let waiting = Waiting { routine, argument: ivar as u64, reason: Reason::Variable };
+    profile::wait(routine, || {
+        library(routine).world.wait(waiting, || {
+            // SAFETY: by the caller's word.
+            value = unsafe { T::load(ivar) };
+            compare(routine, value, cmp, cmp_value)
+        })
     });
     value
 }
@@ -329,8 +333,12 @@ impl<T: Watched> Set<T> {
 
     fn wait(&self, mut ready: impl FnMut() -> bool) {
         if !ready() {
-            let waiting = Waiting { routine: self.routine, argument: self.ivars as u64 };
-            library(self.routine).world.wait(waiting, ready);
+            let waiting = Waiting {
+                routine: self.routine,
+                argument: self.ivars as u64,
+                reason: Reason::Variable,
+            };
+            profile::wait(self.routine, || library(self.routine).world.wait(waiting, ready));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{Mode, Way};
 use crate::route::Channel;
 use crate::transport::{Remote, Status, Stream};
-use crate::wait::Waiting;
+use crate::wait::{Reason, Waiting};
 use crate::world::World;
 use crate::world::peers::Peer;
 use std::sync::atomic::Ordering;
@@ -155,7 +155,7 @@ impl World {
         attempt: &mut dyn FnMut() -> Status,
     ) -> bool {
         let mut status = Status::Again;
-        self.wait(Waiting { routine, argument: pe as u64 }, || {
+        self.wait(Waiting { routine, argument: pe as u64, reason: Reason::Room }, || {
             status = attempt();
             status != Status::Again
         });
@@ -163,8 +163,14 @@ impl World {
     }
 
     /// Repeats `attempt` until it is true.
-    pub(super) fn until(&self, routine: &'static str, pe: usize, attempt: impl FnMut() -> bool) {
-        self.wait(Waiting { routine, argument: pe as u64 }, attempt);
+    pub(super) fn until(
+        &self,
+        routine: &'static str,
+        pe: usize,
+        reason: Reason,
+        attempt: impl FnMut() -> bool,
+    ) {
+        self.wait(Waiting { routine, argument: pe as u64, reason }, attempt);
     }
 
     /// Waits until nothing of a stream of a transport is under way. False if it lost operations to
@@ -179,7 +185,8 @@ impl World {
         if !stream.is_quiet() {
             let transport = &self.transports()[usize::from(index)];
             // Failed operations count as complete.
-            self.until(routine, pe, || transport.quiet(stream) != Status::Pending);
+            let done = || transport.quiet(stream) != Status::Pending;
+            self.until(routine, pe, Reason::Completion, done);
         }
         match stream.failed.load(Ordering::Relaxed) {
             0 => true,

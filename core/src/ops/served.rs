@@ -5,7 +5,7 @@ use crate::service::{
     self, Bell, LINE_WORDS, MessageLine, Reply, Request, Requester, Wanted, Wire,
 };
 use crate::transport::{Amo, Remote, SegmentKind, Status, Stream};
-use crate::wait::Waiting;
+use crate::wait::{Reason, Waiting};
 use crate::world::World;
 use crate::world::peers::{Peer, Peers};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl World {
         }
         let lines = &self.requesters[pe * REQUESTS_MAX..(pe + 1) * REQUESTS_MAX];
         let mut claimed = None;
-        self.until(routine, pe, || {
+        self.until(routine, pe, Reason::Answer, || {
             let mut claims = lines.iter().enumerate();
             claimed = claims.find_map(|(index, line)| Some((index, line.claim()?)));
             claimed.is_some()
@@ -128,7 +128,8 @@ impl World {
         // SAFETY: a line of this PE's own control area, which consists of atomics.
         let here = unsafe { &*self.heap().base().add(here).cast::<MessageLine>() };
         let mut reply: Option<Reply> = None;
-        self.wait_for_service(Waiting { routine, argument: pe as u64 }, &mut || {
+        let waiting = Waiting { routine, argument: pe as u64, reason: Reason::Answer };
+        self.wait_for_service(waiting, &mut || {
             if claim.is_sent(wire, pe, there) {
                 reply = claim.reply(here);
             }

@@ -106,6 +106,7 @@ impl World {
             dropped: Mutex::default(),
             losses: Losses::none(localities.len()),
             observer: OnceLock::new(),
+            watcher: OnceLock::new(),
             patience,
             team_slots: TeamSlots::new(2),
             context: context(),

@@ -199,6 +199,9 @@ impl Agent {
                 }));
             }
             if printed.as_ref().is_some_and(|printed| printed.is_finished()) {
+                for counted in self.host.borrow_mut().counted() {
+                    self.news.send(News::Counted(Box::new(counted)));
+                }
                 self.news.send(News::Done { withstood });
                 self.news.flush(FLUSH);
                 return Ending::Code(0);

@@ -57,6 +57,11 @@ impl Ring {
         self.faults.as_slice().first().map(|(at, _)| *at)
     }
 
+    /// The next fault as people write it.
+    pub fn next_fault_words(&self) -> String {
+        self.faults.as_slice().first().map_or_else(String::new, |(_, fault)| fault.to_string())
+    }
+
     /// Brings the next fault about. Gives the host that dies of it, and why it could not be done.
     pub fn inject(&mut self) -> (Option<usize>, Option<String>) {
         let (Some(fabric), Some((_, fault))) = (&self.fabric, self.faults.next()) else {

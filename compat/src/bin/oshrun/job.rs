@@ -12,6 +12,7 @@ use crate::keeper::Launcher;
 use crate::options::Plan;
 use crate::output::{Copied, Outlets};
 use crate::placement::Hosts;
+use crate::profile::Collected;
 use crate::report;
 use crate::signals::{self, Signals};
 use crate::spawn::Failure;
@@ -84,6 +85,8 @@ struct Job {
     fences: Vec<Option<Vec<(String, String)>>>,
     /// A report of what PEs are doing, which some hosts still have to contribute to.
     report: Option<news::Report>,
+    /// What the PEs have counted.
+    collected: Collected,
     timeout_at: Option<Instant>,
     terminate_at: Option<Instant>,
     kill_at: Option<Instant>,
@@ -137,6 +140,7 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         text: format!("cannot start: {what}: {why}"),
     };
     let size = plan.size();
+    plan.wish.check().map_err(|text| Failure { code: 2, text })?;
     let signals = Signals::new().map_err(|e| system("signals", &e))?;
     signals::adopt_orphans().map_err(|e| system("adopting orphans", &e))?;
     let hosts = Hosts::new(plan);
@@ -188,6 +192,7 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         interrupted: None,
         untaken: Vec::new(),
         report: None,
+        collected: Collected::new(plan.wish.clone()),
         timeout_at: plan.timeout.map(|time| Instant::now() + time),
         terminate_at: None,
         kill_at: None,
@@ -213,6 +218,7 @@ fn share(plan: &Plan, hosts: &Hosts, job: String, host: usize) -> Result<Share, 
         label: plan.label,
         joined: fleet::streams_are_one(),
         setting,
+        counting: plan.wish.counting(),
     })
 }
 
@@ -259,7 +265,11 @@ async fn supervise(mut job: Job, mut around: Around, keeper: PipeReader) -> Endi
         report::line(format_args!("processes that cannot be killed: {}", pids.join(", ")));
     }
     let ending = job.ending();
-    finish_output(around.outputs, &around.signals, &keeper, ending).await
+    let ending = finish_output(around.outputs, &around.signals, &keeper, ending).await;
+    match job.show_what_was_counted() {
+        false if ending == Ending::Code(0) => Ending::Code(1),
+        _ => ending,
+    }
 }
 
 /// The next event from another host, if there can be one.
@@ -311,6 +321,14 @@ impl Job {
     fn ending(&self) -> Ending {
         let lost = self.pes.iter().any(|pe| pe.lost) || !self.apart().is_empty();
         self.verdict.unwrap_or(Ending::Code(if lost { WITHOUT_LOST } else { 0 }))
+    }
+
+    /// Shows what the PEs have counted, if they were to; false if that failed.
+    fn show_what_was_counted(&mut self) -> bool {
+        if let Reach::Here(host) = &self.reach {
+            host.borrow_mut().counted().into_iter().for_each(|it| self.collected.take(it));
+        }
+        std::mem::take(&mut self.collected).show(self.pes.len(), &self.hosts)
     }
 
     /// Has all hosts do something.

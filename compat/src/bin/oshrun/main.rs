@@ -9,6 +9,7 @@
 //! - [`fleet`]: the agents on other hosts, [`agent`]: what they do, [`wire`]: what is said between.
 //! - [`pmi`]: the PMI-1 server, a state machine without I/O.
 //! - [`output`]: forwarding what the PEs print.
+//! - [`profile`]: what PEs have counted, shown.
 //! - [`signals`]: signals as a stream of events, their names, children left behind.
 //! - [`job`]: supervision from the first PE to the last, and the exit code.
 
@@ -24,6 +25,7 @@ mod options;
 mod output;
 mod placement;
 mod pmi;
+mod profile;
 mod report;
 mod signals;
 mod spawn;

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::hosts::{self, Machines, Named};
+use crate::profile::{self, Form, Wish};
 use crate::report;
 use clap::{Args, CommandFactory, Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 use tombolo_core::config::{OnLoss, Value};
+use tombolo_core::profile::EVENTS_MAX;
 use tombolo_transports::ntb::port::emulated::{Fault, FaultPlan};
 
 const EXAMPLES: &str = "\
@@ -15,6 +17,7 @@ Examples:
   oshrun -n 4 ./app                     4 PEs of app
   oshrun -n 4 --label ./app | sort      each line of output begins with its PE: [2] text
   oshrun -n 8 --timeout 60 ./app        end a job that hangs, and show where each PE hangs
+  oshrun -n 4 --profile ./app           show where the time of a job went
   oshrun -n 2 -x SHMEM_DEBUG=1 ./app    set an environment variable for the PEs
   oshrun --host n1:4,n2:4 ./app         4 PEs on each of two machines, started through ssh
   oshrun -n 6 --hostfile FILE ./app     the machines that a file names, one a line: n1 slots=4
@@ -44,6 +47,8 @@ pub struct Plan {
     /// The machines of the job, unless it is this one alone.
     pub machines: Option<Machines>,
     pub remote: Remote,
+    /// What is to be shown of what the PEs do.
+    pub wish: Wish,
 }
 
 /// How PEs are started on other machines.
@@ -141,6 +146,21 @@ struct Options {
     #[arg(long, value_name = "PLAN", default_value = "")]
     fault: FaultPlan,
 
+    /// Show what the PEs did: calls, bytes and times by routine, size and way, and who exchanged how
+    /// much with whom; as text on standard error, or in a file: text:PATH, html:PATH, json:PATH
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "text", value_parser = Form::parse)]
+    profile: Option<Form>,
+
+    /// Write a timeline of calls, waits, transfers and faults to a file, for ui.perfetto.dev or
+    /// chrome://tracing
+    #[arg(long, value_name = "PATH", value_parser = parse_path)]
+    trace: Option<PathBuf>,
+
+    /// With --trace: keep so many events of each PE, the latest
+    #[arg(long, value_name = "COUNT", requires = "trace", value_parser = parse_events)]
+    trace_events: Option<usize>,
+
     #[command(flatten)]
     section: Section,
 }
@@ -210,6 +230,11 @@ impl Plan {
             first.section.count = Some(hosts::capacity(named, first.ppn));
         }
         let remote = first.remote().map_err(|why| wrong(&why))?;
+        let wish = Wish {
+            profile: first.profile,
+            trace: first.trace,
+            events: first.trace_events.unwrap_or(profile::EVENTS),
+        };
         let mut programs = vec![Program::from_section(first.section)];
         programs.extend(further.into_iter().map(|further| Program::from_section(further.section)));
         let size = programs.iter().map(|program| program.count).sum();
@@ -227,6 +252,7 @@ impl Plan {
             programs,
             machines,
             remote,
+            wish,
             label: first.label,
             timeout: first.timeout,
             bind: first.bind,
@@ -341,6 +367,7 @@ fn accept_np(section: &[OsString], command: &clap::Command) -> Vec<OsString> {
     let takes_value = |option: &OsStr| {
         command.get_arguments().any(|argument| {
             argument.get_action().takes_values()
+                && !argument.is_require_equals_set()
                 && (argument.get_short().is_some_and(|s| *option == *format!("-{s}"))
                     || argument.get_long().is_some_and(|l| *option == *format!("--{l}")))
         })
@@ -369,6 +396,20 @@ fn parse_count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if (1..=COUNT_MAX).contains(&count) => Ok(count),
         _ => Err(format!("expected a whole number, at least 1 and at most {COUNT_MAX}")),
+    }
+}
+
+fn parse_path(text: &str) -> Result<PathBuf, String> {
+    match text.is_empty() {
+        true => Err("expected a path".into()),
+        false => std::path::absolute(text).map_err(|e| e.to_string()),
+    }
+}
+
+fn parse_events(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (1..=EVENTS_MAX).contains(&count) => Ok(count),
+        _ => Err(format!("expected a whole number, at least 1 and at most {EVENTS_MAX}")),
     }
 }
 

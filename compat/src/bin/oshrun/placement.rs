@@ -113,6 +113,7 @@ mod tests {
             faults: FaultPlan::default(),
             machines: None,
             remote: Remote::default(),
+            wish: Default::default(),
         })
     }
 

@@ -40,6 +40,8 @@ pub struct Place {
     pub core: Option<CpuSet>,
     /// It reads a pipe as its standard input.
     pub piped_input: bool,
+    /// Memory in which it counts what it does.
+    pub profile: Option<RawFd>,
 }
 
 /// A PE that was started.
@@ -99,7 +101,7 @@ fn variables(
     place: &Place,
     common: &Common<'_>,
     pmi: RawFd,
-) -> [(&'static str, Option<String>); 8] {
+) -> [(&'static str, Option<String>); 9] {
     [
         ("PMI_FD", Some(pmi.to_string())),
         ("PMI_RANK", Some(place.pe.to_string())),
@@ -108,6 +110,7 @@ fn variables(
         ("TOMBOLO_BOARD_FD", Some(common.board.fd().as_raw_fd().to_string())),
         ("TOMBOLO_HOST", place.host.map(|host| host.to_string())),
         ("TOMBOLO_NTB_FD", place.links.map(|[left, right]| format!("{left},{right}"))),
+        ("TOMBOLO_PROFILE_FD", place.profile.map(|fd| fd.to_string())),
         ("TOMBOLO_BOUND", place.core.map(|_| "on".into())),
     ]
 }
@@ -117,7 +120,7 @@ fn prepare(command: &mut Command, place: &Place, common: &Common<'_>, pmi: RawFd
     let parent = std::process::id();
     let board = common.board.fd().as_raw_fd();
     let [left, right] = place.links.unwrap_or([board; 2]);
-    let kept = [pmi, board, left, right];
+    let kept = [pmi, board, left, right, place.profile.unwrap_or(board)];
     let (mask, group, files, core) = (common.mask, common.group, common.files, place.core);
     let setup = move || {
         nix::unistd::setpgid(Pid::from_raw(0), group)?;
@@ -216,7 +219,8 @@ mod tests {
         let (mask, group) = (SigSet::empty(), Pid::this());
         let common = Common { size: 1, board: &board, mask, group, files };
         let links = Some([7, 8]);
-        let place = Place { pe: 0, host: Some(0), links, core: None, piped_input: false };
+        let place =
+            Place { pe: 0, host: Some(0), links, core: None, piped_input: false, profile: None };
         let set = variables(&place, &common, 3);
         for variable in known::all().filter(|v| v.audience == Audience::Launcher) {
             assert!(set.iter().any(|(name, _)| *name == variable.name), "{}", variable.name);

@@ -5,6 +5,7 @@
 //! Frames follow: a length of 4 bytes, little endian, and an [`Order`] or [`News`] in postcard's format.
 
 use crate::options::{Bind, Program};
+use crate::profile::{Counting, counted::Counted};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -12,7 +13,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// The first line of each side. The last number changes with what frames look like.
-pub const GREETING: &str = concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 1");
+pub const GREETING: &str = concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 2");
 /// How all of them begin, of whatever version.
 pub const GREETING_START: &str = "tombolo-agent ";
 
@@ -39,6 +40,8 @@ pub struct Share {
     /// Standard output and error go to one file.
     pub joined: bool,
     pub setting: Setting,
+    /// What PEs are to count, if anything.
+    pub counting: Option<Counting>,
 }
 
 /// What all processes of a job inherit on one host, and are given on others.
@@ -133,6 +136,8 @@ pub enum News {
     /// This much of the standard input was taken.
     InputTaken(usize),
     Beat,
+    /// What a PE that has ended has counted.
+    Counted(Box<Counted>),
     /// Everything has ended and was told, but for processes that cannot be killed.
     Done {
         withstood: Vec<i32>,

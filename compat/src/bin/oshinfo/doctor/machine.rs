@@ -220,7 +220,7 @@ pub mod tests {
         let unified = ["sys/fs/cgroup/user.slice", "sys/fs/cgroup/"].map(PathBuf::from);
         assert_eq!(machine.cgroups(""), unified);
         assert_eq!(machine.cgroups("memory")[0], Path::new("sys/fs/cgroup/memory/a"));
-        assert_eq!(machine.cgroups("cpu"), [PathBuf::new(); 0]);
+        assert!(machine.cgroups("cpu").is_empty());
         assert_eq!(processors("0-2,7, 9-9,x"), [0, 1, 2, 7, 9]);
         assert_eq!([9 << 10, 64 << 20, 24 << 30].map(bytes), ["9 KiB", "64 MiB", "24 GiB"]);
     }

@@ -7,13 +7,15 @@ mod requests;
 use crate::cores::Cores;
 use crate::output::Outlets;
 use crate::pmi::{Server, Stage};
+use crate::profile::counted::Counted;
+use crate::report;
 use crate::signals::{self, Ended};
 use crate::spawn::{self, Common, Failure, Place};
 use crate::wire::{End, News, Order, Share};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 use std::cell::RefCell;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ChildStdin;
@@ -21,12 +23,17 @@ use std::rc::Rc;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tombolo_core::board::{Board, State};
+use tombolo_core::profile::Area;
 
 /// The PEs of this host.
 pub struct Host {
     processes: Vec<Process>,
     server: Server,
     board: Board,
+    /// Memory in which the PEs count what they do, if they are to.
+    counters: Vec<OwnedFd>,
+    /// PEs of the whole job.
+    size: usize,
     /// What has happened and was not told yet.
     news: Vec<News>,
     /// Cores stay claimed as long as the job lives.
@@ -74,10 +81,12 @@ impl Host {
         let mut outlets = outlets;
         let count = share.pes.len();
         // One connection each, the pipes, and a few dozen of our own.
-        let files = spawn::allow_files((count + outlets.files(count) + 64) as u64)?;
+        let counted = if share.counting.is_some() { count } else { 0 };
+        let files = spawn::allow_files((count + outlets.files(count) + counted + 64) as u64)?;
         let board = Board::create(share.size)
             .map_err(|e| Failure { code: 1, text: format!("cannot start: status board: {e}") })?;
         let cores = Cores::claim(share.bind, count);
+        let counters = memory_of_counters(share)?;
         let (size, mask, group) = (share.size, parent.mask, parent.group);
         let common = Common { size, board: &board, mask, group, files };
         let mut processes = Vec::with_capacity(count);
@@ -90,6 +99,7 @@ impl Host {
                 links,
                 core: cores.of(at),
                 piped_input: parent.piped_input && pe == 0,
+                profile: counters.get(at).map(|fd| fd.as_raw_fd()),
             };
             let program = &share.programs[appnum];
             let spawned = spawn::spawn(program, &place, &common, &mut outlets)?;
@@ -106,8 +116,22 @@ impl Host {
         }
         let appnums: Vec<usize> = share.pes.iter().map(|(_, appnum)| *appnum).collect();
         let server = Server::new(share.job.clone(), &appnums, share.size, share.mapping.clone());
-        let host = Host { processes, server, board, news: vec![], _cores: cores };
+        let host = Host { processes, server, board, counters, size, news: vec![], _cores: cores };
         Ok(Started { host, outlets, input })
+    }
+
+    /// What the PEs have counted; none if they were not to. To be called when they have ended.
+    pub fn counted(&mut self) -> Vec<Counted> {
+        let counters = std::mem::take(&mut self.counters);
+        let read = |(fd, process): (OwnedFd, &Process)| {
+            Counted::read(process.pe, &fd, self.size)
+                .map_err(|why| {
+                    let pe = process.pe;
+                    report::line(format_args!("what PE {pe} has counted cannot be read: {why}"));
+                })
+                .ok()
+        };
+        counters.into_iter().zip(&self.processes).filter_map(read).collect()
     }
 
     /// Process ids of the PEs, in the order of the share.
@@ -251,6 +275,14 @@ impl Host {
             self.news.push(News::Stuck);
         }
     }
+}
+
+/// Memory in which the PEs of this host count what they do.
+fn memory_of_counters(share: &Share) -> Result<Vec<OwnedFd>, Failure> {
+    let Some(counting) = share.counting else { return Ok(Vec::new()) };
+    let area = |_: &_| Area::create(share.size, counting.events);
+    let areas: Result<_, _> = share.pes.iter().map(area).collect();
+    areas.map_err(|e| Failure { code: 1, text: format!("cannot start: {e}") })
 }
 
 /// Answers the requests of all PEs as they come; `changed` is told when there may be news. Within a

@@ -128,7 +128,9 @@ impl Job {
     }
 
     fn bring_fault_about(&mut self) {
+        let fault = self.ring.next_fault_words();
         let (host, failed) = self.ring.inject();
+        self.collected.note(None, || format!("fault: {fault}"));
         if let Some(why) = failed {
             self.fail(format_args!("{why}"));
         }

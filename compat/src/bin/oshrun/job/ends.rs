@@ -26,6 +26,10 @@ impl Job {
             self.pes[end.pe].alive = false;
             self.pes[end.pe].lost_at = None;
             self.pes[end.pe].missed = end.missed;
+            let status = ExitStatus::from_raw(end.status);
+            if !status.success() {
+                self.collected.note(Some(end.pe), || format!("PE {} ended: {status}", end.pe));
+            }
         }
         // A signal to the whole process group ends PEs before it has reached this process.
         let by = |end: &End| Signal::try_from(ExitStatus::from_raw(end.status).signal()?).ok();

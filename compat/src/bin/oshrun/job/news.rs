@@ -47,6 +47,7 @@ impl Job {
         let strange = match &news {
             News::Started(pids) => pids.len() != pes.len(),
             News::Ended(ends) => ends.iter().any(|end| !pes.contains(&end.pe)),
+            News::Counted(counted) => !pes.contains(&counted.pe),
             News::Report(lines) => lines.iter().any(|(pe, ..)| !pes.contains(pe)),
             News::NoContact { pe, .. } | News::Abort { pe, .. } | News::Broken { pe, .. } => {
                 !pes.contains(pe)
@@ -94,6 +95,7 @@ impl Job {
                     "host {machine}: processes that cannot be killed: {pids}"
                 ));
             }
+            News::Counted(counted) => self.collected.take(*counted),
             // These concern the connection, which has taken them.
             News::Running(_)
             | News::Output { .. }

@@ -124,3 +124,16 @@ fn what_contradicts_itself_is_refused() {
         assert!(plan(line).is_err(), "{line}");
     }
 }
+
+#[test]
+fn a_profile_takes_no_word_that_follows() {
+    let asked = plan("--profile -np 4 a").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((asked.size(), asked.programs[0].command.to_str()), (4, Some("a")));
+    assert!(asked.wish.profile.is_some() && asked.wish.trace.is_none());
+    let trace = plan("--trace=t.json --trace-events 9 a").unwrap_or_else(|e| panic!("{e}"));
+    assert!(trace.wish.trace.is_some_and(|path| path.is_absolute()));
+    assert_eq!(trace.wish.events, 9);
+    for wrong in ["--profile=xml a", "--trace-events 9 a", "--trace=x --trace-events 0 a"] {
+        assert!(plan(wrong).is_err(), "{wrong}");
+    }
+}

@@ -1,0 +1,176 @@
+//! Settings that would help, each with the measurement behind it.
+
+use super::summary::{Summary, bytes, time};
+use tombolo_core::wait::Reason;
+
+/// Shares of all PEs' time below which nothing is said.
+const SHARE: f64 = 0.05;
+/// The same for PEs that others wait for.
+const SKEW: f64 = 0.10;
+
+/// A setting, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Advice {
+    pub setting: String,
+    pub why: String,
+}
+
+/// What would help this job.
+pub fn advice(summary: &Summary) -> Vec<Advice> {
+    let [whole, ..] = summary.totals();
+    if whole <= 0.0 {
+        return Vec::new();
+    }
+    let all = [
+        processors(summary),
+        room(summary, whole),
+        answers(summary, whole),
+        static_data(summary, whole),
+        cold(summary, whole),
+        late(summary, whole),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn percent(part: f64, whole: f64) -> String {
+    format!("{:.0} %", 100.0 * part / whole)
+}
+
+/// More PEs on a host than processors.
+fn processors(summary: &Summary) -> Option<Advice> {
+    let crowded = summary.pes.iter().find(|pe| pe.local > pe.processors && pe.processors > 0)?;
+    let [whole, _, blocked] = summary.totals();
+    (blocked > SHARE * whole).then(|| Advice {
+        setting: format!(
+            "oshrun -n {} on {}, or more processors for the job",
+            crowded.processors, crowded.machine
+        ),
+        why: format!(
+            "{} PEs take turns on {} processors; {} of their time was spent waiting",
+            crowded.local,
+            crowded.processors,
+            percent(blocked, whole)
+        ),
+    })
+}
+
+/// Transports that take no more.
+fn room(summary: &Summary, whole: f64) -> Option<Advice> {
+    let waited = summary.waited(Reason::Room);
+    let ways = ["ntb", "ofi"].map(|name| {
+        summary.lines.iter().filter(|line| line.way == name).map(|line| line.bytes).sum::<u64>()
+    });
+    let setting = match ways {
+        [0, 0] => return None,
+        [ntb, ofi] if ntb >= ofi => {
+            "SHMEM_NTB_LANES with more lanes, SHMEM_NTB_CHUNK with longer packets, or SHMEM_NTB_WINDOW with larger windows"
+        }
+        _ => "SHMEM_OFI_PROVIDER or SHMEM_OFI_INTERFACE with a faster network",
+    };
+    (waited > SHARE * whole).then(|| Advice {
+        setting: setting.to_owned(),
+        why: format!(
+            "PEs waited {} ({} of their time) for transports to take operations, while {} passed",
+            time(waited),
+            percent(waited, whole),
+            bytes((ways[0] + ways[1]) as f64)
+        ),
+    })
+}
+
+/// Operations that the target's processor carries out.
+fn answers(summary: &Summary, whole: f64) -> Option<Advice> {
+    let waited = summary.waited(Reason::Answer);
+    (waited > SHARE * whole).then(|| Advice {
+        setting: "one processor more than PEs on each host (oshrun --bind core leaves the others to service threads)".to_owned(),
+        why: format!(
+            "PEs waited {} ({} of their time) for the processors of other PEs to carry out operations",
+            time(waited),
+            percent(waited, whole)
+        ),
+    })
+}
+
+/// Static data that is copied by system calls.
+fn static_data(summary: &Summary, whole: f64) -> Option<Advice> {
+    let small = summary.lines.iter().filter(|line| line.way == "cma" && line.size <= 4096);
+    let (count, seconds) =
+        small.fold((0, 0.0), |sum, line| (sum.0 + line.count, sum.1 + line.seconds));
+    (seconds > SHARE * whole && count > 0).then(|| Advice {
+        setting: "SHMEM_STATIC=remap, or buffers from shmem_malloc".to_owned(),
+        why: format!(
+            "{count} operations of 4 KiB or less were system calls, {} each; mapped memory needs none",
+            time(seconds / count as f64)
+        ),
+    })
+}
+
+/// Large copies through the caches.
+fn cold(summary: &Summary, whole: f64) -> Option<Advice> {
+    let large =
+        summary.lines.iter().filter(|line| line.way == "mapped memory" && line.size >= 1 << 20);
+    let (moved, seconds) =
+        large.fold((0, 0.0), |sum, line| (sum.0 + line.bytes, sum.1 + line.seconds));
+    (seconds > SHARE * whole && moved > 0).then(|| Advice {
+        setting: "SHMEM_TUNE_HINT=cold, if what is copied is not read soon".to_owned(),
+        why: format!(
+            "copies of 512 KiB and more took {} of the time, at {}/s through the caches",
+            percent(seconds, whole),
+            bytes(moved as f64 / seconds)
+        ),
+    })
+}
+
+/// A PE that all others wait for.
+fn late(summary: &Summary, whole: f64) -> Option<Advice> {
+    let waited = summary.waited(Reason::Members);
+    if summary.pes.len() < 2 || waited < SKEW * whole {
+        return None;
+    }
+    let last = summary.pes.iter().min_by(|a, b| a.skew.total_cmp(&b.skew))?;
+    let mean = waited / summary.pes.len() as f64;
+    (last.skew < mean / 2.0).then(|| Advice {
+        setting: format!(
+            "less work for PE {}, or oshrun --bind core if it shares its processor",
+            last.pe
+        ),
+        why: format!(
+            "it waited {} for others in collectives, all others {} on average: it comes last",
+            time(last.skew),
+            time((waited - last.skew) / (summary.pes.len() - 1) as f64)
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::tests::two_pes;
+    use super::*;
+
+    fn settings(summary: &Summary) -> Vec<String> {
+        advice(summary).into_iter().map(|advice| advice.setting).collect()
+    }
+
+    #[test]
+    fn advice_follows_from_measurements_and_is_silent_without() {
+        let mut counted = two_pes();
+        let of = |counted: &[_]| Summary::new(2, counted, vec!["a".into(), "b".into()]);
+        assert!(
+            settings(&of(&counted))[0].starts_with("oshrun -n 1 on a"),
+            "{:?}",
+            settings(&of(&counted))
+        );
+        counted.iter_mut().for_each(|pe| pe.processors = 2);
+        assert_eq!(settings(&of(&counted)), [""; 0]);
+        counted[1].waits[Reason::Members as usize] = [1, 1000];
+        assert!(settings(&of(&counted))[0].starts_with("less work for PE 1"));
+        counted[0].waits[Reason::Room as usize] = [9, 300_000];
+        assert_eq!(settings(&of(&counted)).len(), 1, "no transport was used");
+        counted[0].rows[0].way = "ntb".into();
+        assert!(settings(&of(&counted))[0].starts_with("SHMEM_NTB_LANES"));
+        counted[0].waits[Reason::Answer as usize] = [9, 300_000];
+        assert!(settings(&of(&counted))[1].contains("service threads"));
+        counted.clear();
+        assert_eq!(settings(&of(&counted)), [""; 0]);
+    }
+}

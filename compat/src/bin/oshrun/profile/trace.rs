@@ -1,0 +1,158 @@
+//! A timeline in Chrome's trace format, which Perfetto opens.
+
+use super::Incident;
+use super::counted::{Counted, Event};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::time::SystemTime;
+use tombolo_core::board::monotonic_ns;
+
+/// What is to be shown.
+pub struct Trace<'a> {
+    pub size: usize,
+    pub pes: &'a [Counted],
+    pub incidents: &'a [Incident],
+    /// Machine of each PE.
+    pub places: &'a [String],
+}
+
+impl Trace<'_> {
+    /// Writes one event a line.
+    pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
+        // Hosts have clocks of their own; times since 1970 are what they have in common.
+        let starts =
+            self.pes.iter().filter(|pe| pe.began > 0).map(|pe| pe.began.wrapping_add(pe.offset));
+        let zero = starts.min().unwrap_or(0);
+        let since = |ns: u64| ns.wrapping_sub(zero) as i64 as f64 / 1e3;
+        let lost: u64 = self.pes.iter().map(|pe| pe.lost_events).sum();
+        write!(
+            to,
+            "{{\"displayTimeUnit\":\"ns\",\"otherData\":{},\"traceEvents\":[",
+            json!({
+                "pes": self.size, "events_lost": lost,
+            })
+        )?;
+        let mut first = true;
+        let mut line = |value: Value| {
+            let comma = if std::mem::take(&mut first) { "" } else { "," };
+            write!(to, "{comma}\n{value}")
+        };
+        for pe in self.pes {
+            let place = self.places.get(pe.pe).map_or("", String::as_str);
+            line(json!({"ph": "M", "name": "process_name", "pid": pe.pe, "tid": 0,
+                "args": {"name": format!("PE {} ({place})", pe.pe)}}))?;
+            line(json!({"ph": "M", "name": "process_sort_index", "pid": pe.pe, "tid": 0,
+                "args": {"sort_index": pe.pe}}))?;
+            let threads: std::collections::BTreeSet<u32> =
+                pe.events.iter().map(|e| e.thread).collect();
+            for thread in threads {
+                line(json!({"ph": "M", "name": "thread_name", "pid": pe.pe, "tid": thread,
+                    "args": {"name": format!("thread {thread}")}}))?;
+            }
+            if pe.lost_events > 0
+                && let Some(oldest) = pe.events.first()
+            {
+                line(
+                    json!({"ph": "i", "s": "p", "name": format!("{} older events are lost", pe.lost_events),
+                    "cat": "lost", "pid": pe.pe, "tid": 0, "ts": since(oldest.begin.wrapping_add(pe.offset))}),
+                )?;
+            }
+            for event in &pe.events {
+                let ts = since(event.begin.wrapping_add(pe.offset));
+                line(json!({"ph": "X", "name": name(event), "cat": category(event), "pid": pe.pe,
+                    "tid": event.thread, "ts": ts, "dur": (event.end - event.begin) as f64 / 1e3,
+                    "args": arguments(event)}))?;
+            }
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let offset = (now.as_nanos() as u64).wrapping_sub(monotonic_ns());
+        for incident in self.incidents {
+            let scope = if incident.pe.is_some() { "p" } else { "g" };
+            line(json!({"ph": "i", "s": scope, "name": incident.text, "cat": "fault",
+                "pid": incident.pe.unwrap_or(0), "tid": 0,
+                "ts": since(incident.at.wrapping_add(offset))}))?;
+        }
+        writeln!(to, "\n]}}")
+    }
+}
+
+/// Waits have what they are for in place of a way, and no distance.
+fn is_wait(event: &Event) -> bool {
+    event.distance.is_empty() && !event.way.is_empty()
+}
+
+fn name(event: &Event) -> String {
+    if is_wait(event) { format!("waiting for {}", event.way) } else { event.routine.clone() }
+}
+
+fn category(event: &Event) -> &'static str {
+    match (is_wait(event), event.way.is_empty()) {
+        (true, _) => "wait",
+        (_, true) => "call",
+        _ => "transfer",
+    }
+}
+
+fn arguments(event: &Event) -> Value {
+    let mut all = serde_json::Map::new();
+    if is_wait(event) {
+        all.insert("routine".into(), json!(event.routine));
+    } else if !event.way.is_empty() {
+        all.insert("way".into(), json!(event.way));
+        all.insert("distance".into(), json!(event.distance));
+    }
+    if event.bytes > 0 {
+        all.insert("bytes".into(), json!(event.bytes));
+    }
+    if let Some(peer) = event.peer {
+        all.insert("pe".into(), json!(peer));
+    }
+    Value::Object(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeline_has_spans_of_calls_waits_and_transfers() {
+        let event = |begin, end, way: &str, distance: &str, peer| Event {
+            begin,
+            end,
+            routine: "shmem_x".into(),
+            way: way.into(),
+            distance: distance.into(),
+            thread: 1,
+            peer,
+            bytes: 64,
+        };
+        let pe = Counted {
+            began: 1_000,
+            offset: 10,
+            events: vec![
+                event(1_500, 4_500, "", "", None),
+                event(2_000, 4_000, "a variable", "", None),
+                event(5_000, 6_000, "ntb", "neighbours", Some(3)),
+            ],
+            lost_events: 7,
+            ..Counted::default()
+        };
+        let incidents = [Incident { at: monotonic_ns(), pe: None, text: "link 1 down".into() }];
+        let places = ["n1".to_owned()];
+        let mut text = Vec::new();
+        Trace { size: 1, pes: &[pe], incidents: &incidents, places: &places }
+            .write(&mut text)
+            .unwrap();
+        let value: Value = serde_json::from_slice(&text).unwrap();
+        let events = value["traceEvents"].as_array().unwrap();
+        let spans: Vec<_> = events.iter().filter(|e| e["ph"] == "X").collect();
+        let cats: Vec<_> = spans.iter().map(|e| e["cat"].as_str().unwrap()).collect();
+        assert_eq!(cats, ["call", "wait", "transfer"]);
+        assert_eq!((spans[0]["ts"].as_f64(), spans[0]["dur"].as_f64()), (Some(0.5), Some(3.0)));
+        assert_eq!(spans[1]["name"], "waiting for a variable");
+        assert_eq!((&spans[2]["args"]["pe"], &spans[2]["args"]["way"]), (&json!(3), &json!("ntb")));
+        assert_eq!(value["otherData"]["events_lost"], 7);
+        assert!(events.iter().any(|e| e["name"] == "link 1 down" && e["s"] == "g"));
+        assert!(events.iter().any(|e| e["args"]["name"] == "PE 0 (n1)"));
+    }
+}

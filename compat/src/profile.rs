@@ -1,0 +1,389 @@
+//! Counting what a program does, for `oshrun --profile` and `oshrun --trace`.
+//!
+//! While nothing is counted none of this runs. While it is, the tables of [`crate::c::fast`] are empty
+//! and [`library::direct`] gives nothing, so that all routines take the paths that they take when x
+//!
+//! - All calls and bytes are counted. The time of calls that are short is taken the first times of each
+//!   kind, and then of one in [`SAMPLE`]; of others, always.
+//! - Counters are in memory that `oshrun` has given: see [`tombolo_core::profile`].
+
+mod operations;
+mod slot;
+
+pub use operations::{amo, amo_fetch, amo_nbi, g, get, other, p, put, put_signal};
+
+use crate::c::tune;
+use crate::library::{self, Library};
+use slot::{Cells, Slot, slot};
+use std::collections::HashMap;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use tombolo_core::board::monotonic_ns;
+use tombolo_core::profile::{Area, Cell, EVENT, Head, ROWS};
+use tombolo_core::route::Channel;
+use tombolo_core::transport::SegmentKind;
+use tombolo_core::wait::{Reason, usable_cpus};
+use tombolo_core::{Waiting, World};
+use tombolo_selector::report;
+
+/// Of short calls, the time of one in so many is taken; a power of two.
+const SAMPLE: u64 = 64;
+/// Of each kind, the time of so many first calls is taken.
+const FIRST: u64 = 8;
+/// Shorter calls are no events.
+const EVENT_NS: u64 = 1000;
+/// Longest operation on mapped memory whose time is taken as a sample.
+const SHORT: usize = 4096;
+
+/// Ways of what stays in the PE, and of waits: the distances of a way are its low 4 bits.
+const LOCAL: u8 = 0xe0;
+const WAITS: u8 = 0xf0;
+const DISTANCES: usize = 16;
+const ENDPOINTS: usize = 10;
+
+/// What is counted by, from one initialisation of the library to the next finalisation.
+pub struct State {
+    world: &'static World,
+    recorder: &'static Recorder,
+    /// The distance of each PE.
+    distance: Box<[u8]>,
+    distances: Vec<String>,
+}
+
+/// What there is once in a process.
+struct Recorder {
+    area: Area,
+    rows: Mutex<HashMap<(usize, u8), u16>>,
+    slots: AtomicUsize,
+    /// What taking the time adds to it.
+    clock_ns: u64,
+    traces: bool,
+}
+
+static RECORDER: OnceLock<Option<Recorder>> = OnceLock::new();
+static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What is counted by, if anything is counted.
+#[inline(always)]
+pub fn on() -> Option<&'static State> {
+    // SAFETY: null, or a value that is never freed.
+    unsafe { STATE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Begins to count, if `oshrun` has given memory for it. To be called before the fast path is opened.
+///
+/// # Safety
+/// No other thread is in a routine, and `world` lives until [`close`].
+pub unsafe fn open(world: &World) {
+    let recorder = RECORDER.get_or_init(|| match Recorder::new(world) {
+        Ok(recorder) => recorder,
+        Err(why) => {
+            tracing::warn!("PE {}: nothing is counted: {why}", world.pe());
+            None
+        }
+    });
+    let Some(recorder) = recorder else { return };
+    // SAFETY: by the caller's word; nobody uses it after `close`.
+    let world: &'static World = unsafe { &*std::ptr::from_ref(world) };
+    let class = |pe| tune::current().map(|tuning| report::describe(tuning.class_of(pe)));
+    let mut distances: Vec<String> = Vec::new();
+    let mut distance_of = |pe| {
+        let words = class(pe).unwrap_or_else(|| "unknown".to_owned());
+        let at = distances.iter().position(|known| *known == words).unwrap_or_else(|| {
+            distances.push(words);
+            distances.len() - 1
+        });
+        at.min(DISTANCES - 1) as u8
+    };
+    let distance = (0..world.n_pes()).map(&mut distance_of).collect();
+    let state = Box::new(State { world, recorder, distance, distances });
+    let local =
+        world.localities().iter().filter(|place| place.host == world.localities()[world.pe()].host);
+    let head = |head, value: u64| recorder.area.head(head).store(value, Ordering::Relaxed);
+    head(Head::Local, local.count() as u64);
+    head(Head::Processors, usable_cpus() as u64);
+    head(Head::Ended, 0);
+    if recorder.area.head(Head::Began).load(Ordering::Relaxed) == 0 {
+        head(Head::Began, monotonic_ns());
+    }
+    world.watch_waits(waited);
+    // Never freed: threads of the program may be looking at it when the library is finalised.
+    STATE.store(Box::into_raw(state), Ordering::Release);
+}
+
+/// Ends counting. To be called after the fast path is closed, before the world goes.
+pub fn close() {
+    let Some(state) = on() else { return };
+    STATE.store(std::ptr::null_mut(), Ordering::Release);
+    let area = &state.recorder.area;
+    area.head(Head::Ended).store(monotonic_ns(), Ordering::Relaxed);
+    let lines = state.world.transports().iter().flat_map(|transport| {
+        let name = transport.name();
+        transport.describe_own().into_iter().map(move |line| format!("{name}: {line}\n"))
+    });
+    area.set_text(&lines.collect::<String>());
+}
+
+impl Recorder {
+    /// None if nothing is to be counted.
+    fn new(world: &World) -> tombolo_core::Result<Option<Recorder>> {
+        let Some(descriptor) = world.config().profile_fd else { return Ok(None) };
+        // SAFETY: opened by the launcher for this process alone, and taken once. Programs that this one
+        // starts have no use for it.
+        let fd = unsafe {
+            if libc::fcntl(descriptor.0, libc::F_SETFD, libc::FD_CLOEXEC) < 0 {
+                let error = std::io::Error::last_os_error();
+                return Err(tombolo_core::Error::system("TOMBOLO_PROFILE_FD", error));
+            }
+            OwnedFd::from_raw_fd(descriptor.0)
+        };
+        let area = Area::open(fd, world.n_pes())?;
+        let traces = area.capacity() > 0;
+        let mut between: Vec<u64> = (0..101)
+            .map(|_| {
+                let first = monotonic_ns();
+                monotonic_ns() - first
+            })
+            .collect();
+        between.sort_unstable();
+        let (rows, slots) = (Mutex::default(), AtomicUsize::new(0));
+        Ok(Some(Recorder { area, rows, slots, clock_ns: between[50], traces }))
+    }
+
+    fn rows(&self) -> MutexGuard<'_, HashMap<(usize, u8), u16>> {
+        self.rows.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl State {
+    /// The row of a routine by a way, made at the first time.
+    fn row(&self, routine: &'static str, way: u8) -> u16 {
+        let mut rows = self.recorder.rows();
+        let count = rows.len();
+        *rows.entry((routine.as_ptr() as usize, way)).or_insert_with(|| {
+            let row = count.min(ROWS - 1);
+            let (by, distance) = self.words(way);
+            let name = if row == ROWS - 1 { "others" } else { routine };
+            self.recorder.area.name(row, [name, by, distance]);
+            self.recorder.area.head(Head::Rows).store(row as u64 + 1, Ordering::Release);
+            row as u16
+        })
+    }
+
+    fn words(&self, way: u8) -> (&str, &str) {
+        if way >= WAITS {
+            let reason = Reason::ALL.get(usize::from(way - WAITS));
+            return (reason.map_or("", |reason| reason.words()), "");
+        }
+        if way >= LOCAL {
+            return ("", "");
+        }
+        let distance = self.distances.get(usize::from(way & 15)).map_or("", String::as_str);
+        let by = match way >> 4 {
+            0 => "mapped memory",
+            1 => "mapped memory past the caches",
+            2 => "the target's processor",
+            3 => "no way",
+            index => {
+                let transports = self.world.transports();
+                transports.get(usize::from(index) - 4).map_or("", |transport| transport.name())
+            }
+        };
+        (by, distance)
+    }
+
+    /// The number of a way to a PE.
+    #[inline(always)]
+    fn way(&self, channel: Channel, pe: usize) -> u8 {
+        let by = match channel {
+            Channel::Cached => 0,
+            Channel::Streaming => 1,
+            Channel::Service => 2,
+            Channel::Unreachable => 3,
+            Channel::Endpoint(index) => 4 + index.min(ENDPOINTS as u8 - 1),
+        };
+        by << 4 | self.distance[pe]
+    }
+
+    /// The channel of an operation off the fast path; none if its address is not symmetric.
+    fn channel(&self, address: *const u8, len: usize, pe: usize, kind: Kind) -> Channel {
+        let Some(place) = self.world.locate(address) else { return Channel::Unreachable };
+        let Some(routes) = self.world.routes().peers.get(pe) else { return Channel::Unreachable };
+        let segment: SegmentKind = place.segment;
+        match kind {
+            Kind::Put => routes.put[segment as usize].choose(len),
+            Kind::Get => routes.get[segment as usize].choose(len),
+            Kind::Amo => routes.amo[segment as usize],
+        }
+    }
+}
+
+/// What is exchanged with a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A put.
+    Put,
+    /// A get.
+    Get,
+    /// An atomic operation or a signal.
+    Amo,
+}
+
+/// A call to be counted.
+#[derive(Clone, Copy)]
+struct Call {
+    routine: &'static str,
+    way: u8,
+    len: usize,
+    /// The PE operated on.
+    peer: Option<usize>,
+    /// Its time is taken always.
+    long: bool,
+    /// It may wait for something.
+    waits: bool,
+}
+
+impl State {
+    /// Counts a call and does what it is for.
+    #[inline(always)]
+    fn count<R>(&self, call: Call, kind: Option<Kind>, work: impl FnOnce() -> R) -> R {
+        let slot = slot(self.recorder);
+        let cell = slot.cell(self, call);
+        let count = slot.add(&cell[Cell::Count as usize], 1);
+        slot.add(&cell[Cell::Bytes as usize], call.len as u64);
+        if let (Some(kind), Some(pe)) = (kind, call.peer) {
+            slot.exchange(kind, pe, call.len);
+        }
+        let exact = call.long || count < FIRST;
+        if exact || count & (SAMPLE - 1) == 0 || self.recorder.traces {
+            return self.timed(slot, cell, call, exact, work);
+        }
+        if call.waits {
+            let before = slot.enter(cell);
+            let result = work();
+            slot.enter(before);
+            return result;
+        }
+        work()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn timed<R>(
+        &self,
+        slot: &Slot,
+        cell: &'static Cells,
+        call: Call,
+        exact: bool,
+        work: impl FnOnce() -> R,
+    ) -> R {
+        let before = slot.enter(cell);
+        let blocked = slot.blocked();
+        let begun = monotonic_ns();
+        let result = work();
+        let ended = monotonic_ns();
+        slot.enter(before);
+        let took = (ended - begun).saturating_sub(self.recorder.clock_ns);
+        let blocked = slot.blocked() - blocked;
+        let (number, sum) = match exact {
+            true => (Cell::Exact, Cell::ExactNs),
+            false => (Cell::Samples, Cell::SampleNs),
+        };
+        slot.add(&cell[number as usize], 1);
+        slot.add(&cell[sum as usize], took.saturating_sub(blocked));
+        cell[Cell::LongestNs as usize].fetch_max(took, Ordering::Relaxed);
+        if self.recorder.traces && (took >= EVENT_NS || call.long) {
+            let row = u64::from(self.row(call.routine, call.way)) | slot.bits();
+            let peer = call.peer.map_or(0, |pe| pe as u64 + 1);
+            self.event([begun, ended, row, peer, call.len as u64]);
+        }
+        result
+    }
+
+    fn event(&self, words: [u64; EVENT - 1]) {
+        self.recorder.area.event(words);
+    }
+}
+
+/// Told about each wait that was longer than its spinning.
+fn waited(waiting: &Waiting, since: u64, until: u64) {
+    let Some(state) = on() else { return };
+    let slot = slot(state.recorder);
+    let (reason, ns) = (waiting.reason, until.saturating_sub(since));
+    let [number, sum] = state.recorder.area.waits(slot.number(), reason as usize);
+    slot.add(number, 1);
+    slot.add(sum, ns);
+    slot.block(ns);
+    if state.recorder.traces {
+        let row = state.row(waiting.routine, WAITS + reason as u8);
+        let row = u64::from(row) | slot.bits();
+        let pe = match reason {
+            Reason::Room | Reason::Answer => waiting.argument + 1,
+            _ => 0,
+        };
+        state.event([since, until, row, pe, 0]);
+    }
+}
+
+/// Counts a call of a routine that exchanges nothing with a single PE, such as a collective or a quiet,
+/// and does what it is for with the library.
+#[inline(always)]
+pub fn within<R>(routine: &'static str, len: usize, work: impl FnOnce(&'static Library) -> R) -> R {
+    match library::direct() {
+        Some(library) => work(library),
+        None => counted(routine, len, true, work),
+    }
+}
+
+/// As [`within`], for calls that often have nothing to do: their times are samples.
+#[inline(always)]
+pub fn shortly<R>(routine: &'static str, work: impl FnOnce(&'static Library) -> R) -> R {
+    match library::direct() {
+        Some(library) => work(library),
+        None => counted(routine, 0, false, work),
+    }
+}
+
+/// Not inlined, and marked as cold: where nothing is counted it runs only to find that the library is
+/// not initialised.
+#[cold]
+#[inline(never)]
+fn counted<R>(
+    routine: &'static str,
+    len: usize,
+    long: bool,
+    work: impl FnOnce(&'static Library) -> R,
+) -> R {
+    let library = library::library(routine);
+    match on() {
+        Some(state) => {
+            // The time of what is long anyway is taken; quiet and fence may be next to nothing.
+            let call = Call { routine, way: LOCAL, len, peer: None, long, waits: true };
+            state.count(call, None, || work(library))
+        }
+        None => work(library),
+    }
+}
+
+/// Counts a call that looks at this PE's memory alone; false if nothing is counted.
+pub fn look(routine: &'static str) -> bool {
+    let Some(state) = on() else { return false };
+    let slot = slot(state.recorder);
+    let call = Call { routine, way: LOCAL, len: 0, peer: None, long: false, waits: false };
+    slot.add(&slot.cell(state, call)[Cell::Count as usize], 1);
+    true
+}
+
+/// Takes the time of a wait whose call [`look`] has counted.
+pub fn wait<R>(routine: &'static str, work: impl FnOnce() -> R) -> R {
+    let Some(state) = on() else { return work() };
+    let call = Call { routine, way: LOCAL, len: 0, peer: None, long: true, waits: true };
+    let slot = slot(state.recorder);
+    state.timed(slot, slot.cell(state, call), call, true, work)
+}
+
+/// The number of `pe` of a context among all PEs, if it is one.
+fn checked(state: &State, pe: usize) -> Option<usize> {
+    (pe < state.distance.len()).then_some(pe)
+}

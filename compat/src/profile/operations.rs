@@ -1,0 +1,264 @@
+//! Operations on remote memory, counted. Each does what its like in [`crate::c::fast`] does where the
+//! memory is mapped, and what its like in `slow` does elsewhere.
+
+use super::{Call, Kind, SHORT, State, checked};
+use crate::abi::SHMEM_SIGNAL_ADD;
+use crate::c::fast::{COUNTED, Signal};
+use crate::c::handle::Ctx;
+use crate::c::types::Word;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use tombolo_core::route::Channel;
+use tombolo_core::transport::AmoOp;
+use tombolo_core::{amo as atomic, copy};
+
+impl State {
+    /// What an operation on mapped memory counts as; none if there is no such PE.
+    #[inline(always)]
+    fn mapped(&self, routine: &'static str, ctx: Ctx, pe: c_int, len: usize) -> Option<Call> {
+        // SAFETY: the address was found to be mapped, for which the context was looked at already.
+        let pe = checked(self, unsafe { ctx.world_pe(pe) })?;
+        let way = self.way(Channel::Cached, pe);
+        Some(Call { routine, way, len, peer: Some(pe), long: len > SHORT, waits: false })
+    }
+}
+
+/// `shmem_TYPE_p`; false if it has to be done by another path. So for all that follow, but for their
+/// results.
+///
+/// # Safety
+/// As the standard asks of callers; so for all that follow.
+pub unsafe fn p<T: Copy>(
+    state: &State,
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut T,
+    value: T,
+    pe: c_int,
+) -> bool {
+    // SAFETY: mapped memory, aligned as its type asks.
+    unsafe {
+        let at = COUNTED.stores.remote_by(dest, || ctx.world_pe(pe).min(state.distance.len() - 1));
+        if at.is_null() {
+            return false;
+        }
+        let Some(call) = state.mapped(routine, ctx, pe, size_of::<T>()) else { return false };
+        state.count(call, Some(Kind::Put), || at.write_volatile(value));
+        true
+    }
+}
+
+/// `shmem_TYPE_g`.
+///
+/// # Safety
+/// See [`p`].
+pub unsafe fn g<T: Copy>(
+    state: &State,
+    routine: &'static str,
+    ctx: Ctx,
+    source: *const T,
+    pe: c_int,
+) -> Option<T> {
+    // SAFETY: mapped memory, aligned as its type asks.
+    unsafe {
+        let at =
+            COUNTED.stores.remote_by(source, || ctx.world_pe(pe).min(state.distance.len() - 1));
+        if at.is_null() {
+            return None;
+        }
+        let call = state.mapped(routine, ctx, pe, size_of::<T>())?;
+        Some(state.count(call, Some(Kind::Get), || at.read_volatile()))
+    }
+}
+
+/// A copy of `len` bytes to (`put`) or from a PE: `remote` is its address there, `local` that here.
+/// Where it has to be done by another path, `otherwise` does it.
+///
+/// # Safety
+/// See [`p`].
+#[inline(always)]
+unsafe fn transfer(
+    state: &State,
+    routine: &'static str,
+    ctx: Ctx,
+    kind: Kind,
+    (remote, local, len): (*const u8, *mut u8, usize),
+    pe: c_int,
+) -> bool {
+    // SAFETY: mapped memory; the caller vouches for the local buffer.
+    unsafe {
+        let at =
+            COUNTED.stores.remote_by(remote, || ctx.world_pe(pe).min(state.distance.len() - 1));
+        if at.is_null() || (len != 8 && len > COUNTED.cached_max.load(Ordering::Relaxed)) {
+            return false;
+        }
+        let Some(call) = state.mapped(routine, ctx, pe, len) else { return false };
+        state.count(call, Some(kind), || match kind {
+            Kind::Get => copy::cached(local, at, len),
+            _ => copy::cached(at, local, len),
+        });
+        true
+    }
+}
+
+/// `shmem_put`; `work` carries it out where memory is not mapped, `pe` is then the number in the world.
+///
+/// # Safety
+/// See [`p`].
+pub unsafe fn put(
+    state: &State,
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    pe: c_int,
+) -> bool {
+    // SAFETY: by the caller's word.
+    unsafe { transfer(state, routine, ctx, Kind::Put, (dest, source.cast_mut(), len), pe) }
+}
+
+/// `shmem_get`.
+///
+/// # Safety
+/// See [`p`].
+pub unsafe fn get(
+    state: &State,
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    pe: c_int,
+) -> bool {
+    // SAFETY: by the caller's word.
+    unsafe { transfer(state, routine, ctx, Kind::Get, (source, dest, len), pe) }
+}
+
+/// An AMO whose old value is returned.
+///
+/// # Safety
+/// See [`p`].
+pub unsafe fn amo_fetch<T: Word>(
+    state: &State,
+    routine: &'static str,
+    ctx: Ctx,
+    op: AmoOp,
+    variable: *mut T,
+    [operand, compare]: [T; 2],
+    pe: c_int,
+) -> Option<T> {
+    // SAFETY: mapped memory on which processor atomics are the chosen means.
+    unsafe {
+        let at =
+            COUNTED.atomics.remote_by(variable, || ctx.world_pe(pe).min(state.distance.len() - 1));
+        if at.is_null() {
+            return None;
+        }
+        let call = state.mapped(routine, ctx, pe, size_of::<T>())?;
+        let work = || T::from_bits(atomic::execute(at.cast(), T::amo(op, operand, compare)));
+        Some(state.count(call, Some(Kind::Amo), work))
+    }
+}
+
+/// An AMO without a result.
+///
+/// # Safety
+/// See [`p`].
+pub unsafe fn amo<T: Word>(
+    state: &State,
+    routine: &'static str,
+    ctx: Ctx,
+    op: AmoOp,
+    variable: *mut T,
+    operand: T,
+    pe: c_int,
+) -> bool {
+    // SAFETY: as above.
+    unsafe {
+        let at =
+            COUNTED.atomics.remote_by(variable, || ctx.world_pe(pe).min(state.distance.len() - 1));
+        if at.is_null() {
+            return false;
+        }
+        let Some(call) = state.mapped(routine, ctx, pe, size_of::<T>()) else { return false };
+        let work = || atomic::update(at.cast(), T::amo(op, operand, operand));
+        state.count(call, Some(Kind::Amo), work);
+        true
+    }
+}
+
+/// An AMO whose old value is in `fetch` after the next quiet.
+///
+/// # Safety
+/// See [`p`].
+#[expect(clippy::too_many_arguments, reason = "the arguments of shmem_atomic_compare_swap_nbi")]
+pub unsafe fn amo_nbi<T: Word>(
+    state: &State,
+    routine: &'static str,
+    ctx: Ctx,
+    op: AmoOp,
+    fetch: *mut T,
+    variable: *mut T,
+    operands: [T; 2],
+    pe: c_int,
+) -> bool {
+    // SAFETY: the caller vouches for `fetch`.
+    unsafe {
+        let old = amo_fetch(state, routine, ctx, op, variable, operands, pe);
+        old.map(|old| fetch.write(old)).is_some()
+    }
+}
+
+/// `shmem_put_signal`.
+///
+/// # Safety
+/// See [`p`].
+#[expect(clippy::too_many_arguments, reason = "the arguments of shmem_putmem_signal")]
+pub unsafe fn put_signal(
+    state: &State,
+    routine: &'static str,
+    ctx: Ctx,
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    signal: Signal,
+    pe: c_int,
+) -> bool {
+    // SAFETY: mapped memory; the caller vouches for the source.
+    unsafe {
+        let member = || ctx.world_pe(pe).min(state.distance.len() - 1);
+        let at = COUNTED.stores.remote_by(dest, member);
+        let word = COUNTED.atomics.remote_by(signal.word, member).cast::<AtomicU64>();
+        if at.is_null() || word.is_null() || len > COUNTED.cached_max.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(call) = state.mapped(routine, ctx, pe, len) else { return false };
+        state.count(call, Some(Kind::Put), || {
+            copy::cached(at, source, len);
+            fence(Ordering::Release);
+            if signal.op == SHMEM_SIGNAL_ADD {
+                (*word).fetch_add(signal.value, Ordering::SeqCst);
+            } else {
+                (*word).store(signal.value, Ordering::Release);
+            }
+        });
+        true
+    }
+}
+
+/// Counts an operation on PE `pe` of the world that the checked path carries out.
+pub fn other<R>(
+    state: &State,
+    routine: &'static str,
+    kind: Kind,
+    (address, len): (*const u8, usize),
+    pe: usize,
+    work: impl FnOnce() -> R,
+) -> R {
+    let channel = state.channel(address, len, pe, kind);
+    let way = state.way(channel, pe);
+    // What goes through a transport may be short as well: a put that returns early.
+    let long = len > SHORT || matches!(channel, Channel::Cached | Channel::Streaming);
+    state.count(Call { routine, way, len, peer: Some(pe), long, waits: true }, Some(kind), work)
+}

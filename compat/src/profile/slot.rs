@@ -1,0 +1,150 @@
+//! The counters of one thread.
+
+use super::{Call, Kind, Recorder, State};
+use std::cell::Cell as Own;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use tombolo_core::profile::{CELL, CLASSES, Cell, Exchanged, Head, PEER, SLOTS, class};
+
+/// Entries of the table by which a thread finds rows; a power of two.
+const ENTRIES: usize = 1024;
+
+/// A thread's place in the area. The last one belongs to all threads that found no other.
+pub struct Slot {
+    number: usize,
+    shared: bool,
+    peers: &'static [[AtomicU64; PEER]],
+    /// Nanoseconds of all waits so far.
+    blocked: AtomicU64,
+    /// The counters of the call that may be waiting, in [`State::count`].
+    current: AtomicPtr<Cells>,
+    /// Rows that were looked up: a key of routine and way, and the row's cells. None in the shared slot.
+    entries: Box<[(AtomicU64, AtomicPtr<Row>); ENTRIES]>,
+}
+
+/// The counters of one kind of call.
+pub type Cells = [AtomicU64; CELL];
+type Row = [Cells; CLASSES];
+
+thread_local! {
+    static OWN: Own<*const Slot> = const { Own::new(std::ptr::null()) };
+}
+
+/// The slot of this thread.
+#[inline(always)]
+pub fn slot(recorder: &'static Recorder) -> &'static Slot {
+    let own = OWN.get();
+    // SAFETY: null, or a slot that is never freed.
+    match unsafe { own.as_ref() } {
+        Some(slot) => slot,
+        None => first(recorder),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn first(recorder: &'static Recorder) -> &'static Slot {
+    let number = recorder.slots.fetch_add(1, Ordering::Relaxed).min(SLOTS - 1);
+    recorder.area.head(Head::Slots).fetch_max(number as u64 + 1, Ordering::Relaxed);
+    let entries = std::iter::repeat_with(Default::default).take(ENTRIES).collect::<Vec<_>>();
+    let Ok(entries) = entries.into_boxed_slice().try_into() else {
+        unreachable!("as many as asked")
+    };
+    let slot = Slot {
+        number,
+        shared: number == SLOTS - 1,
+        peers: recorder.area.peers(number),
+        blocked: AtomicU64::new(0),
+        current: AtomicPtr::default(),
+        entries,
+    };
+    // Never freed: a thread may end in the middle of a job, and its counts stay.
+    let slot: &'static Slot = Box::leak(Box::new(slot));
+    OWN.set(slot);
+    slot
+}
+
+impl Slot {
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The number as events have it.
+    pub fn bits(&self) -> u64 {
+        (self.number as u64) << 32
+    }
+
+    /// Adds to a counter and gives what it was.
+    #[inline(always)]
+    pub fn add(&self, counter: &AtomicU64, what: u64) -> u64 {
+        if self.shared {
+            return counter.fetch_add(what, Ordering::Relaxed);
+        }
+        let old = counter.load(Ordering::Relaxed);
+        counter.store(old.wrapping_add(what), Ordering::Relaxed);
+        old
+    }
+
+    /// Nanoseconds that this thread has waited so far.
+    pub fn blocked(&self) -> u64 {
+        self.blocked.load(Ordering::Relaxed)
+    }
+
+    /// The call that is under way has waited.
+    pub fn block(&self, ns: u64) {
+        self.add(&self.blocked, ns);
+        // SAFETY: null, or counters that are never freed.
+        if let Some(cell) = unsafe { self.current.load(Ordering::Relaxed).as_ref() } {
+            self.add(&cell[Cell::BlockedNs as usize], ns);
+        }
+    }
+
+    /// Says which call may be waiting from now on; gives the one before.
+    pub fn enter(&self, cell: *const Cells) -> *const Cells {
+        let before = self.current.load(Ordering::Relaxed);
+        self.current.store(cell.cast_mut(), Ordering::Relaxed);
+        before
+    }
+
+    /// The counters of a kind of call.
+    #[inline(always)]
+    pub fn cell(&self, state: &State, call: Call) -> &'static Cells {
+        // Addresses have 48 bits. The lowest of a key is set, so that no key is 0.
+        let key = (call.routine.as_ptr() as u64) << 9 | u64::from(call.way) << 1 | 1;
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRIES.trailing_zeros());
+        let (known, row) = &self.entries[hash as usize & (ENTRIES - 1)];
+        let row = match known.load(Ordering::Relaxed) == key {
+            true => row.load(Ordering::Relaxed).cast_const(),
+            false => self.look_up(state, call, hash as usize, key),
+        };
+        // SAFETY: entered with its key, by this thread alone; the area is never unmapped.
+        unsafe { &(*row)[class(call.len)] }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up(&self, state: &State, call: Call, at: usize, key: u64) -> *const Row {
+        let row = state.row(call.routine, call.way);
+        let found: *const Row = state.recorder.area.cells(self.number, row.into());
+        if !self.shared {
+            let (known, row) = &self.entries[at & (ENTRIES - 1)];
+            row.store(found.cast_mut(), Ordering::Relaxed);
+            known.store(key, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// Counts what is exchanged with a PE.
+    #[inline(always)]
+    pub fn exchange(&self, kind: Kind, pe: usize, len: usize) {
+        let words = &self.peers[pe];
+        let (number, bytes) = match kind {
+            Kind::Put => (Exchanged::Puts, Some(Exchanged::PutBytes)),
+            Kind::Get => (Exchanged::Gets, Some(Exchanged::GetBytes)),
+            Kind::Amo => (Exchanged::Amos, None),
+        };
+        self.add(&words[number as usize], 1);
+        if let Some(bytes) = bytes {
+            self.add(&words[bytes as usize], len as u64);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+/* What the tests of profiles expect to find: known numbers of known calls. argv[1] "die": PE 1 kills itself
+ * before it would finalise; "threads": operations of several threads. */
+#include <pthread.h>
+#include <shmem.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCK (1 << 20)
+
+static long scalar, sum, word;
+static uint64_t seen;
+
+static void *adds(void *unused) {
+    (void)unused;
+    for (int i = 0; i < 1000; i++) shmem_long_atomic_add(&sum, 1, 0);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "";
+    shmem_init();
+    int me = shmem_my_pe(), n = shmem_n_pes(), next = (me + 1) % n;
+    char *heap = shmem_malloc(BLOCK);
+    static char local[BLOCK];
+    memset(local, me, sizeof local);
+    for (int i = 0; i < 1000; i++) shmem_long_p(&scalar, i, next);
+    for (int i = 0; i < 300; i++) sum += shmem_long_g(&scalar, next);
+    for (int i = 0; i < 40; i++) shmem_putmem(heap, local, 100, next);
+    for (int i = 0; i < 7; i++) shmem_putmem(heap, local, BLOCK, next);
+    for (int i = 0; i < 5; i++) shmem_getmem_nbi(local, heap, 4096, next);
+    shmem_quiet();
+    shmem_fence();
+    sum = 0;
+    shmem_barrier_all();
+    if (!strcmp(how, "threads")) {
+        pthread_t threads[20];
+        for (int i = 0; i < 20; i++) pthread_create(&threads[i], NULL, adds, NULL);
+        for (int i = 0; i < 20; i++) pthread_join(threads[i], NULL);
+    } else {
+        for (int i = 0; i < 200; i++) shmem_long_atomic_add(&sum, 1, 0);
+        for (int i = 0; i < 20; i++) shmem_long_atomic_fetch_inc(&word, next);
+    }
+    shmem_long_iput((long *)heap, (long *)local, 2, 2, 10, next);
+    shmem_putmem_signal(heap, local, 64, &seen, 1, SHMEM_SIGNAL_ADD, next);
+    shmem_signal_wait_until(&seen, SHMEM_CMP_GE, 1);
+    /* Long enough to be seen in a timeline, whatever else the machine does. */
+    if (me == 0) usleep(50000);
+    shmem_barrier_all();
+    shmem_int_sum_reduce(SHMEM_TEAM_WORLD, (int *)heap, (int *)heap, 16);
+    shmem_broadcastmem(SHMEM_TEAM_WORLD, heap, heap, 0, 0);
+    if (!strcmp(how, "die")) {
+        shmem_barrier_all();
+        if (me == 1) kill(getpid(), SIGKILL);
+    }
+    if (!strcmp(how, "threads") && me == 0 && sum != 20000L * n) return 3;
+    shmem_barrier_all();
+    shmem_free(heap);
+    shmem_finalize();
+    return 0;
+}

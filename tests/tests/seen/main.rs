@@ -1,0 +1,277 @@
+//! What `oshrun --profile` and `oshrun --trace` show of programs whose calls are known.
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "shared with tests that use other parts of it")]
+mod support;
+
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use support::program::{Program, run_trials};
+use support::{Ran, crate_dir, scratch};
+
+type Case = fn(&Program) -> Result<(), Failed>;
+
+const CASES: [(&str, Case); 7] = [
+    ("a_profile_counts_what_a_program_does", counts),
+    ("a_profile_over_links_names_the_way_and_who_exchanged_what", over_links),
+    ("all_threads_count", threads),
+    ("what_a_killed_pe_has_counted_is_shown", killed),
+    ("a_profile_is_text_on_standard_error_or_a_page", forms),
+    ("a_timeline_has_the_spans_of_a_program", timeline),
+    ("what_a_timeline_has_no_room_for_is_said", bounded),
+];
+
+fn main() {
+    run_trials(|prefix| {
+        let source = crate_dir().join("c/special/counted.c");
+        let program = Program::new(prefix, &source, "", &["-pthread"]);
+        let trial = |(name, case): &(&str, Case)| {
+            let (program, case): (Arc<Program>, Case) = (program.clone(), *case);
+            Trial::test(*name, move || case(&program))
+        };
+        CASES.iter().map(trial).collect()
+    })
+}
+
+fn json(path: &Path) -> Result<Value, Failed> {
+    Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
+}
+
+/// Runs the program with a profile as JSON.
+fn profiled(
+    program: &Program,
+    name: &str,
+    options: &[&str],
+    pes: usize,
+    how: &str,
+) -> Result<(Ran, Value), Failed> {
+    let path = scratch("seen").join(format!("{name}.json"));
+    let option = format!("--profile=json:{}", path.display());
+    let options = [options, &[option.as_str()]].concat();
+    let ran = program.launch_with(&options, pes, &[how], &[("SHMEM_TUNE", "off")])?;
+    Ok((ran, json(&path)?))
+}
+
+/// Calls and bytes of a routine, by all ways, in a class of sizes.
+fn calls(profile: &Value, routine: &str, size_max: u64) -> (u64, u64) {
+    let all = profile["routines"].as_array().into_iter().flatten();
+    let own = all.filter(|row| row["routine"] == routine && row["size_max"] == size_max);
+    own.fold((0, 0), |sum, row| {
+        let word = |name: &str| row[name].as_u64().unwrap_or(0);
+        (sum.0 + word("calls"), sum.1 + word("bytes"))
+    })
+}
+
+/// What every PE does, whatever else it does.
+const KNOWN: [(&str, u64, u64, u64); 12] = [
+    ("shmem_long_p", 8, 1000, 8),
+    ("shmem_long_g", 8, 300, 8),
+    ("shmem_putmem", 128, 40, 100),
+    ("shmem_putmem", 1 << 20, 7, 1 << 20),
+    ("shmem_getmem_nbi", 4096, 5, 4096),
+    ("shmem_quiet", 0, 1, 0),
+    ("shmem_fence", 0, 1, 0),
+    ("shmem_long_iput", 128, 1, 80),
+    ("shmem_putmem_signal", 64, 1, 64),
+    ("shmem_signal_wait_until", 0, 1, 0),
+    ("shmem_int_sum_reduce", 64, 1, 64),
+    ("shmem_broadcastmem", 0, 1, 0),
+];
+
+fn check(profile: &Value, pes: u64, barriers: u64) {
+    for (routine, size, count, bytes) in KNOWN {
+        let found = calls(profile, routine, size);
+        assert_eq!(
+            found,
+            (pes * count, pes * count * bytes),
+            "{routine} up to {size}: {profile:#}"
+        );
+    }
+    assert_eq!(calls(profile, "shmem_barrier_all", 0).0, barriers, "{profile:#}");
+}
+
+fn counts(program: &Program) -> Result<(), Failed> {
+    let (ran, profile) = profiled(program, "counts", &[], 2, "")?;
+    let ran = ran.succeeded()?;
+    assert!(ran.stderr.is_empty() && ran.stdout.is_empty(), "{ran:?}");
+    check(&profile, 2, 6);
+    assert_eq!(calls(&profile, "shmem_long_atomic_add", 8), (400, 3200));
+    assert_eq!(calls(&profile, "shmem_long_atomic_fetch_inc", 8), (40, 320));
+    for row in profile["routines"].as_array().into_iter().flatten() {
+        let (seconds, longest) = (row["seconds"].as_f64(), row["longest_seconds"].as_f64());
+        assert!(seconds.is_some_and(|s| s >= 0.0) && longest.is_some_and(|s| s >= 0.0), "{row}");
+        let local = row["way"] == "";
+        assert!(
+            local || row["way"].as_str().is_some_and(|way| way.starts_with("mapped memory")),
+            "{row}"
+        );
+    }
+    // PE 1 waits for PE 0, which sleeps 50 ms before a barrier.
+    let barrier = profile["routines"].as_array().into_iter().flatten();
+    let blocked = barrier.filter(|row| row["routine"] == "shmem_barrier_all");
+    let blocked: f64 = blocked.filter_map(|row| row["blocked_seconds"].as_f64()).sum();
+    assert!(blocked > 0.04, "{profile:#}");
+    let waits = profile["waits"].as_array().into_iter().flatten();
+    let members = waits.filter(|wait| wait["waiting_for"] == "other PEs to arrive");
+    assert!(members.filter_map(|w| w["seconds"].as_f64()).sum::<f64>() > 0.04, "{profile:#}");
+    assert!(
+        profile["pes"].as_array().is_some_and(|pes| pes.iter().all(|pe| pe["finalized"] == true))
+    );
+    Ok(())
+}
+
+fn over_links(program: &Program) -> Result<(), Failed> {
+    let (ran, profile) = profiled(program, "links", &["--hosts", "3"], 3, "")?;
+    ran.succeeded()?;
+    check(&profile, 3, 9);
+    let ways: Vec<&Value> = profile["routines"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|row| row["routine"] == "shmem_long_p")
+        .collect();
+    assert!(ways.iter().all(|row| row["way"] == "ntb" && row["distance"] != ""), "{ways:?}");
+    let pair = |pe: u64, other: u64| {
+        let mut all = profile["pairs"].as_array().into_iter().flatten();
+        all.find(|pair| pair["pe"] == pe && pair["other"] == other).cloned()
+    };
+    let put = 1000 * 8 + 40 * 100 + 7 * (1u64 << 20) + 80 + 64;
+    for pe in 0..3u64 {
+        let pair = pair(pe, (pe + 1) % 3).ok_or("no such pair")?;
+        assert_eq!(
+            (pair["puts"].as_u64(), pair["put_bytes"].as_u64()),
+            (Some(1049), Some(put)),
+            "{pair}"
+        );
+        assert_eq!(
+            (pair["gets"].as_u64(), pair["get_bytes"].as_u64()),
+            (Some(305), Some(2400 + 5 * 4096)),
+            "{pair}"
+        );
+    }
+    assert!(pair(0, 2).is_none(), "{profile:#}");
+    let told = |pe: &Value| {
+        pe["transports"].as_str().is_some_and(|text| text.contains("ntb: ring: packets injected"))
+    };
+    assert!(profile["pes"].as_array().is_some_and(|pes| pes.iter().all(told)), "{profile:#}");
+    Ok(())
+}
+
+fn threads(program: &Program) -> Result<(), Failed> {
+    let (ran, profile) = profiled(program, "threads", &[], 2, "threads")?;
+    ran.succeeded()?;
+    check(&profile, 2, 6);
+    // More threads than have counters of their own.
+    assert_eq!(calls(&profile, "shmem_long_atomic_add", 8), (40_000, 320_000), "{profile:#}");
+    Ok(())
+}
+
+fn killed(program: &Program) -> Result<(), Failed> {
+    let (ran, profile) = profiled(program, "killed", &[], 2, "die")?;
+    assert_eq!(ran.code, Some(128 + 9), "{ran:?}");
+    let pes = profile["pes"].as_array().ok_or("no PEs")?;
+    assert!(pes.len() == 2 && pes[1]["finalized"] == false, "{profile:#}");
+    for (routine, size, count, bytes) in KNOWN {
+        let (calls, sum) = calls(&profile, routine, size);
+        // The other PE may have been ended in the last of them.
+        assert!(calls == 2 * count && sum == 2 * count * bytes, "{routine}: {profile:#}");
+    }
+    Ok(())
+}
+
+fn forms(program: &Program) -> Result<(), Failed> {
+    let quiet = [("SHMEM_TUNE", "off")];
+    let ran = program.launch_with(&["--profile"], 2, &[], &quiet)?.succeeded()?;
+    assert!(ran.stderr.starts_with("Profile of 2 PEs: ") && ran.stdout.is_empty(), "{ran:?}");
+    for part in ["shmem_long_p ", "\nBlocked", "waiting for other PEs to arrive", "\nPE by PE"] {
+        assert!(ran.stderr.contains(part), "{part}: {ran:?}");
+    }
+    let page = scratch("seen").join("page.html");
+    let option = format!("--profile=html:{}", page.display());
+    program.launch_with(&[&option], 2, &[], &quiet)?.succeeded()?;
+    let text = fs::read_to_string(&page)?;
+    for part in ["<!doctype html>", "shmem_long_p", "<svg", "PE 0 and PE 1: 1049 puts", "</html>"] {
+        assert!(text.contains(part), "{part}");
+    }
+    for wrong in ["--profile=xml:a", "--profile=html", "--trace="] {
+        let ran = program.launch_with(&[wrong], 1, &[], &quiet)?;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+    }
+    let nowhere = program.launch_with(&["--trace=/no/such/place/x.json"], 1, &[], &quiet)?;
+    assert!(nowhere.code == Some(2) && nowhere.stderr.contains("cannot write"), "{nowhere:?}");
+    // Nothing of this is inherited by accident.
+    let stray =
+        program.launch_with(&[], 1, &[], &[("TOMBOLO_PROFILE_FD", "77"), ("SHMEM_TUNE", "off")])?;
+    stray.succeeded()?;
+    Ok(())
+}
+
+fn traced(
+    program: &Program,
+    name: &str,
+    options: &[&str],
+    pes: usize,
+) -> Result<(Ran, Value), Failed> {
+    let path = scratch("seen").join(format!("{name}.json"));
+    let option = format!("--trace={}", path.display());
+    let options = [options, &[option.as_str()]].concat();
+    let ran = program.launch_with(&options, pes, &[], &[("SHMEM_TUNE", "off")])?.succeeded()?;
+    Ok((ran, json(&path)?))
+}
+
+fn timeline(program: &Program) -> Result<(), Failed> {
+    let fault = ["--hosts", "2", "--fault", "link 0 down at 1ms; up at 2ms"];
+    let (_, trace) = traced(program, "timeline", &fault, 2)?;
+    let events = trace["traceEvents"].as_array().ok_or("no events")?;
+    let spans = |pe: u64, name: &str| {
+        let own = events.iter().filter(move |event| event["ph"] == "X" && event["pid"] == pe);
+        own.filter(|event| event["name"] == name).cloned().collect::<Vec<_>>()
+    };
+    let number = |event: &Value, name: &str| event[name].as_f64().unwrap_or(-1.0);
+    for pe in 0..2 {
+        let barriers = spans(pe, "shmem_barrier_all");
+        assert_eq!(barriers.len(), 3, "{barriers:?}");
+        assert!(
+            barriers
+                .iter()
+                .all(|b| b["cat"] == "call" && number(b, "ts") >= 0.0 && number(b, "dur") >= 0.0)
+        );
+        let puts = spans(pe, "shmem_putmem");
+        let large = puts.iter().filter(|put| put["args"]["bytes"] == 1 << 20);
+        assert_eq!(large.clone().count(), 7, "{puts:?}");
+        assert!(
+            large.clone().all(|put| put["cat"] == "transfer" && put["args"]["pe"] == 1 - pe),
+            "{puts:?}"
+        );
+    }
+    // PE 0 sleeps 50 ms in front of the second barrier: PE 1 waits in it.
+    let second = spans(1, "shmem_barrier_all").remove(1);
+    assert!(number(&second, "dur") > 40_000.0, "{second}");
+    let inside = |wait: &Value| {
+        number(wait, "ts") >= number(&second, "ts") - 0.001
+            && number(wait, "ts") + number(wait, "dur")
+                <= number(&second, "ts") + number(&second, "dur") + 0.001
+    };
+    let waits = spans(1, "waiting for other PEs to arrive");
+    assert!(waits.iter().any(|wait| inside(wait) && number(wait, "dur") > 40_000.0), "{waits:?}");
+    let faults = events.iter().filter(|event| event["cat"] == "fault").count();
+    assert!(faults >= 2, "{faults} of 2 faults: {trace}");
+    assert_eq!(trace["otherData"]["events_lost"], 0);
+    Ok(())
+}
+
+fn bounded(program: &Program) -> Result<(), Failed> {
+    let (ran, trace) = traced(program, "bounded", &["--trace-events", "4"], 2)?;
+    let events = trace["traceEvents"].as_array().ok_or("no events")?;
+    let spans = |pe: u64| events.iter().filter(|e| e["ph"] == "X" && e["pid"] == pe).count();
+    assert_eq!([spans(0), spans(1)], [4, 4], "{trace:#}");
+    let lost = trace["otherData"]["events_lost"].as_u64().unwrap_or(0);
+    assert!(
+        lost > 0 && ran.stderr.contains(&format!("without the {lost} oldest events")),
+        "{ran:?}"
+    );
+    Ok(())
+}
