@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, programs one of which the case needs, and the case.
-const CASES: [(&str, &[&str], Case); 9] = [
+const CASES: [(&str, &[&str], Case); 10] = [
     ("ways_of_one_host_are_compared", &["sh"], ways_of_one_host_are_compared),
     ("ways_across_hosts_are_compared", &["sh"], ways_across_hosts_are_compared),
     ("ways_that_cannot_be_used_say_why", &["sh"], ways_that_cannot_be_used_say_why),
@@ -28,6 +28,7 @@ const CASES: [(&str, &[&str], Case); 9] = [
     ("wrong_arguments_are_named", &["sh"], wrong_arguments_are_named),
     ("limits_are_measured", &["sh"], limits_are_measured),
     ("programs_run_against_another_library", &["cc"], programs_run_against_another_library),
+    ("published_experiments_stand_beside_ours", &["cc"], published_experiments_stand_beside_ours),
     ("a_browser_shows_the_page", BROWSERS, a_browser_shows_the_page),
 ];
 
@@ -300,6 +301,23 @@ fn programs_run_against_another_library(prefix: &Path) -> Result<(), Failed> {
     let mut command = oshperf(prefix, "against --repeat 1 --only hello");
     let ran = run(command.arg(other), LIMIT)?.succeeded()?;
     assert!(ran.stdout.contains(" and other\n") && ran.stdout.contains("| hello@4 |"), "{ran:?}");
+    Ok(())
+}
+
+fn published_experiments_stand_beside_ours(prefix: &Path) -> Result<(), Failed> {
+    let file = file("paper", "json");
+    let ran = run(oshperf(prefix, "paper pair --json").arg(&file), LIMIT)?.succeeded()?;
+    let report: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
+    let rows = report["rows"].as_array().ok_or("no rows")?;
+    assert!(rows.len() == 8 && report["complete"] == true, "{report:#}");
+    for row in rows {
+        let here = row["here"].as_str().unwrap_or_default();
+        assert!(here.starts_with("right result, ") && here.ends_with(" ms"), "{row}");
+        assert!(ran.stdout.contains(here) && row["published"] == "right result", "{ran:?}");
+    }
+    assert!(ran.stdout.contains("# Published: two PCs"), "{ran:?}");
+    let wrong = run(&mut oshperf(prefix, "paper none"), LIMIT)?;
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("contexts"), "{wrong:?}");
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use crate::reader::{self, Readers};
 use std::sync::atomic::Ordering;
 use tombolo_core::ops::Mode;
 use tombolo_core::transport::{Amo, AmoOp, Endpoint, Remote, Status};
+use tombolo_core::wait::Reason;
 use tombolo_core::{Waiting, World, amo, copy};
 use tombolo_selector::data::Operation;
 
@@ -144,7 +145,7 @@ fn by_endpoint(
     case: &Case<'_>,
 ) {
     let stream = world.context().stream(index);
-    let waiting = Waiting { routine: ROUTINE, argument: case.pe as u64 };
+    let waiting = Waiting { routine: ROUTINE, argument: case.pe as u64, reason: Reason::Answer };
     let accepted = |attempt: &dyn Fn() -> Status| {
         let mut status = attempt();
         if status == Status::Again {

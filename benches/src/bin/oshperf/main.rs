@@ -8,6 +8,7 @@ mod interrupt;
 mod job;
 mod limits;
 mod machine;
+mod paper;
 mod pe;
 mod progress;
 mod raw;
@@ -23,6 +24,7 @@ Examples:
   oshperf compare --ways shm,cma --ops put,get --sizes 8..64K
   oshperf compare --host n1,n2 --ways ofi:tcp --html page.html
   oshperf compare --json new.json; oshperf diff old.json new.json
+  oshperf paper contexts                                 a published experiment, redone here
   oshperf limits                                         what the machine does without a library
 
 Exit code: 0 when all was done, 1 when something could not be measured or was interrupted, 2 wrong
@@ -51,6 +53,8 @@ enum Command {
     Diff(diff::Options),
     /// Measure what this machine can do without any library
     Limits(limits::Options),
+    /// Redo published experiments, with the published figures beside
+    Paper(paper::Options),
     /// The program of the jobs that the other commands start
     #[command(hide = true)]
     Pe(pe::Options),
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         Command::Against(options) => against::measure(&options).map(|()| true),
         Command::Diff(options) => diff::diff(&options),
         Command::Limits(options) => limits::limits(&options),
+        Command::Paper(options) => paper::paper(&options),
         Command::Pe(options) => pe::main(&options).map(|()| true),
     };
     match done {

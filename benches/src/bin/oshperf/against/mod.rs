@@ -7,11 +7,11 @@
 //! were taken on.
 
 mod figures;
-mod implementation;
-mod programs;
+pub mod implementation;
+pub mod programs;
 mod record;
 mod report;
-mod samples;
+pub mod samples;
 
 use crate::{interrupt, machine};
 use clap::Args;

@@ -1,0 +1,76 @@
+/* Figures 4 to 7 of the ring paper (Lim & Cha): puts to the neighbour by size, from one host and from all at
+ * once; one acknowledged put to the farthest host. One PE on each host. */
+#include "bench.h"
+
+enum { LARGEST = 1 << 20, TIMES = 5 };
+
+static char *buffer, *source;
+
+/* Microseconds of a put in a series of `count` to the next PE. */
+static double series(size_t bytes, int count, int sends)
+{
+    int next = (shmem_my_pe() + 1) % shmem_n_pes();
+    shmem_barrier_all();
+    double begun = now_ns();
+    if (sends) {
+        for (int i = 0; i < count; i++)
+            shmem_putmem_nbi(buffer, source, bytes, next);
+        shmem_quiet();
+    }
+    double us = (now_ns() - begun) / 1e3 / count;
+    shmem_barrier_all();
+    return us;
+}
+
+int main(void)
+{
+    static double one[TIMES], all[TIMES], far[TIMES];
+    shmem_init();
+    int me = shmem_my_pe(), n = shmem_n_pes();
+    buffer = symmetric(LARGEST);
+    source = malloc(LARGEST);
+    memset(source, me + 1, LARGEST);
+    for (size_t bytes = 4096; bytes <= LARGEST; bytes *= 4) {
+        int count = (int)((4u << 20) / bytes);
+        if (count > 100)
+            count = 100;
+        series(bytes, 4, 1);
+        for (int time = 0; time < TIMES; time++) {
+            one[time] = series(bytes, count, me == 0);
+            all[time] = series(bytes, count, 1);
+        }
+        if (buffer[0] != (me + n - 1) % n + 1 || buffer[bytes - 1] != buffer[0])
+            fail("%zu bytes did not arrive", bytes);
+        if (me == 0) {
+            char name[64];
+            snprintf(name, sizeof name, "ring.one_%zu", bytes);
+            print_samples(name, "us", one, TIMES);
+            snprintf(name, sizeof name, "ring.all_%zu", bytes);
+            print_samples(name, "us", all, TIMES);
+        }
+    }
+    for (size_t bytes = 4096; bytes <= LARGEST; bytes *= 16) {
+        for (int time = 0; time < TIMES; time++) {
+            shmem_barrier_all();
+            if (me == 0) {
+                double begun = now_ns();
+                for (int i = 0; i < 8; i++) {
+                    shmem_putmem(buffer, source, bytes, n / 2);
+                    shmem_quiet();
+                }
+                far[time] = (now_ns() - begun) / 8e3;
+            }
+            shmem_barrier_all();
+        }
+        if (me == n / 2 && buffer[bytes - 1] != 1)
+            fail("%zu bytes did not get to the farthest host", bytes);
+        if (me == 0) {
+            char name[64];
+            snprintf(name, sizeof name, "ring.far_%zu", bytes);
+            print_samples(name, "us", far, TIMES);
+        }
+    }
+    shmem_barrier_all();
+    shmem_finalize();
+    return 0;
+}

@@ -1,0 +1,284 @@
+//! `oshperf paper`: published experiments, redone here, with the published figures beside.
+//!
+//! Each paper is a set of C programs, whose sources this program holds, run by the installation's own
+//! compiler wrapper and launcher. What is measured is not on the published machines: each paper says in
+//! a sentence what differs, and each row what kind of figure it is.
+
+mod papers;
+
+use crate::against::implementation::{Implementation, finish};
+use crate::against::samples::Samples;
+use crate::interrupt;
+use crate::machine::Machine;
+use crate::progress::Progress;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A job that prints nothing for longer is given up.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A paper, as the command line names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// OpenSHMEM over a switchless ring of NTB links (Lim & Cha)
+    Ring,
+    /// OpenSHMEM between two PCs (Joo & Choi, 2016)
+    Pair,
+    /// Designs for several cores on a host (MVAPICH2-X)
+    Hybrid,
+    /// A multilevel model and self-tuning (SHMEM+)
+    Tuning,
+    /// Contexts (Dinan & Flajslik)
+    Contexts,
+}
+
+/// See the parts of `oshperf(1)`.
+#[derive(Args)]
+pub struct Options {
+    /// The paper
+    #[arg(value_name = "PAPER", value_enum)]
+    paper: Name,
+
+    /// Run each program this many times, taking turns
+    #[arg(long, value_name = "TIMES", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+
+    /// Installation to measure; that of this oshperf unless given
+    #[arg(long, value_name = "DIR")]
+    prefix: Option<PathBuf>,
+
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What kind of figure ours is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mark {
+    /// On one host: the thing itself.
+    Measured,
+    /// Over links that memory stands for.
+    Emulated,
+    /// Over links that take the time of hardware.
+    Modelled,
+}
+
+/// A program in one set-up.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    pub program: &'static str,
+    pub pes: u32,
+    /// Emulated hosts, and whether their links take their time.
+    pub hosts: Option<(u32, bool)>,
+    /// Environment variables of the PEs.
+    pub environment: &'static [&'static str],
+    pub argument: Option<&'static str>,
+    /// What the names of its samples end with.
+    pub place: &'static str,
+}
+
+/// What a paper found, and what is found here.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    pub experiment: String,
+    pub published: &'static str,
+    pub here: String,
+    pub mark: Mark,
+}
+
+/// A paper: what is run for it, and what follows.
+pub struct Paper {
+    pub title: &'static str,
+    /// What differs from the published set-up.
+    pub set_up: &'static str,
+    pub jobs: &'static [Job],
+    pub rows: fn(&Samples) -> Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    paper: &'a str,
+    set_up: &'a str,
+    machine: Machine,
+    complete: bool,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+}
+
+/// Measures and prints. True if all was measured.
+pub fn paper(options: &Options) -> Result<bool, String> {
+    interrupt::catch().map_err(|why| format!("cannot catch Ctrl-C: {why}"))?;
+    let paper = papers::of(options.paper);
+    let prefix = match &options.prefix {
+        Some(prefix) => prefix.clone(),
+        None => {
+            let own = std::env::current_exe().map_err(|why| why.to_string())?;
+            own.parent().and_then(Path::parent).ok_or("where is oshperf?")?.to_owned()
+        }
+    };
+    let machine = Machine::here();
+    let (samples, notes) =
+        measure(&paper, &prefix, options.repeat).map_err(|why| why.to_string())?;
+    let complete = !interrupt::wanted() && notes.is_empty();
+    let rows = (paper.rows)(&samples);
+    let report =
+        Report { paper: paper.title, set_up: paper.set_up, machine, complete, rows, notes };
+    // A reader that has seen enough, as `head`, is no error.
+    let _ = std::io::stdout().write_all(text(&report).as_bytes());
+    if let Some(path) = &options.json {
+        let json = serde_json::to_string_pretty(&report).map_err(|why| why.to_string())?;
+        std::fs::write(path, json + "\n").map_err(|why| format!("{}: {why}", path.display()))?;
+    }
+    Ok(report.complete)
+}
+
+/// Runs the jobs in turn; what went wrong is in the notes.
+fn measure(
+    paper: &Paper,
+    prefix: &Path,
+    repeat: u32,
+) -> Result<(Samples, Vec<String>), Box<dyn std::error::Error>> {
+    let own = Implementation::tombolo(prefix)?;
+    let folder = tempfile::tempdir()?;
+    let mut names: Vec<&str> = paper.jobs.iter().map(|job| job.program).collect();
+    names.sort_unstable();
+    names.dedup();
+    let progress = Progress::new(u64::from(repeat) * paper.jobs.len() as u64);
+    progress.now("compiling the programs");
+    own.build(folder.path(), &names)?;
+    let (mut samples, mut notes) = (Samples::default(), Vec::new());
+    for _ in 0..repeat {
+        for job in paper.jobs.iter().take_while(|_| !interrupt::wanted()) {
+            progress.now(format!("{} ({})", job.program, job.place));
+            let run =
+                finish(job.command(&own, folder.path()), LIMIT).map_err(|why| why.to_string());
+            let done = run.and_then(|output| match samples.read(&output, job.place)? {
+                0 => Err("it printed no samples".to_owned()),
+                _ => Ok(()),
+            });
+            if let Err(why) = done {
+                notes.push(format!("{} ({}): {why}", job.program, job.place));
+            }
+            progress.step();
+        }
+    }
+    Ok((samples, notes))
+}
+
+impl Job {
+    fn command(&self, own: &Implementation, folder: &Path) -> std::process::Command {
+        let mut job = own.job(false, None);
+        if let Some((hosts, modelled)) = self.hosts {
+            job.arg("--hosts").arg(hosts.to_string());
+            if modelled {
+                job.args(["-x", "SHMEM_NTB_SPEED=modelled", "-x", "SHMEM_NTB_DIRECT=off"]);
+            }
+        }
+        for variable in self.environment {
+            job.args(["-x", variable]);
+        }
+        job.arg("-n").arg(self.pes.to_string()).arg(folder.join(self.program)).args(self.argument);
+        job
+    }
+}
+
+fn text(report: &Report<'_>) -> String {
+    let Machine { cpu, cores, kernel, load, date } = &report.machine;
+    let mut text = format!(
+        "# Tombolo oshperf {}: {}\n# {cpu}, {cores} cores, kernel {kernel}, load {load:.1} before the \
+         start, {date}\n",
+        env!("CARGO_PKG_VERSION"),
+        report.paper
+    );
+    for line in wrapped(report.set_up, 96) {
+        text += &format!("# {line}\n");
+    }
+    let width = |of: fn(&Row) -> usize| report.rows.iter().map(of).max().unwrap_or(0).max(10);
+    let [first, second, third] = [
+        width(|row| row.experiment.len()),
+        width(|row| row.published.len()),
+        width(|row| row.here.len()),
+    ];
+    text +=
+        &format!("\n{:first$}  {:second$}  {:third$}  kind\n", "experiment", "published", "here");
+    for Row { experiment, published, here, mark } in &report.rows {
+        let kind = match mark {
+            Mark::Measured => "measured",
+            Mark::Emulated => "emulated",
+            Mark::Modelled => "modelled",
+        };
+        text += &format!("{experiment:first$}  {published:second$}  {here:third$}  {kind}\n");
+    }
+    for note in &report.notes {
+        text += &format!("# not measured: {note}\n");
+    }
+    text
+}
+
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("never empty");
+        if !last.is_empty() && last.len() + 1 + word.len() > width {
+            lines.push(word.to_owned());
+        } else {
+            if !last.is_empty() {
+                last.push(' ');
+            }
+            last.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::against::programs;
+
+    #[test]
+    fn every_paper_has_its_programs_and_rows_for_what_they_print() {
+        for name in Name::value_variants() {
+            let paper = papers::of(*name);
+            assert!(!paper.jobs.is_empty() && paper.set_up.ends_with('.'), "{name:?}");
+            for job in paper.jobs {
+                assert!(programs::has_source(job.program), "{}", job.program);
+                let alike = paper
+                    .jobs
+                    .iter()
+                    .filter(|other| other.place == job.place && other.program == job.program);
+                assert_eq!(alike.count(), 1, "{}", job.place);
+            }
+            // Without samples there is nothing to say.
+            assert!((paper.rows)(&Samples::default()).is_empty(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said_below_the_table() {
+        let row = Row {
+            experiment: "a put".into(),
+            published: "1 us",
+            here: "2 us".into(),
+            mark: Mark::Modelled,
+        };
+        let report = Report {
+            paper: "A paper",
+            set_up: "Everything differs.",
+            machine: Machine::here(),
+            complete: false,
+            rows: vec![row],
+            notes: vec!["x: why".into()],
+        };
+        let text = text(&report);
+        assert!(text.contains("# Everything differs.\n\nexperiment"), "{text}");
+        assert!(
+            text.contains("a put       1 us        2 us        modelled\n# not measured: x: why\n"),
+            "{text}"
+        );
+    }
+}
