@@ -153,7 +153,7 @@ impl HostFlags<'_> {
         // SAFETY: this PE's own flag, only ever accessed as a whole.
         let flag = unsafe { &*letters::at(self.group, self.team, place) };
         let Group { world, routine, .. } = *self.group;
-        let waiting = Waiting { routine, argument: self.team.slot as u64 };
+        let waiting = Waiting { routine, argument: self.team.slot as u64, reason: Reason::Members };
         world.wait(waiting, || flag.load(Ordering::Acquire) >= epoch);
     }
 }

@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tombolo_core::control::{MEMORY_LEN, memory};
 use tombolo_core::ops::Mode;
 use tombolo_core::transport::SignalOp;
+use tombolo_core::wait::Reason;
 use tombolo_core::{Context, Team, Waiting};
 
 /// Members of a team that writes messages.
@@ -300,7 +301,11 @@ impl<'a> Letters<'a> {
     fn until(&self, place: Place) {
         // SAFETY: this PE's own flag, only ever accessed as a whole.
         let flag = unsafe { &*at(self.group, self.team, place) };
-        let waiting = Waiting { routine: self.group.routine, argument: self.team.slot as u64 };
+        let waiting = Waiting {
+            routine: self.group.routine,
+            argument: self.team.slot as u64,
+            reason: Reason::Members,
+        };
         self.group.world.wait(waiting, || flag.load(Ordering::Acquire) >= self.number);
     }
 }
