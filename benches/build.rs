@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Gives the installed program a number by which debuggers find its symbols.
 
 fn main() {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Gives the shared library its name and its list of exported symbols.
 
 fn main() {

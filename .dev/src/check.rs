@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo dev check`: what can be said of the sources without running them.
 
 use crate::Tree;

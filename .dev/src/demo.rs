@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo dev demo`: from a fresh clone to a running job.
 
 use crate::Tree;

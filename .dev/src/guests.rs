@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What guests of the tests are made of: QEMU and a kernel, unpacked from Debian packages into the
 //! build directory. Nothing is installed on the machine.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo dev install`: the library, its headers, tools and manual pages in a directory.
 
 use crate::Tree;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo dev licences`: what the library and its tools contain of others, and under which terms.
 //!
 //! `cargo deny` does this and more, but is no library: it would have to be built, for longer than
@@ -9,6 +10,7 @@ use crate::steps::{Failure, output};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Licences that ask for no more than to be passed on.
 const ACCEPTED: [&str; 9] = [
@@ -21,6 +23,29 @@ const ACCEPTED: [&str; 9] = [
     "Unicode-3.0",
     "Unlicense",
     "Zlib",
+];
+
+/// What each source file says of itself.
+const OWN: &str = "SPDX-License-Identifier: Apache-2.0";
+/// Sources, by the end of their names. What is written for people, pictures and data say it as a whole.
+const SOURCES: [&str; 17] = [
+    ".rs",
+    ".c",
+    ".h",
+    ".cc",
+    ".py",
+    ".sh",
+    ".js",
+    ".css",
+    ".toml",
+    ".cmake",
+    ".map",
+    ".pc",
+    ".1",
+    ".3",
+    "Makefile",
+    "CMakeLists.txt",
+    ".ci/run",
 ];
 
 /// The only place that dependencies come from.
@@ -60,7 +85,7 @@ pub fn print(tree: &Tree) -> Result<(), Failure> {
 
 /// Every dependency, those of tests too, has accepted terms and comes from the registry.
 pub fn check(tree: &Tree) -> Result<(), Failure> {
-    let all = crates(tree, &["--workspace", "--edges=all", "--target=all"])?;
+    let all = crates(tree, &["--workspace", "--edges=all"])?;
     let mut wrong: Vec<String> = all
         .iter()
         .filter(|dependency| !accepted(&dependency.licence))
@@ -70,10 +95,26 @@ pub fn check(tree: &Tree) -> Result<(), Failure> {
     let lock = fs::read_to_string(&file)
         .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
     wrong.extend(elsewhere(&lock).map(|source| format!("Cargo.lock: {source}")));
+    wrong.extend(unmarked(tree)?);
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(format!("licences\n  {}", wrong.join("\n  ")))),
     }
+}
+
+/// Sources in the repository that do not say under which licence they are.
+fn unmarked(tree: &Tree) -> Result<Vec<String>, Failure> {
+    let mut list = Command::new("git");
+    list.arg("-C").arg(tree.path("")).args(["ls-files", "-z", "--cached", "--others"]);
+    let listed = output(list.arg("--exclude-standard"))?;
+    let is_source = |file: &&str| SOURCES.iter().any(|end| file.ends_with(end));
+    let says = |file: &&str| match fs::read_to_string(tree.path(file)) {
+        Ok(text) => text.lines().take(2).any(|line| line.contains(OWN)),
+        // Deleted, but not yet for git.
+        Err(_) => true,
+    };
+    let found = listed.split('\0').filter(is_source).filter(|file| !says(file));
+    Ok(found.map(|file| format!("{file}: no line '{OWN}' at its beginning")).collect())
 }
 
 /// Sources of a lock file that are not the registry.

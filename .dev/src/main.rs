@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The developer commands behind `cargo dev`. Small and without dependencies: it is built before
 //! anything else is.
 

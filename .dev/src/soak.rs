@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo dev soak`: the attacks of the tests, others each time, for as long as there is time.
 
 use crate::Tree;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Running other programs, and saying so.
 
 use std::fmt;

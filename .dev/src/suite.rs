@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo dev test`: every test there is, against an installed library.
 
 use crate::Tree;

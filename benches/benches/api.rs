@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Operations of the Rust API beside the C routines that do the same, on memory of this PE.
 //!
 //! `cargo bench -p tombolo-benches --bench api`

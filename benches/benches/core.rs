@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Micro-benchmarks of the core: the allocator, the table behind the fast path, copies, AMOs.
 //!
 //! `cargo bench -p tombolo-benches --bench core`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The emulated NTB port alone, without the protocol: what its model lets through on the clock of the
 //! wall. The ring protocol over it cannot do better.
 //!

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Words and large puts to PEs of other hosts, against a plain copy into memory that processes share.
  * One PE per host, in a ring: PE 0 works with its neighbour and, where there is one that is not a
  * neighbour, with the PE half way round. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 64-bit fetch-add on a variable of PE 0 against `lock xadd` on the same mapping: by one PE alone
  * and by all PEs at once. 2 or more PEs. */
 #include "bench.h"

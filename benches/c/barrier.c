@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Barrier and sync over all PEs, against the time a cache line takes from one PE to another, measured
  * by ping-pong over every pair of the same PEs. 2 or 4 PEs, better on cores of their own. */
 #include "bench.h"

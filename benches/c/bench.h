@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the benchmark programs: clock, samples, checks.
  *
  * A program prints what it measured as lines

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocking put and get of 8 B to 4 MiB to a PE of the same host, heap and static data, against plain
  * copies between the same mappings. 2 PEs; PE 0 works. */
 #include "bench.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The shortest job: what it takes from the launcher's start to its end is start-up and shut-down. */
 #include <shmem.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The key exchange of an integer sort (NAS IS; Dinan & Flajslik): every PE owns a range of keys, and
  * sends each of its random keys to the owner. Where its keys go at an owner follows from the other
  * PEs' counts, which it gets; then it puts the keys, in pieces. With blocking calls, with

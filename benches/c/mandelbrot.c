@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The Mandelbrot set with work stealing (Dinan & Flajslik, "Contexts: A Mechanism for High Throughput
  * Communication in OpenSHMEM"): threads take rows by fetch-add, first those of their own PE, then
  * those of others, and put the pixels to PE 0. Without contexts, with a context per thread, with

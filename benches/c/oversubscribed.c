@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Barriers of more PEs than cores, each checked: what waiting costs when the awaited PE is not
  * running. Takes the number of barriers. */
 #include "bench.h"

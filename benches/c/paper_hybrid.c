@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the paper on hybrid designs (MVAPICH2-X) measured: large puts to heap and global data, a barrier by flags
  * against one by atomic operations, collectives by size, the rate of pairs, and a breadth-first search of a
  * Graph500-like graph, whose tree is verified. */

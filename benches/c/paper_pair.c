@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The programs by which the paper on two PCs (Joo & Choi) showed that its library works: rotget, dip, randput and
  * a product of matrices. Each is checked, and its time taken. */
 #include "bench.h"

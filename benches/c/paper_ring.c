@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Figures 4 to 7 of the ring paper (Lim & Cha): puts to the neighbour by size, from one host and from all at
  * once; one acknowledged put to the farthest host. One PE on each host. */
 #include "bench.h"

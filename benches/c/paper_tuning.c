@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exploration of patterns in the paper on SHMEM+ (Aggarwal and others): a gather by get, by put and in a tree,
  * and a search for images by their auto-correlograms whose result is gathered in these ways. */
 #include "bench.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The references: what the operations cost when written as plain code. They live in a shared
  * library of their own and are called through it, as the operations of a library are. */
 #ifndef PLAIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Words to and from a PE of the same host, heap and static data, against a store and a load through
  * a function of a shared library on the same mapping. 2 PEs; PE 0 works. */
 #include "bench.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Message rate of 1, 2 and 4 threads of one PE at SHMEM_THREAD_MULTIPLE: 8-byte puts with a quiet
  * after every 64, on a private context per thread and on the default context, against plain stores
  * by the same threads. 2 PEs; PE 1 sleeps. Values are nanoseconds per put over all threads. */

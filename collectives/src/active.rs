@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Collectives on active sets, deprecated by the standard (OpenSHMEM 1.6, "Active-set-based
 //! collectives").
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The algorithms: which there are, when each applies, what it is expected to cost.
 
 use crate::barrier::{self, Sync};

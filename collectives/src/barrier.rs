@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Barriers by dissemination (Hensgen, Finkel, Manber: "Two algorithms for barrier synchronization",
 //! 1988): in round r each member tells the one 2^r further that it, and all it has heard of, have
 //! arrived. With 2^k members everybody has heard of everybody after k one-way latencies.

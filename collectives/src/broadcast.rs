@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From one member to all.
 
 use crate::group::Group;

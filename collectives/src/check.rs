@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Detection of members that call different collectives, or one with different arguments, when
 //! `SHMEM_DEBUG` asks for it.
 

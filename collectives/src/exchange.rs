@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A block of its own from each member to each.
 
 use crate::group::Group;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Concatenation of all members' blocks at all members.
 
 use crate::group::Group;

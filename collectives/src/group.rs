@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A set of PEs in a collective call: a team or an active set. Algorithms see members by number and
 //! do not know which of the two it is, nor how a member is reached.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Messages that members of a team write into each other's memory: the team's own, in the control
 //! area. Nothing is read across a link, and a message takes one one-way latency.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Collective operations over the operations of the core (OpenSHMEM 1.6, "Collective Routines",
 //! "Team Management Routines", "Distributed Locking Routines").
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! C's `long double` on x86-64: the 80-bit format of the x87 unit in 16 bytes. Rust has no such
 //! type, so the four operators are a few instructions each.
 

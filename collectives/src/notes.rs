@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a team remembers for its collectives: algorithms chosen, its hosts, and how often its memory
 //! was used.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reductions and scans.
 //!
 //! Elements are always combined in the order of the members and each result is computed once, or

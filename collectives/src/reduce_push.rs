@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reductions in which members send their elements, so that nothing is read across a link.
 
 use crate::group::Group;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Operators of reductions and scans, over the types the standard gives them (OpenSHMEM 1.6,
 //! "Reduction Types, Names, and Supporting Operations").
 

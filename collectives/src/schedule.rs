@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Who does what with whom and when: index arithmetic without communication.
 
 use std::ops::Range;

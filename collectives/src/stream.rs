@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers of messages that follow each other round a ring of members, or along a chain of them.
 
 use crate::group::Group;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How an algorithm is chosen: which there are is told in [`crate::algorithms`].
 //!
 //! All members choose for themselves and must choose alike: whether an algorithm applies and what

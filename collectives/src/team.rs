@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Collectives on teams. Before each, with `SHMEM_DEBUG`, members compare their arguments.
 
 use crate::algorithms::{ALLTOALL, BROADCAST, COLLECT, FCOLLECT, REDUCE, SCAN};

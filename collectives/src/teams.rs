@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Making and destroying teams (OpenSHMEM 1.6, "Team Management Routines").
 
 use crate::barrier;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Breadth-first search: how many steps each vertex of a graph is away from vertex 0.
  *

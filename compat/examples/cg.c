@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Conjugate gradient: solves A x = b for the matrix of the one-dimensional Poisson equation.
  *

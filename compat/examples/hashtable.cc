@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A hash table over all PEs: words are counted by all of them at once, by atomic operations.
  *

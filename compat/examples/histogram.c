@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Histogram and index gather, two patterns of many small accesses all over the memory of all PEs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Producers and consumers in a ring: every PE sends a stream of messages to the next one.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sorts numbers that are spread over all PEs, by samples.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A five-point stencil on a square grid, the same in C, C++, Python and Rust.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work stealing: PEs that have nothing left to do take work from others.
  *

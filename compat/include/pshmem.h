@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * OpenSHMEM 1.6 profiling interface: every shmem_<routine> also as pshmem_<routine>.
  *

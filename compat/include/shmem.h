@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * OpenSHMEM 1.6 application programming interface: shmem.h of Tombolo.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Extensions to OpenSHMEM 1.6, which the standard keeps out of shmem.h.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Binary interface of the C API: the values and structures of `include/tombolo/constants.h`.
 //!
 //! A program is compiled against the header and runs against the library, so the two must agree for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The C API of OpenSHMEM 1.6: one file per family of routines, in which a routine or a template of
 //! routines reads like its prototype in the standard.
 //!

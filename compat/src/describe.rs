@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The library and the job in words: what `SHMEM_INFO` prints and `oshinfo` shows.
 
 use crate::abi::{SHMEM_MAJOR_VERSION, SHMEM_MINOR_VERSION, SHMEM_VENDOR_STRING};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #![doc = include_str!("../rust.md")]
 
 pub mod abi;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What exists between initialisation and finalisation, for all routines.
 
 use crate::objects::Objects;

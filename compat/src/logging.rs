@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Log lines on standard error, as much of them as `SHMEM_LOG` asks for.
 
 use std::fmt;

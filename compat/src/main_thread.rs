@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs whose main thread ends before others, by `pthread_exit`: the process is to end with the
 //! last thread of the program, as it does without this library. Threads of the library never end by
 //! themselves, and the C library takes them for the program's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Contexts, teams and sessions that a program has made, by the handles it holds them by: the
 //! addresses of contexts and teams.
 

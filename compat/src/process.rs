@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The composition root: what this process is in its job, from the first `shmem_init` to its exit.
 //!
 //! A process joins its launcher once and stays with it until it exits, since no launcher lets a

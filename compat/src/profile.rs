@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counting what a program does, for `oshrun --profile` and `oshrun --trace`.
 //!
 //! While nothing is counted none of this runs. While it is, the tables of [`crate::c::fast`] are empty

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the tools have in common: each includes this file, so that a new version needs no new library.
 
 use clap::{Command, ValueEnum};

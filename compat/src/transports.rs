@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which transports a process may use, and what each of them says about this machine.
 
 use tombolo_core::config::{Shown, Transports};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All environment variables: the core's and those of every transport, as one table.
 
 use tombolo_core::config::{Audience, CoreSettings, Environment, Row, Table, Variable};

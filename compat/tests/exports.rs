@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The library defines the routines of the standard, each under both of its names, and nothing else.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Atomic memory operations on mapped memory with CPU instructions.
 
 use crate::transport::{Amo, AmoOp};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The status board: one cache-line-aligned slot per PE, in memory shared by the job and its
 //! launcher, telling which blocking call each PE is in and since when, and which PEs are lost.
 //!

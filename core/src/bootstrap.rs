@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How a process finds out which PE it is and talks to the others before transports exist.
 //!
 //! A launcher is recognised by what it leaves in the environment. When its traces are there but

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Checks of arguments that `SHMEM_DEBUG` asks for. Each failed check ends the job with one line:
 //! routine, argument, value, what was expected.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The environment variables of the core, and how transports declare theirs.
 //!
 //! A variable's name, type, default and help text are written once, in the [`settings!`] of its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Contexts: independent streams of operations with completion of their own (OpenSHMEM 1.6,
 //! "Communication Management Routines").
 

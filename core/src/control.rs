@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Layout of the control area: the first bytes of every heap segment, where PEs keep the flags and
 //! words through which they synchronise. It is symmetric memory like the rest of the heap, so every
 //! transport reaches it the same way.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Copies into and out of mapped symmetric memory.
 
 /// Copies `len` bytes. Copies of 1, 2, 4 and 8 bytes are single accesses: where the processor makes

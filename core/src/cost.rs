@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What single operations are expected to take: what algorithms of collective operations are chosen
 //! by.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The one error type of the control plane. The data path returns a status instead.
 
 use std::fmt;

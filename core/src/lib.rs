@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The model of Tombolo: PEs, symmetric memory, contexts, teams, ordering, and the contract that
 //! transports fulfil. Nothing here names a back end or a C type.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! PEs that cannot be reached any more, and programs that go on without them.
 //!
 //! A PE of another host is lost when a transport gives it up: its host died, or the links to it are

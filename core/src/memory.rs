@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Symmetric memory: the heap, its allocator, and the executable's static data.
 
 mod allocator;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Operations on remote memory: the checked path.
 //!
 //! The fast path, [`Table::remote`](crate::table::Table::remote) and a store, load, copy or CPU

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters and events of one PE, in memory shared with its launcher: what `oshrun --profile` and
 //! `oshrun --trace` show.
 //!

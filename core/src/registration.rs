@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Local buffers of operations, registered with a device that reaches no other memory.
 //!
 //! Network cards access memory by pages that were registered, and pinned, beforehand: that takes far

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What changes routes while a program runs: a channel that fails, and an observer that watches
 //! operations to correct the routes.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which channel carries an operation: a table by peer, operation, segment and size.
 //!
 //! The table is a plain value. Defaults come from [`Routes::default_for`]; a selector that has

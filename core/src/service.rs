@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Operations carried out by their target: what no transport can do by itself on a variable, such as
 //! an atomic operation over a transport that only copies.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What lock-free code synchronises with: atomics, threads and a futex. With `--cfg loom` they are
 //! those of the model checker, which runs the code under every interleaving and every value that
 //! the memory model lets a load return.

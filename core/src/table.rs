@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table behind the fast path: where this PE's segments are and where its peers' copies of them
 //! are mapped. One look turns a symmetric address and a PE into a local address.
 //!

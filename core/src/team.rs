@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Teams: ordered sets of PEs that communicate together.
 
 use crate::control::TEAMS_MAX;

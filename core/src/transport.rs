@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The contract between the core and its transports.
 //!
 //! A [`Transport`] is set up once per process; [`Transport::connect`] then gives one [`Endpoint`]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waiting that is considerate: spin briefly, then yield, then sleep.
 //!
 //! A PE with a processor of its own spins long enough to see what a running peer does next. Where

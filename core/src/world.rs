@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The world: everything one PE has while it takes part in a job.
 
 use crate::board::{Board, State};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `SHMEM_TUNE=adaptive`: samples operations of the running program and corrects the measurements
 //! where they have drifted, because the machine is busier, or quieter, than it was at start.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measurements on disk: one file per machine fingerprint, and tables people save and replay.
 //!
 //! Files are replaced whole by renaming, so that a reader sees an old file or a new one and jobs

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Locality classes: pairs of PEs between which an operation is expected to cost the same.
 //!
 //! One pair per class is measured, not all pairs. A class follows from data that every PE has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What algorithms of collective operations are chosen by, from the model.
 
 use crate::class::Class;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What was measured: a plain value that is exchanged between PEs, cached, saved and replayed.
 
 use crate::class::Class;

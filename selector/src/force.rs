@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `SHMEM_ROUTE`: channels that the user insists on.
 //!
 //! ```text

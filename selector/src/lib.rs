@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The self-tuning selector: measures every channel at start, routes every operation, explains
 //! every choice.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cost model: what an operation of any size costs, from the sizes that were measured.
 //!
 //! - Per channel and class a piecewise-linear curve through the measured points ([`Interpolation`]); its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Estimates of communication patterns from the model, before any code is written: which way to
 //! gather, to broadcast, to exchange.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The policy: from measurements to the channel for every size. Pure and deterministic: PEs that
 //! hold the same measurements reach the same decisions.
 //!

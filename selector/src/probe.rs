@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Micro-benchmarks of the channels between this PE and one other.
 //!
 //! Points are taken in tiers, see [`plan`]: a coarse view of every channel; finer sizes, among them a

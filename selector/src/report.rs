@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Explanations: what was measured, what was chosen, what was rejected and why; as text, JSON or a
 //! page with plots that needs no network.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The collective part: PEs agree on what is known, measure what is not, and share it.
 
 use crate::cache::{self, Saved};

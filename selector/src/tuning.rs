@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The outcome of tuning: what is known, what was decided, and this PE's routes.
 
 use crate::cache::{self, Saved};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Deprecated collectives over an active set: every routine, over all PEs and over strided sets
  * with and without this PE, pSync arrays used again and again, their content restored. */
 #include "check.h"

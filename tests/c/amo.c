@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Atomic memory operations: every type, plain, on a context, as C11 generics, fetching or not,
  * blocking or not, and the deprecated names. Each PE works on a variable of the next PE that is
  * its alone. */

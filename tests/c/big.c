@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Transfers of megabytes at odd sizes and offsets, blocking and not, both ways. */
 #include "check.h"
 

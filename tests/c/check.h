@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* * What every test program uses: start, finish, and checks that name the PE, the place and the
  * values. * A failed check prints one line and ends the whole job with exit code 1. */
 #ifndef TESTS_CHECK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Team collectives that move data: broadcast, collect, fcollect, alltoall, alltoalls; every type
  * and the byte forms, typed and generic, over the world, over every second PE, and over the PEs
  * in reverse. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All PEs at once on the same variables: no update is lost and fetched values are unique. */
 #include "check.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: every option, of the world and of teams with team numbering, ordering and completion
  * per context and per PE, sessions, the team of a context, and what the standard says of invalid
  * handles. */

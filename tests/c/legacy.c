@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program of the 1990s: start_pes, names without prefix, cache routines, no finalize. */
 #include "check.h"
 #include <mpp/shmem.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Locks on static and heap memory: mutual exclusion, completion of the critical region's puts,
  * test_lock's answers, several locks at once. */
 #include "check.h"

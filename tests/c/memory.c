@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The symmetric heap: alignment, same offsets everywhere, content kept, exhaustion answered with
  * NULL and memory usable again afterwards. */
 #include "check.h"

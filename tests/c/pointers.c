@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shmem_ptr and shmem_team_ptr: loads, stores and CPU atomics through them on heap and static
  * data. */
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fork, system and popen in a PE are harmless: children neither disturb the PE's symmetric
  * memory nor the job when they write to their copy, exit, or die. */
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The profiling interface: a program's own shmem_ routine is called in place of the library's
  * and reaches it by its pshmem_ name. */
 #include "check.h"

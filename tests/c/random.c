@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random operations against a model: each PE owns one region at every PE and mirrors what it did
  * there. SEED=<number> repeats a run; the seed is printed when a check fails. */
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Team reductions and scans: every type and operation, typed and generic, out of place and in
  * place, one element and many, over the world and over every second PE. */
 #include "check.h"

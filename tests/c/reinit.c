@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The library can be started again after it was finalised, and starts from nothing. */
 #include "check.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Put, get, p, g, strided and block-strided forms, blocking and not: every type and size, plain,
  * on a context and as C11 generics, on heap and on static data. Each PE writes to the next and
  * reads it. */

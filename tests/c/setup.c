@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Set-up, queries and exit: initialisation counted, thread levels, version and name,
  * accessibility. */
 #include "check.h"

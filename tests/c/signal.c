@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Put with signal: every type and size, plain, on a context and generic, both signal operations;
  * signal set, add, fetch and wait. The target waits for the signal alone: the data must be there
  * by then. */

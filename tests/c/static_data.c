@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Global and static variables are symmetric: initialised, zero, large, in functions; by every
  * kind of routine; and they keep the values they had before shmem_init. With a remapped data
  * segment pointers to them work as well; without (SHMEM_STATIC=cma) only routines reach them. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Teams: strided and 2D splits of teams and of their parts, numbering, translation, configuration,
  * failure answered on all members, and many alive at once. */
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SHMEM_THREAD_MULTIPLE: threads that put, get, wait, do atomics and create and destroy contexts
  * at once. */
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The type tables of OpenSHMEM 1.6, stated here apart from the header's own so that the programs do
  * not inherit a mistake. TABLE(X, ...) expands X(TYPENAME, TYPE, ...) per row.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Wait and test, every type: one variable, all, any and some of several, with one value or a
  * vector of values, with a status array, with an empty set; and the deprecated shmem_wait. */
 #include "check.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The library from Python, through ctypes: the same sum as the C program of these tests.
 
 A static variable of an interpreter is nobody's to share, so the sum is on the symmetric heap.

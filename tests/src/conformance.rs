@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What every transport must do, written against the contract in [`tombolo_core::transport`].
 //!
 //! A back end is a [`BackEnd`], one of [`BACK_ENDS`] or somebody else's; a case is a function over a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Transports that stand for real ones: here one that fails or falls silent when told to. The one that
 //! delays and reorders within the contract is `unordered` of the back ends, since the library of test
 //! builds has to have it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Virtual machines for tests of what needs devices or kernels that this machine does not have.
 //!
 //! ```no_run

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Test support: jobs whose PEs are threads of the test process, the conformance suite that every
 //! back end has to pass, transports that misbehave, several hosts on one machine, and a cluster under
 //! Slurm.

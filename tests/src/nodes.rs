@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Several hosts on one machine, for tests of what goes on between hosts.
 //!
 //! ```no_run

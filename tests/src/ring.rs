@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Emulated rings of hosts for jobs whose PEs are threads.
 
 use crate::{MakeTransports, run_job_of};

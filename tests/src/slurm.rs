@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cluster under Slurm on this machine, for as long as a test lives: one controller and some nodes
 //! on loopback, or on hosts in name spaces.
 //!

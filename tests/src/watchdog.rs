@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A limit for what runs in this process and cannot be ended from outside: threads that wait for each
 //! other in vain.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Runs the conformance suite on every back end.
 
 use tombolo_tests::conformance;

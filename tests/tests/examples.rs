@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The examples that are installed: each gives one result, whatever the number of PEs and the transport.
 
 #[allow(dead_code, reason = "each test uses its part")]

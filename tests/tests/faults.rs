@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What programs, users and other people on the machine do wrong, or only just right: the library
 //! and `oshrun` say what is wrong, in time, and what is right works.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The headers against the standard, the compilers and the library.
 //!
 //! Every C routine of the standard's list is declared with exactly its prototype, under both names;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The transport without order judges everything above transports: does it find what is wrong?
 //!
 //! Two protocols that once were in use here, and cannot live without order, are run over it as small

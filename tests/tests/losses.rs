@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! PEs that are lost while a program runs (`SHMEM_ON_LOSS`): killed, crashed, gone without
 //! `shmem_finalize`, or out of reach. The others go on without them if the program asks for it, and
 //! no wait for them lasts for ever.

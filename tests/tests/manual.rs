@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The manual: the example of every page is compiled, run, and prints what the page says; the pages
 //! are installed, under the name of every routine.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hosts that other tests run jobs on are what they are said to be.
 
 use libtest_mimic::{Arguments, Trial};

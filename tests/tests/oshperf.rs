@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The installed `oshperf`, with budgets so small that its figures mean nothing: what it prints and
 //! writes is sound, never how fast anything is.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! C and C++ programs, compiled by the installed `oshcc` and run by the installed `oshrun`.
 //!
 //! `c/*.c` each run on 1, 2, 3, 4 and 7 PEs and together call every routine of the standard.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The NTB transport over emulated rings inside one process: what the conformance suite does not
 //! see from outside.
 

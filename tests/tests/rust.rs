@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Rust programs: the example project, built outside this workspace as a stranger would, and run by
 //! the installed `oshrun`.
 

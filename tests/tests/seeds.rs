@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Everything that synchronises PEs, in short jobs over the transport without order, each with a seed
 //! of its own: thousands of them.
 

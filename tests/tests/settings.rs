@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Environment variables as users get to know them: what is refused, what is warned of, how often,
 //! and in which words.
 

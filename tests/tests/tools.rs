@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The installation as its users see it: compiler wrappers, package descriptions, manual pages,
 //! the example.
 

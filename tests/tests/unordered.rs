@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! C programs whose processes reach each other over the transport that keeps the contract and nothing
 //! more, with the library as it is built for tests.
 

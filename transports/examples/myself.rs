@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The smallest complete transport: it reaches the PE itself, and nobody else. Read it together with
 //! `transports/README.md` before you write one.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Back ends of Tombolo. Each is a folder of the same shape and implements the contract of
 //! [`tombolo_core::transport`]; none knows another.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reference and the guide in plain HTML: no server, no network, one script for the search box.
 
 use super::man::families;

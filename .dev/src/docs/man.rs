@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pages as manual pages, in mdoc.
 
 use super::page::{Kind, Page, Tables};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo dev docs`: manual pages and a reference site from the pages in `compat/man`.
 
 mod html;

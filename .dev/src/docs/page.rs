@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The pages of `compat/man`, one per family of routines, and the routines they describe.
 //!
 //! A page is text in sections headed by `== NAME`. A line of its synopsis is a kind, if it is not the

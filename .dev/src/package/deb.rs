@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Debian packages, made of an installation by the tools of `dpkg`.
 
 use super::scripts::{Shared, named, page, program};

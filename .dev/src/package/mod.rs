@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo dev package`: an installation as one file, to be unpacked at any place, and as packages of
 //! Debian.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What packages have Debian's installer do: programs whose names Open MPI's packages have as well
 //! become alternatives, between which people choose.
 

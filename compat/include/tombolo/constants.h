@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Constants, handles and structure types of OpenSHMEM 1.6 ("Library Constants", "Library Handles").
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * C11 type-generic routines of OpenSHMEM 1.6.
  *

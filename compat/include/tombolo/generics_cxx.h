@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * C++ form of the type-generic routines of OpenSHMEM 1.6: overloads, one template per verb.
  *

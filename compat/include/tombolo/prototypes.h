@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Prototypes of OpenSHMEM 1.6, in the order of the standard.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Type tables of OpenSHMEM 1.6, one per class of routines: TABLE(X) expands X(TYPENAME, TYPE) for
  * every row, where TYPENAME is the part of a routine's name and TYPE the C type.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # OpenSHMEM 1.6 for CMake:
 #
 #   find_package(Tombolo REQUIRED)

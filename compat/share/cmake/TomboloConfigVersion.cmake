@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Versions are compatible as semantic versioning says; before 1.0 each minor version stands alone.
 set(PACKAGE_VERSION "@VERSION@")
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" _tombolo_series "${PACKAGE_VERSION}")

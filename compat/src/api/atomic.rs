@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Atomic memory operations (OpenSHMEM 1.6, "Atomic Memory Operations").
 
 use super::context::Context;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Collective operations on teams (OpenSHMEM 1.6, "Collective Routines").
 
 use super::context::lengths_differ;

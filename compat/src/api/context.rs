@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Contexts and the blocking operations on remote memory.
 
 use super::atomic::SymmetricAtomic;

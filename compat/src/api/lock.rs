@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Distributed locks (OpenSHMEM 1.6, "Distributed Locking Routines").
 
 use super::atomic::SymmetricAtomic;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Symmetric memory as types.
 
 use super::world::World;

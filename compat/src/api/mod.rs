@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! OpenSHMEM for Rust programs: what the crate's root shows. The C routines and these types share
 //! one data path, the module `c::fast`.
 

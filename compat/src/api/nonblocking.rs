@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Operations that return before they are complete.
 
 use super::atomic::{Atomic, AtomicInteger, SymmetricAtomic};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A panic at one PE ends the job: the others would wait for it for ever.
 
 use crate::library::Library;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waiting for variables of this PE (OpenSHMEM 1.6, "Point-To-Point Synchronization Routines").
 
 use super::atomic::{AtomicInteger, SymmetricAtomic};

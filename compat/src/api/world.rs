@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A PE's membership in its job.
 
 use super::atomic::{Atomic, SymmetricAtomic};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshcc`, `oshc++`, `oshCC`, `oshcxx`: the C and C++ compilers with the flags OpenSHMEM needs.
 //!
 //! One program under several names. It finds the installation it belongs to from its own place, so

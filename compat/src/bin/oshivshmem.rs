@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshivshmem`: ties virtual machines into a ring of NTB links.
 
 use clap::Parser;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deprecated collectives over active sets (OpenSHMEM 1.6, "Active-set-based collectives"). The
 //! arrays `pSync` are needed, the work arrays `pWrk` are not.
 

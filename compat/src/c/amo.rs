@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Atomic memory operations, with and without result, blocking and non-blocking (OpenSHMEM 1.6,
 //! "Atomic Memory Operations"). The deprecated names are at the end of each template.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Collectives over teams (OpenSHMEM 1.6, "Collective Routines").
 
 use super::handle::TeamHandle;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Contexts and sessions (OpenSHMEM 1.6, "Communication Management Routines" and "Session
 //! Routines").
 

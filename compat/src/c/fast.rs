@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The paths that decide about speed: an address and a PE become a mapped address, and the
 //! operation is done there with the processor's own instructions. Nothing here calls, locks or
 //! looks at the library's state; whatever these paths cannot do is left to [`super::slow`].

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Contexts and teams as C programs hold them: opaque values of the size of a pointer.
 
 use crate::abi::{SHMEM_CTX_DEFAULT, SHMEM_CTX_INVALID};

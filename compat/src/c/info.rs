@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the library is, and calls that are there for tools (OpenSHMEM 1.6,
 //! `shmem_info_get_version`, `shmem_info_get_name`, `shmem_pcontrol`).
 

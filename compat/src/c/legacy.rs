@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Deprecated names of SGI's library, and cache control, which coherent caches have made idle
 //! (OpenSHMEM 1.6, "Deprecated API").
 

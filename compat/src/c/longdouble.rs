@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `shmem_longdouble_p` and `shmem_longdouble_g`: Rust has no type that is passed as C passes
 //! `long double`, so the value is fetched from where the System V ABI for x86-64 puts it. An
 //! argument lies on the stack, in 16 bytes above the return address; a result is in st(0).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The symmetric heap (OpenSHMEM 1.6, "Memory Management Routines"). Every PE computes the same
 //! places, so no PE has to tell another where it allocated.
 

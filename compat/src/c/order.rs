@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ordering and completion (OpenSHMEM 1.6, "Memory Ordering Routines").
 
 use super::handle::Ctx;

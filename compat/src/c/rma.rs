@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Contiguous and scalar remote memory access, blocking and non-blocking (OpenSHMEM 1.6, "Remote
 //! Memory Access Routines").
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Initialisation, exit, threads, and PEs that are lost (OpenSHMEM 1.6, "Library Setup, Exit, and Query Routines" and
 //! "Thread Support").
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Put with signal, and signals alone (OpenSHMEM 1.6, "Signaling Operations").
 
 use super::fast::{Signal, TABLES};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the fast path leaves: peers that are not mapped, sizes for which another channel is better,
 //! checks, and calls in the wrong order. Everything is checked here that can be.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Strided and block-strided remote memory access (OpenSHMEM 1.6, `shmem_iput`, `shmem_ibput`,
 //! `shmem_iget`, `shmem_ibget`).
 

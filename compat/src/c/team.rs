@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Teams (OpenSHMEM 1.6, "Team Management Routines").
 
 use super::handle::TeamHandle;

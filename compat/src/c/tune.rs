@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The selector in this process: tuning at start, again while the program runs, and hints about its
 //! buffers. The routines are extensions, declared in `shmemx.h`.
 

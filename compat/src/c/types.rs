@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The type tables of OpenSHMEM 1.6. `table!(template)` expands `template!{name, type}` for every
 //! row: the name as it appears in routines and the Rust type with the same representation.
 

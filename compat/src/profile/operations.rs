@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Operations on remote memory, counted. Each does what its like in [`crate::c::fast`] does where the
 //! memory is mapped, and what its like in `slow` does elsewhere.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The counters of one thread.
 
 use super::{Call, Kind, Recorder, State};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What launchers leave in the environment, and what that means.
 
 use super::wire::is_socket;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Bytes as values of a launcher's key-value space: text of limited length.
 //!
 //! Bytes become hexadecimal digits, which no protocol gives a meaning to, and are cut into pieces.

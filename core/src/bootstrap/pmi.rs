@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Launchers that pass their processes a descriptor (`PMI_FD`) and serve one of two protocols on
 //! it: PMI-1 or PMI-2.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! PMI-1: one line of `key=value` words per message.
 
 use super::pmi::Protocol;

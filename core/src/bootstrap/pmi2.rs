@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! PMI-2: messages of `key=value;`, each after six characters that give its length.
 
 use super::pmi::{PmiEnvironment, Protocol};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! PMIx: the library of launchers such as Open MPI's `mpirun`, PRRTE and `srun --mpi=pmix`.
 //!
 //! `libpmix.so.2` is loaded when a launcher has left its traces, and never unloaded: it has threads

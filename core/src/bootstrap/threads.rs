@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A job whose PEs are threads of one process: every part of the runtime but the launcher can be
 //! run and tested this way.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The descriptor over which a launcher and one of its processes speak.
 //!
 //! Whatever comes is bounded: in time by a deadline for each answer, in size by what the protocol

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Declaring variables: [`settings!`](crate::settings) and what it makes.
 
 use super::environment::Environment;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The variables of an environment that may concern the library.
 
 use std::collections::BTreeMap;

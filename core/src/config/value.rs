@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Types of environment variables: how each is read and shown.
 
 use std::fmt;

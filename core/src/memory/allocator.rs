@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The allocator of the symmetric heap. It hands out offsets, so that PEs which make the same calls
 //! get the same places wherever their heap lies, and keeps its books outside the heap, where a
 //! stray write of a program cannot reach them.

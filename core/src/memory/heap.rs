@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memory of the symmetric heap: an anonymous memory file, reserved whole, committed by the
 //! kernel page by page when it is first touched. It has no name in the file system, so nothing is
 //! left when its processes are gone, however they went.

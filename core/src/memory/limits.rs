@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How much memory there is for a job: the machine's, or less where a cgroup or a resource limit
 //! says so. Best effort: what cannot be read does not limit.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Holds up what other threads write to a range of memory while it is replaced.
 //!
 //! The range becomes read-only. A thread that writes to it gets `SIGSEGV`, waits in the handler until

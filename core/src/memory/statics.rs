@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Static data of the executable as symmetric memory.
 //!
 //! The writable data segment (`PT_LOAD` minus RELRO) is copied to a memory file which is then mapped

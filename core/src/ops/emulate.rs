@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What an endpoint does not do by itself, made from what it does and from requests to the target.
 
 use super::{Mode, Way};

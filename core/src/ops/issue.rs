@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Handing operations to endpoints: in pieces that they take, with waiting where they are full.
 
 use super::{Mode, Way};

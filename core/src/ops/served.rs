@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Operations that the target carries out; see [`crate::service`].
 
 use crate::control::{self, REQUESTS_MAX};

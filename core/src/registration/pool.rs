@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Buffers of one size in one piece of memory, which is registered once.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};

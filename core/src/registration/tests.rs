@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use super::*;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hears from the kernel when memory of this process is unmapped, moved or emptied: through
 //! `userfaultfd` (Linux 5.11), whose events need no privilege, and no memory is ever protected.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests and replies as words that carry their ticket.
 
 use crate::sync::{AtomicU64, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The target's side: looks for requests, executes them, replies.
 
 use super::message::{LINE_WORDS, MessageLine, Reply, Request, TicketSource, Wanted};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use super::message::{LINE_WORDS, MessageLine};
 use super::thread::Announced;
 use super::*;

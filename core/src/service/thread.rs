@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The thread that serves other PEs while the program computes: one per PE, for requests and for all
 //! transports that need it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How a message gets into a line of another PE, over a transport that promises little.
 
 use super::message::LINE_WORDS;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What atomic operations and signals are, in the form in which they reach a transport.
 
 use super::Remote;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Completion counters.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

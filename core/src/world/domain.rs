@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which atomic operations exclude each other on the variables of each PE.
 //!
 //! A device, such as a network card, may carry out atomic operations that are atomic among each other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What PEs tell each other while the world starts.
 
 use crate::bootstrap::Bootstrap;

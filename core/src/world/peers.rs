@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The transports of a PE and the endpoints they gave.
 
 use super::exchange::Endpoints;

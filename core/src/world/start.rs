@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Joining a job: from the environment to a world in which every PE can be reached.
 
 use super::peers::{Peers, Polled};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Files that other users of the machine may have put in the way.
 
 use std::fs::{DirBuilder, Metadata, OpenOptions};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Transfers in packets over one or more hops, with packets overlapping on their way.
 
 /// A measured time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the transfers of a pattern cost together.
 //!
 //! Single operations were measured while nothing else went on, on the same memory again and again.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Communication patterns as transfers: what each PE does in which phase.
 //!
 //! The estimate adds up what these transfers cost; a measurement carries the same ones out. A way

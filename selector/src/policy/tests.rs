@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use super::*;
 use crate::data::{Key, Point, STREAMING};
 use crate::probe::LADDER;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Timing in batches, robust to what else the machine does.
 
 use crate::data::Point;

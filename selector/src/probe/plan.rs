@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What to measure: sizes by tier, and what the first look at the curves asks for besides.
 
 use crate::class::Class;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One operation over one channel, as it is timed.
 
 use super::Scratch;

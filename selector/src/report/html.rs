@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The page with plots.
 
 use super::{Explanation, Section, size, time};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decisions that are no channels by size, and what stands for what was not measured.
 
 use super::{describe, size};

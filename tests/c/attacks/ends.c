@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A PE ends, or hurts itself, in some phase of a job; the others do what that phase is about.
  * Arguments: the PE, the way, the phase, and the time in microseconds that it takes in phases which are
  * met by chance. With SHMEM_ON_LOSS=continue the others must go on and find their data right.

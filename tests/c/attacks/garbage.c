@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A PE writes garbage over memory that it shares with others, while all of them work with each other.
  * Arguments: the PE, a part of the name of the memory file, what is written ("zeros", "ones", "noise"
  * all over, or "words" here and there), and a seed. Nothing is promised for data after that, but the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Uses something over and over; descriptors, mappings and memory of the PE must not grow with it after
  * the first quarter.
  * Arguments: "blocks", "contexts", "teams" or "cycles" (of shmem_init and shmem_finalize), and how

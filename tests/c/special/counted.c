@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of profiles expect to find: known numbers of known calls. argv[1] "die": PE 1 kills itself
  * before it would finalise; "threads": operations of several threads. */
 #include <pthread.h>

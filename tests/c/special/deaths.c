@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One of three PEs that share a host dies. Arguments: the PE; how it dies: "kill" (by the next PE),
  * "script" (the one that has started it is killed), "segv", "abort", "exit" or "leave" (both without
  * shmem_finalize); and what the others do then: "go-on", or wait for it in vain in a "barrier", for a

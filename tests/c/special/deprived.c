@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* After shmem_init PEs lose what the library may have had in mind for later. Data must arrive all the
  * same. Arguments: what is lost, and the PE that loses it, or "all".
  * "descriptors": every free descriptor is taken. "closed": all from 3 on are closed; the PE only looks

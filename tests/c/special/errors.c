@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One mistake per run, named by argv[1]; the library must end the job and say what was wrong.
  * Exit code 98 means that it did not notice. */
 #include "../check.h"

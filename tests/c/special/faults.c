@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One way of going wrong, or of coming near it, named by argv[1]; see tests/faults.rs. */
 #define _GNU_SOURCE
 #include <errno.h>

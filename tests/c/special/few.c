@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Something of everything, a few times: for PEs that reach each other slowly. */
 #include "../check.h"
 

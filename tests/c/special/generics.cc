@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // C++: the generic routines as overloads, for every distinct type, with and without a context, and
 // std::complex where C has _Complex.
 #include <shmem.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shmem_global_exit from one PE ends all, whatever they do, with its status. argv[1]: status;
  * argv[2]: what the others do meanwhile, "wait", "spin" or "barrier". */
 #include "../check.h"

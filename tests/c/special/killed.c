@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The last PE dies by a signal while the others wait for it. */
 #include "../check.h"
 #include <signal.h>

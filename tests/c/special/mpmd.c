@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Half of an MPMD job: argv[1] says which program this is; PE numbers run through the programs
  * in order. */
 #include "../check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // All PEs put to each other and count for a while. One of them may be stopped meanwhile, as by a
 // debugger. Arguments: seconds to go on, the PE that is stopped (or -1), milliseconds it is stopped for.
 #include <shmem.h>

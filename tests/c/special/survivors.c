@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* PEs that go on when others are lost. Argument 1 has a letter per PE: those of the same letter can
  * reach each other to the end, and all others are lost; PEs of letters x and d are killed from outside,
  * those of letter k by themselves. With argument 2, the survivors wait at last for everybody in a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A thread that runs before shmem_init writes to static variables all the time, also while the data
  * segment is being shared. None of its writes is lost, and what it reads is what it wrote. */
 #include "../check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Traffic between all PEs for a number of seconds, checked to the last byte: argument 1. */
 #include <sched.h>
 #include <stdlib.h>

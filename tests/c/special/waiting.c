@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prints its process number and waits for what never happens. */
 #include "../check.h"
 #include <unistd.h>

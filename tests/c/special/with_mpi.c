@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OpenSHMEM and MPI in one process: `with_mpi LIBRARY ORDER`. The library is loaded at run time, so
  * that no header of it is needed: Open MPI's handles are addresses of its variables, MPICH's are
  * numbers. ORDER says who begins, and so who ends last: mpi or shmem. */

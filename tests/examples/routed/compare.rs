@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The comparison: by class, operation, buffer type and size.
 
 use crate::reader::Readers;

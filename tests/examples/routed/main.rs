@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Compares routed operations with every single channel, 8 B to 16 MiB.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reading what was copied, as programs do: by the initiator of a get, by the target of a put.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Timing of several ways to do the same thing, in turns.
 
 use std::time::{Duration, Instant};

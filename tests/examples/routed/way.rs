@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ways to carry out one operation.
 
 use crate::reader::{self, Readers};

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The first process of a guest. Its files are read only; what changes lies in memory.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp
 own=$(dirname "$0")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The first files of a guest: a shell, and the kernel modules that reach its root directory.
 
 use std::fs;

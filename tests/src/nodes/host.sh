@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The first process of a host: $1 is its name. Its end, that of its standard input, is the end of the host.
 set -e
 hostname "$1"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sets up the machine that $1 hosts are seen from, and stays until its standard input ends.
 set -e
 hostname login

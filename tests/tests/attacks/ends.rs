@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A PE that ends or hurts itself in some way, in some phase of the job. See `c/attacks/ends.c`.
 
 use crate::support::program::{LIMIT, Program};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A PE writes garbage over memory that it shares with others. See `c/attacks/garbage.c`.
 
 use crate::ends::all_known;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs that use much of everything, one after the other: nothing grows. See
 //! `c/attacks/growth.c`.
 

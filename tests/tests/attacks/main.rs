@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Attacks on jobs, the same for every transport: PEs that end or hurt themselves at any moment, PEs
 //! that write garbage over what they share, and programs that use much of everything.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Another user of the machine: can neither read nor join, delay nor end a job.
 //!
 //! The test makes both users from nothing but numbers, which takes root.

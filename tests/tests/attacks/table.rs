@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The table of ends in `oshrun(1)`, and whether `oshrun` does as it says.
 
 use crate::support::program::{LIMIT, Program};

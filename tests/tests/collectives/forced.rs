@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every algorithm, by asking for it, against the same references; where it cannot carry out a call, as
 //! on active sets, others of its operation stand in.
 

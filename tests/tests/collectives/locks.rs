@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Locks.
 
 use super::support::{ROUTINE, Random, array, contents, everywhere, fill};

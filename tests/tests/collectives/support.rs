@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Worlds to run in and data to move.
 
 use std::sync::Arc;

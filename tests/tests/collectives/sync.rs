@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Barriers.
 
 use super::support::{ROUTINE, array, everywhere, over, some_teams};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Making and destroying teams.
 
 use super::support::{ROUTINE, array, everywhere, over};

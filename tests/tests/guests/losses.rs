@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Guests that end while a job runs.
 
 use crate::Stage;

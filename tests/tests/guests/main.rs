@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Jobs in virtual machines: PEs in guests of QEMU reach each other over NTB links that `oshivshmem`
 //! serves, through PCI devices that they drive by VFIO behind an emulated IOMMU.
 //!

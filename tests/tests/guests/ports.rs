@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Devices of a guest as NTB ports.
 
 use crate::ring::Ring;

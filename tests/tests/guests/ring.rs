@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A ring of guests, and jobs on it.
 
 use crate::Stage;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How jobs end that something happens to, and that nothing is left of them.
 
 use crate::harness::{Job, Outcome, run, wait_until};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Jobs that go well.
 
 use crate::harness::{Job, run, run_with_input};

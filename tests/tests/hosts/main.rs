@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshrun` on several hosts, over real `ssh`: the hosts are name spaces of this machine.
 //!
 //! The PEs are those of the tests of the launcher on one host: they need nothing but what a launcher

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Jobs that cannot start.
 
 use crate::harness::{Job, Outcome, run, run_with_input, wait_until};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The cases.
 
 use crate::harness::{Job, Outcome, is_running, oshrun, run, run_with_input, shell};

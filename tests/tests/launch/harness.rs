@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Running `oshrun` under a watchdog.
 
 use nix::sys::signal::{Signal, kill};

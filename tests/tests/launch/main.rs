@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshrun` from the outside: what it starts, prints, passes on, kills and returns.
 //!
 //! The PEs are this very program (see [`pe`]) or programs of the system, so that nothing but the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Programs built with MPICH as clients of our PMI server.
 
 use crate::harness::{Outcome, run};

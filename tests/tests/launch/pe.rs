@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The program that runs as PEs: a PMI-1 client of a few lines, and ways to misbehave.
 
 use nix::sys::signal::{SigHandler, Signal, signal};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Signals to the launcher, and what becomes of the processes of a job.
 
 use crate::harness::{Job, is_running, is_stopped, oshrun, run, shell, wait_until};

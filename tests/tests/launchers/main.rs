@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The library under launchers of others: Slurm's `srun` and `sbatch`, Open MPI's `mpirun`, MPICH's
 //! Hydra. Programs check their own results; here it is checked that they form one job and end as
 //! they should.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! OpenSHMEM and MPI in one process: works where the launcher speaks PMIx, of which a process may have
 //! several users; elsewhere an error says why it does not.
 

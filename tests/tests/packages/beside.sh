@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # In a copy of this system, with Open MPI's programs of the same names.
 list() {
     find /usr/bin /usr/include /usr/lib/x86_64-linux-gnu /usr/share/man /usr/share/doc /usr/share/bash-completion \

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # In a root without Open MPI: all packages at once, so that dpkg finds every dependency that is missing.
 list() { find /usr /etc /var/lib/dpkg/alternatives /var/lib/dpkg/info | sort; }
 list > /tmp/before

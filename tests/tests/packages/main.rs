@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What `cargo dev package` makes: the archive works where it is unpacked; Debian packages have no
 //! fault that lintian knows, bring all that they need, live beside Open MPI, and leave nothing.
 

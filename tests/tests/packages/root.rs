@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Roots of file systems to install packages in: what happens in them changes nothing outside.
 
 use super::support::{Ran, run};

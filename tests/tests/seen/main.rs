@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What `oshrun --profile` and `oshrun --trace` show of programs whose calls are known.
 
 #[path = "../support/mod.rs"]

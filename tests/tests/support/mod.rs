@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the tests of the installed library share: its place, the lists, and commands under
 //! a watchdog.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! C and C++ programs, compiled by the installed `oshcc` and run by the installed `oshrun`.
 
 use super::{Ran, prefix, run, scratch, tool};

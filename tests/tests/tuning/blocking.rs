@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Blocking puts that go straight from their source.
 
 use super::common::run_job;

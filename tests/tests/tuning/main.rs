@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tuning in whole jobs: PEs as threads, real shared memory and CMA, and a channel that fails.
 
 mod blocking;

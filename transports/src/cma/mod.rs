@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cross-memory attach: the kernel copies between the address spaces of two processes of a host.
 //!
 //! Reaches memory that is not mapped, such as static data that could not be remapped. Puts and gets

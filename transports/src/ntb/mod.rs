@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! PCIe non-transparent bridges: hosts tied into a switchless ring.
 //!
 //! - [`port`]: what one end of a link can do, and the emulated bridge.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The environment variables of the NTB ring.
 
 use super::port::emulated::{Profile, Speed, WINDOW_BYTES};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a PE tells the others: how to reach its endpoint and its segments.
 
 use super::engine::{Own, TheirSegment};

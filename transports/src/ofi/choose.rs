@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which provider, on which interface: what libfabric offers, in the order in which it is tried.
 
 use super::rdm::API;

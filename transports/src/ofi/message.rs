@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The form of messages: operations that the target's processor carries out, and its answers.
 //!
 //! A request holds a batch of records, carried out in order; its answer holds the old values that

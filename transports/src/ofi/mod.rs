@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! libfabric: TCP between any hosts, and whatever else its providers drive.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A PE's endpoint as its threads share it.
 
 use super::engine::{Counters, Engine, Lost, Theirs};

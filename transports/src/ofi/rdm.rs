@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One reliable datagram endpoint of libfabric with its completion queue, its peers' addresses and
 //! the memory registered with it.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The environment variables of libfabric's transport.
 
 tombolo_core::settings! {

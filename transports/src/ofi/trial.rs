@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Trying a provider: a put, a get and a message between two endpoints of this process.
 //!
 //! What a provider lists does not count. One that completes a put before the data can be read at

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Passing segment descriptors between the PEs of a host.
 //!
 //! One PE listens on a socket in the abstract name space under a random name. The others connect:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Shared memory within a host: every PE maps every other PE's segments.
 //!
 //! Segments are memory files. Their descriptors are passed over a Unix socket in the abstract name

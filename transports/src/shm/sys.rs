@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! System calls of the shared-memory transport.
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};

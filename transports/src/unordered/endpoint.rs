@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The data path to one peer.
 
 use super::local::Local;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Local buffers in memory that is registered: this network, like many a card, reaches no other.
 
 use super::network::Pointer;

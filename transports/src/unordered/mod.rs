@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A transport that keeps the contract and nothing more, for tests (feature `testing`).
 //!
 //! It lies over another transport that maps the memory of peers, and hides the mappings. What is put

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is under way, and when it arrives.
 
 use super::local::{Lender, Lent, Local};

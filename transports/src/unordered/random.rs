@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Numbers that look random and follow from a seed (splitmix64).
 
 /// A sequence.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the environment says of the transport without order.
 
 tombolo_core::settings! {

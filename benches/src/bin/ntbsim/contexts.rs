@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Small operations of one context while another one moves 8 MiB after 8 MiB to the same PE.
 
 use tombolo_transports::ntb::sim::{Beside, Operation, Pattern, Report, Writer, tlp_bytes};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The protocol's own cost on this machine: two engines in one thread over plain memory.
 //!
 //! Wall clock, so not reproducible to the byte. No link is modelled: what is measured is what the

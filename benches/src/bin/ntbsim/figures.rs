@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The published figures 4 to 7 redone, and the cost up to 64 hosts.
 //!
 //! Published: Lim & Cha, 3 to 5 hosts, PEX8749, Gen3 x8. Only ranges are known of its curves; they

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `cargo dev sim`: the NTB ring protocol on simulated hosts, under virtual time.
 //!
 //! All figures it prints are modelled, and the same arguments give the same output, to the byte;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! SVG plots of small families of curves.
 
 use std::error::Error;

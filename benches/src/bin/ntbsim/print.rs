@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A report for people.
 
 use tombolo_transports::ntb::sim::Report;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ring against its targets, on the modelled link.
 
 use tombolo_transports::ntb::sim::{

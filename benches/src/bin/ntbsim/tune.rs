@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The choice of chunk, slots and lanes against an exhaustive search in the simulator.
 
 use std::sync::Mutex;

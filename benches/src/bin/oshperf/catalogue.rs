@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is measured: the tests, their units, and the points at which each is taken.
 
 use clap::ValueEnum;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshperf diff`: what became faster or slower between two reports, beyond noise.
 
 use crate::catalogue::Axis;

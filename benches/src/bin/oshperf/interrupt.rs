@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ctrl-C: what was measured so far is kept.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Running a job through `oshrun`, reading what it prints as it prints it.
 
 use crate::interrupt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The machine the figures belong to: nothing that says whose it is.
 
 use serde::{Deserialize, Serialize};

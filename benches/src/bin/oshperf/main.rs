@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshperf`: how fast the ways between PEs are, what the machine allows, and what changed.
 
 mod against;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How far a long run is, on a terminal; nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

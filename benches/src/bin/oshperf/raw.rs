@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the machine does without any library: plain copies, kernel copies, cache lines, TCP.
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sizes as people write them.
 
 use tombolo_core::config::{Bytes, Value};

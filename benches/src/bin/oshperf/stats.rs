@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Statistics of samples.
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshinfo`: what this installation of Tombolo is and how it is set up; in a job, what the job has.
 
 mod doctor;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The section ENVIRONMENT of the manual pages, in mdoc.
 
 use tombolo::variables;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Carries communication patterns out in the job, takes their time and checks what arrives.
 
 use std::time::{Duration, Instant};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The overview: this installation, the machine, and the environment.
 
 use nix::unistd::{User, getuid};

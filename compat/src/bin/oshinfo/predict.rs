@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshinfo --predict`: what communication patterns cost by the model, and in a job what they take.
 
 use crate::Options;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshrun --agent`: the part of a job on a machine that `oshrun` has reached by a command such as
 //! `ssh`. Orders come from standard input, news go to standard output. When either ends, so does
 //! everything here.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Binding PEs to processor cores.
 //!
 //! The default is not to bind: the scheduler moves PEs away from busy cores, a bound PE cannot

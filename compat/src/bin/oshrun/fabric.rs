@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The links between emulated hosts, and what is to go wrong with them.
 
 use crate::options::{Plan, Program};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Supervision of a job from its first PE to the last process it leaves behind.
 
 mod deadlines;

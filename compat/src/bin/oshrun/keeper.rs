@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two processes that keep watch over each other, so that no job outlives `oshrun`.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshrun`: starts an OpenSHMEM job, serves it and cleans up after it.
 //!
 //! - [`keeper`]: two processes that keep watch over each other.

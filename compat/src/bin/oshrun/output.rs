@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the PEs print.
 //!
 //! - A stream that goes to a terminal, and the streams of a job of one PE, are handed to the PEs

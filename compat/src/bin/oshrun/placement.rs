@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which host each PE is on.
 
 use crate::options::{Placement, Plan};

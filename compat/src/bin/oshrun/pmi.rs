@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The server's side of the PMI-1 wire protocol, without I/O: lines in, replies and effects out.
 //!
 //! A request is one line of `name=value` words, the first being `cmd=...`; each PE has its own

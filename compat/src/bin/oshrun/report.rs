@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What `oshrun` itself has to say: whole lines on standard error.
 
 use std::fmt;

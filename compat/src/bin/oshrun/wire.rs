@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What `oshrun` and its agents tell each other, over the standard input and output of the command
 //! that has started the agent.
 //!

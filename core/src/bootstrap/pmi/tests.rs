@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clients against servers made of the messages that launchers were seen to send.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The functions of `libpmix.so.2` that are used, and the layouts that they rely on.
 //!
 //! The layouts are part of the library's binary interface, whose version is in its name. They are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A directory of a test's own.
 
 use std::path::PathBuf;

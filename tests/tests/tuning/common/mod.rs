@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Jobs of threads set up for tuning: room to measure in, and no cache but the test's own.
 
 use tombolo_core::World;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the PEs tell each other about their NTB ports before any link is used.
 
 use super::cabling::Far;

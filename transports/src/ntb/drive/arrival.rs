@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Direct puts whose stores are under way for a while: when they have arrived.
 //!
 //! A PE that waits (in `quiet`, for one) writes a number behind its stores, into a word of the peer's

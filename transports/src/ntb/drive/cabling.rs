@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How hosts are cabled: who is at the far end of each port, and the ring that follows.
 //!
 //! Emulated hosts are told their places. Others learn them: each host says through both of its ports

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What people are told about the ports and the ring of a job: the lines of `SHMEM_INFO` and
 //! `oshinfo`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Direct windows: the segments of PEs on neighbouring hosts as memory for stores.
 //!
 //! Where a window is large enough, every PE opens its share of it onto its whole segments. A put to

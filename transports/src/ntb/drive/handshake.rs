@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The handshake over scratchpads: who is at the other end of a cable, and was it set up alike?
 //!
 //! Each host writes eight words into its neighbour's scratchpads, the check word last, and repeats

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The two NTB ports of this host.
 
 use super::cabling::{self, Far, HostPorts, Place};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A lane: one engine, and the threads that poll it.
 //!
 //! - A thread of the program polls the engine when it submits an operation and while it waits for

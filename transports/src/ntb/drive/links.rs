@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Care for the links of a host: translations, handshake, news for the engines, direct windows.
 //!
 //! Everything here can be done again at any time. It is done again whenever a link has changed,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Symmetric memory of the PEs of this host, as far as this process can reach it. Everything that
 //! asks for a range of it comes from another host and is checked here.
 

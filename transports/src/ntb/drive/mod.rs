@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The NTB transport: runs the ring protocol on real ports.
 //!
 //! ```text

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lanes and rings: what the PEs tell each other of it, and what follows for all of them.
 //!
 //! Links and processors may differ from host to host, but the rings of a lane must be the same all

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The [`Memory`] of an engine on real ports: its region of each window, the memory of this host's PEs,
 //! the doorbell of its lane, and the streams whose operations end.
 

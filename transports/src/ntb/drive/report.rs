@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What people are told about links and hosts, and what the core must know of it.
 
 use super::lane::Lane;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Service threads: they poll a lane while the program does not call the library.
 //!
 //! Each lane has one thread for each port, because a thread can wait for the doorbell of one port

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Set-up: who serves which lanes, what lies where in the windows, and who is reached how.
 
 use super::advert::Advert;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a port has, and the rules its hardware imposes.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What every NTB port must do, as cases over the trait.
 //!
 //! A case gets the two ends of a fresh link that nobody has enabled, uses them from threads of one

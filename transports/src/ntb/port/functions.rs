@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! PCI functions of NTB devices on this machine: which there are, who has them, and what would make
 //! them usable.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory that stands behind inbound windows.
 
 use super::{PortError, Region, Result};

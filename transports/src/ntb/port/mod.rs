@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hardware abstraction of a PCIe non-transparent bridge (NTB), in the vocabulary of Linux's
 //! `include/linux/ntb.h`.
 //!

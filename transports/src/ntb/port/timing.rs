@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The time model of a link: what PCI Express itself costs.
 
 use std::fmt;

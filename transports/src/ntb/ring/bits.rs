@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A fixed set of small numbers, scanned in rotation.
 
 /// A set of numbers below a size fixed at the start.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Chooses packet length, ring length and lanes from what links and processors cost.
 //!
 //! Pure and deterministic: the same numbers give the same choice everywhere. `ntbsim tune` compares

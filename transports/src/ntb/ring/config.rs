@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Settings of an engine. All hosts of a job use the same, except for `incarnation`.
 
 pub use super::layout::Geometry;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The engine: its parts, and how it is polled.
 
 use super::bits::Bits;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Fair queueing: operations of different streams take turns, packet by packet.
 //!
 //! Within a stream operations keep their order, which is all that `fence` and signals ask for;

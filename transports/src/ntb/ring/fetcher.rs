@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a lane asks of other hosts: the parts of gets, and the results of fetching AMOs. A request
 //! that is not answered in time is repeated.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ordered, acknowledged sequences of packets between two hosts.
 //!
 //! - Between two hosts (of one lane) there are two flows: the first carries everything that has an

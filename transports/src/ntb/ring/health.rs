@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether a link is worth using: what it does to packets while both of its ends run.
 //!
 //! - A link that damages or loses [`BAD_MAX`] of some [`WINDOW`] packets, or on which every one of

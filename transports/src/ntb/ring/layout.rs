@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where the rings of one link direction lie inside a window region.
 //!
 //! A region belongs to one lane of one port. Its owner reads it; only the neighbour behind the port

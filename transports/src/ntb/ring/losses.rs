@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which hosts have been given up, and when others were last heard of.
 
 use super::config::Config;

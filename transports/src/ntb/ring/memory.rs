@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the protocol asks of whoever runs it: windows, memory, and a place for results.
 //!
 //! The state machine does no I/O and holds no pointer. It names memory ([`Span`], [`Location`]), and

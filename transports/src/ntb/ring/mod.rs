@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ring protocol as a state machine without I/O, clock, thread or pointer.
 //!
 //! One [`Engine`] runs one lane of one host: it reads what the two neighbours have written into

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Operations outstanding, request tags, and the chunks kept for puts whose source is reused.
 //!
 //! All tables are sized at the start; submitting takes a row or is refused.

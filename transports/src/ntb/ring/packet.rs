@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The header line: one 64-byte line that carries an operation, and up to 24 bytes of its data.
 //!
 //! | word | bits |

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One end of a link: handshake, heartbeat, and the rings of the three classes with their credits.
 //!
 //! - The producer of a ring knows the consumer's index only from the credit line that the consumer

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiving end of a lane: the next number of each flow, the acknowledgements that are owed, and
 //! the results of fetching AMOs, which their sources may ask for again.
 

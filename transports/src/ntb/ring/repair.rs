@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Timers, link changes, repetition, and giving up.
 
 use super::config::Config;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is asked of an engine.
 
 use tombolo_core::transport::{Amo, Remote, Signal};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What goes out: control, repetitions, new packets of flows, get requests.
 
 use super::engine::{Engine, shared_limit};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The sending end of a lane: which operations have packets to send, which packets await their
 //! acknowledgement, and the copies of sources that are kept meanwhile.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Counters of one engine. They describe; nothing is decided by them.
 
 use std::hash::{Hash, Hasher};

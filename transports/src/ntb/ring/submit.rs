@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How operations are handed to an engine.
 
 use super::choose::packet_bytes;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What comes in: relaying, delivery, and the handlers of each kind of packet.
 
 use tombolo_core::transport::{Amo, AmoOp};

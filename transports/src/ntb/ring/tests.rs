@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The protocol step by step: one host polls or one write arrives at a time, in any order.
 
 mod interleavings;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a host knows of the ring: link states of all hosts, and the ways that follow from them.
 //!
 //! Each host floods the state of its two ports (origin, sequence, up bits, flap counts). A link is

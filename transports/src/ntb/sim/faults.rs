@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Faults to inject, and how people write them.
 //!
 //! Clauses are separated by `;`. What happens at a time is written as for the launcher

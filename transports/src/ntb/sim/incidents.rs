@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What happens to a world: arrivals, link events, deaths.
 
 use super::faults::Incident;

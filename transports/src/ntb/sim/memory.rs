@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory of simulated hosts. Everything is checked: a wrong offset of the engine is a bug and
 //! panics, a wrong place from the wire is refused.
 

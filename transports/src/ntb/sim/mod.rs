@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ring protocol under virtual time: many hosts in one thread, reproducible to the byte.
 //!
 //! - The engines are the real ones; memory is real memory and its contents are checked; only time

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What time things take: links by PCIe generation, width and payload size, and the CPU's part.
 //!
 //! Bytes on the wire are payload plus 24 bytes per TLP; the rate is generation x width x encoding,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cables under virtual time: posted writes in order, at the model's rate, subject to faults.
 
 use super::faults::Faults;

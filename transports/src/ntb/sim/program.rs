@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the simulated PEs do, and the check that it was done.
 
 use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Signal, SignalOp, Status};

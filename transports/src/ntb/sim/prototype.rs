@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The published way, for comparison: one transfer at a time per link and thread, announced by
 //! scratchpads and an interrupt, stored and forwarded, acknowledged round the ring.
 //!

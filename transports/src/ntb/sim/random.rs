@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Reproducible randomness: the same seed gives the same run on every machine.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Simulated worlds: contents, order of magnitude, faults, determinism.
 
 use super::*;

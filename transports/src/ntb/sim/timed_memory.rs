@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The [`Memory`] of a simulated engine: every call takes virtual time.
 
 use tombolo_core::transport::Amo;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whether a world makes sense at the start, and is right at the end.
 
 use super::faults::Incident;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The scheduler: threads, cables, faults and programs on one virtual clock.
 
 use std::cmp::Reverse;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Requests: operations on a peer, gathered into messages while earlier ones are under way.
 //!
 //! The first requests to a peer go at once; while [`EAGER`] of them wait for their answer the next

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Everything one PE has under way over its endpoint. One thread at a time works on it.
 //!
 //! - Long puts and gets are RMA writes and reads ([`rma`]); a write completes when it can be read at

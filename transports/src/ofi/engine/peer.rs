@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is known of each peer, and how it is found to be gone.
 //!
 //! A peer is lost when an operation on it fails for another reason than a refusal, or when it has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Puts and gets by RMA.
 
 use super::{CHUNK, Engine, Owner, accepted, count_issued};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Carrying out what others request.
 
 use super::{Engine, MESSAGE, Owner, accepted};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory for buffers: one piece, so that it can be registered at once.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Two engines of one thread: what must hold whatever the provider promises and demands.
 
 use super::*;

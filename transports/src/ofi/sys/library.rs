@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The library: found when it is needed, loaded once per process, never unloaded.
 
 use super::types::{Fabric, FabricAttr, Info};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! libfabric's C interface, as far as it is used: types, constants and the library, which is loaded
 //! at run time.
 //!

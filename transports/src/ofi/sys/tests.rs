@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The layout of the types against that of the C headers of libfabric 1.17 on x86-64, as a C
 //! compiler tells it (`sizeof`, `offsetof`).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Types and constants of the headers `rdma/*.h`.
 //!
 //! Fields and functions that nothing here uses are opaque, so that a table has its true layout and

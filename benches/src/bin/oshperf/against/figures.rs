@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The figures: which measurements are compared with which, and what was aimed at.
 
 use super::samples::Samples;

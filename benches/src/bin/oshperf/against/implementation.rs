@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An OpenSHMEM implementation: its compiler wrapper, its launcher and what they want to be told.
 
 use super::programs;

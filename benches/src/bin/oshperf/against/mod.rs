@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshperf against`: how fast this library is, as ratios.
 //!
 //! Builds C programs, whose sources it holds, runs them under Tombolo and, where there is one, under

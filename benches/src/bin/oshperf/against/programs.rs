@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The programs and how they are run.
 
 use super::implementation::{Implementation, finish};

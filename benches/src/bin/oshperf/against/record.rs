@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The outcome of a whole run, and keeping it in files.
 
 use super::figures::{Figure, figures};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The outcome as text that is read in a terminal and kept as markdown.
 
 use super::figures::{Figure, Goal};

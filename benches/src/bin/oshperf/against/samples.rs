@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What programs measured: samples by name, and the statistics made from them.
 
 use crate::stats::Summary;

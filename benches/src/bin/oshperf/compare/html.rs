@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The page with plots: one file that needs no network.
 
 use super::overtakes;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ceilings of modelled links: what the model of the link alone allows.
 
 use crate::catalogue::Test;

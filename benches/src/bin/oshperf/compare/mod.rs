@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshperf compare`: the ways between PEs against each other.
 //!
 //! Every way is a job of its own: `oshrun` with the settings that make it take that way, and this

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What to compare.
 
 use super::ways::{self, Way};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where one way overtakes another.
 
 use super::report::Series;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The outcome of a comparison, as it is kept in files.
 
 use super::ways::Mark;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The rounds: which jobs are started, and what they measured.
 
 use super::link;

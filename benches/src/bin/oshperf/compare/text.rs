@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Tables as those of the OSU benchmarks: lines that begin with `#`, then size and value columns.
 
 use super::overtakes;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Ways for data to get from PE to PE, and how a job is made to take one of them.
 
 use crate::catalogue::Op;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How each limit is measured: times of one operation.
 
 use crate::pe::timing::{self, Sampling, Times};

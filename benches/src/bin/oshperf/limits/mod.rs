@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshperf limits`: what the machine can do without any library.
 
 mod bench;

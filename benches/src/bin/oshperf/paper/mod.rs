@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshperf paper`: published experiments, redone here, with the published figures beside.
 //!
 //! Each paper is a set of C programs, whose sources this program holds, run by the installation's own

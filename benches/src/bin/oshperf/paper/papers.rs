@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The papers: jobs, published figures, and what of ours stands beside them.
 
 use super::{Job, Mark, Name, Paper, Row};

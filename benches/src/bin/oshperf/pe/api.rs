@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The C routines that are measured: those that programs call, linked into this one. The standard
 //! describes them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is possible without the library, measured in the same job right after what it is compared
 //! with.
 

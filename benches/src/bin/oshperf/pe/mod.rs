@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshperf` as the program of a job: what `oshperf compare` starts through `oshrun`.
 //!
 //! PE 0 measures against the PE half way round; the others take part in collective operations, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Measuring at one point, through the library.
 
 use super::timing::{self, Sampling, Times};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Taking times within a budget.
 
 use crate::stats::{quantile, sorted};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! CMA: whether a process may copy from the memory of another one.
 
 use super::{Finding, Grade, Machine};

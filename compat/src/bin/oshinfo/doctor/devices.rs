@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! NTB functions, and what has to be there for PEs to drive them: IOMMU and VFIO.
 
 use super::{Finding, Grade, Machine};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What starts jobs: PMIx for other launchers, ssh for other machines.
 
 use super::{Finding, Grade, Machine};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Limits on what processes may have.
 
 use super::machine::bytes;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The machine that is looked at: this one, or one of which there is a copy of files.
 
 use std::fs;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory: how much, in pages of which size.
 
 use super::machine::bytes;

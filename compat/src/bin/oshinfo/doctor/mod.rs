@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `oshinfo --doctor`: what makes jobs slow or impossible on this machine, and how to change it.
 //!
 //! Each check looks at files of the kernel through a [`Machine`], and on the machine itself tries the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Processors: how many, how much of them, how fast, and where.
 
 use super::machine::processors;

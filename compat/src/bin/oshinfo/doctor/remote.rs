@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Other machines: whether a job can be started on them, and what their own `oshinfo` finds there.
 
 use super::Grade;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The agents of a job on several machines: one on each, started by a command such as `ssh`, whose
 //! standard input and output are the only connection to it. Nothing listens anywhere.
 //!

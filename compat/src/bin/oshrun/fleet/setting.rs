@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What processes inherit: taken here, applied by agents.
 
 use crate::options::Remote;

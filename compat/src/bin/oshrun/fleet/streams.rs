@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the PEs of other hosts print, and what PE 0 reads there.
 
 use crate::output::{Copied, same_file, write_all};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The part of a job that runs on this host: its PEs, their PMI server and status board. It tells
 //! what happens and does what it is ordered to; what follows from anything is decided elsewhere, for
 //! the whole job.

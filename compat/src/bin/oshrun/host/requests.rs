@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The PMI connections of this host's PEs.
 
 use super::{Host, Process};

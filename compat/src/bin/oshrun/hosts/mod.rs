@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The machines of a job: which ones the user or Slurm names, and which PEs each of them gets.
 
 mod list;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hosts of a Slurm allocation.
 
 use super::Named;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Signals, deadlines, and the report of what each PE is doing.
 
 use super::{Ending, INTERRUPT, Job, NoContact, Reach};

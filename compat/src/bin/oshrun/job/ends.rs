@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ends of PEs and what follows from them.
 
 use super::{Ending, FINISH, Job, Reach};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! PEs that are lost, and the others that go on without them.
 
 use super::Job;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What hosts tell of their PEs, and of themselves.
 
 use super::losses::listed;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use super::*;
 
 fn plan(line: &str) -> Result<Plan, clap::Error> {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Settings that would help, each with the measurement behind it.
 
 use super::summary::{Summary, bytes, time};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What one PE has counted.
 
 use serde::{Deserialize, Serialize};

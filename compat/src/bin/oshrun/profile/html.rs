@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A profile as one page that needs nothing else.
 
 use super::advice::advice;

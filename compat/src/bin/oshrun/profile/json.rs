@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A profile for programs.
 
 use super::advice::advice;

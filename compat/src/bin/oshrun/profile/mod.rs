@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `--profile` and `--trace`: what the PEs have counted, brought together and shown.
 //!
 //! - [`counted`]: what one PE has counted, as hosts tell it.

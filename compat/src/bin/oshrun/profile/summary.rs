@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All PEs together.
 
 use super::counted::{Counted, Row};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A profile as text.
 
 use super::advice::advice;

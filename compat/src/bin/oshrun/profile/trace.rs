@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A timeline in Chrome's trace format, which Perfetto opens.
 
 use super::Incident;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The DMA engine, or its absence.
 
 use super::{connect, open, pattern, until};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Doorbells: latch, mask, events.
 
 use super::{PATIENCE, connect, until};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The link and the scratchpads.
 
 use super::windows::hammered;

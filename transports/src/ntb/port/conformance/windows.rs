@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Windows: translation, bounds, order.
 
 use super::{PATIENCE, connect, open, open_size, pattern, until, write, write_word};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How a link was made, as words in its memory: whoever opens it needs nothing else.
 
 use super::layout::{SLOTS, WINDOWS};

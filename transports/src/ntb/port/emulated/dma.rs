@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A DMA channel: bounded descriptors, a start-up cost, TLPs of the full payload.
 //!
 //! It has no thread: transfers move on when the channel is polled, one piece at a time, on the CPU

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Doorbell registers: latch, mask, and the waking of sleepers.
 
 use super::layout::{DOORBELLS, Doorbell, Side};

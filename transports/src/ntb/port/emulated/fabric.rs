@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The fabric: all links of a ring of emulated hosts, as its launcher holds it.
 
 use super::EmulatedPort;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Faults that a launcher injects, and their plan.
 
 use super::fabric::Fabric;

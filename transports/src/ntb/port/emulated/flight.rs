@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a requester has sent and the peer cannot see yet.
 
 use super::words::LinkWord;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The memory of a link: registers of both sides, counters, fault control.
 //!
 //! It is all that two emulated hosts share, apart from memory behind translations. Every field is

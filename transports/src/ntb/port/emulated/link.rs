@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A link as one process has it mapped, and its going up and down.
 
 use super::config::LinkConfig;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Emulated NTB hardware: processes of one machine play hosts of a ring.
 //!
 //! Processes of different hosts share nothing but the memory of their link (registers, and nothing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Outbound windows: the CPU's stores, with or without write-combining between.
 
 use super::link::Link;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The time model on the clock of the wall: when a posted write leaves and when the peer may see it.
 //!
 //! A requester keeps what it has sent ([`Flight`]) until it is due at the peer; whoever looks after the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Posted writes, as the handles of a port make them. In modelled time they are kept until they are due,
 //! and placed by whoever looks after the wire.
 

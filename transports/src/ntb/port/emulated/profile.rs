@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The hardware that an emulated port takes after.
 
 use crate::ntb::port::{

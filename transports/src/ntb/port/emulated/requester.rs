@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Claiming and leaving the place of a requester in link memory.
 
 use super::layout::{REQUESTER_EVENTS, REQUESTERS, Requester};

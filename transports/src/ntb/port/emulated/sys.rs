@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The operating system calls of the emulated port.
 
 use crate::ntb::port::{PortError, Result};

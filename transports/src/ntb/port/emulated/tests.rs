@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use super::*;
 use crate::ntb::port::conformance::CASES;
 use crate::ntb::port::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Translations: who is behind a slot, set by its owner, followed by the peer.
 
 use super::layout::{LinkMemory, Side};

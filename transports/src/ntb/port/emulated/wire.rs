@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What one process has under way on one direction of a link whose time is modelled, and whoever
 //! places it when it is due: threads that poll the port, as they come by, and a thread of its own
 //! for what nobody polls for.

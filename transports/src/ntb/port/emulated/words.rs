@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Words of link memory by which processes agree without a lock: whether the link is up, who is
 //! placing a write, and what is behind a slot. Checked under every interleaving by models (`loom_`).
 

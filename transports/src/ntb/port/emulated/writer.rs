@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whoever writes through a window: what it has open, what it has under way, and how a write gets into
 //! the peer's memory, or into nothing.
 

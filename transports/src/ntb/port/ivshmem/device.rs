@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The device itself: shared memory, a register that interrupts the peer, interrupts from it.
 
 use crate::ntb::port::vfio::{self, Bar};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waiting for interrupts, by any number of threads.
 //!
 //! One thread takes the events of all vectors and wakes whoever waits; each looks at the latch for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What is where in the memory that two virtual machines share.
 //!
 //! Each side has a section, then each has a window, which the other writes to. All words may be

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The `ivshmem-doorbell` device of QEMU: memory that two virtual machines share, and interrupts
 //! between them. With two devices each, virtual machines form a ring.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The peer's window: stores that its driver allows.
 
 use super::Core;

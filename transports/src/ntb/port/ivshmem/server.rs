@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The server that QEMU's `ivshmem-doorbell` asks for shared memory and for its peer: one for each
 //! link, for two virtual machines.
 //!

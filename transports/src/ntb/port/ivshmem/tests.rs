@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The port without virtual machines: its devices are clients of the server, as QEMU's are.
 
 use super::device::Device;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An open PCI function: its registers, memory and interrupts.
 
 use super::{Container, call};

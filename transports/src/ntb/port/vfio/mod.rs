@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! PCI functions driven from this process, through Linux's VFIO.
 //!
 //! A function that is bound to `vfio-pci` belongs to whoever may open `/dev/vfio/GROUP`: no root is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Every interleaving of polls and arrivals of small worlds, as far as a bound allows.
 
 use std::collections::HashSet;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lines that no engine would write: refused and counted, never followed.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What any process of two hosts can do to the memory of their link.
 
 use super::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hosts in processes of their own, some of which are killed.
 
 use super::*;
