@@ -156,7 +156,7 @@ pub(crate) static COLLECT: Operation<Collect> = Operation {
             about: "members send all their lengths, with blocks that are short; long ones are put with signals",
             taken: Taken::ByCost,
             applies: with_memory,
-            cost_ns: |group, _| 2 * latency_ns(group) + letters_ns(group, 8),
+            cost_ns: |group, _| letters_ns(group, 8) + latency_ns(group),
             run: gather::collect_by_signals,
         },
     ],

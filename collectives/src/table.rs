@@ -36,7 +36,8 @@ pub(crate) struct Algorithm<A> {
     pub taken: Taken,
     /// Whether it can carry out a call.
     pub applies: fn(&Group<'_>, &A) -> bool,
-    /// What a call that moves so many bytes is expected to take, in nanoseconds.
+    /// What a call that moves so many bytes is expected to take, in nanoseconds; the largest number
+    /// where it is not taken unless asked for.
     pub cost_ns: fn(&Group<'_>, usize) -> u64,
     pub run: unsafe fn(&Group<'_>, &A),
 }
@@ -170,7 +171,7 @@ pub struct Choice {
     /// Up to which size in bytes which algorithm is taken; the last has no limit.
     pub steps: Vec<(usize, &'static str)>,
     /// By algorithm that applies to some size: its name, and for each of [`SIZES`] the nanoseconds
-    /// that are expected, if it applies.
+    /// that are expected, if it applies and is compared with others.
     pub estimates: Vec<(&'static str, [Option<u64>; SIZES.len()])>,
 }
 
@@ -208,7 +209,8 @@ fn choice<A: Call>(
     }
     let estimate = |algorithm: &Algorithm<A>| {
         let times = SIZES.map(|size| {
-            (algorithm.applies)(group, &call(size)).then(|| (algorithm.cost_ns)(group, size))
+            let time = || Some((algorithm.cost_ns)(group, size)).filter(|ns| *ns < u64::MAX);
+            (algorithm.applies)(group, &call(size)).then(time).flatten()
         });
         (algorithm.name, times)
     };
