@@ -156,6 +156,7 @@ impl World {
     #[cold]
     pub(crate) fn check_losses(&self, routine: &'static str, begun: u64) {
         self.check_finalized(routine);
+        self.check_service(routine);
         let told = || (0..self.n_pes()).find(|pe| self.is_told_lost(*pe));
         let given_up = self.transports().iter().find_map(|t| t.first_unreachable());
         let Some(first) = given_up.or_else(told) else { return };
@@ -174,6 +175,19 @@ impl World {
                     self.localities().get(first).map_or("?", |l| &l.host_name)
                 ),
             );
+        }
+    }
+
+    /// Ends the job when this PE can ask another nothing any more, or answer it nothing, though it is not
+    /// lost: one of them would wait for ever.
+    fn check_service(&self, routine: &'static str) {
+        let is_cut_off = |pe: &usize| self.control_wire.is_cut_off(*pe);
+        let cut_off = (0..self.n_pes()).filter(is_cut_off).find(|pe| !self.goes_on_without(*pe));
+        if let Some(pe) = cut_off {
+            self.await_end_with(pe);
+            if !self.await_loss_verdict(pe) {
+                self.abort_lost(routine, pe);
+            }
         }
     }
 

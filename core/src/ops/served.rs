@@ -28,6 +28,15 @@ impl ControlWire {
     }
 }
 
+impl ControlWire {
+    /// Whether every way to a PE's control area has failed: neither requests nor replies get there.
+    pub(crate) fn is_cut_off(&self, pe: usize) -> bool {
+        let ways = || (0..self.peers.transports().len()).filter_map(|i| self.peers.get(i, pe));
+        let mut able = ways().filter(|peer| peer.can(SegmentKind::Heap).put).peekable();
+        self.heaps[pe] == 0 && able.peek().is_some() && able.all(|peer| peer.has_failed())
+    }
+}
+
 impl Wire for ControlWire {
     fn put(&self, stream: &Stream, pe: usize, offset: usize, line: &[u64; LINE_WORDS]) -> Status {
         if self.heaps[pe] != 0 {

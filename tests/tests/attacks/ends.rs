@@ -44,9 +44,14 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
     };
     let mut trials: Vec<Trial> = ways().into_iter().enumerate().map(trial).collect();
     let root = nix::unistd::geteuid().is_root();
+    let needs_root = |trial: Trial| {
+        trial.with_ignored_flag(!root).with_kind(if root { "" } else { "needs root" })
+    };
+    let (one, other) = (program.clone(), program);
     let name = "rights_given_up_in_shmem_init_are_told_soon";
-    let trial = Trial::test(name, move || rights(&program)).with_ignored_flag(!root);
-    trials.push(trial.with_kind(if root { "" } else { "needs root" }));
+    trials.push(needs_root(Trial::test(name, move || rights(&one))));
+    let name = "a_pe_that_may_answer_no_more_ends_the_job";
+    trials.push(needs_root(Trial::test(name, move || no_answers(&other))));
     let source = crate_dir().join("c/attacks/growth.c");
     let program = Program::new(prefix, &source, "to start", &["-O1"]);
     trials.push(Trial::test("hosts_die_while_a_job_starts", move || hosts_die(&program)));
@@ -78,6 +83,18 @@ fn rights(program: &Arc<Program>) -> Result<(), Failed> {
         if !right || !all_known(&ran) || took > LIMIT / 2 {
             return Err(ran.account("expected success, or the reason soon").into());
         }
+    }
+    Ok(())
+}
+
+/// A PE that carries out what others ask of it, and may not write to them any more.
+fn no_answers(program: &Arc<Program>) -> Result<(), Failed> {
+    let Some(way) = ways().into_iter().find(|way| way.name == "over_cma") else {
+        return Err("no jobs over cma".into());
+    };
+    for (delay, going_on) in [(200, false), (200, true), (2000, false)] {
+        let next = Attack { victim: 0, way: "user", phase: "locks", delay, going_on };
+        one(program, &way, &next).map_err(|why| format!("{next:?}: {why}"))?;
     }
     Ok(())
 }
