@@ -85,7 +85,7 @@ fn difference(mine: &[u64], theirs: &[u64], arguments: &Arguments) -> Option<Str
     let (mine, theirs) = (&mine[VALUES_MAX..], &theirs[VALUES_MAX..]);
     let address = arguments.addresses.iter().enumerate().find(|(i, _)| mine[*i] != theirs[*i]);
     let (i, (name, _)) = address?;
-    Some(format!("{name} is at {} here, but at {}", Place(mine[i]), Place(theirs[i])))
+    Some(format!("{name} is at {} here, but at {}", Shown(mine[i]), Shown(theirs[i])))
 }
 
 fn name(words: &[u64]) -> String {
@@ -95,9 +95,9 @@ fn name(words: &[u64]) -> String {
 }
 
 /// A place in symmetric memory, for people.
-struct Place(u64);
+struct Shown(u64);
 
-impl fmt::Display for Place {
+impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == NOWHERE {
             return f.write_str("an address that is not symmetric");

@@ -353,7 +353,7 @@ mod tests {
     fn what_a_pe_tells_is_understood_and_torn_text_is_survived() {
         let mut section = Section::new("PE 1");
         section.rows("ntb", ["a: b".to_owned(), "c\td".to_owned()]);
-        let ways = vec![(Class::Ring(2), "put ntb".to_owned())];
+        let ways = vec![(Class::Hops(2), "put ntb".to_owned())];
         let text = Told { sections: vec![section.clone()], ways: ways.clone() }.encode();
         let told = Told::decode(&text);
         assert_eq!((told.sections, told.ways), (vec![section], ways));

@@ -251,7 +251,7 @@ mod tests {
 
     fn sample(scale: f32) -> Measurements {
         let key = Key {
-            class: Class::Ring(2),
+            class: Class::Hops(2),
             operation: Operation::Put,
             buffer: Buffer::Heap,
             channel: CACHED.into(),

@@ -22,7 +22,7 @@ pub enum Class {
     /// Same host; the PEs are not bound closely enough to say more.
     Host,
     /// Other host, this many hops away on the ring of hosts.
-    Ring(u32),
+    Hops(u32),
     /// Other host, behind a network.
     Network,
 }
@@ -41,7 +41,7 @@ impl Class {
     pub fn of(distance: Distance, a: Binding, b: Binding) -> Class {
         match distance {
             Distance::Myself => return Class::Own,
-            Distance::Hops(hops) => return Class::Ring(hops),
+            Distance::Hops(hops) => return Class::Hops(hops),
             Distance::Network => return Class::Network,
             Distance::Host => {}
         }
@@ -61,7 +61,7 @@ impl Class {
     /// Links on the way, a network counting as one; 0 on one host.
     pub fn hops(self) -> u32 {
         match self {
-            Class::Ring(hops) => hops,
+            Class::Hops(hops) => hops,
             Class::Network => 1,
             _ => 0,
         }
@@ -69,7 +69,7 @@ impl Class {
 
     /// The class whose model stands for this one, at any number of hops.
     pub fn modelled(self) -> Class {
-        if let Class::Ring(_) = self { Class::Ring(1) } else { self }
+        if let Class::Hops(_) = self { Class::Hops(1) } else { self }
     }
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Class {
             Class::Node => f.write_str("node"),
             Class::FarNode => f.write_str("far-node"),
             Class::Host => f.write_str("host"),
-            Class::Ring(hops) => write!(f, "ring-{hops}"),
+            Class::Hops(hops) => write!(f, "ring-{hops}"),
             Class::Network => f.write_str("network"),
         }
     }
@@ -102,7 +102,7 @@ impl FromStr for Class {
                 .strip_prefix("ring-")
                 .and_then(|hops| hops.parse().ok())
                 .filter(|hops| *hops > 0)
-                .map(Class::Ring)
+                .map(Class::Hops)
                 .ok_or_else(|| format!("'{text}' is no locality class")),
         }
     }

@@ -23,7 +23,7 @@ pub(crate) fn costs(measured: &Measurements) -> Costs {
         costs.host = *slowest;
     }
     for (index, known) in costs.hops.iter_mut().enumerate() {
-        *known = times(&tuning, Class::Ring(index as u32 + 1), *known);
+        *known = times(&tuning, Class::Hops(index as u32 + 1), *known);
     }
     costs.network = times(&tuning, Class::Network, costs.network);
     costs
@@ -81,7 +81,7 @@ mod tests {
             measured.curves.push(curve(class, Operation::Put, channel, start, 20.0));
             measured.curves.push(curve(class, Operation::Get, channel, start, 30.0));
         }
-        measured.curves.push(curve(Class::Ring(1), Operation::Get, "ntb", 2000.0, 200.0));
+        measured.curves.push(curve(Class::Hops(1), Operation::Get, "ntb", 2000.0, 200.0));
         measured.put_in_order();
         let costs = costs(&measured);
         // The slowest pairs of the host, not a PE with itself.

@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(rules[0].remote, Some(Buffer::Heap));
         assert_eq!(rules[0].sizes, (65536, u64::MAX));
         assert_eq!((rules[0].channel.as_str(), rules[1].channel.as_str()), ("cma", CACHED));
-        assert_eq!((rules[2].class, rules[2].sizes), (Some(Class::Ring(2)), (8, 4096)));
+        assert_eq!((rules[2].class, rules[2].sizes), (Some(Class::Hops(2)), (8, 4096)));
         assert_eq!(parse("<4K=cma", KNOWN).unwrap()[0].sizes, (0, 4095));
         assert_eq!(parse("", KNOWN), Ok(vec![]));
     }

@@ -356,8 +356,8 @@ pub fn describe(class: Class) -> String {
         Class::Node => "PEs of the same NUMA node".into(),
         Class::FarNode => "PEs of another NUMA node".into(),
         Class::Host => "PEs of the same host".into(),
-        Class::Ring(1) => "PEs of a neighbouring host".into(),
-        Class::Ring(hops) => format!("PEs {hops} hosts away"),
+        Class::Hops(1) => "PEs of a neighbouring host".into(),
+        Class::Hops(hops) => format!("PEs {hops} hosts away"),
         Class::Network => "PEs of other hosts in the network".into(),
     }
 }

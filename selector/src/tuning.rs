@@ -233,7 +233,7 @@ impl Tuning {
     ) -> Option<f64> {
         let decision = self.decision(class, routed, Buffer::Heap);
         // Between distances that were measured and ones that were not, channels are the same.
-        let decision = decision.or_else(|| self.decision(Class::Ring(1), routed, Buffer::Heap))?;
+        let decision = decision.or_else(|| self.decision(Class::Hops(1), routed, Buffer::Heap))?;
         let channel = decision.channel(bytes).to_owned();
         let key = Key { class, operation, buffer: Buffer::Heap, channel };
         self.model().predict(&self.measured, &key, bytes)

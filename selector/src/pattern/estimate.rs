@@ -127,7 +127,7 @@ impl Known<'_> {
         match self.layout.distance(a, b) {
             Distance::Myself => Some(Class::Own),
             Distance::Host => self.costs.local,
-            Distance::Hops(hops) => Some(Class::Ring(hops)),
+            Distance::Hops(hops) => Some(Class::Hops(hops)),
             Distance::Network => Some(Class::Network),
         }
     }
@@ -241,7 +241,7 @@ impl Load {
         let way = Way::new(layout.hosts(), (from, to));
         let split = packets && bytes >= SPLIT && way.around() <= way.hops + 1;
         let ways = match class {
-            Class::Ring(_) => [Some(way), split.then(|| way.other())],
+            Class::Hops(_) => [Some(way), split.then(|| way.other())],
             // Of a network no more is known than the links of its hosts.
             _ => {
                 self.links[0][from] += moving;

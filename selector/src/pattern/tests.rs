@@ -8,7 +8,7 @@ fn cost(class: Class, operation: Operation, bytes: u64) -> Option<f64> {
     let start = if operation == Operation::Pipeline { 1e3 } else { 1e4 };
     match class {
         Class::Own | Class::Cache => Some(100.0 + bytes as f64 * 0.1),
-        Class::Ring(hops) => Some(start * f64::from(hops) + bytes as f64),
+        Class::Hops(hops) => Some(start * f64::from(hops) + bytes as f64),
         _ => None,
     }
 }

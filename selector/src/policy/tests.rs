@@ -177,13 +177,13 @@ fn cold_buffers_have_their_own_decision() {
 fn over_a_ring(wait: f32, per_byte: f32, spread: f32) -> Option<u64> {
     let on_ring = |operation, cost: &dyn Fn(u64) -> (f32, f32)| {
         let mut curve = curve("ntb", Buffer::Heap, cost);
-        (curve.key.class, curve.key.operation) = (Class::Ring(1), operation);
+        (curve.key.class, curve.key.operation) = (Class::Hops(1), operation);
         curve
     };
     let puts = on_ring(Operation::ZeroCopy, &|n| (wait + n as f32 * 0.05, spread));
     let mut series = on_ring(Operation::Blocking, &|n| (100.0 + n as f32 * per_byte, spread));
     series.points.retain(|point| point.bytes >= 32768 && point.bytes <= 1 << 20);
-    zero_copy(&measured(vec![puts, series]), Class::Ring(1), "ntb")
+    zero_copy(&measured(vec![puts, series]), Class::Hops(1), "ntb")
 }
 
 #[test]

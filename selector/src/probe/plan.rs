@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn sizes_that_judge_the_model_do_not_make_it() {
-        for class in [Class::Cache, Class::Ring(1)] {
+        for class in [Class::Cache, Class::Hops(1)] {
             let tasks = decisive(class, u64::MAX, false);
             assert!(tasks.iter().all(|t| t.check == CHECKS.contains(&t.bytes)));
             assert!(CHECKS.iter().all(|n| tasks.iter().any(|t| t.bytes == *n)));
@@ -304,7 +304,7 @@ mod tests {
             decisive(class, u64::MAX, false).iter().any(|t| t.operation == Operation::Blocking)
         };
         assert_eq!(
-            [asks(Class::Own), asks(Class::Host), asks(Class::Ring(2))],
+            [asks(Class::Own), asks(Class::Host), asks(Class::Hops(2))],
             [false, false, true]
         );
     }

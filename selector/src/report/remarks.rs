@@ -90,7 +90,7 @@ mod tests {
     use crate::data::{CACHED, Key, Point};
 
     fn curve(operation: Operation, buffer: Buffer, channel: &str, per_byte: f32) -> Curve {
-        let class = Class::Ring(1);
+        let class = Class::Hops(1);
         let key = Key { class, operation, buffer, channel: channel.to_owned() };
         let point = |bytes: u64| Point {
             bytes,

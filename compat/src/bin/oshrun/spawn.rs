@@ -31,7 +31,7 @@ pub struct Common<'a> {
 }
 
 /// What is particular to one PE.
-pub struct Place {
+pub struct PeStart {
     pub pe: usize,
     /// Index of its emulated host.
     pub host: Option<usize>,
@@ -65,7 +65,7 @@ pub struct Failure {
 /// Starts PE `place.pe`.
 pub fn spawn(
     program: &Program,
-    place: &Place,
+    place: &PeStart,
     common: &Common<'_>,
     outlets: &mut Outlets,
 ) -> Result<Spawned, Failure> {
@@ -99,7 +99,7 @@ pub fn spawn(
 
 /// What a PE learns from its environment; `None` for what it must not inherit.
 fn variables(
-    place: &Place,
+    place: &PeStart,
     common: &Common<'_>,
     pmi: RawFd,
 ) -> [(&'static str, Option<String>); 9] {
@@ -117,7 +117,7 @@ fn variables(
 }
 
 /// Arranges what the new process does between fork and exec.
-fn prepare(command: &mut Command, place: &Place, common: &Common<'_>, pmi: RawFd) {
+fn prepare(command: &mut Command, place: &PeStart, common: &Common<'_>, pmi: RawFd) {
     let parent = std::process::id();
     let board = common.board.fd().as_raw_fd();
     let [left, right] = place.links.unwrap_or([board; 2]);
@@ -221,7 +221,7 @@ mod tests {
         let common = Common { size: 1, board: &board, mask, group, files };
         let links = Some([7, 8]);
         let place =
-            Place { pe: 0, host: Some(0), links, core: None, piped_input: false, profile: None };
+            PeStart { pe: 0, host: Some(0), links, core: None, piped_input: false, profile: None };
         let set = variables(&place, &common, 3);
         for variable in known::all().filter(|v| v.audience == Audience::Launcher) {
             assert!(set.iter().any(|(name, _)| *name == variable.name), "{}", variable.name);

@@ -11,7 +11,7 @@ use crate::pmi::{Server, Stage};
 use crate::profile::counted::Counted;
 use crate::report;
 use crate::signals::{self, Ended};
-use crate::spawn::{self, Common, Failure, Place};
+use crate::spawn::{self, Common, Failure, PeStart};
 use crate::wire::{End, News, Order, Share};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
@@ -94,7 +94,7 @@ impl Host {
         let mut input = None;
         for (at, &(pe, appnum)) in share.pes.iter().enumerate() {
             let (host, links) = (parent.emulated)(pe);
-            let place = Place {
+            let place = PeStart {
                 pe,
                 host,
                 links,
