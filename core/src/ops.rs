@@ -371,7 +371,10 @@ impl World {
         // Stores to mapped memory must have left the store buffer, not only be ordered.
         fence(Ordering::SeqCst);
         for (index, stream) in context.streams().iter().enumerate() {
-            self.until_quiet(index as u8, stream, routine, self.pe());
+            // Of most transports nothing is under way: no call then.
+            if !stream.is_quiet() || stream.failed.load(Ordering::Relaxed) != 0 {
+                self.until_quiet(index as u8, stream, routine, self.pe());
+            }
         }
         compiler_fence(Ordering::Acquire);
     }
