@@ -3,7 +3,7 @@
 
 use crate::objects::Objects;
 use crate::profile;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tombolo_core::bootstrap::Bootstrap;
 use tombolo_core::error::report;
@@ -41,6 +41,9 @@ static DIRECT: AtomicPtr<Library> = AtomicPtr::new(std::ptr::null_mut());
 /// The connection to the launcher, from the first initialisation on: for errors.
 static JOB: OnceLock<Arc<dyn Bootstrap>> = OnceLock::new();
 
+/// Whether there was a library at some time.
+static WAS_INITIALIZED: AtomicBool = AtomicBool::new(false);
+
 /// To be called when this process has joined its job.
 pub fn joined(job: Arc<dyn Bootstrap>) {
     JOB.get_or_init(|| job);
@@ -50,6 +53,7 @@ pub fn joined(job: Arc<dyn Bootstrap>) {
 pub fn publish(library: Box<Library>) {
     let library = Box::into_raw(library);
     LIBRARY.store(library, Ordering::Release);
+    WAS_INITIALIZED.store(true, Ordering::Release);
     if profile::on().is_none() {
         DIRECT.store(library, Ordering::Release);
     }
@@ -96,7 +100,11 @@ pub fn refuse(routine: &str) -> ! {
     match JOB.get() {
         Some(job) => {
             let pe = job.pe();
-            report(format_args!("PE {pe}: {routine}: called after shmem_finalize"));
+            let when = match WAS_INITIALIZED.load(Ordering::Acquire) {
+                true => "after shmem_finalize",
+                false => "without a successful shmem_init",
+            };
+            report(format_args!("PE {pe}: {routine}: called {when}"));
             world::end(&**job, 1)
         }
         None => {

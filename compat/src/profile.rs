@@ -2,10 +2,11 @@
 //! Counting what a program does, for `oshrun --profile` and `oshrun --trace`.
 //!
 //! While nothing is counted none of this runs. While it is, the tables of [`crate::c::fast`] are empty
-//! and [`library::direct`] gives nothing, so that all routines take the paths that they take when x
+//! and [`library::direct`] gives nothing, so that all routines take the paths that they take when
+//! arguments are checked.
 //!
-//! - All calls and bytes are counted. The time of calls that are short is taken the first times of each
-//!   kind, and then of one in [`SAMPLE`]; of others, always.
+//! - All calls and bytes are counted. Long calls are always timed. Of the short ones of each kind, the
+//!   first [`FIRST`] are timed, and then one in [`SAMPLE`].
 //! - Counters are in memory that `oshrun` has given: see [`tombolo_core::profile`].
 
 mod operations;
@@ -28,13 +29,13 @@ use tombolo_core::wait::{Reason, usable_cpus};
 use tombolo_core::{Waiting, World};
 use tombolo_selector::report;
 
-/// Of short calls, the time of one in so many is taken; a power of two.
+/// One short call in so many is timed; a power of two.
 const SAMPLE: u64 = 64;
-/// Of each kind, the time of so many first calls is taken.
+/// So many first calls of each kind are timed.
 const FIRST: u64 = 8;
 /// Shorter calls are no events.
 const EVENT_NS: u64 = 1000;
-/// Longest operation on mapped memory whose time is taken as a sample.
+/// Longest operation on mapped memory of which only samples are timed.
 const SHORT: usize = 4096;
 
 /// Ways of what stays in the PE, and of waits: the distances of a way are its low 4 bits.
@@ -239,7 +240,7 @@ struct Call {
     len: usize,
     /// The PE operated on.
     peer: Option<usize>,
-    /// Its time is taken always.
+    /// It is timed always.
     long: bool,
     /// It may wait for something.
     waits: bool,
@@ -382,9 +383,4 @@ pub fn wait<R>(routine: &'static str, work: impl FnOnce() -> R) -> R {
     let call = Call { routine, way: LOCAL, len: 0, peer: None, long: true, waits: true };
     let slot = slot(state.recorder);
     state.timed(slot, slot.cell(state, call), call, true, work)
-}
-
-/// The number of `pe` of a context among all PEs, if it is one.
-fn checked(state: &State, pe: usize) -> Option<usize> {
-    (pe < state.distance.len()).then_some(pe)
 }

@@ -2,8 +2,8 @@
 //! Counters and events of one PE, in memory shared with its launcher: what `oshrun --profile` and
 //! `oshrun --trace` show.
 //!
-//! The launcher makes an [`Area`] for each PE and reads it ([`read`]) when the PE has ended, in
-//! whatever way: what a PE has counted is there even if it was killed. The area is an anonymous memory
+//! The launcher makes an [`Area`] for each PE and reads its file when the PE has ended, in whatever
+//! way: what a PE has counted is there even if it was killed. The area is an anonymous memory
 //! file in which pages exist only once they are written.
 //!
 //! ```text
@@ -14,10 +14,6 @@
 //! - A cell is a row in one class of sizes. Each thread has cells of its own, up to [`SLOTS`] threads;
 //!   all others share the last slot.
 //! - Readers check every field: a PE may have stopped anywhere, and programs may overwrite anything.
-
-mod read;
-
-pub use read::{Event, Read, Row, read};
 
 use crate::error::{Error, Result};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -48,9 +44,12 @@ pub const TEXT: usize = 16 << 10;
 /// Most events that an area may be asked to hold.
 pub const EVENTS_MAX: usize = 1 << 20;
 
-const MAGIC: u64 = 0x746f_6d62_7072_6f66;
-const PAGE: usize = 4096;
-const ROW: usize = 3 * NAME;
+/// First word of an area.
+pub const MAGIC: u64 = 0x746f_6d62_7072_6f66;
+/// Bytes of the header, and the unit in which parts of an area begin.
+pub const PAGE: usize = 4096;
+/// Bytes of what a row says of itself: three names.
+pub const ROW: usize = 3 * NAME;
 
 /// Words of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,27 +131,33 @@ pub fn class_max(class: usize) -> u64 {
     8 << class
 }
 
-/// Places of an area.
+/// Where the parts of an area are, in bytes from its begin.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    pes: usize,
-    events: usize,
+pub struct Layout {
+    /// Number of PEs of the job.
+    pub pes: usize,
+    /// Events that the ring holds.
+    pub events: usize,
 }
 
 impl Layout {
     const ROWS_AT: usize = PAGE;
-    const TEXT_AT: usize = Layout::ROWS_AT + (ROWS * ROW).next_multiple_of(PAGE);
+    /// The text.
+    pub const TEXT_AT: usize = Layout::ROWS_AT + (ROWS * ROW).next_multiple_of(PAGE);
     const EVENTS_AT: usize = Layout::TEXT_AT + TEXT;
 
-    fn row(row: usize) -> usize {
+    /// What a row says of itself.
+    pub fn row(row: usize) -> usize {
         Layout::ROWS_AT + row * ROW
     }
 
-    fn event(index: usize) -> usize {
+    /// An event of the ring.
+    pub fn event(index: usize) -> usize {
         Layout::EVENTS_AT + index * EVENT * 8
     }
 
-    fn slot(&self, slot: usize) -> usize {
+    /// The waits of a slot.
+    pub fn slot(&self, slot: usize) -> usize {
         let first = (Layout::EVENTS_AT + self.events * EVENT * 8).next_multiple_of(PAGE);
         first + slot * (self.peers() + PAGE + ROWS * CLASSES * CELL * 8)
     }
@@ -161,15 +166,18 @@ impl Layout {
         (self.pes * PEER * 8).next_multiple_of(PAGE)
     }
 
-    fn peer(&self, slot: usize, pe: usize) -> usize {
+    /// What a slot has exchanged with a PE.
+    pub fn peer(&self, slot: usize, pe: usize) -> usize {
         self.slot(slot) + PAGE + pe * PEER * 8
     }
 
-    fn cell(&self, slot: usize, row: usize, class: usize) -> usize {
+    /// A cell of a slot.
+    pub fn cell(&self, slot: usize, row: usize, class: usize) -> usize {
         self.slot(slot) + PAGE + self.peers() + (row * CLASSES + class) * CELL * 8
     }
 
-    fn len(&self) -> usize {
+    /// All of it.
+    pub fn size(&self) -> usize {
         self.slot(SLOTS)
     }
 }
@@ -177,6 +185,8 @@ impl Layout {
 /// The area of one PE, mapped.
 pub struct Area {
     start: NonNull<u8>,
+    /// Bytes that are mapped: all of it, or only the header.
+    mapped: usize,
     layout: Layout,
     fd: OwnedFd,
 }
@@ -192,9 +202,9 @@ impl Area {
         let fd = memfd_create("tombolo-profile", MFdFlags::MFD_CLOEXEC)
             .map_err(|e| Error::system("making the memory of a profile", e))?;
         let layout = Layout { pes, events: events.min(EVENTS_MAX) };
-        nix::unistd::ftruncate(&fd, layout.len() as i64)
+        nix::unistd::ftruncate(&fd, layout.size() as i64)
             .map_err(|e| Error::system("sizing the memory of a profile", e))?;
-        let area = Area::map(fd, layout)?;
+        let area = Area::map(fd, layout.size(), layout)?;
         area.head(Head::Pes).store(pes as u64, Ordering::Relaxed);
         area.head(Head::Capacity).store(layout.events as u64, Ordering::Relaxed);
         let offset = realtime_ns().wrapping_sub(crate::board::monotonic_ns());
@@ -211,29 +221,25 @@ impl Area {
         if (stat.st_size as usize) < PAGE {
             return Err(wrong());
         }
-        let header = Area::map_len(fd, PAGE, Layout { pes, events: 0 })?;
+        let header = Area::map(fd, PAGE, Layout { pes, events: 0 })?;
         let word = |head| header.head(head).load(Ordering::Acquire);
         let layout = Layout { pes, events: (word(Head::Capacity) as usize).min(EVENTS_MAX) };
         let sound = word(Head::Magic) == MAGIC && word(Head::Pes) == pes as u64;
         let fd = header.fd.try_clone().map_err(|e| Error::system("the memory of a profile", e))?;
-        match sound && stat.st_size as usize == layout.len() {
-            true => Area::map(fd, layout),
+        match sound && stat.st_size as usize == layout.size() {
+            true => Area::map(fd, layout.size(), layout),
             false => Err(wrong()),
         }
     }
 
-    fn map(fd: OwnedFd, layout: Layout) -> Result<Area> {
-        Area::map_len(fd, layout.len(), layout)
-    }
-
-    fn map_len(fd: OwnedFd, len: usize, layout: Layout) -> Result<Area> {
+    /// Maps the first `len` bytes.
+    fn map(fd: OwnedFd, len: usize, layout: Layout) -> Result<Area> {
         let length = NonZeroUsize::new(len).expect("no area is empty");
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
         let start = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &fd, 0) }
             .map_err(|e| Error::system("mapping the memory of a profile", e))?;
-        let layout = if len == PAGE { Layout { events: usize::MAX, ..layout } } else { layout };
-        Ok(Area { start: start.cast(), layout, fd })
+        Ok(Area { start: start.cast(), mapped: len, layout, fd })
     }
 
     /// The descriptor to hand to other processes.
@@ -332,9 +338,8 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        let len = if self.layout.events == usize::MAX { PAGE } else { self.layout.len() };
-        // SAFETY: the mapping made by `map_len`; no reference into it outlives the area.
-        let _ = unsafe { munmap(self.start.cast(), len) };
+        // SAFETY: the mapping made by `map`; no reference into it outlives the area.
+        let _ = unsafe { munmap(self.start.cast(), self.mapped) };
     }
 }
 
@@ -360,50 +365,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_pages_exist_only_where_something_was() {
-        let fd = Area::create(3, 4).unwrap();
-        let area = Area::open(fd.try_clone().unwrap(), 3).unwrap();
-        area.head(Head::Began).store(5, Ordering::Relaxed);
-        area.head(Head::Rows).store(1, Ordering::Relaxed);
-        area.head(Head::Slots).store(2, Ordering::Relaxed);
-        area.name(0, ["shmem_put", "mapped memory", "itself"]);
-        for slot in 0..2 {
-            area.cells(slot, 0)[3][Cell::Count as usize].store(10, Ordering::Relaxed);
-            area.peers(slot)[2][Exchanged::PutBytes as usize].store(640, Ordering::Relaxed);
-            area.waits(slot, 1)[1].store(7, Ordering::Relaxed);
-        }
-        area.set_text("a text");
-        (0..6).for_each(|n| area.event([n, n + 1, 0, 3, 64]));
-        let read = read(&fd, 3).unwrap();
-        assert_eq!((read.began, read.ended, read.text.as_str()), (5, 0, "a text"));
-        assert_eq!(read.rows.len(), 1);
-        let row = &read.rows[0];
-        assert_eq!(
-            (row.routine.as_str(), row.way.as_str(), row.distance.as_str()),
-            ("shmem_put", "mapped memory", "itself")
-        );
-        assert_eq!((row.class, row.words[Cell::Count as usize]), (3, 20));
-        assert_eq!(read.peers[2][Exchanged::PutBytes as usize], 1280);
-        assert_eq!(read.waits[1], [0, 14]);
-        assert_eq!(read.lost_events, 2);
-        let begins: Vec<u64> = read.events.iter().map(|event| event.begin).collect();
-        assert_eq!((begins, read.events[0].peer), (vec![2, 3, 4, 5], Some(2)));
-        let stat = nix::sys::stat::fstat(&fd).unwrap();
-        assert!(stat.st_blocks * 512 < stat.st_size / 10, "{stat:?}");
-    }
-
-    #[test]
-    fn memory_of_another_job_is_refused_and_garbage_does_no_harm() {
+    fn memory_of_another_job_is_refused() {
         let fd = Area::create(3, 0).unwrap();
+        assert!(Area::open(fd.try_clone().unwrap(), 3).is_ok());
         assert!(Area::open(fd.try_clone().unwrap(), 4).is_err());
-        let area = Area::open(fd.try_clone().unwrap(), 3).unwrap();
-        area.event([1; EVENT - 1]);
-        for head in [Head::Rows, Head::Slots, Head::Text, Head::Events, Head::Capacity] {
-            area.head(head).store(u64::MAX, Ordering::Relaxed);
-        }
-        let read = read(&fd, 3).unwrap();
-        assert!(read.rows.is_empty() && read.events.is_empty());
         nix::unistd::ftruncate(&fd, 100).unwrap();
-        assert!(super::read(&fd, 3).is_err());
+        assert!(Area::open(fd, 3).is_err());
     }
 }

@@ -19,6 +19,8 @@ pub mod difference;
 mod html;
 mod remarks;
 
+pub use html::escape;
+
 /// A report, ready to be printed.
 #[derive(Debug, Serialize)]
 pub struct Explanation {

@@ -160,6 +160,26 @@ pub struct Signal {
     pub op: c_int,
 }
 
+impl Signal {
+    /// Copies `len` bytes to mapped memory, and then changes the signal, which is mapped at `word`.
+    ///
+    /// # Safety
+    /// The buffers are valid for `len` bytes, and `word` is valid.
+    #[inline(always)]
+    pub unsafe fn follow(self, to: *mut u8, from: *const u8, len: usize, word: *mut AtomicU64) {
+        // SAFETY: by the caller's word.
+        unsafe {
+            copy::cached(to, from, len);
+            fence(Ordering::Release);
+            if self.op == crate::abi::SHMEM_SIGNAL_ADD {
+                (*word).fetch_add(self.value, Ordering::SeqCst);
+            } else {
+                (*word).store(self.value, Ordering::Release);
+            }
+        }
+    }
+}
+
 #[expect(clippy::too_many_arguments, reason = "the arguments of the C routines")]
 impl Tables {
     /// The rows that both tables point to.
@@ -392,13 +412,7 @@ impl Tables {
             if at.is_null() || word.is_null() || len > self.cached_limit() {
                 return slow::put_signal(routine, ctx, dest, source, len, signal, pe, mode);
             }
-            copy::cached(at, source, len);
-            fence(Ordering::Release);
-            if signal.op == crate::abi::SHMEM_SIGNAL_ADD {
-                (*word).fetch_add(signal.value, Ordering::SeqCst);
-            } else {
-                (*word).store(signal.value, Ordering::Release);
-            }
+            signal.follow(at, source, len, word);
         }
     }
 }

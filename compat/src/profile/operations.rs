@@ -2,25 +2,45 @@
 //! Operations on remote memory, counted. Each does what its like in [`crate::c::fast`] does where the
 //! memory is mapped, and what its like in `slow` does elsewhere.
 
-use super::{Call, Kind, SHORT, State, checked};
-use crate::abi::SHMEM_SIGNAL_ADD;
+use super::{Call, Kind, SHORT, State};
 use crate::c::fast::{COUNTED, Signal};
 use crate::c::handle::Ctx;
 use crate::c::types::Word;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tombolo_core::route::Channel;
+use tombolo_core::table::Table;
 use tombolo_core::transport::AmoOp;
 use tombolo_core::{amo as atomic, copy};
 
 impl State {
-    /// What an operation on mapped memory counts as; none if there is no such PE.
+    /// Where `address` of a PE is mapped by `table`, and what an operation on `len` bytes there counts
+    /// as; none if another path has to do it.
+    ///
+    /// # Safety
+    /// As [`Ctx::world_pe`].
     #[inline(always)]
-    fn mapped(&self, routine: &'static str, ctx: Ctx, pe: c_int, len: usize) -> Option<Call> {
-        // SAFETY: the address was found to be mapped, for which the context was looked at already.
-        let pe = checked(self, unsafe { ctx.world_pe(pe) })?;
-        let way = self.way(Channel::Cached, pe);
-        Some(Call { routine, way, len, peer: Some(pe), long: len > SHORT, waits: false })
+    unsafe fn mapped<T>(
+        &self,
+        table: &Table,
+        routine: &'static str,
+        (ctx, pe): (Ctx, c_int),
+        address: *const T,
+        len: usize,
+    ) -> Option<(*mut T, Call)> {
+        let last = self.distance.len() - 1;
+        let mut member = 0;
+        // SAFETY: by the caller's word; the table has an entry for the last PE.
+        let at = unsafe {
+            table.remote_by(address, || {
+                member = ctx.world_pe(pe);
+                member.min(last)
+            })
+        };
+        if at.is_null() || member > last {
+            return None;
+        }
+        let way = self.way(Channel::Cached, member);
+        Some((at, Call { routine, way, len, peer: Some(member), long: len > SHORT, waits: false }))
     }
 }
 
@@ -39,11 +59,8 @@ pub unsafe fn p<T: Copy>(
 ) -> bool {
     // SAFETY: mapped memory, aligned as its type asks.
     unsafe {
-        let at = COUNTED.stores.remote_by(dest, || ctx.world_pe(pe).min(state.distance.len() - 1));
-        if at.is_null() {
-            return false;
-        }
-        let Some(call) = state.mapped(routine, ctx, pe, size_of::<T>()) else { return false };
+        let mapped = state.mapped(&COUNTED.stores, routine, (ctx, pe), dest, size_of::<T>());
+        let Some((at, call)) = mapped else { return false };
         state.count(call, Some(Kind::Put), || at.write_volatile(value));
         true
     }
@@ -62,18 +79,14 @@ pub unsafe fn g<T: Copy>(
 ) -> Option<T> {
     // SAFETY: mapped memory, aligned as its type asks.
     unsafe {
-        let at =
-            COUNTED.stores.remote_by(source, || ctx.world_pe(pe).min(state.distance.len() - 1));
-        if at.is_null() {
-            return None;
-        }
-        let call = state.mapped(routine, ctx, pe, size_of::<T>())?;
+        let (at, call) =
+            state.mapped(&COUNTED.stores, routine, (ctx, pe), source, size_of::<T>())?;
         Some(state.count(call, Some(Kind::Get), || at.read_volatile()))
     }
 }
 
-/// A copy of `len` bytes to (`put`) or from a PE: `remote` is its address there, `local` that here.
-/// Where it has to be done by another path, `otherwise` does it.
+/// A copy of `len` bytes to or from a PE, as `kind` says: `remote` is the address there, `local` the one
+/// here. False as for [`p`].
 ///
 /// # Safety
 /// See [`p`].
@@ -88,12 +101,11 @@ unsafe fn transfer(
 ) -> bool {
     // SAFETY: mapped memory; the caller vouches for the local buffer.
     unsafe {
-        let at =
-            COUNTED.stores.remote_by(remote, || ctx.world_pe(pe).min(state.distance.len() - 1));
-        if at.is_null() || (len != 8 && len > COUNTED.cached_max.load(Ordering::Relaxed)) {
+        if len != 8 && len > COUNTED.cached_limit() {
             return false;
         }
-        let Some(call) = state.mapped(routine, ctx, pe, len) else { return false };
+        let mapped = state.mapped(&COUNTED.stores, routine, (ctx, pe), remote, len);
+        let Some((at, call)) = mapped else { return false };
         state.count(call, Some(kind), || match kind {
             Kind::Get => copy::cached(local, at, len),
             _ => copy::cached(at, local, len),
@@ -102,7 +114,7 @@ unsafe fn transfer(
     }
 }
 
-/// `shmem_put`; `work` carries it out where memory is not mapped, `pe` is then the number in the world.
+/// `shmem_put`.
 ///
 /// # Safety
 /// See [`p`].
@@ -151,12 +163,8 @@ pub unsafe fn amo_fetch<T: Word>(
 ) -> Option<T> {
     // SAFETY: mapped memory on which processor atomics are the chosen means.
     unsafe {
-        let at =
-            COUNTED.atomics.remote_by(variable, || ctx.world_pe(pe).min(state.distance.len() - 1));
-        if at.is_null() {
-            return None;
-        }
-        let call = state.mapped(routine, ctx, pe, size_of::<T>())?;
+        let (at, call) =
+            state.mapped(&COUNTED.atomics, routine, (ctx, pe), variable, size_of::<T>())?;
         let work = || T::from_bits(atomic::execute(at.cast(), T::amo(op, operand, compare)));
         Some(state.count(call, Some(Kind::Amo), work))
     }
@@ -177,12 +185,8 @@ pub unsafe fn amo<T: Word>(
 ) -> bool {
     // SAFETY: as above.
     unsafe {
-        let at =
-            COUNTED.atomics.remote_by(variable, || ctx.world_pe(pe).min(state.distance.len() - 1));
-        if at.is_null() {
-            return false;
-        }
-        let Some(call) = state.mapped(routine, ctx, pe, size_of::<T>()) else { return false };
+        let mapped = state.mapped(&COUNTED.atomics, routine, (ctx, pe), variable, size_of::<T>());
+        let Some((at, call)) = mapped else { return false };
         let work = || atomic::update(at.cast(), T::amo(op, operand, operand));
         state.count(call, Some(Kind::Amo), work);
         true
@@ -228,22 +232,15 @@ pub unsafe fn put_signal(
 ) -> bool {
     // SAFETY: mapped memory; the caller vouches for the source.
     unsafe {
-        let member = || ctx.world_pe(pe).min(state.distance.len() - 1);
-        let at = COUNTED.stores.remote_by(dest, member);
-        let word = COUNTED.atomics.remote_by(signal.word, member).cast::<AtomicU64>();
-        if at.is_null() || word.is_null() || len > COUNTED.cached_max.load(Ordering::Relaxed) {
+        if len > COUNTED.cached_limit() {
             return false;
         }
-        let Some(call) = state.mapped(routine, ctx, pe, len) else { return false };
-        state.count(call, Some(Kind::Put), || {
-            copy::cached(at, source, len);
-            fence(Ordering::Release);
-            if signal.op == SHMEM_SIGNAL_ADD {
-                (*word).fetch_add(signal.value, Ordering::SeqCst);
-            } else {
-                (*word).store(signal.value, Ordering::Release);
-            }
-        });
+        let whom = (ctx, pe);
+        let word = state.mapped(&COUNTED.atomics, routine, whom, signal.word, size_of::<u64>());
+        let Some((word, _)) = word else { return false };
+        let mapped = state.mapped(&COUNTED.stores, routine, whom, dest, len);
+        let Some((at, call)) = mapped else { return false };
+        state.count(call, Some(Kind::Put), || signal.follow(at, source, len, word.cast()));
         true
     }
 }

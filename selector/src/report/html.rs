@@ -150,6 +150,7 @@ fn plot(section: &Section) -> Option<String> {
     Some(svg)
 }
 
-fn escape(text: &str) -> String {
+/// Text as HTML.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

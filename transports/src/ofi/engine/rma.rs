@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Puts and gets by RMA.
 
-use super::{CHUNK, Engine, Owner, accepted, count_issued};
+use super::{CHUNK, Engine, Owner, RMAS, accepted, count_issued};
 use crate::ofi::message::Record;
 use crate::ofi::rdm::Registered;
 use std::ffi::{c_int, c_void};
@@ -76,8 +76,9 @@ impl Engine {
         if let Some(status) = self.not_now(pe, dest, len) {
             return status;
         }
-        let Some(local) = self.local(source.cast_mut(), len, blocking) else {
-            return Status::Again;
+        let local = match self.local(pe, source.cast_mut(), len, blocking) {
+            Ok(local) => local,
+            Err(status) => return status,
         };
         if local.chunk.is_some() {
             // SAFETY: the chunk is free and long enough; the caller vouches for the source.
@@ -129,7 +130,10 @@ impl Engine {
         if let Some(status) = self.not_now(pe, source, len) {
             return status;
         }
-        let Some(local) = self.local(dest, len, false) else { return Status::Again };
+        let local = match self.local(pe, dest, len, false) {
+            Ok(local) => local,
+            Err(status) => return status,
+        };
         let Some(index) = self.free_rmas.pop() else {
             self.release(&local);
             return Status::Again;
@@ -155,8 +159,9 @@ impl Engine {
         (!self.may_pass(pe)).then_some(Status::Again)
     }
 
-    /// The caller's buffer, or what stands for it; none if there is no room for that now.
-    fn local(&mut self, at: *mut u8, len: usize, copied: bool) -> Option<Local> {
+    /// The caller's buffer, or what stands for it in an operation on a peer. Errors: there is no room for
+    /// that now, or it cannot be registered.
+    fn local(&mut self, pe: u32, at: *mut u8, len: usize, copied: bool) -> Result<Local, Status> {
         let registered = !self.rdm.needs_local_registration();
         let inside = self.own.iter().find(|own| {
             let offset = (at as usize).wrapping_sub(own.base as usize);
@@ -167,16 +172,27 @@ impl Engine {
             own => own.map(|own| own.region.desc),
         };
         if let Some(desc) = desc.filter(|_| !copied) {
-            return Some(Local { at, desc, chunk: None, held: None });
+            return Ok(Local { at, desc, chunk: None, held: None });
         }
         if len <= CHUNK {
-            let chunk = self.free_chunks.pop()?;
+            let chunk = self.free_chunks.pop().ok_or(Status::Again)?;
             let at = self.chunk(chunk);
-            return Some(Local { at, desc: self.desc, chunk: Some(chunk), held: None });
+            return Ok(Local { at, desc: self.desc, chunk: Some(chunk), held: None });
         }
         // SAFETY: the caller vouches for the buffer until the completion, which gives it back.
-        let held = unsafe { self.cache.acquire(&mut self.rdm, at, len) }.ok()?;
-        Some(Local { at, desc: held.key.desc, chunk: None, held: Some(held) })
+        match unsafe { self.cache.acquire(&mut self.rdm, at, len) } {
+            Ok(held) => Ok(Local { at, desc: held.key.desc, chunk: None, held: Some(held) }),
+            // Operations that end give registrations back.
+            Err(_) if self.free_rmas.len() < RMAS => Err(Status::Again),
+            Err(why) => {
+                tracing::warn!(
+                    "ofi: the network device cannot use {len} bytes of memory at {at:p}: {why} (the \
+                     limit of locked memory, ulimit -l, may be too low)"
+                );
+                self.lose(pe, "memory of this process cannot be registered");
+                Err(Status::Failed)
+            }
+        }
     }
 
     fn release(&mut self, local: &Local) {

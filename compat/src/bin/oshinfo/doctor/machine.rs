@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use tombolo_selector::report::size;
 
 /// Where libraries are looked for below a root directory.
 const LIBRARIES: [&str; 7] = [
@@ -148,13 +149,11 @@ impl Machine {
     }
 }
 
-/// Bytes for people.
+/// A limit in bytes for people.
 pub fn bytes(bytes: u64) -> String {
     match bytes {
         u64::MAX => "unlimited".to_owned(),
-        _ if bytes >= 10 << 30 => format!("{} GiB", bytes >> 30),
-        _ if bytes >= 10 << 20 => format!("{} MiB", bytes >> 20),
-        _ => format!("{} KiB", bytes >> 10),
+        _ => size(bytes),
     }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings that would help, each with the measurement behind it.
 
-use super::summary::{Summary, bytes, time};
+use super::summary::{Summary, time};
 use tombolo_core::wait::Reason;
+use tombolo_selector::report::size;
 
 /// Shares of all PEs' time below which nothing is said.
 const SHARE: f64 = 0.05;
@@ -74,7 +75,7 @@ fn room(summary: &Summary, whole: f64) -> Option<Advice> {
             "PEs waited {} ({} of their time) for transports to take operations, while {} passed",
             time(waited),
             percent(waited, whole),
-            bytes((ways[0] + ways[1]) as f64)
+            size(ways[0] + ways[1])
         ),
     })
 }
@@ -83,7 +84,7 @@ fn room(summary: &Summary, whole: f64) -> Option<Advice> {
 fn answers(summary: &Summary, whole: f64) -> Option<Advice> {
     let waited = summary.waited(Reason::Answer);
     (waited > SHARE * whole).then(|| Advice {
-        setting: "one processor more than PEs on each host (oshrun --bind core leaves the others to service threads)".to_owned(),
+        setting: "fewer PEs than processors on each host, with oshrun --bind core: service threads then have a processor of their own".to_owned(),
         why: format!(
             "PEs waited {} ({} of their time) for the processors of other PEs to carry out operations",
             time(waited),
@@ -117,7 +118,7 @@ fn cold(summary: &Summary, whole: f64) -> Option<Advice> {
         why: format!(
             "copies of 512 KiB and more took {} of the time, at {}/s through the caches",
             percent(seconds, whole),
-            bytes(moved as f64 / seconds)
+            size((moved as f64 / seconds) as u64)
         ),
     })
 }

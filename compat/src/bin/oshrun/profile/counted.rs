@@ -2,9 +2,14 @@
 //! What one PE has counted.
 
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
-use tombolo_core::profile::{self, CELL, Cell, PEER, REASONS};
+use std::os::unix::fs::FileExt;
+use tombolo_core::profile::{
+    CELL, CLASSES, Cell, EVENT, EVENTS_MAX, Head, Layout, MAGIC, NAME, PEER, REASONS, ROWS, SLOTS,
+    TEXT,
+};
 
 /// What a PE has counted; see [`tombolo_core::profile`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,63 +20,162 @@ pub struct Counted {
     pub ended: u64,
     /// What added to these makes them times since 1970.
     pub offset: u64,
+    /// Processors that the PE may use.
     pub processors: u64,
+    /// PEs of its host.
     pub local: u64,
+    /// Cells in which something was counted.
     pub rows: Vec<Row>,
+    /// By PE, what was exchanged with it.
     pub peers: Vec<[u64; PEER]>,
+    /// By reason, number of waits and nanoseconds.
     pub waits: [[u64; 2]; REASONS],
+    /// What the transports counted.
     pub text: String,
+    /// The oldest first.
     pub events: Vec<Event>,
+    /// Events that were overwritten.
     pub lost_events: u64,
 }
 
+/// One cell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub routine: String,
+    /// What carried it; empty for what stays in the PE.
     pub way: String,
+    /// How far.
     pub distance: String,
+    /// Class of the size.
     pub class: u8,
+    /// See [`Cell`].
     pub words: [u64; CELL],
 }
 
+/// Something that took time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     pub begin: u64,
     pub end: u64,
     pub routine: String,
+    /// What carried it, or what was waited for.
     pub way: String,
+    /// How far; empty for waits.
     pub distance: String,
+    /// Number of the thread.
     pub thread: u32,
     pub peer: Option<u32>,
     pub bytes: u64,
 }
 
 impl Counted {
-    /// Reads what PE `pe` of `pes` has counted.
-    pub fn read(pe: usize, fd: &OwnedFd, pes: usize) -> io::Result<Counted> {
-        let read = profile::read(fd, pes)?;
-        let rows = read.rows.into_iter().map(|row| {
-            let profile::Row { routine, way, distance, class, words } = row;
-            Row { routine, way, distance, class, words }
-        });
-        let events = read.events.into_iter().map(|event| {
-            let profile::Event { begin, end, routine, way, distance, thread, peer, bytes } = event;
-            Event { begin, end, routine, way, distance, thread, peer, bytes }
-        });
-        Ok(Counted {
+    /// Reads what PE `pe` of `pes` has counted. Errors: the system's; the memory is not of this job.
+    pub fn read(pe: usize, fd: &OwnedFd, pes: usize) -> Result<Counted> {
+        let file = File::from(fd.try_clone()?);
+        // Not by a mapping: pages that do not exist would be made.
+        let words = |offset: usize, count: usize| -> Result<Vec<u64>> {
+            let mut bytes = vec![0; count * 8];
+            file.read_exact_at(&mut bytes, offset as u64)?;
+            let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+            Ok(bytes.chunks_exact(8).map(word).collect())
+        };
+        let header = words(0, 16)?;
+        let head = |head: Head| header[head as usize];
+        if head(Head::Magic) != MAGIC || head(Head::Pes) != pes as u64 {
+            return Err(Error::new(ErrorKind::InvalidData, "no profile of this job"));
+        }
+        // The size of the file cannot have been changed by a stray store; the header can.
+        let len = file.metadata()?.len() as usize;
+        let capacity = (head(Head::Capacity) as usize).min(EVENTS_MAX);
+        let layout = Layout { pes, events: capacity };
+        if layout.size() != len {
+            return Ok(Counted {
+                pe,
+                began: head(Head::Began),
+                peers: vec![[0; PEER]; pes],
+                ..Counted::default()
+            });
+        }
+        let rows = (head(Head::Rows) as usize).min(ROWS);
+        let slots = (head(Head::Slots) as usize).min(SLOTS);
+        let text = |offset: usize, len: usize| -> Result<String> {
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, offset as u64)?;
+            let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(len);
+            Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
+        };
+        let names: Vec<[String; 3]> = (0..rows)
+            .map(|row| {
+                let part = |part: usize| text(Layout::row(row) + part * NAME, NAME);
+                Ok([part(0)?, part(1)?, part(2)?])
+            })
+            .collect::<Result<_>>()?;
+
+        let mut read = Counted {
             pe,
-            began: read.began,
-            ended: read.ended,
-            offset: read.offset,
-            processors: read.processors,
-            local: read.local,
-            rows: rows.collect(),
-            events: events.collect(),
-            peers: read.peers,
-            waits: read.waits,
-            text: read.text,
-            lost_events: read.lost_events,
-        })
+            began: head(Head::Began),
+            ended: head(Head::Ended),
+            offset: head(Head::Offset),
+            processors: head(Head::Processors),
+            local: head(Head::Local),
+            peers: vec![[0; PEER]; pes],
+            text: text(Layout::TEXT_AT, (head(Head::Text) as usize).min(TEXT))?,
+            ..Counted::default()
+        };
+        let mut cells = vec![[0u64; CELL]; rows * CLASSES];
+        for slot in 0..slots {
+            for (reason, pair) in words(layout.slot(slot), 2 * REASONS)?.chunks_exact(2).enumerate()
+            {
+                read.waits[reason][0] = read.waits[reason][0].saturating_add(pair[0]);
+                read.waits[reason][1] = read.waits[reason][1].saturating_add(pair[1]);
+            }
+            for (pe, own) in words(layout.peer(slot, 0), pes * PEER)?.chunks_exact(PEER).enumerate()
+            {
+                read.peers[pe]
+                    .iter_mut()
+                    .zip(own)
+                    .for_each(|(sum, own)| *sum = sum.saturating_add(*own));
+            }
+            let own = words(layout.cell(slot, 0, 0), rows * CLASSES * CELL)?;
+            for (sum, own) in cells.iter_mut().zip(own.chunks_exact(CELL)) {
+                for (index, (sum, own)) in sum.iter_mut().zip(own).enumerate() {
+                    *sum = match index == Cell::LongestNs as usize {
+                        true => (*sum).max(*own),
+                        false => sum.saturating_add(*own),
+                    };
+                }
+            }
+        }
+        for (index, words) in cells.into_iter().enumerate() {
+            if words[Cell::Count as usize] > 0 {
+                let [routine, way, distance] = names[index / CLASSES].clone();
+                read.rows.push(Row {
+                    routine,
+                    way,
+                    distance,
+                    class: (index % CLASSES) as u8,
+                    words,
+                });
+            }
+        }
+        let total = head(Head::Events);
+        let there = total.min(capacity as u64) as usize;
+        read.lost_events = if capacity == 0 { 0 } else { total - there as u64 };
+        let mut events: Vec<(u64, Event)> = words(Layout::event(0), there * EVENT)?
+            .chunks_exact(EVENT)
+            .filter_map(|words| {
+                let [number, begin, end, row, peer, bytes] = words.try_into().ok()?;
+                let [routine, way, distance] = names.get((row as u32) as usize)?.clone();
+                let thread = (row >> 32) as u32;
+                let peer = (peer > 0 && peer <= pes as u64).then(|| (peer - 1) as u32);
+                // 0: the PE stopped while it wrote this one.
+                let event = Event { begin, end, routine, way, distance, thread, peer, bytes };
+                (number > 0 && end >= begin).then_some((number, event))
+            })
+            .collect();
+        events.sort_by_key(|(number, _)| *number);
+        read.events = events.into_iter().map(|(_, event)| event).collect();
+        Ok(read)
     }
 }
 
@@ -107,6 +211,8 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
+    use tombolo_core::profile::{Area, Exchanged};
 
     #[test]
     fn times_that_were_not_taken_are_expected_to_be_like_samples() {
@@ -117,5 +223,52 @@ mod tests {
         assert_eq!(row([10, 0, 8, 1000, 0, 0, 300, 0]).ns(), 1000.0 + 2.0 * 100.0);
         assert_eq!(row([5, 0, 0, 0, 0, 0, 0, 0]).ns(), 0.0);
         assert_eq!(row([1, 0, 1, 10, 0, 0, 500, 490]).ns(), 500.0);
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_pages_exist_only_where_something_was() {
+        let fd = Area::create(3, 4).unwrap();
+        let area = Area::open(fd.try_clone().unwrap(), 3).unwrap();
+        area.head(Head::Began).store(5, Ordering::Relaxed);
+        area.head(Head::Rows).store(1, Ordering::Relaxed);
+        area.head(Head::Slots).store(2, Ordering::Relaxed);
+        area.name(0, ["shmem_put", "mapped memory", "itself"]);
+        for slot in 0..2 {
+            area.cells(slot, 0)[3][Cell::Count as usize].store(10, Ordering::Relaxed);
+            area.peers(slot)[2][Exchanged::PutBytes as usize].store(640, Ordering::Relaxed);
+            area.waits(slot, 1)[1].store(7, Ordering::Relaxed);
+        }
+        area.set_text("a text");
+        (0..6).for_each(|n| area.event([n, n + 1, 0, 3, 64]));
+        let read = Counted::read(0, &fd, 3).unwrap();
+        assert_eq!((read.began, read.ended, read.text.as_str()), (5, 0, "a text"));
+        assert_eq!(read.rows.len(), 1);
+        let row = &read.rows[0];
+        assert_eq!(
+            (row.routine.as_str(), row.way.as_str(), row.distance.as_str()),
+            ("shmem_put", "mapped memory", "itself")
+        );
+        assert_eq!((row.class, row.words[Cell::Count as usize]), (3, 20));
+        assert_eq!(read.peers[2][Exchanged::PutBytes as usize], 1280);
+        assert_eq!(read.waits[1], [0, 14]);
+        assert_eq!(read.lost_events, 2);
+        let begins: Vec<u64> = read.events.iter().map(|event| event.begin).collect();
+        assert_eq!((begins, read.events[0].peer), (vec![2, 3, 4, 5], Some(2)));
+        let stat = nix::sys::stat::fstat(&fd).unwrap();
+        assert!(stat.st_blocks * 512 < stat.st_size / 10, "{stat:?}");
+    }
+
+    #[test]
+    fn garbage_does_no_harm() {
+        let fd = Area::create(3, 0).unwrap();
+        let area = Area::open(fd.try_clone().unwrap(), 3).unwrap();
+        area.event([1; EVENT - 1]);
+        for head in [Head::Rows, Head::Slots, Head::Text, Head::Events, Head::Capacity] {
+            area.head(head).store(u64::MAX, Ordering::Relaxed);
+        }
+        let read = Counted::read(0, &fd, 3).unwrap();
+        assert!(read.rows.is_empty() && read.events.is_empty());
+        nix::unistd::ftruncate(&fd, 100).unwrap();
+        assert!(Counted::read(0, &fd, 3).is_err());
     }
 }

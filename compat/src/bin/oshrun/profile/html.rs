@@ -2,8 +2,9 @@
 //! A profile as one page that needs nothing else.
 
 use super::advice::advice;
-use super::summary::{Line, Pair, Summary, bytes, time};
+use super::summary::{Line, Pair, Summary, time};
 use std::fmt::Write;
+use tombolo_selector::report::{escape, size};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--line:#8884;--bar:#3b7dd8;--cell:59,125,216}\
@@ -27,19 +28,16 @@ pub fn render(summary: &Summary) -> String {
 }
 
 fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
-    let [whole, inside, blocked] = summary.totals();
+    let [whole, ..] = summary.totals();
     let share = |part: f64| if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
     write!(
         to,
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width\"><title>Profile of {0} PEs</title><link rel=\"icon\" \
          href=\"data:,\"><style>{STYLE}</style></head><body><h1>Profile of {0} PEs</h1>\
-         <p>{1} between shmem_init and shmem_finalize; {2:.1} % of the PEs' time in the library, {3:.1} % \
-         blocked.</p>",
+         <p>{1}.</p>",
         summary.size,
-        time(summary.seconds()),
-        share(inside),
-        share(blocked)
+        summary.head()
     )?;
     let advice = advice(summary);
     if !advice.is_empty() {
@@ -48,8 +46,8 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
             write!(
                 to,
                 "<dt>{}</dt><dd>because {}</dd>",
-                escaped(&advice.setting),
-                escaped(&advice.why)
+                escape(&advice.setting),
+                escape(&advice.why)
             )?;
         }
         write!(to, "</dl>")?;
@@ -82,7 +80,7 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
             to,
             "<tr><td>{}<td class=t>{}<td>{}<td>{}<td>{}<td class=t>{end}</tr>",
             pe.pe,
-            escaped(&pe.machine),
+            escape(&pe.machine),
             time(pe.seconds),
             time(pe.inside),
             time(pe.blocked)
@@ -92,7 +90,7 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
     if summary.pes.iter().any(|pe| !pe.text.is_empty()) {
         write!(to, "<h2>What transports counted</h2><pre>")?;
         for pe in &summary.pes {
-            pe.text.lines().try_for_each(|line| writeln!(to, "PE {}: {}", pe.pe, escaped(line)))?;
+            pe.text.lines().try_for_each(|line| writeln!(to, "PE {}: {}", pe.pe, escape(line)))?;
         }
         write!(to, "</pre>")?;
     }
@@ -102,8 +100,8 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
 fn routines(to: &mut String, summary: &Summary) -> std::fmt::Result {
     write!(
         to,
-        "<h2>Routines</h2><p>The longest time first. All calls and bytes are counted; of short calls, one \
-         time in 64 is taken.</p><div class=wide><table><tr><th class=t>routine<th>size<th class=t>way\
+        "<h2>Routines</h2><p>The longest time first. All calls and bytes are counted; one short call in \
+         64 is timed.</p><div class=wide><table><tr><th class=t>routine<th>size<th class=t>way\
          <th>calls<th>bytes<th>time<th class=t><th>mean<th>longest<th>blocked</tr>"
     )?;
     let most = summary.lines.first().map_or(0.0, |line| line.seconds);
@@ -112,10 +110,10 @@ fn routines(to: &mut String, summary: &Summary) -> std::fmt::Result {
         write!(
             to,
             "<tr><td class=t>{}<td>{}<td class=t>{}<td>{count}<td>{}<td>{}<td class=t>{}<td>{}<td>{}<td>{}</tr>",
-            escaped(&line.routine),
-            escaped(&line.size_words()),
-            escaped(&line.way_words()),
-            bytes(line.bytes as f64),
+            escape(&line.routine),
+            escape(&line.size_words()),
+            escape(&line.way_words()),
+            size(line.bytes),
             time(*seconds),
             bar(if most > 0.0 { 100.0 * seconds / most } else { 0.0 }),
             time(seconds / (*count).max(1) as f64),
@@ -141,19 +139,19 @@ fn matrix(to: &mut String, summary: &Summary) -> std::fmt::Result {
     if most == 0 {
         return Ok(());
     }
-    let size = (560.0 / summary.size as f64).clamp(2.0, 40.0);
-    let whole = 40.0 + size * summary.size as f64;
+    let side = (560.0 / summary.size as f64).clamp(2.0, 40.0);
+    let whole = 40.0 + side * summary.size as f64;
     write!(
         to,
         "<h2>PE by PE</h2><p>Bytes that a PE (row) put to and got from another (column); the darkest square \
-         stands for {}, each tenth of the colour for a fourth of the bytes. Point at a square for its numbers.\
-         </p><svg viewBox=\"0 0 {whole:.0} {whole:.0}\" width=\"{whole:.0}\" role=\"img\" \
+         stands for {}. A square that is a tenth lighter stands for a quarter of that, and so on. Point at a \
+         square for its numbers.</p><svg viewBox=\"0 0 {whole:.0} {whole:.0}\" width=\"{whole:.0}\" role=\"img\" \
          aria-label=\"bytes between PEs\">",
-        bytes(most as f64)
+        size(most)
     )?;
     let every = (summary.size / 16).max(1);
     for pe in (0..summary.size).step_by(every) {
-        let at = 40.0 + size * (pe as f64 + 0.5);
+        let at = 40.0 + side * (pe as f64 + 0.5);
         write!(to, "<text x=\"34\" y=\"{:.1}\" text-anchor=\"end\">{pe}</text>", at + 4.0)?;
         write!(to, "<text x=\"{at:.1}\" y=\"34\" text-anchor=\"middle\">{pe}</text>")?;
     }
@@ -162,16 +160,16 @@ fn matrix(to: &mut String, summary: &Summary) -> std::fmt::Result {
             // By orders of magnitude: pairs differ by far more than eyes can tell.
             let steps = (most as f64 / pair.bytes().max(1) as f64).log(4.0);
             let shade = (1.0 - steps / 10.0).clamp(0.08, 1.0);
-            let (x, y) = (40.0 + size * other as f64, 40.0 + size * pe as f64);
+            let (x, y) = (40.0 + side * other as f64, 40.0 + side * pe as f64);
             write!(
                 to,
-                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{size:.1}\" height=\"{size:.1}\" \
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{side:.1}\" height=\"{side:.1}\" \
                  style=\"fill:rgba(var(--cell),{shade:.2})\"><title>PE {pe} and PE {other}: {} puts ({}), \
                  {} gets ({}), {} atomic operations</title></rect>",
                 pair.puts,
-                bytes(pair.put_bytes as f64),
+                size(pair.put_bytes),
                 pair.gets,
-                bytes(pair.get_bytes as f64),
+                size(pair.get_bytes),
                 pair.amos
             )?;
         }
@@ -182,10 +180,6 @@ fn matrix(to: &mut String, summary: &Summary) -> std::fmt::Result {
          stroke=\"currentColor\" stroke-opacity=\".4\"/></svg>",
         whole - 40.0
     )
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

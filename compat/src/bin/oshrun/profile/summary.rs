@@ -5,6 +5,7 @@ use super::counted::{Counted, Row};
 use std::collections::BTreeMap;
 use tombolo_core::profile::{Cell, Exchanged, class_max};
 use tombolo_core::wait::Reason;
+use tombolo_selector::report::size;
 
 /// What a job has counted.
 pub struct Summary {
@@ -75,7 +76,7 @@ impl Line {
     pub fn size_words(&self) -> String {
         match self.size {
             0 => "-".to_owned(),
-            size => format!("<= {}", bytes(size as f64)),
+            largest => format!("<= {}", size(largest)),
         }
     }
 
@@ -149,6 +150,19 @@ impl Summary {
         self.waits.iter().find(|wait| wait.0 == reason.words()).map_or(0.0, |wait| wait.2)
     }
 
+    /// The first sentence of a profile, without its end.
+    pub fn head(&self) -> String {
+        let [whole, inside, blocked] = self.totals();
+        let share = |part: f64| if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
+        format!(
+            "{} between shmem_init and shmem_finalize; {:.1} % of the PEs' time in the library, \
+             {:.1} % blocked",
+            time(self.seconds()),
+            share(inside),
+            share(blocked)
+        )
+    }
+
     /// The longest time of a PE.
     pub fn seconds(&self) -> f64 {
         self.pes.iter().map(|pe| pe.seconds).fold(0.0, f64::max)
@@ -173,21 +187,6 @@ fn pe(counted: &Counted, machine: String) -> Pe {
         processors: counted.processors,
         local: counted.local,
         text: counted.text.clone(),
-    }
-}
-
-/// Bytes for people.
-pub fn bytes(bytes: f64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match unit == 0 || value.fract() == 0.0 {
-        true => format!("{value:.0} {}", units[unit]),
-        false => format!("{value:.1} {}", units[unit]),
     }
 }
 
@@ -252,9 +251,6 @@ pub mod tests {
         assert_eq!(summary.matrix[1][0], Pair::default());
         assert_eq!(summary.waits, [("other PEs to arrive", 2, 8e-4)]);
         assert_eq!((summary.seconds(), summary.pes[0].finished), (1e-3, true));
-        assert_eq!(
-            [bytes(8.0), bytes(1536.0), time(2.5e-6), time(3e-8)],
-            ["8 B", "1.5 KiB", "2.50 us", "30 ns"]
-        );
+        assert_eq!([time(2.5e-6), time(3e-8)], ["2.50 us", "30 ns"]);
     }
 }

@@ -2,8 +2,9 @@
 //! A profile as text.
 
 use super::advice::advice;
-use super::summary::{Pair, Summary, bytes, time};
+use super::summary::{Pair, Summary, time};
 use std::fmt::Write;
+use tombolo_selector::report::size;
 
 /// PEs up to which the whole matrix is shown.
 const MATRIX: usize = 12;
@@ -18,17 +19,9 @@ pub fn render(summary: &Summary) -> String {
 }
 
 fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
-    let [whole, inside, blocked] = summary.totals();
+    let [whole, ..] = summary.totals();
     let share = |part: f64| if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
-    writeln!(
-        to,
-        "Profile of {} PEs: {} between shmem_init and shmem_finalize; {:.1} % of the PEs' time in \
-         the library, {:.1} % blocked",
-        summary.size,
-        time(summary.seconds()),
-        share(inside),
-        share(blocked)
-    )?;
+    writeln!(to, "Profile of {} PEs: {}", summary.size, summary.head())?;
     let unfinished: Vec<String> =
         summary.pes.iter().filter(|pe| !pe.finished).map(|pe| pe.pe.to_string()).collect();
     if !unfinished.is_empty() {
@@ -38,7 +31,7 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
     let way = summary.lines.iter().map(|line| line.way_words().len()).max().unwrap_or(0).max(3);
     writeln!(
         to,
-        "\nRoutines, the longest time first (of short calls, one time in 64 is taken)\n  \
+        "\nRoutines, the longest time first (one short call in 64 is timed)\n  \
          {:routine$}  {:>10}  {:way$}  {:>12}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}",
         "routine", "size", "way", "calls", "bytes", "time", "mean", "longest", "blocked"
     )?;
@@ -51,7 +44,7 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
             line.size_words(),
             line.way_words(),
             line.count,
-            bytes(line.bytes as f64),
+            size(line.bytes),
             time(line.seconds),
             time(mean),
             time(line.longest),
@@ -59,7 +52,7 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
         )?;
     }
     if !summary.waits.is_empty() {
-        writeln!(to, "\nBlocked, longer than calls spin")?;
+        writeln!(to, "\nBlocked: waits that were longer than the spinning at their begin")?;
         for (words, number, seconds) in &summary.waits {
             let share = share(*seconds);
             writeln!(
@@ -103,8 +96,7 @@ fn matrix(to: &mut String, summary: &Summary) -> std::fmt::Result {
         for (pe, row) in summary.matrix.iter().enumerate() {
             write!(to, "  {pe:>6}")?;
             for pair in row {
-                let shown =
-                    if *pair == Pair::default() { "-".into() } else { bytes(pair.bytes() as f64) };
+                let shown = if *pair == Pair::default() { "-".into() } else { size(pair.bytes()) };
                 write!(to, " {shown:>10}")?;
             }
             writeln!(to)?;
@@ -116,7 +108,7 @@ fn matrix(to: &mut String, summary: &Summary) -> std::fmt::Result {
         writeln!(
             to,
             "  {pe:>6} -> {other:<6} {:>10}  puts {}, gets {}, atomic operations {}",
-            bytes(pair.bytes() as f64),
+            size(pair.bytes()),
             pair.puts,
             pair.gets,
             pair.amos
