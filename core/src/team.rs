@@ -25,6 +25,9 @@ pub struct Team {
     pub contexts: AtomicUsize,
     /// What collective operations remember of the team.
     pub notes: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// The address of the routes for which collective operations have chosen to synchronise the team by
+    /// its flags, without a look at the notes; 0 for none.
+    pub by_flags: AtomicUsize,
     extent: OnceLock<Distance>,
 }
 
@@ -33,7 +36,8 @@ impl Team {
     pub fn new(slot: usize, members: Box<[u32]>, me: usize, num_contexts: i32) -> Team {
         let (epoch, contexts) = (AtomicU64::new(0), AtomicUsize::new(0));
         let (notes, extent) = (OnceLock::new(), OnceLock::new());
-        Team { slot, members, me, num_contexts, epoch, contexts, notes, extent }
+        let by_flags = AtomicUsize::new(0);
+        Team { slot, members, me, num_contexts, epoch, contexts, notes, by_flags, extent }
     }
 
     /// The distance from the first member to the one farthest from it; see [`World::extent`].
