@@ -6,7 +6,7 @@ use crate::{CHECK_PORTS, Stage};
 use libtest_mimic::Failed;
 use tombolo_transports::ntb::port::conformance::CASES;
 use tombolo_transports::ntb::port::functions::Function;
-use tombolo_transports::ntb::port::ivshmem::IvshmemPort;
+use tombolo_transports::ntb::port::open_pair;
 
 /// Both ends of a link, in the first guest of two.
 const PAIR: [&str; 2] = ["0000:00:12.0", "0000:00:13.0"];
@@ -21,9 +21,9 @@ pub fn check_conformance(addresses: [&String; 2]) {
     for (name, case) in CASES {
         eprintln!("{name}");
         let functions = addresses.map(find);
-        let [a, b] = IvshmemPort::open_pair(functions).unwrap_or_else(|e| panic!("{e}"));
+        let [a, b] = open_pair(functions).unwrap_or_else(|e| panic!("{e}"));
         // As a fresh link: those before have left theirs enabled.
-        case(&a, &b);
+        case(&*a, &*b);
     }
     println!("{} cases", CASES.len());
 }

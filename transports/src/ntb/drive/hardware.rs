@@ -3,10 +3,9 @@
 
 use super::cabling::{self, Far, HostPorts, Place};
 use crate::ntb::NtbSettings;
-use crate::ntb::port::NtbPort;
 use crate::ntb::port::emulated::EmulatedPort;
 use crate::ntb::port::functions::Function;
-use crate::ntb::port::ivshmem::IvshmemPort;
+use crate::ntb::port::{NtbPort, open_pair};
 use crate::ntb::settings::Ports;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -65,8 +64,7 @@ impl Hardware {
                 place.host_name
             ));
         }
-        let ports = IvshmemPort::open_pair([right, left]).map_err(|e| e.to_string())?;
-        let ports = ports.map(|port| Arc::new(port) as Arc<dyn NtbPort>);
+        let ports = open_pair([right, left]).map_err(|e| e.to_string())?;
         let hosts = job.localities.iter().map(|place| place.host_index).max().unwrap_or(0) + 1;
         Hardware::new(ports, [job.localities[job.pe].host_index, hosts], true)
     }

@@ -55,12 +55,13 @@ impl Window {
     }
 
     /// The slots of the PE with `local_index` among `pes` on a host, the same for whoever asks: an
-    /// equal share, a power of two so that one translation can cover it under any rule. Empty when
-    /// there are more PEs than slots.
+    /// equal share, and a power of two where sizes must be, so that one translation can cover it.
+    /// Empty when there are more PEs than slots.
     pub fn share(&self, local_index: usize, pes: usize) -> Range<usize> {
         let each = match self.slots / pes.max(1) {
             0 => return 0..0,
-            room => 1 << room.ilog2(),
+            room if self.size_aligned => 1 << room.ilog2(),
+            room => room,
         };
         let first = local_index.min(pes) * each;
         first..(first + each).min(self.slots)
@@ -252,6 +253,8 @@ mod tests {
             }
         }
         assert!(window.share(0, 17).is_empty());
+        let any = Window { size: 127 << 13, slots: 127, size_aligned: false, ..window };
+        assert_eq!((any.share(0, 1), any.share(2, 3)), (0..127, 84..126));
         assert_eq!(window.round_up(5000), 8192);
     }
 

@@ -2,6 +2,7 @@
 //! PCI functions of NTB devices on this machine: which there are, who has them, and what would make
 //! them usable.
 
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -29,6 +30,12 @@ impl Kind {
         devices: &[0x1110],
         port: Some("ivshmem"),
     };
+
+    /// Whether its port puts memory of the program behind the windows: that takes an IOMMU, and
+    /// memory that the kernel locks.
+    pub fn opens_memory(&self) -> bool {
+        self.port.is_some_and(|port| port != "ivshmem")
+    }
 }
 
 /// All kinds that are told apart, driven or not.
@@ -54,7 +61,12 @@ const KINDS: &[Kind] = &[
         devices: &[0x145b, 0x148b, 0x14c0, 0x14c3],
         port: None,
     },
-    Kind { name: "PCI endpoint function as NTB", vendor: 0x1957, devices: &[0x0809], port: None },
+    Kind {
+        name: "PCI endpoint function as NTB",
+        vendor: 0x1957,
+        devices: &[0x0809],
+        port: Some("epf"),
+    },
 ];
 
 /// A function of an NTB device.
@@ -145,11 +157,19 @@ impl Function {
     /// Commands that make it usable for the user `user`, with the reason of each as a comment;
     /// nothing when it can be used as it is.
     pub fn remedies(&self, user: &str) -> Vec<String> {
-        self.remedies_at(user, Path::new("/dev/vfio"), Path::new(SYSTEM))
+        let lockable = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(limit, _)| limit);
+        self.remedies_at(user, Path::new("/dev/vfio"), Path::new(SYSTEM), lockable)
     }
 
-    /// The same for a machine whose `/dev/vfio` and `/sys` are these.
-    pub fn remedies_at(&self, user: &str, nodes: &Path, system: &Path) -> Vec<String> {
+    /// The same for a machine whose `/dev/vfio` and `/sys` are these, and whose user may lock so many
+    /// bytes of memory.
+    pub fn remedies_at(
+        &self,
+        user: &str,
+        nodes: &Path,
+        system: &Path,
+        lockable: u64,
+    ) -> Vec<String> {
         if self.kind.port.is_none() {
             return vec![];
         }
@@ -162,7 +182,7 @@ impl Function {
                  one: -device intel-iommu,intremap=on)"
                     .to_owned(),
             );
-            if unguarded.exists() {
+            if unguarded.exists() && !self.kind.opens_memory() {
                 lines.push(format!(
                     "echo 1 > {}   # or do without, where the device is trusted",
                     unguarded.display()
@@ -192,6 +212,13 @@ impl Function {
             if refused || (!node.exists() && user != "root") {
                 lines.push(format!("chown {user} {}", node.display()));
             }
+        }
+        if self.kind.opens_memory() && user != "root" && lockable != RLIM_INFINITY {
+            lines.push(format!(
+                "echo '{user} - memlock unlimited' >> /etc/security/limits.conf   # log in again: heap \
+                 and static data are locked for the device; {} KiB may be",
+                lockable >> 10
+            ));
         }
         lines
     }
@@ -263,7 +290,7 @@ mod tests {
         let nodes = machine.0.join("nodes");
         let told = |user: &str| {
             let function = Function::below(&machine.0).remove(0);
-            function.remedies_at(user, &nodes, &machine.0).join("\n")
+            function.remedies_at(user, &nodes, &machine.0, 0).join("\n")
         };
         assert!(told("ada").contains("intel_iommu=on"), "{}", told("ada"));
         machine.group(&[AT, "0000:00:10.1"]);
@@ -285,10 +312,28 @@ mod tests {
     }
 
     #[test]
+    fn a_bridge_needs_an_iommu_and_locked_memory() {
+        let machine = Machine::new("bridge", AT, ["0x1957\n", "0x0809\n"]);
+        let unguarded = machine.0.join("module/vfio/parameters");
+        fs::create_dir_all(&unguarded).unwrap();
+        fs::write(unguarded.join("enable_unsafe_noiommu_mode"), "N").unwrap();
+        let told = |user: &str, lockable: u64| {
+            let function = Function::below(&machine.0).remove(0);
+            assert_eq!(function.kind.port, Some("epf"));
+            function.remedies_at(user, &machine.0, &machine.0, lockable).join("\n")
+        };
+        let said = told("ada", 64 << 10);
+        assert!(said.contains("intel_iommu=on") && !said.contains("do without"), "{said}");
+        assert!(said.contains("'ada - memlock unlimited'") && said.contains("64 KiB"), "{said}");
+        assert!(!told("ada", RLIM_INFINITY).contains("memlock"));
+        assert!(!told("root", 0).contains("memlock"), "it may lock all that there is");
+    }
+
+    #[test]
     fn a_kind_without_a_driver_is_told_and_left_alone() {
         let machine = Machine::new("others", AT, ["0x10b5\n", "0x87b0\n"]);
         let function = Function::below(&machine.0).remove(0);
         assert!(function.describe().ends_with("no driver for it"), "{}", function.describe());
-        assert_eq!(function.remedies_at("ada", Path::new("/"), &machine.0), [""; 0]);
+        assert_eq!(function.remedies_at("ada", Path::new("/"), &machine.0, 0), [""; 0]);
     }
 }

@@ -13,9 +13,9 @@
 //!
 //! What every back end promises, and what its users may rely on, is written at the methods; the
 //! functions of `conformance` (feature `testing`) check it. Back ends: [`emulated`] (processes of one
-//! machine play hosts) and [`ivshmem`] (a PCI device of virtual machines, driven through VFIO). A port
-//! is used by several processes of a host at once where the back end allows it; all of them then see
-//! the same registers.
+//! machine play hosts) and PCI functions, driven through VFIO ([`open_pair`]): [`ivshmem`] (a device of
+//! virtual machines) and [`epf`] (a bridge). A port is used by several processes of a host at once where
+//! the back end allows it; all of them then see the same registers.
 //!
 //! Windows are divided into equal **slots** with a translation each, so that every PE of a host can
 //! stand behind its own part of a window. PLX chips have this as the A-LUT (128 or 256 slots),
@@ -27,14 +27,19 @@
 //! same share and writes there. The link itself belongs to the host: any of its PEs enables it, none
 //! disables it on leaving.
 
+mod bridge;
 mod capability;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod counters;
 pub mod emulated;
+pub mod epf;
 pub mod functions;
 pub mod ivshmem;
+mod listener;
 mod memory;
+mod open;
+mod slots;
 mod timing;
 mod vfio;
 
@@ -43,6 +48,7 @@ pub use capability::{
 };
 pub use counters::{Counters, Event};
 pub use memory::InboundMemory;
+pub use open::open_pair;
 pub use timing::{LinkTiming, PcieGen};
 
 use std::os::fd::BorrowedFd;
@@ -87,6 +93,9 @@ pub enum PortError {
     /// Another process holds a write through the window open and does not finish it.
     #[error("{0}")]
     Busy(String),
+    /// The device was taken away, was reset, or lost its own link: its registers read as all ones.
+    #[error("{0} does not answer any more: all its registers read as ones")]
+    Gone(String),
     /// The operating system refused.
     #[error("{what}: {source}")]
     System {

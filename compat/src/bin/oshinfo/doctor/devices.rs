@@ -2,6 +2,7 @@
 //! NTB functions, and what has to be there for PEs to drive them: IOMMU and VFIO.
 
 use super::{Finding, Grade, Machine};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{User, getuid};
 use std::fs::OpenOptions;
 use tombolo_transports::ntb::port::functions::Function;
@@ -18,7 +19,8 @@ pub fn findings(machine: &Machine) -> Vec<Finding> {
     let functions = functions(machine);
     let needed = functions.iter().any(|function| function.kind.port.is_some());
     let mut all = ntb(machine, &functions);
-    all.extend([iommu(machine, needed), vfio(machine, needed)]);
+    let guarded = functions.iter().any(|function| function.kind.opens_memory());
+    all.extend([iommu(machine, needed, guarded), vfio(machine, needed)]);
     all
 }
 
@@ -29,8 +31,10 @@ fn ntb(machine: &Machine, functions: &[Function]) -> Vec<Finding> {
     }
     let user = User::from_uid(getuid()).ok().flatten().map(|user| user.name);
     let user = user.unwrap_or_else(|| getuid().to_string());
+    let lockable = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(limit, _)| limit);
     let finding = |function: &Function| {
-        let change = function.remedies_at(&user, &machine.path("dev/vfio"), &machine.path("sys"));
+        let (nodes, system) = (machine.path("dev/vfio"), machine.path("sys"));
+        let change = function.remedies_at(&user, &nodes, &system, lockable);
         let change: Vec<&str> = change.iter().map(String::as_str).collect();
         match (function.kind.port, change.is_empty()) {
             (Some(_), true) => Finding::good("NTB", function.describe()),
@@ -47,7 +51,8 @@ fn ntb(machine: &Machine, functions: &[Function]) -> Vec<Finding> {
     functions.iter().map(finding).collect()
 }
 
-fn iommu(machine: &Machine, needed: bool) -> Finding {
+/// `guarded`: some device can be used behind an IOMMU alone.
+fn iommu(machine: &Machine, needed: bool, guarded: bool) -> Finding {
     let groups = machine.names(GROUPS).len();
     if groups > 0 {
         return Finding::good("IOMMU", format!("on, {groups} groups of devices"));
@@ -55,7 +60,7 @@ fn iommu(machine: &Machine, needed: bool) -> Finding {
     if !needed {
         return Finding::good("IOMMU", "none in use; only NTB devices need it");
     }
-    if machine.text(UNGUARDED).as_deref() == Some("Y") {
+    if !guarded && machine.text(UNGUARDED).as_deref() == Some("Y") {
         let effect = "devices reach all memory: for machines whose users are trusted";
         return Finding::new(
             "IOMMU",
@@ -70,7 +75,8 @@ fn iommu(machine: &Machine, needed: bool) -> Finding {
         "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /' /etc/default/grub && update-grub && reboot   # AMD: amd_iommu=on",
         "modprobe vfio enable_unsafe_noiommu_mode=1   # or do without",
     ];
-    Finding::new("IOMMU", Grade::Slow, "none in use", effect, &change)
+    let change = if guarded { &change[..1] } else { &change };
+    Finding::new("IOMMU", Grade::Slow, "none in use", effect, change)
 }
 
 fn vfio(machine: &Machine, needed: bool) -> Finding {

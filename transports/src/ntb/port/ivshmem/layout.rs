@@ -40,7 +40,7 @@ pub struct Section {
     pub spads: [AtomicU32; SPADS],
     /// Writes of this side that are under way.
     pub writers: [Counter; WRITERS],
-    /// What is behind the slots of this side's window: see [`entry`].
+    /// What is behind the slots of this side's window: see [`entry`](crate::ntb::port::slots::entry).
     pub entries: [AtomicU64; SLOTS],
 }
 
@@ -49,17 +49,6 @@ pub struct Section {
 pub struct Counter(pub AtomicU64);
 
 const _: () = assert!(size_of::<Section>() <= SECTION);
-
-/// What stands for a slot that is open: which opening it was, and how many bytes are open. 0 is a
-/// closed slot.
-pub fn entry(opening: u32, limit: u32) -> u64 {
-    u64::from(opening) << 32 | u64::from(limit)
-}
-
-/// Bytes of a slot that an entry opens; never more than there are.
-pub fn limit(entry: u64, slot_size: usize) -> usize {
-    (entry as u32 as usize).min(slot_size)
-}
 
 impl Section {
     /// Forgets what was there of this side. Scratchpads keep their values.
@@ -196,12 +185,5 @@ mod tests {
                 assert!(window.slot_size().is_power_of_two());
             }
         }
-    }
-
-    #[test]
-    fn an_entry_never_opens_more_than_its_slot() {
-        assert_eq!(limit(entry(7, 4096), 8192), 4096);
-        assert_eq!(limit(u64::MAX, 8192), 8192);
-        assert_eq!(limit(0, 8192), 0);
     }
 }

@@ -19,22 +19,22 @@
 //!   virtual machine that ends does not: the [`server`] disables its side.
 
 mod device;
-mod doorbell;
 mod layout;
 mod outbound;
 pub mod server;
 #[cfg(test)]
 mod tests;
 
-use super::functions::Function;
+use super::listener::{self, Listener, Source, Waiters};
+use super::slots::{self, SlottedOutbound};
 use super::vfio;
 use super::{
     Arrival, BusAddress, Capabilities, Counters, DoorbellDelivery, Event, InboundMemory, LinkEvent,
     LinkState, NtbPort, Outbound, PcieGen, PortError, Region, Result, Wake, Window,
 };
 use device::{Device, PciDevice};
-use doorbell::Listener;
 use layout::{Section, Shared};
+use nix::sys::eventfd::EventFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,7 +50,8 @@ const PAGE: u64 = 4096;
 pub struct IvshmemPort {
     core: Arc<Core>,
     capabilities: Capabilities,
-    listener: Listener,
+    waiters: Arc<Waiters>,
+    _listener: Listener,
     /// Memory that was registered: offset in the window, and length.
     registered: Mutex<Vec<(u64, u64)>>,
     seen_generation: AtomicU64,
@@ -67,14 +68,9 @@ struct Core {
 }
 
 impl IvshmemPort {
-    /// Opens the devices at two functions of this machine, for this process alone.
-    pub fn open_pair(functions: [&Function; 2]) -> Result<[IvshmemPort; 2]> {
-        let devices = vfio::open(&functions)?;
-        let ports: Vec<IvshmemPort> = devices
-            .into_iter()
-            .map(|device| IvshmemPort::new(Arc::new(PciDevice::new(device)?)))
-            .collect::<Result<_>>()?;
-        ports.try_into().map_err(|_| PortError::Unsupported("second device"))
+    /// Takes over a function.
+    pub(super) fn open(device: vfio::Device) -> Result<IvshmemPort> {
+        IvshmemPort::new(Arc::new(PciDevice::new(device)?))
     }
 
     /// Takes a device over: what was there before of its side is gone.
@@ -93,11 +89,13 @@ impl IvshmemPort {
         let core = Core { device, shared, side, counters: Default::default() };
         core.own().take_over(core.device.interrupts().len() as u32);
         let core = Arc::new(core);
-        let listener = Listener::start(&core.device)
+        let waiters = Arc::new(Waiters::default());
+        let listener = Listener::start("shmem-ivshmem", core.clone(), waiters.clone())
             .map_err(|e| PortError::system("starting the thread of an ivshmem device", e))?;
         Ok(IvshmemPort {
             capabilities: capabilities(&core),
-            listener,
+            waiters,
+            _listener: listener,
             registered: Mutex::default(),
             seen_generation: AtomicU64::new(core.shared.generation()),
             openings: AtomicU32::new(0),
@@ -120,7 +118,7 @@ impl IvshmemPort {
         if count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn).is_ok() {
             self.core.count(Event::LinkChanges, 1);
             self.core.interrupt(1);
-            self.listener.tell();
+            self.waiters.tell();
         }
     }
 
@@ -180,6 +178,16 @@ impl Core {
         for vector in (0..64).filter(|vector| raised >> vector & 1 == 1) {
             self.device.ring(1 - self.side as u16, vector);
         }
+    }
+}
+
+impl Source for Core {
+    fn interrupts(&self) -> &[EventFd] {
+        self.device.interrupts()
+    }
+
+    fn attend(&self, raised: u64) {
+        listener::take(self.interrupts(), raised);
     }
 }
 
@@ -315,7 +323,7 @@ impl NtbPort for IvshmemPort {
         let slots = size.div_ceil(slot_size);
         for slot in 0..slots {
             let limit = (size - slot * slot_size).min(slot_size);
-            let entry = layout::entry(opening, limit as u32);
+            let entry = slots::entry(opening, limit as u32);
             self.core.own().entries[first_slot + slot as usize].store(entry, Ordering::SeqCst);
         }
         self.core.count(Event::TranslationsSet, slots);
@@ -334,7 +342,7 @@ impl NtbPort for IvshmemPort {
 
     fn outbound(&self, window: usize) -> Result<Box<dyn Outbound>> {
         self.check_slots(window, 0, 1)?;
-        Ok(Box::new(outbound::IvshmemOutbound::new(self.core.clone())))
+        Ok(Box::new(SlottedOutbound::new(outbound::Target::new(self.core.clone()))))
     }
 
     fn db_read(&self) -> u64 {
@@ -355,7 +363,7 @@ impl NtbPort for IvshmemPort {
 
     fn db_clear_mask(&self, bits: u64) {
         self.core.own().mask.fetch_and(!bits, Ordering::SeqCst);
-        self.listener.tell();
+        self.waiters.tell();
     }
 
     fn peer_db_set(&self, bits: u64) {
@@ -372,7 +380,7 @@ impl NtbPort for IvshmemPort {
 
     fn db_wait(&self, bits: u64, timeout: Duration) -> Wake {
         let bits = bits & self.db_valid_mask();
-        self.listener.wait(timeout, || {
+        self.waiters.wait(timeout, || {
             let own = self.core.own();
             // The latch is read behind the mask: a ringer sets the one before it reads the other.
             let masked = own.mask.load(Ordering::SeqCst);

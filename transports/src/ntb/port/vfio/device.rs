@@ -2,7 +2,7 @@
 //! An open PCI function: its registers, memory and interrupts.
 
 use super::{Container, call};
-use crate::ntb::port::{PortError, Result};
+use crate::ntb::port::{PcieGen, PortError, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::File;
@@ -22,12 +22,62 @@ const SET_IRQS: u32 = 10;
 const COMMAND: u64 = 4;
 const MEMORY_AND_MASTER: u16 = 2 | 4;
 
+/// Where the list of capabilities starts, and what their entries are.
+const CAPABILITIES: usize = 0x34;
+const EXPRESS: u16 = 0x10;
+/// Entries that configuration space has room for: a broken list has an end as well.
+const CAPABILITIES_MAX: usize = 48;
+
+/// What a PCIe link was trained to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trained {
+    pub speed: PcieGen,
+    pub width: u32,
+    pub max_payload: u32,
+}
+
+impl Trained {
+    /// As configuration space tells, read by two bytes. Functions that tell nothing, such as those of
+    /// virtual machines, have a single lane of the first generation.
+    pub fn of(config: impl Fn(usize) -> u16) -> Trained {
+        let none = Trained { speed: PcieGen::Gen1, width: 1, max_payload: 128 };
+        let mut at = usize::from(config(CAPABILITIES) & 0xfc);
+        for _ in 0..CAPABILITIES_MAX {
+            if at < 0x40 {
+                break;
+            }
+            let head = config(at);
+            if head & 0xff == EXPRESS {
+                let (control, status) = (config(at + 8), config(at + 0x12));
+                return Trained {
+                    max_payload: 128 << (control >> 5 & 7).min(5),
+                    ..Trained::of_status(status).unwrap_or(none)
+                };
+            }
+            at = usize::from(head >> 8 & 0xfc);
+        }
+        none
+    }
+
+    /// As the status register of a link tells; none where there is no link.
+    pub fn of_status(status: u16) -> Option<Trained> {
+        let speed = match status & 0xf {
+            0 | 0xf => return None,
+            number => PcieGen::ALL[usize::from(number).min(PcieGen::ALL.len()) - 1],
+        };
+        let width = u32::from(status >> 4 & 0x3f);
+        (width > 0).then_some(Trained { speed, width, max_payload: 128 })
+    }
+}
+
 /// An open function.
 #[derive(Debug)]
 pub struct Device {
     file: File,
     address: String,
-    _container: Arc<Container>,
+    container: Arc<Container>,
+    /// Where configuration space starts in the file.
+    space: u64,
 }
 
 /// A memory range of a function, mapped into this process for as long as the value lives.
@@ -56,13 +106,13 @@ impl Device {
     ) -> Result<Device> {
         // SAFETY: the caller's promise.
         let file = unsafe { File::from_raw_fd(fd) };
-        let device = Device { file, address, _container: container };
-        let space = device.region(VFIO_PCI_CONFIG_REGION_INDEX)?;
+        let mut device = Device { file, address, container, space: 0 };
+        device.space = device.region(VFIO_PCI_CONFIG_REGION_INDEX)?.offset;
         let failed = |e| PortError::system(format!("enabling {}", device.address), e);
         let mut command = [0; 2];
-        device.file.read_exact_at(&mut command, space.offset + COMMAND).map_err(failed)?;
+        device.file.read_exact_at(&mut command, device.space + COMMAND).map_err(failed)?;
         let command = u16::from_le_bytes(command) | MEMORY_AND_MASTER;
-        device.file.write_all_at(&command.to_le_bytes(), space.offset + COMMAND).map_err(failed)?;
+        device.file.write_all_at(&command.to_le_bytes(), device.space + COMMAND).map_err(failed)?;
         Ok(device)
     }
 
@@ -91,14 +141,29 @@ impl Device {
         Ok(Bar { base: base.cast(), size: size.get(), _device: self.clone() })
     }
 
+    /// Whether there is memory behind a base address register that can be mapped.
+    pub fn has_memory(&self, index: u32) -> Result<bool> {
+        let info = self.region(index)?;
+        Ok(info.size > 0 && info.flags & VFIO_REGION_INFO_FLAG_MMAP != 0)
+    }
+
     /// Ties every MSI-X vector to an event of its own, up to `most`.
     pub fn interrupts(&self, most: u32) -> Result<Vec<EventFd>> {
-        let mut info = vfio_irq_info {
-            argsz: size_of::<vfio_irq_info>() as u32,
-            flags: 0,
-            index: VFIO_PCI_MSIX_IRQ_INDEX,
-            count: 0,
-        };
+        self.vectors(VFIO_PCI_MSIX_IRQ_INDEX, most)
+    }
+
+    /// The same, or vectors of MSI where the function has no others. Says whether they are of MSI-X.
+    pub fn interrupts_of_any_kind(&self, most: u32) -> Result<(Vec<EventFd>, bool)> {
+        let events = self.interrupts(most)?;
+        match events.is_empty() {
+            true => Ok((self.vectors(VFIO_PCI_MSI_IRQ_INDEX, most)?, false)),
+            false => Ok((events, true)),
+        }
+    }
+
+    fn vectors(&self, index: u32, most: u32) -> Result<Vec<EventFd>> {
+        let mut info =
+            vfio_irq_info { argsz: size_of::<vfio_irq_info>() as u32, flags: 0, index, count: 0 };
         let failed = |e| PortError::system(format!("interrupts of {}", self.address), e);
         self.call(GET_IRQ_INFO, &raw mut info).map_err(failed)?;
         let count = info.count.min(most);
@@ -112,11 +177,42 @@ impl Device {
             let head = size_of::<vfio_irq_set>() as u32;
             let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
             // The structure ends in an array of as many descriptors as it says.
-            let mut set = vec![head + 4 * count, flags, VFIO_PCI_MSIX_IRQ_INDEX, 0, count];
+            let mut set = vec![head + 4 * count, flags, index, 0, count];
             set.extend(events.iter().map(|event| event.as_fd_number()));
             self.call(SET_IRQS, set.as_mut_ptr()).map_err(failed)?;
         }
         Ok(events)
+    }
+
+    /// Two bytes of configuration space; all ones where they cannot be read.
+    pub fn config16(&self, offset: usize) -> u16 {
+        let mut bytes = [0; 2];
+        let read = self.file.read_exact_at(&mut bytes, self.space + offset as u64);
+        read.map_or(u16::MAX, |()| u16::from_le_bytes(bytes))
+    }
+
+    /// The link between the function and this machine.
+    pub fn trained(&self) -> Result<Trained> {
+        Ok(Trained::of(|offset| self.config16(offset)))
+    }
+
+    /// See `bridge::device::Device`.
+    pub fn reserve(&self, len: u64, align: u64) -> Result<u64> {
+        self.container.reserve(len, align)
+    }
+
+    /// Puts memory behind an address of the functions.
+    ///
+    /// # Safety
+    /// The memory stays mapped until `unmap_memory`; the functions may write it at any time.
+    pub unsafe fn map_memory(&self, address: u64, base: *mut u8, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.container.map(address, base, len) }
+    }
+
+    /// Takes it back, whole.
+    pub fn unmap_memory(&self, address: u64, len: usize) -> Result<()> {
+        self.container.unmap(address, len)
     }
 
     fn region(&self, index: u32) -> Result<vfio_region_info> {
@@ -166,5 +262,29 @@ impl Drop for Bar {
     fn drop(&mut self) {
         // SAFETY: the mapping made by `map`; whatever was borrowed from it holds the value.
         let _ = unsafe { munmap(self.base.cast(), self.size) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_link_of_a_function_is_found_in_any_configuration_space() {
+        let mut space = [0u8; 256];
+        let of = |space: &[u8; 256]| {
+            Trained::of(|at| u16::from_le_bytes([space[at % 256], space[(at + 1) % 256]]))
+        };
+        assert_eq!(of(&space).width, 1, "no list");
+        space[0x34] = 0x40;
+        (space[0x40], space[0x41]) = (5, 0x60);
+        (space[0x60], space[0x68], space[0x72]) = (0x10, 1 << 5, 0x83);
+        let gen3 = Trained { speed: PcieGen::Gen3, width: 8, max_payload: 256 };
+        assert_eq!(of(&space), gen3);
+        space[0x60] = 9;
+        space[0x61] = 0x40;
+        assert_eq!(of(&space).width, 1, "a list without end");
+        assert_eq!(of(&[0xff; 256]).width, 1, "a function that does not answer");
+        assert_eq!(Trained::of_status(0x0106).map(|link| link.speed), Some(PcieGen::Gen4));
     }
 }

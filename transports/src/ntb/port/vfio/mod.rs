@@ -14,7 +14,7 @@
 
 mod device;
 
-pub use device::{Bar, Device};
+pub use device::{Bar, Device, Trained};
 
 use super::functions::Function;
 use super::{PortError, Result};
@@ -23,6 +23,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use vfio_bindings::bindings::vfio::*;
 
 /// `VFIO_API_VERSION` of the kernel's header.
@@ -34,13 +35,22 @@ const SET_IOMMU: u32 = 2;
 const GROUP_GET_STATUS: u32 = 3;
 const GROUP_SET_CONTAINER: u32 = 4;
 const GROUP_GET_DEVICE_FD: u32 = 6;
+const MAP_DMA: u32 = 13;
+const UNMAP_DMA: u32 = 14;
+
+/// Where addresses for devices start: above those that interrupts and reserved ranges take.
+const ADDRESSES: u64 = 1 << 32;
 
 /// The address space that some functions share, and the groups they are in.
 #[derive(Debug)]
 struct Container {
-    /// Held, not used: the descriptors keep the functions ours.
-    _file: File,
+    /// The descriptors keep the functions ours.
+    file: File,
     groups: Vec<(u32, File)>,
+    /// Whether an IOMMU guards memory from the functions.
+    guarded: bool,
+    /// Addresses that nobody has reserved yet.
+    free: AtomicU64,
 }
 
 /// Opens functions for this process alone. They share one address space.
@@ -73,11 +83,70 @@ pub fn open(functions: &[&Function]) -> Result<Vec<Device>> {
     let kind = kind_of_iommu(&container, iommu)?;
     call(container.as_raw_fd(), SET_IOMMU, kind.into())
         .map_err(|e| PortError::system("setting the kind of IOMMU", e))?;
-    let container = Arc::new(Container { _file: container, groups });
+    let container = Arc::new(Container {
+        file: container,
+        groups,
+        guarded: iommu,
+        free: AtomicU64::new(ADDRESSES),
+    });
     functions.iter().map(|function| container.device(function)).collect()
 }
 
 impl Container {
+    fn reserve(&self, len: u64, align: u64) -> Result<u64> {
+        let mut start = 0;
+        let take = |free: u64| {
+            start = free.checked_next_multiple_of(align.max(1))?;
+            start.checked_add(len)
+        };
+        self.free
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .map_err(|_| PortError::Exhausted("no addresses for devices are left".into()))?;
+        Ok(start)
+    }
+
+    /// # Safety
+    /// The memory stays mapped until `unmap`; the functions may write it at any time.
+    unsafe fn map(&self, address: u64, base: *mut u8, len: usize) -> Result<()> {
+        if !self.guarded {
+            return Err(PortError::Unsupported(
+                "IOMMU before it: memory of a program cannot be put behind its windows",
+            ));
+        }
+        let mut map = vfio_iommu_type1_dma_map {
+            argsz: size_of::<vfio_iommu_type1_dma_map>() as u32,
+            flags: VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE,
+            vaddr: base.addr() as u64,
+            iova: address,
+            size: len as u64,
+        };
+        let done = call(self.file.as_raw_fd(), MAP_DMA, (&raw mut map) as libc::c_ulong);
+        done.map(|_| ()).map_err(|error| {
+            let hint = match error.raw_os_error() {
+                Some(libc::ENOMEM) => {
+                    ": the limit of locked memory is too low (ulimit -l unlimited, or memlock in \
+                     /etc/security/limits.conf)"
+                }
+                Some(libc::EINVAL) => ": the IOMMU has no such addresses",
+                _ => "",
+            };
+            PortError::system(format!("opening {len} bytes of memory to a device{hint}"), error)
+        })
+    }
+
+    fn unmap(&self, address: u64, len: usize) -> Result<()> {
+        let mut unmap = vfio_iommu_type1_dma_unmap {
+            argsz: size_of::<vfio_iommu_type1_dma_unmap>() as u32,
+            flags: 0,
+            iova: address,
+            size: len as u64,
+            data: Default::default(),
+        };
+        call(self.file.as_raw_fd(), UNMAP_DMA, (&raw mut unmap) as libc::c_ulong)
+            .map(|_| ())
+            .map_err(|e| PortError::system("closing memory to a device", e))
+    }
+
     fn device(self: &Arc<Container>, function: &Function) -> Result<Device> {
         let number = group_of(function)?;
         let group = self.groups.iter().find(|(known, _)| *known == number);

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one kind of bridge does in its own way: its registers and its quirks.
+
+use crate::ntb::port::vfio::Trained;
+use crate::ntb::port::{DoorbellDelivery, Result};
+
+/// A part of a base address register through which this host writes into its peer's memory. The peer
+/// has one of the same size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aperture {
+    pub bar: usize,
+    /// Where it starts in the BAR.
+    pub offset: usize,
+    /// Bytes, a power of two.
+    pub size: u64,
+}
+
+/// What a kind of bridge has.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Name of the hardware, for people.
+    pub name: &'static str,
+    /// One or two.
+    pub apertures: Vec<Aperture>,
+    pub doorbell_bits: u32,
+    pub doorbell_vectors: u32,
+    pub doorbell_delivery: DoorbellDelivery,
+    pub spads: usize,
+    /// Interrupt vectors that tell of the link.
+    pub link_vectors: u64,
+}
+
+/// A link as its chip sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Both sides are enabled.
+    pub up: bool,
+    pub trained: Trained,
+}
+
+/// What has happened since the chip was last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Doorbell bits that the peer has rung.
+    pub bells: u64,
+    /// The link may have changed.
+    pub link: bool,
+}
+
+/// A kind of bridge. Indices are inside of what [`Facts`] state. All but `ring` and scratchpads is
+/// called under the lock of the port.
+pub trait Chip: Send + Sync + 'static {
+    fn facts(&self) -> Facts;
+
+    /// Lets the link train, or takes it down. On return from the latter, no write of this side is on
+    /// its way. Called with what it is already, too: registers may have been reset since.
+    fn enable(&self, on: bool) -> Result<()>;
+
+    /// Leads the peer's writes through an inbound window to addresses from `address` on, as many as
+    /// the aperture has; or nowhere. On return, no write to where it led before is on its way. The
+    /// address is a multiple of the aperture's size.
+    fn aim(&self, window: usize, address: Option<u64>) -> Result<()>;
+
+    /// The link; none when the device does not answer.
+    fn line(&self) -> Option<Line>;
+
+    /// Takes what interrupts have told, and clears it: `raised` are the vectors whose events were
+    /// there.
+    fn take(&self, raised: u64) -> News;
+
+    /// Rings the peer.
+    fn ring(&self, bits: u64);
+
+    fn spad(&self, index: usize) -> u32;
+
+    fn set_spad(&self, index: usize, value: u32);
+
+    fn peer_spad(&self, index: usize) -> u32;
+
+    fn set_peer_spad(&self, index: usize, value: u32);
+}

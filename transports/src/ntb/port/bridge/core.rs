@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a port, its thread and the windows made through it share: the state of the link, doorbells
+//! that have rung, and what is behind the slots.
+
+use super::chip::{Aperture, Chip, Facts, Line};
+use super::device::{self, Device};
+use super::layout::{self, PAGE, Page, SLOTS, first_slot, word_at};
+use crate::ntb::port::listener::{self, Source, Waiters};
+use crate::ntb::port::slots::entry;
+use crate::ntb::port::vfio::Trained;
+use crate::ntb::port::{Event, PcieGen, PortError, Result, Window};
+use nix::sys::eventfd::EventFd;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Counters of writes; the handles of a port share them.
+pub const WRITERS: usize = 16;
+/// How long closing waits for a write of this process that does not end.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A count on a line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+pub struct Counter(pub AtomicU64);
+
+pub struct Core {
+    pub chip: Box<dyn Chip>,
+    pub device: Arc<dyn Device>,
+    pub facts: Facts,
+    pub apertures: Vec<Aperture>,
+    /// As users see them.
+    pub windows: Vec<Window>,
+    /// What the peer says of its slots.
+    pub page: Page,
+    /// The generation of the link; 0 when it is down.
+    pub up_generation: AtomicU64,
+    /// Changes whenever the link goes up or down; never 0. Changed under the lock of the state.
+    pub generation: AtomicU64,
+    /// Doorbell bits that have rung and were not cleared.
+    pub pending: AtomicU64,
+    /// Those that wake nobody.
+    pub mask: AtomicU64,
+    /// Writes of this process that are under way.
+    pub writers: [Counter; WRITERS],
+    pub waiters: Arc<Waiters>,
+    counters: [AtomicU64; Event::ALL.len()],
+    state: Mutex<State>,
+}
+
+pub struct State {
+    pub enabled: bool,
+    pub up: bool,
+    pub trained: Trained,
+    /// The device does not answer any more.
+    pub gone: bool,
+    /// Addresses that the inbound windows lead to.
+    addresses: Vec<u64>,
+    /// By window and slot: what is open.
+    slots: Vec<[Option<Slot>; SLOTS]>,
+    /// Distinguishes what is behind a slot from what was.
+    openings: u32,
+}
+
+/// An open slot.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// What the peer is told.
+    entry: u64,
+    /// Where the memory starts, and how much of it is mapped.
+    base: usize,
+    len: usize,
+}
+
+/// Memory for slots: as much as there is, from `base` on.
+#[derive(Clone, Copy, Debug)]
+pub struct Behind {
+    pub base: *mut u8,
+    /// Bytes of the translation, and of the memory.
+    pub size: u64,
+    pub len: u64,
+}
+
+impl Core {
+    /// Takes a device over. Its windows lead nowhere but to the port's own page; its link is down.
+    pub fn new(chip: Box<dyn Chip>, device: Arc<dyn Device>) -> Result<Core> {
+        let facts = chip.facts();
+        let apertures: Vec<Aperture> =
+            facts.apertures.iter().copied().take(layout::WINDOWS).collect();
+        let windows = apertures.iter().enumerate();
+        let windows: Vec<Window> = windows
+            .map(|(index, aperture)| layout::window_of(index, aperture))
+            .collect::<Result<_>>()?;
+        if windows.is_empty() || facts.doorbell_bits == 0 {
+            return Err(PortError::Invalid(format!(
+                "{} has {} windows and {} doorbells: one of each is needed",
+                device.describe(),
+                windows.len(),
+                facts.doorbell_bits
+            )));
+        }
+        let addresses =
+            apertures.iter().map(|aperture| device.reserve(aperture.size, aperture.size));
+        let addresses: Vec<u64> = addresses.collect::<Result<_>>()?;
+        let page = Page::new()?;
+        chip.enable(false)?;
+        // SAFETY: the page lives as long as the value, which takes it back when dropped.
+        unsafe { device.map(addresses[0], page.base(), PAGE as usize)? };
+        let state = State {
+            enabled: false,
+            up: false,
+            trained: Trained { speed: PcieGen::Gen1, width: 1, max_payload: 128 },
+            gone: false,
+            addresses,
+            slots: vec![[None; SLOTS]; windows.len()],
+            openings: RandomState::new().hash_one(0) as u32,
+        };
+        let core = Core {
+            chip,
+            device,
+            facts,
+            apertures,
+            windows,
+            page,
+            up_generation: AtomicU64::new(0),
+            generation: AtomicU64::new(1),
+            pending: AtomicU64::new(0),
+            mask: AtomicU64::new(u64::MAX),
+            writers: Default::default(),
+            waiters: Arc::default(),
+            counters: Default::default(),
+            state: Mutex::new(state),
+        };
+        // Whatever has rung before was not meant for this process.
+        core.news(&mut core.state(), u64::MAX);
+        drop(core.look());
+        Ok(core)
+    }
+
+    pub fn count(&self, event: Event, amount: u64) {
+        self.counters[event as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub fn counted(&self, event: Event) -> u64 {
+        self.counters[event as usize].load(Ordering::Relaxed)
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the link, and takes what its interrupts have told.
+    pub fn look(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        self.news(&mut state, self.facts.link_vectors);
+        state
+    }
+
+    /// Takes all doorbells that have rung.
+    pub fn collect(&self) {
+        self.news(&mut self.state(), u64::MAX);
+    }
+
+    /// Takes the events of some vectors, and what registers say of them.
+    fn news(&self, state: &mut State, vectors: u64) {
+        let raised = listener::take(self.device.interrupts(), vectors);
+        let news = self.chip.take(raised);
+        let bells = if state.enabled { news.bells & self.valid_bits() } else { 0 };
+        if bells != 0 {
+            let before = self.pending.fetch_or(bells, Ordering::SeqCst);
+            let masked = self.mask.load(Ordering::SeqCst);
+            self.count(Event::DoorbellsCoalesced, (before & bells).count_ones().into());
+            self.count(Event::DoorbellsSuppressed, (bells & masked).count_ones().into());
+            self.count(Event::DoorbellEvents, (bells & !masked).count_ones().into());
+        }
+        let changed = self.follow(state, news.link);
+        if bells != 0 || changed {
+            self.waiters.tell();
+        }
+    }
+
+    /// Follows the link; `told` that it may have changed, which it may have more than once.
+    fn follow(&self, state: &mut State, told: bool) -> bool {
+        let line = if state.gone { None } else { self.chip.line() };
+        if line.is_none() && !state.gone {
+            state.gone = true;
+            tracing::warn!("{}", device::gone(&*self.device));
+        }
+        let up = state.enabled && line.is_some_and(|line| line.up);
+        state.trained = line.map_or(state.trained, |line| line.trained);
+        if up == state.up && !(told && up) {
+            return false;
+        }
+        let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
+        self.count(Event::LinkChanges, 1);
+        state.up = up;
+        self.up_generation.store(if up { generation } else { 0 }, Ordering::SeqCst);
+        if up {
+            // The peer may be another process than before.
+            self.publish_all(state);
+        }
+        true
+    }
+
+    pub fn valid_bits(&self) -> u64 {
+        match self.facts.doorbell_bits {
+            64.. => u64::MAX,
+            bits => (1 << bits) - 1,
+        }
+    }
+
+    /// Lets the link train, or takes it down.
+    pub fn enable(&self, on: bool) -> Result<()> {
+        let mut state = self.look();
+        if state.gone {
+            return Err(device::gone(&*self.device));
+        }
+        if state.enabled == on {
+            return Ok(());
+        }
+        if on {
+            // What has rung meanwhile is lost, as with the link.
+            self.news(&mut state, u64::MAX);
+            for (window, address) in state.addresses.iter().enumerate() {
+                self.chip.aim(window, Some(*address))?;
+            }
+            self.chip.enable(true)?;
+            state.enabled = true;
+        } else {
+            self.withdraw(&mut state);
+            state.enabled = false;
+            self.up_generation.store(0, Ordering::SeqCst);
+            self.await_writes()?;
+            for window in 0..state.addresses.len() {
+                self.chip.aim(window, None)?;
+            }
+            self.chip.enable(false)?;
+        }
+        self.news(&mut state, self.facts.link_vectors);
+        Ok(())
+    }
+
+    /// Waits until no write of this process is on its way.
+    fn await_writes(&self) -> Result<()> {
+        let begun = Instant::now();
+        for writer in &self.writers {
+            while writer.0.load(Ordering::SeqCst) != 0 {
+                if begun.elapsed() > PATIENCE {
+                    return Err(PortError::Busy("a write into a window does not end".into()));
+                }
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts memory behind slots, counted from the first that is for users.
+    pub fn open_slots(
+        &self,
+        state: &mut State,
+        window: usize,
+        slot: usize,
+        memory: Behind,
+    ) -> Result<()> {
+        let slot_size = self.windows[window].slot_size();
+        let slots = memory.size.div_ceil(slot_size) as usize;
+        self.close_slots(state, window, slot, slots);
+        state.openings = state.openings.wrapping_add(1);
+        let first = slot + first_slot(window);
+        for index in 0..slots {
+            let from = index as u64 * slot_size;
+            let limit = (memory.size - from).min(slot_size);
+            // Bytes beyond the end of memory stay closed, though the peer may try them.
+            let len = memory.len.saturating_sub(from).min(limit).next_multiple_of(PAGE) as usize;
+            let base = memory.base.wrapping_add(from as usize);
+            let address = state.addresses[window] + (first + index) as u64 * slot_size;
+            if len > 0 {
+                // SAFETY: memory that was registered, whose owner keeps it until it is closed here.
+                if let Err(error) = unsafe { self.device.map(address, base, len) } {
+                    self.close_slots(state, window, slot, slots);
+                    return Err(error);
+                }
+            }
+            let entry = entry(state.openings, limit as u32);
+            state.slots[window][first + index] = Some(Slot { entry, base: base.addr(), len });
+        }
+        self.publish(state, window, first, slots);
+        self.count(Event::TranslationsSet, slots as u64);
+        Ok(())
+    }
+
+    /// Takes away what is behind slots. On return no write of the peer to it is on its way.
+    pub fn close_slots(&self, state: &mut State, window: usize, slot: usize, slots: usize) {
+        let first = slot + first_slot(window);
+        let range = first..first + slots;
+        let open: Vec<(usize, Slot)> = range
+            .clone()
+            .filter_map(|index| Some((index, state.slots[window][index].take()?)))
+            .collect();
+        if open.is_empty() {
+            return;
+        }
+        // First the peer is told: what it goes on to write is lost, and it must not take what it
+        // writes after that for more.
+        self.publish(state, window, first, slots);
+        self.await_published(state, window, first);
+        for (index, slot) in &open {
+            if slot.len > 0 {
+                let slot_size = self.windows[window].slot_size();
+                let address = state.addresses[window] + *index as u64 * slot_size;
+                self.device.unmap(address, slot.len);
+            }
+        }
+        self.count(Event::TranslationsCleared, open.len() as u64);
+    }
+
+    /// Whether a slot leads into this memory.
+    pub fn leads_to(&self, state: &State, base: *mut u8, len: u64) -> bool {
+        let range = base.addr()..base.addr().saturating_add(len as usize);
+        state.slots.iter().flatten().flatten().any(|slot| range.contains(&slot.base))
+    }
+
+    /// Tells the peer of some slots.
+    fn publish(&self, state: &State, window: usize, first: usize, slots: usize) {
+        if !state.up {
+            return;
+        }
+        let slots = &state.slots[window][first..first + slots];
+        let words: Vec<u64> = slots.iter().map(|slot| slot.map_or(0, |slot| slot.entry)).collect();
+        let Aperture { bar, offset, .. } = self.apertures[0];
+        self.device.store_words(bar, offset + word_at(window, first), &words);
+        self.device.drain();
+    }
+
+    fn publish_all(&self, state: &State) {
+        for window in 0..self.windows.len() {
+            self.publish(state, window, 0, SLOTS);
+        }
+    }
+
+    /// Waits until the peer has what was published: what is read follows what was written.
+    fn await_published(&self, state: &State, window: usize, slot: usize) {
+        if state.up {
+            let Aperture { bar, offset, .. } = self.apertures[0];
+            let mut word = [0; 8];
+            // SAFETY: a local of this length.
+            unsafe {
+                self.device.load(bar, offset + word_at(window, slot), word.as_mut_ptr(), 8);
+            }
+            self.count(Event::Reads, 1);
+        }
+    }
+
+    /// Tells the peer that all slots are closed, while it can still be told.
+    fn withdraw(&self, state: &mut State) {
+        let slots = std::mem::replace(&mut state.slots, vec![[None; SLOTS]; self.windows.len()]);
+        self.publish_all(state);
+        self.await_published(state, 0, 0);
+        state.slots = slots;
+        // They are open again when the link comes back, but as other ones.
+        state.openings = state.openings.wrapping_add(1);
+        let opening = state.openings;
+        for slot in state.slots.iter_mut().flatten().flatten() {
+            slot.entry = entry(opening, slot.entry as u32);
+        }
+    }
+}
+
+impl Source for Core {
+    fn interrupts(&self) -> &[EventFd] {
+        self.device.interrupts()
+    }
+
+    fn attend(&self, raised: u64) {
+        self.news(&mut self.state(), raised);
+    }
+}
+
+impl Drop for Core {
+    /// Nothing of this process is behind the windows any more.
+    fn drop(&mut self) {
+        if let Err(error) = self.enable(false) {
+            tracing::info!(%error, "taking an NTB link down");
+        }
+        let mut state = self.state();
+        for window in 0..self.windows.len() {
+            self.close_slots(&mut state, window, 0, self.windows[window].slots);
+        }
+        self.device.unmap(state.addresses[0], PAGE as usize);
+    }
+}
+
+/// The link of a chip that is up or not, and is no more than that.
+pub fn line(up: bool, trained: Trained) -> Option<Line> {
+    Some(Line { up, trained })
+}

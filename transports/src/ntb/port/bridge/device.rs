@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A bridge as a PCI function: its registers, its windows, its interrupts, and the addresses through
+//! which it reaches memory of this process.
+
+use crate::ntb::port::vfio::{self, Bar, Trained};
+use crate::ntb::port::{PortError, Result};
+use nix::sys::eventfd::EventFd;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// Base address registers that a function can have.
+pub const BARS: usize = 6;
+
+/// What a port needs of a function. Offsets outside of a BAR are read as all ones and not written,
+/// as on a bus.
+pub trait Device: Debug + Send + Sync {
+    /// Bytes behind a base address register; 0 where there is none.
+    fn bar_size(&self, bar: usize) -> usize;
+
+    /// Reads a register; the offset is a multiple of 4.
+    fn read32(&self, bar: usize, offset: usize) -> u32;
+
+    /// Writes a register.
+    fn write32(&self, bar: usize, offset: usize, value: u32);
+
+    /// Reads a register of two bytes.
+    fn read16(&self, bar: usize, offset: usize) -> u16;
+
+    /// Writes one of two bytes.
+    fn write16(&self, bar: usize, offset: usize, value: u16);
+
+    /// Stores to a window, in words where they are aligned; in order of their addresses unless the
+    /// window [combines](Device::combines) stores.
+    ///
+    /// # Safety
+    /// `source` is readable for `len` bytes.
+    unsafe fn store(&self, bar: usize, offset: usize, source: *const u8, len: usize);
+
+    /// Stores aligned words: who sees the last sees all.
+    fn store_words(&self, bar: usize, offset: usize, words: &[u64]);
+
+    /// Loads from a window: a round trip for every word.
+    ///
+    /// # Safety
+    /// `dest` is writable for `len` bytes.
+    unsafe fn load(&self, bar: usize, offset: usize, dest: *mut u8, len: usize);
+
+    /// Whether stores to windows leave in any order until [`Device::drain`].
+    fn combines(&self) -> bool;
+
+    /// Has all stores of this thread leave before those that follow.
+    fn drain(&self);
+
+    /// The link between the function and this machine, as trained.
+    fn trained(&self) -> Trained;
+
+    /// One event for each interrupt vector.
+    fn interrupts(&self) -> &[EventFd];
+
+    /// Whether they are those of MSI-X; of MSI otherwise.
+    fn has_msix(&self) -> bool;
+
+    /// Takes `len` bytes of the addresses that functions of this process use, at a multiple of
+    /// `align`. Nothing is behind them.
+    fn reserve(&self, len: u64, align: u64) -> Result<u64>;
+
+    /// Puts memory of this process behind `address`; all are multiples of the page size.
+    ///
+    /// # Safety
+    /// The memory stays mapped until `unmap`. The function may write it at any time.
+    unsafe fn map(&self, address: u64, base: *mut u8, len: usize) -> Result<()>;
+
+    /// Takes back `map` of the same range: on return no write to it is on its way.
+    fn unmap(&self, address: u64, len: usize);
+
+    /// What it is and where, for people.
+    fn describe(&self) -> String;
+}
+
+/// The PCI function.
+#[derive(Debug)]
+pub struct PciDevice {
+    device: Arc<vfio::Device>,
+    bars: [Option<Bar>; BARS],
+    trained: Trained,
+    interrupts: Vec<EventFd>,
+    has_msix: bool,
+}
+
+impl PciDevice {
+    /// Maps all memory that the function has, and ties up to `vectors` interrupt vectors to events.
+    pub fn new(device: vfio::Device, vectors: u32) -> Result<PciDevice> {
+        let device = Arc::new(device);
+        let mut bars = [const { None }; BARS];
+        for (index, bar) in bars.iter_mut().enumerate() {
+            if device.has_memory(index as u32)? {
+                *bar = Some(device.map(index as u32)?);
+            }
+        }
+        let (interrupts, has_msix) = device.interrupts_of_any_kind(vectors)?;
+        Ok(PciDevice { trained: device.trained()?, device, bars, interrupts, has_msix })
+    }
+
+    /// The address of `len` bytes, if they are there and aligned to `align`.
+    fn at(&self, bar: usize, offset: usize, len: usize, align: usize) -> Option<*mut u8> {
+        let bar = self.bars.get(bar)?.as_ref()?;
+        let inside = offset.checked_add(len).is_some_and(|end| end <= bar.size());
+        (inside && offset.is_multiple_of(align)).then(|| bar.base().as_ptr().wrapping_add(offset))
+    }
+}
+
+impl Device for PciDevice {
+    fn bar_size(&self, bar: usize) -> usize {
+        self.bars.get(bar).and_then(Option::as_ref).map_or(0, Bar::size)
+    }
+
+    fn read32(&self, bar: usize, offset: usize) -> u32 {
+        let at = self.at(bar, offset, 4, 4);
+        // SAFETY: an aligned register inside the mapped range.
+        at.map_or(u32::MAX, |at| unsafe { at.cast::<u32>().read_volatile() })
+    }
+
+    fn write32(&self, bar: usize, offset: usize, value: u32) {
+        if let Some(at) = self.at(bar, offset, 4, 4) {
+            // SAFETY: as above.
+            unsafe { at.cast::<u32>().write_volatile(value) };
+        }
+    }
+
+    fn read16(&self, bar: usize, offset: usize) -> u16 {
+        let at = self.at(bar, offset, 2, 2);
+        // SAFETY: as above.
+        at.map_or(u16::MAX, |at| unsafe { at.cast::<u16>().read_volatile() })
+    }
+
+    fn write16(&self, bar: usize, offset: usize, value: u16) {
+        if let Some(at) = self.at(bar, offset, 2, 2) {
+            // SAFETY: as above.
+            unsafe { at.cast::<u16>().write_volatile(value) };
+        }
+    }
+
+    unsafe fn store(&self, bar: usize, offset: usize, source: *const u8, len: usize) {
+        if let Some(at) = self.at(bar, offset, len, 1) {
+            // SAFETY: inside the mapped range; the caller vouches for the source.
+            unsafe { store_in_words(at, source, len) };
+        }
+    }
+
+    fn store_words(&self, bar: usize, offset: usize, words: &[u64]) {
+        if let Some(at) = self.at(bar, offset, size_of_val(words), 8) {
+            for (index, word) in words.iter().enumerate() {
+                // SAFETY: an aligned word inside the mapped range.
+                unsafe { at.cast::<u64>().add(index).write_volatile(*word) };
+            }
+        }
+    }
+
+    unsafe fn load(&self, bar: usize, offset: usize, dest: *mut u8, len: usize) {
+        let at = self.at(bar, offset, len, 1);
+        for index in 0..len {
+            // SAFETY: inside the mapped range; the caller vouches for the destination.
+            let byte = at.map_or(0xff, |at| unsafe { at.add(index).read_volatile() });
+            // SAFETY: the caller's promise.
+            unsafe { dest.add(index).write(byte) };
+        }
+    }
+
+    fn combines(&self) -> bool {
+        // The kernel maps memory of functions without combining.
+        false
+    }
+
+    fn drain(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    fn trained(&self) -> Trained {
+        self.trained
+    }
+
+    fn interrupts(&self) -> &[EventFd] {
+        &self.interrupts
+    }
+
+    fn has_msix(&self) -> bool {
+        self.has_msix
+    }
+
+    fn reserve(&self, len: u64, align: u64) -> Result<u64> {
+        self.device.reserve(len, align)
+    }
+
+    unsafe fn map(&self, address: u64, base: *mut u8, len: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.map_memory(address, base, len) }
+    }
+
+    fn unmap(&self, address: u64, len: usize) {
+        if let Err(error) = self.device.unmap_memory(address, len) {
+            tracing::warn!(%error, "closing memory to a device");
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("device {}", self.device.address())
+    }
+}
+
+/// Copies to memory of a device: aligned words of 8 bytes, and single bytes before and behind them.
+///
+/// # Safety
+/// Both ranges are valid for `len` bytes.
+unsafe fn store_in_words(to: *mut u8, source: *const u8, len: usize) {
+    let head = to.align_offset(8).min(len);
+    let words = (len - head) / 8;
+    let byte = |index: usize| {
+        // SAFETY: below `len`, by the callers below.
+        unsafe { to.add(index).write_volatile(source.add(index).read()) }
+    };
+    (0..head).for_each(byte);
+    for word in 0..words {
+        let at = head + word * 8;
+        // SAFETY: below `len`, and the destination is aligned.
+        unsafe {
+            to.add(at).cast::<u64>().write_volatile(source.add(at).cast::<u64>().read_unaligned());
+        }
+    }
+    (head + words * 8..len).for_each(byte);
+}
+
+/// Says that a function is gone.
+pub fn gone(device: &dyn Device) -> PortError {
+    PortError::Gone(device.describe())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_of_any_shape_are_whole() {
+        let source: Vec<u8> = (0..100).collect();
+        for start in 0..9 {
+            for len in 0..40 {
+                let mut to = [0xaaaa_aaaa_aaaa_aaaau64; 16];
+                // SAFETY: both ranges are as long.
+                unsafe {
+                    let to = to.as_mut_ptr().cast::<u8>().add(start);
+                    store_in_words(to, source.as_ptr(), len);
+                }
+                let bytes: Vec<u8> = to.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                assert_eq!(bytes[start..start + len], source[..len], "{len} from {start}");
+                let others = bytes[..start].iter().chain(&bytes[start + len..]);
+                assert!(others.copied().eq(std::iter::repeat_n(0xaa, 128 - len)));
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a port divides its windows.
+//!
+//! An inbound window leads to a range of addresses of its own, as large as the window. The IOMMU puts
+//! memory behind parts of it: the slots. The first slot of window 0 is the port's own. It leads to the
+//! [`Page`] in which the peer's port says which of *its* slots are open: so that is known here by
+//! loads from local memory.
+
+use super::chip::Aperture;
+use crate::ntb::port::{InboundMemory, PortError, Result, Window};
+
+/// Bytes of a page of the IOMMU.
+pub const PAGE: u64 = 4096;
+/// Windows that are used.
+pub const WINDOWS: usize = 2;
+/// Slots of a window, the port's own included.
+pub const SLOTS: usize = 128;
+/// Where the words are in the page: by window and slot.
+const TABLE: usize = 64;
+
+const _: () = assert!(TABLE + WINDOWS * SLOTS * 8 <= PAGE as usize);
+
+/// The first slot of a window that is for users of the port.
+pub fn first_slot(window: usize) -> usize {
+    usize::from(window == 0)
+}
+
+/// What users see of a window: all slots but the port's own.
+pub fn window_of(index: usize, aperture: &Aperture) -> Result<Window> {
+    let slot_size = (aperture.size / SLOTS as u64).max(PAGE);
+    let all = usize::try_from(aperture.size / slot_size).unwrap_or(0);
+    let slots = all.saturating_sub(first_slot(index));
+    if !aperture.size.is_power_of_two() || slots < 8 || slot_size > 1 << 31 {
+        return Err(PortError::Invalid(format!(
+            "window {index} has {} bytes: powers of two from {} to {} can be used",
+            aperture.size,
+            16 * PAGE,
+            (SLOTS as u64) << 31
+        )));
+    }
+    Ok(Window {
+        size: slots as u64 * slot_size,
+        slots,
+        addr_align: PAGE,
+        size_align: PAGE,
+        size_aligned: false,
+        has_limit: true,
+        fixed: false,
+    })
+}
+
+/// Where the word of a slot is, counted from the port's own slot, in the page.
+pub fn word_at(window: usize, slot: usize) -> usize {
+    TABLE + (window * SLOTS + slot) * 8
+}
+
+/// What the peer says: memory of this host that it writes to.
+pub struct Page(InboundMemory);
+
+impl Page {
+    pub fn new() -> Result<Page> {
+        InboundMemory::new(PAGE as usize).map(Page)
+    }
+
+    pub fn base(&self) -> *mut u8 {
+        self.0.base()
+    }
+
+    /// The word of a slot of the peer: anything.
+    pub fn entry(&self, window: usize, slot: usize) -> u64 {
+        self.0.load(word_at(window, slot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_divided_into_pages_at_least() {
+        for shift in 16..=38 {
+            let aperture = Aperture { bar: 2, offset: 0, size: 1 << shift };
+            let [first, second] = [0, 1].map(|index| window_of(index, &aperture).unwrap());
+            assert!(second.slots <= SLOTS && first.slots + 1 == second.slots, "{first}");
+            assert_eq!(second.size, 1 << shift);
+            assert!(first.slot_size().is_power_of_two() && first.slot_size() >= PAGE);
+        }
+        for size in [0, 1 << 12, 3 << 16, 1 << 60] {
+            let aperture = Aperture { bar: 2, offset: 0, size };
+            assert!(window_of(0, &aperture).is_err(), "{size}");
+        }
+    }
+}

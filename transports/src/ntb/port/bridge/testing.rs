@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two functions of a bridge without hardware: a model plays their registers, and here are the buses
+//! of the two machines that they are plugged into. For tests.
+
+use super::device::{BARS, Device};
+use crate::ntb::port::vfio::Trained;
+use crate::ntb::port::{PcieGen, Result};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::fmt::{self, Debug};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Bytes of the largest write that is one TLP.
+const TLP: usize = 64;
+
+/// The registers of a link: two functions, by side. What a machine reads or writes is aligned and
+/// lies inside of a BAR.
+pub trait Model: Send + Sync + 'static {
+    /// Bytes of the BARs of a side.
+    fn bars(&self, side: usize) -> [usize; BARS];
+
+    /// Interrupt vectors of a side; whether they are those of MSI-X.
+    fn vectors(&self, side: usize) -> (usize, bool);
+
+    fn read(&mut self, side: usize, bar: usize, offset: usize, bytes: usize) -> u32;
+
+    fn write(&mut self, access: Access, value: u32, lines: &Lines);
+
+    /// Where the bytes go that a side writes through a window: an address at the other side.
+    fn route(&self, side: usize, bar: usize, offset: usize) -> Option<u64>;
+
+    /// A machine has reset the function of its side.
+    fn reset(&mut self, side: usize, lines: &Lines);
+}
+
+/// What is written to.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    pub side: usize,
+    pub bar: usize,
+    pub offset: usize,
+    pub bytes: usize,
+}
+
+/// The interrupt lines to both machines.
+pub struct Lines([Vec<EventFd>; 2]);
+
+impl Lines {
+    pub fn raise(&self, side: usize, vector: usize) {
+        let event = self.0[side].get(vector).expect("a vector that there is");
+        event.write(1).expect("room in an event");
+    }
+}
+
+/// The model and both machines.
+pub struct Bench<M> {
+    inner: RwLock<Inner<M>>,
+    lines: Lines,
+    free: AtomicU64,
+}
+
+struct Inner<M> {
+    model: M,
+    machines: [Machine; 2],
+}
+
+/// What the IOMMU of a machine lets its function reach.
+#[derive(Default)]
+struct Machine {
+    maps: Vec<Map>,
+    /// Writes that met nothing.
+    faults: AtomicU64,
+    /// The function does not answer.
+    gone: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Map {
+    address: u64,
+    base: usize,
+    len: usize,
+}
+
+impl Machine {
+    /// Where `len` bytes from `address` on are.
+    fn at(&self, address: u64, len: usize) -> Option<*mut u8> {
+        let holds = |map: &&Map| {
+            address >= map.address && address - map.address + len as u64 <= map.len as u64
+        };
+        let map = self.maps.iter().find(holds)?;
+        Some((map.base as *mut u8).wrapping_add((address - map.address) as usize))
+    }
+}
+
+impl<M: Model> Bench<M> {
+    pub fn new(model: M) -> Arc<Bench<M>> {
+        let event = |_| EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK).unwrap();
+        let lines = [0, 1].map(|side| (0..model.vectors(side).0).map(event).collect());
+        let inner = Inner { model, machines: Default::default() };
+        Arc::new(Bench {
+            inner: RwLock::new(inner),
+            lines: Lines(lines),
+            free: AtomicU64::new(1 << 32),
+        })
+    }
+
+    /// The function of a side, as a process that opens it has it.
+    pub fn function(self: &Arc<Bench<M>>, side: usize) -> Arc<Function<M>> {
+        Arc::new(Function { bench: self.clone(), side })
+    }
+
+    fn inner(&self) -> RwLockReadGuard<'_, Inner<M>> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn inner_mut(&self) -> RwLockWriteGuard<'_, Inner<M>> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something to the registers that no driver does.
+    pub fn tamper<T>(&self, act: impl FnOnce(&mut M, &Lines) -> T) -> T {
+        act(&mut self.inner_mut().model, &self.lines)
+    }
+
+    /// Has the function of a side stop answering.
+    pub fn lose(&self, side: usize) {
+        self.inner_mut().machines[side].gone = true;
+    }
+
+    /// The ranges that the function of a side can reach: address and length.
+    pub fn reachable(&self, side: usize) -> Vec<(u64, usize)> {
+        let mut all: Vec<(u64, usize)> =
+            self.inner().machines[side].maps.iter().map(|map| (map.address, map.len)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Writes that reached nothing at a side.
+    pub fn faults(&self, side: usize) -> u64 {
+        self.inner().machines[side].faults.load(Ordering::Relaxed)
+    }
+
+    /// What the kernel does with the function of a process that was killed.
+    pub fn kill(&self, side: usize) {
+        let mut inner = self.inner_mut();
+        inner.machines[side].maps.clear();
+        inner.model.reset(side, &self.lines);
+    }
+}
+
+/// One function.
+pub struct Function<M> {
+    bench: Arc<Bench<M>>,
+    side: usize,
+}
+
+impl<M> Debug for Function<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "side {} of a model", self.side)
+    }
+}
+
+impl<M: Model> Function<M> {
+    fn read(&self, bar: usize, offset: usize, bytes: usize) -> u32 {
+        let mut inner = self.bench.inner_mut();
+        if inner.machines[self.side].gone {
+            return u32::MAX;
+        }
+        let inside = offset + bytes <= inner.model.bars(self.side)[bar];
+        assert!(
+            inside && offset.is_multiple_of(bytes),
+            "read of {bytes} at {offset:#x} of BAR {bar}"
+        );
+        inner.model.read(self.side, bar, offset, bytes)
+    }
+
+    fn write(&self, bar: usize, offset: usize, bytes: usize, value: u32) {
+        let mut inner = self.bench.inner_mut();
+        if inner.machines[self.side].gone {
+            return;
+        }
+        let inside = offset + bytes <= inner.model.bars(self.side)[bar];
+        assert!(
+            inside && offset.is_multiple_of(bytes),
+            "write of {bytes} at {offset:#x} of BAR {bar}"
+        );
+        let access = Access { side: self.side, bar, offset, bytes };
+        inner.model.write(access, value, &self.bench.lines);
+    }
+
+    /// Gives `act` the parts of a range that are a TLP each, with the memory that they go to.
+    fn each(
+        &self,
+        bar: usize,
+        offset: usize,
+        len: usize,
+        mut act: impl FnMut(usize, usize, *mut u8),
+    ) {
+        let inner = self.bench.inner();
+        let peer = &inner.machines[1 - self.side];
+        let mut done = 0;
+        while done < len {
+            let at = offset + done;
+            let part = (TLP - at % TLP).min(len - done);
+            let inside = at + part <= inner.model.bars(self.side)[bar];
+            assert!(inside, "{part} bytes at {at:#x} of BAR {bar}");
+            let route = || inner.model.route(self.side, bar, at);
+            let lost = inner.machines[self.side].gone || peer.gone;
+            if let Some(address) = (!lost).then(route).flatten() {
+                match peer.at(address, part) {
+                    Some(memory) => act(done, part, memory),
+                    None => _ = peer.faults.fetch_add(1, Ordering::Relaxed),
+                }
+            }
+            done += part;
+        }
+    }
+}
+
+/// Copies as a root complex does: aligned words are whole, and later ones are seen after earlier ones.
+unsafe fn deliver(to: *mut u8, from: *const u8, len: usize) {
+    let mut at = 0;
+    while at < len {
+        // SAFETY: the caller vouches for both ranges; words are read and written inside of them.
+        unsafe {
+            let (to, from) = (to.add(at), from.add(at));
+            if to.addr().is_multiple_of(8) && len - at >= 8 {
+                let word = from.cast::<u64>().read_unaligned();
+                AtomicU64::from_ptr(to.cast()).store(word, Ordering::Release);
+                at += 8;
+            } else {
+                AtomicU8::from_ptr(to).store(from.read(), Ordering::Release);
+                at += 1;
+            }
+        }
+    }
+}
+
+impl<M: Model> Device for Function<M> {
+    fn bar_size(&self, bar: usize) -> usize {
+        self.bench.inner().model.bars(self.side)[bar]
+    }
+
+    fn read32(&self, bar: usize, offset: usize) -> u32 {
+        self.read(bar, offset, 4)
+    }
+
+    fn write32(&self, bar: usize, offset: usize, value: u32) {
+        self.write(bar, offset, 4, value);
+    }
+
+    fn read16(&self, bar: usize, offset: usize) -> u16 {
+        self.read(bar, offset, 2) as u16
+    }
+
+    fn write16(&self, bar: usize, offset: usize, value: u16) {
+        self.write(bar, offset, 2, value.into());
+    }
+
+    unsafe fn store(&self, bar: usize, offset: usize, source: *const u8, len: usize) {
+        self.each(bar, offset, len, |done, part, memory| {
+            // SAFETY: mapped memory of this length; the caller vouches for the source.
+            unsafe { deliver(memory, source.add(done), part) };
+        });
+    }
+
+    fn store_words(&self, bar: usize, offset: usize, words: &[u64]) {
+        assert!(offset.is_multiple_of(8), "words at {offset:#x}");
+        // SAFETY: a slice is readable for its length.
+        unsafe { self.store(bar, offset, words.as_ptr().cast(), size_of_val(words)) };
+    }
+
+    unsafe fn load(&self, bar: usize, offset: usize, dest: *mut u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { dest.write_bytes(0xff, len) };
+        self.each(bar, offset, len, |done, part, memory| {
+            // SAFETY: mapped memory of this length; the caller vouches for the destination.
+            unsafe { deliver(dest.add(done), memory, part) };
+        });
+    }
+
+    fn combines(&self) -> bool {
+        false
+    }
+
+    fn drain(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    fn trained(&self) -> Trained {
+        Trained { speed: PcieGen::Gen3, width: 8, max_payload: 256 }
+    }
+
+    fn interrupts(&self) -> &[EventFd] {
+        &self.bench.lines.0[self.side]
+    }
+
+    fn has_msix(&self) -> bool {
+        self.bench.inner().model.vectors(self.side).1
+    }
+
+    fn reserve(&self, len: u64, align: u64) -> Result<u64> {
+        let take = |free: u64| Some(free.next_multiple_of(align) + len);
+        let order = Ordering::Relaxed;
+        let before = self.bench.free.fetch_update(order, order, take).expect("always some");
+        Ok(before.next_multiple_of(align))
+    }
+
+    unsafe fn map(&self, address: u64, base: *mut u8, len: usize) -> Result<()> {
+        let page = |number: usize| number > 0 && number.is_multiple_of(4096);
+        assert!(
+            page(address as usize) && page(base.addr()) && page(len),
+            "{len:#x} at {address:#x}"
+        );
+        let maps = &mut self.bench.inner_mut().machines[self.side].maps;
+        let apart = |map: &Map| {
+            address + len as u64 <= map.address || map.address + map.len as u64 <= address
+        };
+        assert!(maps.iter().all(apart), "{address:#x} is mapped already");
+        maps.push(Map { address, base: base.addr(), len });
+        Ok(())
+    }
+
+    fn unmap(&self, address: u64, len: usize) {
+        let maps = &mut self.bench.inner_mut().machines[self.side].maps;
+        let place = maps.iter().position(|map| (map.address, map.len) == (address, len));
+        // One that a killed process had is gone already.
+        place.into_iter().for_each(|place| _ = maps.swap_remove(place));
+    }
+
+    fn describe(&self) -> String {
+        format!("side {} of a model", self.side)
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The registers of both functions of an endpoint-function bridge, as its hosts see them. Written from
+//! the descriptions of the function alone: it has its own numbers, and none of the driver's.
+
+use crate::ntb::port::bridge::testing::{Access, Lines, Model};
+
+/// What a firmware may have chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub windows: [usize; 2],
+    /// Bytes before the first window in its BAR.
+    pub first_window: usize,
+    pub spads: u32,
+    pub spads_at: u32,
+    pub vectors: usize,
+    pub msix: bool,
+    pub doorbell_step: u32,
+}
+
+impl Shape {
+    /// As Linux's own function is.
+    pub const LINUX: Shape = Shape {
+        windows: [1 << 20, 1 << 20],
+        first_window: 0,
+        spads: 64,
+        spads_at: 0x200,
+        vectors: 17,
+        msix: true,
+        doorbell_step: 4,
+    };
+
+    /// One window, few vectors, and everything in another place.
+    pub const SMALL: Shape = Shape {
+        windows: [2 << 20, 0],
+        first_window: 1 << 20,
+        spads: 8,
+        spads_at: 0x180,
+        vectors: 4,
+        msix: false,
+        doorbell_step: 64,
+    };
+}
+
+/// How a firmware misbehaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ills {
+    None,
+    /// Commands of this number are refused.
+    Refuses(u32),
+    /// No command ends.
+    Hangs,
+}
+
+pub struct Epf {
+    pub shape: Shape,
+    pub sides: [Side; 2],
+    pub ills: Ills,
+}
+
+pub struct Side {
+    pub registers: Vec<u8>,
+    /// Where the peer's writes go: address and length.
+    windows: [Option<(u64, u64)>; 2],
+    /// Vectors that were configured.
+    doorbells: u32,
+    enabled: bool,
+}
+
+impl Side {
+    fn new(shape: &Shape) -> Side {
+        let registers = vec![0; 0x1000];
+        let windows = shape.windows.iter().filter(|size| **size > 0).count();
+        let mut side = Side { registers, windows: [None; 2], doorbells: 0, enabled: false };
+        side.put(0x20, windows as u32);
+        side.put(0x24, shape.first_window as u32);
+        side.put(0x28, shape.spads_at);
+        side.put(0x2c, shape.spads);
+        side.put(0x30, shape.doorbell_step);
+        for vector in 0..32 {
+            side.put(0x34 + 4 * vector, 0xd000 + vector as u32);
+            side.put(0xb4 + 4 * vector, 0x20);
+        }
+        side
+    }
+
+    pub fn get(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.registers[at..at + 4].try_into().unwrap())
+    }
+
+    pub fn put(&mut self, at: usize, value: u32) {
+        self.registers[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn put16(&mut self, at: usize, value: u16) {
+        self.registers[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+impl Epf {
+    pub fn new(shape: Shape) -> Epf {
+        let sides = [0, 1].map(|_| Side::new(&shape));
+        Epf { shape, sides, ills: Ills::None }
+    }
+
+    /// Whose register it is: scratchpads of the peer follow those of a side.
+    fn place(&self, side: usize, offset: usize) -> (usize, usize) {
+        let bytes = 4 * self.shape.spads as usize;
+        let peers = self.shape.spads_at as usize + bytes;
+        match (peers..peers + bytes).contains(&offset) {
+            true => (1 - side, offset - bytes),
+            false => (side, offset),
+        }
+    }
+
+    fn link(&mut self, side: usize, enabled: bool, lines: &Lines) {
+        self.sides[side].enabled = enabled;
+        let up = u16::from(self.sides.iter().all(|side| side.enabled));
+        for side in 0..2 {
+            if self.sides[side].get(8) >> 16 & 1 != u32::from(up) {
+                self.sides[side].put16(0x0a, up);
+                if self.sides[side].doorbells > 0 {
+                    lines.raise(side, 0);
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, side: usize, number: u32, lines: &Lines) {
+        let own = &mut self.sides[side];
+        let argument = own.get(4);
+        let window = argument as usize;
+        let is_window = self.shape.windows.get(window).is_some_and(|size| *size > 0);
+        let wide = |at: usize| u64::from(own.get(at)) | u64::from(own.get(at + 4)) << 32;
+        let (address, size) = (wide(0x10), wide(0x18));
+        let room = is_window.then(|| match window {
+            0 => self.shape.windows[0] - self.shape.first_window,
+            _ => self.shape.windows[1],
+        });
+        let good = match number {
+            1 => {
+                let (vectors, msix) = (argument & 0xffff, argument >> 16 == 1);
+                let good = vectors as usize <= self.shape.vectors && msix == self.shape.msix;
+                own.doorbells = if good { vectors } else { 0 };
+                good
+            }
+            2 => {
+                own.doorbells = 0;
+                true
+            }
+            3 => {
+                let good = room.is_some_and(|room| size > 0 && size <= room as u64)
+                    && address.is_multiple_of(1 << 16);
+                if good {
+                    own.windows[window] = Some((address, size));
+                }
+                good
+            }
+            4 if is_window => {
+                own.windows[window] = None;
+                true
+            }
+            5 | 6 => {
+                self.link(side, number == 5, lines);
+                true
+            }
+            _ => false,
+        };
+        let refused = self.ills == Ills::Refuses(number);
+        if self.ills != Ills::Hangs {
+            self.sides[side].put16(8, if good && !refused { 1 } else { 2 });
+        }
+    }
+}
+
+impl Model for Epf {
+    fn bars(&self, _side: usize) -> [usize; 6] {
+        [0x1000, 0, 0x1000, 0, self.shape.windows[0], self.shape.windows[1]]
+    }
+
+    fn vectors(&self, _side: usize) -> (usize, bool) {
+        (self.shape.vectors, self.shape.msix)
+    }
+
+    fn read(&mut self, side: usize, bar: usize, offset: usize, bytes: usize) -> u32 {
+        assert_eq!(bar, 0, "doorbells and windows are not read as registers");
+        let (side, at) = self.place(side, offset);
+        let registers = &self.sides[side].registers[at..at + bytes];
+        registers.iter().rev().fold(0, |all, byte| all << 8 | u32::from(*byte))
+    }
+
+    fn write(&mut self, access: Access, value: u32, lines: &Lines) {
+        let Access { side, bar, offset, bytes } = access;
+        if bar == 2 {
+            let step = self.shape.doorbell_step as usize;
+            let vector = offset.saturating_sub(0x20) / step;
+            assert_eq!(offset, 0x20 + vector * step, "between two doorbells");
+            assert_eq!(value, 0xd000 + vector as u32, "what is to be written there");
+            if vector < self.sides[1 - side].doorbells as usize {
+                lines.raise(1 - side, vector);
+            }
+            return;
+        }
+        assert_eq!(bar, 0, "windows are not written as registers");
+        let (place, at) = self.place(side, offset);
+        self.sides[place].registers[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+        if offset == 0 {
+            self.command(side, value, lines);
+        }
+    }
+
+    fn route(&self, side: usize, bar: usize, offset: usize) -> Option<u64> {
+        let window = bar.checked_sub(4)?;
+        let start = if window == 0 { self.shape.first_window } else { 0 };
+        let within = offset.checked_sub(start)? as u64;
+        let (address, size) = self.sides[1 - side].windows[window]?;
+        (within < size).then(|| address + within)
+    }
+
+    fn reset(&mut self, side: usize, lines: &Lines) {
+        self.sides[side].doorbells = 0;
+        self.sides[side].windows = [None; 2];
+        self.link(side, false, lines);
+    }
+}
