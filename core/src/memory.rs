@@ -2,7 +2,9 @@
 //! Symmetric memory: the heap, its allocator, and the executable's static data.
 
 mod allocator;
+pub(crate) mod common;
 mod guarded;
+mod handout;
 mod heap;
 mod limits;
 mod standstill;

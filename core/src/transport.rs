@@ -74,8 +74,11 @@ pub struct Segment<'a> {
     pub base: *mut u8,
     /// Its length in bytes.
     pub len: usize,
-    /// The memory file behind it; none where the memory is private to this process.
+    /// The memory file behind it, which may hold segments of other PEs too; none where the memory is
+    /// private to this process.
     pub file: Option<BorrowedFd<'a>>,
+    /// Where in the file it begins.
+    pub file_offset: usize,
     /// Equal on two PEs if and only if their segments have the same layout.
     pub layout: u64,
 }

@@ -84,15 +84,36 @@ fn join(space: &mut dyn Protocol, round: u32, pe: usize, first: &str) -> Result<
 
 fn digits(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let both = |byte: &u8| [byte >> 4, byte & 15].map(|digit| DIGITS[digit as usize] as char);
-    bytes.iter().flat_map(both).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.extend([byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)])));
+    }
+    text
 }
 
 fn undigits(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+    const NONE: u8 = 0xff;
+    // A table: what hundreds of PEs tell is read by each of them.
+    static VALUES: [u8; 256] = {
+        let mut values = [NONE; 256];
+        let mut digit = 0;
+        while digit < 16 {
+            values[b"0123456789abcdef"[digit] as usize] = digit as u8;
+            values[b"0123456789ABCDEF"[digit] as usize] = digit as u8;
+            digit += 1;
+        }
+        values
+    };
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let bytes = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
-    if rest.is_empty() { bytes.collect() } else { None }
+    let value = |digit: u8| VALUES[usize::from(digit)];
+    let mut wrong = !rest.is_empty();
+    let bytes = pairs.iter().map(|[high, low]| {
+        let (high, low) = (value(*high), value(*low));
+        wrong |= high == NONE || low == NONE;
+        high << 4 | low & 15
+    });
+    let bytes = bytes.collect();
+    if wrong { None } else { Some(bytes) }
 }
 
 #[cfg(test)]

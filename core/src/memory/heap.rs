@@ -4,12 +4,13 @@
 //! left when its processes are gone, however they went.
 
 use super::allocator::Allocator;
+use super::common::Part;
 use super::limits;
 use crate::config::{Bytes, Config};
 use crate::error::{Error, Result};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
@@ -23,7 +24,7 @@ pub struct Heap {
     control: usize,
     /// What programs allocate from starts at a multiple of this on every PE.
     alignment: usize,
-    file: OwnedFd,
+    part: Part,
     huge_pages: bool,
     allocator: Mutex<Allocator>,
 }
@@ -34,36 +35,48 @@ unsafe impl Send for Heap {}
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// Reserves a heap of `config.symmetric_size` bytes behind a control area of `control` bytes.
+    /// Reserves a heap of `config.symmetric_size` bytes behind a control area of `control` bytes, in a
+    /// memory file of its own.
+    pub fn reserve(config: &Config, control: usize) -> Result<Heap> {
+        Heap::check(config, 1)?;
+        let len = Heap::length(config, control)?;
+        let part = Part::alone("tombolo-heap", "the symmetric heap (SHMEM_SYMMETRIC_SIZE)", len)?;
+        Heap::of(part, config, control)
+    }
+
+    /// Compares what is asked for with what there is, before anything is touched.
     ///
     /// `local_pes` PEs share the host's memory: more than it has for one PE is an error, more for
     /// all of them together a warning (untouched memory costs nothing).
-    pub fn reserve(config: &Config, control: usize, local_pes: usize) -> Result<Heap> {
+    pub fn check(config: &Config, local_pes: usize) -> Result<()> {
+        check(config.symmetric_size, local_pes)
+    }
+
+    /// Length of a heap of `config.symmetric_size` bytes with a control area of `control` bytes.
+    pub fn length(config: &Config, control: usize) -> Result<usize> {
         let asked = config.symmetric_size;
-        check(asked, local_pes)?;
-        let control = control.next_multiple_of(HUGE_PAGE);
-        let len = usize::try_from(asked.0)
+        usize::try_from(asked.0)
             .ok()
             .and_then(|bytes| bytes.checked_next_multiple_of(super::page_size()))
-            .and_then(|bytes| bytes.checked_add(control))
-            .ok_or_else(|| Error::Memory(format!("SHMEM_SYMMETRIC_SIZE={asked} is too large")))?;
-        let refused = |what: &str, e: nix::Error| {
-            Error::Memory(format!(
-                "{what} a symmetric heap of {asked} (SHMEM_SYMMETRIC_SIZE) failed: {e}"
-            ))
-        };
-        let file = super::sealable("tombolo-heap").map_err(|e| refused("creating", e))?;
-        limits::check_file_size("the symmetric heap (SHMEM_SYMMETRIC_SIZE)", len)?;
-        nix::unistd::ftruncate(&file, len as i64).map_err(|e| refused("sizing", e))?;
-        super::seal(&file);
+            .and_then(|bytes| bytes.checked_add(control.next_multiple_of(HUGE_PAGE)))
+            .ok_or_else(|| Error::Memory(format!("SHMEM_SYMMETRIC_SIZE={asked} is too large")))
+    }
+
+    /// The heap in a part of a memory file that is as long as [`Heap::length`] tells.
+    pub fn of(part: Part, config: &Config, control: usize) -> Result<Heap> {
+        let (asked, len) = (config.symmetric_size, Heap::length(config, control)?);
+        let control = control.next_multiple_of(HUGE_PAGE);
         let alignment = alignment(len - control);
-        let base =
-            map_aligned(&file, len, control, alignment).map_err(|e| refused("mapping", e))?;
+        let base = map_aligned(&part, len, control, alignment).map_err(|e| {
+            Error::Memory(format!(
+                "mapping a symmetric heap of {asked} (SHMEM_SYMMETRIC_SIZE) failed: {e}"
+            ))
+        })?;
         let huge_pages = config.huge_pages.0
             // SAFETY: advice on memory mapped just above.
             && unsafe { madvise(base.cast(), len, MmapAdvise::MADV_HUGEPAGE) }.is_ok();
         let allocator = Mutex::new(Allocator::new(len - control));
-        Ok(Heap { base, len, control, alignment, file, huge_pages, allocator })
+        Ok(Heap { base, len, control, alignment, part, huge_pages, allocator })
     }
 
     /// Start of the segment: the control area.
@@ -86,9 +99,14 @@ impl Heap {
         self.control
     }
 
-    /// The memory file.
+    /// The memory file, which may hold heaps of other PEs too.
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.part.file.as_fd()
+    }
+
+    /// Where in the file the heap begins.
+    pub fn file_offset(&self) -> usize {
+        self.part.offset
     }
 
     /// Whether the kernel took the advice to use huge pages.
@@ -159,7 +177,6 @@ impl Drop for Heap {
     }
 }
 
-/// Compares what is asked for with what there is, before anything is touched.
 fn check(asked: Bytes, local_pes: usize) -> Result<()> {
     let Some(limit) = limits::memory_limit() else { return Ok(()) };
     let (source, there) = (&limit.source, mebibytes(limit.bytes));
@@ -188,9 +205,9 @@ fn alignment(capacity: usize) -> usize {
     capacity.checked_next_power_of_two().unwrap_or(HUGE_PAGE).max(HUGE_PAGE)
 }
 
-/// Maps the file shared, with the byte at `inner` at a multiple of `alignment`.
+/// Maps `len` bytes of the file shared, with the byte at `inner` at a multiple of `alignment`.
 fn map_aligned(
-    file: &OwnedFd,
+    part: &Part,
     len: usize,
     inner: usize,
     alignment: usize,
@@ -214,6 +231,7 @@ fn map_aligned(
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let shared = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
         let length = NonZeroUsize::new(len).ok_or(nix::Error::EINVAL)?;
-        mmap(NonZeroUsize::new(base), length, access, shared, file, 0).map(NonNull::cast)
+        let offset = part.offset as libc::off_t;
+        mmap(NonZeroUsize::new(base), length, access, shared, &part.file, offset).map(NonNull::cast)
     }
 }

@@ -13,9 +13,10 @@
 //! - What other threads write to the segment meanwhile is held up until the file is mapped; see
 //!   `standstill`.
 
+use super::common::Part;
 use super::standstill::Standstill;
 use crate::error::{Error, Result};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -26,7 +27,7 @@ pub struct StaticData {
     base: usize,
     len: usize,
     layout: u64,
-    file: Option<OwnedFd>,
+    part: Option<Part>,
 }
 
 /// Where the data segment lies and where in it `.bss` begins.
@@ -42,19 +43,30 @@ struct Extent {
 static REMAPPED: OnceLock<StaticData> = OnceLock::new();
 
 impl StaticData {
-    /// Remaps the data segment. A second call gives what the first one made.
-    pub fn remap() -> Result<&'static StaticData> {
+    /// Bytes that [`StaticData::remap`] needs in a memory file; 0 if it has been done.
+    pub fn need() -> Result<usize> {
+        match REMAPPED.get() {
+            Some(_) => Ok(0),
+            None => find().map(|extent| extent.end - extent.start),
+        }
+    }
+
+    /// Remaps the data segment to `part`, which has the length that [`StaticData::need`] tells. A second
+    /// call gives what the first one made.
+    pub fn remap(part: Option<Part>) -> Result<&'static StaticData> {
         if let Some(done) = REMAPPED.get() {
             return Ok(done);
         }
         let extent = find()?;
-        let file = share(extent)?;
-        forked::protect(extent.start, extent.end - extent.start, file.as_raw_fd())?;
+        let part =
+            part.ok_or_else(|| Error::Memory("no memory file for static data".to_owned()))?;
+        share(extent, &part)?;
+        forked::protect(extent.start, extent.end - extent.start, &part)?;
         Ok(REMAPPED.get_or_init(|| StaticData {
             base: extent.start,
             len: extent.end - extent.start,
             layout: extent.layout,
-            file: Some(file),
+            part: Some(part),
         }))
     }
 
@@ -62,7 +74,7 @@ impl StaticData {
     pub fn in_place() -> Result<StaticData> {
         let extent = find()?;
         let len = extent.end - extent.start;
-        Ok(StaticData { base: extent.start, len, layout: extent.layout, file: None })
+        Ok(StaticData { base: extent.start, len, layout: extent.layout, part: None })
     }
 
     /// Start of the segment.
@@ -85,9 +97,14 @@ impl StaticData {
         self.layout
     }
 
-    /// The memory file, if the segment was remapped.
+    /// The memory file, which may hold static data of other PEs too, if the segment was remapped.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_ref().map(AsFd::as_fd)
+        self.part.as_ref().map(|part| part.file.as_fd())
+    }
+
+    /// Where in the file the data begin.
+    pub fn file_offset(&self) -> usize {
+        self.part.as_ref().map_or(0, |part| part.offset)
     }
 }
 
@@ -170,21 +187,16 @@ fn fingerprint(bias: usize, headers: &[libc::Elf64_Phdr], extent: Extent) -> u64
     hash
 }
 
-/// Copies the segment to a memory file and maps the file in its place.
-fn share(extent: Extent) -> Result<OwnedFd> {
+/// Copies the segment to a part of a memory file and maps it in its place.
+fn share(extent: Extent, part: &Part) -> Result<()> {
     let len = extent.end - extent.start;
     let fail = |what: &str, e: std::io::Error| Error::system(format!("{what} static data"), e);
-    let file = super::sealable("tombolo-static")
-        .map_err(|e| fail("creating a memory file for", e.into()))?;
-    super::limits::check_file_size("static data", len)?;
-    nix::unistd::ftruncate(&file, len as i64).map_err(|e| fail("sizing", e.into()))?;
-    super::seal(&file);
     let mut bss = TouchedPages::of(extent.bss, extent.end);
-    let fd = file.as_raw_fd();
+    let fd = part.file.as_raw_fd();
     let copy = |start: usize, end: usize| -> std::io::Result<()> {
         let mut at = start;
         while at < end {
-            let (offset, left) = (at - extent.start, end - at);
+            let (offset, left) = (part.offset + at - extent.start, end - at);
             // The system call itself: sanitizers watch the C library's function, and find that the
             // space between two variables is read.
             // SAFETY: a readable part of this process's data segment.
@@ -223,14 +235,14 @@ fn share(extent: Extent) -> Result<OwnedFd> {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_FIXED,
             fd,
-            0,
+            part.offset as libc::off_t,
         )
     };
     if mapped == libc::MAP_FAILED {
         return Err(fail("remapping", std::io::Error::last_os_error()));
     }
     drop(standstill);
-    Ok(file)
+    Ok(())
 }
 
 /// Which pages of a range have been touched, by the kernel's page map; all of them where that cannot
@@ -285,15 +297,18 @@ mod forked {
         base: usize,
         len: usize,
         file: i32,
+        /// Where in the file the data begin.
+        first: usize,
         snapshot: AtomicPtr<libc::c_void>,
     }
 
     static PROTECTED: AtomicPtr<Protected> = AtomicPtr::new(std::ptr::null_mut());
 
     /// Registers the fork handlers for the segment.
-    pub fn protect(base: usize, len: usize, file: i32) -> Result<()> {
+    pub fn protect(base: usize, len: usize, part: &Part) -> Result<()> {
+        let (file, first) = (part.file.as_raw_fd(), part.offset);
         let snapshot = AtomicPtr::new(std::ptr::null_mut());
-        let protected = Box::new(Protected { base, len, file, snapshot });
+        let protected = Box::new(Protected { base, len, file, first, snapshot });
         PROTECTED.store(Box::into_raw(protected), Ordering::Relaxed);
         // SAFETY: the handlers make system calls and do nothing else.
         match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
@@ -310,7 +325,9 @@ mod forked {
     }
 
     unsafe extern "C" fn prepare() {
-        let Protected { len, file, snapshot, .. } = protected();
+        let Protected { len, file, first, snapshot, .. } = protected();
+        // Behind it may come the data of other PEs.
+        let last = (*first + *len) as libc::off_t;
         // SAFETY: private memory at an address of the kernel's choice; what is read from the file
         // stays inside it.
         unsafe {
@@ -325,18 +342,18 @@ mod forked {
             if copy == libc::MAP_FAILED {
                 return;
             }
-            let mut at: libc::off_t = 0;
+            let mut at = *first as libc::off_t;
             loop {
                 let start = libc::lseek(*file, at, libc::SEEK_DATA);
-                if start < 0 {
+                if start < 0 || start >= last {
                     break;
                 }
-                let end = libc::lseek(*file, start, libc::SEEK_HOLE).min(*len as libc::off_t);
+                let end = libc::lseek(*file, start, libc::SEEK_HOLE).min(last);
                 if end <= start {
                     break;
                 }
-                let offset = start as usize;
-                if !read(*file, copy.cast::<u8>().add(offset), (end - start) as usize, offset) {
+                let dest = copy.cast::<u8>().add(start as usize - *first);
+                if !read(*file, dest, (end - start) as usize, start as usize) {
                     libc::munmap(copy, *len);
                     return;
                 }

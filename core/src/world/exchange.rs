@@ -4,6 +4,7 @@
 use crate::bootstrap::Bootstrap;
 use crate::config::{Config, CoreSettings, Row};
 use crate::error::{Error, Result};
+use crate::memory::common::Need;
 use crate::transport::{Endpoint, Job, Locality, Segment, Transport};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -69,15 +70,21 @@ struct Hello {
     host_name: String,
     settings: Vec<Setting>,
     notices: Vec<String>,
+    need: Need,
 }
 
 impl Hello {
     fn encode(&self) -> String {
-        let Hello { host, pid, host_name, settings, notices } = self;
+        let Hello { host, pid, host_name, settings, notices, need } = self;
+        let Need { heap, statics, address } = need;
+        let address: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}"));
         let list = |items: Vec<String>| items.join(&SEPARATOR.to_string());
         let (settings, notices) = (list(settings.collect()), list(notices.clone()));
-        format!("{VERSION}\n{host}\n{pid}\n{host_name}\n{settings}\n{notices}")
+        format!(
+            "{VERSION}\n{host}\n{pid}\n{host_name}\n{settings}\n{notices}\n\
+             {heap}\n{statics}\n{address}"
+        )
     }
 
     /// None where the text is not that of a PE; an error if it runs another version.
@@ -99,8 +106,19 @@ impl Hello {
             host_name: fields.next()?.to_owned(),
             settings: items(fields.next()?).into_iter().map(setting).collect::<Option<_>>()?,
             notices: items(fields.next()?),
+            need: Need {
+                heap: fields.next()?.parse().ok()?,
+                statics: fields.next()?.parse().ok()?,
+                address: bytes_of(fields.next()?)?,
+            },
         }))
     }
+}
+
+/// The bytes that hexadecimal digits stand for.
+fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.len().is_multiple_of(2).then(|| digits.as_bytes().chunks(2).map(byte).collect())?
 }
 
 /// What PE `pe` could not do, as an error of all PEs.
@@ -145,13 +163,15 @@ pub fn agree<T>(
     }
 }
 
-/// Tells the others where this PE is and learns where they are. An error if a PE cannot start, and
+/// Tells the others where this PE is, and what it needs of the memory of its host, and learns that of
+/// them. An error if a PE cannot start, and
 /// if PEs run different versions or differ in settings that they must have alike.
 pub fn localities(
     bootstrap: &dyn Bootstrap,
     config: &Config,
     transports: &[Box<dyn Transport>],
-) -> Result<Vec<Locality>> {
+    need: Need,
+) -> Result<(Vec<Locality>, Vec<Need>)> {
     let settings = match settings(config, transports) {
         Ok(settings) => settings,
         Err(why) => return Err(refuse(bootstrap, why)),
@@ -169,6 +189,7 @@ pub fn localities(
         host_name,
         settings,
         notices: config.notices.iter().map(|notice| plain(notice)).collect(),
+        need,
     };
     let (me, all) = (bootstrap.pe(), bootstrap.allgather(mine.encode().as_bytes())?);
     if let Some(error) = first_failure(me, &all) {
@@ -204,10 +225,10 @@ pub fn localities(
         let (host_index, count) = hosts.entry(hello.host).or_insert((next, 0));
         let local_index = *count;
         *count += 1;
-        let Hello { host, pid, host_name, .. } = hello;
-        Locality { host, host_index: *host_index, local_index, host_name, pid }
+        let Hello { host, pid, host_name, need, .. } = hello;
+        (Locality { host, host_index: *host_index, local_index, host_name, pid }, need)
     };
-    Ok(hellos.into_iter().map(locality).collect())
+    Ok(hellos.into_iter().map(locality).unzip())
 }
 
 /// Equal for two processes exactly if they may share memory: same kernel, same network namespace
@@ -263,6 +284,9 @@ pub fn connect(
         }
     });
     let blobs = bootstrap.allgather(&blob)?;
+    if let Some(error) = first_failure(job.pe, &blobs) {
+        return Err(error);
+    }
     let mut endpoints = Vec::new();
     for transport in transports.iter_mut() {
         let addresses: Vec<Vec<u8>> = blobs
@@ -346,11 +370,13 @@ mod tests {
     fn a_hello_is_read_back_and_torn_text_is_survived() {
         let settings = of(&[("SHMEM_A", "x=1;y"), ("SHMEM_B", "")]);
         let notices = vec!["one".to_owned(), "two".to_owned()];
-        let hello = Hello { host: 7, pid: 9, host_name: "h n".into(), settings, notices };
+        let need = Need { heap: 1 << 40, statics: 5, address: vec![0, 255, 16] };
+        let hello = Hello { host: 7, pid: 9, host_name: "h n".into(), settings, notices, need };
         let text = hello.encode();
         let read = Hello::decode(&text).unwrap().unwrap();
         assert_eq!((read.host, read.pid, &*read.host_name), (7, 9, "h n"));
         assert_eq!((read.settings, read.notices), (hello.settings, hello.notices));
+        assert_eq!(read.need, hello.need);
         for cut in 0..text.len() {
             Hello::decode(&text[..cut]);
         }

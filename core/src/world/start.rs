@@ -12,6 +12,7 @@ use crate::control;
 use crate::cost::Costs;
 use crate::error::{Error, Result};
 use crate::loss::Losses;
+use crate::memory::common::{Host, Need, Part, Parts};
 use crate::memory::{Heap, StaticData};
 use crate::ops::{ControlWire, requesters};
 use crate::route::{Channel, Routes};
@@ -29,13 +30,15 @@ impl World {
         let Setup { bootstrap, board, config, mut transports, share_statics } = setup;
         let pe = bootstrap.pe();
         board.announce(pe, State::Starting);
-        let statics = if share_statics { find_statics(&config) } else { Ok(None) };
-        let statics = statics.map_err(|why| exchange::refuse(&*bootstrap, why))?;
-        let localities = exchange::localities(&*bootstrap, &config, &transports)?;
+        let n_pes = bootstrap.n_pes();
+        let refuse = |why| exchange::refuse(&*bootstrap, why);
+        let host = Host::meet();
+        let need = need(&config, n_pes, share_statics, host.address()).map_err(refuse)?;
+        let (localities, needs) = exchange::localities(&*bootstrap, &config, &transports, need)?;
         let job = Job { pe, localities: &localities, config: &config };
         let local: Vec<u32> =
             (0..job.n_pes()).filter(|pe| job.is_local(*pe)).map(|pe| pe as u32).collect();
-        let heap = Heap::reserve(&config, control::len(job.n_pes()), local.len())?;
+        let (heap, statics) = memory(&job, host, &local, &needs, share_statics).map_err(refuse)?;
 
         let segments = describe(&heap, statics.as_ref());
         let (endpoints, reasons) =
@@ -127,12 +130,39 @@ impl World {
     }
 }
 
-fn find_statics(config: &Config) -> Result<Option<Statics>> {
+/// What this PE needs of the memory of its host, and where it listens for who gets memory from it.
+fn need(config: &Config, n_pes: usize, share_statics: bool, address: Vec<u8>) -> Result<Need> {
+    let statics = match config.static_data {
+        Static::Remap if share_statics => StaticData::need()?,
+        Static::Auto if share_statics => StaticData::need().unwrap_or(0),
+        _ => 0,
+    };
+    Ok(Need { heap: Heap::length(config, control::len(n_pes))?, statics, address })
+}
+
+/// Collective among the PEs of a host: the symmetric memory of this one.
+fn memory(
+    job: &Job<'_>,
+    host: Host,
+    local: &[u32],
+    needs: &[Need],
+    share_statics: bool,
+) -> Result<(Heap, Option<Statics>)> {
+    let config = job.config;
+    Heap::check(config, local.len())?;
+    let needs: Vec<&Need> = local.iter().map(|pe| &needs[*pe as usize]).collect();
+    let me = job.localities[job.pe].local_index as usize;
+    let Parts { heap, statics } = host.parts(&needs, me, config.start_timeout)?;
+    let statics = if share_statics { find_statics(config, statics)? } else { None };
+    Ok((Heap::of(heap, config, control::len(job.n_pes()))?, statics))
+}
+
+fn find_statics(config: &Config, part: Option<Part>) -> Result<Option<Statics>> {
     match config.static_data {
         Static::Off => Ok(None),
         Static::Cma => Ok(Some(Statics::Private(StaticData::in_place()?))),
-        Static::Remap => Ok(Some(Statics::Shared(StaticData::remap()?))),
-        Static::Auto => match StaticData::remap() {
+        Static::Remap => Ok(Some(Statics::Shared(StaticData::remap(part)?))),
+        Static::Auto => match StaticData::remap(part) {
             Ok(data) => Ok(Some(Statics::Shared(data))),
             Err(why) => {
                 tracing::warn!("static data is reached by copying, not by mapping: {why}");
@@ -148,6 +178,7 @@ fn describe<'a>(heap: &'a Heap, statics: Option<&'a Statics>) -> Vec<Segment<'a>
         base: heap.base(),
         len: heap.len(),
         file: Some(heap.file()),
+        file_offset: heap.file_offset(),
         layout: heap.len() as u64,
     };
     let statics = statics.map(Statics::data).map(|data| Segment {
@@ -155,6 +186,7 @@ fn describe<'a>(heap: &'a Heap, statics: Option<&'a Statics>) -> Vec<Segment<'a>
         base: data.base(),
         len: data.len(),
         file: data.file(),
+        file_offset: data.file_offset(),
         layout: data.layout(),
     });
     std::iter::once(heap).chain(statics).collect()

@@ -56,13 +56,19 @@ impl Cma {
         }
     }
 
-    fn endpoint(&self, pid: i32, address: &[u8]) -> std::result::Result<CmaEndpoint, String> {
+    /// The way to the process that this one, whose name space is `numbered_by`, calls `pid`.
+    fn endpoint(
+        &self,
+        numbered_by: u64,
+        pid: i32,
+        address: &[u8],
+    ) -> std::result::Result<CmaEndpoint, String> {
         if address.is_empty() {
             return Err("not available there".into());
         }
         let peer = Address::parse(address).ok_or("its address cannot be read")?;
         // There the number stands for another process, or for none.
-        if peer.numbered_by != sys::process_name_space() {
+        if peer.numbered_by != numbered_by {
             return Err("it is in another process name space, such as a container's".into());
         }
         let mut token = [0u8; TOKEN];
@@ -115,12 +121,13 @@ impl Transport for Cma {
         job: &Job<'_>,
         addresses: &[Vec<u8>],
     ) -> Result<Vec<std::result::Result<Box<dyn Endpoint>, String>>> {
+        let numbered_by = sys::process_name_space();
         let connect = |pe: usize| -> std::result::Result<Box<dyn Endpoint>, String> {
             if !job.is_local(pe) {
                 return Err("not on this host".into());
             }
             let address = addresses.get(pe).map(Vec::as_slice).unwrap_or_default();
-            Ok(Box::new(self.endpoint(job.localities[pe].pid, address)?))
+            Ok(Box::new(self.endpoint(numbered_by, job.localities[pe].pid, address)?))
         };
         let connected: Vec<_> = (0..job.n_pes()).map(connect).collect();
         self.reached = connected.iter().filter(|endpoint| endpoint.is_ok()).count();
@@ -199,12 +206,13 @@ mod tests {
         };
         let address = |token| in_space(sys::process_name_space(), token);
         let pid = std::process::id() as i32;
-        assert!(cma.endpoint(pid, &address(mine)).is_ok());
-        let other = cma.endpoint(pid, &address([8; TOKEN])).err().unwrap();
+        let endpoint = |address: &[u8]| cma.endpoint(sys::process_name_space(), pid, address);
+        assert!(endpoint(&address(mine)).is_ok());
+        let other = endpoint(&address([8; TOKEN])).err().unwrap();
         assert!(other.contains("another"), "{other}");
-        assert!(cma.endpoint(pid, &address(mine)[1..]).is_err());
+        assert!(endpoint(&address(mine)[1..]).is_err());
         let elsewhere = in_space(sys::process_name_space() + 1, mine);
-        let why = cma.endpoint(pid, &elsewhere).err().unwrap();
+        let why = endpoint(&elsewhere).err().unwrap();
         assert!(why.contains("name space"), "{why}");
     }
 }

@@ -4,12 +4,13 @@
 use super::sys;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use tombolo_core::transport::{
     Amo, AmoSet, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
 };
 use tombolo_core::{amo, copy};
 
-/// A mapped segment.
+/// Mapped memory.
 #[derive(Debug)]
 pub struct Map {
     base: *mut u8,
@@ -31,12 +32,9 @@ impl Map {
         Map { base, len, owned: false }
     }
 
-    /// Maps a whole memory file, which must hold `len` bytes: touching more would be fatal.
+    /// Maps the first `len` bytes of a memory file, which must hold as many: touching more would be
+    /// fatal.
     pub fn of_file(file: &OwnedFd, len: usize) -> io::Result<Map> {
-        let size = nix::sys::stat::fstat(file)?.st_size as u64;
-        if size < len as u64 {
-            return Err(io::Error::other(format!("its file has {size} bytes instead of {len}")));
-        }
         Ok(Map { base: sys::map_shared(file, len)?, len, owned: true })
     }
 }
@@ -50,28 +48,44 @@ impl Drop for Map {
     }
 }
 
+/// Where a segment is mapped.
+#[derive(Debug)]
+struct Window {
+    base: *mut u8,
+    len: usize,
+    /// Keeps the memory mapped.
+    _map: Arc<Map>,
+}
+
+// SAFETY: as for the map that it is part of.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
 /// One peer's segments.
 #[derive(Debug, Default)]
 pub struct ShmEndpoint {
-    maps: [Option<Map>; 2],
+    windows: [Option<Window>; 2],
 }
 
 impl ShmEndpoint {
-    /// Enters the mapping of a segment.
-    pub fn set(&mut self, kind: SegmentKind, map: Map) {
-        self.maps[kind as usize] = Some(map);
+    /// Enters `len` bytes at `offset` of a map as a segment. They must lie within.
+    pub fn set(&mut self, kind: SegmentKind, map: Arc<Map>, offset: usize, len: usize) {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= map.len), "part of the map");
+        let base = map.base.wrapping_add(offset);
+        self.windows[kind as usize] = Some(Window { base, len, _map: map });
     }
 
     /// The address of `len` bytes at `remote`; none if they are not all there.
     fn at(&self, remote: Remote, len: usize) -> Option<*mut u8> {
-        let map = self.maps[remote.segment as usize].as_ref()?;
-        remote.fits(len, map.len).then(|| map.base.wrapping_add(remote.offset))
+        let window = self.windows[remote.segment as usize].as_ref()?;
+        remote.fits(len, window.len).then(|| window.base.wrapping_add(remote.offset))
     }
 }
 
 impl Endpoint for ShmEndpoint {
     fn capabilities(&self, segment: SegmentKind) -> Capabilities {
-        match self.maps[segment as usize] {
+        match self.windows[segment as usize] {
             None => Capabilities::NONE,
             Some(_) => Capabilities {
                 put: true,
@@ -86,8 +100,8 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn mapped(&self, segment: SegmentKind) -> Option<Mapping> {
-        let map = self.maps[segment as usize].as_ref()?;
-        Some(Mapping { base: map.base, len: map.len, load: true, atomic: true })
+        let window = self.windows[segment as usize].as_ref()?;
+        Some(Mapping { base: window.base, len: window.len, load: true, atomic: true })
     }
 
     unsafe fn put(

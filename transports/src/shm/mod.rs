@@ -1,39 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shared memory within a host: every PE maps every other PE's segments.
 //!
-//! Segments are memory files. Their descriptors are passed over a Unix socket in the abstract name
-//! space, so that nothing has a name in a file system and nothing is left behind. The lowest PE of
-//! each host collects the descriptors of all and hands them out: n connections instead of n².
+//! The segments of all PEs of a host lie in two memory files, which the core has handed out: one with
+//! the heaps, one with static data. Each PE maps each file once, whole, so that mappings and descriptors
+//! do not grow with the PEs. The files have no name in a file system: nothing is left behind.
 //!
 //! What is mapped needs neither the target's CPU nor the kernel afterwards.
 
+mod address;
 mod endpoint;
-mod exchange;
 mod sys;
 
+use address::Extent;
 use endpoint::{Map, ShmEndpoint};
-use exchange::{Advert, Listener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind, Transport};
 
 const NAME: &str = "shm";
+const KINDS: usize = SegmentKind::ALL.len();
 
 /// The shared-memory transport.
 #[derive(Default)]
 pub struct Shm {
-    own: Vec<Own>,
-    listener: Option<Listener>,
+    /// By kind.
+    own: [Option<Own>; KINDS],
     /// Other PEs whose segments are mapped, by kind.
-    mapped: [usize; SegmentKind::ALL.len()],
+    mapped: [usize; KINDS],
 }
 
 /// A segment of this PE, as registered.
 struct Own {
-    kind: SegmentKind,
     base: *mut u8,
     len: usize,
-    layout: u64,
-    file: Option<std::os::fd::OwnedFd>,
+    shared: Option<Shared>,
+}
+
+/// A memory file, and where in it a segment of this PE lies.
+struct Shared {
+    extent: Extent,
+    file: OwnedFd,
+    size: u64,
 }
 
 // SAFETY: the base addresses are only handed on, never dereferenced here.
@@ -41,58 +49,88 @@ unsafe impl Send for Shm {}
 // SAFETY: as above.
 unsafe impl Sync for Shm {}
 
+/// What a PE has told of its segments, by kind.
+type Extents = [Option<Extent>; KINDS];
+
 impl Shm {
     /// A transport with nothing registered.
     pub fn new() -> Shm {
         Shm::default()
     }
 
-    fn adverts(&self, pe: usize) -> Advert<'_> {
-        let segments = self
-            .own
-            .iter()
-            .filter_map(|own| Some((own.kind, own.len, own.layout, own.file.as_ref()?)))
-            .collect();
-        Advert { pe: pe as u32, segments }
-    }
-
     fn endpoint_to_self(&self) -> ShmEndpoint {
         let mut endpoint = ShmEndpoint::default();
-        for own in &self.own {
-            // SAFETY: this PE's own segment, registered for as long as the transport is used.
-            let map = unsafe { Map::borrowed(own.base, own.len) };
-            endpoint.set(own.kind, map);
+        for kind in SegmentKind::ALL {
+            if let Some(own) = &self.own[kind as usize] {
+                // SAFETY: this PE's own segment, registered for as long as the transport is used.
+                let map = unsafe { Map::borrowed(own.base, own.len) };
+                endpoint.set(kind, Arc::new(map), 0, own.len);
+            }
         }
         endpoint
     }
 
-    /// Maps what a peer offers, as far as its layout is this PE's.
-    fn endpoint_to(&self, offer: &exchange::Offer) -> std::result::Result<ShmEndpoint, String> {
-        let mut endpoint = ShmEndpoint::default();
-        for (segment, file) in &offer.segments {
-            let Some(own) = self.own.iter().find(|own| own.kind == segment.kind) else { continue };
-            if own.layout != segment.layout || own.len != segment.len {
-                match segment.kind {
-                    SegmentKind::Heap => {
-                        return Err(format!(
-                            "PE {} has a symmetric heap of {} bytes, this PE one of {}",
-                            offer.pe, segment.len, own.len
-                        ));
-                    }
-                    SegmentKind::Static => {
-                        tracing::warn!(
-                            "PE {} runs another executable: static data is not shared with it",
-                            offer.pe
-                        );
-                        continue;
-                    }
-                }
-            }
-            let map = Map::of_file(file, segment.len)
-                .map_err(|e| format!("mapping memory of PE {}: {e}", offer.pe))?;
-            endpoint.set(segment.kind, map);
+    /// The segments of PE `pe` that lie in the files of this one and have the same layout, or why its
+    /// heap does not. An error if the heap does and has another length.
+    fn usable(&self, pe: usize, address: &[u8]) -> Result<std::result::Result<Extents, String>> {
+        if address.is_empty() {
+            return Ok(Err("not available there".into()));
         }
-        Ok(endpoint)
+        let Some(mut theirs) = address::parse(address) else {
+            return Ok(Err("its address cannot be read".into()));
+        };
+        let own = |kind: SegmentKind| self.own[kind as usize].as_ref()?.shared.as_ref();
+        if let (Some(own), Some(their)) = (own(SegmentKind::Heap), theirs[0])
+            && own.extent.len != their.len
+        {
+            let (their, own) = (their.len, own.extent.len);
+            let what =
+                format!("PE {pe} has a symmetric heap of {their} bytes, this PE one of {own}");
+            return Err(Error::Transport { transport: NAME, what });
+        }
+        for kind in SegmentKind::ALL {
+            let slot = &mut theirs[kind as usize];
+            let (Some(their), Some(Shared { extent: own, size, .. })) = (*slot, own(kind)) else {
+                *slot = None;
+                continue;
+            };
+            let alike = (own.len, own.layout) == (their.len, their.layout);
+            if kind == SegmentKind::Static && !alike {
+                tracing::warn!(
+                    "PE {pe} runs another executable: static data is not shared with it"
+                );
+            }
+            // Touching what is beyond the end of the file would be fatal.
+            if !alike || own.file != their.file || !their.lies_within(*size) {
+                *slot = None;
+            }
+        }
+        match theirs[SegmentKind::Heap as usize] {
+            Some(_) => Ok(Ok(theirs)),
+            None => Ok(Err("its memory cannot be mapped by other processes".into())),
+        }
+    }
+
+    /// Maps the file with all PEs' segments of a kind, as far as somebody needs it.
+    fn map(&self, kind: SegmentKind, all: &[(usize, Extents)]) -> Result<Option<Arc<Map>>> {
+        let ends = all.iter().filter_map(|(_, extents)| extents[kind as usize].map(|it| it.end()));
+        let Some((end, own)) = ends.max().zip(self.own[kind as usize].as_ref()) else {
+            return Ok(None);
+        };
+        let Some(shared) = &own.shared else { return Ok(None) };
+        let map = Map::of_file(&shared.file, end).map_err(|e| {
+            let why = match e.raw_os_error() {
+                Some(libc::ENOMEM) => {
+                    "; the limit on address space (ulimit -v) or on mappings (sysctl \
+                     vm.max_map_count) is reached, or SHMEM_SYMMETRIC_SIZE is too large for so \
+                     many PEs"
+                }
+                _ => "",
+            };
+            let what = format!("mapping {end} bytes, the memory of this host's PEs: {e}{why}");
+            Error::Transport { transport: NAME, what }
+        })?;
+        Ok(Some(Arc::new(map)))
     }
 }
 
@@ -102,33 +140,29 @@ impl Transport for Shm {
     }
 
     fn probe(&self, _job: &Job<'_>) -> std::result::Result<(), String> {
-        Listener::open().map(drop).map_err(|e| format!("no Unix sockets: {e}"))
+        // What can be mapped shows when it is.
+        Ok(())
     }
 
-    fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
+    fn open(&mut self, _job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
         for segment in segments {
-            let file = match segment.file {
-                Some(file) => Some(
-                    file.try_clone_to_owned()
-                        .map_err(|e| Error::system("duplicating a descriptor", e))?,
-                ),
+            let duplicated = |e| Error::system("duplicating a descriptor", e);
+            let shared = match segment.file {
+                Some(file) => {
+                    let file = file.try_clone_to_owned().map_err(duplicated)?;
+                    let (len, offset) = (segment.len as u64, segment.file_offset as u64);
+                    let (id, size) = address::look_at(&file)
+                        .map_err(|e| failure("looking at a memory file", e))?;
+                    let extent = Extent { file: id, offset, len, layout: segment.layout };
+                    Some(Shared { extent, file, size })
+                }
                 None => None,
             };
-            self.own.push(Own {
-                kind: segment.kind,
-                base: segment.base,
-                len: segment.len,
-                layout: segment.layout,
-                file,
-            });
+            let (base, len) = (segment.base, segment.len);
+            self.own[segment.kind as usize] = Some(Own { base, len, shared });
         }
-        if job.localities[job.pe].local_index != 0 {
-            return Ok(vec![0]);
-        }
-        let listener = Listener::open().map_err(|e| failure("opening a socket", e))?;
-        let address = listener.address();
-        self.listener = Some(listener);
-        Ok(address)
+        let told = |own: &Option<Own>| Some(own.as_ref()?.shared.as_ref()?.extent);
+        Ok(address::bytes(&self.own.each_ref().map(told)))
     }
 
     fn connect(
@@ -136,36 +170,33 @@ impl Transport for Shm {
         job: &Job<'_>,
         addresses: &[Vec<u8>],
     ) -> Result<Vec<std::result::Result<Box<dyn Endpoint>, String>>> {
-        let local: Vec<usize> = (0..job.n_pes()).filter(|pe| job.is_local(*pe)).collect();
-        let mut offers = Vec::new();
-        if local.len() > 1 {
-            let leader = local[0];
-            let advert = self.adverts(job.pe);
-            let limit = job.config.start_timeout;
-            offers = match &self.listener {
-                Some(listener) => listener.exchange(&advert, local.len(), limit),
-                None => exchange::exchange(&addresses[leader], &advert, local.len(), limit),
-            }
-            .map_err(|e| failure(&format!("exchanging memory with PE {leader}"), e))?;
-        }
-        self.listener = None;
         let mut endpoints: Vec<std::result::Result<Box<dyn Endpoint>, String>> =
             (0..job.n_pes()).map(|_| Err("not on this host".to_owned())).collect();
-        for offer in offers.iter().filter(|offer| offer.pe as usize != job.pe) {
-            if let Some(place) = endpoints.get_mut(offer.pe as usize) {
-                let endpoint = self
-                    .endpoint_to(offer)
-                    .map_err(|what| Error::Transport { transport: NAME, what })?;
-                for kind in SegmentKind::ALL {
-                    self.mapped[kind as usize] += usize::from(endpoint.mapped(kind).is_some());
-                }
-                *place = Ok(Box::new(endpoint));
+        let mut all: Vec<(usize, Extents)> = Vec::new();
+        for pe in (0..job.n_pes()).filter(|pe| job.is_local(*pe) && *pe != job.pe) {
+            let address = addresses.get(pe).map(Vec::as_slice).unwrap_or_default();
+            match self.usable(pe, address)? {
+                Ok(extents) => all.push((pe, extents)),
+                Err(why) => endpoints[pe] = Err(why),
             }
+        }
+        let [heaps, statics] = SegmentKind::ALL;
+        let maps = [self.map(heaps, &all)?, self.map(statics, &all)?];
+        for (pe, extents) in all {
+            let mut endpoint = ShmEndpoint::default();
+            for kind in SegmentKind::ALL {
+                let at = kind as usize;
+                if let (Some(map), Some(extent)) = (&maps[at], extents[at]) {
+                    endpoint.set(kind, map.clone(), extent.offset as usize, extent.len as usize);
+                    self.mapped[at] += 1;
+                }
+            }
+            endpoints[pe] = Ok(Box::new(endpoint));
         }
         endpoints[job.pe] = Ok(Box::new(self.endpoint_to_self()));
         // The mappings keep the memory alive; the descriptors are needed no more.
-        for own in &mut self.own {
-            own.file = None;
+        for own in self.own.iter_mut().flatten() {
+            own.shared = None;
         }
         Ok(endpoints)
     }

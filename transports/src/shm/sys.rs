@@ -24,15 +24,3 @@ pub unsafe fn unmap(base: *mut u8, len: usize) {
     // SAFETY: by the caller's word.
     unsafe { libc::munmap(base.cast(), len) };
 }
-
-/// Makes room for `count` more descriptors, as far as the hard limit allows.
-pub fn allow_descriptors(count: usize) {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    const OWN: u64 = 256;
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let wanted = (count as u64 + OWN).min(hard);
-        if wanted > soft {
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard);
-        }
-    }
-}

@@ -26,6 +26,9 @@ const VALUE_MAX: usize = 1024;
 /// fit into the buffer of a connection.
 const SEVERAL_MAX: usize = 32 << 10;
 
+/// Answers to `get_several` that are kept at most.
+const ANSWERS_MAX: usize = 64;
+
 /// No request is longer than this.
 pub const LINE_MAX: usize = KVSNAME_MAX + KEY_MAX + VALUE_MAX + 256;
 
@@ -62,6 +65,8 @@ pub struct Server {
     fresh: Vec<(String, String)>,
     /// The others have been told that all clients wait.
     fenced: bool,
+    /// Answers to `get_several` since something was put last: all PEs ask for the same.
+    answers: HashMap<(String, i32), String>,
 }
 
 #[derive(Clone)]
@@ -87,6 +92,7 @@ impl Server {
             size,
             fresh: vec![],
             fenced: false,
+            answers: HashMap::new(),
         }
     }
 
@@ -158,6 +164,7 @@ impl Server {
             return Ok(format!("cmd=put_result rc=-1 msg=too_long_{}", key.len().max(value.len())));
         }
         self.pairs.insert(key.into(), value.into());
+        self.answers.clear();
         if !self.is_alone() {
             self.fresh.push((key.into(), value.into()));
         }
@@ -173,10 +180,24 @@ impl Server {
         })
     }
 
-    fn get_several(&self, request: &Request<'_>) -> Result<String, String> {
+    fn get_several(&mut self, request: &Request<'_>) -> Result<String, String> {
         self.check_space(request)?;
         let stem = request.word("stem").ok_or("get_several without stem")?;
         let first = request.number("first").ok_or("get_several without first")?;
+        // What is asked for at random is not kept.
+        if self.answers.len() >= ANSWERS_MAX {
+            self.answers.clear();
+        }
+        let asked = (stem.to_owned(), first);
+        if !self.answers.contains_key(&asked) {
+            let answer = self.several(stem, first);
+            self.answers.insert(asked.clone(), answer);
+        }
+        Ok(self.answers[&asked].clone())
+    }
+
+    /// The answer to `get_several`.
+    fn several(&self, stem: &str, first: i32) -> String {
         let mut values = String::new();
         for index in first.. {
             let Some(value) = self.pairs.get(&format!("{stem}{index}")) else { break };
@@ -188,10 +209,10 @@ impl Server {
             }
             values.push_str(value);
         }
-        Ok(match values.is_empty() {
+        match values.is_empty() {
             true => "cmd=get_several_result rc=-1 msg=key_not_found".into(),
             false => format!("cmd=get_several_result rc=0 values={values}"),
-        })
+        }
     }
 
     fn check_space(&self, request: &Request<'_>) -> Result<(), String> {
@@ -235,6 +256,7 @@ impl Server {
     /// have put.
     pub fn open_barrier(&mut self, pairs: Vec<(String, String)>) -> Vec<Effect> {
         self.pairs.extend(pairs);
+        self.answers.clear();
         self.fenced = false;
         let out = || String::from("cmd=barrier_out rc=0");
         let clients = self.clients.iter_mut().enumerate();

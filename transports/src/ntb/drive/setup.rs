@@ -443,7 +443,8 @@ fn open_segments(
     for (opening, found) in openings.iter().zip(with_file) {
         let (Some(opening), Some((segment, file))) = (opening, found) else { continue };
         let len = segment.len as u64;
-        let region = Region { base: segment.base, len, file: Some(file), file_offset: 0 };
+        let file_offset = segment.file_offset as u64;
+        let region = Region { base: segment.base, len, file: Some(file), file_offset };
         for side in Side::BOTH {
             let port = &hardware.ports[side as usize];
             let address = port.register(&region).map_err(|e| failure(e.to_string()))?;

@@ -74,7 +74,7 @@ fn memory(machine: &Machine) -> Finding {
 /// Reserves a heap as jobs do and writes to it.
 fn try_heap() -> Result<(), String> {
     let config = Config::from_env().map_err(|e| e.to_string())?;
-    let heap = Heap::reserve(&config, 1 << 21, 1).map_err(|e| e.to_string())?;
+    let heap = Heap::reserve(&config, 1 << 21).map_err(|e| e.to_string())?;
     // SAFETY: the heap is at least as long as its control area, and nobody else has it.
     unsafe { heap.base().write_volatile(1) };
     Ok(())
@@ -113,7 +113,7 @@ fn huge_pages(machine: &Machine) -> Finding {
 fn try_huge() -> Option<bool> {
     let mut config = Config::from_env().ok()?;
     (config.symmetric_size.0, config.huge_pages.0) = (4 << 20, true);
-    let heap = Heap::reserve(&config, 1 << 21, 1).ok()?;
+    let heap = Heap::reserve(&config, 1 << 21).ok()?;
     for offset in (0..heap.len()).step_by(4096) {
         // SAFETY: inside the heap, which nobody else has.
         unsafe { heap.base().add(offset).write_volatile(1) };

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Passing descriptors of memory files from one PE of a host to the others.
+//!
+//! Each PE listens on a socket in the abstract name space under a random name. Those that are not the
+//! first of their host close theirs again, connect to that of the first, and get one message with the
+//! descriptors.
+//!
+//! Every user of the machine sees the name and can connect. Processes of other users are
+//! disconnected at once. Others have to send a random token, published only through the launcher,
+//! and hold up nobody as long as they send nothing.
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
+    UnixAddr, accept4, bind, connect, getsockopt, listen, recv, recvmsg, send, sendmsg, setsockopt,
+    socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+const TOKEN: usize = 16;
+const NAME: usize = 16;
+/// Files that are handed out at most.
+const FILES_MAX: usize = 2;
+/// Bytes of a message at most: the token, and why there are no files.
+const MESSAGE_MAX: usize = TOKEN + 1024;
+
+/// What the first PE of a host has for the others: files, or the reason why there are none.
+pub type Files = Result<Vec<OwnedFd>, String>;
+
+/// The end of the first PE.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    token: [u8; TOKEN],
+    name: [u8; NAME],
+    /// User whose processes may take part.
+    user: libc::uid_t,
+}
+
+impl Listener {
+    /// Listens under a random name.
+    pub fn open() -> io::Result<Listener> {
+        let (token, name) = random()?;
+        let socket = stream_of_messages(SockFlag::SOCK_NONBLOCK)?;
+        bind(socket.as_raw_fd(), &UnixAddr::new_abstract(&name)?)?;
+        listen(&socket, Backlog::MAXALLOWABLE)?;
+        // SAFETY: no arguments, cannot fail.
+        let user = unsafe { libc::geteuid() };
+        Ok(Listener { socket, token, name, user })
+    }
+
+    /// What the others need to connect.
+    pub fn address(&self) -> Vec<u8> {
+        [self.token.as_slice(), self.name.as_slice()].concat()
+    }
+
+    /// Gives `files` to `count` other PEs.
+    pub fn hand_out(&self, files: &Files, count: usize, limit: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + limit;
+        // Connected, and silent so far.
+        let mut silent: Vec<OwnedFd> = Vec::new();
+        let mut left = count;
+        while left > 0 {
+            let mut polled: Vec<PollFd<'_>> = std::iter::once(&self.socket)
+                .chain(&silent)
+                .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
+                .collect();
+            let time = deadline.saturating_duration_since(Instant::now());
+            match poll(&mut polled, PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX)) {
+                Ok(0) if Instant::now() >= deadline => return Err(absent(left)),
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+            let mut speaks = ready[1..].iter();
+            let (speaking, others): (Vec<OwnedFd>, _) =
+                silent.drain(..).partition(|_| *speaks.next().unwrap_or(&false));
+            silent = others;
+            if ready[0] {
+                silent.extend(self.accept()?);
+            }
+            for peer in speaking {
+                // Who says something else is disconnected, and the others are served.
+                if self.knows_token(&peer) && self.give(&peer, files, deadline).is_ok() {
+                    left = left.saturating_sub(1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next connection; none if it is of another user, or gone again.
+    fn accept(&self) -> io::Result<Option<OwnedFd>> {
+        let peer = match accept4(self.socket.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
+            // SAFETY: a new descriptor that nobody else owns.
+            Ok(peer) => unsafe { OwnedFd::from_raw_fd(peer) },
+            Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let user = getsockopt(&peer, sockopt::PeerCredentials)?.uid();
+        Ok((user == self.user).then_some(peer))
+    }
+
+    fn knows_token(&self, peer: &OwnedFd) -> bool {
+        let mut said = [0; TOKEN + 1];
+        let len = recv(peer.as_raw_fd(), &mut said, MsgFlags::MSG_DONTWAIT);
+        len == Ok(TOKEN) && said[..TOKEN] == self.token
+    }
+
+    fn give(&self, peer: &OwnedFd, files: &Files, deadline: Instant) -> io::Result<()> {
+        let (numbers, why): (Vec<i32>, &str) = match files {
+            Ok(files) => (files.iter().map(AsRawFd::as_raw_fd).collect(), ""),
+            Err(why) => (Vec::new(), why),
+        };
+        let mut message = [self.token.as_slice(), why.as_bytes()].concat();
+        message.truncate(MESSAGE_MAX);
+        set_timeout(peer, deadline)?;
+        let control = [ControlMessage::ScmRights(&numbers)];
+        let control = if numbers.is_empty() { &control[..0] } else { &control[..] };
+        loop {
+            let data = [IoSlice::new(&message)];
+            match sendmsg::<UnixAddr>(
+                peer.as_raw_fd(),
+                &data,
+                control,
+                MsgFlags::MSG_NOSIGNAL,
+                None,
+            ) {
+                Ok(_) => return Ok(()),
+                // Too many descriptors under way for this user: their receivers take them off.
+                Err(Errno::ETOOMANYREFS | Errno::EINTR) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+/// Gets what the listener at `address` hands out.
+pub fn fetch(address: &[u8], limit: Duration) -> io::Result<Files> {
+    let deadline = Instant::now() + limit;
+    let (token, name) = address
+        .split_first_chunk::<TOKEN>()
+        .filter(|(_, name)| name.len() == NAME)
+        .ok_or_else(|| io::Error::other("its address cannot be read"))?;
+    let socket = stream_of_messages(SockFlag::empty())?;
+    set_timeout(&socket, deadline)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
+    send(socket.as_raw_fd(), token, MsgFlags::MSG_NOSIGNAL)?;
+    receive(&socket, token).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(
+            io::ErrorKind::TimedOut,
+            "it did not give its memory files within SHMEM_START_TIMEOUT",
+        ),
+        _ => e,
+    })
+}
+
+fn receive(socket: &OwnedFd, token: &[u8; TOKEN]) -> io::Result<Files> {
+    let mut message = [0u8; MESSAGE_MAX];
+    let mut space = nix::cmsg_space!([i32; FILES_MAX]);
+    let (bytes, files) = loop {
+        let mut data = [IoSliceMut::new(&mut message)];
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        match recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut data, Some(&mut space), flags) {
+            Ok(received) => {
+                let mut files: Vec<OwnedFd> = Vec::new();
+                for control in received.cmsgs()? {
+                    if let ControlMessageOwned::ScmRights(fds) = control {
+                        // SAFETY: descriptors the kernel has just made for this process.
+                        files.extend(fds.iter().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }));
+                    }
+                }
+                break (received.bytes, files);
+            }
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    };
+    parse(&message[..bytes], token, files)
+        .ok_or_else(|| io::Error::other("a process that is not of this job answered"))
+}
+
+fn parse(message: &[u8], token: &[u8; TOKEN], files: Vec<OwnedFd>) -> Option<Files> {
+    let why = message.strip_prefix(token)?;
+    match (why.is_empty(), files.len()) {
+        (true, 1..=FILES_MAX) => Some(Ok(files)),
+        (false, 0) => Some(Err(String::from_utf8_lossy(why).into_owned())),
+        _ => None,
+    }
+}
+
+fn absent(missing: usize) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("{missing} PEs of this host did not come within SHMEM_START_TIMEOUT"),
+    )
+}
+
+fn stream_of_messages(flags: SockFlag) -> io::Result<OwnedFd> {
+    let flags = flags | SockFlag::SOCK_CLOEXEC;
+    Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
+}
+
+fn random() -> io::Result<([u8; TOKEN], [u8; NAME])> {
+    let mut bytes = [0; TOKEN + NAME];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let (mut token, mut name) = ([0; TOKEN], [0; NAME]);
+    token.copy_from_slice(&bytes[..TOKEN]);
+    name.copy_from_slice(&bytes[TOKEN..]);
+    Ok((token, name))
+}
+
+fn set_timeout(socket: &OwnedFd, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let left = TimeVal::microseconds(left.as_micros().min(i64::MAX as u128) as i64);
+    setsockopt(socket, sockopt::ReceiveTimeout, &left)?;
+    Ok(setsockopt(socket, sockopt::SendTimeout, &left)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use proptest::prelude::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn file() -> OwnedFd {
+        memfd_create("test", MFdFlags::MFD_CLOEXEC).unwrap()
+    }
+
+    fn number(file: &OwnedFd) -> u64 {
+        nix::sys::stat::fstat(file).unwrap().st_ino
+    }
+
+    fn connected(address: &[u8]) -> OwnedFd {
+        let socket = stream_of_messages(SockFlag::empty()).unwrap();
+        let name = UnixAddr::new_abstract(&address[TOKEN..]).unwrap();
+        connect(socket.as_raw_fd(), &name).unwrap();
+        socket
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever answers in place of the first PE: it is refused, or what it gives is taken.
+        #[test]
+        fn garbage_from_guests_does_no_harm(
+            bytes in prop::collection::vec(any::<u8>(), 0..40), knows: bool, files in 0usize..4,
+        ) {
+            let token = [7; TOKEN];
+            let message = if knows { [&token[..], &bytes].concat() } else { bytes.clone() };
+            let given = (0..files).map(|_| file()).collect();
+            match parse(&message, &token, given) {
+                None => {}
+                Some(Ok(taken)) => prop_assert!(knows && taken.len() == files && files <= FILES_MAX),
+                Some(Err(_)) => prop_assert!(knows && files == 0 && !bytes.is_empty()),
+            }
+        }
+    }
+
+    #[test]
+    fn another_user_is_disconnected_at_once() {
+        let mut listener = Listener::open().unwrap();
+        listener.user ^= 1;
+        let address = listener.address();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| fetch(&address, LIMIT).unwrap_err());
+            let deadline = Instant::now() + LIMIT;
+            let accepted = (0..).find_map(|_| match listener.accept().unwrap() {
+                Some(_) => Some("accepted"),
+                None if other.is_finished() => Some("disconnected"),
+                None if Instant::now() > deadline => Some("neither"),
+                None => None,
+            });
+            assert_eq!(accepted, Some("disconnected"));
+        });
+    }
+
+    #[test]
+    fn everyone_gets_the_files_and_strangers_are_turned_away() {
+        let listener = Listener::open().unwrap();
+        let address = listener.address();
+        let files = Ok(vec![file(), file()]);
+        let numbers: Vec<u64> = files.as_ref().unwrap().iter().map(number).collect();
+        // They connect first and say nothing, or something else.
+        let _silent = [(); 3].map(|()| connected(&address));
+        let mut wrong = address.clone();
+        wrong[0] ^= 1;
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(fetch(&wrong, LIMIT).is_err()));
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let got = fetch(&address, LIMIT).unwrap().unwrap();
+                    assert_eq!(got.iter().map(number).collect::<Vec<_>>(), numbers);
+                });
+            }
+            listener.hand_out(&files, 3, LIMIT).unwrap();
+            drop(listener);
+        });
+    }
+
+    #[test]
+    fn the_reason_why_there_are_no_files_is_told() {
+        let listener = Listener::open().unwrap();
+        let address = listener.address();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| fetch(&address, LIMIT).unwrap());
+            listener.hand_out(&Err("no memory".into()), 1, LIMIT).unwrap();
+            assert_eq!(other.join().unwrap().unwrap_err(), "no memory");
+        });
+    }
+
+    #[test]
+    fn a_pe_that_does_not_come_is_reported() {
+        let listener = Listener::open().unwrap();
+        let error = listener.hand_out(&Ok(vec![file()]), 1, Duration::from_millis(20)).unwrap_err();
+        assert!(error.to_string().contains("SHMEM_START_TIMEOUT"), "{error}");
+    }
+}
