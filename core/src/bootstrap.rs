@@ -18,6 +18,7 @@ mod pmi;
 mod pmi1;
 mod pmi2;
 mod pmix;
+pub(crate) mod slots;
 mod threads;
 mod wire;
 

@@ -10,7 +10,7 @@ mod emulate;
 mod issue;
 mod served;
 
-pub(crate) use served::{ControlWire, requesters};
+pub(crate) use served::{ControlWire, Requesters};
 
 use crate::amo;
 use crate::context::Context;

@@ -7,6 +7,7 @@
 
 use crate::board::monotonic_ns;
 use crate::config::Config;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -86,7 +87,8 @@ pub struct Patience {
 impl Patience {
     /// For `local_pes` PEs on this host.
     pub fn for_host(config: &Config, local_pes: usize) -> Patience {
-        if config.bound.0 || local_pes <= usable_cpus() {
+        let cpus = usable_cpus();
+        if config.bound.0 || local_pes <= cpus {
             Patience {
                 checks: 200,
                 // Longer than most awaited peers take, and shorter than anything a scheduler does:
@@ -101,7 +103,7 @@ impl Patience {
                 checks: 1,
                 spin_ns: 0,
                 yield_ns: 20_000_000,
-                sleep_max: Duration::from_millis(1),
+                sleep_max: longest_nap(local_pes, cpus),
             }
         }
     }
@@ -146,6 +148,14 @@ impl Patience {
     }
 }
 
+/// How long a PE of `pes` sleeps at most before it looks again: that many PEs looking every millisecond
+/// would keep `cpus` processors busy by it.
+fn longest_nap(pes: usize, cpus: usize) -> Duration {
+    /// PEs for each processor that may look every millisecond.
+    const CROWD: usize = 16;
+    Duration::from_millis((pes / (CROWD * cpus.max(1))).clamp(1, 20) as u64)
+}
+
 /// Counts how often a program has polled in vain, and lets others run when that gets long: a program
 /// that tests in a loop of its own waits no less than one in a waiting call.
 #[derive(Debug, Default)]
@@ -177,8 +187,22 @@ impl Polls {
     }
 }
 
-/// Processors this process may use: its affinity mask, or less where a cgroup has a quota.
+/// Processors this process may use: its affinity mask, or less where a cgroup has a quota. As it was when
+/// this was asked first: finding out takes a dozen system calls.
 pub fn usable_cpus() -> usize {
+    static FOUND: OnceLock<usize> = OnceLock::new();
     // The standard library counts the affinity mask and the cgroup quota.
-    std::thread::available_parallelism().map_or(1, usize::from)
+    *FOUND.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_grow_with_the_pes_for_each_processor() {
+        let naps = [(4, 2), (32, 2), (63, 2), (64, 2), (512, 2), (512, 64), (100_000, 2), (8, 0)];
+        let millis = naps.map(|(pes, cpus)| longest_nap(pes, cpus).as_millis());
+        assert_eq!(millis, [1, 1, 1, 2, 16, 1, 20, 1]);
+    }
 }

@@ -9,10 +9,10 @@ use crate::cost::Costs;
 use crate::error::Error;
 use crate::loss::Losses;
 use crate::memory::{Heap, StaticData};
-use crate::ops::ControlWire;
+use crate::ops::{ControlWire, Requesters};
 use crate::reroute::{Dropped, Observer};
 use crate::route::{Channel, PeerRoutes, Routes};
-use crate::service::{Requester, Service};
+use crate::service::Service;
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
 use crate::transport::{Distance, Endpoint, Locality, SegmentKind, Transport};
@@ -86,8 +86,7 @@ pub struct World {
     letter_contexts: [Context; 2],
     service: Option<Service<ControlWire>>,
     pub(crate) control_wire: ControlWire,
-    /// By PE, then number of the request.
-    pub(crate) requesters: Box<[Requester]>,
+    pub(crate) requesters: Requesters,
 }
 
 /// Routes and what follows from them.

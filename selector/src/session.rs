@@ -184,7 +184,8 @@ impl TuningSession<'_> {
 
         let (world, places) = (self.world, &self.places);
         let class = |a, b| Class::of(world.distance(a, b), places[a], places[b]);
-        let pairs = class::representatives(world.n_pes(), class);
+        let alike = |pe: usize| (world.localities()[pe].host_index, places[pe]);
+        let pairs = class::representatives(world.n_pes(), alike, class);
         let classes = known.classes();
         let missing: Vec<(Class, usize, usize)> =
             pairs.into_iter().filter(|(class, ..)| !classes.contains(class)).collect();

@@ -248,10 +248,28 @@ impl Tuning {
         let preference: Vec<&str> = self.preference.iter().map(String::as_str).collect();
         self.decisions = policy::decide(&self.measured, &preference, self.reuse);
         let mut used = vec![false; self.rules.len()];
-        let peers = (0..world.n_pes()).map(|pe| self.peer_routes(world, pe, &mut used)).collect();
+        let mut peers: Vec<PeerRoutes> = Vec::with_capacity(world.n_pes());
+        for pe in 0..world.n_pes() {
+            // Most PEs are reached as the one before: deciding again takes much longer.
+            let routes = match pe.checked_sub(1).filter(|before| self.are_alike(world, *before, pe))
+            {
+                Some(before) => peers[before],
+                None => self.peer_routes(world, pe, &mut used),
+            };
+            peers.push(routes);
+        }
         self.routes.peers = peers;
         let unused = self.rules.iter().zip(used).filter(|(_, used)| !used);
         self.unused_rules = unused.map(|(rule, _)| rule.text.clone()).collect();
+    }
+
+    /// Whether the routes to both PEs follow from the same.
+    fn are_alike(&self, world: &World, a: usize, b: usize) -> bool {
+        let mapped = |pe: usize| Peer::mapped_at(world, pe);
+        ![a, b].contains(&world.pe())
+            && self.classes[a] == self.classes[b]
+            && world.peers().are_alike(a, b)
+            && mapped(a) == mapped(b)
     }
 
     fn peer_routes(&self, world: &World, pe: usize, used: &mut [bool]) -> PeerRoutes {
@@ -366,11 +384,16 @@ struct Peer<'a> {
 
 impl<'a> Peer<'a> {
     fn of(world: &'a World, pe: usize, names: &'a [String]) -> Peer<'a> {
+        Peer { ways: world.peers().of(pe), names, mapped: Peer::mapped_at(world, pe) }
+    }
+
+    /// By segment, whether that of a PE is mapped.
+    fn mapped_at(world: &World, pe: usize) -> [bool; 2] {
         let heap = !world.ptr(world.heap().base().cast_const(), pe).is_null();
         let data = world
             .static_data()
             .is_some_and(|data| !world.ptr(data.base().cast_const(), pe).is_null());
-        Peer { ways: world.peers().of(pe), names, mapped: [heap, data] }
+        [heap, data]
     }
 
     fn mapped(&self, segment: SegmentKind) -> bool {

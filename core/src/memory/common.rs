@@ -10,6 +10,7 @@
 
 use super::handout::{self, Files, Listener};
 use super::{limits, page_size, seal, sealable};
+use crate::bootstrap::slots::Slots;
 use crate::error::{Error, Result};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -38,12 +39,13 @@ pub struct Part {
 }
 
 /// The ranges of one PE.
-#[derive(Debug)]
 pub struct Parts {
     /// For the symmetric heap.
     pub heap: Part,
     /// For static data; none where none was needed.
     pub statics: Option<Part>,
+    /// For what PEs tell each other, behind all heaps; none where each PE has files for itself alone.
+    pub slots: Option<Slots>,
 }
 
 /// How the files of a host are divided.
@@ -52,12 +54,14 @@ struct Layout {
     own: [usize; 2],
     /// Lengths of the files.
     lens: [usize; 2],
+    /// Where the slots begin, if there are several PEs, and how many PEs have them.
+    slots: Option<(usize, usize)>,
 }
 
 impl Layout {
     /// Of the PEs of a host, which have these needs; none if the files would be too long.
     fn of(needs: &[&Need], me: usize) -> Option<Layout> {
-        let mut layout = Layout { own: [0; 2], lens: [0; 2] };
+        let mut layout = Layout { own: [0; 2], lens: [0; 2], slots: None };
         for (pe, need) in needs.iter().enumerate() {
             if pe == me {
                 layout.own = layout.lens;
@@ -67,6 +71,10 @@ impl Layout {
             let statics =
                 statics.checked_add(need.statics.checked_next_multiple_of(page_size())?)?;
             layout.lens = [heaps, statics];
+        }
+        if needs.len() > 1 {
+            layout.slots = Some((layout.lens[0], needs.len()));
+            layout.lens[0] = layout.lens[0].checked_add(Slots::len(needs.len())?)?;
         }
         layout.lens.iter().all(|len| i64::try_from(*len).is_ok()).then_some(layout)
     }
@@ -101,7 +109,8 @@ impl Layout {
             0 => None,
             _ => Some(Part { file: files.next().ok_or_else(missing)?, offset: statics }),
         };
-        Ok(Parts { heap, statics })
+        let slots = self.slots.map(|(at, pes)| Slots::map(&heap.file, at, pes)).transpose()?;
+        Ok(Parts { heap, statics, slots })
     }
 }
 
@@ -216,7 +225,7 @@ mod tests {
                 .map(|(me, host)| {
                     let needs = &needs;
                     scope.spawn(move || {
-                        let Parts { heap, statics } = host.parts(needs, me, limit).unwrap();
+                        let Parts { heap, statics, .. } = host.parts(needs, me, limit).unwrap();
                         let statics = statics.unwrap();
                         (heap.offset, statics.offset, of(&heap.file), of(&statics.file))
                     })

@@ -9,7 +9,7 @@ use crate::transport::{Amo, Remote, SegmentKind, Status, Stream};
 use crate::wait::{Reason, Waiting};
 use crate::world::World;
 use crate::world::peers::{Peer, Peers};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What PEs need of each other to send requests and replies.
 #[derive(Clone)]
@@ -123,7 +123,7 @@ impl World {
             // SAFETY: located by the caller, and aligned if it is an AMO.
             return unsafe { service::carry_out(&request, base as usize) };
         }
-        let lines = &self.requesters[pe * REQUESTS_MAX..(pe + 1) * REQUESTS_MAX];
+        let lines = self.requesters.to(pe);
         let mut claimed = None;
         self.until(routine, pe, Reason::Answer, || {
             let mut claims = lines.iter().enumerate();
@@ -156,7 +156,16 @@ impl World {
     }
 }
 
-/// The lines of requests to all PEs.
-pub(crate) fn requesters(n_pes: usize) -> Box<[Requester]> {
-    std::iter::repeat_with(Requester::new).take(n_pes * REQUESTS_MAX).collect()
+/// The lines of requests to all PEs, made when a PE is asked for something first: most never are.
+pub(crate) struct Requesters(Box<[OnceLock<Box<[Requester; REQUESTS_MAX]>>]>);
+
+impl Requesters {
+    /// For a job of `n_pes` PEs.
+    pub(crate) fn new(n_pes: usize) -> Requesters {
+        Requesters((0..n_pes).map(|_| OnceLock::new()).collect())
+    }
+
+    fn to(&self, pe: usize) -> &[Requester; REQUESTS_MAX] {
+        self.0[pe].get_or_init(|| Box::new(std::array::from_fn(|_| Requester::new())))
+    }
 }

@@ -86,6 +86,12 @@ impl Peers {
         (0..self.transports.len()).map(|transport| self.get(transport, pe)).collect()
     }
 
+    /// Whether the same transports reach both PEs and can do the same there.
+    pub fn are_alike(&self, a: usize, b: usize) -> bool {
+        let can = |transport, pe| self.get(transport, pe).map(|peer| &peer.can);
+        (0..self.transports.len()).all(|transport| can(transport, a) == can(transport, b))
+    }
+
     /// How far apart two PEs of different hosts are, on the transport that brings them closest.
     pub(super) fn distance(&self, a: usize, b: usize) -> Option<Distance> {
         self.transports.iter().filter_map(|transport| transport.distance(a, b)).min()

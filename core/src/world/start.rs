@@ -6,6 +6,8 @@ use super::{
     InForce, SHARED_SLOT, Setup, Statics, WORLD_SLOT, World, domain, exchange, with_devices,
 };
 use crate::board::State;
+use crate::bootstrap::Bootstrap;
+use crate::bootstrap::slots::OnHost;
 use crate::config::{Config, Shown, Static, Transports};
 use crate::context::{Context, ContextOptions};
 use crate::control;
@@ -14,8 +16,8 @@ use crate::error::{Error, Result};
 use crate::loss::Losses;
 use crate::memory::common::{Host, Need, Part, Parts};
 use crate::memory::{Heap, StaticData};
-use crate::ops::{ControlWire, requesters};
-use crate::route::{Channel, Routes};
+use crate::ops::{ControlWire, Requesters};
+use crate::route::{Channel, PeerRoutes, Routes};
 use crate::service::{Announced, Served, Server, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
@@ -38,7 +40,13 @@ impl World {
         let job = Job { pe, localities: &localities, config: &config };
         let local: Vec<u32> =
             (0..job.n_pes()).filter(|pe| job.is_local(*pe)).map(|pe| pe as u32).collect();
-        let (heap, statics) = memory(&job, host, &local, &needs, share_statics).map_err(refuse)?;
+        let parts = parts(&job, host, &local, &needs).map_err(refuse)?;
+        let bootstrap: Arc<dyn Bootstrap> = match parts.slots {
+            Some(slots) if local.len() == n_pes => Arc::new(OnHost::new(bootstrap, slots)),
+            _ => bootstrap,
+        };
+        let memory = memory(&job, parts.heap, parts.statics, share_statics);
+        let (heap, statics) = memory.map_err(|why| exchange::refuse(&*bootstrap, why))?;
 
         let segments = describe(&heap, statics.as_ref());
         let (endpoints, reasons) =
@@ -121,7 +129,7 @@ impl World {
             shared_team,
             service,
             control_wire,
-            requesters: requesters(localities.len()),
+            requesters: Requesters::new(localities.len()),
             peers,
             hosts: hosts(&localities),
             localities,
@@ -140,21 +148,23 @@ fn need(config: &Config, n_pes: usize, share_statics: bool, address: Vec<u8>) ->
     Ok(Need { heap: Heap::length(config, control::len(n_pes))?, statics, address })
 }
 
-/// Collective among the PEs of a host: the symmetric memory of this one.
-fn memory(
-    job: &Job<'_>,
-    host: Host,
-    local: &[u32],
-    needs: &[Need],
-    share_statics: bool,
-) -> Result<(Heap, Option<Statics>)> {
-    let config = job.config;
-    Heap::check(config, local.len())?;
+/// Collective among the PEs of a host: the parts of this one in its memory files.
+fn parts(job: &Job<'_>, host: Host, local: &[u32], needs: &[Need]) -> Result<Parts> {
+    Heap::check(job.config, local.len())?;
     let needs: Vec<&Need> = local.iter().map(|pe| &needs[*pe as usize]).collect();
     let me = job.localities[job.pe].local_index as usize;
-    let Parts { heap, statics } = host.parts(&needs, me, config.start_timeout)?;
-    let statics = if share_statics { find_statics(config, statics)? } else { None };
-    Ok((Heap::of(heap, config, control::len(job.n_pes()))?, statics))
+    host.parts(&needs, me, job.config.start_timeout)
+}
+
+/// The symmetric memory of this PE.
+fn memory(
+    job: &Job<'_>,
+    heap: Part,
+    statics: Option<Part>,
+    share_statics: bool,
+) -> Result<(Heap, Option<Statics>)> {
+    let statics = if share_statics { find_statics(job.config, statics)? } else { None };
+    Ok((Heap::of(heap, job.config, control::len(job.n_pes()))?, statics))
 }
 
 fn find_statics(config: &Config, part: Option<Part>) -> Result<Option<Statics>> {
@@ -241,12 +251,21 @@ fn memory_of(
 }
 
 fn default_routes(peers: &Peers, mapped: &[Box<[usize]>; 2]) -> Routes {
-    let of_pe = |pe: usize| {
-        Routes::default_for(&peers.of(pe), |kind| {
-            mapped[kind as usize].get(pe).is_some_and(|address| *address != 0)
-        })
-    };
-    Routes { peers: (0..mapped[0].len()).map(of_pe).collect(), costs: Costs::default() }
+    let is_mapped = |kind: usize, pe: usize| mapped[kind].get(pe).is_some_and(|at| *at != 0);
+    let mut all: Vec<PeerRoutes> = Vec::with_capacity(mapped[0].len());
+    for pe in 0..mapped[0].len() {
+        // Most PEs are reached as the one before: working it out again takes much longer.
+        let same = |before: usize| {
+            peers.are_alike(before, pe)
+                && [0, 1].iter().all(|kind| is_mapped(*kind, before) == is_mapped(*kind, pe))
+        };
+        let routes = match pe.checked_sub(1).filter(|before| same(*before)) {
+            Some(before) => all[before],
+            None => Routes::default_for(&peers.of(pe), |kind| is_mapped(kind as usize, pe)),
+        };
+        all.push(routes);
+    }
+    Routes { peers: all, costs: Costs::default() }
 }
 
 /// Number of hosts of a job.

@@ -5,7 +5,8 @@
 //! are complete when they return and do not need the target's CPU. Atomics are left to the core.
 //!
 //! Whether the kernel allows it depends on user ids, security modules and container set-ups; so it
-//! is tried on every peer, and what the attempt says counts.
+//! is tried on every peer, and what the attempt says counts. Where a host has many PEs, each tries some
+//! of them at the start, and all if one of these is refused; the others it tries when it first uses them.
 //!
 //! Where Yama restricts access to ancestors (`kernel.yama.ptrace_scope` is 1), a PE permits it to all
 //! processes of its user from its start to the end of the transport: PEs have no ancestor in common
@@ -15,13 +16,15 @@
 mod endpoint;
 mod sys;
 
-use endpoint::{CmaEndpoint, Range};
+use endpoint::{CmaEndpoint, Proof, Range};
 use std::io::Read;
-use tombolo_core::error::{Error, Result};
+use tombolo_core::error::Error;
 use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind, Transport};
 
 const NAME: &str = "cma";
 const TOKEN: usize = 16;
+/// PEs of a host that are all tried at the start.
+const TRIED_MAX: usize = 64;
 const RANGE: usize = 24;
 const ADDRESS: usize = 16 + TOKEN + 2 * RANGE;
 
@@ -57,12 +60,7 @@ impl Cma {
     }
 
     /// The way to the process that this one, whose name space is `numbered_by`, calls `pid`.
-    fn endpoint(
-        &self,
-        numbered_by: u64,
-        pid: i32,
-        address: &[u8],
-    ) -> std::result::Result<CmaEndpoint, String> {
+    fn endpoint(&self, numbered_by: u64, pid: i32, address: &[u8]) -> Result<CmaEndpoint, String> {
         if address.is_empty() {
             return Err("not available there".into());
         }
@@ -71,13 +69,6 @@ impl Cma {
         if peer.numbered_by != numbered_by {
             return Err("it is in another process name space, such as a container's".into());
         }
-        let mut token = [0u8; TOKEN];
-        // SAFETY: `token` is valid for its length.
-        unsafe { sys::read(pid, token.as_mut_ptr(), peer.token_at, TOKEN) }
-            .map_err(|e| format!("the kernel refuses access to process {pid}: {e}"))?;
-        if token != peer.token {
-            return Err(format!("process {pid} is another one"));
-        }
         let mut ranges = [Range::default(); 2];
         for kind in SegmentKind::ALL {
             let (own, theirs) = (self.own[kind as usize], peer.ranges[kind as usize]);
@@ -85,7 +76,8 @@ impl Cma {
                 ranges[kind as usize] = theirs;
             }
         }
-        Ok(CmaEndpoint::new(pid, ranges))
+        let proof = Proof { at: peer.token_at, token: peer.token };
+        Ok(CmaEndpoint::new(pid, ranges, proof))
     }
 }
 
@@ -94,7 +86,7 @@ impl Transport for Cma {
         NAME
     }
 
-    fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
+    fn probe(&self, job: &Job<'_>) -> Result<(), String> {
         let (source, mut dest) = ([1u8; 8], [0u8; 8]);
         let pid = job.localities[job.pe].pid;
         // SAFETY: both buffers are valid for 8 bytes.
@@ -102,7 +94,7 @@ impl Transport for Cma {
             .map_err(|e| format!("the kernel refuses process_vm_readv: {e}"))
     }
 
-    fn open(&mut self, _job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
+    fn open(&mut self, _job: &Job<'_>, segments: &[Segment<'_>]) -> tombolo_core::Result<Vec<u8>> {
         std::fs::File::open("/dev/urandom")
             .and_then(|mut source| source.read_exact(&mut self.token[..]))
             .map_err(|e| Error::system("making a token", e))?;
@@ -120,21 +112,23 @@ impl Transport for Cma {
         &mut self,
         job: &Job<'_>,
         addresses: &[Vec<u8>],
-    ) -> Result<Vec<std::result::Result<Box<dyn Endpoint>, String>>> {
+    ) -> tombolo_core::Result<Vec<Result<Box<dyn Endpoint>, String>>> {
         let numbered_by = sys::process_name_space();
-        let connect = |pe: usize| -> std::result::Result<Box<dyn Endpoint>, String> {
+        let connect = |pe: usize| {
             if !job.is_local(pe) {
                 return Err("not on this host".into());
             }
             let address = addresses.get(pe).map(Vec::as_slice).unwrap_or_default();
-            Ok(Box::new(self.endpoint(numbered_by, job.localities[pe].pid, address)?))
+            self.endpoint(numbered_by, job.localities[pe].pid, address)
         };
-        let connected: Vec<_> = (0..job.n_pes()).map(connect).collect();
+        let mut connected: Vec<_> = (0..job.n_pes()).map(connect).collect();
+        try_out(&mut connected, job.pe);
         self.reached = connected.iter().filter(|endpoint| endpoint.is_ok()).count();
         let mut local = connected.iter().enumerate().filter(|(pe, _)| job.is_local(*pe));
         self.refused =
             local.find_map(|(pe, endpoint)| Some((pe, endpoint.as_ref().err()?.clone())));
-        Ok(connected)
+        let boxed = |endpoint: CmaEndpoint| -> Box<dyn Endpoint> { Box::new(endpoint) };
+        Ok(connected.into_iter().map(|endpoint| endpoint.map(boxed)).collect())
     }
 
     fn close(&mut self) {
@@ -148,6 +142,28 @@ impl Transport for Cma {
             vec![format!("the kernel copies to and from {} PEs, this one included", self.reached)];
         lines.extend(self.refused.iter().map(|(pe, why)| format!("not PE {pe}: {why}")));
         lines
+    }
+}
+
+/// Tries the peers of PE `me`, by PE: all of them if they are few, else those at distances that are powers
+/// of two, and all if one of these is refused.
+fn try_out(peers: &mut [Result<CmaEndpoint, String>], me: usize) {
+    let attempt = |peer: &mut Result<CmaEndpoint, String>| {
+        let why = peer.as_ref().ok().and_then(|endpoint| endpoint.try_it().err());
+        let refused = why.is_some();
+        if let Some(why) = why {
+            *peer = Err(why);
+        }
+        refused
+    };
+    let mut all = peers.iter().filter(|peer| peer.is_ok()).count() <= TRIED_MAX;
+    if !all {
+        let some = peers.iter_mut().enumerate();
+        let some = some.filter(|(pe, _)| me.abs_diff(*pe).is_power_of_two());
+        all = some.fold(false, |any, (_, peer)| attempt(peer) | any);
+    }
+    if all {
+        peers.iter_mut().for_each(|peer| _ = attempt(peer));
     }
 }
 
@@ -195,6 +211,7 @@ impl Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tombolo_core::transport::{Remote, Status, Stream};
 
     #[test]
     fn a_process_that_is_not_the_peer_is_recognised() {
@@ -206,7 +223,10 @@ mod tests {
         };
         let address = |token| in_space(sys::process_name_space(), token);
         let pid = std::process::id() as i32;
-        let endpoint = |address: &[u8]| cma.endpoint(sys::process_name_space(), pid, address);
+        let endpoint = |address: &[u8]| {
+            let endpoint = cma.endpoint(sys::process_name_space(), pid, address)?;
+            endpoint.try_it().map(|()| endpoint)
+        };
         assert!(endpoint(&address(mine)).is_ok());
         let other = endpoint(&address([8; TOKEN])).err().unwrap();
         assert!(other.contains("another"), "{other}");
@@ -214,5 +234,43 @@ mod tests {
         let elsewhere = in_space(sys::process_name_space() + 1, mine);
         let why = endpoint(&elsewhere).err().unwrap();
         assert!(why.contains("name space"), "{why}");
+    }
+
+    /// `count` peers, all of them this process, of which those that `wrong` names have another token.
+    fn peers(
+        count: usize,
+        wrong: &[usize],
+        token: &[u8; TOKEN],
+    ) -> Vec<Result<CmaEndpoint, String>> {
+        let peer = |pe: usize| {
+            let mut proof = Proof { at: token.as_ptr() as usize, token: *token };
+            proof.token[0] ^= u8::from(wrong.contains(&pe));
+            let range = Range { base: token.as_ptr() as usize, len: TOKEN, layout: 0 };
+            Ok(CmaEndpoint::new(std::process::id() as i32, [range; 2], proof))
+        };
+        (0..count).map(peer).collect()
+    }
+
+    #[test]
+    fn of_many_peers_some_are_tried_at_start_and_the_others_when_they_are_used() {
+        let token = [9; TOKEN];
+        let refused = |count: usize, wrong: &[usize]| {
+            let mut peers = peers(count, wrong, &token);
+            try_out(&mut peers, 0);
+            peers.iter().filter(|peer| peer.is_err()).count()
+        };
+        assert_eq!([refused(64, &[3, 5]), refused(200, &[3, 5]), refused(200, &[3, 4])], [2, 0, 2]);
+        let mut many = peers(200, &[3], &token);
+        try_out(&mut many, 0);
+        let get = |pe: usize| {
+            let (stream, mut dest) = (Stream::new(0, true), [0u8; TOKEN]);
+            let source = Remote { segment: SegmentKind::Heap, offset: 0 };
+            let endpoint = many[pe].as_ref().unwrap();
+            // SAFETY: `dest` has as many bytes.
+            let status = unsafe { endpoint.get(&stream, dest.as_mut_ptr(), source, TOKEN) };
+            (status, dest)
+        };
+        assert_eq!(get(4), (Status::Complete, token));
+        assert_eq!([get(3), get(3)], [(Status::Failed, [0; TOKEN]); 2]);
     }
 }
