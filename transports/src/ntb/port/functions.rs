@@ -53,7 +53,7 @@ const KINDS: &[Kind] = &[
         name: "PLX PEX87xx NTB",
         vendor: 0x10b5,
         devices: &[0x87a0, 0x87a1, 0x87b0, 0x87b1],
-        port: None,
+        port: Some("plx"),
     },
     Kind {
         name: "AMD NTB",
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_kind_without_a_driver_is_told_and_left_alone() {
-        let machine = Machine::new("others", AT, ["0x10b5\n", "0x87b0\n"]);
+        let machine = Machine::new("others", AT, ["0x1022\n", "0x145b\n"]);
         let function = Function::below(&machine.0).remove(0);
         assert!(function.describe().ends_with("no driver for it"), "{}", function.describe());
         assert_eq!(function.remedies_at("ada", Path::new("/"), &machine.0, 0), [""; 0]);

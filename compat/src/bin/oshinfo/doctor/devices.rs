@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(grades(&copy.machine())[1..], [("IOMMU", Grade::Note), ("vfio", Grade::Good)]);
         copy.write(&format!("{GROUPS}/0/type"), "DMA\n");
         assert_eq!(grades(&copy.machine())[1], ("IOMMU", Grade::Good));
-        copy.write(&format!("{AT}/vendor"), "0x10b5\n");
-        copy.write(&format!("{AT}/device"), "0x87b0\n");
+        copy.write(&format!("{AT}/vendor"), "0x1022\n");
+        copy.write(&format!("{AT}/device"), "0x145b\n");
         assert_eq!(grades(&copy.machine())[0], ("NTB", Grade::Note));
     }
 }

@@ -4,8 +4,8 @@
 use crate::ntb::port::vfio::Trained;
 use crate::ntb::port::{DoorbellDelivery, Result};
 
-/// A part of a base address register through which this host writes into its peer's memory. The peer
-/// has one of the same size.
+/// A part of a base address register through which this host writes into its peer's memory, and the one
+/// through which the peer writes into memory of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aperture {
     pub bar: usize,
@@ -13,6 +13,8 @@ pub struct Aperture {
     pub offset: usize,
     /// Bytes, a power of two.
     pub size: u64,
+    /// Bytes of that of the peer, a power of two: it can reach as many addresses.
+    pub inbound: u64,
 }
 
 /// What a kind of bridge has.
@@ -25,6 +27,7 @@ pub struct Facts {
     pub doorbell_bits: u32,
     pub doorbell_vectors: u32,
     pub doorbell_delivery: DoorbellDelivery,
+    /// Scratchpads that each side has for itself. With none, words of the port's own slots are used.
     pub spads: usize,
     /// Interrupt vectors that tell of the link.
     pub link_vectors: u64,
@@ -57,8 +60,8 @@ pub trait Chip: Send + Sync + 'static {
     fn enable(&self, on: bool) -> Result<()>;
 
     /// Leads the peer's writes through an inbound window to addresses from `address` on, as many as
-    /// the aperture has; or nowhere. On return, no write to where it led before is on its way. The
-    /// address is a multiple of the aperture's size.
+    /// the peer's aperture has; or nowhere. On return, no write to where it led before is on its way. The
+    /// address is a multiple of that aperture's size.
     fn aim(&self, window: usize, address: Option<u64>) -> Result<()>;
 
     /// The link; none when the device does not answer.
@@ -71,11 +74,15 @@ pub trait Chip: Send + Sync + 'static {
     /// Rings the peer.
     fn ring(&self, bits: u64);
 
-    fn spad(&self, index: usize) -> u32;
+    fn spad(&self, _index: usize) -> u32 {
+        u32::MAX
+    }
 
-    fn set_spad(&self, index: usize, value: u32);
+    fn set_spad(&self, _index: usize, _value: u32) {}
 
-    fn peer_spad(&self, index: usize) -> u32;
+    fn peer_spad(&self, _index: usize) -> u32 {
+        u32::MAX
+    }
 
-    fn set_peer_spad(&self, index: usize, value: u32);
+    fn set_peer_spad(&self, _index: usize, _value: u32) {}
 }

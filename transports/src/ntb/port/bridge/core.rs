@@ -101,7 +101,7 @@ impl Core {
             )));
         }
         let addresses =
-            apertures.iter().map(|aperture| device.reserve(aperture.size, aperture.size));
+            apertures.iter().map(|aperture| device.reserve(aperture.inbound, aperture.inbound));
         let addresses: Vec<u64> = addresses.collect::<Result<_>>()?;
         let page = Page::new()?;
         chip.enable(false)?;
@@ -350,6 +350,43 @@ impl Core {
             }
             self.count(Event::Reads, 1);
         }
+    }
+
+    pub fn spads(&self) -> usize {
+        if self.facts.spads > 0 { self.facts.spads } else { layout::SPADS }
+    }
+
+    pub fn spad(&self, index: usize) -> u32 {
+        if self.facts.spads > 0 { self.chip.spad(index) } else { self.page.spad(index) }
+    }
+
+    pub fn set_spad(&self, index: usize, value: u32) {
+        match self.facts.spads {
+            0 => self.page.set_spad(index, value),
+            _ => self.chip.set_spad(index, value),
+        }
+    }
+
+    pub fn peer_spad(&self, index: usize) -> u32 {
+        if self.facts.spads > 0 {
+            return self.chip.peer_spad(index);
+        }
+        let Aperture { bar, offset, .. } = self.apertures[0];
+        let mut word = [0xff; 8];
+        // SAFETY: a local of this length.
+        unsafe {
+            self.device.load(bar, offset + layout::spad_at(index), word.as_mut_ptr(), 8);
+        }
+        u64::from_ne_bytes(word) as u32
+    }
+
+    pub fn set_peer_spad(&self, index: usize, value: u32) {
+        if self.facts.spads > 0 {
+            return self.chip.set_peer_spad(index, value);
+        }
+        let Aperture { bar, offset, .. } = self.apertures[0];
+        self.device.store_words(bar, offset + layout::spad_at(index), &[value.into()]);
+        self.device.drain();
     }
 
     /// Tells the peer that all slots are closed, while it can still be told.

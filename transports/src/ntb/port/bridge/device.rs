@@ -30,6 +30,9 @@ pub trait Device: Debug + Send + Sync {
     /// Writes one of two bytes.
     fn write16(&self, bar: usize, offset: usize, value: u16);
 
+    /// Two bytes of configuration space.
+    fn config16(&self, offset: usize) -> u16;
+
     /// Stores to a window, in words where they are aligned; in order of their addresses unless the
     /// window [combines](Device::combines) stores.
     ///
@@ -139,6 +142,10 @@ impl Device for PciDevice {
             // SAFETY: as above.
             unsafe { at.cast::<u16>().write_volatile(value) };
         }
+    }
+
+    fn config16(&self, offset: usize) -> u16 {
+        self.device.config16(offset)
     }
 
     unsafe fn store(&self, bar: usize, offset: usize, source: *const u8, len: usize) {

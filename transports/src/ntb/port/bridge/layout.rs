@@ -18,7 +18,12 @@ pub const SLOTS: usize = 128;
 /// Where the words are in the page: by window and slot.
 const TABLE: usize = 64;
 
-const _: () = assert!(TABLE + WINDOWS * SLOTS * 8 <= PAGE as usize);
+/// Scratchpads in the page, of bridges that have none.
+pub const SPADS: usize = 16;
+/// Where they are, a word of 8 bytes each.
+const SPADS_AT: usize = TABLE + WINDOWS * SLOTS * 8;
+
+const _: () = assert!(SPADS_AT + SPADS * 8 <= PAGE as usize);
 
 /// The first slot of a window that is for users of the port.
 pub fn first_slot(window: usize) -> usize {
@@ -27,13 +32,14 @@ pub fn first_slot(window: usize) -> usize {
 
 /// What users see of a window: all slots but the port's own.
 pub fn window_of(index: usize, aperture: &Aperture) -> Result<Window> {
-    let slot_size = (aperture.size / SLOTS as u64).max(PAGE);
-    let all = usize::try_from(aperture.size / slot_size).unwrap_or(0);
+    // Both sides make the same of it.
+    let size = aperture.size.min(aperture.inbound);
+    let slot_size = (size / SLOTS as u64).max(PAGE);
+    let all = usize::try_from(size / slot_size).unwrap_or(0);
     let slots = all.saturating_sub(first_slot(index));
-    if !aperture.size.is_power_of_two() || slots < 8 || slot_size > 1 << 31 {
+    if !size.is_power_of_two() || slots < 8 || slot_size > 1 << 31 {
         return Err(PortError::Invalid(format!(
-            "window {index} has {} bytes: powers of two from {} to {} can be used",
-            aperture.size,
+            "window {index} has {size} bytes: powers of two from {} to {} can be used",
             16 * PAGE,
             (SLOTS as u64) << 31
         )));
@@ -54,6 +60,11 @@ pub fn word_at(window: usize, slot: usize) -> usize {
     TABLE + (window * SLOTS + slot) * 8
 }
 
+/// Where the word of a scratchpad is in the page.
+pub fn spad_at(index: usize) -> usize {
+    SPADS_AT + index * 8
+}
+
 /// What the peer says: memory of this host that it writes to.
 pub struct Page(InboundMemory);
 
@@ -64,6 +75,14 @@ impl Page {
 
     pub fn base(&self) -> *mut u8 {
         self.0.base()
+    }
+
+    pub fn spad(&self, index: usize) -> u32 {
+        self.0.load(spad_at(index)) as u32
+    }
+
+    pub fn set_spad(&self, index: usize, value: u32) {
+        self.0.store(spad_at(index), value.into());
     }
 
     /// The word of a slot of the peer: anything.
@@ -79,14 +98,15 @@ mod tests {
     #[test]
     fn windows_are_divided_into_pages_at_least() {
         for shift in 16..=38 {
-            let aperture = Aperture { bar: 2, offset: 0, size: 1 << shift };
+            let size = 1 << shift;
+            let aperture = Aperture { bar: 2, offset: 0, size, inbound: 4 * size };
             let [first, second] = [0, 1].map(|index| window_of(index, &aperture).unwrap());
             assert!(second.slots <= SLOTS && first.slots + 1 == second.slots, "{first}");
             assert_eq!(second.size, 1 << shift);
             assert!(first.slot_size().is_power_of_two() && first.slot_size() >= PAGE);
         }
         for size in [0, 1 << 12, 3 << 16, 1 << 60] {
-            let aperture = Aperture { bar: 2, offset: 0, size };
+            let aperture = Aperture { bar: 2, offset: 0, size, inbound: 1 << 60 };
             assert!(window_of(0, &aperture).is_err(), "{size}");
         }
     }

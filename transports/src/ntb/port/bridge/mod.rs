@@ -8,7 +8,7 @@
 //! | outbound window | a base address register, mapped into this process |
 //! | open slots | the peer's port writes them into a page of this host, behind the first slot of window 0 |
 //! | doorbell | taken from the chip by a thread of this process and kept in its memory; so are masks: a masked bit still interrupts, but wakes nobody |
-//! | scratchpad | a register |
+//! | scratchpad | a register; a word behind the first slot of window 0 where the chip has too few |
 //!
 //! - A device belongs to one process, hence a host of such a ring has one PE. However that process
 //!   ends, the kernel resets the device, and the peer sees the link go down.
@@ -132,7 +132,7 @@ fn capabilities(core: &Core) -> Capabilities {
         doorbell_delivery: core.facts.doorbell_delivery,
         doorbell_pollable: true,
         registers_unsafe: false,
-        spads: core.facts.spads,
+        spads: core.spads(),
         // The port sets everything again.
         resets_on_link_down: false,
         link_event: LinkEvent::PollMs(LINK_POLL_MS),
@@ -311,28 +311,28 @@ impl NtbPort for BridgePort {
     }
 
     fn spad_read(&self, index: usize) -> u32 {
-        let there = index < self.core.facts.spads;
-        if there { self.core.chip.spad(index) } else { u32::MAX }
+        let there = index < self.core.spads();
+        if there { self.core.spad(index) } else { u32::MAX }
     }
 
     fn spad_write(&self, index: usize, value: u32) {
-        if index < self.core.facts.spads {
-            self.core.chip.set_spad(index, value);
+        if index < self.core.spads() {
+            self.core.set_spad(index, value);
         }
     }
 
     fn peer_spad_read(&self, index: usize) -> u32 {
         self.core.count(Event::Reads, 1);
-        let there = index < self.core.facts.spads && self.core.look().up;
-        if there { self.core.chip.peer_spad(index) } else { u32::MAX }
+        let there = index < self.core.spads() && self.core.look().up;
+        if there { self.core.peer_spad(index) } else { u32::MAX }
     }
 
     fn peer_spad_write(&self, index: usize, value: u32) {
-        if index >= self.core.facts.spads {
+        if index >= self.core.spads() {
             return;
         }
         match self.core.look().up {
-            true => self.core.chip.set_peer_spad(index, value),
+            true => self.core.set_peer_spad(index, value),
             false => self.core.count(Event::Lost, 1),
         }
     }

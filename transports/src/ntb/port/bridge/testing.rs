@@ -22,6 +22,10 @@ pub trait Model: Send + Sync + 'static {
     /// Interrupt vectors of a side; whether they are those of MSI-X.
     fn vectors(&self, side: usize) -> (usize, bool);
 
+    fn config16(&self, _side: usize, _offset: usize) -> u16 {
+        0
+    }
+
     fn read(&mut self, side: usize, bar: usize, offset: usize, bytes: usize) -> u32;
 
     fn write(&mut self, access: Access, value: u32, lines: &Lines);
@@ -255,6 +259,14 @@ impl<M: Model> Device for Function<M> {
 
     fn write16(&self, bar: usize, offset: usize, value: u16) {
         self.write(bar, offset, 2, value.into());
+    }
+
+    fn config16(&self, offset: usize) -> u16 {
+        let inner = self.bench.inner();
+        match inner.machines[self.side].gone {
+            true => u16::MAX,
+            false => inner.model.config16(self.side, offset),
+        }
     }
 
     unsafe fn store(&self, bar: usize, offset: usize, source: *const u8, len: usize) {

@@ -61,7 +61,7 @@ impl EpfChip {
             let size = device.bar_size(bar).saturating_sub(offset) as u64;
             // What a power of two leaves is not used.
             let size = if size == 0 { 0 } else { 1 << size.ilog2() };
-            Aperture { bar, offset, size }
+            Aperture { bar, offset, size, inbound: size }
         });
         let facts = Facts {
             name: "endpoint function (epf)",
