@@ -170,13 +170,61 @@ pub struct Choice {
     pub operation: &'static str,
     /// Up to which size in bytes which algorithm is taken; the last has no limit.
     pub steps: Vec<(usize, &'static str)>,
-    /// By algorithm that applies to some size: its name, and for each of [`SIZES`] the nanoseconds
+    /// Sizes in bytes for which times are estimated; a single one where no data are moved.
+    pub sizes: &'static [usize],
+    /// By algorithm that applies to some size: its name, and for each of the sizes the nanoseconds
     /// that are expected, if it applies and is compared with others.
-    pub estimates: Vec<(&'static str, [Option<u64>; SIZES.len()])>,
+    pub estimates: Vec<(&'static str, Vec<Option<u64>>)>,
 }
 
-/// Sizes in bytes for which times are estimated.
-pub const SIZES: [usize; 4] = [8, 4 << 10, 256 << 10, 4 << 20];
+const SIZES: &[usize] = &[8, 4 << 10, 256 << 10, 4 << 20];
+
+/// A call by an algorithm that is named, of `size` bytes per member; reductions are sums of 8-byte
+/// integers.
+pub struct Trial {
+    /// Name of the operation.
+    pub operation: &'static str,
+    /// Name of the algorithm.
+    pub algorithm: &'static str,
+    /// Where the result goes.
+    pub dest: *mut u8,
+    /// What is sent.
+    pub source: *const u8,
+    /// Bytes.
+    pub size: usize,
+}
+
+/// Carries a call out, if its algorithm can: the same answer at all members, who all call this.
+///
+/// # Safety
+/// The buffers are symmetric and hold `size` bytes for each member; nobody else uses them.
+pub unsafe fn carry_out(world: &World, team: &Team, trial: &Trial, routine: &'static str) -> bool {
+    use crate::{barrier, broadcast, exchange, gather, reduce};
+    let group = &Group::team(world, team, routine);
+    let Trial { operation, algorithm, dest, source, size } = *trial;
+    let gather = gather::Gather { dest, source, len: size };
+    let reduce = reduce::Reduce { dest, source, ..reduce::Reduce::of_size(size) };
+    // SAFETY: by the caller's word.
+    unsafe {
+        match operation {
+            _ if operation == SYNC.name => SYNC.by(algorithm, group, &barrier::Sync),
+            _ if operation == BROADCAST.name => {
+                let call = broadcast::Broadcast::new(group, dest, source, size, 0);
+                BROADCAST.by(algorithm, group, &call)
+            }
+            _ if operation == COLLECT.name => {
+                COLLECT.by(algorithm, group, &gather::Collect(gather))
+            }
+            _ if operation == FCOLLECT.name => FCOLLECT.by(algorithm, group, &gather),
+            _ if operation == ALLTOALL.name => {
+                let blocks = exchange::Strided::contiguous(size);
+                ALLTOALL.by(algorithm, group, &exchange::Alltoall { dest, source, blocks })
+            }
+            _ if operation == REDUCE.name => REDUCE.by(algorithm, group, &reduce),
+            _ => SCAN.by(algorithm, group, &reduce::Scan { reduce, inclusive: true }),
+        }
+    }
+}
 
 /// What a team chooses. Reductions are sums of 8-byte integers.
 pub fn choices(world: &World, team: &Team) -> Vec<Choice> {
@@ -207,16 +255,17 @@ fn choice<A: Call>(
             _ => steps.push((size, name)),
         }
     }
+    let sizes = if operation.number == SYNC.number { &[0] } else { SIZES };
     let estimate = |algorithm: &Algorithm<A>| {
-        let times = SIZES.map(|size| {
-            let time = || Some((algorithm.cost_ns)(group, size)).filter(|ns| *ns < u64::MAX);
-            (algorithm.applies)(group, &call(size)).then(time).flatten()
-        });
-        (algorithm.name, times)
+        let time = |size: &usize| {
+            let time = || Some((algorithm.cost_ns)(group, *size)).filter(|ns| *ns < u64::MAX);
+            (algorithm.applies)(group, &call(*size)).then(time).flatten()
+        };
+        (algorithm.name, sizes.iter().map(time).collect::<Vec<_>>())
     };
     let estimates = operation.algorithms.iter().map(estimate);
     let estimates = estimates.filter(|(_, times)| times.iter().any(Option::is_some)).collect();
-    Choice { operation: operation.name, steps, estimates }
+    Choice { operation: operation.name, steps, sizes, estimates }
 }
 
 /// Carries out a call with the algorithm that was asked for, or else the cheapest one.
@@ -237,6 +286,18 @@ pub(crate) unsafe fn run<A: Call>(operation: &Operation<A>, group: &Group<'_>, c
 }
 
 impl<A: Call> Operation<A> {
+    /// Carries out a call by the algorithm of a name, if there is one that can.
+    ///
+    /// # Safety
+    /// As [`run`].
+    unsafe fn by(&self, name: &str, group: &Group<'_>, call: &A) -> bool {
+        let of_name = |algorithm: &&Algorithm<A>| algorithm.name == name;
+        let able = |algorithm: &&Algorithm<A>| (algorithm.applies)(group, call);
+        let algorithm = self.algorithms.iter().find(of_name).filter(able);
+        // SAFETY: the caller's promise.
+        algorithm.map(|algorithm| unsafe { (algorithm.run)(group, call) }).is_some()
+    }
+
     #[cold]
     #[inline(never)]
     fn choose(&self, group: &Group<'_>, call: &A) -> &'static Algorithm<A> {

@@ -122,8 +122,13 @@ pub fn collectives() -> Section {
     section
 }
 
-/// What all PEs together choose among the algorithms of collective operations.
-pub fn choices(world: &World) -> Section {
+/// What all PEs together choose among the algorithms of collective operations, with the time that is
+/// expected of each. `measured` tells the nanoseconds that an operation takes by an algorithm and for a
+/// size, where it knows them; it is asked in the same order on all PEs.
+pub fn choices(
+    world: &World,
+    measured: impl Fn(&'static str, &'static str, usize) -> Option<f64>,
+) -> Section {
     let mut section = Section::new("Collective operations of all PEs: algorithms by size");
     for choice in coll::table::choices(world, world.team()) {
         let last = choice.steps.len().saturating_sub(1);
@@ -134,16 +139,46 @@ pub fn choices(world: &World) -> Section {
         });
         section.row(choice.operation, words.collect::<Vec<String>>().join("; "));
         // Where there is nothing to choose from, nothing was compared.
-        for (name, times) in choice.estimates.iter().filter(|_| choice.estimates.len() > 1) {
-            let times = times.iter().zip(coll::table::SIZES).filter_map(|(time, size)| {
-                let us = (*time)? as f64 / 1000.0;
-                Some(format!("{us:.1} us for {}", report::size(size as u64)))
-            });
-            let times = times.collect::<Vec<String>>().join(", ");
-            section.row("", format!("{name}: expected {times}"));
+        if choice.estimates.len() > 1 {
+            section.rows.extend(times(&choice, &measured));
         }
     }
     section
+}
+
+/// A table of the times of an operation's algorithms.
+fn times(
+    choice: &coll::table::Choice,
+    measured: impl Fn(&'static str, &'static str, usize) -> Option<f64>,
+) -> Vec<(String, String)> {
+    let us = |ns: f64| format!("{:.1}", ns / 1000.0);
+    let mut any = false;
+    let mut lines: Vec<(&str, Vec<String>)> = Vec::new();
+    for (name, times) in &choice.estimates {
+        let cell = |(expected, size): (&Option<u64>, &usize)| {
+            let Some(expected) = expected.map(|ns| us(ns as f64)) else { return String::new() };
+            match measured(choice.operation, name, *size) {
+                Some(ns) => {
+                    any = true;
+                    format!("{expected} / {}", us(ns))
+                }
+                None => expected,
+            }
+        };
+        lines.push((*name, times.iter().zip(choice.sizes).map(cell).collect()));
+    }
+    let unit = if any { "us expected / measured" } else { "us expected" };
+    let sizes = choice.sizes.iter().map(|size| match size {
+        0 => String::new(),
+        size => report::size(*size as u64),
+    });
+    let width = if any { 16 } else { 10 };
+    let head = (unit, sizes.collect::<Vec<String>>());
+    let line = |(name, cells): (&str, Vec<String>)| {
+        let cells: String = cells.iter().map(|cell| format!("{cell:>width$}")).collect();
+        (String::new(), format!("  {name:<24}{cells}").trim_end().to_owned())
+    };
+    std::iter::once(head).chain(lines).map(line).collect()
 }
 
 /// The job as every PE knows it: launcher, hosts and their PEs, memory.
@@ -217,7 +252,7 @@ pub fn whole_job(session: &Session) -> Result<Option<Vec<Section>>> {
         between.row(&report::describe(class), format!("{words} ({})", count(pairs, "pair")));
     }
     let first = [job(world), between];
-    Ok(Some(first.into_iter().chain(sections).chain([choices(world)]).collect()))
+    Ok(Some(first.into_iter().chain(sections).chain([choices(world, |_, _, _| None)]).collect()))
 }
 
 /// What one PE tells PE 0, as text with a line per item.

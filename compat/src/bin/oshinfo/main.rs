@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `oshinfo`: what this installation of Tombolo is and how it is set up; in a job, what the job has.
 
+mod clock;
+mod collectives;
 mod doctor;
 mod manual;
 mod measure;
@@ -69,7 +71,7 @@ struct Options {
     #[arg(long, value_name = "DIRECTORY", requires = "doctor", conflicts_with = "host")]
     root: Option<PathBuf>,
 
-    /// List the algorithms of the collective operations
+    /// List the algorithms of the collective operations; in a job with the times that they take there
     #[arg(long, conflicts_with_all = ["tuning", "predict"])]
     collectives: bool,
 
@@ -192,7 +194,10 @@ fn shown(session: &Session, options: &Options) -> Result<String, String> {
     match options {
         Options { tuning: Some(_), .. } => Ok(explained(&session.tuning(), options)),
         Options { predict: Some(pattern), .. } => predict::compared(session, *pattern, options),
-        Options { collectives: true, .. } => Ok(describe::choices(session).to_string()),
+        Options { collectives: true, .. } => {
+            let measured = collectives::measured(session).map_err(|e| e.to_string())?;
+            Ok(measured.to_string())
+        }
         _ => {
             let sections = describe::whole_job(session).map_err(|e| e.to_string())?;
             Ok(sections.map_or_else(String::new, |sections| overview::of_job(&sections)))

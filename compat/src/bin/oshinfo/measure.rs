@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Carries communication patterns out in the job, takes their time and checks what arrives.
 
-use std::time::{Duration, Instant};
+use crate::clock::{Clock, Effort};
+use std::time::Duration;
 use tombolo::describe::Block as Memory;
 use tombolo_core::World;
 use tombolo_core::ops::Mode;
@@ -16,15 +17,8 @@ const ROUTINE: &str = "oshinfo --predict";
 const SETTLE: Duration = Duration::from_millis(300);
 /// Before each.
 const WARM_UP: Duration = Duration::from_millis(20);
-/// A batch lasts at least this long, so that reading the clock does not count.
-const BATCH: Duration = Duration::from_millis(2);
-/// Batches; the median of the faster half counts, as when single operations are measured. While
-/// that is not close to the fastest there are more, up to four times as many.
-const BATCHES: usize = 11;
-/// What is close.
-const SPREAD: f64 = 0.25;
-/// Runs of a batch at most.
-const RUNS_MAX: u64 = 2_000;
+/// What is measured for a figure.
+const EFFORT: Effort = Effort { batch: Duration::from_millis(2), batches: 11, runs_max: 2_000 };
 /// The areas share no cache line.
 const LINE: usize = 64;
 
@@ -41,37 +35,20 @@ pub fn measure(
 ) -> Result<f64, String> {
     let run = Run::new(world, layout, pattern, by, bytes)?;
     run.fill(0);
-    run.warm_up(WARM_UP);
-    let mut runs = 1;
-    loop {
-        let took = run.batch(runs);
-        if took >= BATCH || runs == RUNS_MAX {
-            break;
-        }
-        let missing = BATCH.as_secs_f64() / took.as_secs_f64().max(1e-7);
-        runs = ((runs as f64 * missing * 1.2) as u64).clamp(runs + 1, RUNS_MAX);
-    }
-    let mut times = Vec::new();
-    let middle = loop {
-        times.extend((0..BATCHES).map(|_| run.batch(runs)));
-        times.sort_unstable();
-        let middle = times[times.len().div_ceil(2) / 2];
-        if middle <= times[0].mul_f64(1.0 + SPREAD) || times.len() >= 4 * BATCHES {
-            break middle;
-        }
-    };
+    run.clock.warm_up(WARM_UP, || run.once());
+    let ns = run.clock.time(EFFORT, || run.once());
     // With other contents, so that nothing of the runs before passes for received.
     run.fill(1);
     run.once();
     run.check(1)?;
-    Ok(middle.as_nanos() as f64 / runs as f64)
+    Ok(ns)
 }
 
 /// Keeps all PEs busy until the job runs evenly. Collective.
 pub fn settle(world: &World, layout: &Layout) -> Result<(), String> {
     let run = Run::new(world, layout, Pattern::Alltoall, By::Get, LINE)?;
     run.fill(0);
-    run.warm_up(SETTLE);
+    run.clock.warm_up(SETTLE, || run.once());
     Ok(())
 }
 
@@ -83,8 +60,7 @@ struct Run<'a> {
     phases: Vec<Vec<Transfer>>,
     bytes: usize,
     memory: Memory<'a>,
-    /// Agreements between PEs.
-    word: Memory<'a>,
+    clock: Clock<'a>,
 }
 
 impl<'a> Run<'a> {
@@ -99,9 +75,9 @@ impl<'a> Run<'a> {
         let total = blocks.checked_mul(bytes).and_then(|total| total.checked_add(3 * LINE));
         let total = total.ok_or_else(|| format!("{blocks} blocks of {bytes} bytes fit nowhere"))?;
         let memory = Memory::take(world, total).map_err(|e| e.to_string())?;
-        let word = Memory::take(world, 64).map_err(|e| e.to_string())?;
+        let clock = Clock::new(world, ROUTINE).map_err(|e| e.to_string())?;
         let phases = schedule::phases(layout, pattern, by, world.pe());
-        Ok(Run { world, layout, pattern, phases, bytes, memory, word })
+        Ok(Run { world, layout, pattern, phases, bytes, memory, clock })
     }
 
     fn address(&self, (area, block): (Area, usize)) -> *mut u8 {
@@ -139,37 +115,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn warm_up(&self, longest: Duration) {
-        let begun = Instant::now();
-        while self.agree(begun.elapsed().as_nanos() as u64) < longest.as_nanos() as u64 {
-            (0..10).for_each(|_| self.once());
-        }
-    }
-
-    /// The time PE 0 takes for so many runs.
-    fn batch(&self, runs: u64) -> Duration {
-        self.barrier();
-        let begun = Instant::now();
-        (0..runs).for_each(|_| self.once());
-        Duration::from_nanos(self.agree(begun.elapsed().as_nanos() as u64))
-    }
-
-    /// The number that PE 0 has.
-    fn agree(&self, number: u64) -> u64 {
-        let word = self.word.start.cast::<u64>();
-        self.barrier();
-        // SAFETY: a symmetric word that nobody uses outside this function, between two barriers.
-        unsafe {
-            word.write_volatile(number);
-            self.barrier();
-            let mut result = 0u64;
-            let (world, dest) = (self.world, (&raw mut result).cast());
-            world.get(world.context(), dest, word.cast(), 8, 0, Mode::Blocking, ROUTINE);
-            self.barrier();
-            result
-        }
-    }
-
     /// Writes what this PE has to give, for the `time`th time.
     fn fill(&self, time: usize) {
         for block in schedule::given(self.layout, self.pattern, self.world.pe()) {
@@ -193,18 +138,8 @@ impl<'a> Run<'a> {
                 (0..self.bytes).any(|at| byte(at) != content(*block, time, at))
             })
             .map_or(u64::MAX, |block| block.origin as u64);
-        let word = self.word.start.cast::<u64>();
-        // SAFETY: as in `agree`.
-        unsafe { word.write_volatile(wrong) };
-        self.barrier();
         let mut first = Ok(());
-        for pe in 0..self.world.n_pes() {
-            let mut origin = 0u64;
-            let (world, dest) = (self.world, (&raw mut origin).cast());
-            // SAFETY: a symmetric word, and a local one.
-            unsafe {
-                world.get(world.context(), dest, word.cast(), 8, pe, Mode::Blocking, ROUTINE);
-            }
+        for (pe, origin) in self.clock.gather(wrong).into_iter().enumerate() {
             if origin != u64::MAX && first.is_ok() {
                 first = Err(format!(
                     "PE {pe} received other bytes from PE {origin} than were sent ({}, {} bytes)",
@@ -212,7 +147,6 @@ impl<'a> Run<'a> {
                 ));
             }
         }
-        self.barrier();
         first
     }
 }
