@@ -20,6 +20,8 @@ int main(void) {
         shmem_signal_wait_until(signal, SHMEM_CMP_GE, (uint64_t)round);
         for (int i = 0; i < WORDS; i++)
             CHECK_EQ(words[i], 1000000L * previous_pe + 10000L * round + i);
+        /* What was put and what is read are in no order but by this. */
+        shmem_quiet();
         shmem_getmem(back, words, sizeof back, next_pe);
         CHECK(memcmp(back, own, sizeof back) == 0);
         for (int pe = 0; pe < npes; pe++) shmem_long_atomic_inc(counter, pe);

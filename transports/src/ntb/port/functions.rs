@@ -47,8 +47,18 @@ const KINDS: &[Kind] = &[
         devices: &[0x3725, 0x3c0d, 0x0e0d, 0x2f0d, 0x6f0d],
         port: None,
     },
-    Kind { name: "Intel Xeon NTB, generation 3", vendor: 0x8086, devices: &[0x201c], port: None },
-    Kind { name: "Intel Xeon NTB, generation 4", vendor: 0x8086, devices: &[0x347e], port: None },
+    Kind {
+        name: "Intel Xeon NTB, generation 3",
+        vendor: 0x8086,
+        devices: &[0x201c],
+        port: Some("intel"),
+    },
+    Kind {
+        name: "Intel Xeon NTB, generation 4",
+        vendor: 0x8086,
+        devices: &[0x347e],
+        port: Some("intel"),
+    },
     Kind {
         name: "PLX PEX87xx NTB",
         vendor: 0x10b5,

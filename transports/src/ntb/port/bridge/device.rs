@@ -24,6 +24,12 @@ pub trait Device: Debug + Send + Sync {
     /// Writes a register.
     fn write32(&self, bar: usize, offset: usize, value: u32);
 
+    /// Reads a register of eight bytes; the offset is a multiple of 8.
+    fn read64(&self, bar: usize, offset: usize) -> u64;
+
+    /// Writes one of eight bytes.
+    fn write64(&self, bar: usize, offset: usize, value: u64);
+
     /// Reads a register of two bytes.
     fn read16(&self, bar: usize, offset: usize) -> u16;
 
@@ -128,6 +134,19 @@ impl Device for PciDevice {
         if let Some(at) = self.at(bar, offset, 4, 4) {
             // SAFETY: as above.
             unsafe { at.cast::<u32>().write_volatile(value) };
+        }
+    }
+
+    fn read64(&self, bar: usize, offset: usize) -> u64 {
+        let at = self.at(bar, offset, 8, 8);
+        // SAFETY: as above.
+        at.map_or(u64::MAX, |at| unsafe { at.cast::<u64>().read_volatile() })
+    }
+
+    fn write64(&self, bar: usize, offset: usize, value: u64) {
+        if let Some(at) = self.at(bar, offset, 8, 8) {
+            // SAFETY: as above.
+            unsafe { at.cast::<u64>().write_volatile(value) };
         }
     }
 

@@ -26,9 +26,9 @@ pub trait Model: Send + Sync + 'static {
         0
     }
 
-    fn read(&mut self, side: usize, bar: usize, offset: usize, bytes: usize) -> u32;
+    fn read(&mut self, side: usize, bar: usize, offset: usize, bytes: usize) -> u64;
 
-    fn write(&mut self, access: Access, value: u32, lines: &Lines);
+    fn write(&mut self, access: Access, value: u64, lines: &Lines);
 
     /// Where the bytes go that a side writes through a window: an address at the other side.
     fn route(&self, side: usize, bar: usize, offset: usize) -> Option<u64>;
@@ -165,10 +165,10 @@ impl<M> Debug for Function<M> {
 }
 
 impl<M: Model> Function<M> {
-    fn read(&self, bar: usize, offset: usize, bytes: usize) -> u32 {
+    fn read(&self, bar: usize, offset: usize, bytes: usize) -> u64 {
         let mut inner = self.bench.inner_mut();
         if inner.machines[self.side].gone {
-            return u32::MAX;
+            return u64::MAX;
         }
         let inside = offset + bytes <= inner.model.bars(self.side)[bar];
         assert!(
@@ -178,7 +178,7 @@ impl<M: Model> Function<M> {
         inner.model.read(self.side, bar, offset, bytes)
     }
 
-    fn write(&self, bar: usize, offset: usize, bytes: usize, value: u32) {
+    fn write(&self, bar: usize, offset: usize, bytes: usize, value: u64) {
         let mut inner = self.bench.inner_mut();
         if inner.machines[self.side].gone {
             return;
@@ -246,11 +246,19 @@ impl<M: Model> Device for Function<M> {
     }
 
     fn read32(&self, bar: usize, offset: usize) -> u32 {
-        self.read(bar, offset, 4)
+        self.read(bar, offset, 4) as u32
     }
 
     fn write32(&self, bar: usize, offset: usize, value: u32) {
-        self.write(bar, offset, 4, value);
+        self.write(bar, offset, 4, value.into());
+    }
+
+    fn read64(&self, bar: usize, offset: usize) -> u64 {
+        self.read(bar, offset, 8)
+    }
+
+    fn write64(&self, bar: usize, offset: usize, value: u64) {
+        self.write(bar, offset, 8, value);
     }
 
     fn read16(&self, bar: usize, offset: usize) -> u16 {

@@ -181,20 +181,20 @@ impl Model for Epf {
         (self.shape.vectors, self.shape.msix)
     }
 
-    fn read(&mut self, side: usize, bar: usize, offset: usize, bytes: usize) -> u32 {
+    fn read(&mut self, side: usize, bar: usize, offset: usize, bytes: usize) -> u64 {
         assert_eq!(bar, 0, "doorbells and windows are not read as registers");
         let (side, at) = self.place(side, offset);
         let registers = &self.sides[side].registers[at..at + bytes];
-        registers.iter().rev().fold(0, |all, byte| all << 8 | u32::from(*byte))
+        registers.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
     }
 
-    fn write(&mut self, access: Access, value: u32, lines: &Lines) {
+    fn write(&mut self, access: Access, value: u64, lines: &Lines) {
         let Access { side, bar, offset, bytes } = access;
         if bar == 2 {
             let step = self.shape.doorbell_step as usize;
             let vector = offset.saturating_sub(0x20) / step;
             assert_eq!(offset, 0x20 + vector * step, "between two doorbells");
-            assert_eq!(value, 0xd000 + vector as u32, "what is to be written there");
+            assert_eq!(value, 0xd000 + vector as u64, "what is to be written there");
             if vector < self.sides[1 - side].doorbells as usize {
                 lines.raise(1 - side, vector);
             }
@@ -204,7 +204,7 @@ impl Model for Epf {
         let (place, at) = self.place(side, offset);
         self.sides[place].registers[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
         if offset == 0 {
-            self.command(side, value, lines);
+            self.command(side, value as u32, lines);
         }
     }
 

@@ -130,14 +130,14 @@ impl Model for Plx {
         }
     }
 
-    fn read(&mut self, _side: usize, bar: usize, offset: usize, bytes: usize) -> u32 {
+    fn read(&mut self, _side: usize, bar: usize, offset: usize, bytes: usize) -> u64 {
         assert_eq!((bar, bytes), (0, 4));
         if [0x3e000, 0x3c000].contains(&offset) {
-            return self.ids(0);
+            return self.ids(0).into();
         }
         let (page, at) = self.place(offset);
         let own = &self.sides[page];
-        match at {
+        let value = match at {
             0 => self.ids(page),
             // Sizes of BAR 2 to BAR 5: the upper half goes with the lower one.
             0xe8..0xf8 => {
@@ -157,12 +157,14 @@ impl Model for Plx {
             0xfe0 if page == 0 => self.link_errors,
             0xfe4 if page == 0 => self.link_error_mask,
             _ => panic!("read of register {at:#x} of side {page}"),
-        }
+        };
+        value.into()
     }
 
-    fn write(&mut self, access: Access, value: u32, lines: &Lines) {
+    fn write(&mut self, access: Access, value: u64, lines: &Lines) {
         assert_eq!((access.bar, access.bytes), (0, 4));
         let (page, at) = self.place(access.offset);
+        let value = value as u32;
         match at {
             0xc3c..0xc4c => self.sides[page].translation[(at - 0xc3c) / 4] = value,
             0xc4c => self.bells(0, lines, |pending, _| *pending |= value & 0xffff),

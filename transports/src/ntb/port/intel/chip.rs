@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Windows, doorbells, scratchpads and the link of the bridge.
+
+use super::layout::*;
+use crate::ntb::port::bridge::{Aperture, Chip, Device, Facts, Line, News, gone, line};
+use crate::ntb::port::vfio::Trained;
+use crate::ntb::port::{DoorbellDelivery, PortError, Result};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub struct IntelChip {
+    device: Arc<dyn Device>,
+    generation: Generation,
+    apertures: Vec<Aperture>,
+    /// Where windows lead that lead nowhere.
+    nowhere: Vec<u64>,
+    /// Where the windows lead.
+    aims: Mutex<Vec<Option<u64>>>,
+}
+
+impl IntelChip {
+    pub fn new(device: Arc<dyn Device>) -> Result<IntelChip> {
+        let number = device.config16(CONFIG_DEVICE);
+        if number == u16::MAX {
+            return Err(gone(&*device));
+        }
+        let generation = Generation::of(number)
+            .ok_or_else(|| broken(&*device, format!("device number {number:#x}")))?;
+        let registers = device.bar_size(REGISTERS);
+        if registers < generation.registers() {
+            return Err(broken(&*device, format!("{registers} bytes of registers")));
+        }
+        if device.read32(REGISTERS, CONTROL) == u32::MAX {
+            return Err(gone(&*device));
+        }
+        if generation == Generation::Third {
+            check_port(&*device)?;
+        }
+        if device.interrupts().is_empty() || !device.has_msix() {
+            return Err(broken(&*device, "no MSI-X vectors".into()));
+        }
+        let apertures = WINDOWS.iter().filter_map(|&bar| {
+            let size = device.bar_size(bar) as u64;
+            // The peer's may be another size, but the limits let no more pass than this.
+            (size > 0).then_some(Aperture { bar, offset: 0, size, inbound: size })
+        });
+        let apertures: Vec<Aperture> = apertures.collect();
+        let nowhere = apertures.iter().map(|each| device.reserve(each.inbound, each.inbound));
+        let chip = IntelChip {
+            nowhere: nowhere.collect::<Result<_>>()?,
+            aims: Mutex::new(vec![None; apertures.len()]),
+            generation,
+            apertures,
+            device,
+        };
+        chip.device.write64(REGISTERS, DISABLED, u64::MAX);
+        chip.assign_vectors();
+        chip.lead_all(&chip.aims());
+        chip.device.write64(REGISTERS, PENDING, u64::MAX);
+        chip.device.write64(REGISTERS, DISABLED, 0);
+        Ok(chip)
+    }
+
+    fn aims(&self) -> MutexGuard<'_, Vec<Option<u64>>> {
+        self.aims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every doorbell has a vector of its own, as far as there are any; the link has the last one,
+    /// since a vector with its own number would be lost.
+    fn assign_vectors(&self) {
+        let there = (self.device.interrupts().len() as u32).min(VECTORS);
+        let vector = |bit: u32| match bit {
+            DOORBELLS => there - 1,
+            bit if bit < DOORBELLS => bit % there,
+            _ => 0,
+        };
+        for first in (0..=DOORBELLS).step_by(4) {
+            let four = (0..4).rev().fold(0, |all, index| all << 8 | vector(first + index));
+            self.device.write32(REGISTERS, self.generation.vectors_at() + first as usize, four);
+        }
+    }
+
+    fn lead_all(&self, aims: &[Option<u64>]) {
+        for (window, aim) in aims.iter().enumerate() {
+            self.lead(window, aim.unwrap_or(self.nowhere[window]));
+        }
+    }
+
+    /// Opens a window as a whole: parts of it are closed by the IOMMU.
+    fn lead(&self, window: usize, address: u64) {
+        let Aperture { bar, size, .. } = self.apertures[window];
+        let at = CONFIG_BARS + bar * 4;
+        let words = [0, 2, 4, 6].map(|offset| u64::from(self.device.config16(at + offset)));
+        let start = words.iter().rev().fold(0, |all, word| all << 16 | word) & !0xf;
+        let place = WINDOWS.iter().position(|known| *known == bar).unwrap_or(0);
+        let write = |offset, value| self.device.write64(REGISTERS, offset, value);
+        write(INBOUND[place], address);
+        write(INBOUND_LIMIT[place], start.wrapping_add(size));
+        match self.generation {
+            Generation::Third => {
+                let outer = self.device.read64(REGISTERS, OUTER[place]) & !0xf;
+                write(OUTER_LIMIT[place], outer.wrapping_add(size));
+            }
+            Generation::Fourth => {
+                self.device.write16(REGISTERS, SIZE_LOG[place], size.ilog2() as u16);
+            }
+        }
+        // The answer comes behind all that was on its way.
+        self.device.read64(REGISTERS, INBOUND[place]);
+    }
+
+    fn write_control(&self, change: impl Fn(u32) -> u32) {
+        let control = self.device.read32(REGISTERS, CONTROL);
+        self.device.write32(REGISTERS, CONTROL, change(control));
+        self.device.read32(REGISTERS, CONTROL);
+    }
+}
+
+/// Refuses what the BIOS has not made two bridges back to back.
+fn check_port(device: &dyn Device) -> Result<()> {
+    let port = device.config16(CONFIG_PORT);
+    let refused = |what: &str| {
+        let device = device.describe();
+        Err(PortError::Invalid(format!("{device}: {what}, to be changed in the BIOS of this host")))
+    };
+    if port & PORT_KIND != PORT_BACK_TO_BACK {
+        return refused("the bridge is not set to have another bridge at its far end (NTB to NTB)");
+    }
+    if port & PORT_SPLIT != 0 {
+        return refused("its second window is split into two of 32 bits");
+    }
+    Ok(())
+}
+
+fn broken(device: &dyn Device, what: String) -> PortError {
+    PortError::Invalid(format!("{} has {what}", device.describe()))
+}
+
+impl Chip for IntelChip {
+    fn facts(&self) -> Facts {
+        let vectors = self.device.interrupts().len();
+        Facts {
+            name: self.generation.name(),
+            apertures: self.apertures.clone(),
+            doorbell_bits: DOORBELLS,
+            doorbell_vectors: (vectors as u32).min(VECTORS),
+            doorbell_delivery: DoorbellDelivery::PerBitVector,
+            spads: SPAD_COUNT,
+            // That of the link is one of a doorbell, too: all are taken from one register.
+            link_vectors: 1 << (vectors.min(VECTORS as usize) - 1),
+        }
+    }
+
+    fn enable(&self, on: bool) -> Result<()> {
+        if self.device.read32(REGISTERS, CONTROL) == u32::MAX {
+            return Err(gone(&*self.device));
+        }
+        if on {
+            self.lead_all(&self.aims());
+        }
+        match (self.generation, on) {
+            (Generation::Third, true) => {
+                self.write_control(|control| control & !(DISABLE | CONFIG_LOCK) | SNOOP);
+            }
+            (Generation::Third, false) => {
+                self.write_control(|control| control & !SNOOP | DISABLE | CONFIG_LOCK);
+            }
+            (Generation::Fourth, on) => {
+                self.write_control(|control| control & !SNOOP | if on { SNOOP } else { 0 });
+                let link = self.device.read16(REGISTERS, LINK_CONTROL) & !LINK_CONTROL_DISABLE;
+                let disable = if on { 0 } else { LINK_CONTROL_DISABLE };
+                self.device.write16(REGISTERS, LINK_CONTROL, link | disable);
+                let port = self.device.read32(REGISTERS, PORT_0) & !PORT_0_TRAIN;
+                let train = if on { PORT_0_TRAIN } else { 0 };
+                self.device.write32(REGISTERS, PORT_0, port | train);
+                self.device.read32(REGISTERS, PORT_0);
+            }
+        }
+        Ok(())
+    }
+
+    fn aim(&self, window: usize, address: Option<u64>) -> Result<()> {
+        self.aims()[window] = address;
+        self.lead(window, address.unwrap_or(self.nowhere[window]));
+        Ok(())
+    }
+
+    fn line(&self) -> Option<Line> {
+        if self.device.read32(REGISTERS, CONTROL) == u32::MAX {
+            return None;
+        }
+        let status = match self.generation {
+            Generation::Third => self.device.config16(CONFIG_LINK),
+            Generation::Fourth => self.device.read16(REGISTERS, LINK_STATUS),
+        };
+        if status == u16::MAX {
+            return None;
+        }
+        let own = self.device.trained();
+        // The largest payload is that of the function.
+        let trained = Trained::of_status(status);
+        let trained = trained.map_or(own, |line| Trained { max_payload: own.max_payload, ..line });
+        line(status & LINK_ACTIVE != 0, trained)
+    }
+
+    fn take(&self, _raised: u64) -> News {
+        let pending = self.device.read64(REGISTERS, PENDING);
+        if pending == 0 || pending == u64::MAX {
+            return News::default();
+        }
+        let link = pending & LINK_CHANGED != 0;
+        if link && self.generation == Generation::Fourth {
+            // Before the interrupt is cleared, or the next change raises none.
+            self.device.write16(REGISTERS, SLOT_STATUS, SLOT_LINK_CHANGED);
+        }
+        self.device.write64(REGISTERS, PENDING, pending);
+        News { bells: pending & (LINK_CHANGED - 1), link }
+    }
+
+    fn ring(&self, bits: u64) {
+        for bit in (0..DOORBELLS as usize).filter(|bit| bits >> bit & 1 == 1) {
+            self.device.write32(REGISTERS, RING + 4 * bit, 1);
+        }
+    }
+
+    fn spad(&self, index: usize) -> u32 {
+        self.device.read32(REGISTERS, SPADS + 4 * index)
+    }
+
+    fn set_spad(&self, index: usize, value: u32) {
+        self.device.write32(REGISTERS, SPADS + 4 * index, value);
+    }
+
+    fn peer_spad(&self, index: usize) -> u32 {
+        self.device.read32(REGISTERS, self.generation.peer_spads() + 4 * index)
+    }
+
+    fn set_peer_spad(&self, index: usize, value: u32) {
+        self.device.write32(REGISTERS, self.generation.peer_spads() + 4 * index, value);
+    }
+}
+
+impl Drop for IntelChip {
+    fn drop(&mut self) {
+        self.device.write64(REGISTERS, DISABLED, u64::MAX);
+    }
+}
