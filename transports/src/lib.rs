@@ -11,6 +11,7 @@
 //! - `unordered`, with the feature `testing`: a transport that keeps the contract and nothing more.
 
 pub mod cma;
+mod network;
 pub mod ntb;
 pub mod ofi;
 pub mod shm;

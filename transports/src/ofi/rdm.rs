@@ -4,7 +4,8 @@
 //!
 //! The objects are opened for use by one thread at a time; whoever owns an [`Rdm`] sees to that.
 
-use super::sys::{self, FiAddr, Info, Library, text_of};
+use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
+use crate::network::{Completion, Failure, Local, Network, Place, Shared};
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null, null_mut};
@@ -30,7 +31,7 @@ pub struct Rdm {
     /// may come when they have only left.
     pub(super) write_flags: u64,
     /// Largest message that needs no completion.
-    pub inject_size: usize,
+    inject_size: usize,
     /// Largest operation.
     pub max_len: usize,
     /// Writes to one peer are carried out in the order issued, and messages after writes.
@@ -42,21 +43,16 @@ unsafe impl Send for Rdm {}
 
 /// Registered memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Region {
+pub struct Registered {
     /// What operations that use it locally pass along.
-    pub desc: *mut c_void,
-    /// What peers pass along.
-    pub key: u64,
-    /// The address by which peers name its first byte.
-    pub base: u64,
+    desc: *mut c_void,
+    mr: *mut sys::Mr,
 }
 
-/// A private buffer that is registered.
-#[derive(Clone, Copy, Debug)]
-pub struct Registered {
-    /// See [`Region::desc`].
-    pub desc: *mut c_void,
-    mr: *mut sys::Mr,
+impl Default for Registered {
+    fn default() -> Registered {
+        Registered { desc: null_mut(), mr: null_mut() }
+    }
 }
 
 impl Device for Rdm {
@@ -65,18 +61,21 @@ impl Device for Rdm {
     unsafe fn register(&mut self, at: *mut u8, len: usize) -> Result<Registered, String> {
         self.keys += 1;
         // SAFETY: by the caller's word.
-        let (region, mr) = unsafe { self.register(at, len, Access::Local, self.keys) }?;
-        Ok(Registered { desc: region.desc, mr })
+        Ok(unsafe { self.enter(at, len, Access::Local, self.keys) }?.local)
     }
 
     fn unregister(&mut self, key: Registered) {
-        self.unregister(key.mr);
+        if let Some(at) = self.regions.iter().position(|one| *one == key.mr) {
+            self.regions.swap_remove(at);
+            // SAFETY: open until now, and no longer in the list of those to be closed.
+            unsafe { close(key.mr.cast()) };
+        }
     }
 }
 
 /// What may be done with registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+enum Access {
     /// By this PE's own operations.
     Local,
     /// By those of peers as well.
@@ -208,11 +207,6 @@ impl Rdm {
         }
     }
 
-    /// Whether operations must say in which registered memory their local buffer lies.
-    pub fn needs_local_registration(&self) -> bool {
-        self.mr_mode & sys::MR_LOCAL != 0
-    }
-
     /// Behaves as with a provider that needs local registration.
     #[cfg(test)]
     pub fn demand_local_registration(&mut self) {
@@ -229,13 +223,13 @@ impl Rdm {
     ///
     /// # Safety
     /// The memory stays valid until `unregister` or the end of the endpoint.
-    pub unsafe fn register(
+    unsafe fn enter(
         &mut self,
         base: *mut u8,
         len: usize,
         access: Access,
         key: u64,
-    ) -> Result<(Region, *mut sys::Mr), String> {
+    ) -> Result<Shared<Registered>, String> {
         let rights = match access {
             Access::Local => sys::READ | sys::WRITE,
             Access::Remote => sys::READ | sys::WRITE | sys::REMOTE_READ | sys::REMOTE_WRITE,
@@ -255,21 +249,64 @@ impl Rdm {
                 self.check("fi_mr_enable", enabled)?;
             }
             let base = if self.mr_mode & sys::MR_VIRT_ADDR != 0 { base as u64 } else { 0 };
-            Ok((Region { desc: (*mr).mem_desc, key: (*mr).key, base }, mr))
+            let local = Registered { desc: (*mr).mem_desc, mr };
+            Ok(Shared { local, key: (*mr).key, base })
         }
     }
 
-    /// Takes back a registration.
-    pub fn unregister(&mut self, mr: *mut sys::Mr) {
-        if let Some(at) = self.regions.iter().position(|one| *one == mr) {
-            self.regions.swap_remove(at);
-            // SAFETY: open until now, and no longer in the list of those to be closed.
-            unsafe { close(mr.cast()) };
-        }
+    /// What to sleep on; see `may_sleep`.
+    pub fn wait_fd(&self) -> Option<RawFd> {
+        self.wait_fd
     }
 
-    /// The address by which peers reach this endpoint.
-    pub fn name(&self) -> Result<Vec<u8>, String> {
+    /// The operation that failed, after the queue has said that one did.
+    fn error(&mut self) -> Option<Failure> {
+        // SAFETY: all-zero is a valid value; the queue fills it, and gives a string for the error
+        // that is copied at once.
+        unsafe {
+            let mut entry: sys::CqErrEntry = std::mem::zeroed();
+            let ops = &*(*self.cq).ops;
+            if (ops.readerr)(self.cq, &raw mut entry, 0) <= 0 {
+                return None;
+            }
+            let why = (ops.strerror)(self.cq, entry.prov_errno, entry.err_data, null_mut(), 0);
+            let (meaning, why) = (self.library.error(entry.err), text_of(why));
+            let why = if why.is_empty() { meaning } else { format!("{meaning} ({why})") };
+            Some(Failure { context: entry.op_context, is_refusal: is_refusal(entry.err), why })
+        }
+    }
+}
+
+/// Whether an error tells that the peer refused the operation, not that it is gone.
+fn is_refusal(error: c_int) -> bool {
+    matches!(error, libc::EACCES | libc::EPERM | libc::EINVAL | libc::EFAULT | libc::EKEYREJECTED)
+        || error == sys::ENOKEY
+}
+
+impl Network for Rdm {
+    fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
+    fn needs_local_registration(&self) -> bool {
+        self.mr_mode & sys::MR_LOCAL != 0
+    }
+
+    fn inject_max(&self) -> usize {
+        self.inject_size
+    }
+
+    unsafe fn share(
+        &mut self,
+        at: *mut u8,
+        len: usize,
+        key: u64,
+    ) -> Result<Shared<Registered>, String> {
+        // SAFETY: by the caller's word.
+        unsafe { self.enter(at, len, Access::Remote, key) }
+    }
+
+    fn name(&self) -> Result<Vec<u8>, String> {
         let mut name = [0u8; sys::NAME_MAX];
         let mut len = name.len();
         // SAFETY: the endpoint is enabled; it writes up to `len` bytes.
@@ -281,8 +318,7 @@ impl Rdm {
         Ok(name.get(..len).ok_or("fi_getname: the address is too long")?.to_vec())
     }
 
-    /// Enters a peer's address; sends nothing.
-    pub fn insert(&mut self, name: &[u8]) -> Result<FiAddr, String> {
+    fn insert(&mut self, name: &[u8]) -> Result<FiAddr, String> {
         let mut padded = [0u8; sys::NAME_MAX];
         padded.get_mut(..name.len()).ok_or("an address is too long")?.copy_from_slice(name);
         let mut address = sys::ADDR_UNSPEC;
@@ -297,97 +333,74 @@ impl Rdm {
         }
     }
 
-    /// Forgets a peer, and with it the connection to it.
-    pub fn remove(&mut self, mut address: FiAddr) {
+    /// Also closes the connection.
+    fn remove(&mut self, mut address: FiAddr) {
         // SAFETY: an address that was inserted. A refusal changes nothing.
         unsafe { ((*(*self.av).ops).remove)(self.av, &raw mut address, 1, 0) };
     }
 
-    /// Posts a buffer for a message.
-    ///
-    /// # Safety
-    /// Buffer and context are valid until the completion.
-    pub unsafe fn receive(
+    unsafe fn receive(
         &mut self,
         buffer: *mut u8,
         len: usize,
-        desc: *mut c_void,
+        key: Registered,
         context: *mut c_void,
     ) -> isize {
         // SAFETY: by the caller's word.
         unsafe {
             let receive = (*(*self.ep).msg).recv;
-            receive(self.ep, buffer.cast(), len, desc, sys::ADDR_UNSPEC, context)
+            receive(self.ep, buffer.cast(), len, key.desc, sys::ADDR_UNSPEC, context)
         }
     }
 
-    /// Sends a message. The completion says no more than that the buffer is free.
-    ///
-    /// # Safety
-    /// Buffer and context are valid until the completion.
-    pub unsafe fn send(
+    unsafe fn send(
         &mut self,
         to: FiAddr,
         buffer: *const u8,
         len: usize,
-        desc: *mut c_void,
+        key: Registered,
         context: *mut c_void,
     ) -> isize {
         // SAFETY: by the caller's word.
-        unsafe { ((*(*self.ep).msg).send)(self.ep, buffer.cast(), len, desc, to, context) }
+        unsafe { ((*(*self.ep).msg).send)(self.ep, buffer.cast(), len, key.desc, to, context) }
     }
 
-    /// Sends a message of up to `inject_size` bytes, which is copied; there is no completion.
-    pub fn inject(&mut self, to: FiAddr, message: &[u8]) -> isize {
+    fn inject(&mut self, to: FiAddr, message: &[u8]) -> isize {
         // SAFETY: the message is read during the call.
         unsafe { ((*(*self.ep).msg).inject)(self.ep, message.as_ptr().cast(), message.len(), to) }
     }
 
-    /// Reads from a peer's memory.
-    ///
-    /// # Safety
-    /// Buffer and context are valid until the completion.
-    #[expect(clippy::too_many_arguments, reason = "the arguments of fi_read")]
-    pub unsafe fn read(
+    unsafe fn read(
         &mut self,
         from: FiAddr,
-        buffer: *mut u8,
-        len: usize,
-        desc: *mut c_void,
-        address: u64,
-        key: u64,
+        local: Local<Registered>,
+        remote: Place,
         context: *mut c_void,
     ) -> isize {
+        let (buffer, len, desc) = (local.at.cast(), local.len, local.key.desc);
         // SAFETY: by the caller's word.
         unsafe {
             let read = (*(*self.ep).rma).read;
-            read(self.ep, buffer.cast(), len, desc, from, address, key, context)
+            read(self.ep, buffer, len, desc, from, remote.address, remote.key, context)
         }
     }
 
-    /// Writes to a peer's memory. The completion says that the data can be read there.
-    ///
-    /// # Safety
-    /// Buffer and context are valid until the completion.
-    #[expect(clippy::too_many_arguments, reason = "the arguments of fi_write")]
-    pub unsafe fn write(
+    unsafe fn write(
         &mut self,
         to: FiAddr,
-        buffer: *const u8,
-        len: usize,
-        mut desc: *mut c_void,
-        address: u64,
-        key: u64,
+        local: Local<Registered>,
+        remote: Place,
         context: *mut c_void,
     ) -> isize {
-        let local = libc::iovec { iov_base: buffer.cast_mut().cast(), iov_len: len };
-        let remote = sys::RmaIov { addr: address, len, key };
+        let mut desc = local.key.desc;
+        let near = libc::iovec { iov_base: local.at.cast(), iov_len: local.len };
+        let far = sys::RmaIov { addr: remote.address, len: local.len, key: remote.key };
         let message = sys::MsgRma {
-            msg_iov: &raw const local,
+            msg_iov: &raw const near,
             desc: &raw mut desc,
             iov_count: 1,
             addr: to,
-            rma_iov: &raw const remote,
+            rma_iov: &raw const far,
             rma_iov_count: 1,
             context,
             data: 0,
@@ -397,42 +410,26 @@ impl Rdm {
         unsafe { ((*(*self.ep).rma).writemsg)(self.ep, &raw const message, flags) }
     }
 
-    /// Makes progress and takes completions: their number, or a negative error number.
-    pub fn poll(&mut self, entries: &mut [sys::CqMsgEntry]) -> isize {
+    fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure> {
+        let mut entries = [CqMsgEntry { op_context: null_mut(), flags: 0, len: 0 }; 16];
+        let room = entries.len().min(taken.len());
         // SAFETY: the queue writes entries of its format.
-        unsafe { ((*(*self.cq).ops).read)(self.cq, entries.as_mut_ptr().cast(), entries.len()) }
-    }
-
-    /// The operation that failed, after `poll` has said that one did: its context, the error
-    /// number, and what it means.
-    pub fn error(&mut self) -> Option<(*mut c_void, c_int, String)> {
-        // SAFETY: all-zero is a valid value; the queue fills it, and gives a string for the error
-        // that is copied at once.
-        unsafe {
-            let mut entry: sys::CqErrEntry = std::mem::zeroed();
-            let ops = &*(*self.cq).ops;
-            if (ops.readerr)(self.cq, &raw mut entry, 0) <= 0 {
-                return None;
-            }
-            let why = (ops.strerror)(self.cq, entry.prov_errno, entry.err_data, null_mut(), 0);
-            let (meaning, why) = (self.library.error(entry.err), text_of(why));
-            let text = if why.is_empty() { meaning } else { format!("{meaning} ({why})") };
-            Some((entry.op_context, entry.err, text))
+        let count = unsafe { ((*(*self.cq).ops).read)(self.cq, entries.as_mut_ptr().cast(), room) };
+        if count == -sys::EAVAIL {
+            return self.error().map_or(Ok(0), Err);
         }
+        let count = count.clamp(0, room as isize) as usize;
+        for (to, from) in taken.iter_mut().zip(&entries[..count]) {
+            *to = Completion { context: from.op_context, len: from.len };
+        }
+        Ok(count)
     }
 
-    /// What an error number means.
-    pub fn meaning(&self, number: isize) -> String {
+    fn meaning(&self, number: isize) -> String {
         self.library.error(number as c_int)
     }
 
-    /// What to sleep on; see `may_sleep`.
-    pub fn wait_fd(&self) -> Option<RawFd> {
-        self.wait_fd
-    }
-
-    /// Whether everything there is has been taken, so that the next event shows at `wait_fd`.
-    pub fn may_sleep(&mut self) -> bool {
+    fn may_sleep(&mut self) -> bool {
         let mut queue: *mut sys::Fid = self.cq.cast();
         // SAFETY: fabric and queue are open.
         self.wait_fd.is_some()

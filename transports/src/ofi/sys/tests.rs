@@ -3,6 +3,7 @@
 //! compiler tells it (`sizeof`, `offsetof`).
 
 use super::types::*;
+use crate::network::engine::Context;
 use std::mem::{offset_of, size_of};
 
 #[test]
@@ -26,7 +27,7 @@ fn sizes_are_those_of_the_headers() {
         ("CqMsgEntry", size_of::<CqMsgEntry>(), 24),
         ("MsgRma", size_of::<MsgRma>(), 64),
         ("RmaIov", size_of::<RmaIov>(), 24),
-        ("Context2", size_of::<Context2>(), 64),
+        ("fi_context2", size_of::<Context>(), 64),
     ];
     for (name, ours, theirs) in sizes {
         assert_eq!(ours, theirs, "{name}");

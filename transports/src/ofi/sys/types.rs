@@ -354,9 +354,6 @@ pub struct RmaIov {
 pub type FiAddr = u64;
 pub const ADDR_UNSPEC: FiAddr = u64::MAX;
 
-/// What `fi_context2` is: room in an operation's context that the provider may use.
-pub type Context2 = [u64; 8];
-
 pub const fn version(major: u32, minor: u32) -> u32 {
     major << 16 | minor
 }

@@ -3,11 +3,11 @@
 //!
 //! A peer is lost when an operation on it fails for another reason than a refusal, or when it has
 //! been silent for [`SILENCE_NS`] while something waits for it. So that something does, a peer that
-//! was used and has been silent for [`QUIET_NS`] is sent an empty request. Libfabric itself would
-//! wait as long as TCP does, a quarter of an hour.
+//! was used and has been silent for [`QUIET_NS`] is sent an empty request. The network itself may
+//! wait far longer, such as a quarter of an hour where it is TCP.
 
 use super::{Engine, RMAS};
-use crate::ofi::sys::{self, FiAddr};
+use crate::network::Network;
 use std::ptr::null;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tombolo_core::board::monotonic_ns;
@@ -39,7 +39,7 @@ pub struct TheirSegment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Theirs {
     /// Where messages and RMA go.
-    pub address: FiAddr,
+    pub address: u64,
     /// What it wants to see in messages.
     pub token: u64,
     /// Its segments.
@@ -48,7 +48,7 @@ pub struct Theirs {
 
 /// A peer.
 pub struct Peer {
-    pub theirs: Theirs,
+    pub(crate) theirs: Theirs,
     pub is_used: bool,
     pub is_lost: bool,
     /// In the list of those with a request that the endpoint did not take.
@@ -73,7 +73,7 @@ impl Peer {
     /// One that was not used yet; unreachable if there is none.
     pub fn new(theirs: Option<Theirs>) -> Peer {
         let nobody = Theirs {
-            address: sys::ADDR_UNSPEC,
+            address: u64::MAX,
             token: 0,
             segments: [TheirSegment::default(); SegmentKind::ALL.len()],
         };
@@ -131,7 +131,7 @@ impl Lost {
     }
 }
 
-impl Engine {
+impl<N: Network> Engine<N> {
     /// Something is about to wait for a peer.
     pub(super) fn use_peer(&mut self, pe: u32) {
         let clock = self.clock;
@@ -173,6 +173,11 @@ impl Engine {
             }
             // What is not taken waits for this peer only if there is room otherwise.
             let is_blocked = peer.is_blocked && self.free_rmas.len() > RMAS / 2;
+            if peer.rmas > 0 {
+                // It may have been issued by a program that computes, and waits for nothing.
+                self.net.confirm();
+            }
+            let peer = &self.peers[pe as usize];
             if peer.is_awaited() || is_blocked {
                 if silent > SILENCE_NS {
                     let seconds = silent / 1_000_000_000;
@@ -198,12 +203,12 @@ impl Engine {
         if self.peers[pe as usize].is_lost {
             return;
         }
-        tracing::info!("ofi: PE {pe} is given up: {why}");
+        tracing::info!("PE {pe} is given up: {why}");
         self.peers[pe as usize].is_lost = true;
         // Before any operation is seen to fail: whoever asks why must find it.
         self.lost.add(pe as usize);
         // Also closes the connection, so that a late answer writes nowhere.
-        self.rdm.remove(self.peers[pe as usize].theirs.address);
+        self.net.remove(self.peers[pe as usize].theirs.address);
         for rma in self.rmas.iter_mut().filter(|rma| rma.pe == pe && !rma.stream.is_null()) {
             // SAFETY: streams live until everything issued on them has completed.
             unsafe { (*rma.stream).fail(pe, false) };

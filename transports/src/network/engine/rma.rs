@@ -2,32 +2,31 @@
 //! Puts and gets by RMA.
 
 use super::{CHUNK, Engine, Owner, RMAS, accepted, count_issued};
-use crate::ofi::message::Record;
-use crate::ofi::rdm::Registered;
-use std::ffi::{c_int, c_void};
+use crate::network::message::Record;
+use crate::network::{Failure, Local, Network, Place};
 use std::ptr::{copy_nonoverlapping, null, null_mut};
 use std::sync::atomic::Ordering;
 use tombolo_core::registration::Held;
 use tombolo_core::transport::{Amo, Remote, Status, Stream};
 
 /// An RMA operation under way.
-pub struct Rma {
+pub struct Rma<K> {
     /// Null when nobody waits for it: its place is free, or its peer was given up.
     pub stream: *const Stream,
     pub pe: u32,
-    /// Buffer that the provider works on instead of the caller's.
+    /// Buffer that the network works on instead of the caller's.
     chunk: Option<u16>,
     /// Where a get goes from the chunk, and how much.
     copy_to: *mut u8,
     len: usize,
     /// Registration of the caller's buffer.
-    held: Option<Held<Registered>>,
+    held: Option<Held<K>>,
     /// The signal that follows the data.
     signal: Option<(Remote, Amo)>,
 }
 
-impl Default for Rma {
-    fn default() -> Rma {
+impl<K> Default for Rma<K> {
+    fn default() -> Rma<K> {
         Rma {
             stream: null(),
             pe: 0,
@@ -49,15 +48,15 @@ pub struct Due {
     amo: Amo,
 }
 
-/// The buffer of an operation, as the provider gets it.
-struct Local {
+/// The buffer of an operation, as the network gets it.
+struct Buffer<K> {
     at: *mut u8,
-    desc: *mut c_void,
+    key: K,
     chunk: Option<u16>,
-    held: Option<Held<Registered>>,
+    held: Option<Held<K>>,
 }
 
-impl Engine {
+impl<N: Network> Engine<N> {
     /// Writes to a peer, and sends the signal, if there is one, when the data have arrived.
     ///
     /// # Safety
@@ -76,7 +75,7 @@ impl Engine {
         if let Some(status) = self.not_now(pe, dest, len) {
             return status;
         }
-        let local = match self.local(pe, source.cast_mut(), len, blocking) {
+        let local = match self.local(pe, source.cast_mut(), len, Some(blocking)) {
             Ok(local) => local,
             Err(status) => return status,
         };
@@ -85,7 +84,7 @@ impl Engine {
             unsafe { copy_nonoverlapping(source, local.at, len) };
         }
         // Where the order is kept the signal may follow at once; its place is made sure of first.
-        let at_once = signal.is_some() && self.rdm.ordered;
+        let at_once = signal.is_some() && self.net.is_ordered();
         if let Some((at, amo)) = signal.filter(|_| at_once) {
             let record = Record::Amo { at, amo, fetch: false };
             if self.room(pe, record.len()).is_none() {
@@ -100,10 +99,12 @@ impl Engine {
         let theirs = self.peers[pe as usize].theirs;
         let segment = theirs.segments[dest.segment as usize];
         let context = self.context(Owner::Rma(index.into()));
-        let address = segment.base + dest.offset as u64;
+        let address = segment.base.wrapping_add(dest.offset as u64);
         // SAFETY: source or chunk and the context stay until the completion.
         let result = unsafe {
-            self.rdm.write(theirs.address, local.at, len, local.desc, address, segment.key, context)
+            let near = Local { at: local.at, len, key: local.key };
+            let far = Place { address, key: segment.key };
+            self.net.write(theirs.address, near, far, context)
         };
         let later = signal.filter(|_| !at_once);
         let status = self.posted(stream, pe, index, local, (null_mut(), len), later, result);
@@ -130,7 +131,7 @@ impl Engine {
         if let Some(status) = self.not_now(pe, source, len) {
             return status;
         }
-        let local = match self.local(pe, dest, len, false) {
+        let local = match self.local(pe, dest, len, None) {
             Ok(local) => local,
             Err(status) => return status,
         };
@@ -141,10 +142,12 @@ impl Engine {
         let theirs = self.peers[pe as usize].theirs;
         let segment = theirs.segments[source.segment as usize];
         let context = self.context(Owner::Rma(index.into()));
-        let address = segment.base + source.offset as u64;
+        let address = segment.base.wrapping_add(source.offset as u64);
         // SAFETY: destination or chunk and the context stay until the completion.
         let result = unsafe {
-            self.rdm.read(theirs.address, local.at, len, local.desc, address, segment.key, context)
+            let near = Local { at: local.at, len, key: local.key };
+            let far = Place { address, key: segment.key };
+            self.net.read(theirs.address, near, far, context)
         };
         let copy_to = if local.chunk.is_some() { dest } else { null_mut() };
         self.posted(stream, pe, index, local, (copy_to, len), None, result)
@@ -159,35 +162,46 @@ impl Engine {
         (!self.may_pass(pe)).then_some(Status::Again)
     }
 
-    /// The caller's buffer, or what stands for it in an operation on a peer. Errors: there is no room for
-    /// that now, or it cannot be registered.
-    fn local(&mut self, pe: u32, at: *mut u8, len: usize, copied: bool) -> Result<Local, Status> {
-        let registered = !self.rdm.needs_local_registration();
+    /// The caller's buffer, or what stands for it in an operation on a peer; a write says whether its
+    /// source is to be free when the call returns. Errors: there is no room for that now, or it cannot be
+    /// registered.
+    fn local(
+        &mut self,
+        pe: u32,
+        at: *mut u8,
+        len: usize,
+        write: Option<bool>,
+    ) -> Result<Buffer<N::Key>, Status> {
+        let copied = write == Some(true);
+        if write.is_some() && len <= self.net.inline_max() {
+            return Ok(Buffer { at, key: N::Key::default(), chunk: None, held: None });
+        }
+        let registered = !self.net.needs_local_registration();
         let inside = self.own.iter().find(|own| {
             let offset = (at as usize).wrapping_sub(own.base as usize);
             offset < own.len && len <= own.len - offset
         });
-        let desc = match inside {
-            _ if registered => Some(null_mut()),
-            own => own.map(|own| own.region.desc),
+        let key = match inside {
+            _ if registered => Some(N::Key::default()),
+            own => own.map(|own| own.shared.local),
         };
-        if let Some(desc) = desc.filter(|_| !copied) {
-            return Ok(Local { at, desc, chunk: None, held: None });
+        if let Some(key) = key.filter(|_| !copied) {
+            return Ok(Buffer { at, key, chunk: None, held: None });
         }
         if len <= CHUNK {
             let chunk = self.free_chunks.pop().ok_or(Status::Again)?;
             let at = self.chunk(chunk);
-            return Ok(Local { at, desc: self.desc, chunk: Some(chunk), held: None });
+            return Ok(Buffer { at, key: self.key, chunk: Some(chunk), held: None });
         }
         // SAFETY: the caller vouches for the buffer until the completion, which gives it back.
-        match unsafe { self.cache.acquire(&mut self.rdm, at, len) } {
-            Ok(held) => Ok(Local { at, desc: held.key.desc, chunk: None, held: Some(held) }),
+        match unsafe { self.cache.acquire(&mut self.net, at, len) } {
+            Ok(held) => Ok(Buffer { at, key: held.key, chunk: None, held: Some(held) }),
             // Operations that end give registrations back.
             Err(_) if self.free_rmas.len() < RMAS => Err(Status::Again),
             Err(why) => {
                 tracing::warn!(
-                    "ofi: the network device cannot use {len} bytes of memory at {at:p}: {why} (the \
-                     limit of locked memory, ulimit -l, may be too low)"
+                    "the network device cannot use {len} bytes of memory at {at:p}: {why} (the limit of \
+                     locked memory, ulimit -l, may be too low)"
                 );
                 self.lose(pe, "memory of this process cannot be registered");
                 Err(Status::Failed)
@@ -195,10 +209,10 @@ impl Engine {
         }
     }
 
-    fn release(&mut self, local: &Local) {
+    fn release(&mut self, local: &Buffer<N::Key>) {
         self.free_chunks.extend(local.chunk);
         if let Some(held) = local.held {
-            self.cache.release(&mut self.rdm, held);
+            self.cache.release(&mut self.net, held);
         }
     }
 
@@ -208,7 +222,7 @@ impl Engine {
         stream: &Stream,
         pe: u32,
         index: u16,
-        local: Local,
+        local: Buffer<N::Key>,
         (copy_to, len): (*mut u8, usize),
         signal: Option<(Remote, Amo)>,
         result: isize,
@@ -225,14 +239,14 @@ impl Engine {
         self.release(&local);
         self.free_rmas.push(index);
         status.unwrap_or_else(|| {
-            let why = self.rdm.meaning(result);
+            let why = self.net.meaning(result);
             self.lose(pe, &why);
             Status::Failed
         })
     }
 
-    /// An operation is over; the provider has let go of its context and buffer.
-    pub(super) fn rma_done(&mut self, index: usize, result: Result<(), (c_int, String)>) {
+    /// An operation is over; the network has let go of its context and buffer.
+    pub(super) fn rma_done(&mut self, index: usize, result: Result<(), Failure>) {
         let rma = std::mem::take(&mut self.rmas[index]);
         self.free_rmas.push(index as u16);
         // SAFETY: streams live until everything issued on them has completed.
@@ -245,7 +259,7 @@ impl Engine {
         }
         self.free_chunks.extend(rma.chunk);
         if let Some(held) = rma.held {
-            self.cache.release(&mut self.rdm, held);
+            self.cache.release(&mut self.net, held);
         }
         // Of a peer that was given up.
         let Some(stream) = stream else { return };
@@ -261,12 +275,11 @@ impl Engine {
                     None => _ = stream.completed.fetch_add(1, Ordering::Release),
                 }
             }
-            Err((error, why)) => {
-                let refused = Engine::is_refusal(error);
-                if !refused {
+            Err(Failure { is_refusal, why, .. }) => {
+                if !is_refusal {
                     self.lose(rma.pe, &why);
                 }
-                stream.fail(rma.pe, refused);
+                stream.fail(rma.pe, is_refusal);
             }
         }
     }
@@ -289,7 +302,7 @@ impl Engine {
 
     /// Whether RMA operations on a stream to a peer are under way.
     pub(super) fn has_rma(&self, stream: &Stream, pe: u32) -> bool {
-        let own = |rma: &&Rma| rma.pe == pe && std::ptr::eq(rma.stream, stream);
+        let own = |rma: &&Rma<N::Key>| rma.pe == pe && std::ptr::eq(rma.stream, stream);
         let due = |due: &&Due| due.pe == pe && std::ptr::eq(due.stream, stream);
         self.peers[pe as usize].rmas > 0 && self.rmas.iter().any(|rma| own(&rma))
             || self.due.iter().any(|one| due(&one))

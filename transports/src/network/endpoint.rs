@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The data path to one peer.
 
+use super::Network;
 use super::engine::{CHUNK, TheirSegment};
 use super::message::{DATA_MAX, Record};
 use super::port::Port;
@@ -12,28 +13,28 @@ use tombolo_core::transport::{
 };
 
 /// Longest put that goes in a message: it is copied twice, but shares the message with others.
-const SHORT: usize = 512;
+pub const SHORT: usize = 512;
 const _: () = assert!(SHORT <= DATA_MAX);
 
 /// A peer.
-pub struct OfiEndpoint {
-    pub(super) port: Arc<Port>,
+pub struct NetworkEndpoint<N: Network> {
+    pub(super) port: Arc<Port<N>>,
     pub(super) pe: u32,
     pub(super) segments: [TheirSegment; SegmentKind::ALL.len()],
-    /// The target's processor does the provider's work: then it may as well do all of it, which
-    /// keeps words whole and gathers short operations.
-    pub(super) software: bool,
+    /// Longest put that goes in a message, for the target's processor to carry out; and so do words
+    /// both ways where it is not 0, which keeps them whole.
+    pub(super) served_max: usize,
     /// Longest operation in bytes.
     pub(super) piece: usize,
 }
 
-impl OfiEndpoint {
+impl<N: Network> NetworkEndpoint<N> {
     fn holds(&self, remote: Remote, len: usize) -> bool {
         remote.fits(len, self.segments[remote.segment as usize].len)
     }
 }
 
-impl Endpoint for OfiEndpoint {
+impl<N: Network> Endpoint for NetworkEndpoint<N> {
     fn capabilities(&self, segment: SegmentKind) -> Capabilities {
         if self.segments[segment as usize].len == 0 {
             return Capabilities::NONE;
@@ -71,7 +72,7 @@ impl Endpoint for OfiEndpoint {
         if !self.holds(dest, len) {
             return Status::Failed;
         }
-        if self.software && len <= SHORT {
+        if len <= self.served_max {
             // SAFETY: the caller vouches for the source.
             let data = unsafe { std::slice::from_raw_parts(source, len) };
             let put = Record::Put { at: dest, data };
@@ -86,7 +87,7 @@ impl Endpoint for OfiEndpoint {
         if !self.holds(source, len) {
             return Status::Failed;
         }
-        if self.software && matches!(len, 4 | 8) && source.offset.is_multiple_of(len) {
+        if self.served_max > 0 && matches!(len, 4 | 8) && source.offset.is_multiple_of(len) {
             let amo = Amo { op: AmoOp::Fetch, size: len as u8, operand: 0, compare: 0 };
             // SAFETY: the caller vouches for the destination.
             return unsafe { self.amo(stream, source, amo, Some(dest)) };

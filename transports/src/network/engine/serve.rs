@@ -2,7 +2,8 @@
 //! Carrying out what others request.
 
 use super::{Engine, MESSAGE, Owner, accepted};
-use crate::ofi::message::{HEADER, Header, Kind, Record};
+use crate::network::Network;
+use crate::network::message::{HEADER, Header, Kind, Record};
 use std::ptr::copy_nonoverlapping;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tombolo_core::amo;
@@ -15,7 +16,7 @@ pub struct Answer {
     len: usize,
 }
 
-impl Engine {
+impl<N: Network> Engine<N> {
     /// Carries out a request and answers it. An answer is free.
     pub(super) fn serve(&mut self, index: usize, len: usize) {
         let buffer = self.buffer(&Owner::Receive(index));
@@ -106,12 +107,12 @@ impl Engine {
         let to = self.peers[pe as usize].theirs.address;
         let buffer = self.buffer(&Owner::Answer(index));
         let context = self.context(Owner::Answer(index));
-        let injected = len <= self.rdm.inject_size;
+        let injected = len <= self.net.inject_max();
         // SAFETY: the answer's own buffer, and its context, are not touched until the completion.
         let result = unsafe {
             match injected {
-                true => self.rdm.inject(to, std::slice::from_raw_parts(buffer, len)),
-                false => self.rdm.send(to, buffer, len, self.desc, context),
+                true => self.net.inject(to, std::slice::from_raw_parts(buffer, len)),
+                false => self.net.send(to, buffer, len, self.key, context),
             }
         };
         match accepted(result) {
@@ -119,7 +120,7 @@ impl Engine {
             Some(Status::Pending) => {}
             Some(_) => self.unsent_answers.push_back(index as u16),
             None => {
-                let why = self.rdm.meaning(result);
+                let why = self.net.meaning(result);
                 self.free_answers.push(index as u16);
                 self.lose(pe, &why);
             }

@@ -8,7 +8,8 @@
 
 use super::peer::WINDOW;
 use super::{Engine, MESSAGE, Owner, accepted, count_issued};
-use crate::ofi::message::{HEADER, Header, Kind, RECORDS, Record, word};
+use crate::network::Network;
+use crate::network::message::{HEADER, Header, Kind, RECORDS, Record, word};
 use std::ptr::null;
 use std::sync::atomic::Ordering;
 use tombolo_core::transport::{Amo, Remote, Status, Stream};
@@ -34,7 +35,7 @@ pub struct Batch {
     entries: Vec<Entry>,
     /// It is being filled or waits for its answer.
     pub is_awaited: bool,
-    /// The provider still has the buffer.
+    /// The network still has the buffer.
     is_sending: bool,
 }
 
@@ -51,7 +52,7 @@ impl Batch {
     }
 }
 
-impl Engine {
+impl<N: Network> Engine<N> {
     /// Issues one operation.
     ///
     /// # Safety
@@ -109,7 +110,7 @@ impl Engine {
 
     /// An open request with room for `bytes`; none if there is none now.
     pub(super) fn room(&mut self, pe: u32, bytes: usize) -> Option<u16> {
-        let fits = |engine: &Engine, index: u16| {
+        let fits = |engine: &Engine<N>, index: u16| {
             let batch = &engine.batches[usize::from(index)];
             // A put and its signal are two records.
             batch.len + bytes <= MESSAGE && batch.entries.len() + 2 <= RECORDS
@@ -199,11 +200,11 @@ impl Engine {
         // SAFETY: the batch's own buffer, which is not being sent.
         let message = unsafe { std::slice::from_raw_parts_mut(buffer, len) };
         message[..HEADER].copy_from_slice(&header.encode());
-        let injected = len <= self.rdm.inject_size;
+        let injected = len <= self.net.inject_max();
         let result = match injected {
-            true => self.rdm.inject(to, message),
+            true => self.net.inject(to, message),
             // SAFETY: buffer and context are not touched until the completion.
-            false => unsafe { self.rdm.send(to, buffer, len, self.desc, context) },
+            false => unsafe { self.net.send(to, buffer, len, self.key, context) },
         };
         match accepted(result) {
             Some(Status::Pending) => {
@@ -215,7 +216,7 @@ impl Engine {
             }
             Some(_) => self.note_unsent(pe),
             None => {
-                let why = self.rdm.meaning(result);
+                let why = self.net.meaning(result);
                 self.lose(pe, &why);
             }
         }
@@ -229,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// The provider has let go of a request's buffer.
+    /// The network has let go of a request's buffer.
     pub(super) fn batch_sent(&mut self, index: usize) {
         self.batches[index].is_sending = false;
         self.free_batch(index);
@@ -308,6 +309,7 @@ impl Engine {
         if stream.is_quiet() {
             return Status::Complete;
         }
+        self.net.fence();
         let mut unordered = false;
         for at in 0..self.used.len() {
             let pe = self.used[at];
@@ -315,7 +317,7 @@ impl Engine {
             // order among each other.
             let peer = &mut self.peers[pe as usize];
             peer.fenced = peer.turn;
-            unordered |= !self.rdm.ordered && self.has_rma(stream, pe);
+            unordered |= !self.net.is_ordered() && self.has_rma(stream, pe);
         }
         if unordered { Status::Pending } else { Status::Complete }
     }

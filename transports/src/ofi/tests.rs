@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Two engines of one thread: what must hold whatever the provider promises and demands.
 
-use super::*;
-use crate::ofi::choose::{Offers, Wish};
-use crate::ofi::message::Record;
-use crate::ofi::rdm::Rdm;
-use crate::ofi::sys::Library;
+use super::choose::{Offers, Wish};
+use super::rdm::Rdm;
+use super::sys::Library;
+use crate::network::engine::*;
+use crate::network::message::Record;
+use crate::network::{Network, Shared};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tombolo_core::transport::{Amo, AmoOp};
+use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Status, Stream};
+
+type Engine = crate::network::engine::Engine<Rdm>;
 
 const LEN: usize = 1 << 20;
 
@@ -41,20 +47,20 @@ fn pair(harder: Harder) -> Option<[End; 2]> {
         let base = memory.as_mut_ptr().cast();
         let token = 0x1000 + me as u64;
         // SAFETY: of the offers; the memory goes after the engine, by the order of the fields.
-        let (rdm, region) = unsafe {
+        let (rdm, shared) = unsafe {
             let mut rdm =
                 Rdm::open(library, offers.info(&offers.candidates[0]), 2, ENTRIES).unwrap();
             rdm.ordered &= harder != Harder::Unordered;
             if harder == Harder::Local {
                 rdm.demand_local_registration();
             }
-            let (region, _) = rdm.register(base, LEN, Access::Remote, token).unwrap();
-            (rdm, region)
+            let shared = rdm.share(base, LEN, token).unwrap();
+            (rdm, shared)
         };
         let name = rdm.name().unwrap();
-        let none = Region { desc: null_mut(), key: 0, base: 0 };
-        let own = [Own { base, len: LEN, region }, Own { base: null_mut(), len: 0, region: none }];
-        let segment = TheirSegment { base: region.base, key: region.key, len: LEN };
+        let none = Own { base: null_mut(), len: 0, shared: Shared::default() };
+        let own = [Own { base, len: LEN, shared }, none];
+        let segment = TheirSegment { base: shared.base, key: shared.key, len: LEN };
         let segments = [segment, TheirSegment::default()];
         let lost = Arc::new(Lost::none(2));
         let engine = Engine::new(rdm, me, token, own, lost.clone()).unwrap();
@@ -133,7 +139,7 @@ fn long_transfers_work_with_any_kind_of_registration() {
         // Every place and buffer came back, and no buffer that is gone is registered any more.
         let engine = &mut ends[0].engine;
         assert_eq!((engine.free_rmas.len(), engine.free_chunks.len()), (RMAS, CHUNKS));
-        engine.cache.clear(&mut engine.rdm);
+        engine.cache.clear(&mut engine.net);
         assert_eq!(engine.cache.size(), (0, 0));
     }
 }
@@ -154,7 +160,7 @@ fn a_buffer_is_registered_once_as_long_as_it_is_mapped() {
             assert_eq!(status, Status::Pending);
             until(&mut ends, |_| stream.is_quiet());
             assert_eq!(ends[1].word(LEN / 8 - 1), u64::from_ne_bytes([round + 1; 8]));
-            registrations.push(ends[0].engine.rdm.registered());
+            registrations.push(ends[0].engine.net.registered());
         }
     }
     let new: Vec<u64> = registrations.windows(2).map(|two| two[1] - two[0]).collect();

@@ -19,9 +19,9 @@ pub struct Told {
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Name of the provider.
-    pub provider: String,
-    /// Address of the endpoint, in the provider's form.
+    /// Which kind of network: only those of one kind reach each other.
+    pub kind: String,
+    /// Address of the endpoint, in the network's form.
     pub name: Vec<u8>,
     /// What messages for this PE have to begin with.
     pub token: u64,
@@ -31,8 +31,8 @@ pub struct Address {
 
 impl Told {
     /// What a PE tells of its own segment.
-    pub fn of(own: &Own, layout: u64) -> Told {
-        let (base, key, len) = (own.region.base, own.region.key, own.len);
+    pub fn of<K>(own: &Own<K>, layout: u64) -> Told {
+        let (base, key, len) = (own.shared.base, own.shared.key, own.len);
         Told { segment: TheirSegment { base, key, len }, layout }
     }
 }
@@ -40,8 +40,8 @@ impl Told {
 impl Address {
     /// The address as bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![FORM, self.provider.len() as u8, self.name.len() as u8];
-        bytes.extend_from_slice(self.provider.as_bytes());
+        let mut bytes = vec![FORM, self.kind.len() as u8, self.name.len() as u8];
+        bytes.extend_from_slice(self.kind.as_bytes());
         bytes.extend_from_slice(&self.name);
         bytes.extend_from_slice(&self.token.to_le_bytes());
         for Told { segment, layout } in &self.told {
@@ -54,11 +54,11 @@ impl Address {
 
     /// The address that `encode` made; none if it was something else.
     pub fn decode(bytes: &[u8]) -> Option<Address> {
-        let ([form, provider, name], rest) = bytes.split_first_chunk::<3>()?;
+        let ([form, kind, name], rest) = bytes.split_first_chunk::<3>()?;
         if *form != FORM {
             return None;
         }
-        let (provider, rest) = rest.split_at_checked(usize::from(*provider))?;
+        let (kind, rest) = rest.split_at_checked(usize::from(*kind))?;
         let (name, rest) = rest.split_at_checked(usize::from(*name))?;
         let (words, rest) = rest.as_chunks::<8>();
         let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -70,8 +70,8 @@ impl Address {
             let segment = TheirSegment { base: fields[0], key: fields[1], len: fields[2] as usize };
             Told { segment, layout: fields[3] }
         });
-        let provider = String::from_utf8(provider.to_vec()).ok()?;
-        Some(Address { provider, name: name.to_vec(), token: words[0], told })
+        let kind = String::from_utf8(kind.to_vec()).ok()?;
+        Some(Address { kind, name: name.to_vec(), token: words[0], told })
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     fn an_address_comes_back_as_it_was_and_a_torn_one_does_not() {
         let segment = TheirSegment { base: 1, key: 2, len: 3 };
         let address = Address {
-            provider: "tcp;ofi_rxm".into(),
+            kind: "tcp;ofi_rxm".into(),
             name: vec![2, 0, 31, 144, 127, 0, 0, 1],
             token: 77,
             told: [Told { segment, layout: 4 }, Told::default()],

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A PE's endpoint as its threads share it.
 
+use super::Network;
 use super::engine::{Counters, Engine, Lost, Theirs};
-use super::sys::FiAddr;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use tombolo_core::transport::{Status, Stream};
 
-/// The engine, behind the lock that lets one thread at a time work on it: providers are asked to go
+/// The engine, behind the lock that lets one thread at a time work on it: networks go
 /// without locks of their own, which would be taken several times for each operation.
-pub struct Port {
-    engine: Mutex<Option<Engine>>,
+pub struct Port<N: Network> {
+    engine: Mutex<Option<Engine<N>>>,
     lost: Arc<Lost>,
     wait_fd: Option<RawFd>,
 }
 
-impl Port {
+impl<N: Network> Port<N> {
     /// A port on an engine.
-    pub fn new(engine: Engine, lost: Arc<Lost>, wait_fd: Option<RawFd>) -> Port {
+    pub fn new(engine: Engine<N>, lost: Arc<Lost>, wait_fd: Option<RawFd>) -> Port<N> {
         Port { engine: Mutex::new(Some(engine)), lost, wait_fd }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Engine>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Engine<N>>> {
         self.engine.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Enters a peer's address; sends nothing.
-    pub fn insert(&self, name: &[u8]) -> Result<FiAddr, String> {
+    pub fn insert(&self, name: &[u8]) -> Result<u64, String> {
         self.lock().as_mut().ok_or("closed")?.insert(name)
     }
 
@@ -38,7 +38,7 @@ impl Port {
     }
 
     /// Issues an operation; it fails once the port is closed.
-    pub fn issue(&self, issue: impl FnOnce(&mut Engine) -> Status) -> Status {
+    pub fn issue(&self, issue: impl FnOnce(&mut Engine<N>) -> Status) -> Status {
         self.lock().as_mut().map_or(Status::Failed, issue)
     }
 
@@ -57,6 +57,20 @@ impl Port {
     /// See [`Engine::fence`].
     pub fn fence(&self, stream: &Stream) -> Status {
         self.lock().as_mut().map_or(Status::Complete, |engine| engine.fence(stream))
+    }
+
+    /// Whether nothing of a stream is under way; sees to it that what is completes.
+    pub fn quiet(&self, stream: &Stream) -> Status {
+        if stream.is_quiet() {
+            return Status::Complete;
+        }
+        // Whoever has the lock is asked again.
+        if let Ok(mut engine) = self.engine.try_lock()
+            && let Some(engine) = engine.as_mut()
+        {
+            engine.confirm();
+        }
+        Status::Pending
     }
 
     /// A descriptor that becomes readable when there is something to do, after `arm`.

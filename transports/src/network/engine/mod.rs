@@ -13,19 +13,15 @@ mod peer;
 mod rma;
 mod serve;
 mod slab;
-#[cfg(test)]
-mod tests;
 
 use super::message::{Header, Kind, MESSAGE};
-use super::rdm::{Access, Rdm, Region, Registered};
-use super::sys::{self, Context2, CqMsgEntry, FiAddr};
+use super::{Completion, Failure, Network, Shared};
 use batch::Batch;
 use peer::Peer;
 use rma::Rma;
 use slab::Slab;
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
-use std::ptr::null_mut;
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tombolo_core::board::monotonic_ns;
@@ -35,9 +31,9 @@ use tombolo_core::transport::{Remote, SegmentKind, Status, Stream};
 pub use peer::{Lost, TheirSegment, Theirs};
 
 /// RMA operations under way.
-const RMAS: usize = 512;
+pub(crate) const RMAS: usize = 512;
 /// Requests being filled or under way.
-const BATCHES: usize = 128;
+pub(crate) const BATCHES: usize = 128;
 /// Answers on their way out.
 const ANSWERS: usize = 64;
 /// Buffers for messages that come in.
@@ -47,21 +43,24 @@ pub const ENTRIES: usize = RMAS + BATCHES + ANSWERS + RECEIVES;
 /// Bytes of a buffer into which the source of a blocking put is copied.
 pub const CHUNK: usize = 64 << 10;
 /// Number of these buffers.
-const CHUNKS: usize = 32;
+pub(crate) const CHUNKS: usize = 32;
 /// Bytes of all buffers.
 const BUFFERS: usize = (BATCHES + ANSWERS + RECEIVES) * MESSAGE + CHUNKS * CHUNK;
 /// Polls between looks at the clock.
 const POLLS: u32 = 64;
 
+/// What a context points to: some networks, such as those of libfabric, write there.
+pub type Context = [u64; 8];
+
 /// A segment of this PE.
 #[derive(Clone, Copy)]
-pub struct Own {
+pub struct Own<K> {
     /// Where it lies.
     pub base: *mut u8,
     /// Its length in bytes; 0 if there is none.
     pub len: usize,
     /// Its registration.
-    pub region: Region,
+    pub shared: Shared<K>,
 }
 
 /// What was done, for people.
@@ -79,28 +78,39 @@ pub struct Counters {
     pub strangers: u64,
 }
 
+impl Counters {
+    /// A line for people.
+    pub fn describe(&self) -> String {
+        format!(
+            "{} RMA operations, {} operations in {} requests; {} requests of others served, \
+             {} messages of strangers dropped",
+            self.rma, self.records, self.requests, self.served, self.strangers
+        )
+    }
+}
+
 /// See the module.
-pub struct Engine {
+pub struct Engine<N: Network> {
     /// First, so that it is closed before the memory goes that it uses.
-    rdm: Rdm,
+    pub(crate) net: N,
     /// Private buffers that are registered.
-    cache: Cache<Registered>,
+    pub(crate) cache: Cache<N::Key>,
     me: u32,
     token: u64,
-    own: [Own; SegmentKind::ALL.len()],
-    peers: Box<[Peer]>,
+    own: [Own<N::Key>; SegmentKind::ALL.len()],
+    pub(crate) peers: Box<[Peer]>,
     /// Peers to which something was sent, or from which something came.
     used: Vec<u32>,
     /// Peers with a request that the endpoint did not take.
     unsent: Vec<u32>,
-    contexts: Box<[Context2]>,
+    contexts: Box<[Context]>,
     slab: Slab,
-    desc: *mut c_void,
-    rmas: Box<[Rma]>,
-    free_rmas: Vec<u16>,
-    free_chunks: Vec<u16>,
+    key: N::Key,
+    rmas: Box<[Rma<N::Key>]>,
+    pub(crate) free_rmas: Vec<u16>,
+    pub(crate) free_chunks: Vec<u16>,
     batches: Box<[Batch]>,
-    free_batches: Vec<u16>,
+    pub(crate) free_batches: Vec<u16>,
     answers: Box<[serve::Answer]>,
     free_answers: Vec<u16>,
     unsent_answers: VecDeque<u16>,
@@ -112,15 +122,15 @@ pub struct Engine {
     due: VecDeque<rma::Due>,
     lost: Arc<Lost>,
     polls: u32,
-    looked_ns: u64,
+    pub(crate) looked_ns: u64,
     /// Time in which this process ran, nanoseconds: a process that was stopped finds nobody lost.
-    clock: u64,
+    pub(crate) clock: u64,
     counters: Counters,
 }
 
 // SAFETY: the pointers lead to memory that lives as long as the engine or, by the contract of the
 // endpoints, as long as the operation that uses it.
-unsafe impl Send for Engine {}
+unsafe impl<N: Network> Send for Engine<N> {}
 
 /// What a context belongs to.
 enum Owner {
@@ -130,25 +140,26 @@ enum Owner {
     Receive(usize),
 }
 
-impl Engine {
+impl<N: Network> Engine<N> {
     /// Takes over an endpoint. `own` are registered with it, and stay valid until the engine goes.
     pub fn new(
-        mut rdm: Rdm,
+        mut net: N,
         me: usize,
         token: u64,
-        own: [Own; SegmentKind::ALL.len()],
+        own: [Own<N::Key>; SegmentKind::ALL.len()],
         lost: Arc<Lost>,
-    ) -> Result<Engine, String> {
+    ) -> Result<Engine<N>, String> {
         let slab = Slab::new(BUFFERS);
-        let desc = match rdm.needs_local_registration() {
-            // SAFETY: the slab lives longer than the endpoint, by the order of the fields.
-            true => unsafe { rdm.register(slab.base(), BUFFERS, Access::Local, token ^ 1) }?.0.desc,
-            false => null_mut(),
+        let needed = net.needs_local_registration();
+        let key = match needed {
+            // SAFETY: the slab lives longer than the network, by the order of the fields.
+            true => unsafe { net.register(slab.base(), BUFFERS) }?,
+            false => N::Key::default(),
         };
         // What needs no registration needs nobody who watches memory.
-        let cache = if rdm.needs_local_registration() { Cache::new() } else { Cache::idle() };
+        let cache = if needed { Cache::new() } else { Cache::idle() };
         let mut engine = Engine {
-            rdm,
+            net,
             cache,
             me: me as u32,
             token,
@@ -156,9 +167,9 @@ impl Engine {
             peers: Box::default(),
             used: Vec::new(),
             unsent: Vec::new(),
-            contexts: vec![[0; 8]; ENTRIES].into(),
+            contexts: vec![Context::default(); ENTRIES].into(),
             slab,
-            desc,
+            key,
             rmas: std::iter::repeat_with(Rma::default).take(RMAS).collect(),
             free_rmas: (0..RMAS as u16).rev().collect(),
             free_chunks: (0..CHUNKS as u16).rev().collect(),
@@ -191,8 +202,8 @@ impl Engine {
     }
 
     /// Enters a peer's address; sends nothing.
-    pub fn insert(&mut self, name: &[u8]) -> Result<FiAddr, String> {
-        self.rdm.insert(name)
+    pub fn insert(&mut self, name: &[u8]) -> Result<u64, String> {
+        self.net.insert(name)
     }
 
     /// What was done so far.
@@ -200,9 +211,14 @@ impl Engine {
         self.counters
     }
 
-    /// See [`Rdm::may_sleep`].
+    /// See [`Network::confirm`].
+    pub fn confirm(&mut self) {
+        self.net.confirm();
+    }
+
+    /// See [`Network::may_sleep`].
     pub fn may_sleep(&mut self) -> bool {
-        self.rdm.may_sleep()
+        self.net.may_sleep()
     }
 
     fn context(&mut self, owner: Owner) -> *mut c_void {
@@ -217,7 +233,7 @@ impl Engine {
 
     fn owner(&self, context: *mut c_void) -> Option<Owner> {
         let bytes = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
-        let index = bytes / size_of::<Context2>();
+        let index = bytes / size_of::<Context>();
         Some(match index {
             0..RMAS => Owner::Rma(index),
             _ if index < RMAS + BATCHES => Owner::Batch(index - RMAS),
@@ -247,17 +263,13 @@ impl Engine {
         let mut busy = false;
         // What one round brings may make room for the next; but others wait for the lock.
         for _ in 0..4 {
-            let mut entries = [CqMsgEntry { op_context: null_mut(), flags: 0, len: 0 }; 16];
-            let taken = self.rdm.poll(&mut entries);
-            if taken == -sys::EAVAIL {
-                self.take_error();
-            } else if taken <= 0 {
-                break;
+            let mut taken = [Completion::NONE; 16];
+            match self.net.poll(&mut taken) {
+                Ok(0) => break,
+                Ok(count) => taken.iter().take(count).for_each(|one| self.take(*one)),
+                Err(failure) => self.take_failure(failure),
             }
             busy = true;
-            for entry in entries.iter().take(taken.max(0) as usize) {
-                self.take(entry.op_context, entry.len);
-            }
         }
         if busy || self.has_leftovers() {
             self.retry();
@@ -270,7 +282,7 @@ impl Engine {
         busy
     }
 
-    fn take(&mut self, context: *mut c_void, len: usize) {
+    fn take(&mut self, Completion { context, len }: Completion) {
         match self.owner(context) {
             Some(Owner::Rma(index)) => self.rma_done(index, Ok(())),
             Some(Owner::Batch(index)) => self.batch_sent(index),
@@ -281,25 +293,25 @@ impl Engine {
     }
 
     #[cold]
-    fn take_error(&mut self) {
-        let Some((context, error, why)) = self.rdm.error() else { return };
-        match self.owner(context) {
-            Some(Owner::Rma(index)) => self.rma_done(index, Err((error, why))),
+    fn take_failure(&mut self, failure: Failure) {
+        let Failure { context, why, .. } = &failure;
+        match self.owner(*context) {
+            Some(Owner::Rma(index)) => self.rma_done(index, Err(failure)),
             Some(Owner::Batch(index)) => {
                 let pe = self.batches[index].pe;
-                self.lose(pe, &why);
+                self.lose(pe, why);
                 self.batch_sent(index);
             }
             Some(Owner::Answer(index)) => {
                 let pe = self.answers[index].pe;
                 self.free_answers.push(index as u16);
-                self.lose(pe, &why);
+                self.lose(pe, why);
             }
             Some(Owner::Receive(index)) => {
-                tracing::debug!("ofi: a message was not received: {why}");
+                tracing::debug!("a message was not received: {why}");
                 self.post_receive(index);
             }
-            None => tracing::debug!("ofi: {why}"),
+            None => tracing::debug!("{why}"),
         }
     }
 
@@ -361,9 +373,9 @@ impl Engine {
 
     fn post_receive(&mut self, index: usize) {
         let buffer = self.buffer(&Owner::Receive(index));
-        let (desc, context) = (self.desc, self.context(Owner::Receive(index)));
+        let (key, context) = (self.key, self.context(Owner::Receive(index)));
         // SAFETY: buffer and context are the engine's, and used for nothing else until then.
-        if unsafe { self.rdm.receive(buffer, MESSAGE, desc, context) } != 0 {
+        if unsafe { self.net.receive(buffer, MESSAGE, key, context) } != 0 {
             self.unposted.push(index as u16);
         }
     }
@@ -371,14 +383,6 @@ impl Engine {
     /// Whether a range lies inside a segment of a peer that is reached.
     fn holds(&self, pe: u32, remote: Remote, len: usize) -> bool {
         remote.fits(len, self.peers[pe as usize].theirs.segments[remote.segment as usize].len)
-    }
-
-    /// Whether an error tells that the peer refused the operation, not that it is gone.
-    fn is_refusal(error: c_int) -> bool {
-        matches!(
-            error,
-            libc::EACCES | libc::EPERM | libc::EINVAL | libc::EFAULT | libc::EKEYREJECTED
-        ) || error == sys::ENOKEY
     }
 }
 
@@ -392,7 +396,7 @@ fn count_issued(stream: &Stream, count: u64) {
     }
 }
 
-/// What a result of libfabric means to the caller of an operation on a peer.
+/// What a result of posting means to the caller of an operation on a peer.
 fn accepted(result: isize) -> Option<Status> {
     match result {
         0 => Some(Status::Pending),

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What transports over networks have in common, where the network writes to and reads from
+//! registered memory and carries messages.
+//!
+//! ```text
+//! endpoint -> port (lock) -> engine: RMA, requests and answers -> a back end's network
+//! ```
+//!
+//! - Long transfers are RMA; AMOs, and what the network does not keep whole, are carried out by the
+//!   target's processor ([`engine`]).
+//! - A back end provides a [`Network`], and says which one is to be used. [`trial`] finds out whether
+//!   it works.
+
+pub mod address;
+pub mod endpoint;
+pub mod engine;
+pub mod message;
+pub mod open;
+pub mod port;
+pub mod trial;
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use tombolo_core::config::Transports;
+use tombolo_core::registration::Device;
+use tombolo_core::transport::Job;
+
+/// A network as one PE uses it, from one thread at a time.
+///
+/// Peers have numbers, which [`Network::insert`] gives. Operations that are accepted end with one
+/// completion or one failure, which names them by their context; what is posted returns 0 where it
+/// was accepted, `-EAGAIN` where there is no room or no connection yet, and another negative error
+/// number where the peer cannot be reached.
+///
+/// Its [`Device`] registers private buffers for operations of this PE.
+pub trait Network: Device<Key: Default> + Send {
+    /// Writes to one peer become visible in the order issued, and messages follow writes.
+    fn is_ordered(&self) -> bool;
+
+    /// Operations must say in which registered memory their local buffer lies.
+    fn needs_local_registration(&self) -> bool;
+
+    /// Longest message that needs no completion.
+    fn inject_max(&self) -> usize;
+
+    /// Longest write whose source is copied by the call that posts it, registered or not.
+    fn inline_max(&self) -> usize {
+        0
+    }
+
+    /// Registers memory for operations of peers as well. Where the key can be chosen it is `key`.
+    ///
+    /// # Safety
+    /// The memory stays valid until the network is closed.
+    unsafe fn share(
+        &mut self,
+        at: *mut u8,
+        len: usize,
+        key: u64,
+    ) -> Result<Shared<Self::Key>, String>;
+
+    /// By what peers reach this PE.
+    fn name(&self) -> Result<Vec<u8>, String>;
+
+    /// Enters a peer; sends nothing.
+    fn insert(&mut self, name: &[u8]) -> Result<u64, String>;
+
+    /// Forgets a peer: operations under way fail, and write nowhere afterwards.
+    fn remove(&mut self, peer: u64);
+
+    /// Posts a buffer for a message from anybody.
+    ///
+    /// # Safety
+    /// Buffer and context are valid until the completion.
+    unsafe fn receive(
+        &mut self,
+        buffer: *mut u8,
+        len: usize,
+        key: Self::Key,
+        context: *mut c_void,
+    ) -> isize;
+
+    /// Sends a message. The completion says no more than that the buffer is free.
+    ///
+    /// # Safety
+    /// Buffer and context are valid until the completion.
+    unsafe fn send(
+        &mut self,
+        to: u64,
+        buffer: *const u8,
+        len: usize,
+        key: Self::Key,
+        context: *mut c_void,
+    ) -> isize;
+
+    /// Sends a message of up to [`Network::inject_max`] bytes, which is copied; nothing tells of its
+    /// completion.
+    fn inject(&mut self, to: u64, message: &[u8]) -> isize;
+
+    /// Reads from a peer's memory.
+    ///
+    /// # Safety
+    /// Buffer and context are valid until the completion.
+    unsafe fn read(
+        &mut self,
+        from: u64,
+        local: Local<Self::Key>,
+        remote: Place,
+        context: *mut c_void,
+    ) -> isize;
+
+    /// Writes to a peer's memory. The completion says that the data can be read there.
+    ///
+    /// # Safety
+    /// Buffer and context are valid until the completion.
+    unsafe fn write(
+        &mut self,
+        to: u64,
+        local: Local<Self::Key>,
+        remote: Place,
+        context: *mut c_void,
+    ) -> isize;
+
+    /// Sees to it that what was accepted completes: somebody is about to wait.
+    fn confirm(&mut self) {}
+
+    /// Writes that are posted from now on follow reads posted before.
+    fn fence(&mut self) {}
+
+    /// Makes progress and takes completions: their number, or the operation that failed.
+    fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure>;
+
+    /// What an error number means.
+    fn meaning(&self, number: isize) -> String;
+
+    /// Whether all there was has been taken, so that what comes next shows at the descriptor.
+    fn may_sleep(&mut self) -> bool;
+}
+
+/// The end of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// Of the operation.
+    pub context: *mut c_void,
+    /// Of a message that came in: its length in bytes.
+    pub len: usize,
+}
+
+impl Completion {
+    /// A place for one.
+    pub const NONE: Completion = Completion { context: null_mut(), len: 0 };
+}
+
+/// The end of an operation that failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Of the operation.
+    pub context: *mut c_void,
+    /// The peer refused it, and can be reached still.
+    pub is_refusal: bool,
+    /// What went wrong.
+    pub why: String,
+}
+
+/// The local end of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Local<K> {
+    /// The buffer.
+    pub at: *mut u8,
+    /// Its length in bytes.
+    pub len: usize,
+    /// In which registered memory it lies.
+    pub key: K,
+}
+
+/// The far end of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// As the peer's network names it.
+    pub address: u64,
+    /// Of the peer's registered memory.
+    pub key: u64,
+}
+
+/// Memory that peers reach.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shared<K> {
+    /// What own operations pass along.
+    pub local: K,
+    /// What peers pass along.
+    pub key: u64,
+    /// The address by which peers name its first byte.
+    pub base: u64,
+}
+
+/// Whether a job is on one machine, so that addresses of the loop-back interface will do.
+pub fn is_on_one_machine(job: &Job<'_>) -> bool {
+    let first = job.localities[0].host;
+    job.config.host.is_some() || job.localities.iter().all(|place| place.host == first)
+}
+
+/// Why a network is not wanted, if so: where there is another way to all PEs, unless it is named.
+pub fn is_wanted(job: &Job<'_>, name: &str) -> Result<(), String> {
+    let named = match &job.config.transports {
+        Transports::Only(names) => names.iter().any(|one| one == name),
+        Transports::AllBut(_) => false,
+    };
+    match named || !is_on_one_machine(job) {
+        true => Ok(()),
+        false => Err("all PEs are on this machine; it is used there if it is named in \
+                      SHMEM_TRANSPORTS"
+            .into()),
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Trials of providers, good and bad.
+
+use super::choose::{Offers, Wish};
+use super::rdm::Rdm;
+use super::sys::{self, Library};
+use crate::network::trial;
+
+/// Both ends of a trial of a provider, if it is there.
+fn ends(provider: &str) -> Option<(Rdm, Rdm)> {
+    let library = Library::get().ok()?;
+    let wish = Wish { provider: provider.into(), one_machine: true, ..Wish::default() };
+    let offers = Offers::find(library, &wish).ok()?;
+    // SAFETY: of the offers, which are only read.
+    let open = || unsafe { Rdm::open(library, offers.info(&offers.candidates[0]), 2, 16) };
+    Some((open().unwrap(), open().unwrap()))
+}
+
+#[test]
+fn providers_that_deliver_pass() {
+    for provider in ["tcp;ofi_rxm", "udp;ofi_rxd", "sockets", "shm"] {
+        if let Some((near, far)) = ends(provider) {
+            assert_eq!(trial::run(near, far), Ok(()), "{provider}");
+        }
+    }
+}
+
+#[test]
+fn completions_that_are_not_delivery_are_found_out() {
+    if let Some((mut near, far)) = ends("tcp;ofi_rxm") {
+        // What a provider does that takes "has left" for "has arrived".
+        near.write_flags = sys::COMPLETION;
+        let why = trial::run(near, far).unwrap_err();
+        assert!(why.contains("before its data have arrived"), "{why}");
+    }
+}
