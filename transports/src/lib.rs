@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Back ends of Tombolo. Each is a folder of the same shape and implements the contract of
-//! [`tombolo_core::transport`]; none knows another.
+//! [`tombolo_core::transport`]; none knows another. What
+//! those over networks share is in `network`.
 //!
 //! `README.md` of this crate says how to write one; `examples/myself.rs` is the smallest.
 //!
 //! - [`shm`]: peers of the same host, by mapping their memory.
 //! - [`cma`]: peers of the same host, by kernel copies.
 //! - [`ntb`]: hosts tied together by PCIe non-transparent bridges.
+//! - [`verbs`]: hosts with RDMA cards: InfiniBand, RoCE.
 //! - [`ofi`]: hosts on a network that libfabric drives.
 //! - `unordered`, with the feature `testing`: a transport that keeps the contract and nothing more.
 
@@ -17,12 +19,13 @@ pub mod ofi;
 pub mod shm;
 #[cfg(feature = "testing")]
 pub mod unordered;
+pub mod verbs;
 
 use tombolo_core::transport::Transport;
 
 /// Names of all back ends, in the order of preference that is used unless `SHMEM_TRANSPORTS` says
 /// otherwise.
-pub const NAMES: &[&str] = &["shm", "cma", "ntb", "ofi"];
+pub const NAMES: &[&str] = &["shm", "cma", "ntb", "verbs", "ofi"];
 
 /// Names of back ends that are used only where `SHMEM_TRANSPORTS` asks for them.
 #[cfg(feature = "testing")]
@@ -37,6 +40,7 @@ pub fn create(name: &str) -> Option<Box<dyn Transport>> {
         "shm" => Some(Box::new(shm::Shm::new())),
         "cma" => Some(Box::new(cma::Cma::new())),
         "ntb" => Some(Box::new(ntb::drive::Ntb::new())),
+        "verbs" => Some(Box::new(verbs::Verbs::new())),
         "ofi" => Some(Box::new(ofi::Ofi::new())),
         #[cfg(feature = "testing")]
         "unordered" => Some(Box::new(unordered::Unordered::over(Box::new(shm::Shm::new())))),

@@ -12,7 +12,7 @@ mod batch;
 mod peer;
 mod rma;
 mod serve;
-mod slab;
+pub mod slab;
 
 use super::message::{Header, Kind, MESSAGE};
 use super::{Completion, Failure, Network, Shared};

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Verbs: InfiniBand, RoCE, and RoCE in software.
+//!
+//! ```text
+//! network (shared) -> net: connections, one queue for completions -> card, link, datagrams -> sys
+//! choose: which device, port and address       hello: how two PEs connect       queue: what has ended
+//! ```
+//!
+//! - The library is loaded at run time, and only where the transport is wanted; without it, or without a
+//!   device, the transport says so and is not used.
+//! - A port is taken when it has worked in a trial of puts, gets and messages.
+//! - A PE has one reliable connection to each PE that it uses, made when it is first used ([`hello`]).
+//!   Buffers for messages are shared by all of them. The heap and static data are registered, and so
+//!   held in memory, once; pages that the card fetches on demand are not used, because only some cards
+//!   have them and each first access takes long.
+//! - AMOs are carried out by the target's processor: those of cards are 8 bytes only, and atomic among
+//!   each other alone.
+//!
+//! # When a put is complete
+//!
+//! The contract wants a put to be visible to everybody at the target. The InfiniBand specification
+//! (volume 1, rules on RDMA WRITE) does not promise that of an acknowledged write: its data may be on
+//! their way from the card to memory. It names what the target may rely on: that a message which was
+//! posted later on the connection has come in, or that a later atomic operation has changed memory. And
+//! it has the target carry out an RDMA READ after the writes before it: it returns what they wrote.
+//! A card fetches that over the bus on which it has sent the writes, which a read does not overtake on
+//! PCI Express.
+//!
+//! So a write is taken for complete when a read of a byte has ended that was posted after it on the
+//! same connection, at the place of the last write. Nobody reads after each: a read is posted when
+//! somebody waits, or when many writes do ([`queue`]). A signal is a message after the data, and needs no
+//! read.
+//!
+//! Where the device is software, the kernel of the target has copied the data before it acknowledges
+//! them: there the acknowledgement is enough, and one is asked for with the last of many writes.
+//! `SHMEM_VERBS_CONFIRM` decides otherwise.
+//!
+//! # Words
+//!
+//! A card writes aligned words of up to 8 bytes whole. The kernel copies bytes in whichever order its
+//! processor likes: with devices that are software, puts and gets of words are messages, and the
+//! target's processor carries them out.
+//!
+//! # Order
+//!
+//! Writes of one connection reach memory in the order posted (the memory is not registered for relaxed
+//! order), and a message that follows them is told of when they have. `fence` therefore waits for
+//! nothing; a write after a fence waits for reads before it in the card.
+
+mod card;
+mod choose;
+mod datagrams;
+mod devices;
+mod hello;
+mod link;
+mod net;
+mod queue;
+mod settings;
+mod sys;
+
+use crate::network::open::{Connected, Kind, Opened, random};
+use crate::network::{is_on_one_machine, is_wanted, trial};
+use card::Port;
+use choose::{DeviceState, GidKind};
+use devices::Devices;
+use net::{Manner, Net};
+use settings::{Confirm, VerbsSettings};
+use std::os::fd::RawFd;
+use std::sync::Mutex;
+use sys::Library;
+use tombolo_core::config::Table;
+use tombolo_core::error::{Error, Result};
+use tombolo_core::transport::{Distance, Job, Progress, Segment, Status, Stream, Transport};
+
+const NAME: &str = "verbs";
+/// Messages that may come in at a time; the engine posts no more buffers.
+const RECEIVES: u32 = 128;
+/// Longest put that is a message where the device does not keep words whole.
+const WORD: usize = 8;
+
+/// The transport over verbs.
+#[derive(Default)]
+pub struct Verbs {
+    /// Set by `probe`.
+    chosen: Mutex<Option<Chosen>>,
+    opened: Option<Opened<Net>>,
+    description: Vec<String>,
+}
+
+/// The port that works.
+struct Chosen {
+    devices: Devices,
+    index: usize,
+    state: DeviceState,
+    port: Port,
+    ends_prove: bool,
+    /// What was tried before and does not work, and why.
+    failed: Vec<String>,
+}
+
+impl Verbs {
+    /// A transport with nothing open.
+    pub fn new() -> Verbs {
+        Verbs::default()
+    }
+}
+
+fn choose(job: &Job<'_>) -> std::result::Result<Chosen, String> {
+    let settings = VerbsSettings::read(job.config.environment()).map_err(|e| e.to_string())?;
+    let library = Library::get()?;
+    let devices = Devices::list(library)?;
+    let states = devices.states();
+    let mut failed = vec![];
+    for (index, number) in choose::candidates(&states, &settings.device, settings.port)? {
+        let state = &states[index];
+        let one_machine = is_on_one_machine(job);
+        let tried = devices.open(index).and_then(|card| {
+            let port = card.choose_port(number, settings.gid, one_machine)?;
+            let manner = manner(state, settings.confirm)?;
+            trial::run(
+                Net::open(card, port, &manner)?,
+                Net::open(devices.open(index)?, port, &self::manner(state, settings.confirm)?)?,
+            )?;
+            Ok((port, manner.ends_prove))
+        });
+        match tried {
+            Ok((port, ends_prove)) => {
+                let state = state.clone();
+                return Ok(Chosen { devices, index, state, port, ends_prove, failed });
+            }
+            Err(why) => failed.push(format!("{} port {number}: {why}", state.name)),
+        }
+    }
+    Err(format!("no RDMA device works: {}", failed.join("; ")))
+}
+
+/// How a device is used.
+fn manner(device: &DeviceState, confirm: Confirm) -> std::result::Result<Manner, String> {
+    let ends_prove = match confirm {
+        Confirm::Auto => device.is_software,
+        Confirm::Read => false,
+        Confirm::Acknowledgement => true,
+    };
+    Ok(Manner { is_software: device.is_software, ends_prove, receives: RECEIVES, id: random()? })
+}
+
+impl Chosen {
+    /// Only ports of one kind reach each other.
+    fn kind(&self) -> String {
+        let wire = match (self.port.link, self.port.gid.kind) {
+            (sys::LINK_INFINIBAND, _) => "InfiniBand",
+            (_, GidKind::V1) => "RoCE v1",
+            _ => "RoCE v2",
+        };
+        let software = if self.state.is_software { " in software" } else { "" };
+        format!("{wire}{software}")
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let (port, gid) = (&self.port, &self.port.gid);
+        let mut lines = vec![format!(
+            "{}, device {}, port {}, GID {} ({}): the first that worked when tried",
+            self.kind(),
+            self.state.name,
+            port.number,
+            gid.index,
+            choose::show_gid(&gid.gid)
+        )];
+        lines.extend(self.failed.iter().map(|why| format!("failed: {why}")));
+        let shown = if self.ends_prove { "their acknowledgement" } else { "a read after them" };
+        lines.push(format!("{shown} shows puts to have arrived"));
+        lines
+    }
+}
+
+impl Transport for Verbs {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn settings(&self) -> Table {
+        VerbsSettings::TABLE
+    }
+
+    fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
+        is_wanted(job, NAME)?;
+        *self.chosen.lock().unwrap_or_else(|e| e.into_inner()) = Some(choose(job)?);
+        Ok(())
+    }
+
+    fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
+        let chosen = self.chosen.get_mut().unwrap_or_else(|e| e.into_inner()).take();
+        let chosen = chosen.ok_or_else(|| failure("it was not probed"))?;
+        let manner = Manner {
+            is_software: chosen.state.is_software,
+            ends_prove: chosen.ends_prove,
+            receives: RECEIVES,
+            id: random().map_err(failure)?,
+        };
+        let card = chosen.devices.open(chosen.index).map_err(failure)?;
+        let net = Net::open(card, chosen.port, &manner).map_err(failure)?;
+        let kind = Kind {
+            name: chosen.kind(),
+            served_max: if chosen.state.is_software { WORD } else { 0 },
+            max_len: chosen.port.max_len,
+            wait_fd: Some(net.wait_fd()),
+        };
+        self.description = chosen.describe();
+        let (opened, address) = Opened::new(net, kind, job, segments).map_err(failure)?;
+        self.opened = Some(opened);
+        Ok(address)
+    }
+
+    fn connect(&mut self, job: &Job<'_>, addresses: &[Vec<u8>]) -> Result<Connected> {
+        let opened = self.opened.as_ref().ok_or_else(|| failure("it was not opened"))?;
+        Ok(opened.meet(job, addresses, |theirs, mine| {
+            format!(
+                "it uses {theirs} and this PE {mine}: see SHMEM_VERBS_DEVICE and SHMEM_VERBS_GID"
+            )
+        }))
+    }
+
+    fn distance(&self, _a: usize, _b: usize) -> Option<Distance> {
+        Some(Distance::Network)
+    }
+
+    fn fence(&self, stream: &Stream) -> Status {
+        self.opened.as_ref().map_or(Status::Complete, |opened| opened.port.fence(stream))
+    }
+
+    fn quiet(&self, stream: &Stream) -> Status {
+        self.opened.as_ref().map_or(Status::Complete, |opened| opened.port.quiet(stream))
+    }
+
+    fn progress(&self) -> bool {
+        self.opened.as_ref().is_some_and(|opened| opened.port.progress())
+    }
+
+    fn progress_needed(&self) -> Progress {
+        // Requests are carried out here, and connections are agreed on.
+        Progress::Always
+    }
+
+    fn event_fd(&self) -> Option<RawFd> {
+        self.opened.as_ref()?.port.wait_fd()
+    }
+
+    fn arm(&self) -> bool {
+        self.opened.as_ref().is_none_or(|opened| opened.port.arm())
+    }
+
+    fn first_unreachable(&self) -> Option<usize> {
+        self.opened.as_ref()?.port.lost().first()
+    }
+
+    fn has_given_up(&self, pe: usize) -> bool {
+        self.opened.as_ref().is_some_and(|opened| opened.port.lost().has(pe))
+    }
+
+    fn describe(&self) -> Vec<String> {
+        self.description.clone()
+    }
+
+    fn describe_own(&self) -> Vec<String> {
+        self.opened.as_ref().map_or_else(Vec::new, |opened| vec![opened.port.counters().describe()])
+    }
+
+    fn close(&mut self) {
+        if let Some(opened) = &self.opened {
+            opened.port.close();
+        }
+    }
+}
+
+fn failure(what: impl Into<String>) -> Error {
+    Error::Transport { transport: NAME, what: what.into() }
+}

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The network as one PE uses it: connections to peers, made when they are first used, and one queue
+//! for all completions.
+
+use super::card::{Card, Key, Port};
+use super::datagrams::Datagrams;
+use super::hello::Hello;
+use super::link::{EndAddress, Link};
+use super::queue::Work;
+use super::sys::{self, ToMemory, Wc};
+use crate::network::{Completion, Failure, Local, Network, Place, Shared};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::io;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use tombolo_core::board::monotonic_ns;
+use tombolo_core::registration::Device;
+
+/// What a completion belongs to, in the upper four bits of its number.
+const RECEIVE: u64 = 1 << 60;
+const DATAGRAM_IN: u64 = 2 << 60;
+const DATAGRAM_OUT: u64 = 3 << 60;
+const OPERATION: u64 = 4 << 60;
+const KINDS: u64 = 15 << 60;
+
+/// Longest message that is sent without a completion: it is copied when it is posted, where the card
+/// copies so much.
+const INJECT: usize = 128;
+/// Time between two greetings of a peer that does not answer, nanoseconds.
+const AGAIN_NS: u64 = 50_000_000;
+/// Completions that are taken at a time.
+const TAKEN: usize = 16;
+
+/// See the module.
+pub struct Net {
+    links: Vec<Link>,
+    /// Links that are wanted and not ready.
+    waiting: Vec<u32>,
+    /// Links with writes that are to be shown to be readable.
+    open: Vec<u32>,
+    card: Card,
+    datagrams: Datagrams,
+    port: Port,
+    own: EndAddress,
+    is_software: bool,
+    ends_prove: bool,
+    packets: u64,
+    done: VecDeque<Completion>,
+    failed: VecDeque<Failure>,
+    why: String,
+}
+
+// SAFETY: the pointers lead to memory that lives as long as the network or, by the contract of the
+// endpoints, as long as the operation that uses it.
+unsafe impl Send for Net {}
+
+/// How a network is to be.
+pub struct Manner {
+    /// No card: the kernel does its work.
+    pub is_software: bool,
+    /// The acknowledgement of a write shows that its data can be read.
+    pub ends_prove: bool,
+    /// Messages that may come in at a time.
+    pub receives: u32,
+    /// A number that strangers do not know.
+    pub id: u64,
+}
+
+impl Net {
+    /// Opens a port of a card.
+    pub fn open(mut card: Card, port: Port, manner: &Manner) -> Result<Net, String> {
+        card.prepare(manner.receives)?;
+        let datagrams = Datagrams::new(&mut card, &port, DATAGRAM_IN)?;
+        let (queue, id) = (datagrams.number(), manner.id);
+        let own = EndAddress { port: port.address, reads: card.reads.1, queue, id };
+        Ok(Net {
+            links: vec![],
+            waiting: vec![],
+            open: vec![],
+            card,
+            datagrams,
+            port,
+            own,
+            is_software: manner.is_software,
+            ends_prove: manner.ends_prove,
+            packets: id | 1,
+            done: VecDeque::with_capacity(1024),
+            failed: VecDeque::new(),
+            why: String::new(),
+        })
+    }
+
+    /// Becomes readable when there is something to do, after `may_sleep`.
+    pub fn wait_fd(&self) -> i32 {
+        self.card.wait_fd()
+    }
+
+    /// Why nothing can be posted to a peer now, if so.
+    fn not_now(&mut self, peer: usize) -> Option<isize> {
+        let Some(link) = self.links.get(peer) else { return Some(-(libc::EINVAL as isize)) };
+        if link.progress.ready && !link.is_gone {
+            return (!link.queue.has_room()).then_some(-(libc::EAGAIN as isize));
+        }
+        if !link.is_wanted && !link.is_gone {
+            self.want(peer);
+        }
+        let gone = self.links[peer].is_gone;
+        Some(-(if gone { libc::ENOTCONN } else { libc::EAGAIN } as isize))
+    }
+
+    /// Posts an operation; `context` is null where nobody is told of its end.
+    ///
+    /// # Safety
+    /// The buffer is valid until the completion.
+    unsafe fn post(
+        &mut self,
+        peer: u64,
+        work: Work,
+        local: Local<Key>,
+        remote: Place,
+        context: *mut c_void,
+    ) -> isize {
+        let peer = peer as usize;
+        if let Some(not_now) = self.not_now(peer) {
+            return not_now;
+        }
+        let link = &self.links[peer];
+        let mut flags = 0;
+        let signalled = link.queue.should_signal(work, !context.is_null());
+        if signalled {
+            flags |= sys::SEND_SIGNALED;
+        }
+        if work != Work::Read && local.len <= self.card.inline as usize {
+            flags |= sys::SEND_INLINE;
+        }
+        if work != Work::Read && link.is_fenced && link.queue.reads > 0 {
+            flags |= sys::SEND_FENCE;
+        }
+        // SAFETY: by the caller's word.
+        let posted = unsafe { self.hand_over(peer, work, local, remote, flags) };
+        if posted != 0 {
+            return posted;
+        }
+        let link = &mut self.links[peer];
+        link.queue.push(work, context, signalled);
+        link.is_fenced &= work == Work::Read;
+        if work == Work::Write {
+            link.place = remote;
+            if link.queue.is_open && !link.is_listed {
+                link.is_listed = true;
+                self.open.push(peer as u32);
+            }
+            if self.links[peer].queue.is_long() {
+                self.prove(peer);
+            }
+        }
+        0
+    }
+
+    /// # Safety
+    /// As `post`.
+    unsafe fn hand_over(
+        &mut self,
+        peer: usize,
+        work: Work,
+        local: Local<Key>,
+        remote: Place,
+        send_flags: u32,
+    ) -> isize {
+        let link = &self.links[peer];
+        let mut sge =
+            sys::Sge { addr: local.at as u64, length: local.len as u32, lkey: local.key.local };
+        let memory = ToMemory { remote_addr: remote.address, rkey: remote.key as u32 };
+        let mut wr = sys::SendWr {
+            wr_id: OPERATION | (peer as u64) << 32 | u64::from(link.queue.next()),
+            next: null_mut(),
+            sg_list: &raw mut sge,
+            num_sge: 1,
+            opcode: match work {
+                Work::Write => sys::WR_WRITE,
+                Work::Read => sys::WR_READ,
+                Work::Send => sys::WR_SEND,
+            },
+            send_flags,
+            imm_data: 0,
+            to: sys::To { memory },
+            unused: [0; 7],
+        };
+        let mut bad = null_mut();
+        // SAFETY: the queue pair is open; the buffer is the caller's matter.
+        let posted =
+            unsafe { ((*self.card.context).ops.post_send)(link.qp, &raw mut wr, &raw mut bad) };
+        match posted.abs() {
+            0 => 0,
+            // The queue is full.
+            libc::ENOMEM | libc::EAGAIN => -(libc::EAGAIN as isize),
+            error => -(error as isize),
+        }
+    }
+
+    /// Reads a byte from where the last write went: that shows it, and all before, to be readable.
+    fn prove(&mut self, peer: usize) {
+        let link = &self.links[peer];
+        if link.is_gone || !link.queue.is_open || !link.queue.has_room_for_proof() {
+            return;
+        }
+        let (local, place) = (Local { len: 1, ..self.datagrams.scratch() }, link.place);
+        // SAFETY: the word lives as long as the queue pairs.
+        let posted = unsafe { self.hand_over(peer, Work::Read, local, place, sys::SEND_SIGNALED) };
+        if posted == 0 {
+            self.links[peer].queue.push(Work::Read, null_mut(), true);
+        }
+    }
+
+    /// Begins to connect.
+    #[cold]
+    fn want(&mut self, peer: usize) {
+        self.links[peer].is_wanted = true;
+        self.waiting.push(peer as u32);
+        self.greet(peer);
+    }
+
+    /// Says hello.
+    fn greet(&mut self, peer: usize) {
+        let link = &mut self.links[peer];
+        link.said_ns = monotonic_ns();
+        if let Err(why) = link.prepare(&mut self.card, &self.port) {
+            return self.give_up(peer, why);
+        }
+        if link.ah.is_null() {
+            let mut way = self.port.way_to(&link.address.port);
+            // SAFETY: the protection domain is open.
+            link.ah = unsafe { (self.card.library.create_ah)(self.card.pd, &raw mut way) };
+            if link.ah.is_null() {
+                // It may be found later: addresses are resolved by the network.
+                let why = io::Error::last_os_error();
+                tracing::debug!("verbs: ibv_create_ah: {why}");
+                return;
+            }
+        }
+        // SAFETY: the queue pair is open.
+        let queue = unsafe { (*link.qp).qp_num };
+        let hello = Hello {
+            to: link.address.id,
+            from: self.own.id,
+            queue,
+            packet: link.packet,
+            connected: link.progress.connected,
+            ready: link.progress.ready,
+        };
+        self.datagrams.send(&self.card, link.ah, link.address.queue, &hello, DATAGRAM_OUT);
+    }
+
+    /// Somebody says hello.
+    fn hear(&mut self, hello: &Hello) {
+        let from = |link: &Link| link.address.id == hello.from && !link.is_gone;
+        let Some(peer) = self.links.iter().position(from).filter(|_| hello.to == self.own.id)
+        else {
+            return;
+        };
+        let link = &mut self.links[peer];
+        if let Err(why) = link.prepare(&mut self.card, &self.port) {
+            return self.give_up(peer, why);
+        }
+        let todo = link.progress.hear(hello);
+        if todo.connect
+            && let Err(why) = link.connect(&self.card, &self.port, hello, self.is_software)
+        {
+            return self.give_up(peer, why);
+        }
+        if todo.answer {
+            self.greet(peer);
+        }
+    }
+
+    /// Nothing can be sent to a peer: whoever tries is told.
+    fn give_up(&mut self, peer: usize, why: String) {
+        tracing::info!("verbs: no connection: {why}");
+        self.why = why;
+        self.links[peer].is_gone = true;
+    }
+
+    /// Says hello again to those who have not answered.
+    fn greet_again(&mut self) {
+        let now = monotonic_ns();
+        for at in (0..self.waiting.len()).rev() {
+            let peer = self.waiting[at] as usize;
+            let link = &self.links[peer];
+            if link.progress.ready || link.is_gone {
+                self.waiting.swap_remove(at);
+            } else if now.saturating_sub(link.said_ns) > AGAIN_NS {
+                self.greet(peer);
+            }
+        }
+    }
+
+    /// Takes completions from the card.
+    fn take(&mut self) {
+        let mut taken = [Wc::default(); TAKEN];
+        let count = self.card.poll(&mut taken);
+        for wc in &taken[..count] {
+            let number = wc.wr_id & !KINDS;
+            match wc.wr_id & KINDS {
+                RECEIVE => self.received(wc, number),
+                DATAGRAM_IN => {
+                    let slot = number as usize;
+                    if wc.status == sys::WC_SUCCESS
+                        && let Some(hello) = self.datagrams.message(slot, wc.byte_len as usize)
+                    {
+                        self.hear(&hello);
+                    }
+                    self.datagrams.receive(&self.card, slot, DATAGRAM_IN);
+                }
+                DATAGRAM_OUT => self.datagrams.sent(number as usize),
+                OPERATION => self.ended(wc, (number >> 32) as usize, number as u32),
+                _ => {}
+            }
+        }
+    }
+
+    fn received(&mut self, wc: &Wc, context: u64) {
+        let context = with_exposed_provenance_mut(context as usize);
+        if wc.status != sys::WC_SUCCESS {
+            let why = self.card.library.status(wc.status);
+            return self.failed.push_back(Failure { context, is_refusal: false, why });
+        }
+        if !self.waiting.is_empty() {
+            // Who sends is ready, and so connected.
+            // SAFETY: queue pairs are open.
+            let own =
+                |link: &&mut Link| !link.qp.is_null() && unsafe { (*link.qp).qp_num } == wc.qp_num;
+            if let Some(link) = self.links.iter_mut().find(own) {
+                link.progress.ready |= link.progress.connected;
+            }
+        }
+        self.done.push_back(Completion { context, len: wc.byte_len as usize });
+    }
+
+    fn ended(&mut self, wc: &Wc, peer: usize, number: u32) {
+        let Some(link) = self.links.get_mut(peer) else { return };
+        let done = &mut self.done;
+        let told = |context| done.push_back(Completion { context, len: 0 });
+        if wc.status == sys::WC_SUCCESS {
+            link.queue.end(number, told);
+            return;
+        }
+        let failed = link.queue.fail(number, told);
+        // A connection on which one operation has failed carries no other.
+        link.is_gone = true;
+        let why = self.card.library.status(wc.status);
+        if let Some(context) = failed {
+            let is_refusal = wc.status == sys::WC_REM_ACCESS_ERR;
+            self.failed.push_back(Failure { context, is_refusal, why: why.clone() });
+        }
+        self.why = why;
+    }
+}
+
+impl Device for Net {
+    type Key = Key;
+
+    unsafe fn register(&mut self, at: *mut u8, len: usize) -> Result<Key, String> {
+        // SAFETY: by the caller's word.
+        unsafe { self.card.register(at, len) }
+    }
+
+    fn unregister(&mut self, key: Key) {
+        self.card.unregister(key);
+    }
+}
+
+impl Network for Net {
+    /// Writes of one connection reach memory in the order issued, unless the memory was registered for
+    /// relaxed order, and a message is told of after the writes before it have.
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn needs_local_registration(&self) -> bool {
+        true
+    }
+
+    fn inject_max(&self) -> usize {
+        INJECT.min(self.card.inline as usize)
+    }
+
+    fn inline_max(&self) -> usize {
+        self.card.inline as usize
+    }
+
+    unsafe fn share(&mut self, at: *mut u8, len: usize, _key: u64) -> Result<Shared<Key>, String> {
+        let access = sys::ACCESS_LOCAL_WRITE | sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE;
+        // SAFETY: by the caller's word.
+        let (local, key) = unsafe { self.card.enter(at, len, access) }?;
+        Ok(Shared { local, key: key.into(), base: at as u64 })
+    }
+
+    fn name(&self) -> Result<Vec<u8>, String> {
+        Ok(self.own.encode())
+    }
+
+    fn insert(&mut self, name: &[u8]) -> Result<u64, String> {
+        let address = EndAddress::decode(name).ok_or("its RDMA address cannot be read")?;
+        // Numbers of first packets differ, so that late packets of old connections are known.
+        self.packets = self.packets.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        self.links.push(Link::new(address, (self.packets >> 40) as u32, self.ends_prove));
+        Ok(self.links.len() as u64 - 1)
+    }
+
+    fn remove(&mut self, peer: u64) {
+        let Some(link) = self.links.get_mut(peer as usize) else { return };
+        link.close(&self.card);
+        let done = &mut self.done;
+        link.queue.clear(|context| done.push_back(Completion { context, len: 0 }));
+    }
+
+    unsafe fn receive(
+        &mut self,
+        buffer: *mut u8,
+        len: usize,
+        key: Key,
+        context: *mut c_void,
+    ) -> isize {
+        let mut sge = sys::Sge { addr: buffer as u64, length: len as u32, lkey: key.local };
+        let mut wr = sys::RecvWr {
+            wr_id: RECEIVE | context.expose_provenance() as u64,
+            next: null_mut(),
+            sg_list: &raw mut sge,
+            num_sge: 1,
+        };
+        let mut bad = null_mut();
+        // SAFETY: the queue is open; the caller vouches for the buffer.
+        let posted = unsafe {
+            ((*self.card.context).ops.post_srq_recv)(self.card.srq, &raw mut wr, &raw mut bad)
+        };
+        -(posted.abs() as isize)
+    }
+
+    unsafe fn send(
+        &mut self,
+        to: u64,
+        buffer: *const u8,
+        len: usize,
+        key: Key,
+        context: *mut c_void,
+    ) -> isize {
+        let local = Local { at: buffer.cast_mut(), len, key };
+        let nowhere = Place { address: 0, key: 0 };
+        // SAFETY: by the caller's word.
+        unsafe { self.post(to, Work::Send, local, nowhere, context) }
+    }
+
+    fn inject(&mut self, to: u64, message: &[u8]) -> isize {
+        let at = message.as_ptr().cast_mut();
+        let local = Local { at, len: message.len(), key: Key::default() };
+        let nowhere = Place { address: 0, key: 0 };
+        // SAFETY: messages of up to `inject_max` bytes are copied by the call.
+        unsafe { self.post(to, Work::Send, local, nowhere, null_mut()) }
+    }
+
+    unsafe fn read(
+        &mut self,
+        from: u64,
+        local: Local<Key>,
+        remote: Place,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: by the caller's word.
+        unsafe { self.post(from, Work::Read, local, remote, context) }
+    }
+
+    unsafe fn write(
+        &mut self,
+        to: u64,
+        local: Local<Key>,
+        remote: Place,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: by the caller's word.
+        unsafe { self.post(to, Work::Write, local, remote, context) }
+    }
+
+    fn confirm(&mut self) {
+        for at in (0..self.open.len()).rev() {
+            let peer = self.open[at] as usize;
+            self.prove(peer);
+            let link = &mut self.links[peer];
+            if link.is_gone || !link.queue.is_open {
+                link.is_listed = false;
+                self.open.swap_remove(at);
+            }
+        }
+    }
+
+    fn fence(&mut self) {
+        for link in self.links.iter_mut().filter(|link| link.queue.reads > 0) {
+            link.is_fenced = true;
+        }
+    }
+
+    fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure> {
+        if self.done.is_empty() && self.failed.is_empty() {
+            self.take();
+            if !self.waiting.is_empty() {
+                self.greet_again();
+            }
+        }
+        let count = self.done.len().min(taken.len());
+        if count == 0
+            && let Some(failure) = self.failed.pop_front()
+        {
+            return Err(failure);
+        }
+        for (to, from) in taken.iter_mut().zip(self.done.drain(..count)) {
+            *to = from;
+        }
+        Ok(count)
+    }
+
+    fn meaning(&self, number: isize) -> String {
+        match -number as i32 {
+            libc::ENOTCONN => self.why.clone(),
+            number => io::Error::from_raw_os_error(number).to_string(),
+        }
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        if !self.card.arm() {
+            return false;
+        }
+        // What came before the queue was told to tell shows nowhere.
+        self.take();
+        self.done.is_empty() && self.failed.is_empty()
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        self.links.iter_mut().for_each(|link| link.close(&self.card));
+        self.datagrams.close(&self.card);
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The environment variables of the transport over verbs.
+
+tombolo_core::settings! {
+    /// What the environment says of RDMA devices.
+    pub struct VerbsSettings {
+        /// RDMA device, as ibv_devices lists them; empty for the first one that works.
+        User device: String = "", "SHMEM_VERBS_DEVICE";
+        /// Port of the RDMA device; empty for the first active one.
+        User port: Option<u32> = "", "SHMEM_VERBS_PORT";
+        /// Index of this PE's address in the port's table of GIDs; empty for the best, which is that
+        /// of RoCE version 2 over IPv4 where there is one.
+        User gid: Option<u32> = "", "SHMEM_VERBS_GID";
+        /// What shows that data written over verbs can be read: a read that follows them, or the
+        /// acknowledgement of the card, which takes less time but is not meant to say that. auto: read,
+        /// but for devices that are software.
+        User confirm: Confirm = "auto", "SHMEM_VERBS_CONFIRM";
+    }
+}
+
+tombolo_core::choice! {
+    /// What shows that data can be read at the target.
+    Confirm {
+        /// What the device needs.
+        Auto = "auto",
+        /// A read that follows the data.
+        Read = "read",
+        /// The acknowledgement of the data.
+        Acknowledgement = "ack",
+    }
+}
