@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 15] = [
+const NEEDED: [(&str, &str, &str); 16] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
     ("slurmctld", "slurm-wlm", "the library under Slurm's srun and sbatch"),
@@ -25,6 +25,7 @@ const NEEDED: [(&str, &str, &str); 15] = [
     ("sshd", "openssh-server", "jobs on several hosts"),
     ("chromium", "chromium", "the page of oshperf in a browser"),
     (LIBFABRIC, "libfabric1", "the transport over libfabric"),
+    (LIBIBVERBS, "ibverbs-providers", "the transport over verbs, in virtual machines"),
     ("lintian", "lintian", "faults of Debian packages"),
 ];
 
@@ -33,8 +34,10 @@ const MPICC: &str = "mpicc.mpich";
 
 /// The name under which Slurm's plug-in looks for the library of PMIx, a link for developers.
 const PMIX: &str = "libpmix.so";
-/// A library that is loaded at run time.
+/// Libraries that are loaded at run time.
 const LIBFABRIC: &str = "libfabric.so.1";
+/// See `LIBFABRIC`.
+const LIBIBVERBS: &str = "libibverbs.so.1";
 
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let missing = provide_tools();
@@ -101,7 +104,7 @@ fn provide_tools() -> Vec<(&'static str, &'static str)> {
 
 /// Whether a program can be used: is found and, as a compiler wrapper, finds its headers.
 fn is_there(program: &str) -> bool {
-    if matches!(program, PMIX | LIBFABRIC) {
+    if matches!(program, PMIX | LIBFABRIC | LIBIBVERBS) {
         // A program cannot ask the loader without loading.
         let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
         return folders.iter().any(|folder| Path::new(folder).join(program).exists());

@@ -103,6 +103,8 @@ pub const BACK_ENDS: &[BackEnd] = &[
     on_ring("ntb_modelled", || named(["ntb"]), ring::MODELLED),
     // A transport of somebody else.
     on_one_host("foreign", || vec![Box::new(Faulty::new("foreign", Faults::none()))], &[]),
+    on_one_host("verbs", || named(["verbs"]), &[VERBS]),
+    on_one_host("verbs_read", || named(["verbs"]), &[VERBS, ("SHMEM_VERBS_CONFIRM", "read")]),
     on_one_host("ofi_tcp", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "tcp;ofi_rxm")]),
     on_one_host("ofi_udp", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "udp;ofi_rxd")]),
     on_one_host("ofi_sockets", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "sockets")]),
@@ -110,6 +112,8 @@ pub const BACK_ENDS: &[BackEnd] = &[
 ];
 
 /// On one host it is used only if it is named.
+const VERBS: (&str, &str) = ("SHMEM_TRANSPORTS", "verbs");
+/// See `VERBS`.
 const OFI: (&str, &str) = ("SHMEM_TRANSPORTS", "ofi");
 
 /// Why a back end cannot be tested here, if it cannot.
@@ -134,7 +138,7 @@ pub fn unavailable(back_end: &BackEnd) -> Option<String> {
 /// Longest time of one job of a case.
 pub const LIMIT_SECONDS: u64 = 120;
 /// Says which case a process is to run.
-const CASE: &str = "TOMBOLO_CONFORMANCE_CASE";
+pub const CASE: &str = "TOMBOLO_CONFORMANCE_CASE";
 
 /// The test program: runs every case on every back end, those without the hardware ignored.
 pub fn main(back_ends: &'static [BackEnd]) {

@@ -51,11 +51,20 @@ pub struct Spec<'a> {
     pub prepare: &'a str,
     /// MiB of memory.
     pub memory: usize,
+    /// Processors.
+    pub processors: usize,
 }
 
 impl Default for Spec<'_> {
     fn default() -> Self {
-        Spec { devices: &|_| vec![], kernel: "", modules: &[], prepare: "", memory: 384 }
+        Spec {
+            devices: &|_| vec![],
+            kernel: "",
+            modules: &[],
+            prepare: "",
+            memory: 384,
+            processors: 1,
+        }
     }
 }
 
@@ -203,7 +212,8 @@ impl Guests {
             "console=ttyS0 quiet panic=-1 mitigations=off {PATIENT} tombolo.guest={guest} {}",
             spec.kernel
         );
-        command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1"]);
+        command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        command.args(["-smp", &spec.processors.to_string()]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(["-m", &spec.memory.to_string(), "-append", &append]);
         command.arg("-kernel").arg(initramfs::kernel(&system)?);

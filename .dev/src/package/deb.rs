@@ -47,7 +47,7 @@ const PACKAGES: [Package; 3] = [
         multi_arch: Some("same"),
         depends: &[],
         recommends: "",
-        suggests: "libfabric1",
+        suggests: "libfabric1, libibverbs1, ibverbs-providers",
         summary: "OpenSHMEM 1.6 with measured routing - shared library",
         description: "The library that OpenSHMEM programs compiled with oshcc are linked to.",
         shared: None,
@@ -72,7 +72,7 @@ const PACKAGES: [Package; 3] = [
         multi_arch: None,
         depends: &[],
         recommends: "libtombolo0",
-        suggests: "libfabric1, openssh-client",
+        suggests: "libfabric1, libibverbs1, ibverbs-providers, openssh-client",
         summary: "OpenSHMEM 1.6 with measured routing - launcher and tools",
         description: "The launcher oshrun, which starts programs on one or several machines; oshinfo,\n \
             which tells about settings, transports and routes; oshperf, which compares the\n \

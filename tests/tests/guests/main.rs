@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Jobs in virtual machines: PEs in guests of QEMU reach each other over NTB links that `oshivshmem`
-//! serves, through PCI devices that they drive by VFIO behind an emulated IOMMU.
+//! serves, through PCI devices that they drive by VFIO behind an emulated IOMMU; or over verbs, with RDMA
+//! devices that their kernels make.
 //!
 //! Cases run one after the other, on rings that those before have left as they were; the last ones take
 //! guests away.
@@ -11,14 +12,17 @@ mod support;
 
 mod losses;
 mod ports;
+mod rdma;
 mod ring;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use rdma::Pair;
 use ring::Ring;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use support::crate_dir;
 use support::program::Program;
+use tombolo_tests::conformance;
 use tombolo_tests::guests::{Guests, Spec, unavailable};
 
 /// Programs that run on two and on three guests, one PE each.
@@ -51,6 +55,7 @@ pub struct Stage {
     prefix: PathBuf,
     programs: Vec<Arc<Program>>,
     rings: [Mutex<Option<Ring>>; 2],
+    pair: Mutex<Option<Pair>>,
 }
 
 impl Stage {
@@ -61,6 +66,15 @@ impl Stage {
             *ring = Some(Ring::start(&self.prefix, guests)?);
         }
         Ok(ring)
+    }
+
+    /// The two guests with RDMA devices.
+    fn pair(&self) -> Result<MutexGuard<'_, Option<Pair>>, String> {
+        let mut pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
+        if pair.is_none() {
+            *pair = Some(Pair::start(&self.prefix)?);
+        }
+        Ok(pair)
     }
 
     fn program(&self, name: &str) -> &Arc<Program> {
@@ -75,6 +89,9 @@ fn main() {
         && option == CHECK_PORTS
     {
         return ports::check_conformance([left, right]);
+    }
+    if std::env::var_os(conformance::CASE).is_some() {
+        return conformance::main(conformance::BACK_ENDS);
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
@@ -100,7 +117,8 @@ fn main() {
     let programs = files.iter().filter(|path| needed(path));
     let programs =
         programs.map(|path| Program::new(&prefix, path, "", &["-O1", "-pthread"])).collect();
-    let stage = Arc::new(Stage { prefix, programs, rings: Default::default() });
+    let stage =
+        Arc::new(Stage { prefix, programs, rings: Default::default(), pair: Default::default() });
     let mut trials = trials(&stage);
     if std::env::var_os("TOMBOLO_GUESTS").is_none() {
         let asleep = |trial: Trial| {
@@ -113,6 +131,7 @@ fn main() {
     for ring in &stage.rings {
         drop(ring.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
+    drop(stage.pair.lock().unwrap_or_else(PoisonError::into_inner).take());
     conclusion.exit();
 }
 
@@ -138,6 +157,42 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
         }
     }
     for (name, case) in AFTERWARDS {
+        add(name.to_owned(), false, Box::new(case));
+    }
+    trials.extend(over_verbs(stage, missing.or(rdma::unavailable())));
+    trials
+}
+
+/// Cases on the two guests with RDMA devices; the last one takes a guest away.
+fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut add = |name: String, slow: bool, case: Box<Case>| {
+        let stage = stage.clone();
+        let reason = missing.or(slow.then_some(SLOW));
+        let trial = Trial::test(name, move || case(&stage));
+        trials
+            .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
+    };
+    for back_end in ["verbs", "verbs_read"] {
+        let case = move |stage: &Stage| rdma::conforms(stage, back_end);
+        add(format!("{back_end}_conforms"), false, Box::new(case));
+    }
+    let places = [("in_a_guest", "g1:2", "verbs"), ("on_two_guests", "g1:1,g2:1", "shm,verbs")];
+    for program in stage.programs.iter().filter(|program| program.name != "survivors") {
+        for (place, places, transports) in places {
+            let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
+            let case = format!("{name}_over_verbs_{place}");
+            let run = move |stage: &Stage| rdma::runs(stage, &name, places, transports);
+            add(case, slow, Box::new(run));
+        }
+    }
+    type Function = fn(&Stage) -> Result<(), Failed>;
+    let others: [(&str, Function); 3] = [
+        ("oshinfo_tells_of_the_rdma_device", rdma::oshinfo_tells_of_the_device),
+        ("wrong_settings_of_verbs_are_told", rdma::wrong_settings_are_told),
+        ("the_others_go_on_without_a_guest_over_verbs", rdma::the_others_go_on),
+    ];
+    for (name, case) in others {
         add(name.to_owned(), false, Box::new(case));
     }
     trials

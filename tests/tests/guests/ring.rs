@@ -65,6 +65,7 @@ impl Ring {
             modules: &["vfio_iommu_type1", "vfio-pci"],
             prepare: BIND,
             memory: 512,
+            ..Spec::default()
         };
         let guests = Guests::start(count, &spec);
         match guests {

@@ -355,5 +355,4 @@ pub struct PortAttr {
     pub link_layer: u8,
     pub flags: u8,
     pub port_cap_flags2: u16,
-    pub active_speed_ex: u32,
 }

@@ -48,7 +48,7 @@ fn fabric(machine: &Machine) -> Finding {
     if !machine.is_live() {
         return Finding::good(subject, "installed");
     }
-    match try_provider() {
+    match try_transport("ofi") {
         Ok(lines) => Finding::good(subject, lines.first().map_or("works".into(), Clone::clone)),
         Err(why) => {
             let effect = "jobs on several machines do not run over it";
@@ -63,12 +63,12 @@ fn fabric(machine: &Machine) -> Finding {
     }
 }
 
-/// Has the transport find a provider that carries puts, gets and messages.
-fn try_provider() -> Result<Vec<String>, String> {
+/// Has a transport find what carries puts, gets and messages.
+fn try_transport(name: &str) -> Result<Vec<String>, String> {
     let mut config = Config::from_env().map_err(|e| e.to_string())?;
-    config.transports = Transports::Only(vec!["ofi".into()]);
+    config.transports = Transports::Only(vec![name.into()]);
     let survey = tombolo::transports::survey(&config);
-    let own = survey.into_iter().find(|survey| survey.name == "ofi");
+    let own = survey.into_iter().find(|survey| survey.name == name);
     own.ok_or("this build has no such transport")?.state
 }
 
@@ -92,7 +92,7 @@ fn verbs(machine: &Machine) -> Finding {
     let state: Vec<&str> = ports.iter().map(|(port, _)| port.as_str()).collect();
     let state = state.join(", ");
     if let Err(why) = machine.library("libibverbs.so.1") {
-        let effect = "libfabric uses TCP in place of RDMA";
+        let effect = "data goes to other machines over TCP in place of RDMA";
         return Finding::new(
             "verbs",
             Grade::Slow,
@@ -102,7 +102,7 @@ fn verbs(machine: &Machine) -> Finding {
         );
     }
     if !ports.iter().any(|(_, state)| state.contains("ACTIVE")) {
-        let effect = "libfabric uses TCP in place of RDMA";
+        let effect = "data goes to other machines over TCP in place of RDMA";
         return Finding::new(
             "verbs",
             Grade::Slow,
@@ -113,7 +113,7 @@ fn verbs(machine: &Machine) -> Finding {
     }
     let node = machine.names("dev/infiniband").into_iter().find(|name| name.starts_with("uverbs"));
     let Some(node) = node else {
-        let effect = "libfabric uses TCP in place of RDMA";
+        let effect = "data goes to other machines over TCP in place of RDMA";
         let change = ["modprobe ib_uverbs   # a container: docker run --device /dev/infiniband"];
         return Finding::new(
             "verbs",
@@ -126,7 +126,7 @@ fn verbs(machine: &Machine) -> Finding {
     let node = machine.path("dev/infiniband").join(node);
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(&node);
     if let Err(why) = opened {
-        let effect = "libfabric uses TCP in place of RDMA";
+        let effect = "data goes to other machines over TCP in place of RDMA";
         let change = format!("chmod 666 {}", node.display());
         return Finding::new(
             "verbs",
@@ -136,7 +136,18 @@ fn verbs(machine: &Machine) -> Finding {
             &[&change],
         );
     }
-    Finding::good("verbs", state)
+    if !machine.is_live() {
+        return Finding::good("verbs", state);
+    }
+    match try_transport("verbs") {
+        Ok(_) => Finding::good("verbs", state),
+        Err(why) => {
+            let effect = "data goes to other machines over TCP in place of RDMA";
+            let change =
+                "ibv_devinfo -v   # what it lists; SHMEM_VERBS_DEVICE, _PORT and _GID choose";
+            Finding::new("verbs", Grade::Slow, format!("{state}; {why}"), effect, &[change])
+        }
+    }
 }
 
 #[cfg(test)]
