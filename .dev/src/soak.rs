@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo dev soak`: the attacks of the tests, others each time, for as long as there is time.
+//! `cargo dev soak`: the attacks of the tests, others each time, for as long as there is time, and the
+//! tests that take too long for every day.
 
 use crate::Tree;
 use crate::install::install;
@@ -33,6 +34,8 @@ pub fn soak(tree: &Tree, args: &[String]) -> Result<(), Failure> {
         rounds += 1;
     }
     announce(&format!("{rounds} rounds of garbage in {} s", begin.elapsed().as_secs()));
+    let crowds = ["test", "--workspace", "--test", "crowds", "--", "--include-ignored"];
+    run(tree.cargo(&crowds).env("TOMBOLO_PREFIX", &prefix))?;
     let attacks = ["test", "--workspace", "--test", "attacks", "--"];
     // Those that are given time; the others take little.
     let timed = 11;

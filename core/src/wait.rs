@@ -102,8 +102,8 @@ impl Patience {
                 // The awaited PE does nothing as long as this one has the processor.
                 checks: 1,
                 spin_ns: 0,
-                yield_ns: 20_000_000,
-                sleep_max: longest_nap(local_pes, cpus),
+                yield_ns: 20_000_000 * u64::from(crowd(local_pes, cpus).div_ceil(4).min(5)),
+                sleep_max: Duration::from_millis(crowd(local_pes, cpus).into()),
             }
         }
     }
@@ -148,12 +148,13 @@ impl Patience {
     }
 }
 
-/// How long a PE of `pes` sleeps at most before it looks again: that many PEs looking every millisecond
-/// would keep `cpus` processors busy by it.
-fn longest_nap(pes: usize, cpus: usize) -> Duration {
+/// How many milliseconds PEs sleep at most before they look again, where `pes` share `cpus` processors:
+/// each looking once in a millisecond would keep the processors busy by it. While all of them yield, a
+/// PE gets its turn less often in the same way, so they do that longer as well.
+fn crowd(pes: usize, cpus: usize) -> u32 {
     /// PEs for each processor that may look every millisecond.
-    const CROWD: usize = 16;
-    Duration::from_millis((pes / (CROWD * cpus.max(1))).clamp(1, 20) as u64)
+    const FEW: usize = 16;
+    (pes / (FEW * cpus.max(1))).clamp(1, 20) as u32
 }
 
 /// Counts how often a program has polled in vain, and lets others run when that gets long: a program
@@ -201,8 +202,7 @@ mod tests {
 
     #[test]
     fn naps_grow_with_the_pes_for_each_processor() {
-        let naps = [(4, 2), (32, 2), (63, 2), (64, 2), (512, 2), (512, 64), (100_000, 2), (8, 0)];
-        let millis = naps.map(|(pes, cpus)| longest_nap(pes, cpus).as_millis());
-        assert_eq!(millis, [1, 1, 1, 2, 16, 1, 20, 1]);
+        let jobs = [(4, 2), (32, 2), (63, 2), (64, 2), (512, 2), (512, 64), (100_000, 2), (8, 0)];
+        assert_eq!(jobs.map(|(pes, cpus)| crowd(pes, cpus)), [1, 1, 1, 2, 16, 1, 20, 1]);
     }
 }

@@ -21,8 +21,8 @@ use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-const TOKEN: usize = 16;
-const NAME: usize = 16;
+const TOKEN: usize = 8;
+const NAME: usize = 8;
 /// Files that are handed out at most.
 const FILES_MAX: usize = 2;
 /// Bytes of a message at most: the token, and why there are no files.

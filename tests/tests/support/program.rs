@@ -88,10 +88,22 @@ impl Program {
         args: &[&str],
         env: &[(&str, &str)],
     ) -> Result<Ran, String> {
+        self.launch_within(LIMIT, options, pes, args, env)
+    }
+
+    /// The same with a limit of its own on how long it may take.
+    pub fn launch_within(
+        &self,
+        limit: Duration,
+        options: &[&str],
+        pes: usize,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> Result<Ran, String> {
         let executable = self.executable()?;
         let mut oshrun = self.oshrun();
         oshrun.args(["-n", &pes.to_string()]).args(options).arg(executable).args(args);
         oshrun.envs(env.iter().copied());
-        run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))
+        run(&mut oshrun, limit).map_err(|error| format!("{oshrun:?}: {error}"))
     }
 }

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Jobs of many PEs on one host: how they end, what each PE takes, and limits that they meet.
+//!
+//! The programs of `c` run on 64 PEs as well, and one on 512: these tests take long and are ignored
+//! unless asked for, as `cargo dev soak` does (`--include-ignored`).
+
+use libtest_mimic::{Failed, Trial};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use support::program::{LIMIT, Program, run_trials};
+use support::{Ran, crate_dir, run};
+
+type Case = fn(&Program) -> Result<(), Failed>;
+
+const CASES: [(&str, Case); 6] = [
+    ("many_pes_start_and_end", many_pes_start_and_end),
+    ("a_killed_pe_of_many_ends_the_job_and_is_named", a_killed_pe_is_named),
+    ("a_timeout_shows_every_one_of_many_pes", a_timeout_shows_every_pe),
+    ("what_a_pe_takes_does_not_grow_with_the_pes", what_a_pe_takes_does_not_grow),
+    ("a_limit_on_descriptors_is_named", a_limit_on_descriptors_is_named),
+    ("a_limit_on_address_space_is_named", a_limit_on_address_space_is_named),
+];
+
+/// Why a test is ignored by default, as part of its name.
+const LONG: &str = "takes long: cargo dev soak runs it";
+
+/// Longest that one of these takes.
+const LONG_LIMIT: Duration = Duration::from_secs(300);
+
+fn main() {
+    run_trials(trials)
+}
+
+fn trials(prefix: &Path) -> Vec<Trial> {
+    let dir = crate_dir().join("c");
+    let crowd = Program::new(prefix, &dir.join("special/crowd.c"), "", &["-O1"]);
+    let mut trials: Vec<Trial> = CASES
+        .into_iter()
+        .map(|(name, case)| {
+            let crowd = crowd.clone();
+            Trial::test(name, move || case(&crowd))
+        })
+        .collect();
+    let mut sources: Vec<_> = fs::read_dir(&dir)
+        .expect("the programs are there")
+        .map(|entry| entry.expect("a folder entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    sources.sort();
+    for source in sources {
+        let program = Program::new(prefix, &source, "", &["-O1", "-pthread"]);
+        trials.push(long(program, 64, &[]));
+    }
+    trials.push(long(crowd, 512, &["nothing"]));
+    trials
+}
+
+/// "rma on 64 PEs": succeeds.
+fn long(program: Arc<Program>, pes: usize, args: &'static [&'static str]) -> Trial {
+    let name = format!("{} on {pes} PEs ({LONG})", program.name);
+    let test = move || {
+        program.launch_within(LONG_LIMIT, &[], pes, args, &[])?.succeeded()?;
+        Ok(())
+    };
+    Trial::test(name, test).with_ignored_flag(true)
+}
+
+fn expect(right: bool, ran: &Ran, what: &str) -> Result<(), Failed> {
+    if right { Ok(()) } else { Err(ran.account(&format!("expected {what}")).into()) }
+}
+
+fn many_pes_start_and_end(crowd: &Program) -> Result<(), Failed> {
+    crowd.launch(128, &["nothing"], &[])?.succeeded()?;
+    Ok(())
+}
+
+fn a_killed_pe_is_named(crowd: &Program) -> Result<(), Failed> {
+    let ran = crowd.launch(128, &["kill"], &[])?;
+    let named = |line: &&str| line.contains("PE 64 ") && line.contains("SIGKILL");
+    let lines = ran.stderr.lines().filter(named).count();
+    expect(ran.code == Some(137) && lines == 1, &ran, "one line with PE 64 and its signal")
+}
+
+fn a_timeout_shows_every_pe(crowd: &Program) -> Result<(), Failed> {
+    let ran = crowd.launch_with(&["--timeout", "3"], 128, &["hang"], &[])?;
+    let shown = |pe: usize| {
+        let begin = format!("oshrun: PE {pe} (pid ");
+        ran.stderr.lines().filter(|line| line.starts_with(&begin)).count()
+    };
+    let all = (0..128).all(|pe| shown(pe) == 1);
+    expect(ran.code == Some(124) && all, &ran, "one line for each of 128 PEs")
+}
+
+/// Most descriptors, mappings and KiB of private memory that a PE gets by `shmem_init`.
+fn counts(crowd: &Program, pes: usize) -> Result<[i64; 3], Failed> {
+    let ran = crowd.launch(pes, &["counts"], &[])?.succeeded()?;
+    let told = ran.stdout.lines().find_map(|line| line.strip_prefix("counts "));
+    let numbers: Vec<i64> = told
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    numbers.try_into().map_err(|_| ran.account("expected three counts").into())
+}
+
+fn what_a_pe_takes_does_not_grow(crowd: &Program) -> Result<(), Failed> {
+    let few = counts(crowd, 4)?;
+    let many = counts(crowd, 64)?;
+    let [descriptors, mappings, memory] = [0, 1, 2].map(|at| many[at] - few[at]);
+    // A library more or less may be loaded, or a few pages of memory lie in a mapping of their own.
+    let right = descriptors <= 2 && mappings <= 8 && memory <= 512;
+    let least = many[0] <= 8 && many[1] <= 40 && many[2] <= 1024;
+    match right && least {
+        true => Ok(()),
+        false => Err(format!("4 PEs: {few:?}, 64 PEs: {many:?}").into()),
+    }
+}
+
+/// Runs 64 PEs of `crowd` below a limit of the shell.
+fn limited(crowd: &Program, limit: &str) -> Result<Ran, Failed> {
+    let oshrun = crowd.oshrun();
+    let mut shell = Command::new("sh");
+    let script = format!("ulimit {limit} && exec \"$0\" -n 64 \"$1\" nothing");
+    shell.args(["-c", &script]).arg(oshrun.get_program()).arg(crowd.executable()?);
+    shell.envs(oshrun.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Ok(run(&mut shell, LIMIT)?)
+}
+
+fn a_limit_on_descriptors_is_named(crowd: &Program) -> Result<(), Failed> {
+    let ran = limited(crowd, "-n 64")?;
+    let says = |line: &str| line.contains("open files") && line.contains("ulimit -n");
+    expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, "the limit to be named")
+}
+
+fn a_limit_on_address_space_is_named(crowd: &Program) -> Result<(), Failed> {
+    // Less than 64 heaps of 16 MiB.
+    let ran = limited(crowd, "-v 1000000")?;
+    let says = |line: &str| line.contains("shmem_init") && line.contains("ulimit -v");
+    expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, "the limit to be named")
+}
