@@ -64,7 +64,11 @@ impl Hardware {
                 place.host_name
             ));
         }
-        let ports = open_pair([right, left]).map_err(|e| e.to_string())?;
+        Hardware::with(open_pair([right, left]).map_err(|e| e.to_string())?, job)
+    }
+
+    /// Ports whose cables are still to tell where they lead.
+    pub fn with(ports: [Arc<dyn NtbPort>; 2], job: &Job<'_>) -> Result<Hardware, String> {
         let hosts = job.localities.iter().map(|place| place.host_index).max().unwrap_or(0) + 1;
         Hardware::new(ports, [job.localities[job.pe].host_index, hosts], true)
     }

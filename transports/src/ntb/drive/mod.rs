@@ -22,6 +22,8 @@ mod advert;
 mod arrival;
 mod cabling;
 mod describe;
+#[cfg(test)]
+pub mod device_tests;
 mod direct;
 mod endpoint;
 mod handshake;
@@ -54,6 +56,8 @@ use tombolo_core::transport::{
 };
 
 use super::NtbSettings;
+#[cfg(test)]
+use super::port::NtbPort;
 use super::ring::Side;
 
 const NAME: &str = "ntb";
@@ -78,6 +82,9 @@ pub struct Ntb {
     opened: Option<Opened>,
     running: Option<Running>,
     threads: Option<ServiceThreads>,
+    /// Ports that a test has made: they learn of their cables as those of a machine do.
+    #[cfg(test)]
+    ports: Option<[Arc<dyn NtbPort>; 2]>,
 }
 
 /// What exists once the PEs know each other.
@@ -93,6 +100,18 @@ impl Ntb {
     /// A transport with nothing open.
     pub fn new() -> Ntb {
         Ntb::default()
+    }
+
+    fn hardware(
+        &self,
+        job: &Job<'_>,
+        settings: &NtbSettings,
+    ) -> std::result::Result<Hardware, String> {
+        #[cfg(test)]
+        if let Some(ports) = &self.ports {
+            return Hardware::with(ports.clone(), job);
+        }
+        Hardware::find(job, settings)
     }
 
     fn settings_of(&self, job: &Job<'_>) -> Result<&NtbSettings> {
@@ -156,13 +175,13 @@ impl Transport for Ntb {
 
     fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
         let settings = self.settings_of(job).map_err(|e| e.to_string())?;
-        let hardware = Hardware::find(job, settings)?;
+        let hardware = self.hardware(job, settings)?;
         setup::probe(&hardware, job, settings)
     }
 
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
         let settings = self.settings_of(job)?;
-        let hardware = Hardware::find(job, settings).map_err(failure)?;
+        let hardware = self.hardware(job, settings).map_err(failure)?;
         let offer = Offer::new(hardware, job, settings, segments)?;
         let address = offer.advert.encode();
         self.offer = Some(offer);

@@ -12,7 +12,7 @@
 mod chip;
 mod layout;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use super::bridge::{BridgePort, PciDevice};
 use super::{Result, vfio};

@@ -4,6 +4,7 @@
 mod model;
 
 use super::chip::EpfChip;
+use crate::ntb::drive::device_tests::Link;
 use crate::ntb::port::bridge::testing::Bench;
 use crate::ntb::port::bridge::{BridgePort, Device};
 use crate::ntb::port::conformance::CASES;
@@ -25,6 +26,12 @@ fn pair(shape: Shape) -> (Arc<Bench<Epf>>, BridgePort, BridgePort) {
     let bench = Bench::new(Epf::new(shape));
     let (a, b) = (open(&bench, 0).unwrap(), open(&bench, 1).unwrap());
     (bench, a, b)
+}
+
+/// Both ends of a link, for tests of others.
+pub fn link() -> Link {
+    let (bench, a, b) = pair(Shape { windows: [4 << 20, 16 << 20], ..Shape::LINUX });
+    ([Arc::new(a), Arc::new(b)], Box::new(move || bench.lose(0)))
 }
 
 fn connected(shape: Shape) -> (Arc<Bench<Epf>>, BridgePort, BridgePort) {
