@@ -99,7 +99,7 @@ pub fn pause(left_ps: u64) {
     }
 }
 
-/// Charges a register write of 4 bytes and its trip; gives the time of arrival.
+/// Charges a register write of 4 bytes and its one-way latency; gives the time of arrival.
 pub fn register_write(link: &Link, side: usize) -> u64 {
     let now = link.now_ps();
     if !link.is_modelled() {

@@ -280,17 +280,17 @@ fn post(window: &mut dyn Outbound, value: u64) {
 fn a_modelled_writer_goes_on_and_its_bytes_follow_when_they_are_due() {
     let tied = tied(&long_link());
     let mut window = tied.a.outbound(0).unwrap();
-    let trip = Duration::from_millis(20);
+    let latency = Duration::from_millis(20);
     let start = Instant::now();
     post(&mut *window, 1);
     window.flush();
-    assert!(start.elapsed() < trip, "a flush does not wait for arrival");
+    assert!(start.elapsed() < latency, "a flush does not wait for arrival");
     // Nobody polls the port: its own thread sees to it.
     while tied.memory.load(0) == 0 {
         assert!(start.elapsed() < Duration::from_secs(20));
         std::thread::yield_now();
     }
-    assert!(start.elapsed() >= trip, "there after {:?}", start.elapsed());
+    assert!(start.elapsed() >= latency, "there after {:?}", start.elapsed());
     assert_eq!(tied.memory.load(0), 1);
 }
 
@@ -443,7 +443,7 @@ fn modelled_registers_and_trips_cost_what_the_model_says() {
         assert!(start.elapsed() >= Duration::from_micros(micros), "{what}: {:?}", start.elapsed());
     };
     let mut window = tied.a.outbound(0).unwrap();
-    at_least(300, "a write's trip", &mut || {
+    at_least(300, "a write's latency", &mut || {
         send(&mut *window, 0, &[1; 8]);
         while tied.memory.load(0) == 0 {
             tied.a.poll();
@@ -451,8 +451,8 @@ fn modelled_registers_and_trips_cost_what_the_model_says() {
     });
     at_least(700, "a read", &mut || window.read(0, &mut [0; 8]));
     at_least(700, "a scratchpad read", &mut || assert_eq!(tied.a.peer_spad_read(0), 0));
-    at_least(300, "a scratchpad's trip", &mut || tied.a.peer_spad_write(0, 1));
-    at_least(300, "a doorbell's trip", &mut || {
+    at_least(300, "a scratchpad's latency", &mut || tied.a.peer_spad_write(0, 1));
+    at_least(300, "a doorbell's latency", &mut || {
         tied.a.peer_db_set(1);
         while tied.b.db_read() == 0 {
             tied.a.poll();
