@@ -9,6 +9,7 @@ use crate::support::{Ran, run};
 use libtest_mimic::Failed;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use tombolo_tests::conformance::{CASE, CASES};
 use tombolo_tests::guests::{Guests, Spec};
 
@@ -52,8 +53,11 @@ impl Pair {
         let cable = std::env::temp_dir().join(name);
         let _ = std::fs::remove_file(&cable);
         let devices = |guest: usize| {
-            // The first one listens.
+            // The first one listens; QEMU tries once to connect.
             let server = if guest == 1 { "on" } else { "off" };
+            if guest == 2 {
+                await_listener(&cable);
+            }
             let path = cable.display();
             let end = format!("stream,id=cable,server={server},addr.type=unix,addr.path={path}");
             let device =
@@ -95,6 +99,19 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.cable);
+    }
+}
+
+/// Waits until somebody listens at a socket, or too long for that to be worth while.
+fn await_listener(socket: &Path) {
+    let (name, begun) = (socket.display().to_string(), Instant::now());
+    let listens = |line: &str| line.ends_with(&name) && line.split(' ').nth(3) == Some("00010000");
+    while begun.elapsed() < Duration::from_secs(20) {
+        let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        if sockets.lines().any(listens) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
