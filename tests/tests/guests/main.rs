@@ -32,17 +32,20 @@ const SLOW: &str = "thousands of operations, each of which takes a guest long";
 
 /// Has this program check a pair of devices, in a guest.
 const CHECK_PORTS: &str = "--check-ports";
+/// Has it check that a device reaches memory that is mapped for it.
+const CHECK_MEMORY: &str = "--check-memory";
 
 /// Cases that follow, in this order.
 /// A name, and what to do.
 type Afterwards = (&'static str, fn(&Stage) -> Result<(), Failed>);
 
-const AFTERWARDS: [Afterwards; 8] = [
+const AFTERWARDS: [Afterwards; 9] = [
     ("oshinfo_tells_of_the_ring", ring::oshinfo_tells_of_the_ring),
     ("wrong_cables_are_told", ring::wrong_cables_are_told),
     ("several_pes_on_a_guest_are_refused", ring::several_pes_are_refused),
     ("oshinfo_makes_devices_usable", ports::oshinfo_makes_devices_usable),
     ("devices_are_ports", ports::devices_are_ports),
+    ("memory_reaches_devices", ports::memory_reaches_devices),
     ("a_killed_process_frees_its_devices", ports::a_killed_process_frees),
     ("the_others_go_on_without_a_guest", losses::the_others_go_on),
     ("a_lost_guest_ends_the_job", losses::a_lost_guest_ends_the_job),
@@ -89,6 +92,11 @@ fn main() {
         && option == CHECK_PORTS
     {
         return ports::check_conformance([left, right]);
+    }
+    if let [_, option, address] = &args[..]
+        && option == CHECK_MEMORY
+    {
+        return ports::check_memory(address);
     }
     if std::env::var_os(conformance::CASE).is_some() {
         return conformance::main(conformance::BACK_ENDS);

@@ -2,14 +2,17 @@
 //! Devices of a guest as NTB ports.
 
 use crate::ring::Ring;
-use crate::{CHECK_PORTS, Stage};
+use crate::{CHECK_MEMORY, CHECK_PORTS, Stage};
 use libtest_mimic::Failed;
 use tombolo_transports::ntb::port::conformance::CASES;
-use tombolo_transports::ntb::port::functions::Function;
+use tombolo_transports::ntb::port::functions::{Function, Kind};
 use tombolo_transports::ntb::port::open_pair;
+use tombolo_transports::ntb::port::trial::memory_reaches_a_device;
 
 /// Both ends of a link, in the first guest of two.
 const PAIR: [&str; 2] = ["0000:00:12.0", "0000:00:13.0"];
+/// A device that copies.
+const EDU: &str = "0000:00:18.0";
 
 /// In a guest: runs the suite of ports on the two ends of a link.
 pub fn check_conformance(addresses: [&String; 2]) {
@@ -26,6 +29,39 @@ pub fn check_conformance(addresses: [&String; 2]) {
         case(&*a, &*b);
     }
     println!("{} cases", CASES.len());
+}
+
+/// In a guest: has a device read and write memory of this process.
+pub fn check_memory(address: &str) {
+    let group = std::fs::read_link(format!("/sys/bus/pci/devices/{address}/iommu_group"));
+    let group = group.expect("a group of the IOMMU");
+    let number = group.file_name().and_then(|name| name.to_str()?.parse().ok());
+    let function = Function {
+        address: address.to_owned(),
+        kind: Kind::IVSHMEM,
+        driver: None,
+        group: number,
+        in_the_way: vec![],
+    };
+    memory_reaches_a_device(&function).unwrap_or_else(|e| panic!("{e}"));
+    println!("as it should");
+}
+
+pub fn memory_reaches_devices(stage: &Stage) -> Result<(), Failed> {
+    let ring = stage.ring(2)?;
+    let ring = ring.as_ref().expect("just made");
+    let own = std::env::current_exe()?;
+    let place = format!("/sys/bus/pci/devices/{EDU}");
+    let told = ring.succeed(
+        1,
+        &format!(
+            "echo vfio-pci > {place}/driver_override; echo {EDU} > /sys/bus/pci/drivers_probe; \
+             {} {CHECK_MEMORY} {EDU}",
+            own.display()
+        ),
+    )?;
+    assert!(told.contains("as it should"), "{told}");
+    Ok(())
 }
 
 /// The commands that `oshinfo` prints for devices that no driver has do make them usable.

@@ -57,6 +57,8 @@ impl Ring {
                 let device = format!("ivshmem-doorbell,chardev={name},vectors=2,addr={address}");
                 options.extend(["-chardev".into(), socket, "-device".into(), device]);
             }
+            // Copies between memory and itself: see `ports::memory_reaches_a_device`.
+            options.extend(["-device".into(), format!("edu,addr=0x18,dma_mask={}", u64::MAX)]);
             options
         };
         let spec = Spec {

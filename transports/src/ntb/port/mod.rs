@@ -52,6 +52,8 @@ pub use counters::{Counters, Event};
 pub use memory::InboundMemory;
 pub use open::open_pair;
 pub use timing::{LinkTiming, PcieGen};
+#[cfg(feature = "testing")]
+pub use vfio::trial;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

@@ -13,6 +13,8 @@
 //! a few calls over the definitions of `vfio-bindings`.
 
 mod device;
+#[cfg(feature = "testing")]
+pub mod trial;
 
 pub use device::{Bar, Device, Trained};
 
