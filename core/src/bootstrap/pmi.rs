@@ -26,8 +26,14 @@ pub trait Protocol: Send {
     /// Puts a value, which others find after the next fence.
     fn put(&mut self, key: &str, value: &str) -> Result<()>;
 
-    /// Collective: returns when every PE has called it.
+    /// Collective: what was put before it is found after it. May return before all PEs have called it:
+    /// then whoever asks for a value waits.
     fn fence(&mut self) -> Result<()>;
+
+    /// Collective: returns when every PE has called it. `pe` is this one's number.
+    fn barrier(&mut self, _pe: usize, _n_pes: usize) -> Result<()> {
+        self.fence()
+    }
 
     /// The value that `pe` put.
     fn get(&mut self, key: &str, pe: usize) -> Result<String>;
@@ -189,14 +195,14 @@ impl Bootstrap for Pmi {
     }
 
     fn barrier(&self) -> Result<()> {
-        self.state().protocol.fence()
+        self.state().protocol.barrier(self.pe, self.n_pes)
     }
 
     fn barrier_at_end(&self) -> Result<()> {
         let mut state = self.state();
         state.protocol.wire().limit(None);
         // A launcher that dies closes the connection, which ends this as well.
-        let opened = state.protocol.fence();
+        let opened = state.protocol.barrier(self.pe, self.n_pes);
         state.protocol.wire().limit(Some(self.timeout));
         opened
     }

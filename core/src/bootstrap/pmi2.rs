@@ -14,12 +14,14 @@ const HEAD: usize = 6;
 pub struct Pmi2 {
     wire: Wire,
     job: String,
+    /// Barriers so far.
+    barriers: u64,
 }
 
 impl Pmi2 {
     /// Introduces this process to the launcher, which must see its place alike.
     pub fn join(wire: Wire, place: &PmiEnvironment) -> Result<Pmi2> {
-        let mut pmi = Pmi2 { wire, job: place.job.clone() };
+        let mut pmi = Pmi2 { wire, job: place.job.clone(), barriers: 0 };
         let (job, pe) = (&place.job, place.pe);
         let greeting = match job.is_empty() {
             true => format!("cmd=fullinit;pmirank={pe};threaded=FALSE;"),
@@ -83,6 +85,24 @@ impl Protocol for Pmi2 {
 
     fn fence(&mut self) -> Result<()> {
         self.ask("cmd=kvs-fence;", "kvs-fence-response").map(drop)
+    }
+
+    /// Hydra answers a fence before the others have called it, and lets them wait who ask for a value.
+    /// So a PE knows that another has come when it finds what that has put: by dissemination, as many
+    /// times as the number of PEs can be halved.
+    fn barrier(&mut self, pe: usize, n_pes: usize) -> Result<()> {
+        self.barriers += 1;
+        let number = self.barriers;
+        let mut step = 1;
+        while step < n_pes {
+            let key = |pe: usize| format!("b{number}-{step}-{pe}");
+            self.put(&key(pe), "1")?;
+            self.fence()?;
+            let before = (pe + n_pes - step) % n_pes;
+            self.get(&key(before), before)?;
+            step *= 2;
+        }
+        Ok(())
     }
 
     fn get(&mut self, key: &str, pe: usize) -> Result<String> {
