@@ -56,7 +56,10 @@ fn keep_out(program: &Arc<Program>, way: &Way) -> Result<(), Failed> {
     // Not the folder keeps the neighbour out of what lies in it.
     fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
     let own = folder.join("test");
-    fs::copy(std::env::current_exe()?, &own)?;
+    // By another process: one that this one starts meanwhile would hold the copy open for writing, and
+    // then it cannot be run.
+    let copied = Command::new("cp").arg(std::env::current_exe()?).arg(&own).status()?;
+    assert!(copied.success(), "cp: {copied}");
     let mut neighbour = Command::new(&own);
     neighbour.arg(ROLE).arg(&folder).uid(NEIGHBOUR).gid(NEIGHBOUR).current_dir("/");
     let mut neighbour = neighbour.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
