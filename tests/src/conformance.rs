@@ -332,6 +332,13 @@ fn wait_word(world: &World, word: *mut u64, at_least: u64) {
     );
 }
 
+/// Tells PE 0 that a round is over. What it was told before is complete, so that no smaller number
+/// arrives after this one: two puts may arrive in either order, and each of them again, until they are.
+fn tell(world: &World, answer: *mut u64, round: u64) {
+    put(world, answer.cast(), &round.to_le_bytes(), 0, Mode::Blocking);
+    world.quiet(world.context(), ROUTINE);
+}
+
 fn fence_orders(world: &World) {
     const LEN: usize = 5000;
     let data = allocate(world, LEN);
@@ -347,7 +354,7 @@ fn fence_orders(world: &World) {
         } else {
             wait_word(world, flag, round);
             assert_eq!(local(data, LEN), pattern(LEN, round as usize), "round {round}");
-            put(world, answer.cast(), &round.to_le_bytes(), 0, Mode::Blocking);
+            tell(world, answer, round);
         }
     }
     world.quiet(world.context(), ROUTINE);
@@ -384,7 +391,7 @@ fn signal_follows(world: &World) {
         } else {
             wait_word(world, signal, round);
             assert_eq!(local(data, LEN), pattern(LEN, round as usize), "round {round}");
-            put(world, answer.cast(), &round.to_le_bytes(), 0, Mode::Blocking);
+            tell(world, answer, round);
         }
     }
     world.quiet(world.context(), ROUTINE);
@@ -582,7 +589,7 @@ fn ends_last(world: &World) {
             );
             let expected = (round * 0x0101_0101_0101).to_le_bytes().repeat(7);
             assert_eq!(local(line, 56), expected, "round {round}");
-            put(world, answer.cast(), &round.to_le_bytes(), 0, Mode::Blocking);
+            tell(world, answer, round);
         }
     }
     world.quiet(world.context(), ROUTINE);
