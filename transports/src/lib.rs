@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Back ends of Tombolo. Each is a folder of the same shape and implements the contract of
-//! [`tombolo_core::transport`]; none knows another. What
-//! those over networks share is in `network`.
+//! [`tombolo_core::transport`]; none knows another. What those over networks share is in `network`.
 //!
 //! `README.md` of this crate says how to write one; `examples/myself.rs` is the smallest.
 //!

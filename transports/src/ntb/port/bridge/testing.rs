@@ -2,9 +2,10 @@
 //! Two functions of a bridge without hardware: a model plays their registers, and here are the buses
 //! of the two machines that they are plugged into. For tests.
 
+use super::BridgePort;
 use super::device::{BARS, Device};
 use crate::ntb::port::vfio::Trained;
-use crate::ntb::port::{PcieGen, Result};
+use crate::ntb::port::{InboundMemory, NtbPort, Outbound, PcieGen, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -351,4 +352,21 @@ impl<M: Model> Device for Function<M> {
     fn describe(&self) -> String {
         format!("side {} of a model", self.side)
     }
+}
+
+/// Opens the first slot of a window to memory of `len` bytes.
+pub fn opened(port: &BridgePort, window: usize, len: usize) -> InboundMemory {
+    let memory = port.inbound_memory(window, 0, len).unwrap();
+    let address = port.register(&memory.region()).unwrap();
+    port.mw_set_trans(window, 0, address, memory.size() as u64).unwrap();
+    memory
+}
+
+/// Opens a word of an outbound window and writes it.
+pub fn store(window: &mut dyn Outbound, offset: usize, value: u64) -> Result<()> {
+    window.open(offset, 8)?;
+    // SAFETY: eight bytes of a local.
+    unsafe { window.write(offset, (&raw const value).cast(), 8) };
+    window.flush();
+    Ok(())
 }

@@ -5,10 +5,10 @@ mod model;
 
 use super::chip::EpfChip;
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::testing::Bench;
+use crate::ntb::port::bridge::testing::{Bench, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
 use crate::ntb::port::conformance::CASES;
-use crate::ntb::port::{InboundMemory, Line, NtbPort, Outbound, PortError, Result};
+use crate::ntb::port::{Line, NtbPort, PortError, Result};
 use model::{Epf, Ills, Shape};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,22 +40,6 @@ fn connected(shape: Shape) -> (Arc<Bench<Epf>>, BridgePort, BridgePort) {
     b.link_enable().unwrap();
     assert!(a.link_state().up && b.link_state().up);
     (bench, a, b)
-}
-
-/// Opens the first slot of a window to memory of `len` bytes.
-fn opened(port: &BridgePort, window: usize, len: usize) -> InboundMemory {
-    let memory = port.inbound_memory(window, 0, len).unwrap();
-    let address = port.register(&memory.region()).unwrap();
-    port.mw_set_trans(window, 0, address, memory.size() as u64).unwrap();
-    memory
-}
-
-fn store(window: &mut dyn Outbound, offset: usize, value: u64) -> Result<()> {
-    window.open(offset, 8)?;
-    // SAFETY: eight bytes of a local.
-    unsafe { window.write(offset, (&raw const value).cast(), 8) };
-    window.flush();
-    Ok(())
 }
 
 #[test]

@@ -5,10 +5,10 @@ mod model;
 
 use super::chip::IntelChip;
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::testing::Bench;
+use crate::ntb::port::bridge::testing::{Bench, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
 use crate::ntb::port::conformance::CASES;
-use crate::ntb::port::{InboundMemory, NtbPort, Outbound, PortError, Result};
+use crate::ntb::port::{NtbPort, PortError, Result};
 use model::{Shape, Xeon};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,21 +40,6 @@ fn connected(shape: Shape) -> (Arc<Bench<Xeon>>, BridgePort, BridgePort) {
     b.link_enable().unwrap();
     assert!(a.link_state().up && b.link_state().up);
     (bench, a, b)
-}
-
-fn opened(port: &BridgePort) -> InboundMemory {
-    let memory = port.inbound_memory(0, 0, 8192).unwrap();
-    let address = port.register(&memory.region()).unwrap();
-    port.mw_set_trans(0, 0, address, 8192).unwrap();
-    memory
-}
-
-fn store(window: &mut dyn Outbound, offset: usize, value: u64) -> Result<()> {
-    window.open(offset, 8)?;
-    // SAFETY: eight bytes of a local.
-    unsafe { window.write(offset, (&raw const value).cast(), 8) };
-    window.flush();
-    Ok(())
 }
 
 #[test]
@@ -94,7 +79,7 @@ fn no_doorbell_has_the_vector_that_does_not_work() {
 fn a_cable_that_was_out_is_used_again() {
     for shape in SHAPES {
         let (bench, a, b) = connected(shape);
-        let memory = opened(&b);
+        let memory = opened(&b, 0, 8192);
         let mut window = a.outbound(0).unwrap();
         store(&mut *window, 0, 1).unwrap();
         bench.tamper(|model, lines| model.plug(false, lines));
@@ -136,7 +121,7 @@ fn a_device_that_is_gone_is_a_link_that_is_lost() {
 #[test]
 fn a_process_that_is_killed_leaves_a_link_that_the_next_one_uses() {
     let (bench, a, b) = connected(Shape::SKYLAKE);
-    let _memory = opened(&b);
+    let _memory = opened(&b, 0, 8192);
     let mut window = a.outbound(0).unwrap();
     store(&mut *window, 0, 1).unwrap();
     a.link_event();
@@ -146,7 +131,7 @@ fn a_process_that_is_killed_leaves_a_link_that_the_next_one_uses() {
     let b = open(&bench, 1).unwrap();
     b.link_enable().unwrap();
     assert!(a.link_state().up);
-    let memory = opened(&b);
+    let memory = opened(&b, 0, 8192);
     store(&mut *window, 0, 3).unwrap();
     assert_eq!(memory.load(0), 3);
 }

@@ -5,10 +5,10 @@ mod model;
 
 use super::chip::PlxChip;
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::testing::Bench;
+use crate::ntb::port::bridge::testing::{Bench, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
 use crate::ntb::port::conformance::CASES;
-use crate::ntb::port::{InboundMemory, NtbPort, Outbound, PortError, Result};
+use crate::ntb::port::{NtbPort, PortError, Result};
 use model::{Plx, Shape};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,21 +49,6 @@ fn connected(shape: Shape) -> (Arc<Bench<Plx>>, BridgePort, BridgePort) {
     (bench, a, b)
 }
 
-fn opened(port: &BridgePort) -> InboundMemory {
-    let memory = port.inbound_memory(0, 0, 8192).unwrap();
-    let address = port.register(&memory.region()).unwrap();
-    port.mw_set_trans(0, 0, address, 8192).unwrap();
-    memory
-}
-
-fn store(window: &mut dyn Outbound, offset: usize, value: u64) -> Result<()> {
-    window.open(offset, 8)?;
-    // SAFETY: eight bytes of a local.
-    unsafe { window.write(offset, (&raw const value).cast(), 8) };
-    window.flush();
-    Ok(())
-}
-
 #[test]
 fn the_chip_is_a_port() {
     for shape in [Shape::EVEN, Shape::UNEVEN] {
@@ -87,7 +72,7 @@ fn windows_are_what_both_sides_have() {
     let why = open(&Bench::new(narrow), 0).err().expect("no address fits in 32 bits").to_string();
     assert!(why.contains("0 windows"), "{why}");
     // What the larger window of the other side reaches beyond that is nothing.
-    let memory = opened(&b);
+    let memory = opened(&b, 0, 8192);
     let raw = bench.function(0);
     for offset in (4096..2 << 20).step_by(4096) {
         raw.store_words(2, offset, &[7]);
@@ -100,7 +85,7 @@ fn windows_are_what_both_sides_have() {
 fn a_link_that_was_down_is_set_up_again() {
     let (bench, a, b) = connected(Shape::EVEN);
     for round in 1..=5 {
-        let memory = opened(&b);
+        let memory = opened(&b, 0, 8192);
         let mut window = a.outbound(0).unwrap();
         store(&mut *window, 0, round).unwrap();
         let before = [&a, &b].map(|port| port.link_state().generation);
@@ -166,7 +151,7 @@ fn a_device_that_is_gone_is_a_link_that_is_lost() {
 #[test]
 fn a_process_that_is_killed_leaves_a_link_that_the_next_one_uses() {
     let (bench, a, b) = connected(Shape::EVEN);
-    let _memory = opened(&b);
+    let _memory = opened(&b, 0, 8192);
     let mut window = a.outbound(0).unwrap();
     store(&mut *window, 0, 1).unwrap();
     let before = a.link_state().generation;
@@ -179,7 +164,7 @@ fn a_process_that_is_killed_leaves_a_link_that_the_next_one_uses() {
     b.link_enable().unwrap();
     until("the link", || a.link_state().up && b.link_state().up);
     assert_ne!(a.link_state().generation, before);
-    let memory = opened(&b);
+    let memory = opened(&b, 0, 8192);
     store(&mut *window, 0, 3).unwrap();
     assert_eq!(memory.load(0), 3);
 }
