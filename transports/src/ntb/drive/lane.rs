@@ -78,7 +78,7 @@ impl Lane {
         if status == Status::Again {
             status = act(&mut state.engine, &mut state.host);
         }
-        self.note_caller(now);
+        self.note_caller(now, monotonic_ns());
         status
     }
 
@@ -94,8 +94,9 @@ impl Lane {
     pub fn progress(&self) {
         if let Some(mut state) = self.try_lock() {
             let now = monotonic_ns();
-            state.poll_at(now);
-            self.note_caller(now);
+            // A poll that finds nothing takes no time to speak of.
+            let end = if state.poll_at(now) == Polled::Busy { monotonic_ns() } else { now };
+            self.note_caller(now, end);
         }
     }
 
@@ -115,13 +116,12 @@ impl Lane {
         now.saturating_sub(self.callers_active_at.load(Ordering::Relaxed)) < CALLER_GAP_NS
     }
 
-    /// A caller has polled since `begun`.
-    fn note_caller(&self, begun: u64) {
-        let now = monotonic_ns();
+    /// A caller has polled from `begun` to `end`.
+    fn note_caller(&self, begun: u64, end: u64) {
         if begun.saturating_sub(self.caller_polled_at.load(Ordering::Relaxed)) < CALLER_GAP_NS {
-            self.callers_active_at.store(now, Ordering::Relaxed);
+            self.callers_active_at.store(end, Ordering::Relaxed);
         }
-        self.caller_polled_at.store(now, Ordering::Relaxed);
+        self.caller_polled_at.store(end, Ordering::Relaxed);
     }
 
     /// A service thread has woken up: neighbours need not ring. False: another one is awake

@@ -31,8 +31,8 @@ pub struct Config {
     pub gets: usize,
     /// Chunks that can be kept for puts whose source is reused at once.
     pub retained_chunks: usize,
-    /// For so long after streams took turns they are expected to do so again, and none of them
-    /// fills the way to a target.
+    /// For so long after a quick operation met long ones of other streams more of them are
+    /// expected, and no flow fills the way to its target.
     pub share_ns: u64,
     /// Packets taken from each ring, and put on each, in one poll.
     pub burst: u32,

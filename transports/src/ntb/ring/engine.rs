@@ -231,7 +231,7 @@ impl Engine {
 
     /// Ends an operation and tells the submitter, unless that has been done.
     pub(super) fn finish<M: Memory>(&mut self, index: u32, outcome: Completion, memory: &mut M) {
-        let op = *self.ops.at(index);
+        let op = self.ops.at(index);
         if let Some(token) = op.token {
             memory.complete(token, if op.refused { Completion::Refused } else { outcome });
         }

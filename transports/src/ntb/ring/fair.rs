@@ -7,8 +7,8 @@
 //! stream instead of for everything that others have queued before it.
 //!
 //! Taking turns is not enough, because an operation also waits for packets that were sent before it.
-//! While several streams are in use ([`Sharing`]), a flow therefore has no more long packets under way
-//! than the links to the target carry in a round trip.
+//! While quick operations of one stream meet long ones of another ([`Sharing`]), a flow therefore has no
+//! more long packets under way than the links to the target carry in a round trip.
 
 use super::flow::NONE;
 use super::ops::Ops;
@@ -21,6 +21,9 @@ const SHARED_BYTES: usize = 12 << 10;
 /// Bytes of a packet while streams share a lane, if that is not less than half a slot: copies and
 /// relays of longer ones would hold up others for longer.
 const SHARED_PACKET_BYTES: usize = 4 << 10;
+/// Operations of up to so many bytes are meant to be quick: they are what long ones of other streams
+/// make room for.
+pub(super) const QUICK_BYTES: usize = SHARED_PACKET_BYTES;
 
 /// Operations with packets still to be made. `which` says which of its links an operation is in by:
 /// an operation may be in two queues.
@@ -48,10 +51,10 @@ impl Round {
         let stream = ops.at(op).stream;
         let mut at = self.head;
         while at != NONE {
-            let first = *ops.at(at);
+            let first = ops.at_mut(at);
             if first.stream == stream {
-                ops.at_mut(first.last[which]).next[which] = op;
-                ops.at_mut(at).last[which] = op;
+                let last = std::mem::replace(&mut first.last[which], op);
+                ops.at_mut(last).next[which] = op;
                 return;
             }
             at = first.round[which];
@@ -64,11 +67,12 @@ impl Round {
     /// whether its stream has nothing more in this queue.
     pub(super) fn end_turn(&mut self, ops: &mut Ops, which: usize, done: bool) -> bool {
         let front = self.head;
-        let op = *ops.at(front);
+        let op = ops.at(front);
         let next = if done { op.next[which] } else { front };
         if next == front && self.head == self.tail {
             return false;
         }
+        let last = op.last[which];
         self.head = op.round[which];
         if self.head == NONE {
             self.tail = NONE;
@@ -76,7 +80,7 @@ impl Round {
         if next == NONE {
             return true;
         }
-        ops.at_mut(next).last[which] = op.last[which];
+        ops.at_mut(next).last[which] = last;
         self.append(ops, which, next);
         false
     }
@@ -112,20 +116,19 @@ impl Round {
     }
 }
 
-/// Whether several streams use this lane at present.
+/// Whether quick operations of one stream meet long ones of another in this lane at present.
+///
+/// Long ones alone only take turns: none of them is better off when all keep less under way. Nor
+/// does it count that streams with quick ones alternate, as in every barrier.
 #[derive(Clone, Copy, Debug, Default, Hash)]
 pub(super) struct Sharing {
-    last: u32,
     until: u64,
 }
 
 impl Sharing {
-    /// A stream hands in an operation, with those of others perhaps `outstanding`.
-    pub(super) fn note(&mut self, stream: u32, outstanding: bool, until: u64) {
-        if outstanding && stream != self.last {
-            self.until = until;
-        }
-        self.last = stream;
+    /// A quick operation was handed in while long ones of other streams are outstanding.
+    pub(super) fn begin(&mut self, until: u64) {
+        self.until = until;
     }
 
     pub(super) fn is_on(&self, now: u64) -> bool {

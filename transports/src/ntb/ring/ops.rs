@@ -5,6 +5,7 @@
 
 use tombolo_core::transport::{Amo, Remote};
 
+use super::fair::QUICK_BYTES;
 use super::flow::NONE;
 use super::memory::Side;
 
@@ -84,6 +85,9 @@ pub(super) struct Ops {
     free: Vec<u32>,
     /// Rows in use by stream, as far as streams are told apart.
     of_stream: [u16; STREAM_SLOTS],
+    /// Rows of long operations by stream, and of all streams.
+    long_of_stream: [u16; STREAM_SLOTS],
+    long: u16,
 }
 
 impl Ops {
@@ -92,6 +96,8 @@ impl Ops {
             rows: vec![None; count],
             free: (0..count as u32).rev().collect(),
             of_stream: [0; STREAM_SLOTS],
+            long_of_stream: [0; STREAM_SLOTS],
+            long: 0,
         }
     }
 
@@ -106,17 +112,31 @@ impl Ops {
         self.rows.len() - self.free.len()
     }
 
+    /// Whether long operations of other streams are outstanding.
+    #[inline]
+    pub(super) fn has_long_of_others(&self, stream: u32) -> bool {
+        self.long > self.long_of_stream[stream_slot(stream)]
+    }
+
     /// Takes a row; the caller has checked `room`.
     pub(super) fn insert(&mut self, op: Op) -> u32 {
         let index = self.free.pop().expect("room was checked");
-        self.of_stream[stream_slot(op.stream)] += 1;
+        let slot = stream_slot(op.stream);
+        let long = u16::from(op.len > QUICK_BYTES);
+        self.of_stream[slot] += 1;
+        self.long_of_stream[slot] += long;
+        self.long += long;
         self.rows[index as usize] = Some(op);
         index
     }
 
     pub(super) fn remove(&mut self, index: u32) {
         if let Some(op) = self.rows[index as usize].take() {
-            self.of_stream[stream_slot(op.stream)] -= 1;
+            let slot = stream_slot(op.stream);
+            let long = u16::from(op.len > QUICK_BYTES);
+            self.of_stream[slot] -= 1;
+            self.long_of_stream[slot] -= long;
+            self.long -= long;
             self.free.push(index);
         }
     }

@@ -151,7 +151,7 @@ impl Engine {
     /// Sends the next packet of a flow; says whether it is a long one.
     fn send_flow<M: Memory>(&mut self, side: Side, id: usize, memory: &mut M) -> bool {
         let out = self.sender.take(side, id, &mut self.ops);
-        let op = *self.ops.at(out.entry.op);
+        let op = self.ops.at(out.entry.op);
         let mut packet = self.blank(Kind::Put, op.host);
         packet.seq = out.seq;
         packet.pe = op.pe;
@@ -159,10 +159,11 @@ impl Engine {
         if id % 2 == 1 {
             packet.flags |= flag::SECOND_FLOW;
         }
-        self.fill(&mut packet, side, &op, &out.entry, memory);
+        self.fill(&mut packet, side, op, &out.entry, memory);
         self.stats.replayed += u64::from(out.repeated);
         let limit = self.shared_limit(op.host);
-        if self.sender.note_sent(id, &out, &op, limit, self.times()) {
+        let times = self.times();
+        if self.sender.note_sent(id, &out, op, limit, times) {
             packet.flags |= flag::ACK_NOW;
         }
         self.inject(side, &packet, memory);
@@ -171,7 +172,7 @@ impl Engine {
 
     /// Data or operands of an operation's packet; payload goes straight to the window.
     fn fill<M: Memory>(
-        &mut self,
+        &self,
         packet: &mut Packet,
         side: Side,
         op: &Op,
@@ -221,7 +222,7 @@ impl Engine {
     /// Moves a payload of `packet.len` bytes to where that of the next packet of a ring belongs, and what
     /// belongs to it into the header.
     pub(super) fn load_payload<M: Memory>(
-        &mut self,
+        &self,
         packet: &mut Packet,
         side: Side,
         class: Class,
@@ -242,7 +243,7 @@ impl Engine {
 
     /// Moves all but the tail of a payload of `len` bytes, and seals it.
     pub(super) fn send_body<M: Memory>(
-        &mut self,
+        &self,
         side: Side,
         class: Class,
         from: Span,
@@ -274,14 +275,14 @@ impl Engine {
     }
 
     fn send_get<M: Memory>(&mut self, side: Side, tag: u32, request: &Request, memory: &mut M) {
-        let op = *self.ops.at(request.op);
+        let op = self.ops.at(request.op);
         let mut packet = self.blank(Kind::Get, op.host);
         packet.tag = tag;
         packet.pe = op.pe;
         packet.segment = op.remote.segment as u8;
         packet.offset =
             op.remote.offset as u64 + u64::from(request.packet) * u64::from(op.packet_bytes);
-        packet.len = self.payload_len(&op, request.packet) as u32;
+        packet.len = self.payload_len(op, request.packet) as u32;
         self.inject(side, &packet, memory);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::choose::packet_bytes;
 use super::engine::Engine;
-use super::fair::shared_packet_bytes;
+use super::fair::{QUICK_BYTES, shared_packet_bytes};
 use super::flow::NONE;
 use super::memory::{Memory, Span};
 use super::ops::{Action, Op};
@@ -32,7 +32,7 @@ impl Engine {
         let packet_bytes = self.packet_bytes(target.host, len, self.config.handling_bytes);
         let packets = len.div_ceil(packet_bytes);
         let keep = put.retain && len > INLINE_BYTES;
-        self.note_stream(put.stream);
+        self.note_stream(put.stream, len);
         if !self.ops.has_room(put.stream, 2) || (keep && !self.sender.has_room_to_keep(packets)) {
             return Status::Again;
         }
@@ -71,7 +71,7 @@ impl Engine {
         if len == 0 {
             return Status::Complete;
         }
-        self.note_stream(get.stream);
+        self.note_stream(get.stream, len);
         if !self.ops.has_room(get.stream, 1) {
             return Status::Again;
         }
@@ -99,7 +99,7 @@ impl Engine {
         if self.losses.is_lost(target.host) {
             return Status::Failed;
         }
-        self.note_stream(stream);
+        self.note_stream(stream, usize::from(amo.size));
         if !self.ops.has_room(stream, 1) || (result.is_some() && !self.fetcher.has_room_for_amo()) {
             return Status::Again;
         }
@@ -117,9 +117,11 @@ impl Engine {
         Status::Pending
     }
 
-    fn note_stream(&mut self, stream: u32) {
-        let until = self.now + self.config.share_ns;
-        self.sharing.note(stream, self.ops.outstanding() > 0, until);
+    #[inline]
+    fn note_stream(&mut self, stream: u32, len: usize) {
+        if len <= QUICK_BYTES && self.ops.has_long_of_others(stream) {
+            self.sharing.begin(self.now + self.config.share_ns);
+        }
     }
 
     fn submit_put(

@@ -5,6 +5,7 @@ use tombolo_core::transport::{Amo, AmoOp};
 
 use super::config::FETCHES;
 use super::engine::Engine;
+use super::fair::SHORT_BYTES;
 use super::flow::NONE;
 use super::layout::body_bytes;
 use super::memory::{Completion, Location, Memory, OutOfRange, Side, Span};
@@ -18,8 +19,8 @@ impl Engine {
     /// Takes packets of one inbound ring until it is empty, its head must wait, or the burst ends.
     pub(super) fn take<M: Memory>(&mut self, side: Side, class: Class, memory: &mut M) -> bool {
         let mut busy = false;
+        let mut awaited = false;
         for _ in 0..self.config.burst {
-            let mut awaited = false;
             let taken = match self.ports[side as usize].peek(class, memory) {
                 Found::Nothing => break,
                 Found::Bad(Malformed::Corrupt) => {
@@ -36,8 +37,11 @@ impl Engine {
                     self.stats.malformed += 1;
                     true
                 }
+                // Acknowledgements that are waited for do not wait for copies of what comes behind,
+                // but one is enough for all short packets that have arrived.
+                Found::Packet(packet, _) if awaited && packet.len as usize > SHORT_BYTES => break,
                 Found::Packet(packet, _) if packet.dst == self.me => {
-                    awaited = packet.has(flag::ACK_NOW);
+                    awaited |= packet.has(flag::ACK_NOW);
                     self.deliver(side, &packet, memory)
                 }
                 Found::Packet(packet, line) => self.relay(side, class, &packet, &line, memory),
@@ -48,10 +52,6 @@ impl Engine {
             self.ports[side as usize].consume(class);
             self.ports[side as usize].health.good();
             busy = true;
-            if awaited {
-                // Its acknowledgement does not wait for what comes behind it.
-                break;
-            }
         }
         busy
     }

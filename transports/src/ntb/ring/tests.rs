@@ -562,6 +562,41 @@ fn streams_take_turns_and_keep_their_own_order() {
     assert_eq!((world.word(1, 800), world.segment(1)[592]), (5, 2));
 }
 
+/// Long operations keep less under way only when a quick one of another stream needs them to: not for
+/// barriers, whose streams alternate, and not for each other.
+#[test]
+fn streams_share_a_lane_only_where_one_has_quick_operations() {
+    let shares_after = |puts: &[(u32, usize)]| {
+        let mut world = World::new(2, config(64, 8));
+        for (token, &(stream, len)) in puts.iter().enumerate() {
+            let put = PutRequest { stream, ..put(token as u64, target(1, 0), 0, len) };
+            assert_eq!(world.put(0, put), Status::Pending);
+        }
+        world.engines[0].shared_limit(1).is_some()
+    };
+    assert!(!shares_after(&[(1, 8), (2, 8), (1, 8)]));
+    assert!(!shares_after(&[(1, 8), (2, 1 << 20), (1, 1 << 20), (2, 1 << 20)]));
+    assert!(!shares_after(&[(1, 1 << 20), (1, 8)]));
+    assert!(shares_after(&[(1, 1 << 20), (2, 8)]));
+}
+
+/// Each of several puts asks for an acknowledgement because it is the last at its time; those that
+/// arrive together are acknowledged by one packet.
+#[test]
+fn short_packets_that_arrive_together_are_acknowledged_together() {
+    let mut world = World::new(2, Config { burst: 8, ..config(64, 8) });
+    let before = world.engines[1].stats().acks;
+    for token in 0..4 {
+        assert_eq!(world.put(0, put(token, target(1, 8 * token as usize), 0, 8)), Status::Pending);
+        world.poll(0);
+    }
+    while world.deliver(0, Side::Right) {}
+    while world.deliver(0, Side::Left) {}
+    world.settle();
+    assert_eq!(world.sides[0].done.len(), 4);
+    assert_eq!(world.engines[1].stats().acks, before + 1);
+}
+
 /// A link that takes no stores is not used while there is another way, and used again when it does.
 #[test]
 fn a_link_that_holds_up_its_writer_is_rested() {

@@ -34,8 +34,7 @@ struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         loop {
-            let left_ps = lock(&self.writer).advance();
-            let Some(left_ps) = left_ps else { break };
+            let Some(left_ps) = lock(&self.writer).advance(self.wire.now_ps()) else { break };
             pace::pause(left_ps);
         }
         self.wire.remove(&self.writer);
@@ -123,7 +122,8 @@ impl Posted {
 
     /// Waits until everything sent so far is placed.
     pub fn settle(&mut self) {
-        while let Some(left_ps) = self.with(Writer::advance) {
+        while let Held::Shared(shared) = &self.held {
+            let Some(left_ps) = lock(&shared.writer).advance(shared.wire.now_ps()) else { break };
             pace::pause(left_ps);
         }
     }

@@ -23,8 +23,11 @@ const WATCHED_NAP: Duration = Duration::from_micros(300);
 const LONG_NAP: Duration = Duration::from_millis(1);
 /// How long who rings stays to deliver it, picoseconds: several trips of a link with default timing.
 const RINGING_PS: u64 = 5_000_000;
-/// Looks that find nothing before the thread sleeps until it is woken.
-const IDLE_LOOKS: u32 = 40;
+/// Looks that find nothing before the thread sleeps until it is woken: few, or heartbeats would keep it
+/// awake.
+const IDLE_LOOKS: u32 = 4;
+/// See [`Wire::due_ps`].
+const NOTHING: u64 = u64::MAX;
 
 /// See the module.
 pub struct Wire {
@@ -32,8 +35,8 @@ pub struct Wire {
     side: usize,
     delivery: DoorbellDelivery,
     under_way: Mutex<UnderWay>,
-    /// False: nothing is under way, there is nothing to look at.
-    busy: AtomicBool,
+    /// When something is due next, or 0 if that must be found out; [`NOTHING`] if nothing is under way.
+    due_ps: AtomicU64,
     /// Changes whenever somebody polls.
     polls: AtomicU64,
     /// The thread sleeps.
@@ -68,7 +71,7 @@ impl Wire {
             side,
             delivery,
             under_way: Mutex::default(),
-            busy: AtomicBool::new(false),
+            due_ps: AtomicU64::new(NOTHING),
             polls: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             thread: Mutex::default(),
@@ -82,6 +85,11 @@ impl Wire {
         let handle = sys::spawn_without_signals("shmem-ntb-link", move || wire.run(&stopped))?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.thread().clone());
         Ok(Keeper { stop, handle: Some(handle) })
+    }
+
+    /// The time of the link.
+    pub fn now_ps(&self) -> u64 {
+        self.link.now_ps()
     }
 
     pub fn add(&self, writer: Arc<Mutex<Writer>>) {
@@ -99,7 +107,7 @@ impl Wire {
         self.wake();
         // Who rings for a sleeper may be about to sleep, and the thread would deliver it much later.
         let until = due_ps.min(self.link.now_ps() + RINGING_PS);
-        while self.busy.load(Ordering::Relaxed) && self.link.now_ps() <= until {
+        while self.due_ps.load(Ordering::Relaxed) != NOTHING && self.link.now_ps() <= until {
             self.poll();
             std::hint::spin_loop();
         }
@@ -109,7 +117,7 @@ impl Wire {
     /// Something is under way: the thread places it if nobody else does.
     #[inline]
     pub fn wake(&self) {
-        self.busy.store(true, Ordering::Release);
+        self.due_ps.store(0, Ordering::Release);
         // What was put under way was so under a lock that the thread takes after it has said so.
         if self.asleep.load(Ordering::SeqCst) {
             self.wake_now();
@@ -126,11 +134,15 @@ impl Wire {
     /// Places what is due, unless another thread is at it.
     #[inline]
     pub fn poll(&self) {
-        if !self.busy.load(Ordering::Relaxed) {
+        let due_ps = self.due_ps.load(Ordering::Relaxed);
+        if due_ps == NOTHING {
             return;
         }
         // Polls at the same time may count as one.
         self.polls.store(self.polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if due_ps > 0 && self.link.now_ps() < due_ps {
+            return;
+        }
         match self.under_way.try_lock() {
             Ok(mut under_way) => _ = self.advance(&mut under_way),
             Err(TryLockError::Poisoned(poisoned)) => _ = self.advance(&mut poisoned.into_inner()),
@@ -141,7 +153,7 @@ impl Wire {
     /// Places what is due. Time until more is, if anything is under way.
     fn advance(&self, under_way: &mut UnderWay) -> Option<u64> {
         // Whoever sends something while this looks says so again.
-        self.busy.swap(false, Ordering::AcqRel);
+        self.due_ps.swap(NOTHING, Ordering::AcqRel);
         // Doorbells due by now follow all writes due by then, which are placed below.
         let now = self.link.now_ps();
         let mut next: Option<u64> = None;
@@ -149,7 +161,7 @@ impl Wire {
         let mut all = true;
         for writer in &under_way.writers {
             match writer.try_lock() {
-                Ok(mut writer) => writer.advance().into_iter().for_each(&mut sooner),
+                Ok(mut writer) => writer.advance(now).into_iter().for_each(&mut sooner),
                 // Its writer places what is due; who rings has to wait for that.
                 Err(_) => (all, _) = (false, sooner(0)),
             }
@@ -162,8 +174,8 @@ impl Wire {
             self.deliver(first);
             under_way.doorbells.pop_front();
         }
-        if next.is_some() {
-            self.busy.store(true, Ordering::Relaxed);
+        if let Some(left_ps) = next {
+            self.due_ps.fetch_min(now.saturating_add(left_ps), Ordering::Relaxed);
         }
         next
     }

@@ -167,12 +167,12 @@ impl Writer {
     /// # Safety
     /// `source` must be readable for the length of the piece, which lies within one slot.
     unsafe fn launch(&mut self, memory: &LinkMemory, mut piece: Piece, source: *const u8) {
-        let mut now = self.place_due();
+        let mut now = self.place_due(self.link.now_ps());
         while let Some(due_ps) = self.flight.last_due_ps()
             && !self.flight.has_room(piece.len)
         {
             pace::pause(due_ps.saturating_sub(now));
-            now = self.place_due();
+            now = self.place_due(self.link.now_ps());
         }
         let wire_ps = self.link.config.timing.wire_ps(piece.len as u64, piece.tlps());
         let wire = &memory.sides[self.side].wire_free_ps.0;
@@ -182,13 +182,14 @@ impl Writer {
         unsafe { self.flight.push(piece, source) };
         while now < passage.accepted_ps {
             pace::pause(passage.accepted_ps - now);
-            now = self.place_due();
+            now = self.place_due(self.link.now_ps());
         }
     }
 
-    /// Places what is due. How long it is until something else is, if anything is under way.
-    pub fn advance(&mut self) -> Option<u64> {
-        let now = if self.flight.is_empty() { return None } else { self.place_due() };
+    /// Places what is due at the time `now`. How long it is until something else is, if anything is
+    /// under way.
+    pub fn advance(&mut self, now: u64) -> Option<u64> {
+        self.place_due(now);
         self.flight.next_due_ps().map(|due_ps| due_ps.saturating_sub(now))
     }
 
@@ -200,9 +201,8 @@ impl Writer {
         !self.flight.is_empty()
     }
 
-    /// Places what is due; gives the time.
-    fn place_due(&mut self) -> u64 {
-        let now = self.link.now_ps();
+    /// Places what is due at the time `now`; gives it back.
+    fn place_due(&mut self, now: u64) -> u64 {
         while let Some((piece, source)) = self.flight.first_due(now) {
             // SAFETY: used in this round alone; the bytes stay until `pop`.
             let outcome = unsafe { self.land(self.memory(), &piece, source) };
