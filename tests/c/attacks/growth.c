@@ -13,8 +13,7 @@
 enum { KEPT = 16, FIELDS = 3, QUARTERS = 4 };
 
 static const char *const NAMES[FIELDS] = {"descriptors", "mappings", "pages"};
-/* Tables of the C library and of the kernel come in portions, and what libfabric takes and gives back
- * leaves gaps into which it does not fit once more: a step at any time, of a few MB at most. */
+/* Tables of the C library and of the kernel come in portions: a step at any time, of a few MB at most. */
 static const long MORE[FIELDS] = {0, 4, 1500};
 /* What is lost in every round grows in every quarter. */
 static const long MORE_EACH = 40;

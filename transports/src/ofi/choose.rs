@@ -150,7 +150,8 @@ impl Drop for Offers {
 }
 
 impl Candidate {
-    fn is_like(&self, other: &Candidate) -> bool {
+    /// Whether it is the same provider on the same interface.
+    pub fn is_like(&self, other: &Candidate) -> bool {
         let key =
             |one: &Candidate| (one.provider.clone(), one.domain.clone(), one.address, one.protocol);
         key(self) == key(other)

@@ -73,12 +73,29 @@ fn choose(wish: &Wish) -> std::result::Result<Chosen, String> {
     let offers = Offers::find(library, wish)?;
     let mut failed = Vec::new();
     for candidate in offers.candidates.clone() {
-        match try_out(library, &offers, &candidate) {
+        match try_once(library, &offers, &candidate) {
             Ok(()) => return Ok(Chosen { library, offers, candidate, failed }),
             Err(why) => failed.push(format!("{}: {why}", candidate.describe())),
         }
     }
     Err(format!("no provider of libfabric works: {}", failed.join("; ")))
+}
+
+/// Tries a candidate, unless it has worked in this process before: programs may start the library again
+/// and again.
+fn try_once(
+    library: &'static Library,
+    offers: &Offers,
+    candidate: &Candidate,
+) -> std::result::Result<(), String> {
+    static WORKING: Mutex<Vec<Candidate>> = Mutex::new(Vec::new());
+    let working = || WORKING.lock().unwrap_or_else(|e| e.into_inner());
+    if working().iter().any(|one| one.is_like(candidate)) {
+        return Ok(());
+    }
+    try_out(library, offers, candidate)?;
+    working().push(candidate.clone());
+    Ok(())
 }
 
 /// Why a candidate cannot be used, if it cannot.
@@ -181,7 +198,18 @@ impl Transport for Ofi {
     fn close(&mut self) {
         if let Some(opened) = &self.opened {
             opened.port.close();
+            give_back();
         }
+    }
+}
+
+/// Returns free memory to the system. Providers take some 100 MB from the allocator and free it all, but
+/// as few bytes as somebody holds among them keep the next start from fitting into the same place.
+fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the allocator gives back what nobody uses.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
