@@ -9,7 +9,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Tests that draw their cases, each time others, by a part of their names: what processes that write
 /// garbage can do.
-const FUZZERS: [&str; 3] = ["garbage", "do_no_harm", "does_no_harm"];
+const FUZZERS: [&str; 9] = [
+    "garbage",
+    "do_no_harm",
+    "does_no_harm",
+    "arbitrary_lines",
+    "any_flipped_bit",
+    "noise_is_no_request",
+    "read_beyond_a_record",
+    "a_torn_one_does_not",
+    "whatever_the_variables_hold",
+];
 /// Tests of the target `attacks` take time by turns; so many are under way at once.
 const AT_ONCE: u64 = 2;
 
@@ -38,7 +48,7 @@ pub fn soak(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     run(tree.cargo(&crowds).env("TOMBOLO_PREFIX", &prefix))?;
     let attacks = ["test", "--workspace", "--test", "attacks", "--"];
     // Those that are given time; the others take little.
-    let timed = 11;
+    let timed = 15;
     let seconds = (minutes * 60 * 2 / 3 * AT_ONCE / timed).to_string();
     announce(&format!("attacks from seed {seed}"));
     let mut command = tree.cargo(&attacks);

@@ -14,6 +14,8 @@ use tombolo_core::{Team, World};
 
 /// More barriers than any team can have made. Numbers above would overflow at a later one.
 const EPOCH_MAX: u64 = 1 << 62;
+/// Words that say which slots are free.
+const MASK: usize = TEAMS_MAX / 64;
 
 /// Why no team was made. All members of the parent get the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +162,6 @@ fn agree<const N: usize>(group: &Group<'_>, parent: &Team, joins: bool) -> Optio
 
 /// What all members of the group have in common: slots free everywhere, the latest epoch.
 fn combine(group: &Group<'_>, mine: Proposal) -> Proposal {
-    const MASK: usize = TEAMS_MAX / 64;
     let mut words = [0; MASK + 2];
     words[..MASK].copy_from_slice(&mine.free);
     words[MASK] = mine.real.into();
@@ -172,21 +173,26 @@ fn combine(group: &Group<'_>, mine: Proposal) -> Proposal {
     let mut all = mine;
     for member in 0..group.n {
         group.published(member, &mut words);
-        for (all, theirs) in all.free.iter_mut().zip(&words) {
-            *all &= theirs;
-        }
-        all.real &= words[MASK] != 0;
-        let epoch = words[MASK + 1];
-        if epoch > EPOCH_MAX {
+        if let Err(epoch) = meet(&mut all, &words) {
             let pe = group.pe(member);
             group.world.stop_job(
                 group.routine,
                 format_args!("PE {pe} tells of {epoch} barriers: its symmetric memory is damaged"),
             );
         }
-        all.epoch = all.epoch.max(epoch);
     }
     all
+}
+
+/// Narrows `all` to what a member proposes as well; an error is an epoch that no team can have.
+fn meet(all: &mut Proposal, words: &[u64; MASK + 2]) -> Result<(), u64> {
+    for (all, theirs) in all.free.iter_mut().zip(words) {
+        *all &= theirs;
+    }
+    all.real &= words[MASK] != 0;
+    let epoch = words[MASK + 1];
+    all.epoch = all.epoch.max(epoch);
+    if epoch > EPOCH_MAX { Err(epoch) } else { Ok(()) }
 }
 
 /// The lowest `N` slots of a proposal.
@@ -202,6 +208,25 @@ fn lowest<const N: usize>(mut proposal: Proposal) -> Option<Agreed<N>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_split_takes_what_is_free_everywhere_and_refuses_an_epoch_that_cannot_be() {
+        let mut all = Proposal { free: [u64::MAX; MASK], real: true, epoch: 7 };
+        let mut words = [!1; MASK + 2];
+        (words[MASK], words[MASK + 1]) = (1, 5);
+        assert_eq!(meet(&mut all, &words), Ok(()));
+        assert_eq!((all.free, all.real, all.epoch), ([!1; MASK], true, 7));
+        words[MASK + 1] = EPOCH_MAX;
+        assert_eq!(meet(&mut all, &words), Ok(()));
+        // A barrier later it would wrap around, and every flag would seem to be set.
+        for damaged in [EPOCH_MAX + 1, u64::MAX] {
+            words[MASK + 1] = damaged;
+            assert_eq!(meet(&mut all, &words), Err(damaged));
+        }
+        words[MASK] = 0;
+        let _ = meet(&mut all, &words);
+        assert!(!all.real, "a member takes no part in this round");
+    }
 
     #[test]
     fn triplets_name_members_in_order_or_nothing() {

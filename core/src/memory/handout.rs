@@ -247,7 +247,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
         /// Whatever answers in place of the first PE: it is refused, or what it gives is taken.
         #[test]

@@ -299,8 +299,6 @@ fn sizes_that_do_not_agree_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     /// Bytes of any kind, cut off anywhere, are an error in words, at once.
     #[test]
     fn garbage_is_an_error(

@@ -370,7 +370,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
         /// Whatever another PE says that it can do: lanes lie in this host's window, or there is no
         /// plan.

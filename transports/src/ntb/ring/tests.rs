@@ -3,6 +3,7 @@
 
 mod interleavings;
 mod malformed;
+mod starved;
 
 use std::collections::VecDeque;
 
@@ -272,7 +273,7 @@ fn actions() -> impl Strategy<Value = Vec<(usize, usize, Action)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     /// Any history of operations under any interleaving completes, and every addition and signal
     /// counts once.

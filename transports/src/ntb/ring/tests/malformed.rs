@@ -142,7 +142,7 @@ fn credits_for_packets_never_written_are_not_believed() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 5))]
 
     /// Whatever a neighbour writes anywhere in the region, the engine neither panics nor touches
     /// memory outside the segments (the memory of the tests would panic).
