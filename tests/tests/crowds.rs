@@ -5,9 +5,11 @@
 //! unless asked for, as `cargo dev soak` does (`--include-ignored`).
 
 use libtest_mimic::{Failed, Trial};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +32,9 @@ const CASES: [(&str, Case); 6] = [
 
 /// Why a test is ignored by default, as part of its name.
 const LONG: &str = "takes long: cargo dev soak runs it";
+
+/// Busy processes beside a job.
+const BUSY: usize = 40;
 
 /// Longest that one of these takes.
 const LONG_LIMIT: Duration = Duration::from_secs(300);
@@ -59,7 +64,48 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         trials.push(long(program, 64, &[]));
     }
     trials.push(long(crowd, 512, &["nothing"]));
+    let traffic = Program::new(prefix, &dir.join("special/stopped.c"), "", &["-O1"]);
+    let name = format!("links_are_kept_among_{BUSY}_busy_processes ({LONG})");
+    trials.push(Trial::test(name, move || links_are_kept(&traffic)).with_ignored_flag(true));
     trials
+}
+
+/// Processes that never sleep, ended when dropped.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn start(count: usize) -> Result<Busy, Failed> {
+        let mut all = Busy(Vec::new());
+        for _ in 0..count {
+            // Ends by itself if this test is killed.
+            all.0.push(
+                Command::new("timeout").args(["120", "sh", "-c", "while :; do :; done"]).spawn()?,
+            );
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Hosts that seldom get a processor blame neither links nor each other.
+fn links_are_kept(traffic: &Program) -> Result<(), Failed> {
+    let _busy = Busy::start(BUSY)?;
+    for options in [&["--hosts", "3"][..], &["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"]] {
+        let env = [("SHMEM_TUNE", "off")];
+        let ran = traffic.launch_within(LONG_LIMIT, options, 3, &["20", "-1", "0"], &env)?;
+        let ran = ran.succeeded()?;
+        let sound = (0..3).all(|pe| ran.stdout.contains(&format!("PE {pe}: 0 bad")));
+        expect(sound && ran.stderr.is_empty(), &ran, "all data and no word of links")?;
+    }
+    Ok(())
 }
 
 /// "rma on 64 PEs": succeeds.

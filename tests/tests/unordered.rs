@@ -4,7 +4,6 @@
 
 use libtest_mimic::Trial;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use std::sync::Arc;
 mod support;
 
 use support::program::{LIMIT, Program, run_trials};
-use support::{crate_dir, run, scratch};
+use support::{crate_dir, library_of_tests, run};
 
 /// Seeds of each program; `TOMBOLO_SEEDS=N` for more.
 const SEEDS: u32 = 2;
@@ -25,7 +24,7 @@ fn main() {
 fn trials(prefix: &Path) -> Vec<Trial> {
     let seeds = std::env::var("TOMBOLO_SEEDS").map_or(Ok(SEEDS), |text| text.parse());
     let seeds = seeds.expect("TOMBOLO_SEEDS is a number");
-    let library = library();
+    let library = library_of_tests();
     let mut sources: Vec<_> = fs::read_dir(crate_dir().join("c"))
         .expect("the programs are there")
         .map(|entry| entry.expect("a folder entry").path())
@@ -41,26 +40,6 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         })
     };
     sources.iter().map(runs).collect()
-}
-
-/// A folder with the library of this build under the name that programs look for.
-fn library() -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let built = own.ancestors().map(|dir| dir.join("libtombolo.so")).find(|file| file.is_file());
-    let built = built.ok_or("no libtombolo.so beside this test: build the whole workspace")?;
-    let bytes = fs::read(&built).map_err(|error| format!("{}: {error}", built.display()))?;
-    let setting = b"SHMEM_UNORDERED_SEED";
-    if !bytes.windows(setting.len()).any(|window| window == setting) {
-        return Err(format!(
-            "{} was built without the transport: build the whole workspace (cargo test --workspace)",
-            built.display()
-        ));
-    }
-    let folder = scratch("unordered");
-    let link = folder.join("libtombolo.so.0");
-    let _ = fs::remove_file(&link);
-    symlink(&built, &link).map_err(|error| format!("{}: {error}", link.display()))?;
-    Ok(folder)
 }
 
 fn endures(program: &Arc<Program>, library: &Path, seed: u32) -> Result<(), libtest_mimic::Failed> {

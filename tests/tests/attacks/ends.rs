@@ -29,8 +29,8 @@ const PHASES: [&str; 8] =
     ["before", "init", "computing", "rma", "collectives", "locks", "finalize", "after"];
 /// Name of the variable by which the processes of a job are found.
 pub const MARK: &str = "TOMBOLO_TEST_JOB";
-/// Jobs of a test for each way that PEs reach each other.
-const JOBS: usize = 14;
+/// Jobs of a test for each way that PEs reach each other, and over one that is slow.
+const JOBS: [usize; 2] = [14, 4];
 
 pub fn trials(prefix: &Path) -> Vec<Trial> {
     let source = crate_dir().join("c/attacks/ends.c");
@@ -101,7 +101,7 @@ fn no_answers(program: &Arc<Program>) -> Result<(), Failed> {
 
 /// At any time from before the start to after the end of short jobs.
 fn hosts_die(program: &Arc<Program>) -> Result<(), Failed> {
-    let mut cases = Cases::new(JOBS + 1, 99);
+    let mut cases = Cases::new(JOBS[0] + 1, 99);
     while cases.next() {
         let (host, at) = (cases.below(4), cases.below(120));
         let fault = format!("host {host} die at {at}ms");
@@ -150,7 +150,8 @@ fn attack(program: &Arc<Program>, way: &Way, salt: u64) -> Result<(), Failed> {
     let hurts = &HURTS[..if root { HURTS.len() } else { HURTS.len() - 2 }];
     let all: Vec<&str> =
         SIGNALS.iter().map(|(name, _)| *name).chain(ENDS).chain(hurts.iter().copied()).collect();
-    let mut cases = Cases::new(JOBS + 1, salt);
+    let count = JOBS[usize::from(way.name == "over_unordered")];
+    let mut cases = Cases::new(count + 1, salt);
     while cases.next() {
         let mut next = Attack {
             victim: cases.below(3),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Attacks on jobs, the same for every transport: PEs that end or hurt themselves at any moment, PEs
-//! that write garbage over what they share, and programs that use much of everything.
+//! that write garbage over what they share, links that fail, settings that make no sense, and programs
+//! that use much of everything.
 //!
 //! A test takes some of many cases, the same in every run. `cargo dev soak` goes on with others for as
 //! long as it is told: `TOMBOLO_SOAK_SECONDS` is the time for each test, `TOMBOLO_SOAK_SEED` the first
@@ -10,11 +11,14 @@ mod ends;
 mod garbage;
 mod growth;
 mod neighbours;
+mod schedules;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "shared with tests that use other parts of it")]
 mod support;
 mod table;
+mod values;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 use support::program::run_trials;
 use tombolo_tests::conformance::{BACK_ENDS, unavailable};
@@ -28,7 +32,9 @@ fn main() {
         trials.extend(garbage::trials(prefix));
         trials.extend(growth::trials(prefix));
         trials.extend(neighbours::trials(prefix));
+        trials.extend(schedules::trials(prefix));
         trials.extend(table::trials(prefix));
+        trials.extend(values::trials(prefix));
         trials
     })
 }
@@ -43,20 +49,34 @@ struct Way {
 }
 
 /// Every transport that there is.
-fn ways() -> [Way; 5] {
+fn ways() -> Vec<Way> {
     let way = |name, options| Way { name, options, missing: None };
-    let ofi = BACK_ENDS.iter().find(|one| one.name == "ofi_tcp").expect("a row");
-    [
+    let needs = |name| unavailable(BACK_ENDS.iter().find(|one| one.name == name).expect("a row"));
+    vec![
         way("on_one_host", &[]),
         way("over_cma", &["-x", "SHMEM_TRANSPORTS=cma", "-x", "SHMEM_STATIC=cma"]),
         way("over_the_ring", &["--hosts", "3"]),
         way("over_packets", &["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"]),
         Way {
-            name: "over_ofi",
-            options: &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi"],
-            missing: unavailable(ofi),
+            missing: needs("ofi_tcp"),
+            ..way("over_ofi", &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi"])
         },
+        Way {
+            missing: needs("verbs"),
+            ..way("over_verbs", &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,verbs"])
+        },
+        without_order(),
     ]
+}
+
+/// Over the transport that keeps the contract and nothing more, with the library as it is built for
+/// tests.
+fn without_order() -> Way {
+    let library = support::library_of_tests();
+    let path = library.as_deref().map_or_else(|_| "".into(), Path::to_string_lossy);
+    let path = &*Box::leak(format!("LD_LIBRARY_PATH={path}").into_boxed_str());
+    let options = ["-x", path, "-x", "SHMEM_TRANSPORTS=unordered", "-x", "SHMEM_UNORDERED_SEED=4"];
+    Way { name: "over_unordered", options: Box::leak(options.into()), missing: library.err() }
 }
 
 /// What to try next: as often as the test is told, or as long.

@@ -37,7 +37,8 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
             .with_ignored_flag(ignored)
             .with_kind(missing.unwrap_or_default())
     };
-    ways().into_iter().map(trial).collect()
+    // Whom the kernel lets at memory and descriptors does not depend on the order of puts.
+    ways().into_iter().filter(|way| way.name != "over_unordered").map(trial).collect()
 }
 
 /// The neighbour's part, if this process is to play it.

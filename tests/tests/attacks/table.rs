@@ -5,6 +5,7 @@ use crate::support::program::{LIMIT, Program};
 use crate::support::{Ran, crate_dir, run, scratch};
 use libtest_mimic::{Failed, Trial};
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, LazyLock};
 
 /// A row: what it is called, and what is printed by default and where PEs go on.
@@ -64,6 +65,7 @@ fn matches(message: &str, line: &str) -> bool {
 pub fn trials(prefix: &Path) -> Vec<Trial> {
     let special = |name: &str| Program::new(prefix, &crate_dir().join(name), "", &["-O1"]);
     let faults = special("c/special/faults.c");
+    let (waiting, survivors) = (faults.clone(), special("c/special/survivors.c"));
     let page = prefix.join("share/man/man1/oshrun.1");
     vec![
         Trial::test("messages_are_told_from_others", || {
@@ -88,6 +90,9 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
             Ok(())
         }),
         Trial::test("jobs_end_as_the_table_says", move || jobs(&faults)),
+        Trial::test("jobs_that_take_a_while_end_as_the_table_says", move || {
+            long_jobs(&waiting, &survivors)
+        }),
     ]
 }
 
@@ -117,6 +122,67 @@ fn jobs(faults: &Arc<Program>) -> Result<(), Failed> {
     expect(&command(&["-n", "2", "sh", "-c", "exit 7"])?, "exit", 7)?;
     expect(&command(&["-n", "2", "sh", "-c", "kill -SEGV $$"])?, "signal", 128 + 11)?;
     Ok(())
+}
+
+/// Ends that take a while, most of it asleep.
+fn long_jobs(faults: &Arc<Program>, survivors: &Arc<Program>) -> Result<(), Failed> {
+    let executable = faults.executable()?.display().to_string();
+    let oshrun = faults.oshrun();
+    // `$0` is oshrun, `$1` a program.
+    let shell = |script: &str| {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", script]).arg(oshrun.get_program()).arg(&executable);
+        shell.envs(oshrun.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell
+    };
+    // Runs a job, and what the second script does to it once it is under way.
+    let disturbed = |job: &str, deed: &str| {
+        let begun = "until [ $(wc -l < $ready) = 2 ]; do sleep 0.02; done";
+        let script = format!(
+            "export ready=$(mktemp); $0 -n 2 bash -c '{job}' & oshrun=$!; \
+             {begun}; rm $ready; {deed}; wait $oshrun"
+        );
+        shell(&script)
+    };
+    let ready = "echo >> $ready";
+    let cases = [
+        ("script", 1, shell("$0 -n 2 sh -c '\"$0\" leave-second _exit; exec sleep 50' $1")),
+        ("request", 1, shell("$0 -n 2 bash -c 'echo garbage >&$PMI_FD; exec sleep 50'")),
+        ("output", 1, shell("exec $0 -n 2 --label echo x > /dev/full")),
+        ("unmet", 1, shell("exec $0 --host none.invalid:1 --rsh false true")),
+        (
+            "stubborn",
+            128 + libc::SIGTERM,
+            disturbed(
+                &format!("trap : TERM; {ready}; for i in {{1..500}}; do sleep 0.1; done"),
+                "kill -TERM $oshrun",
+            ),
+        ),
+        (
+            "launcher",
+            128 + libc::SIGKILL,
+            disturbed(
+                &format!("{ready}; exec sleep 50"),
+                "kill -KILL $(cat /proc/$oshrun/task/$oshrun/children)",
+            ),
+        ),
+    ];
+    let jobs = cases.map(|(key, code, mut command)| {
+        (key, code, std::thread::spawn(move || run(&mut command, LIMIT)))
+    });
+    let survivors = survivors.clone();
+    let split = std::thread::spawn(move || {
+        let plan = "link 0 down at 600ms; link 2 down at 600ms";
+        let options = ["--hosts", "4", "-x", "SHMEM_ON_LOSS=continue", "--fault", plan];
+        survivors.launch_with(&options, 4, &["abba"], &[("SHMEM_TUNE", "off")])
+    });
+    for (key, code, job) in jobs {
+        expect(&job.join().expect("no panic")?, key, code)?;
+    }
+    let ran = split.join().expect("no panic")?;
+    expect(&ran, "split", 125)?;
+    let told = ran.stderr.lines().any(|line| row("unreachable").prints(line));
+    if told { Ok(()) } else { Err(ran.account("expected hosts to be told of").into()) }
 }
 
 /// The code, and a line that the row of the table has.

@@ -7,6 +7,7 @@ pub mod program;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -48,6 +49,26 @@ pub fn prefix() -> Result<PathBuf, String> {
          set TOMBOLO_PREFIX to test another",
         prefix.display()
     ))
+}
+
+/// A folder with the library as this build has it for tests, under the name that programs look for.
+pub fn library_of_tests() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let built = own.ancestors().map(|dir| dir.join("libtombolo.so")).find(|file| file.is_file());
+    let built = built.ok_or("no libtombolo.so beside this test: build the whole workspace")?;
+    let bytes = fs::read(&built).map_err(|error| format!("{}: {error}", built.display()))?;
+    let setting = b"SHMEM_UNORDERED_SEED";
+    if !bytes.windows(setting.len()).any(|window| window == setting) {
+        return Err(format!(
+            "{} was built without the transport: build the whole workspace (cargo test --workspace)",
+            built.display()
+        ));
+    }
+    let folder = scratch("unordered");
+    let link = folder.join("libtombolo.so.0");
+    let _ = fs::remove_file(&link);
+    symlink(&built, &link).map_err(|error| format!("{}: {error}", link.display()))?;
+    Ok(folder)
 }
 
 /// Whether a program of this name is in `PATH`.
