@@ -5,9 +5,9 @@
 
 use crate::active::ActiveSet;
 use crate::group::Group;
-use crate::letters::{self, Place};
+use crate::letters::{self, Letters, Place};
 use crate::notes::Notes;
-use crate::schedule::{rounds, tells};
+use crate::schedule::{others, rounds, tells};
 use crate::table::Call;
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64 as PlainU64;
@@ -121,6 +121,15 @@ pub fn by_hosts(group: &Group<'_>) {
     for member in &hosts.local[1..] {
         flags.tell(*member as usize, Place::meet(leader, epoch), epoch);
     }
+}
+
+/// Everybody tells everybody: one one-way latency. For teams with memory.
+pub fn by_all(group: &Group<'_>) {
+    let Some(team) = group.with_memory() else { return of_group(group) };
+    team.next_epoch();
+    let letters = Letters::begin(group, team, 0);
+    others(group.me, group.n).for_each(|member| letters.send_nothing(member));
+    others(group.me, group.n).for_each(|member| _ = letters.receive(member));
 }
 
 /// Flags in a team's memory.

@@ -10,7 +10,7 @@ use tombolo_core::ops::Mode;
 
 /// The arguments of a broadcast.
 pub struct Broadcast {
-    dest: *mut u8,
+    pub(crate) dest: *mut u8,
     source: *const u8,
     /// Bytes.
     pub len: usize,
@@ -90,7 +90,7 @@ pub unsafe fn members_get(group: &Group<'_>, call: &Broadcast) {
 
 impl Broadcast {
     /// The number of a member as seen from the root, which is 0, or the member of a number.
-    fn turned(&self, group: &Group<'_>, member: usize) -> usize {
+    pub(crate) fn turned(&self, group: &Group<'_>, member: usize) -> usize {
         (member + group.n - self.root) % group.n
     }
 
@@ -99,7 +99,7 @@ impl Broadcast {
     }
 
     /// Where this member's data are once it has them.
-    fn data(&self, group: &Group<'_>) -> *const u8 {
+    pub(crate) fn data(&self, group: &Group<'_>) -> *const u8 {
         if group.me == self.root { self.source } else { self.dest }
     }
 
@@ -107,7 +107,7 @@ impl Broadcast {
     ///
     /// # Safety
     /// As [`root_puts`].
-    unsafe fn keep(&self, group: &Group<'_>) {
+    pub(crate) unsafe fn keep(&self, group: &Group<'_>) {
         if group.me == self.root && self.reaches(group, group.me) {
             // SAFETY: the caller's promise.
             unsafe { self.source.copy_to(self.dest, self.len) };

@@ -4,8 +4,8 @@
 //!
 //! # Why a message that is seen is whole, and is not overwritten before it was read
 //!
-//! A message has a number, and each member a line at every other, of which it is the only writer: a
-//! flag and room for a few bytes. Longer messages go to one of two halves of the memory, in which each
+//! A message has a number, and each member a line at every other, of which it is the only writer, but for
+//! those that pass its message on ([`crate::both_ways`]): a flag and room for a few bytes. Longer messages go to one of two halves of the memory, in which each
 //! member has a part too. The reader waits until the flag shows the number, or a later one: numbers only grow.
 //!
 //! - Mapped memory: the flag is stored with release after the bytes.
@@ -138,7 +138,7 @@ impl<'a> Letters<'a> {
 
     /// Where member `from` writes at this PE, and at every other.
     #[inline]
-    fn bytes(&self, from: usize) -> *mut u8 {
+    pub fn bytes(&self, from: usize) -> *mut u8 {
         let half = (self.number & 1) as usize * HALF;
         let place = match self.long {
             false => Place::line(self.number, from).0 + FLAG,
@@ -173,13 +173,32 @@ impl<'a> Letters<'a> {
         len: usize,
         mode: Mode,
     ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.pass_to(member, self.group.me, dest, source, len, mode) };
+    }
+
+    /// [`Letters::send_to`] for member `from`, whose message is passed on: see [`crate::both_ways`] for
+    /// when this is safe.
+    ///
+    /// # Safety
+    /// As [`Letters::send_to`].
+    #[inline]
+    pub unsafe fn pass_to(
+        &self,
+        member: usize,
+        from: usize,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        mode: Mode,
+    ) {
         let Group { world, routine, .. } = *self.group;
         let pe = self.group.pe(member);
-        let flag = at(self.group, self.team, Place::line(self.number, self.group.me));
+        let flag = at(self.group, self.team, Place::line(self.number, from));
         let theirs = world.ptr(flag, pe);
         if theirs.is_null() {
             // SAFETY: the caller's promise.
-            unsafe { self.send_far((member, pe), dest, source, len, mode) };
+            unsafe { self.send_far((member, pe), flag, dest, source, len, mode) };
             return;
         }
         if len <= SHORT_MAX {
@@ -213,13 +232,13 @@ impl<'a> Letters<'a> {
     unsafe fn send_far(
         &self,
         (member, pe): (usize, usize),
+        flag: *mut AtomicU64,
         dest: *mut u8,
         source: *const u8,
         len: usize,
         mode: Mode,
     ) {
         let Group { world, routine, .. } = *self.group;
-        let flag = at(self.group, self.team, Place::line(self.number, self.group.me));
         let (context, notes) = (self.context(), Notes::of(world, self.team));
         self.prepare();
         // What this PE stored before is visible with the flag.
@@ -258,7 +277,7 @@ impl<'a> Letters<'a> {
 
     /// Before the first put: everything put to flags of this kind is complete.
     #[inline]
-    fn prepare(&self) {
+    pub fn prepare(&self) {
         if !self.ready.replace(true) {
             self.complete();
         }

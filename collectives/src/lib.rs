@@ -15,12 +15,15 @@
 pub mod active;
 mod algorithms;
 mod barrier;
+mod both_ways;
 mod broadcast;
 mod check;
+mod estimate;
 mod exchange;
 mod gather;
 mod group;
 mod letters;
+mod levels;
 pub mod locks;
 #[cfg(target_arch = "x86_64")]
 mod long_double;
@@ -28,6 +31,7 @@ mod notes;
 mod reduce;
 mod reduce_push;
 mod reducer;
+mod scan_push;
 mod schedule;
 mod stream;
 pub mod table;

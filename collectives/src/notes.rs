@@ -39,6 +39,9 @@ pub struct Hosts {
     pub mine: usize,
     /// The members on this member's host, the leader first.
     pub local: Box<[u32]>,
+    /// By host, the member that has as many before it there as this one has here; the leader where
+    /// there is none.
+    pub partners: Box<[u32]>,
     /// The largest number of members on one host.
     pub most: usize,
     /// The largest distance between a member and the next one.
@@ -66,9 +69,16 @@ impl Hosts {
         }
         let mine = leaders.iter().position(|leader| hosts[*leader as usize] == hosts[me]);
         let here = |member: &u32| hosts[*member as usize] == hosts[me];
+        let local: Box<[u32]> = (0..hosts.len() as u32).filter(here).collect();
+        let place = local.iter().position(|member| *member as usize == me).unwrap_or(0);
+        let partner = |leader: &u32| {
+            let there = |member: &usize| hosts[*member] == hosts[*leader as usize];
+            (0..hosts.len()).filter(there).nth(place).map_or(*leader, |member| member as u32)
+        };
         Hosts {
             mine: mine.unwrap_or(0),
-            local: (0..hosts.len() as u32).filter(here).collect(),
+            partners: leaders.iter().map(partner).collect(),
+            local,
             most: counts.into_iter().max().unwrap_or(0),
             leaders: leaders.into(),
             of: of.into(),
@@ -191,6 +201,8 @@ mod tests {
         let hosts = Hosts::new(&[7, 3, 7, 3, 3, 9], Distance::Hops(2), 4);
         assert_eq!((&*hosts.leaders, hosts.mine, hosts.most), (&[0, 1, 5][..], 1, 3));
         assert_eq!((&*hosts.local, &*hosts.of), (&[1, 3, 4][..], &[0, 1, 0, 1, 1, 2][..]));
+        // The second of its host: there is no second one on the last.
+        assert_eq!(&*hosts.partners, &[2, 3, 5]);
         let alone = Hosts::new(&[1], Distance::Myself, 0);
         assert_eq!((&*alone.leaders, &*alone.local, alone.most), (&[0][..], &[0][..], 1));
     }

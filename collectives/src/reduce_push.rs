@@ -13,12 +13,13 @@ use tombolo_core::ops::Mode;
 use tombolo_core::{Team, copy};
 
 /// Bytes that are sent without waiting for their arrival.
-const COPIED_MAX: usize = 1 << 10;
+pub(crate) const COPIED_MAX: usize = 1 << 10;
 /// Bytes combined at a time. From 8 KiB on the C library copies with a string instruction, which takes
 /// several times as long on some processors and addresses.
-const STEP: usize = 4 << 10;
+pub(crate) const STEP: usize = 4 << 10;
 
-fn team<'a>(group: &Group<'a>) -> &'a Team {
+/// The group's team, which has memory.
+pub(crate) fn team<'a>(group: &Group<'a>) -> &'a Team {
     match group.with_memory() {
         Some(team) => team,
         None => unreachable!("applies to teams with memory"),
@@ -36,7 +37,7 @@ impl Reduce {
     }
 
     /// Elements that fit a part of the team's memory, at least one.
-    fn elements_per_part(&self, n: usize) -> usize {
+    pub(crate) fn elements_per_part(&self, n: usize) -> usize {
         let part = long_max(n) / self.reducer.size();
         (part / self.grain() * self.grain()).max(1)
     }
@@ -54,11 +55,11 @@ impl Reduce {
         start..share.end.min(start + step)
     }
 
-    fn offset(&self, elements: &Range<usize>) -> usize {
+    pub(crate) fn offset(&self, elements: &Range<usize>) -> usize {
         elements.start * self.reducer.size()
     }
 
-    fn len_of(&self, elements: &Range<usize>) -> usize {
+    pub(crate) fn len_of(&self, elements: &Range<usize>) -> usize {
         elements.len() * self.reducer.size()
     }
 }
@@ -68,7 +69,7 @@ impl Reduce {
 /// # Safety
 /// The buffers are as `shmem_sum_reduce` promises, and the elements fit a message.
 pub unsafe fn exchanged(group: &Group<'_>, call: &Reduce) {
-    let (len, size) = (call.bytes(), call.reducer.size());
+    let len = call.bytes();
     let letters = Letters::begin(group, team(group), len);
     // What is long leaves from where it is.
     let mode = if len > COPIED_MAX { Mode::NonBlocking } else { Mode::Blocking };
@@ -80,6 +81,16 @@ pub unsafe fn exchanged(group: &Group<'_>, call: &Reduce) {
     if mode == Mode::NonBlocking {
         letters.complete();
     }
+    // SAFETY: the caller's promise.
+    unsafe { combine_letters(group, call, &letters) };
+}
+
+/// Combines the elements that come from all, in the order of the members.
+///
+/// # Safety
+/// As [`exchanged`]; messages have as many bytes.
+pub(crate) unsafe fn combine_letters(group: &Group<'_>, call: &Reduce, letters: &Letters<'_>) {
+    let size = call.reducer.size();
     let mut acc = Block::new();
     for range in blocks(0..call.nelems, call.elements_per_step()) {
         let at = call.offset(&range);

@@ -172,12 +172,14 @@ pub struct Choice {
     pub steps: Vec<(usize, &'static str)>,
     /// Sizes in bytes for which times are estimated; a single one where no data are moved.
     pub sizes: &'static [usize],
+    /// The algorithm that is taken for each of the sizes, if there is one.
+    pub taken: Vec<Option<&'static str>>,
     /// By algorithm that applies to some size: its name, and for each of the sizes the nanoseconds
-    /// that are expected, if it applies and is compared with others.
+    /// that are expected, if it applies; the largest number where it is not compared with others.
     pub estimates: Vec<(&'static str, Vec<Option<u64>>)>,
 }
 
-const SIZES: &[usize] = &[8, 4 << 10, 256 << 10, 4 << 20];
+const SIZES: &[usize] = &[8, 256, 4 << 10, 64 << 10, 256 << 10, 4 << 20];
 
 /// A call by an algorithm that is named, of `size` bytes per member; reductions are sums of 8-byte
 /// integers.
@@ -258,14 +260,16 @@ fn choice<A: Call>(
     let sizes = if operation.number == SYNC.number { &[0] } else { SIZES };
     let estimate = |algorithm: &Algorithm<A>| {
         let time = |size: &usize| {
-            let time = || Some((algorithm.cost_ns)(group, *size)).filter(|ns| *ns < u64::MAX);
-            (algorithm.applies)(group, &call(*size)).then(time).flatten()
+            let time = || (algorithm.cost_ns)(group, *size);
+            (algorithm.applies)(group, &call(*size)).then(time)
         };
         (algorithm.name, sizes.iter().map(time).collect::<Vec<_>>())
     };
     let estimates = operation.algorithms.iter().map(estimate);
     let estimates = estimates.filter(|(_, times)| times.iter().any(Option::is_some)).collect();
-    Choice { operation: operation.name, steps, sizes, estimates }
+    let taken = |size: &usize| operation.find(group, &call(*size));
+    let taken = sizes.iter().map(|size| Some(operation.algorithms[taken(size)?].name)).collect();
+    Choice { operation: operation.name, steps, sizes, taken, estimates }
 }
 
 /// Carries out a call with the algorithm that was asked for, or else the cheapest one.

@@ -123,11 +123,11 @@ pub fn collectives() -> Section {
 }
 
 /// What all PEs together choose among the algorithms of collective operations, with the time that is
-/// expected of each. `measured` tells the nanoseconds that an operation takes by an algorithm and for a
-/// size, where it knows them; it is asked in the same order on all PEs.
+/// expected of each. `measured` tells the nanoseconds that an operation takes for a size by each of some
+/// algorithms, where it knows them; it is asked in the same order on all PEs.
 pub fn choices(
     world: &World,
-    measured: impl Fn(&'static str, &'static str, usize) -> Option<f64>,
+    measured: impl Fn(&'static str, usize, &[&'static str]) -> Option<Vec<f64>>,
 ) -> Section {
     let mut section = Section::new("Collective operations of all PEs: algorithms by size");
     for choice in coll::table::choices(world, world.team()) {
@@ -149,36 +149,47 @@ pub fn choices(
 /// A table of the times of an operation's algorithms.
 fn times(
     choice: &coll::table::Choice,
-    measured: impl Fn(&'static str, &'static str, usize) -> Option<f64>,
+    measured: impl Fn(&'static str, usize, &[&'static str]) -> Option<Vec<f64>>,
 ) -> Vec<(String, String)> {
     let us = |ns: f64| format!("{:.1}", ns / 1000.0);
-    let mut any = false;
-    let mut lines: Vec<(&str, Vec<String>)> = Vec::new();
-    for (name, times) in &choice.estimates {
-        let cell = |(expected, size): (&Option<u64>, &usize)| {
-            let Some(expected) = expected.map(|ns| us(ns as f64)) else { return String::new() };
-            match measured(choice.operation, name, *size) {
-                Some(ns) => {
-                    any = true;
-                    format!("{expected} / {}", us(ns))
-                }
-                None => expected,
+    let mut columns: Vec<Vec<String>> = vec![Vec::new(); choice.sizes.len()];
+    let mut factors = Vec::new();
+    for (index, column) in columns.iter_mut().enumerate() {
+        let able = |times: &&(&'static str, Vec<Option<u64>>)| times.1[index].is_some();
+        let names: Vec<&str> = choice.estimates.iter().filter(able).map(|times| times.0).collect();
+        let found = measured(choice.operation, choice.sizes[index], &names);
+        let time = |name: &str| Some(found.as_ref()?[names.iter().position(|of| *of == name)?]);
+        column.extend(choice.estimates.iter().map(|(name, times)| {
+            match (times[index], time(name)) {
+                (None, _) => String::new(),
+                (Some(u64::MAX), None) => "-".to_owned(),
+                (Some(u64::MAX), Some(ns)) => format!("- / {}", us(ns)),
+                (Some(expected), None) => us(expected as f64),
+                (Some(expected), Some(ns)) => format!("{} / {}", us(expected as f64), us(ns)),
             }
-        };
-        lines.push((*name, times.iter().zip(choice.sizes).map(cell).collect()));
+        }));
+        let fastest = found.iter().flatten().copied().min_by(f64::total_cmp);
+        let taken = choice.taken[index].and_then(time);
+        factors.push(taken.zip(fastest).map(|(taken, fastest)| format!("{:.2}", taken / fastest)));
     }
+    let any = factors.iter().any(Option::is_some);
     let unit = if any { "us expected / measured" } else { "us expected" };
     let sizes = choice.sizes.iter().map(|size| match size {
         0 => String::new(),
         size => report::size(*size as u64),
     });
-    let width = if any { 16 } else { 10 };
+    let width = if any { 18 } else { 10 };
     let head = (unit, sizes.collect::<Vec<String>>());
+    let of_row = |row: usize| columns.iter().map(|column| column[row].clone()).collect();
+    let names = choice.estimates.iter().map(|(name, _)| *name).enumerate();
+    let lines = names.map(|(row, name)| (name, of_row(row)));
+    let factors = factors.into_iter().map(Option::unwrap_or_default).collect();
+    let last = any.then_some(("taken / fastest", factors));
     let line = |(name, cells): (&str, Vec<String>)| {
         let cells: String = cells.iter().map(|cell| format!("{cell:>width$}")).collect();
         (String::new(), format!("  {name:<24}{cells}").trim_end().to_owned())
     };
-    std::iter::once(head).chain(lines).map(line).collect()
+    std::iter::once(head).chain(lines).chain(last).map(line).collect()
 }
 
 /// The job as every PE knows it: launcher, hosts and their PEs, memory.

@@ -22,6 +22,8 @@ pub struct Costs {
     pub hops: [Times; HOPS],
     /// Over a network.
     pub network: Times,
+    /// PEs that share a processor, rounded up; 1 where each has its own.
+    pub crowd: u32,
 }
 
 /// Times between two PEs, in nanoseconds.
@@ -51,12 +53,16 @@ impl Default for Costs {
             host: Times { put: line(1, 64), get: line(1, 64), latency: 2 * LINE_NS },
             hops: std::array::from_fn(|index| far(index + 1)),
             network: Times { put: line(1000, 1), get: line(20_000, 1), latency: 10_000 },
+            crowd: 1,
         }
     }
 }
 
 /// One cache line from another core.
 pub const LINE_NS: u32 = 60;
+
+/// Until another PE runs on a processor that two of them share.
+const SWITCH_NS: u64 = 1500;
 
 impl Costs {
     /// Of a put of `bytes`, one of several under way together.
@@ -72,6 +78,28 @@ impl Costs {
     /// From storing a word to its being noticed.
     pub fn latency_ns(&self, distance: Distance) -> u64 {
         self.at(distance).latency.into()
+    }
+
+    /// From storing a word to its being noticed by a PE that waits for it, and may have to wait for a
+    /// processor.
+    pub fn notice_ns(&self, distance: Distance) -> u64 {
+        let (latency, switch) = (self.latency_ns(distance), self.switch_ns());
+        // Where PEs share processors, what was measured has waits of both sides in it.
+        let most = match distance {
+            Distance::Hops(hops) if switch > 0 => u64::from(hops) * (1000 + 2 * switch),
+            _ => u64::MAX,
+        };
+        latency.min(most) + switch
+    }
+
+    /// What a PE waits for a processor; nothing where each has its own.
+    pub fn switch_ns(&self) -> u64 {
+        if self.crowd > 1 { u64::from(self.crowd) * SWITCH_NS } else { 0 }
+    }
+
+    /// What work of all PEs at the same time takes, if it takes one of them so long.
+    pub fn shared_ns(&self, work: u64) -> u64 {
+        work.saturating_mul(self.crowd.into())
     }
 
     fn at(&self, distance: Distance) -> &Times {
@@ -113,6 +141,17 @@ mod tests {
         assert_eq!(between(&times, (4 << 10) + (14 << 10)), 360);
         assert_eq!(between(&times, 64 << 20), 4 * 320_000);
         assert!(between(&[u32::MAX; SIZES.len()], usize::MAX) > 1 << 60);
+    }
+
+    #[test]
+    fn pes_that_share_processors_wait_for_them() {
+        let alone = Costs::default();
+        let [two, four] = [2, 4].map(|crowd| Costs { crowd, ..Costs::default() });
+        let host = Distance::Host;
+        assert_eq!(alone.notice_ns(host), alone.latency_ns(host));
+        assert!(alone.notice_ns(host) < two.notice_ns(host));
+        assert!(two.notice_ns(host) < four.notice_ns(host));
+        assert_eq!((alone.shared_ns(10), four.shared_ns(10)), (10, 40));
     }
 
     #[test]

@@ -30,6 +30,8 @@ struct Hello {
     place: Binding,
     /// PEs of its host outnumber processors.
     crowded: bool,
+    /// How many PEs share a processor there, those of other emulated hosts with them.
+    crowd: u8,
 }
 
 impl Hello {
@@ -38,7 +40,7 @@ impl Hello {
         bytes.extend(self.known.to_le_bytes());
         bytes.extend(self.place.cache.to_le_bytes());
         bytes.extend(self.place.node.to_le_bytes());
-        bytes.push(self.crowded.into());
+        bytes.extend([self.crowded.into(), self.crowd]);
         bytes
     }
 
@@ -47,12 +49,13 @@ impl Hello {
         let (known, rest) = rest.split_first_chunk()?;
         let (cache, rest) = rest.split_first_chunk()?;
         let (node, rest) = rest.split_first_chunk()?;
-        let [crowded] = rest else { return None };
+        let [crowded, crowd] = rest else { return None };
         Some(Hello {
             fingerprint: u64::from_le_bytes(*fingerprint),
             known: u64::from_le_bytes(*known),
             place: Binding { cache: i32::from_le_bytes(*cache), node: i32::from_le_bytes(*node) },
             crowded: *crowded != 0,
+            crowd: *crowd,
         })
     }
 }
@@ -70,8 +73,12 @@ pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
     let names: Vec<&str> = world.transports().iter().map(|t| t.name()).collect();
     let forced = &world.config().route;
     let rules = force::parse(forced, &names).map_err(|why| invalid("SHMEM_ROUTE", forced, why))?;
-    let mut session =
-        TuningSession { world, places: vec![class::here(); world.n_pes()], machine: String::new() };
+    let mut session = TuningSession {
+        world,
+        places: vec![class::here(); world.n_pes()],
+        machine: String::new(),
+        crowd: 1,
+    };
     let (origin, measured) = match mode {
         Tune::Off => (Origin::Off, Measurements::default()),
         Tune::File(path) => {
@@ -84,8 +91,8 @@ pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
         Tune::Auto | Tune::Adaptive => session.remember_or_measure(false)?,
         Tune::Always => session.remember_or_measure(true)?,
     };
-    let TuningSession { places, machine, .. } = session;
-    Ok(Tuning::new(world, origin, machine, measured, rules, places, begun.elapsed()))
+    let TuningSession { places, machine, crowd, .. } = session;
+    Ok(Tuning::new(world, origin, machine, measured, rules, (places, crowd), begun.elapsed()))
 }
 
 fn invalid(name: &str, value: &str, why: String) -> Error {
@@ -97,10 +104,22 @@ fn crowded(world: &World) -> bool {
     world.shared_team().n_pes() > usable_cpus() && !world.config().bound.0
 }
 
+/// How many PEs share a processor of this PE's host, rounded up. All emulated hosts share this one's.
+fn crowd(world: &World) -> u8 {
+    let pes = match world.config().host {
+        _ if world.config().bound.0 => 1,
+        Some(_) => world.n_pes(),
+        None => world.shared_team().n_pes(),
+    };
+    pes.div_ceil(usable_cpus().max(1)).clamp(1, 255) as u8
+}
+
 struct TuningSession<'a> {
     world: &'a World,
     places: Vec<Binding>,
     machine: String,
+    /// The largest number of PEs that share a processor.
+    crowd: u32,
 }
 
 impl TuningSession<'_> {
@@ -111,7 +130,8 @@ impl TuningSession<'_> {
     /// All PEs say hello; the places become known.
     fn greet(&mut self, fingerprint: u64, known: u64) -> Result<Vec<Hello>> {
         let me = self.places[self.world.pe()];
-        let hello = Hello { fingerprint, known, place: me, crowded: crowded(self.world) };
+        let (crowded, crowd) = (crowded(self.world), crowd(self.world));
+        let hello = Hello { fingerprint, known, place: me, crowded, crowd };
         let all = self.world.bootstrap().allgather(&hello.bytes())?;
         let parse = |(pe, bytes): (usize, &Vec<u8>)| {
             Hello::parse(bytes)
@@ -119,6 +139,7 @@ impl TuningSession<'_> {
         };
         let all = all.iter().enumerate().map(parse).collect::<Result<Vec<Hello>>>()?;
         self.places = all.iter().map(|hello| hello.place).collect();
+        self.crowd = all.iter().map(|hello| hello.crowd.into()).max().unwrap_or(1);
         Ok(all)
     }
 
@@ -357,6 +378,7 @@ mod tests {
             known: 7,
             place: Binding { cache: -1, node: 3 },
             crowded: true,
+            crowd: 9,
         };
         assert_eq!(Hello::parse(&hello.bytes()), Some(hello));
         assert_eq!(Hello::parse(&hello.bytes()[1..]), None);

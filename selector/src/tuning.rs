@@ -78,12 +78,12 @@ impl Tuning {
         machine: String,
         measured: Measurements,
         rules: Vec<Rule>,
-        places: Vec<Binding>,
+        (places, crowd): (Vec<Binding>, u32),
         took: Duration,
     ) -> Tuning {
         let me = world.pe();
         let class = |pe| Class::of(world.distance(me, pe), places[me], places[pe]);
-        let costs = costs(&measured);
+        let costs = Costs { crowd, ..costs(&measured) };
         let mut tuning = Tuning {
             origin,
             took,

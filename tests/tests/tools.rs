@@ -400,9 +400,15 @@ fn oshinfo_lists_collectives_once(prefix: &Path) -> Result<(), Failed> {
     assert!(chosen("broadcast") && chosen("reduce"), "{job}");
     let share = job.lines().find(|line| line.trim_start().starts_with("share  "));
     let share: Vec<&str> = share.unwrap_or("").split_whitespace().collect();
-    assert!(share.len() == 13 && share[2] == "/" && share[11] == "/", "{share:?}: {job}");
-    let time = share[12].parse::<f64>()?;
+    assert!(share.len() == 19 && share[2] == "/" && share[17] == "/", "{share:?}: {job}");
+    let time = share[18].parse::<f64>()?;
     assert!(time > 0.0 && time < 60e6, "4 MiB took {time} us: {job}");
+    let losses = job.lines().filter(|line| line.trim_start().starts_with("taken / fastest "));
+    let losses: Vec<f64> = losses
+        .flat_map(|line| line.split_whitespace().skip(3).map(str::parse::<f64>))
+        .collect::<Result<_, _>>()?;
+    // One size of a barrier, six of each of the six that move data.
+    assert!(losses.len() == 37 && losses.iter().all(|loss| *loss >= 1.0), "{losses:?}: {job}");
     let asked = "-n 3 -x SHMEM_COLL=broadcast:tree";
     let asked = oshinfo_in_a_job(prefix, asked, "--collectives")?.succeeded()?.stdout;
     assert!(asked.contains("broadcast  tree at every size"), "{asked}");

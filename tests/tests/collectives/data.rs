@@ -423,35 +423,38 @@ fn reductions_of_floating_point_numbers_have_the_same_bits_everywhere() {
 
 #[test]
 fn scans_add_up_the_members_before() {
-    everywhere(|world| {
-        for_calls(
-            world,
-            |_| 1,
-            |members, call, len, dest, source| {
-                // The standard has no scans on active sets.
-                let Members::Team(team) = members else { return };
-                let nelems = len / 8;
-                let sum = reducer::<Sum, u64>();
-                let before = (0..team.me).fold(vec![0u64; nelems], |sum, member| {
-                    let theirs = values(member, call, nelems);
-                    sum.iter().zip(theirs).map(|(a, b)| a.wrapping_add(b)).collect()
-                });
-                let mine = values(team.me, call, nelems);
-                let with_mine: Vec<u64> =
-                    before.iter().zip(&mine).map(|(a, b)| a.wrapping_add(*b)).collect();
-                for (inclusive, expected) in [(true, &with_mine), (false, &before)] {
-                    for dest in [dest, source] {
-                        fill(source.cast(), &mine);
-                        let scan = if inclusive { coll::inscan } else { coll::exscan };
-                        // SAFETY: symmetric arrays of the test.
-                        unsafe { scan(world, team, dest, source, nelems, sum, ROUTINE) };
-                        assert!(
-                            contents(dest.cast::<u64>(), nelems) == *expected,
-                            "{nelems} elements, inclusive: {inclusive}"
-                        );
-                    }
+    everywhere(scans);
+}
+
+/// Inclusive and exclusive ones, apart and in place.
+pub fn scans(world: &World) {
+    for_calls(
+        world,
+        |_| 1,
+        |members, call, len, dest, source| {
+            // The standard has no scans on active sets.
+            let Members::Team(team) = members else { return };
+            let nelems = len / 8;
+            let sum = reducer::<Sum, u64>();
+            let before = (0..team.me).fold(vec![0u64; nelems], |sum, member| {
+                let theirs = values(member, call, nelems);
+                sum.iter().zip(theirs).map(|(a, b)| a.wrapping_add(b)).collect()
+            });
+            let mine = values(team.me, call, nelems);
+            let with_mine: Vec<u64> =
+                before.iter().zip(&mine).map(|(a, b)| a.wrapping_add(*b)).collect();
+            for (inclusive, expected) in [(true, &with_mine), (false, &before)] {
+                for dest in [dest, source] {
+                    fill(source.cast(), &mine);
+                    let scan = if inclusive { coll::inscan } else { coll::exscan };
+                    // SAFETY: symmetric arrays of the test.
+                    unsafe { scan(world, team, dest, source, nelems, sum, ROUTINE) };
+                    assert!(
+                        contents(dest.cast::<u64>(), nelems) == *expected,
+                        "{nelems} elements, inclusive: {inclusive}"
+                    );
                 }
-            },
-        );
-    });
+            }
+        },
+    );
 }

@@ -4,10 +4,10 @@
 
 use super::data::{
     Case, Members, all_members, alltoalls_of_whole_blocks, broadcasts, broadcasts_in_place,
-    collects, fcollects, reduce, reductions_of,
+    collects, fcollects, reduce, reductions_of, scans,
 };
 use super::support::{ROUTINE, Random, across, array, contents, fill, over, values};
-use tombolo_collectives::table::{check, listing};
+use tombolo_collectives::table::{self, check, listing};
 use tombolo_collectives::{self as coll, Max, Prod, Sum, reducer};
 use tombolo_core::World;
 use tombolo_core::config::{Algorithms, Value};
@@ -52,12 +52,8 @@ fn every_algorithm(run: impl Fn(&[(&str, &str)], &(dyn Fn(&World) + Sync))) {
             fcollects(world);
             collects(world);
             alltoalls_of_whole_blocks(world);
-            let cases = [
-                Case { reducer: reducer::<Sum, u32>(), apply: u32::wrapping_add },
-                Case { reducer: reducer::<Prod, u32>(), apply: u32::wrapping_mul },
-                Case { reducer: reducer::<Max, u32>(), apply: u32::max },
-            ];
-            reductions_of(world, &cases, &|bits| bits as u32);
+            reductions(world);
+            scans(world);
             sums_have_the_same_bits(world);
             more_than_one_piece(world);
             barriers_wait_for_all(world);
@@ -92,6 +88,31 @@ fn every_algorithm_by_packets_alone() {
     every_algorithm(|asked, body| across(ring::RING_ONLY, &["ntb"], 3, asked, body));
 }
 
+/// Two PEs on each of two hosts, where reductions may go by levels: all operators, floating-point
+/// numbers, and more than one piece.
+#[test]
+fn reductions_by_levels() {
+    let asked = [("SHMEM_COLL", "reduce:levels+share")];
+    across(ring::TWO_HOSTS, &["shm", "ntb"], 4, &asked, |world| {
+        let choices = table::choices(world, world.team());
+        let reduce = choices.iter().find(|choice| choice.operation == "reduce");
+        let taken = reduce.map(|choice| choice.taken.iter().all(|name| *name == Some("levels")));
+        assert_eq!(taken, Some(true), "two PEs on each of two hosts");
+        reductions(world);
+        sums_have_the_same_bits(world);
+        more_than_one_piece(world);
+    });
+}
+
+fn reductions(world: &World) {
+    let cases = [
+        Case { reducer: reducer::<Sum, u32>(), apply: u32::wrapping_add },
+        Case { reducer: reducer::<Prod, u32>(), apply: u32::wrapping_mul },
+        Case { reducer: reducer::<Max, u32>(), apply: u32::max },
+    ];
+    reductions_of(world, &cases, &|bits| bits as u32);
+}
+
 /// More than goes along a chain, or through memory of the team, at a time.
 fn more_than_one_piece(world: &World) {
     let n = world.n_pes();
@@ -122,6 +143,18 @@ fn more_than_one_piece(world: &World) {
     }
     assert!(contents(dest, LONG) == expected, "apart");
     assert!(contents(source, LONG) == expected, "in place");
+    fill(source, &mine);
+    coll::sync_all(world, ROUTINE);
+    // SAFETY: as above.
+    unsafe {
+        coll::inscan(world, world.team(), dest.cast(), source.cast(), LONG, sum, ROUTINE);
+    }
+    let mut before = vec![0u64; LONG];
+    for pe in 0..=world.pe() {
+        let theirs = values(pe, root, LONG);
+        before.iter_mut().zip(theirs).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+    }
+    assert!(contents(dest, LONG) == before, "of those before");
 }
 
 /// Each algorithm has one order in which it adds: the same bits on all PEs and in every run.

@@ -45,26 +45,44 @@ impl<'a> Clock<'a> {
 
     /// Nanoseconds that one run takes.
     pub fn time(&self, effort: Effort, once: impl Fn()) -> f64 {
-        let Effort { batch, batches, runs_max } = effort;
+        self.time_each(effort, 1, |_| once())[0]
+    }
+
+    /// Nanoseconds that one run takes of each of `count` things, which take turns: what else the machine
+    /// does disturbs them alike.
+    pub fn time_each(&self, effort: Effort, count: usize, once: impl Fn(usize)) -> Vec<f64> {
+        let Effort { batches, .. } = effort;
+        let runs: Vec<u64> = (0..count).map(|index| self.runs(effort, &|| once(index))).collect();
+        let mut times = vec![Vec::new(); count];
+        let middle = |times: &Vec<Duration>| times[times.len().div_ceil(2) / 2];
+        loop {
+            for _ in 0..batches {
+                for (index, times) in times.iter_mut().enumerate() {
+                    times.push(self.batch(runs[index], &|| once(index)));
+                }
+            }
+            times.iter_mut().for_each(|times| times.sort_unstable());
+            let close = |times: &Vec<Duration>| middle(times) <= times[0].mul_f64(1.0 + SPREAD);
+            if times.iter().all(|times| close(times) || times.len() >= 4 * batches) {
+                break;
+            }
+        }
+        let ns = |(times, runs): (_, &u64)| middle(times).as_nanos() as f64 / *runs as f64;
+        times.iter().zip(&runs).map(ns).collect()
+    }
+
+    /// Runs that fill a batch.
+    fn runs(&self, effort: Effort, once: &impl Fn()) -> u64 {
+        let Effort { batch, runs_max, .. } = effort;
         let mut runs = 1;
         loop {
-            let took = self.batch(runs, &once);
+            let took = self.batch(runs, once);
             if took >= batch || runs == runs_max {
-                break;
+                return runs;
             }
             let missing = batch.as_secs_f64() / took.as_secs_f64().max(1e-7);
             runs = ((runs as f64 * missing * 1.2) as u64).clamp(runs + 1, runs_max);
         }
-        let mut times = Vec::new();
-        let middle = loop {
-            times.extend((0..batches).map(|_| self.batch(runs, &once)));
-            times.sort_unstable();
-            let middle = times[times.len().div_ceil(2) / 2];
-            if middle <= times[0].mul_f64(1.0 + SPREAD) || times.len() >= 4 * batches {
-                break middle;
-            }
-        };
-        middle.as_nanos() as f64 / runs as f64
     }
 
     /// The number of each PE.

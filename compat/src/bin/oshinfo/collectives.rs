@@ -18,18 +18,18 @@ const SETTLE: Duration = Duration::from_millis(100);
 pub fn measured(world: &World) -> tombolo_core::Result<Section> {
     let clock = Clock::new(world, ROUTINE)?;
     clock.warm_up(SETTLE, || tombolo_collectives::sync_all(world, ROUTINE));
-    Ok(describe::choices(world, |operation, algorithm, size| {
+    Ok(describe::choices(world, |operation, size, algorithms| {
         // Where the heap has no room on one PE it has none on all.
         let bytes = (world.n_pes() * size).next_multiple_of(64).max(64);
         let buffers = [Block::take(world, bytes).ok()?, Block::take(world, bytes).ok()?];
         let [dest, source] = buffers.each_ref().map(|buffer| buffer.start);
         // SAFETY: memory of this PE; any bytes make numbers.
         unsafe { source.write_bytes(1, bytes) };
-        let call = table::Trial { operation, algorithm, dest, source, size };
-        let once = || {
+        let once = |index: usize| {
+            let call = table::Trial { operation, algorithm: algorithms[index], dest, source, size };
             // SAFETY: symmetric buffers with room for a block of each PE, used here alone.
-            unsafe { table::carry_out(world, world.team(), &call, ROUTINE) }
+            _ = unsafe { table::carry_out(world, world.team(), &call, ROUTINE) };
         };
-        once().then(|| clock.time(EFFORT, || _ = once()))
+        Some(clock.time_each(EFFORT, algorithms.len(), once))
     }))
 }

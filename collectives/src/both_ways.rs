@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Both ways round the ring of members: blocks are passed on from neighbour to neighbour, to the right
+//! half way round and to the left for the rest. Nothing is sent further than to a neighbour, and it
+//! takes half as many steps as one way round.
+//!
+//! # Why members may write into places of others
+//!
+//! What a member passes on goes where the one that it comes from would have written: its line and its
+//! part of a half. Otherwise only that one writes there ([`crate::letters`]), so the two must not be
+//! under way at the same time.
+//!
+//! - Everything that a member sent with older numbers of this kind is complete before its block sets
+//!   out, also if it does not send the block far itself.
+//! - Everything that a member passes on is complete when it leaves. Who sends in collective n + 2 has
+//!   left n + 1, so all have left n.
+
+use crate::broadcast::{Broadcast, PIECE};
+use crate::gather::Gather;
+use crate::group::Group;
+use crate::letters::Letters;
+use crate::reduce::Reduce;
+use crate::reduce_push::{combine_letters, team};
+use crate::schedule::blocks;
+use crate::stream::{Stream, neighbours};
+use crate::table::Call;
+use tombolo_core::ops::Mode;
+
+/// Who meets whom: in each step members tell both neighbours that they, and all they have heard of, have
+/// come.
+pub fn sync(group: &Group<'_>) {
+    let (right, left) = neighbours(group.me, group.n);
+    let team = team(group);
+    team.next_epoch();
+    let steps = Stream::begin(group, team, group.n / 2);
+    for step in 0..group.n / 2 {
+        let letter = steps.letter(step);
+        letter.send_nothing(right);
+        if left != right {
+            letter.send_nothing(left);
+        }
+        letter.receive(left);
+        letter.receive(right);
+    }
+}
+
+/// Sends this member's block both ways, and passes on those of the others. `send` sends the block of a
+/// member to a neighbour.
+///
+/// Nobody leaves before all have come: all have the blocks of all.
+fn pass_on(group: &Group<'_>, letters: &Letters<'_>, send: impl Fn(usize, usize)) {
+    let Group { n, me, .. } = *group;
+    let (right, left) = neighbours(me, n);
+    letters.prepare();
+    for step in 0..n / 2 {
+        // The blocks that came with the last step.
+        send(right, (me + n - step) % n);
+        let both = step < (n - 1) / 2;
+        if both {
+            send(left, (me + step) % n);
+        }
+        letters.receive((me + n - step - 1) % n);
+        if both {
+            letters.receive((me + step + 1) % n);
+        }
+    }
+    letters.complete();
+}
+
+/// Blocks of equal length.
+///
+/// # Safety
+/// The buffers are as `shmem_fcollect` promises.
+pub unsafe fn gather(group: &Group<'_>, call: &Gather) {
+    let letters = Letters::begin(group, team(group), 0);
+    let at = |member: usize| call.dest.wrapping_add(member * call.len);
+    // SAFETY: dest holds a block of each member.
+    unsafe { call.source.copy_to(at(group.me), call.len) };
+    pass_on(group, &letters, |to, from| {
+        // SAFETY: a block that is here, and is not written any more before all is complete; every
+        // member's dest is ready before any of them calls.
+        unsafe { letters.pass_to(to, from, at(from), at(from), call.len, Mode::NonBlocking) };
+    });
+}
+
+/// Everybody's elements come to all, which combine them in the order of the members.
+///
+/// # Safety
+/// The buffers are as `shmem_sum_reduce` promises, and the elements fit a message.
+pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
+    let letters = Letters::begin(group, team(group), call.bytes());
+    pass_on(group, &letters, |to, from| {
+        let here = if from == group.me { call.source } else { letters.bytes(from) };
+        // SAFETY: the source holds so many bytes, and so does what came from others, which stays until
+        // all is complete.
+        unsafe {
+            let there = letters.bytes(from);
+            letters.pass_to(to, from, there, here, call.bytes(), Mode::NonBlocking);
+        }
+    });
+    // SAFETY: the caller's promise.
+    unsafe { combine_letters(group, call, &letters) };
+}
+
+/// From the root in pieces, to the right half way round the ring of members and to the left for the
+/// rest.
+///
+/// # Safety
+/// The buffers are as `shmem_broadcast` promises.
+pub unsafe fn broadcast(group: &Group<'_>, call: &Broadcast) {
+    let n = group.n;
+    let pieces = call.len.div_ceil(PIECE).max(1);
+    let stream = Stream::begin(group, team(group), pieces);
+    let (right, left) = neighbours(group.me, n);
+    let number = call.turned(group, group.me);
+    // Members 1 to `last` get the data from the left, those after it from the right.
+    let last = n / 2;
+    for (index, range) in blocks(0..call.len.max(1), PIECE).enumerate() {
+        let letter = stream.letter(index);
+        if number > 0 {
+            letter.receive(if number <= last { left } else { right });
+        }
+        let (at, len) = (range.start, range.end.min(call.len) - range.start);
+        let (dest, data) = (call.dest.wrapping_add(at), call.data(group).wrapping_add(at));
+        let send = |to: usize| {
+            // SAFETY: the data stay as they are until the letters are complete; the member's dest is
+            // ready before any of them calls.
+            unsafe { letter.send_to(to, dest, data, len, Mode::NonBlocking) };
+        };
+        if number < last {
+            send(right);
+        }
+        if number == 0 && last + 1 < n || number > last + 1 {
+            send(left);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { call.keep(group) };
+    (0..pieces.min(2)).for_each(|index| stream.letter(index).complete());
+    // The root may not be ahead of members that have not come: see `letters`.
+    group.sync();
+}

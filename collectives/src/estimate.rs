@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What algorithms are expected to take, in nanoseconds, by the times of single operations.
+//!
+//! - A *step* is one in which members wait for what others send at the same time: a one-way latency,
+//!   and where PEs share processors, waiting for one.
+//! - Work that all members do at the same time takes as many times as long as PEs share a processor.
+
+use crate::broadcast::PIECE;
+use crate::group::Group;
+use crate::letters::{SHORT_MAX, long_max};
+use crate::notes::Hosts;
+use crate::reduce::Block;
+use crate::schedule::rounds;
+use tombolo_core::cost::{Costs, LINE_NS};
+use tombolo_core::transport::Distance;
+
+const LINE: u64 = LINE_NS as u64;
+/// Up to this size what others write to memory of the team stays in the nearest cache.
+const NEAR_MAX: usize = 8 << 10;
+/// Bytes that the caches of a processor hold.
+const CACHED_MAX: usize = 1 << 20;
+
+fn costs<'a>(group: &Group<'a>) -> &'a Costs {
+    group.world.costs()
+}
+
+fn hosts<'a>(group: &Group<'a>) -> Option<&'a Hosts> {
+    group.notes().map(|notes| &notes.hosts)
+}
+
+fn others(group: &Group<'_>) -> u64 {
+    group.n as u64 - 1
+}
+
+/// All wait for messages that all send.
+fn step(group: &Group<'_>) -> u64 {
+    costs(group).notice_ns(group.extent())
+}
+
+/// The largest distance between members that follow each other.
+fn next(group: &Group<'_>) -> Distance {
+    hosts(group).map_or(group.extent(), |hosts| hosts.step)
+}
+
+/// All meet, as they would by themselves.
+fn sync(group: &Group<'_>) -> u64 {
+    let other = sync_by_all(group).min(sync_both_ways(group));
+    let dissemination = sync_by_dissemination(group);
+    if group.with_memory().is_some() { dissemination.min(other) } else { dissemination }
+}
+
+/// All meet by dissemination.
+pub fn sync_by_dissemination(group: &Group<'_>) -> u64 {
+    step(group) * rounds(group.n) as u64
+}
+
+/// Each tells all.
+pub fn sync_by_all(group: &Group<'_>) -> u64 {
+    let flags = others(group) * (put(group, 8) + LINE);
+    costs(group).shared_ns(flags) + step(group)
+}
+
+/// Each tells its neighbours, in so many steps.
+pub fn sync_both_ways(group: &Group<'_>) -> u64 {
+    both_steps(group, 8)
+}
+
+/// Steps of going round the ring of members both ways with so many bytes.
+fn both_steps(group: &Group<'_>, len: usize) -> u64 {
+    let (costs, next) = (costs(group), next(group));
+    let half = group.n as u64 / 2;
+    half * costs.notice_ns(next) + costs.shared_ns(others(group) * (costs.put_ns(next, len) + LINE))
+}
+
+/// Blocks go both ways round the ring of members.
+pub fn both_ways(group: &Group<'_>, len: usize) -> u64 {
+    both_steps(group, len) + costs(group).shared_ns(copied(group, len))
+}
+
+/// Elements go both ways round the ring of members, and all are combined.
+pub fn reduce_both_ways(group: &Group<'_>, bytes: usize) -> u64 {
+    let work = others(group) * (read(bytes) + copied(group, bytes));
+    both_steps(group, bytes) + costs(group).shared_ns(work)
+}
+
+/// Along two chains, in pieces, that begin at the root.
+pub fn broadcast_both_ways(group: &Group<'_>, len: usize) -> u64 {
+    let (costs, next) = (costs(group), next(group));
+    let piece = costs.notice_ns(next) + costs.put_ns(next, len.min(PIECE));
+    let pieces = len.div_ceil(PIECE) as u64;
+    // The root sends both ways.
+    let two = if group.n > 2 { 2 } else { 1 };
+    let whole = (two * costs.put_ns(next, len)).max(costs.shared_ns(costs.put_ns(next, len)));
+    let waits = (pieces.max(1) - 1) * costs.switch_ns() + group.n as u64 / 2 * piece;
+    whole + copied(group, len) + waits + sync(group)
+}
+
+/// Members of a host come to one and are told by it; these meet by dissemination.
+pub fn sync_by_hosts(group: &Group<'_>) -> u64 {
+    let Some(hosts) = hosts(group) else { return u64::MAX };
+    let here = costs(group).notice_ns(Distance::Host);
+    let local = if hosts.most > 1 { (2 + hosts.most as u64) * here } else { 0 };
+    local + step(group) * rounds(hosts.leaders.len()) as u64
+}
+
+fn put(group: &Group<'_>, bytes: usize) -> u64 {
+    costs(group).put_ns(group.extent(), bytes)
+}
+
+/// Elements that are combined, or bytes that are copied within a host.
+fn copied(group: &Group<'_>, bytes: usize) -> u64 {
+    costs(group).get_ns(Distance::Host, bytes)
+}
+
+/// What is put, not sent with a signal, is also waited for, unless it goes through a window of a
+/// neighbour.
+fn arrival(group: &Group<'_>) -> u64 {
+    match group.extent() {
+        Distance::Myself | Distance::Host | Distance::Hops(..2) => 0,
+        extent => costs(group).latency_ns(extent),
+    }
+}
+
+/// The root puts to each, to itself too.
+pub fn broadcast_put(group: &Group<'_>, len: usize) -> u64 {
+    let all = others(group) * put(group, len) + copied(group, len);
+    // One PE goes through the memory of all.
+    let beyond = !group.extent().is_remote() && group.n * len >= CACHED_MAX;
+    let all = if beyond { 2 * all } else { all };
+    all + 2 * arrival(group) + sync(group)
+}
+
+/// On one host all copy at the same time, across hosts the root's host serves them one after another.
+pub fn broadcast_get(group: &Group<'_>, len: usize) -> u64 {
+    let (costs, extent) = (costs(group), group.extent());
+    let get = costs.shared_ns(costs.get_ns(extent, len));
+    let served = if extent.is_remote() { others(group) * request(group, len) } else { 0 };
+    get.max(served) + 2 * sync(group)
+}
+
+/// A get from a PE of another host, whose processor takes part in it.
+fn request(group: &Group<'_>, len: usize) -> u64 {
+    costs(group).get_ns(group.extent(), len) + 4 * costs(group).switch_ns()
+}
+
+/// The root puts to one, both to others, and so on.
+pub fn broadcast_tree(group: &Group<'_>, len: usize) -> u64 {
+    rounds(group.n) as u64 * (put(group, len) + step(group)) + copied(group, len) + sync(group)
+}
+
+/// By a tree of hosts, then within each.
+pub fn broadcast_by_hosts(group: &Group<'_>, len: usize) -> u64 {
+    let Some(hosts) = hosts(group) else { return u64::MAX };
+    let tree = match hosts.leaders.len() {
+        1 => 0,
+        count => rounds(count) as u64 * (put(group, len) + step(group)) + copied(group, len),
+    };
+    let costs = costs(group);
+    let local = costs.notice_ns(Distance::Host) + costs.shared_ns(copied(group, len));
+    tree + if hosts.most > 1 { local } else { 0 } + sync(group)
+}
+
+/// Along the chain of members, in pieces. With one piece nobody sends while others do; on two hosts
+/// there is nobody to send at the same time.
+pub fn chain(group: &Group<'_>, len: usize) -> u64 {
+    let Some(hosts) = hosts(group) else { return u64::MAX };
+    if hosts.leaders.len() < 3 || len <= PIECE {
+        return u64::MAX;
+    }
+    let costs = costs(group);
+    let piece = costs.notice_ns(hosts.step) + costs.put_ns(hosts.step, PIECE);
+    let waits = len.div_ceil(PIECE) as u64 * costs.switch_ns();
+    let work = costs.shared_ns(costs.put_ns(hosts.step, len)) + copied(group, len);
+    work + waits + others(group) * piece + sync(group)
+}
+
+/// A share to each, then the shares go round the ring.
+pub fn broadcast_scatter(group: &Group<'_>, len: usize) -> u64 {
+    shares(group, len) + step(group) + ring(group, len)
+}
+
+/// Lengths first, then as [`all_put`].
+pub fn collect_put(group: &Group<'_>) -> u64 {
+    2 * sync(group) + published(group, 8)
+}
+
+/// All read what all have published.
+fn published(group: &Group<'_>, bytes: usize) -> u64 {
+    match group.extent().is_remote() {
+        // After a flag was read; the reads of several members' lines overlap.
+        false => LINE / 2 + others(group) * bytes.div_ceil(64) as u64 * LINE / 2,
+        true => others(group) * request(group, bytes),
+    }
+}
+
+/// Each puts so many bytes to each, and all meet. Across hosts they wait until all have arrived.
+pub fn all_put(group: &Group<'_>, len: usize) -> u64 {
+    let work = others(group) * put(group, len) + copied(group, len);
+    costs(group).shared_ns(work) + arrival(group) + sync(group)
+}
+
+/// Each puts so many bytes to each, with signals.
+pub fn signals(group: &Group<'_>, len: usize) -> u64 {
+    let work = others(group) * (put(group, len) + LINE) + copied(group, len);
+    costs(group).shared_ns(work) + step(group)
+}
+
+/// A message of so many bytes from each to each.
+pub fn letters(group: &Group<'_>, len: usize) -> u64 {
+    let work = others(group) * letter(group, len) + copied(group, len);
+    costs(group).shared_ns(work) + step(group)
+}
+
+/// A message among others, written and read.
+fn letter(group: &Group<'_>, bytes: usize) -> u64 {
+    put(group, bytes) + read(bytes)
+}
+
+/// Bytes read from memory of the team that another PE has just written.
+fn read(bytes: usize) -> u64 {
+    let lines = bytes.div_ceil(64) as u64;
+    if bytes <= SHORT_MAX {
+        // Lines are fetched from others' caches, several at a time.
+        LINE / 2
+    } else if bytes <= NEAR_MAX {
+        lines * LINE / 12
+    } else if bytes <= 4 * NEAR_MAX {
+        lines * LINE / 8
+    } else {
+        lines * LINE / 5
+    }
+}
+
+/// Each sends each its share of so many bytes.
+fn shares(group: &Group<'_>, bytes: usize) -> u64 {
+    others(group) * put(group, share_of(group, bytes))
+}
+
+/// Short arrays have fewer shares than members.
+fn share_of(group: &Group<'_>, bytes: usize) -> usize {
+    bytes.div_ceil(group.n).max(64)
+}
+
+/// Shares of so many bytes go round the ring of members.
+fn ring(group: &Group<'_>, bytes: usize) -> u64 {
+    let (costs, next) = (costs(group), next(group));
+    let work = costs.shared_ns(costs.put_ns(next, share_of(group, bytes)) + LINE);
+    others(group) * (costs.notice_ns(next) + work)
+}
+
+/// Blocks go round the ring of members.
+pub fn gather_ring(group: &Group<'_>, len: usize) -> u64 {
+    ring(group, len * group.n) + costs(group).shared_ns(copied(group, len))
+}
+
+/// Lengths to all, with the blocks where all of them are short; otherwise these follow.
+pub fn collect_signal(group: &Group<'_>) -> u64 {
+    letters(group, 8) + step(group) / 2
+}
+
+/// All that a member has to one that lacks it.
+pub fn doubling(group: &Group<'_>, len: usize) -> u64 {
+    let work = others(group) * put(group, len) + copied(group, len);
+    costs(group).shared_ns(work) + rounds(group.n) as u64 * step(group)
+}
+
+/// Elements are shown, and combined by all.
+pub fn publish(group: &Group<'_>, bytes: usize) -> u64 {
+    costs(group).shared_ns(published(group, bytes)) + sync(group)
+}
+
+/// Each combines a share, which it gets from all and puts to all.
+pub fn share(group: &Group<'_>, bytes: usize) -> u64 {
+    let share = share_of(group, bytes);
+    let gets = match group.extent().is_remote() {
+        false => group.n as u64 * copied(group, share),
+        // Each block is waited for.
+        true => {
+            let block = share.min(Block::LEN);
+            others(group) * share.div_ceil(block) as u64 * request(group, block)
+        }
+    };
+    let puts = others(group) * put(group, share) + copied(group, share);
+    // Blocks of this size take longer than others where the caches do not hold the arrays.
+    let puts = if bytes > CACHED_MAX { 2 * puts } else { puts };
+    costs(group).shared_ns(gets + puts) + 2 * sync(group)
+}
+
+/// Each sends its elements to all and combines those of all.
+pub fn reduce_exchange(group: &Group<'_>, bytes: usize) -> u64 {
+    let work = others(group) * (letter(group, bytes) + copied(group, bytes));
+    costs(group).shared_ns(work) + step(group)
+}
+
+/// Twice as many elements are combined in each round.
+pub fn reduce_doubling(group: &Group<'_>, bytes: usize) -> u64 {
+    let work = letter(group, bytes) + copied(group, bytes) + LINE;
+    rounds(group.n) as u64 * (costs(group).shared_ns(work) + step(group))
+}
+
+/// Pieces of a share that go through memory of the team one after another.
+fn pieces(group: &Group<'_>, bytes: usize) -> u64 {
+    share_of(group, bytes).div_ceil(long_max(group.n)) as u64
+}
+
+/// Each sends each its share and the result of its own.
+pub fn reduce_scatter(group: &Group<'_>, bytes: usize) -> u64 {
+    let share = share_of(group, bytes);
+    // Members of a host read each other's elements where they are.
+    let near = hosts(group).map_or(0, |hosts| hosts.most as u64 - 1);
+    let sent = (others(group) - near) * letter(group, share) + others(group) * copied(group, share);
+    let work = sent + shares(group, bytes) + copied(group, share);
+    costs(group).shared_ns(work) + 2 * pieces(group, bytes) * step(group)
+}
+
+/// Shares go round the ring of members and are combined on the way, then results.
+pub fn reduce_ring(group: &Group<'_>, bytes: usize) -> u64 {
+    let share = share_of(group, bytes);
+    let combined = others(group) * (copied(group, share) + read(share));
+    let waits = (pieces(group, bytes) - 1) * others(group) * costs(group).switch_ns();
+    2 * ring(group, bytes) + costs(group).shared_ns(combined) + waits
+}
+
+/// By the members of each host, then by those at the same place of all hosts.
+pub fn reduce_by_levels(group: &Group<'_>, bytes: usize) -> u64 {
+    let Some(hosts) = hosts(group) else { return u64::MAX };
+    let (near, far) = (hosts.most as u64 - 1, hosts.leaders.len() as u64 - 1);
+    let (costs, part) = (costs(group), share_of(group, bytes));
+    let share = bytes.div_ceil(hosts.most).max(64);
+    // A member's share is read from others of its host, combined, sent, and written to them again, in
+    // passes of their own.
+    let here = near * 7 * copied(group, share);
+    let among = far * (letter(group, part) + copied(group, part) + put(group, part));
+    let steps = 2 * costs.notice_ns(Distance::Host) + 2 * pieces(group, bytes) * step(group);
+    costs.shared_ns(here + among) + steps
+}
+
+/// As [`reduce_exchange`], in pieces.
+pub fn scan_exchange(group: &Group<'_>, bytes: usize) -> u64 {
+    let most = long_max(group.n);
+    let pieces = bytes.div_ceil(most) as u64;
+    pieces.max(1) * reduce_exchange(group, bytes.min(most))
+}
