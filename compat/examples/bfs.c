@@ -7,6 +7,7 @@
  * Vertices are spread over the PEs in turn. Who reaches a vertex of another PE claims it there by a
  * compare-and-swap of its level; the one PE that wins enters it into the next list of its owner, at a place
  * that a fetch-and-increment gives out. A reduction after each level tells whether there is another.
+ * At the end PE 0 draws how many vertices each level has.
  */
 #include <shmem.h>
 #include <stdio.h>
@@ -20,6 +21,19 @@ static uint64_t number(uint64_t i)
     return x ^ x >> 31;
 }
 
+static void draw(const uint64_t *counts, int levels)
+{
+    static const char bar[] = "##################################################";
+    uint64_t most = 1;
+    for (int i = 0; i < levels; i++)
+        most = counts[i] > most ? counts[i] : most;
+    for (int i = 0; i < levels; i++) {
+        double part = (double)counts[i] / (double)most;
+        printf("level %2d %10llu %.*s\n", i, (unsigned long long)counts[i],
+               1 + (int)(part * (sizeof bar - 2)), bar);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static uint64_t lengths[2]; /* of the lists of this level and of the next */
@@ -30,7 +44,8 @@ int main(int argc, char **argv)
     size_t room = vertices / n_pes + 1;
     int *level = shmem_malloc(room * sizeof *level);
     uint64_t *lists[2] = {shmem_malloc(room * sizeof **lists), shmem_malloc(room * sizeof **lists)};
-    if (!level || !lists[0] || !lists[1] || vertices == 0)
+    uint64_t *counts = calloc(vertices + 1, sizeof *counts); /* vertices of each level */
+    if (!level || !lists[0] || !lists[1] || !counts || vertices == 0)
         shmem_global_exit(1);
     for (size_t i = 0; i < room; i++)
         level[i] = -1;
@@ -45,6 +60,7 @@ int main(int argc, char **argv)
     int depth = 0;
     for (; all_found > 0; depth++) {
         int now = depth % 2, next = 1 - now;
+        counts[depth] = all_found;
         found = 0;
         for (size_t i = 0; i < lengths[now]; i++) {
             uint64_t vertex = lists[now][i];
@@ -70,9 +86,12 @@ int main(int argc, char **argv)
         mine[1] += level[i] >= 0 ? level[i] : 0;
     }
     shmem_uint64_sum_reduce(SHMEM_TEAM_WORLD, all, mine, 2);
-    if (me == 0)
+    if (me == 0) {
+        draw(counts, depth);
         printf("bfs: %llu of %zu vertices reached, %d levels, sum of levels %llu\n",
                (unsigned long long)all[0], vertices, depth, (unsigned long long)all[1]);
+    }
+    free(counts);
     shmem_finalize();
     return 0;
 }

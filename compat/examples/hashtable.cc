@@ -103,6 +103,7 @@ int main(int argc, char **argv)
     const std::uint64_t me = shmem_my_pe(), n_pes = shmem_n_pes();
     const std::uint64_t insertions = argc > 1 ? std::stoull(argv[1]) : 20000;
     const std::uint64_t range = argc > 2 ? std::stoull(argv[2]) : 500;
+    bool right = false;
     {
         Table table(2 * range + 16);
         const std::uint64_t end = insertions * (me + 1) / n_pes;
@@ -114,11 +115,12 @@ int main(int argc, char **argv)
         shmem_barrier_all();
         table.tally(mine[0], mine[1]);
         shmem_sum_reduce(SHMEM_TEAM_WORLD, all, mine, 3);
-        const bool right = all[1] == insertions && table.count(1) == all[2];
+        right = all[1] == insertions && table.count(1) == all[2];
         if (me == 0)
             std::printf("hashtable: %llu insertions, %llu keys: %s\n", (unsigned long long)all[1],
                         (unsigned long long)all[0], right ? "right" : "WRONG");
         shmem_barrier_all();
     }
     shmem_finalize();
+    return right ? 0 : 1;
 }
