@@ -12,7 +12,8 @@ use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Programs whose options shells complete.
-const COMPLETED: [&str; 6] = ["oshrun", "oshinfo", "oshcc", "oshc++", "oshCC", "oshcxx"];
+const COMPLETED: [&str; 8] =
+    ["oshrun", "oshinfo", "oshperf", "oshivshmem", "oshcc", "oshc++", "oshCC", "oshcxx"];
 /// Shells, where they look, and what they put before and after a program's name.
 const SHELLS: [(&str, &str, &str, &str); 3] = [
     ("bash", "share/bash-completion/completions", "", ""),

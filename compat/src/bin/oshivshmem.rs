@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `oshivshmem`: ties virtual machines into a ring of NTB links.
 
-use clap::Parser;
+#[path = "../tool.rs"]
+mod tool;
+
+use clap::{CommandFactory, Parser};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tombolo_core::config::{Bytes, Value};
@@ -22,7 +25,7 @@ and from the last to the first; each machine has two devices:
 #[derive(Parser)]
 #[command(
     name = "oshivshmem",
-    version,
+    version = tool::VERSION,
     about = "Serve NTB links to virtual machines, as shared memory and doorbells (ivshmem)",
     after_help = EXAMPLES,
 )]
@@ -49,6 +52,9 @@ fn size(text: &str) -> Result<usize, String> {
 }
 
 fn main() -> ExitCode {
+    if tool::completes(Options::command) {
+        return ExitCode::SUCCESS;
+    }
     let Options { size, vectors, paths } = Options::parse();
     let mut servers = Vec::new();
     for path in &paths {

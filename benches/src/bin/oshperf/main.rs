@@ -15,8 +15,10 @@ mod progress;
 mod raw;
 mod sizes;
 mod stats;
+#[path = "../../../../compat/src/tool.rs"]
+mod tool;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -35,7 +37,7 @@ usage. The manual page oshperf(1) has more.";
 #[derive(Parser)]
 #[command(
     name = "oshperf",
-    version = concat!(env!("CARGO_PKG_VERSION"), " (Tombolo, OpenSHMEM 1.6)"),
+    version = tool::VERSION,
     after_help = EXAMPLES,
 )]
 struct Cli {
@@ -62,6 +64,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if tool::completes(Cli::command) {
+        return ExitCode::SUCCESS;
+    }
     let done = match Cli::parse().command {
         Command::Compare(options) => compare::compare(&options),
         Command::Against(options) => against::measure(&options).map(|()| true),
