@@ -9,6 +9,7 @@ mod guests;
 mod install;
 mod licences;
 mod package;
+mod python;
 mod soak;
 mod steps;
 mod suite;
