@@ -2,6 +2,7 @@
 //! `cargo dev check`: what can be said of the sources without running them.
 
 use crate::Tree;
+use crate::deny;
 use crate::licences;
 use crate::steps::{Failure, announce, find, run};
 use std::fs;
@@ -44,6 +45,7 @@ pub fn check(tree: &Tree) -> Result<(), Failure> {
         let clippy = [&["clippy", "--quiet"], parts, &["--", "--deny", "warnings"]].concat();
         run(&mut tree.cargo(&clippy))?;
     }
+    deny::check(tree)?;
     announce("headers");
     headers(tree)
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo dev licences`: what the library and its tools contain of others, and under which terms.
 //!
-//! `cargo deny` does this and more, but is no library: it would have to be built, for longer than
-//! this repository, wherever the checks run. Its check against the list of known weaknesses needs a
-//! network besides.
+//! It needs nothing but cargo, and looks at our own sources too. `cargo dev deny` has cargo-deny look at
+//! dependencies once more, by the same list of licences.
 
 use crate::Tree;
 use crate::steps::{Failure, output};
@@ -12,18 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Licences that ask for no more than to be passed on.
-const ACCEPTED: [&str; 9] = [
-    "Apache-2.0",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "BSL-1.0",
-    "ISC",
-    "MIT",
-    "Unicode-3.0",
-    "Unlicense",
-    "Zlib",
-];
+/// The settings of cargo-deny, which have the licences that are accepted.
+const SETTINGS: &str = include_str!("../../.cargo/deny.toml");
 
 /// What each source file says of itself.
 const OWN: &str = "SPDX-License-Identifier: Apache-2.0";
@@ -139,6 +128,13 @@ fn row(line: &str) -> Option<Crate> {
     Some(Crate { name: name.to_owned(), version: version.to_owned(), licence })
 }
 
+/// The licences that are accepted.
+fn licences() -> impl Iterator<Item = &'static str> {
+    let list = SETTINGS.split_once("allow = [").and_then(|(_, rest)| rest.split_once(']'));
+    let lines = list.map_or("", |(list, _)| list).lines();
+    lines.map(|line| line.trim().trim_matches(['"', ','])).filter(|line| !line.is_empty())
+}
+
 /// Whether an expression can be met with accepted licences alone.
 fn accepted(expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
@@ -182,7 +178,7 @@ fn one(rest: &mut &[&str]) -> bool {
     if let ["WITH", _, after @ ..] = *rest {
         *rest = after;
     }
-    ACCEPTED.contains(word)
+    licences().any(|licence| licence == *word)
 }
 
 /// The list with the texts of all licences, each once, as binaries have to be passed on with them.
@@ -253,6 +249,15 @@ mod tests {
         ] {
             assert_eq!(accepted(expression), expected, "{expression}");
         }
+    }
+
+    #[test]
+    fn accepted_licences_are_those_of_the_settings() {
+        let list: Vec<_> = licences().collect();
+        assert!(list.len() > 5 && list.starts_with(&["Apache-2.0"]), "{list:?}");
+        assert!(
+            list.iter().all(|name| name.chars().all(|c| c.is_alphanumeric() || "-.".contains(c)))
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod check;
 mod demo;
+mod deny;
 mod docs;
 mod guests;
 mod install;
@@ -32,6 +33,7 @@ Usage: cargo dev COMMAND
   soak --minutes N      attack jobs as the tests do, with other cases each time, for so long
   install --prefix DIR  build and install the library, headers, tools and manual pages
   licences              list what the library contains of others, with licences
+  deny [ARGUMENTS]      have cargo-deny look at dependencies: licences, sources, known weaknesses
   package [--of PREFIX --to DIR]
                         write a *.tar.zst for any place and Debian packages into target/package:
                         of what is built, or of an installation
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         "soak" => soak::soak(&tree, rest),
         "install" => install::command(&tree, rest),
         "licences" => licences::print(&tree),
+        "deny" => deny::deny(&tree, rest),
         "package" => package::package(&tree, rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
