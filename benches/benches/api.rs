@@ -6,7 +6,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;
-use tombolo::World;
+use tombolo::{Symmetric, World};
 
 unsafe extern "C" {
     fn pshmem_long_p(dest: *mut i64, value: i64, pe: c_int);
@@ -40,22 +40,53 @@ fn scalars(c: &mut Criterion, world: &World) {
     group.finish();
 }
 
+/// A call, as that of the C routine is one.
+#[inline(never)]
+fn called(world: &World, dest: &[Symmetric<u8>], source: &[u8], pe: usize) {
+    world.put(dest, source, pe);
+}
+
 fn puts(c: &mut Criterion, world: &World) {
     let field = world.alloc_slice(1024, 0u8).expect("the heap has room");
     let address = field.as_ptr().cast::<c_void>().cast_mut();
     let source = vec![7u8; 1024];
-    for len in [8, 256, 1024] {
+    for len in [8, 32, 256, 1024].map(black_box) {
+        let (to, from) = (&field[..len], &source[..len]);
         let mut group = c.benchmark_group(format!("put of {len} bytes"));
-        group.bench_function("in Rust", |b| {
-            b.iter(|| world.put(&field[..black_box(len)], &source[..black_box(len)], black_box(0)));
+        group.bench_function("in Rust", |b| b.iter(|| world.put(to, from, black_box(0))));
+        group.bench_function("in Rust, by a call", |b| {
+            b.iter(|| called(world, to, from, black_box(0)));
+        });
+        group.bench_function("in Rust, both slices cut for it", |b| {
+            b.iter(|| {
+                let len = black_box(len);
+                world.put(&field[..len], &source[..len], black_box(0));
+            });
         });
         group.bench_function("in C", |b| {
             let source = source.as_ptr().cast();
             // SAFETY: both have at least so many bytes.
+            b.iter(|| unsafe { pshmem_putmem(address, source, len, black_box(0)) });
+        });
+        group.bench_function("in C, another length each time", |b| {
+            let source = source.as_ptr().cast();
+            // SAFETY: as above.
             b.iter(|| unsafe { pshmem_putmem(address, source, black_box(len), black_box(0)) });
         });
         group.finish();
     }
+    let mut group = c.benchmark_group("put of an array of 32 bytes");
+    group.bench_function("in Rust", |b| {
+        b.iter(|| world.put(&field[..32], black_box(&[7u8; 32]), black_box(0)));
+    });
+    group.bench_function("in C", |b| {
+        b.iter(|| {
+            let source = black_box(&[7u8; 32]).as_ptr().cast();
+            // SAFETY: as above.
+            unsafe { pshmem_putmem(address, source, 32, black_box(0)) }
+        });
+    });
+    group.finish();
 }
 
 fn atomics(c: &mut Criterion, world: &World) {

@@ -20,6 +20,16 @@ use tombolo_core::transport::AmoOp;
 
 /// Longest value that `p` and `g` handle themselves, in bytes.
 const SCALAR_MAX: usize = 32;
+/// Longest array, in bytes, that `put` copies without a call.
+const SHORT_MAX: usize = 128;
+
+/// Whether the type of a source tells that it is short.
+const fn is_short<T>(len: Option<usize>) -> bool {
+    match len {
+        Some(len) => len.saturating_mul(size_of::<T>()) <= SHORT_MAX,
+        None => false,
+    }
+}
 
 /// How a signal changes its variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +142,8 @@ impl<'w> Context<'w> {
         }
     }
 
-    /// Copies `source` to `dest` at PE `pe` (`shmem_put`).
+    /// Copies `source` to `dest` at PE `pe` (`shmem_put`). A short array, whose type tells its length, is
+    /// copied without a call.
     ///
     /// # Panics
     /// The lengths differ; or `pe` is this PE, and `source` is symmetric memory that overlaps `dest`.
@@ -158,9 +169,14 @@ impl<'w> Context<'w> {
         let (source, len) = self.pair(dest, source, pe);
         let pe = self.check_pe(pe);
         let dest = dest.as_ptr().cast_mut().cast();
+        let source = source.cast();
         // SAFETY: `dest` is symmetric and as long as the source, which is valid by the caller's word.
         unsafe {
-            self.tables.put(routine, self.handle, dest, source.cast(), len, pe, mode);
+            if const { is_short::<T>(S::LEN) } {
+                self.tables.put_known(routine, self.handle, dest, source, len, pe, mode);
+            } else {
+                self.tables.put(routine, self.handle, dest, source, len, pe, mode);
+            }
         }
     }
 

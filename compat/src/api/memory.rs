@@ -179,6 +179,9 @@ pub(super) mod sealed {
         /// Whether other PEs, or the same operation, may write to it.
         const SYMMETRIC: bool;
 
+        /// Number of elements, where the type tells.
+        const LEN: Option<usize> = None;
+
         fn parts(&self) -> (*const T, usize);
     }
 
@@ -193,6 +196,7 @@ pub(super) mod sealed {
 
     impl<T, const N: usize> Source<T> for [T; N] {
         const SYMMETRIC: bool = false;
+        const LEN: Option<usize> = Some(N);
 
         #[inline(always)]
         fn parts(&self) -> (*const T, usize) {

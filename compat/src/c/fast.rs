@@ -289,6 +289,31 @@ impl Tables {
         }
     }
 
+    /// As [`Tables::put`] of a few bytes, whose number the compiler knows.
+    ///
+    /// # Safety
+    /// As [`Tables::p`].
+    #[inline(always)]
+    pub unsafe fn put_known(
+        &self,
+        routine: &'static str,
+        ctx: Ctx,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        pe: c_int,
+        mode: Mode,
+    ) {
+        // SAFETY: mapped memory; the caller vouches for the source.
+        unsafe {
+            let at = self.remote(ctx, dest, pe);
+            if at.is_null() || (len > SCALAR_MAX && len > self.cached_limit()) {
+                return slow::put(dest, source, len, pe, ctx, routine, mode);
+            }
+            copy::known(at, source, len);
+        }
+    }
+
     /// `shmem_get` of `len` bytes.
     ///
     /// # Safety
