@@ -8,7 +8,6 @@ use super::panics;
 use crate::abi::{SHMEM_SIGNAL_ADD, SHMEM_SIGNAL_SET};
 use crate::c::fast::{self, Signal, Tables};
 use crate::c::handle::Ctx;
-use crate::c::strided::{self, Layout};
 use crate::library::Library;
 use bytemuck::Pod;
 use std::cell::Cell;
@@ -211,67 +210,6 @@ impl<'w> Context<'w> {
         unsafe { self.tables.get(routine, self.handle, dest, source, len, pe, mode) }
     }
 
-    /// Copies `count` elements, the first of `source` and every `source_stride`-th after it, to PE
-    /// `pe`: to the first of `dest` and every `dest_stride`-th after it (`shmem_iput`).
-    ///
-    /// # Panics
-    /// A slice is too short for `count` elements, or a stride is 0.
-    #[track_caller]
-    pub fn iput<T: Pod>(
-        &self,
-        dest: &[Symmetric<T>],
-        dest_stride: usize,
-        source: &[T],
-        source_stride: usize,
-        count: usize,
-        pe: usize,
-    ) {
-        let layout = layout((dest.len(), dest_stride), (source.len(), source_stride), count);
-        let (dest, pe) = (dest.as_ptr().cast::<T>().cast_mut(), self.check_pe(pe));
-        // SAFETY: both hold all elements; the call blocks.
-        unsafe {
-            strided::put(
-                self.tables,
-                "Context::iput",
-                self.handle,
-                dest,
-                source.as_ptr(),
-                layout,
-                pe,
-            )
-        }
-    }
-
-    /// As [`iput`](Context::iput), in the other direction (`shmem_iget`).
-    ///
-    /// # Panics
-    /// As [`iput`](Context::iput).
-    #[track_caller]
-    pub fn iget<T: Pod>(
-        &self,
-        dest: &mut [T],
-        dest_stride: usize,
-        source: &[Symmetric<T>],
-        source_stride: usize,
-        count: usize,
-        pe: usize,
-    ) {
-        let layout = layout((dest.len(), dest_stride), (source.len(), source_stride), count);
-        let (source, pe) = (source.as_ptr().cast::<T>(), self.check_pe(pe));
-        // SAFETY: both hold all elements; the call blocks.
-        unsafe {
-            strided::get(
-                self.tables,
-                "Context::iget",
-                self.handle,
-                dest.as_mut_ptr(),
-                source,
-                layout,
-                pe,
-            )
-        }
-    }
-
     /// As [`put`](Context::put), then changes `signal` at PE `pe`: whoever sees the signal there sees
     /// the data (`shmem_put_signal`).
     ///
@@ -348,6 +286,21 @@ impl<'w> Context<'w> {
     pub fn quiet(&self) {
         let routine = "Context::quiet";
         self.library.world.quiet(self.handle.context(self.library, routine), routine);
+    }
+
+    /// As [`quiet`](Context::quiet), for operations on these PEs at least (`shmem_pe_quiet`).
+    ///
+    /// # Panics
+    /// One of them is no PE of the context's team.
+    #[track_caller]
+    pub fn pe_quiet(&self, pes: &[usize]) {
+        for pe in pes {
+            self.check_pe(*pe);
+        }
+        if !pes.is_empty() {
+            // What is outstanding is counted by transport, not by PE.
+            self.quiet();
+        }
     }
 
     /// Operations on a PE issued before are delivered there before those issued after
@@ -465,23 +418,4 @@ fn check_lengths(dest: usize, source: usize) {
 #[track_caller]
 pub(super) fn lengths_differ(dest: usize, source: usize) -> ! {
     panic!("the destination has {dest} elements, the source {source}")
-}
-
-#[track_caller]
-fn layout(
-    (dest, dest_stride): (usize, usize),
-    (source, source_stride): (usize, usize),
-    count: usize,
-) -> Layout {
-    for (what, len, stride) in
-        [("destination", dest, dest_stride), ("source", source, source_stride)]
-    {
-        assert!(stride > 0, "a stride of 0");
-        let needed = match count {
-            0 => 0,
-            _ => (count - 1).saturating_mul(stride).saturating_add(1),
-        };
-        assert!(needed <= len, "the {what} has {len} elements, but {needed} are spanned");
-    }
-    Layout { dst: dest_stride as isize, sst: source_stride as isize, bsize: 1, nblocks: count }
 }

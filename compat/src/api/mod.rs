@@ -9,6 +9,7 @@ mod lock;
 mod memory;
 mod nonblocking;
 mod panics;
+mod strided;
 mod team;
 mod waiting;
 mod world;

@@ -134,6 +134,31 @@ impl<'env> NonBlocking<'env> {
     }
 }
 
+macro_rules! bitwise {
+    ($($op:ident: $name:ident, $does:literal;)*) => {
+        impl<'env> NonBlocking<'env> { $(
+            #[doc = concat!($does, "; `fetch` gets its value before (`shmem_", stringify!($name), "_nbi`).")]
+            #[track_caller]
+            pub fn $name<T: AtomicInteger>(
+                &self,
+                fetch: &'env mut T,
+                variable: &'env SymmetricAtomic<T>,
+                value: T,
+                pe: usize,
+            ) {
+                let routine = concat!("NonBlocking::", stringify!($name));
+                self.amo(routine, AmoOp::$op, fetch, variable, [value; 2], pe);
+            }
+        )* }
+    };
+}
+
+bitwise! {
+    And: atomic_fetch_and, "Bitwise and with a variable";
+    Or: atomic_fetch_or, "Bitwise or with a variable";
+    Xor: atomic_fetch_xor, "Bitwise exclusive or with a variable";
+}
+
 impl Drop for NonBlocking<'_> {
     fn drop(&mut self) {
         self.context.quiet();

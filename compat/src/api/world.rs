@@ -13,6 +13,7 @@ use crate::library::{Library, library};
 use crate::process;
 use bytemuck::Pod;
 use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use tombolo_collectives as coll;
@@ -159,6 +160,30 @@ impl World {
     /// As [`World::alloc`].
     pub fn alloc_lock(&self) -> Result<Lock<'_>, AllocError> {
         Lock::new(self)
+    }
+
+    /// Where the instance of `memory` at PE `pe` is mapped in this process, so that loads and stores reach it;
+    /// none where it is not, as at PEs of other hosts (`shmem_ptr`).
+    ///
+    /// To use the address is `unsafe`, for the reasons of [`SymmetricBox::local_mut`], which hold here between
+    /// processes. It is good for as long as `memory` is not freed, for all its elements.
+    ///
+    /// ```
+    /// let world = tombolo::init()?;
+    /// let field = world.alloc_slice(4, 7u32)?;
+    /// if let Some(theirs) = world.ptr(&field, 0) {
+    ///     // SAFETY: nobody writes; all PEs have filled theirs.
+    ///     assert_eq!(unsafe { theirs.add(3).read_volatile() }, 7);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// There is no such PE.
+    #[track_caller]
+    pub fn ptr<T: Pod>(&self, memory: &[Symmetric<T>], pe: usize) -> Option<NonNull<T>> {
+        let pe = self.context.check_pe(pe) as usize;
+        NonNull::new(self.library.world.ptr(memory.as_ptr().cast::<T>(), pe))
     }
 
     /// Whether a PE is lost, where the job goes on without lost PEs (`SHMEM_ON_LOSS=continue`;
