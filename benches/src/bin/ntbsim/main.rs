@@ -7,6 +7,7 @@
 mod contexts;
 mod engine;
 mod figures;
+mod load;
 mod plot;
 mod print;
 mod soak;
@@ -48,6 +49,9 @@ enum Command {
     /// Small operations of one context beside large ones of another; fails if a median is more than
     /// three times that alone and the wire time of two packets.
     Contexts,
+    /// Compares what is reached when everybody sends with what the links carry, and shows whether
+    /// random targets and a single one are fair to all PEs.
+    Load,
     /// Compares the chosen chunk, slots and lanes with the best of an exhaustive search; fails if
     /// a choice is more than 5 % from it. Takes minutes.
     Tune {
@@ -166,6 +170,7 @@ fn main() -> ExitCode {
         Some(Command::Soak(soak)) => soak.run(),
         Some(Command::Figures { dir }) => figures::draw(dir),
         Some(Command::Targets) => targets::check(),
+        Some(Command::Load) => load::show(),
         Some(Command::Contexts) => contexts::check(),
         Some(Command::Tune { json }) => tune::tune(*json),
         Some(Command::Engine) => engine::measure(),

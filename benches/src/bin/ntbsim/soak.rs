@@ -82,14 +82,16 @@ impl Soak {
 
     fn faulty(&self, seed: u64) -> Simulation {
         let hosts = 2 + (seed % u64::from(self.faulty_hosts_max - 1)) as u16;
-        let mut faulty = base(hosts, Pattern::Alltoall, Operation::Mixed, Writer::Cpu);
+        // Puts with signals go one way; puts alone may go both, or the other one as a whole.
+        let operation = if seed.is_multiple_of(3) { Operation::Put } else { Operation::Mixed };
+        let mut faulty = base(hosts, Pattern::Alltoall, operation, Writer::Cpu);
         let faults: Faults =
             FAULTS[seed as usize % FAULTS.len()].parse().expect("the list is well formed");
         let geometry = Geometry::new(1024, [8, 8, 32]).expect("these rings are sound");
         faulty.config = Config::simulated(geometry, true);
         faulty.config.crc = faults.needs_crc();
         faulty.config.split = seed.is_multiple_of(2);
-        faulty.config.split_bytes_min = 2048;
+        faulty.config.split_bytes_min = if seed.is_multiple_of(4) { 2048 } else { 8192 };
         faulty.faults = faults;
         faulty.workload.size = 3000;
         faulty.workload.count = 80;

@@ -2,7 +2,8 @@
 //! Ordered, acknowledged sequences of packets between two hosts.
 //!
 //! - Between two hosts (of one lane) there are two flows: the first carries everything that has an
-//!   order, the second the other half of split puts.
+//!   order, the second the other half of split puts, and whole puts where both ways are equally long
+//!   and the first has more to carry.
 //! - A flow is pinned to a direction until it is quiet; only a broken way moves it, and then it is
 //!   repeated from the first packet that was not acknowledged.
 //! - The receiver applies exactly the next sequence number and nothing else. That one number per

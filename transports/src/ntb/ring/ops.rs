@@ -59,7 +59,7 @@ pub(super) struct Op {
     pub last: [u32; 2],
     /// Set when the target refused a part of it.
     pub refused: bool,
-    /// The stream of a put that goes both ways.
+    /// The stream of a put that goes both ways, or the second way.
     pub split: Option<u32>,
     /// The signal that follows this put, or `NONE`.
     pub signal: u32,

@@ -29,7 +29,7 @@ pub(super) struct Sender {
     /// Where the search for the next flow begins, by direction.
     cursor: [usize; 2],
     retained: Retained,
-    /// Split puts outstanding, by host and stream.
+    /// Puts outstanding that go both ways or the second way, by host and stream.
     splits: Vec<u16>,
     /// By the same: fenced since the first flow was quiet.
     fenced: Vec<bool>,
@@ -100,7 +100,7 @@ impl Sender {
         !self.fenced[at]
     }
 
-    /// A put goes both ways.
+    /// A put goes both ways, or the second way.
     pub(super) fn begin_split(&mut self, stream: u32, host: u16) {
         self.splits[split_index(host, stream)] += 1;
     }
@@ -108,6 +108,12 @@ impl Sender {
     /// It has ended.
     pub(super) fn end_split(&mut self, stream: u32, host: u16) {
         self.splits[split_index(host, stream)] -= 1;
+    }
+
+    /// Packets of a flow that are still to be made or await their acknowledgement.
+    pub(super) fn load(&self, id: usize) -> u64 {
+        let flow = &self.flows[id];
+        flow.queued + u64::from(flow.under_way())
     }
 
     /// Whether so many chunks can be kept now.

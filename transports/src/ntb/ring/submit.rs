@@ -5,7 +5,7 @@ use super::choose::packet_bytes;
 use super::engine::Engine;
 use super::fair::{QUICK_BYTES, shared_packet_bytes};
 use super::flow::NONE;
-use super::memory::{Memory, Span};
+use super::memory::{Memory, Side, Span};
 use super::ops::{Action, Op};
 use super::packet::{INLINE_BYTES, words_of};
 use super::request::{AmoRequest, GetRequest, PutRequest, Target};
@@ -13,6 +13,9 @@ use tombolo_core::transport::Status;
 
 /// Packets of an operation that is one packet of the first flow.
 const ONCE: [(u32, u32); 2] = [(0, 1), (0, 0)];
+/// Shorter puts are not worth a second way, unless they fill a slot: a fence has to wait for what goes
+/// that way.
+const BALANCED_BYTES_MIN: usize = 2 << 10;
 
 impl Engine {
     /// Copies local memory to another host.
@@ -132,12 +135,15 @@ impl Engine {
         packet_bytes: usize,
     ) -> u32 {
         let packets = put.len.div_ceil(packet_bytes) as u32;
-        let splittable = matches!(action, Action::Put { .. })
+        let host = put.target.host;
+        let either_way = matches!(action, Action::Put { .. } | Action::PutRetained { .. })
             && put.signal.is_none()
-            && self.sender.may_split(put.stream, put.target.host);
-        let other = match splittable {
-            true => self.second_share(put.target.host, put.len, packets),
-            false => 0,
+            && self.sender.may_split(put.stream, host);
+        let other = match (either_way, action) {
+            (false, _) => 0,
+            (true, _) if self.is_second_way_freer(host, put.len) => packets,
+            (true, Action::Put { .. }) => self.second_share(host, put.len, packets),
+            (true, _) => 0,
         };
         let todo = [(0, packets - other), (packets - other, packets)];
         let op = self.submit(token, put.stream, action, put.target, put.len, todo);
@@ -216,6 +222,21 @@ impl Engine {
         }
         let detour = self.topology.distance(other, host) - self.topology.distance(side, host);
         if detour <= 1 { packets.saturating_sub(u32::from(detour)) / 2 } else { 0 }
+    }
+
+    /// Whether a put as a whole had better go the other way round, which is no longer: of two ways that
+    /// are equally long, as both are between two hosts, less is waiting on that one.
+    fn is_second_way_freer(&self, host: u16, len: usize) -> bool {
+        let least = BALANCED_BYTES_MIN.min(self.chunk_bytes());
+        if !self.config.split || len < least || len >= self.config.split_bytes_min {
+            return false;
+        }
+        let (right, left) = (Side::Right, Side::Left);
+        let first = usize::from(host) * 2;
+        self.sender.load(first) > self.sender.load(first + 1)
+            && self.topology.distance(right, host) == self.topology.distance(left, host)
+            && self.topology.reaches(right, host)
+            && self.topology.reaches(left, host)
     }
 
     /// Payload bytes of the packets of a transfer. What is under way alone is cut up so that its copies

@@ -385,6 +385,34 @@ fn no_part_of_a_fenced_put_overtakes_what_was_before_the_fence() {
 }
 
 #[test]
+fn between_two_hosts_a_put_takes_the_way_on_which_less_waits() {
+    let long = |token| PutRequest { stream: 3, ..put(token, target(1, 0), 0, 1000) };
+    let balanced = Config { split: true, split_bytes_min: 8192, ..config(512, 16) };
+    for retain in [false, true] {
+        let mut world = World::new(2, balanced);
+        world.sides[0].memory.local[..1000].fill(1);
+        for token in 1..=2 {
+            let put = PutRequest { retain, ..long(token) };
+            assert_eq!(world.put(0, put), Status::Pending);
+        }
+        assert!(!world.engines[0].fence(3, 1), "the second goes the other way");
+        world.poll(0);
+        let wires = world.sides[0].wires.each_ref().map(|wire| wire.len());
+        assert!(wires[0].abs_diff(wires[1]) <= 2, "both ways carry the same: {wires:?}");
+        world.settle();
+        assert!(world.segment(1)[..1000].iter().all(|&byte| byte == 1));
+        assert!(world.engines[0].fence(3, 1));
+        // What follows a fence does not overtake what goes the first way.
+        for token in 3..=4 {
+            assert_eq!(world.put(0, long(token)), Status::Pending);
+            assert!(world.engines[0].fence(3, 1), "both go the same way");
+        }
+        world.settle();
+        assert_eq!(world.engines[0].outstanding(), 0);
+    }
+}
+
+#[test]
 fn what_is_alone_is_cut_into_pieces_and_what_follows_fills_its_slots() {
     let mut world = World::new(2, Config { handling_bytes: 600, ..config(2048, 4) });
     let before = world.engines[1].stats().delivered;

@@ -101,6 +101,8 @@ pub struct Report {
     pub ceiling_gbs: Option<f64>,
     /// Throughput as a share of it.
     pub of_ceiling: Option<f64>,
+    /// The least that a PE had done when the first one ended, as a share of the mean.
+    pub slowest_of_mean: f64,
     /// Latency of the completed ones.
     pub latency: Latency,
     /// Counters of all engines.
@@ -147,6 +149,7 @@ impl Report {
             rate_per_second: completed as f64 * 1e9 / elapsed_ns as f64,
             ceiling_gbs,
             of_ceiling: ceiling_gbs.map(|ceiling| throughput_gbs / ceiling),
+            slowest_of_mean: world.slowest_of_mean.unwrap_or(1.0),
             latency: latency(&world.latencies_ps),
             per_hop: breakdown(world, &stats),
             stats,

@@ -177,6 +177,8 @@ pub(super) struct World<'a> {
     pub(super) whole: usize,
     pub latencies_ps: Vec<u64>,
     pub failed: u64,
+    /// The least that a PE had done when the first one ended, as a share of the mean.
+    pub slowest_of_mean: Option<f64>,
     /// Bytes moved beside the workload.
     pub beside_bytes: u64,
     pub(super) wrong: Option<String>,
@@ -250,6 +252,7 @@ impl<'a> World<'a> {
             whole: 0,
             latencies_ps: Vec::new(),
             failed: 0,
+            slowest_of_mean: None,
             beside_bytes: 0,
             wrong: None,
             expected: vec![[0; 3]; all],
@@ -518,6 +521,9 @@ impl<'a> World<'a> {
         let Transfer { pe, to, step, slot, start_ps, outcome, .. } = self.transfers[token];
         self.pes[pe].ended += 1;
         self.news += 1;
+        if self.slowest_of_mean.is_none() && self.pes[pe].ended == self.plan.workload.count {
+            self.slowest_of_mean = Some(self.slowest_of_mean());
+        }
         self.pes[pe].free_slots.push(slot);
         self.end_ps = self.end_ps.max(now_ps);
         let lanes_per_pe = usize::from(self.simulation.lanes);
@@ -542,6 +548,13 @@ impl<'a> World<'a> {
             Step::Add => self.expected[target][1] += 1,
             Step::Get => self.check_get(first, to, slot, now_ps),
         }
+    }
+
+    fn slowest_of_mean(&self) -> f64 {
+        let working = (0..self.pes.len()).filter(|&pe| self.plan.works(self.pe_id(pe)));
+        let ended: Vec<u64> = working.map(|pe| self.pes[pe].ended).collect();
+        let mean = ended.iter().sum::<u64>() as f64 / ended.len() as f64;
+        ended.into_iter().min().unwrap_or(0) as f64 / mean
     }
 
     fn note_put(&mut self, to: PeId, pe: usize) {
