@@ -90,7 +90,9 @@ pub fn broadcast_both_ways(group: &Group<'_>, len: usize) -> u64 {
     let pieces = len.div_ceil(PIECE) as u64;
     // The root sends both ways.
     let two = if group.n > 2 { 2 } else { 1 };
-    let whole = (two * costs.put_ns(next, len)).max(costs.shared_ns(costs.put_ns(next, len)));
+    let whole = costs.put_ns(next, len);
+    // While the root is busy with one way, the other one is idle.
+    let whole = (two - 1) * whole + costs.shared_ns(whole);
     let waits = (pieces.max(1) - 1) * costs.switch_ns() + group.n as u64 / 2 * piece;
     whole + copied(group, len) + waits + sync(group)
 }
@@ -138,9 +140,10 @@ pub fn broadcast_get(group: &Group<'_>, len: usize) -> u64 {
     get.max(served) + 2 * sync(group)
 }
 
-/// A get from a PE of another host, whose processor takes part in it.
+/// A get from a PE of another host, whose processor takes part in it: while it waits for others, or does
+/// as much for them, that takes longer than it was measured alone.
 fn request(group: &Group<'_>, len: usize) -> u64 {
-    costs(group).get_ns(group.extent(), len) + 4 * costs(group).switch_ns()
+    3 * costs(group).get_ns(group.extent(), len) + 4 * costs(group).switch_ns()
 }
 
 /// The root puts to one, both to others, and so on.
@@ -223,7 +226,7 @@ fn read(bytes: usize) -> u64 {
         // Lines are fetched from others' caches, several at a time.
         LINE / 2
     } else if bytes <= NEAR_MAX {
-        lines * LINE / 12
+        lines * LINE / 6
     } else if bytes <= 4 * NEAR_MAX {
         lines * LINE / 8
     } else {
@@ -273,7 +276,7 @@ pub fn publish(group: &Group<'_>, bytes: usize) -> u64 {
 pub fn share(group: &Group<'_>, bytes: usize) -> u64 {
     let share = share_of(group, bytes);
     let gets = match group.extent().is_remote() {
-        false => group.n as u64 * copied(group, share),
+        false => others(group) * copied(group, share),
         // Each block is waited for.
         true => {
             let block = share.min(Block::LEN);
@@ -309,7 +312,8 @@ pub fn reduce_scatter(group: &Group<'_>, bytes: usize) -> u64 {
     // Members of a host read each other's elements where they are.
     let near = hosts(group).map_or(0, |hosts| hosts.most as u64 - 1);
     let sent = (others(group) - near) * letter(group, share) + others(group) * copied(group, share);
-    let work = sent + shares(group, bytes) + copied(group, share);
+    // Results are copied to the dest once more than they are sent.
+    let work = sent + shares(group, bytes) + 2 * copied(group, share);
     costs(group).shared_ns(work) + 2 * pieces(group, bytes) * step(group)
 }
 
@@ -329,7 +333,8 @@ pub fn reduce_by_levels(group: &Group<'_>, bytes: usize) -> u64 {
     let share = bytes.div_ceil(hosts.most).max(64);
     // A member's share is read from others of its host, combined, sent, and written to them again, in
     // passes of their own.
-    let here = near * 7 * copied(group, share);
+    let passes = if bytes < CACHED_MAX { 7 } else { 5 };
+    let here = near * passes * copied(group, share);
     let among = far * (letter(group, part) + copied(group, part) + put(group, part));
     let steps = 2 * costs.notice_ns(Distance::Host) + 2 * pieces(group, bytes) * step(group);
     costs.shared_ns(here + among) + steps
