@@ -48,7 +48,7 @@ pub fn soak(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     run(tree.cargo(&crowds).env("TOMBOLO_PREFIX", &prefix))?;
     let attacks = ["test", "--workspace", "--test", "attacks", "--"];
     // Those that are given time; the others take little.
-    let timed = 15;
+    let timed = 14;
     let seconds = (minutes * 60 * 2 / 3 * AT_ONCE / timed).to_string();
     announce(&format!("attacks from seed {seed}"));
     let mut command = tree.cargo(&attacks);

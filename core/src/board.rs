@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 const NAME_MAX: usize = 48;
 const MAGIC: u32 = 0x746f_6d62;
 
+/// Tells the number of a PE from a stray word.
+const MISSED: u32 = 0x6d15_5ed0;
+
 /// One PE's slot. 128 bytes: adjacent-line prefetch makes neighbours share 64-byte lines.
 #[repr(C, align(128))]
 struct Slot {
@@ -30,7 +33,7 @@ struct Slot {
     name: [AtomicU64; NAME_MAX / 8],
     /// Not 0: the launcher has found the PE to be lost.
     lost: AtomicU32,
-    /// 1 + the first PE that this one could not reach any more and went on without, or 0.
+    /// 0, or [`MISSED`] XOR the first PE that this one could not reach any more and went on without.
     missed: AtomicU32,
 }
 
@@ -181,15 +184,14 @@ impl Board {
     pub fn miss(&self, pe: usize, other: usize) {
         let missed = &self.slot(pe).missed;
         // The first one stays.
-        let _ = missed.compare_exchange(0, other as u32 + 1, Ordering::AcqRel, Ordering::Relaxed);
+        let told = MISSED ^ other as u32;
+        let _ = missed.compare_exchange(0, told, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// A PE that PE `pe` has gone on without because it could not reach it.
     pub fn missed(&self, pe: usize) -> Option<usize> {
-        match self.slot(pe).missed.load(Ordering::Acquire) {
-            0 => None,
-            other => Some(other as usize - 1).filter(|other| *other < self.count),
-        }
+        let other = (self.slot(pe).missed.load(Ordering::Acquire) ^ MISSED) as usize;
+        (other < self.count && other != pe).then_some(other)
     }
 
     /// Whether the launcher has found PE `pe` to be lost.
@@ -313,7 +315,13 @@ mod tests {
         board.miss(0, 2);
         board.miss(0, 1);
         board.miss(1, 7);
+        board.miss(2, 2);
         assert_eq!([0, 1, 2].map(|pe| board.missed(pe)), [Some(2), None, None]);
+        // Nor is a number that some PE has written there by mistake: a job that went well has.
+        for stray in [1, 2, 3, 0xff, u32::MAX] {
+            board.slot(1).missed.store(stray, Ordering::Relaxed);
+            assert_eq!(board.missed(1), None, "{stray}");
+        }
     }
 
     #[test]

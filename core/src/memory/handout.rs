@@ -19,10 +19,13 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 const TOKEN: usize = 8;
 const NAME: usize = 8;
+/// Bytes of a user: its number, and the number space that it is from.
+const USER: usize = 12;
 /// Files that are handed out at most.
 const FILES_MAX: usize = 2;
 /// Bytes of a message at most: the token, and why there are no files.
@@ -53,9 +56,11 @@ impl Listener {
         Ok(Listener { socket, token, name, user })
     }
 
-    /// What the others need to connect.
+    /// What the others need to connect, and whose process this is.
     pub fn address(&self) -> Vec<u8> {
-        [self.token.as_slice(), self.name.as_slice()].concat()
+        let space = std::fs::metadata("/proc/self/ns/user").map_or(0, |space| space.ino());
+        let user = self.user.to_ne_bytes();
+        [self.token.as_slice(), &self.name, &user, &space.to_ne_bytes()].concat()
     }
 
     /// Gives `files` to `count` other PEs.
@@ -141,12 +146,26 @@ impl Listener {
     }
 }
 
+/// Two users whose processes are among those with these addresses, if there are two: they give each other
+/// nothing. Numbers from different number spaces may be of one user.
+pub fn two_users<'a>(addresses: impl Iterator<Item = &'a [u8]>) -> Option<[u32; 2]> {
+    let user = |address: &'a [u8]| {
+        let (user, space) = address.get(TOKEN + NAME..)?.split_first_chunk()?;
+        Some((u32::from_ne_bytes(*user), space))
+    };
+    let mut users = addresses.filter_map(user);
+    let first = users.next()?;
+    let other = users.find(|other| other.0 != first.0 && other.1 == first.1)?;
+    Some([first.0, other.0])
+}
+
 /// Gets what the listener at `address` hands out.
 pub fn fetch(address: &[u8], limit: Duration) -> io::Result<Files> {
     let deadline = Instant::now() + limit;
     let (token, name) = address
         .split_first_chunk::<TOKEN>()
-        .filter(|(_, name)| name.len() == NAME)
+        .filter(|(_, rest)| rest.len() == NAME + USER)
+        .map(|(token, rest)| (token, &rest[..NAME]))
         .ok_or_else(|| io::Error::other("its address cannot be read"))?;
     let socket = stream_of_messages(SockFlag::empty())?;
     set_timeout(&socket, deadline)?;
@@ -241,7 +260,7 @@ mod tests {
 
     fn connected(address: &[u8]) -> OwnedFd {
         let socket = stream_of_messages(SockFlag::empty()).unwrap();
-        let name = UnixAddr::new_abstract(&address[TOKEN..]).unwrap();
+        let name = UnixAddr::new_abstract(&address[TOKEN..TOKEN + NAME]).unwrap();
         connect(socket.as_raw_fd(), &name).unwrap();
         socket
     }
@@ -281,6 +300,18 @@ mod tests {
             });
             assert_eq!(accepted, Some("disconnected"));
         });
+    }
+
+    #[test]
+    fn users_are_told_apart_within_a_number_space() {
+        let listener = |user| Listener { user, ..Listener::open().unwrap() };
+        let address = |user| listener(user).address();
+        let two = |addresses: &[Vec<u8>]| two_users(addresses.iter().map(Vec::as_slice));
+        assert_eq!(two(&[address(7), address(7), vec![]]), None);
+        assert_eq!(two(&[address(7), address(7), address(9)]), Some([7, 9]));
+        let mut elsewhere = address(9);
+        *elsewhere.last_mut().unwrap() ^= 1;
+        assert_eq!(two(&[address(7), elsewhere]), None);
     }
 
     #[test]

@@ -47,11 +47,13 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
     let needs_root = |trial: Trial| {
         trial.with_ignored_flag(!root).with_kind(if root { "" } else { "needs root" })
     };
-    let (one, other) = (program.clone(), program);
+    let (one, other, third) = (program.clone(), program.clone(), program);
     let name = "rights_given_up_in_shmem_init_are_told_soon";
     trials.push(needs_root(Trial::test(name, move || rights(&one))));
     let name = "a_pe_that_may_answer_no_more_ends_the_job";
     trials.push(needs_root(Trial::test(name, move || no_answers(&other))));
+    let name = "pes_of_two_users_are_told_at_once";
+    trials.push(needs_root(Trial::test(name, move || two_users(&third))));
     let source = crate_dir().join("c/attacks/growth.c");
     let program = Program::new(prefix, &source, "to start", &["-O1"]);
     trials.push(Trial::test("hosts_die_while_a_job_starts", move || hosts_die(&program)));
@@ -95,6 +97,20 @@ fn no_answers(program: &Arc<Program>) -> Result<(), Failed> {
     for (delay, going_on) in [(200, false), (200, true), (2000, false)] {
         let next = Attack { victim: 0, way: "user", phase: "locks", delay, going_on };
         one(program, &way, &next).map_err(|why| format!("{next:?}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// PEs of two users: each would wait for the other until the start has taken too long.
+fn two_users(program: &Arc<Program>) -> Result<(), Failed> {
+    for (way, victim) in ways().iter().take(2).flat_map(|way| [(way, 0), (way, 2)]) {
+        let arguments = [&victim.to_string(), "user", "before", "0"];
+        let env = [("SHMEM_TUNE", "off"), ("SHMEM_START_TIMEOUT", "300")];
+        let ran = program.launch_with(way.options, 3, &arguments, &env)?;
+        let told = |line: &str| row("error").prints(line) && line.contains("run as users ");
+        if ran.code != Some(1) || !ran.stderr.lines().any(told) || !all_known(&ran) {
+            return Err(ran.account("expected the two users to be named").into());
+        }
     }
     Ok(())
 }

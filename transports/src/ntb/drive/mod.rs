@@ -153,7 +153,7 @@ impl Ntb {
                     })
                     .collect();
                 return Err(failure(format!(
-                    "no link of host {} came into use within {:.1?}: {}",
+                    "no link of host {} came into use within {:.1?} (SHMEM_START_TIMEOUT): {}",
                     opened.hardware.host,
                     begun.elapsed(),
                     why.join("; ")
