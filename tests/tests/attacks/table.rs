@@ -148,7 +148,7 @@ fn long_jobs(faults: &Arc<Program>, survivors: &Arc<Program>) -> Result<(), Fail
     let cases = [
         ("script", 1, shell("$0 -n 2 sh -c '\"$0\" leave-second _exit; exec sleep 50' $1")),
         ("request", 1, shell("$0 -n 2 bash -c 'echo garbage >&$PMI_FD; exec sleep 50'")),
-        ("output", 1, shell("exec $0 --label sh -c 'echo x; exec sleep 50' > /dev/full")),
+        ("output", 1, shell("exec $0 --label sh -c 'echo x; exec sleep 0.5' > /dev/full")),
         ("unmet", 1, shell("exec $0 --host none.invalid:1 --rsh false true")),
         (
             "stubborn",
