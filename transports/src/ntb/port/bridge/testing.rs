@@ -77,6 +77,8 @@ struct Machine {
     faults: AtomicU64,
     /// The function does not answer.
     gone: bool,
+    /// Processes that were killed so far: their threads still run here, but reach nothing.
+    killed: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +113,8 @@ impl<M: Model> Bench<M> {
 
     /// The function of a side, as a process that opens it has it.
     pub fn function(self: &Arc<Bench<M>>, side: usize) -> Arc<Function<M>> {
-        Arc::new(Function { bench: self.clone(), side })
+        let process = self.inner().machines[side].killed;
+        Arc::new(Function { bench: self.clone(), side, process })
     }
 
     fn inner(&self) -> RwLockReadGuard<'_, Inner<M>> {
@@ -149,6 +152,7 @@ impl<M: Model> Bench<M> {
     pub fn kill(&self, side: usize) {
         let mut inner = self.inner_mut();
         inner.machines[side].maps.clear();
+        inner.machines[side].killed += 1;
         inner.model.reset(side, &self.lines);
     }
 }
@@ -157,6 +161,7 @@ impl<M: Model> Bench<M> {
 pub struct Function<M> {
     bench: Arc<Bench<M>>,
     side: usize,
+    process: u32,
 }
 
 impl<M> Debug for Function<M> {
@@ -166,9 +171,15 @@ impl<M> Debug for Function<M> {
 }
 
 impl<M: Model> Function<M> {
+    /// Whether nothing answers the process.
+    fn is_gone(&self, inner: &Inner<M>) -> bool {
+        let machine = &inner.machines[self.side];
+        machine.gone || machine.killed != self.process
+    }
+
     fn read(&self, bar: usize, offset: usize, bytes: usize) -> u64 {
         let mut inner = self.bench.inner_mut();
-        if inner.machines[self.side].gone {
+        if self.is_gone(&inner) {
             return u64::MAX;
         }
         let inside = offset + bytes <= inner.model.bars(self.side)[bar];
@@ -181,7 +192,7 @@ impl<M: Model> Function<M> {
 
     fn write(&self, bar: usize, offset: usize, bytes: usize, value: u64) {
         let mut inner = self.bench.inner_mut();
-        if inner.machines[self.side].gone {
+        if self.is_gone(&inner) {
             return;
         }
         let inside = offset + bytes <= inner.model.bars(self.side)[bar];
@@ -210,7 +221,7 @@ impl<M: Model> Function<M> {
             let inside = at + part <= inner.model.bars(self.side)[bar];
             assert!(inside, "{part} bytes at {at:#x} of BAR {bar}");
             let route = || inner.model.route(self.side, bar, at);
-            let lost = inner.machines[self.side].gone || peer.gone;
+            let lost = self.is_gone(&inner) || peer.gone;
             if let Some(address) = (!lost).then(route).flatten() {
                 match peer.at(address, part) {
                     Some(memory) => act(done, part, memory),
@@ -272,7 +283,7 @@ impl<M: Model> Device for Function<M> {
 
     fn config16(&self, offset: usize) -> u16 {
         let inner = self.bench.inner();
-        match inner.machines[self.side].gone {
+        match self.is_gone(&inner) {
             true => u16::MAX,
             false => inner.model.config16(self.side, offset),
         }
@@ -343,9 +354,12 @@ impl<M: Model> Device for Function<M> {
     }
 
     fn unmap(&self, address: u64, len: usize) {
-        let maps = &mut self.bench.inner_mut().machines[self.side].maps;
+        let machine = &mut self.bench.inner_mut().machines[self.side];
+        if machine.killed != self.process {
+            return;
+        }
+        let maps = &mut machine.maps;
         let place = maps.iter().position(|map| (map.address, map.len) == (address, len));
-        // One that a killed process had is gone already.
         place.into_iter().for_each(|place| _ = maps.swap_remove(place));
     }
 

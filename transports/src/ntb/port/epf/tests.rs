@@ -120,7 +120,7 @@ fn a_process_that_is_killed_leaves_a_link_that_the_next_one_uses() {
     assert!(a.db_wait(0, PATIENCE).link_changed && !a.link_state().up);
     let b = open(&bench, 1).unwrap();
     b.link_enable().unwrap();
-    assert!(a.link_state().up);
+    assert!(a.link_state().up && b.link_state().up);
     let closed = store(&mut *window, 0, 2);
     assert!(matches!(closed, Err(PortError::Closed { .. })), "what was open before: {closed:?}");
     let memory = opened(&b, 0, 8192);
