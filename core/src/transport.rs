@@ -193,6 +193,13 @@ impl Capabilities {
         self.put || self.get
     }
 
+    /// Whether the core never has to ask the target for what the endpoint does not do by itself.
+    pub fn is_sufficient(&self) -> bool {
+        let words = self.whole_words && self.put_align == 1;
+        let amos = self.amos == AmoSet::ALL && matches!(self.domain, AtomicDomain::Cpu);
+        self.put && self.get && words && amos
+    }
+
     /// Whether an AMO is carried out in the CPU's domain.
     #[inline]
     pub const fn does(&self, op: AmoOp, size: u8) -> bool {
@@ -257,7 +264,9 @@ pub struct Mapping {
 /// them. Remote ranges must lie inside the segment: callers check, endpoints check again only what
 /// comes from another process.
 pub trait Endpoint: Send + Sync {
-    /// What this endpoint can do on a segment. The same as long as the endpoint exists.
+    /// What this endpoint can do on a segment. The same as long as the endpoint exists, and the same
+    /// as what the peer's endpoint to this PE can do on such a segment, where both PEs have one: from
+    /// this a PE knows whether others will ask its service thread.
     fn capabilities(&self, segment: SegmentKind) -> Capabilities;
 
     /// The peer's segment as memory, where there is such a thing.

@@ -300,7 +300,11 @@ impl Tuning {
                 continue;
             }
             let chosen = self.decision(class, Operation::Amo, remote(segment));
-            let mut name = chosen.map(|decision| decision.channel(8));
+            // Where nothing but a table asks for it, the target may have no service thread.
+            let by_service = peer.default_routes().amo[index] == Channel::Service;
+            let mut name = chosen
+                .map(|decision| decision.channel(8))
+                .filter(|name| by_service || *name != SERVICE);
             for (rule, used) in self.rules.iter().zip(used.iter_mut()) {
                 // A transport named for everything does not claim atomics it cannot do.
                 if rule.operation == Some(Operation::Amo)

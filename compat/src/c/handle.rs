@@ -39,6 +39,7 @@ impl Ctx {
     }
 
     /// The context behind the handle. Ends the job if there is none and that can be known.
+    #[inline]
     pub fn context(self, library: &'static Library, routine: &'static str) -> &'static Context {
         if self == Ctx::DEFAULT {
             return library.world.context();

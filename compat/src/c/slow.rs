@@ -213,22 +213,25 @@ pub unsafe fn put(
     routine: &'static str,
     mode: Mode,
 ) {
-    if let Some(state) = profile::on()
-        // SAFETY: by the caller's word.
-        && unsafe { profile::put(state, routine, ctx, dest, source, len, pe) }
-    {
-        return;
+    // SAFETY: by the caller's word; so below.
+    unsafe {
+        if let Some(state) = profile::on() {
+            if !profile::put(state, routine, ctx, dest, source, len, pe) {
+                checked_put::<true>(dest, source, len, pe, ctx, routine, mode);
+            }
+        } else {
+            checked_put::<false>(dest, source, len, pe, ctx, routine, mode);
+        }
     }
-    // SAFETY: by the caller's word.
-    unsafe { checked_put(dest, source, len, pe, ctx, routine, mode) }
 }
 
-/// Apart from [`put`], whose arguments then stay in registers while calls are counted.
+/// Apart from [`put`], whose arguments then stay in registers while calls are counted, as this call is if
+/// `COUNTED` says so.
 ///
 /// # Safety
 /// See [`p`].
 #[inline(never)]
-unsafe fn checked_put(
+unsafe fn checked_put<const COUNTED: bool>(
     dest: *mut u8,
     source: *const u8,
     len: usize,
@@ -239,10 +242,11 @@ unsafe fn checked_put(
 ) {
     let call = Call::new(routine, ctx, pe);
     call.check_buffers(routine, dest, source, "source", len);
-    call.counted(routine, Kind::Put, (dest, len), || {
+    let work = || {
         // SAFETY: the caller vouches for the source.
         unsafe { call.world().put(call.context, dest, source, len, call.pe, mode, routine) }
-    })
+    };
+    if COUNTED { call.counted(routine, Kind::Put, (dest, len), work) } else { work() }
 }
 
 /// # Safety
@@ -257,22 +261,25 @@ pub unsafe fn get(
     routine: &'static str,
     mode: Mode,
 ) {
-    if let Some(state) = profile::on()
-        // SAFETY: by the caller's word.
-        && unsafe { profile::get(state, routine, ctx, dest, source, len, pe) }
-    {
-        return;
+    // SAFETY: by the caller's word; so below.
+    unsafe {
+        if let Some(state) = profile::on() {
+            if !profile::get(state, routine, ctx, dest, source, len, pe) {
+                checked_get::<true>(dest, source, len, pe, ctx, routine, mode);
+            }
+        } else {
+            checked_get::<false>(dest, source, len, pe, ctx, routine, mode);
+        }
     }
-    // SAFETY: by the caller's word.
-    unsafe { checked_get(dest, source, len, pe, ctx, routine, mode) }
 }
 
-/// Apart from [`get`], whose arguments then stay in registers while calls are counted.
+/// Apart from [`get`], whose arguments then stay in registers while calls are counted, as this call is if
+/// `COUNTED` says so.
 ///
 /// # Safety
 /// See [`p`].
 #[inline(never)]
-unsafe fn checked_get(
+unsafe fn checked_get<const COUNTED: bool>(
     dest: *mut u8,
     source: *const u8,
     len: usize,
@@ -283,10 +290,11 @@ unsafe fn checked_get(
 ) {
     let call = Call::new(routine, ctx, pe);
     call.check_buffers(routine, dest, source, "dest", len);
-    call.counted(routine, Kind::Get, (source, len), || {
+    let work = || {
         // SAFETY: the caller vouches for the destination.
         unsafe { call.world().get(call.context, dest, source, len, call.pe, mode, routine) }
-    })
+    };
+    if COUNTED { call.counted(routine, Kind::Get, (source, len), work) } else { work() }
 }
 
 /// # Safety

@@ -86,6 +86,13 @@ impl Peers {
         (0..self.transports.len()).map(|transport| self.get(transport, pe)).collect()
     }
 
+    /// Whether a PE is reached and no way to it needs the help of the PE's service thread.
+    pub(super) fn are_sufficient(&self, pe: usize) -> bool {
+        let mut ways = self.by.iter().filter_map(|row| row.get(pe)?.as_ref()).peekable();
+        let whole = |peer: &Peer| peer.can.iter().all(|can| !can.reach() || can.is_sufficient());
+        ways.peek().is_some() && ways.all(whole)
+    }
+
     /// Whether the same transports reach both PEs and can do the same there.
     pub fn are_alike(&self, a: usize, b: usize) -> bool {
         let can = |transport, pe| self.get(transport, pe).map(|peer| &peer.can);

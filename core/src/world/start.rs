@@ -285,9 +285,13 @@ fn start_service(
 ) -> Result<Option<Service<ControlWire>>> {
     let n_pes = mapped[0].len();
     let heap_mapped = mapped[0].iter().all(|address| *address != 0);
+    // Transports do the same in both directions: what this PE needs of another one, that one needs of
+    // this.
+    let asks = |(pe, address): (usize, &usize)| *address == 0 && !wire.peers.are_sufficient(pe);
+    let asking = mapped[0].iter().enumerate().any(asks);
     let private = statics.map(Statics::data).filter(|data| data.file().is_none());
     // What is asked for depends on the routes of others; routes that are forced may be any.
-    let asked = n_pes > 1 && (!heap_mapped || private.is_some() || !config.route.is_empty());
+    let asked = n_pes > 1 && (asking || private.is_some() || !config.route.is_empty());
     let polled = wire.peers.progress_needed() == Progress::Always;
     if !asked && !polled {
         return Ok(None);

@@ -17,9 +17,8 @@ use std::time::Duration;
 
 /// Between looks of the thread while something is, or was a short while ago, under way.
 const NAP: Duration = Duration::from_micros(20);
-/// The same while others poll, who place what is due in time.
-const WATCHED_NAP: Duration = Duration::from_micros(300);
-/// The longest one: a fault may hold bytes up for a second.
+/// The longest one, and the one while others poll, who place what is due in time: where threads share a
+/// processor each nap costs the others some 20 microseconds. A fault may hold bytes up for a second.
 const LONG_NAP: Duration = Duration::from_millis(1);
 /// How long who rings stays to deliver it, picoseconds: several trips of a link with default timing.
 const RINGING_PS: u64 = 5_000_000;
@@ -199,7 +198,7 @@ impl Wire {
             if idle < IDLE_LOOKS {
                 let left = Duration::from_nanos(next.unwrap_or(0) / 1000);
                 let polls = self.polls.load(Ordering::Relaxed);
-                let least = if polls == seen { NAP } else { WATCHED_NAP };
+                let least = if polls == seen { NAP } else { LONG_NAP };
                 seen = polls;
                 std::thread::sleep(left.clamp(least, LONG_NAP));
                 continue;
