@@ -201,8 +201,10 @@ mod tests {
         let hosts = Hosts::new(&[7, 3, 7, 3, 3, 9], Distance::Hops(2), 4);
         assert_eq!((&*hosts.leaders, hosts.mine, hosts.most), (&[0, 1, 5][..], 1, 3));
         assert_eq!((&*hosts.local, &*hosts.of), (&[1, 3, 4][..], &[0, 1, 0, 1, 1, 2][..]));
-        // The second of its host: there is no second one on the last.
-        assert_eq!(&*hosts.partners, &[2, 3, 5]);
+        // The third of its host: no other host has a third one.
+        assert_eq!(&*hosts.partners, &[0, 4, 5]);
+        let second = Hosts::new(&[7, 3, 7, 3, 3, 9], Distance::Hops(2), 3);
+        assert_eq!(&*second.partners, &[2, 3, 5]);
         let alone = Hosts::new(&[1], Distance::Myself, 0);
         assert_eq!((&*alone.leaders, &*alone.local, alone.most), (&[0][..], &[0][..], 1));
     }

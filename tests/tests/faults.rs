@@ -386,7 +386,9 @@ fn works_under_valgrind(prefix: &Path) -> Trial {
             let mut oshrun = program.oshrun();
             oshrun.args(["-n", "2", "valgrind", "-q", "--error-exitcode=9"]);
             let ran = run(oshrun.arg(program.executable()?), 2 * LIMIT)?.succeeded()?;
-            expect(ran.stderr.is_empty(), &ran, "no report")?;
+            // The library may warn that what it measured under valgrind is doubtful.
+            let reported = ran.stderr.lines().any(|line| line.starts_with("=="));
+            expect(!reported, &ran, "no report")?;
         }
         Ok(())
     })
