@@ -107,11 +107,18 @@ pub fn file(directory: &Path, fingerprint: u64) -> PathBuf {
     directory.join(format!("{PREFIX}{fingerprint:016x}.json"))
 }
 
-/// Measurements of a machine, if there is a sound file about it.
-pub fn load(path: &Path, machine: &str) -> Option<Measurements> {
+/// Measurements of a machine, if there is a sound file about it. A file that nobody but a stranger puts
+/// there is warned of if `warns`; one PE is enough for that.
+pub fn load(path: &Path, machine: &str, warns: bool) -> Option<Measurements> {
     let saved = match read(path, Owner::Own) {
         Ok(text) => Saved::parse(&text),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+        Err(e) if warns => {
+            let link = e.raw_os_error() == Some(libc::ELOOP);
+            let why = if link { "it is a symbolic link".to_owned() } else { e.to_string() };
+            tracing::warn!("{} is ignored and will be replaced: {why}", path.display());
+            return None;
+        }
         Err(e) => Err(e.to_string()),
     };
     let sound = saved.and_then(|saved| match saved.digest.parse_hex() {
@@ -273,8 +280,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = file(&directory.path().join("deeper"), 7);
         store(&path, &Saved::new("m", sample(1.1))).unwrap();
-        assert_eq!(load(&path, "m"), Some(sample(1.1)));
-        assert_eq!(load(&path, "another machine"), None);
+        assert_eq!(load(&path, "m", false), Some(sample(1.1)));
+        assert_eq!(load(&path, "another machine", false), None);
         assert_eq!(newest_first(path.parent().unwrap()).next().unwrap().0, path);
     }
 
@@ -285,17 +292,17 @@ mod tests {
         let mut doubtful = sample(1.0);
         doubtful.curves[0].points.iter_mut().for_each(|point| point.batches = 0);
         store(&path, &Saved::new("m", doubtful.clone())).unwrap();
-        assert_eq!(load(&path, "m"), Some(doubtful));
+        assert_eq!(load(&path, "m", false), Some(doubtful));
         let old = std::time::SystemTime::now() - DOUBTFUL_FOR - Duration::from_secs(60);
         let set_age = || {
             let file = std::fs::File::options().write(true).open(&path).unwrap();
             file.set_modified(old).unwrap();
         };
         set_age();
-        assert_eq!(load(&path, "m"), None);
+        assert_eq!(load(&path, "m", false), None);
         store(&path, &Saved::new("m", sample(1.0))).unwrap();
         set_age();
-        assert_eq!(load(&path, "m"), Some(sample(1.0)));
+        assert_eq!(load(&path, "m", false), Some(sample(1.0)));
     }
 
     #[test]
@@ -319,7 +326,7 @@ mod tests {
             store(&file(directory.path(), fingerprint), &Saved::new("m", sample(1.0))).unwrap();
         }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), KEPT);
-        assert!(load(&file(directory.path(), 39), "m").is_some());
+        assert!(load(&file(directory.path(), 39), "m", false).is_some());
     }
 
     #[test]
@@ -329,7 +336,7 @@ mod tests {
         let good = Saved::new("m", sample(1.0)).text();
         for cut in (0..good.len() - 1).step_by(7) {
             std::fs::write(&path, &good[..cut]).unwrap();
-            assert_eq!(load(&path, "m"), None, "cut at {cut}");
+            assert_eq!(load(&path, "m", false), None, "cut at {cut}");
         }
         let start = good.find("points").unwrap();
         for at in start..good.len() - 1 {
@@ -339,12 +346,12 @@ mod tests {
             }
             bytes[at] = b'0' + (bytes[at] - b'0' + 1) % 10;
             std::fs::write(&path, &bytes).unwrap();
-            assert!(load(&path, "m").is_none_or(|m| m == sample(1.0)), "digit at {at}");
+            assert!(load(&path, "m", false).is_none_or(|m| m == sample(1.0)), "digit at {at}");
         }
         std::fs::write(&path, [0xff; 100]).unwrap();
-        assert_eq!(load(&path, "m"), None);
+        assert_eq!(load(&path, "m", false), None);
         store(&path, &Saved::new("m", sample(2.0))).unwrap();
-        assert_eq!(load(&path, "m"), Some(sample(2.0)));
+        assert_eq!(load(&path, "m", false), Some(sample(2.0)));
     }
 
     #[test]
@@ -362,7 +369,7 @@ mod tests {
                 });
             }
             for _ in 0..200 {
-                assert!(load(&path, "m").is_some(), "a reader saw half a file");
+                assert!(load(&path, "m", false).is_some(), "a reader saw half a file");
             }
         });
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "temporary files stay");

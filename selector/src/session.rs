@@ -181,7 +181,9 @@ impl TuningSession<'_> {
         });
         let path = |fingerprint| directory.as_ref().map(|d| cache::file(d, fingerprint));
         let load = |path: Option<PathBuf>, machine: &str| {
-            path.filter(|_| !anew).and_then(|path| cache::load(&path, machine)).unwrap_or_default()
+            let warns = self.world.pe() == 0;
+            let found = path.filter(|_| !anew).and_then(|path| cache::load(&path, machine, warns));
+            found.unwrap_or_default()
         };
         let digest =
             |known: &Measurements| if known.curves.is_empty() { 0 } else { known.digest() };

@@ -18,7 +18,7 @@ use support::{Ran, crate_dir, installed, prefix, run, scratch, tool};
 
 type Case = fn(&Programs) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 21] = [
+const CASES: [(&str, Case); 22] = [
     ("small_operations_take_the_route_that_is_set", small_operations_take_their_route),
     ("small_operations_store_where_nothing_is_set", small_operations_store),
     ("a_wait_for_a_pe_that_has_finalized_ends", a_wait_for_a_finalized_pe_ends),
@@ -40,6 +40,7 @@ const CASES: [(&str, Case); 21] = [
     ("a_global_exit_over_cma_says_nothing", a_global_exit_over_cma_says_nothing),
     ("tracing_is_allowed_only_where_it_has_to_be", tracing_is_allowed_only_where_it_has_to_be),
     ("the_library_names_no_folder_of_its_builder", the_library_names_no_folder),
+    ("what_is_no_file_of_measurements_is_warned_of_and_replaced", no_file_is_warned_of),
 ];
 
 /// For jobs that are to say nothing: a busy machine may give reason to warn of what was measured.
@@ -98,6 +99,33 @@ fn small_operations_take_their_route(programs: &Programs) -> Result<(), Failed> 
     let ran = programs.faults.launch(2, &["small-operations"], &heap)?.succeeded()?;
     let said = ran.stdout.contains("heap: p 0 put 0 g 2 get 1 amo 0\nstatic: p 0 g 0\n");
     expect(said, &ran, "gets of the heap by the kernel, and nothing else")
+}
+
+/// A FIFO would make the job wait for ever, a link would have it write elsewhere.
+fn no_file_is_warned_of(programs: &Programs) -> Result<(), Failed> {
+    let folder = scratch(&format!("measurements-{}", std::process::id()));
+    let tuned = [("SHMEM_TUNE_CACHE", &*folder.to_string_lossy()), ("SHMEM_TUNE_BUDGET", "50")];
+    let job = || programs.faults.launch(2, &["small-operations"], &tuned)?.succeeded();
+    job()?;
+    let mut files = fs::read_dir(&folder)?;
+    let file = files.next().ok_or("nothing is kept")??.path();
+    let elsewhere = folder.join("elsewhere");
+    fs::write(&elsewhere, "mine")?;
+    for link in [false, true] {
+        fs::remove_file(&file)?;
+        if link {
+            symlink(&elsewhere, &file)?;
+        } else {
+            tool("mkfifo", &[&file])?;
+        }
+        let ran = job()?;
+        let warned = ran.stderr.matches("is ignored and will be replaced: it is ").count();
+        expect(warned == 1, &ran, "one warning")?;
+        expect(file.symlink_metadata()?.is_file(), &ran, "a file in its place")?;
+    }
+    let kept = fs::read_to_string(&elsewhere)? == "mine";
+    fs::remove_dir_all(&folder)?;
+    if kept { Ok(()) } else { Err("the file that a link led to was written".into()) }
 }
 
 fn small_operations_store(programs: &Programs) -> Result<(), Failed> {
