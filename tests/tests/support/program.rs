@@ -5,6 +5,7 @@ use super::{Ran, prefix, run, scratch, tool};
 use libtest_mimic::{Arguments, Trial};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -61,8 +62,14 @@ impl Program {
         let mut args = vec!["-Wall".to_owned(), "-Wextra".to_owned(), "-Werror".to_owned()];
         args.extend(self.flags.iter().cloned());
         args.push(self.source.display().to_string());
-        args.extend(["-o".to_owned(), executable.display().to_string()]);
+        // Another test of the process may run what it has compiled of the same source meanwhile.
+        static BUILDS: AtomicU32 = AtomicU32::new(0);
+        let number = BUILDS.fetch_add(1, Ordering::Relaxed);
+        let new = executable.with_extension(format!("{}-{number}", std::process::id()));
+        args.extend(["-o".to_owned(), new.display().to_string()]);
         tool(compiler, &args)?;
+        std::fs::rename(&new, &executable)
+            .map_err(|error| format!("{}: {error}", executable.display()))?;
         Ok(executable)
     }
 
