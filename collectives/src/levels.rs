@@ -146,10 +146,7 @@ unsafe fn combine_and_send(
                 // of their sources; blocks are private.
                 unsafe {
                     let theirs = call.reach(group, &mut spare, &range, *near as usize);
-                    match index {
-                        0 => acc.at().copy_from_nonoverlapping(theirs, range.len() * size),
-                        _ => call.reducer.combine(acc.at(), theirs, range.len()),
-                    }
+                    call.reducer.accumulate(index == 0, acc.at(), theirs, range.len());
                 }
             }
             let at = call.dest.wrapping_add(call.offset(&range));
@@ -193,10 +190,7 @@ unsafe fn combine_hosts(
             };
             // SAFETY: both hold these elements, and `acc` is private.
             unsafe {
-                match host {
-                    0 => acc.at().copy_from_nonoverlapping(theirs, range.len() * size),
-                    _ => call.reducer.combine(acc.at(), theirs, range.len()),
-                }
+                call.reducer.accumulate(host == 0, acc.at(), theirs, range.len());
             }
         }
         // SAFETY: a part of this member's dest.

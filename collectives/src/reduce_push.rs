@@ -104,10 +104,7 @@ pub(crate) unsafe fn combine_letters(group: &Group<'_>, call: &Reduce, letters: 
             };
             // SAFETY: all have `len` bytes, and `acc` is private.
             unsafe {
-                match member {
-                    0 => acc.at().copy_from_nonoverlapping(theirs.add(at), range.len() * size),
-                    _ => call.reducer.combine(acc.at(), theirs.add(at), range.len()),
-                }
+                call.reducer.accumulate(member == 0, acc.at(), theirs.add(at), range.len());
             }
         }
         // SAFETY: the dest holds `len` bytes.
@@ -215,10 +212,7 @@ pub unsafe fn scattered(group: &Group<'_>, call: &Reduce) {
                         copy::claim(letter, range.len() * size);
                         letter
                     };
-                    match member {
-                        0 => acc.at().copy_from_nonoverlapping(theirs, range.len() * size),
-                        _ => call.reducer.combine(acc.at(), theirs, range.len()),
-                    }
+                    call.reducer.accumulate(member == 0, acc.at(), theirs, range.len());
                 }
             }
             // SAFETY: a part of the dest that is this member's to write.

@@ -31,6 +31,27 @@ impl Reducer {
         // SAFETY: the caller's promise is the function's condition.
         unsafe { (self.combine)(into, source, count) }
     }
+
+    /// As [`combine`](Reducer::combine), but for the `first` operand, which is copied.
+    ///
+    /// # Safety
+    /// As for `combine`; `into` need not hold elements yet for the first one.
+    pub(crate) unsafe fn accumulate(
+        &self,
+        first: bool,
+        into: *mut u8,
+        source: *const u8,
+        count: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if first {
+                into.copy_from_nonoverlapping(source, count * self.size());
+            } else {
+                self.combine(into, source, count);
+            }
+        }
+    }
 }
 
 /// The reducer of an operator for a type.

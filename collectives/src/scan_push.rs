@@ -67,10 +67,7 @@ unsafe fn piece_of(group: &Group<'_>, call: &Reduce, inclusive: bool) {
             };
             // SAFETY: both hold these elements, and `acc` is private.
             unsafe {
-                match member {
-                    0 => acc.at().copy_from_nonoverlapping(theirs, len),
-                    _ => call.reducer.combine(acc.at(), theirs, range.len()),
-                }
+                call.reducer.accumulate(member == 0, acc.at(), theirs, range.len());
             }
         }
         // SAFETY: the dest holds the elements.

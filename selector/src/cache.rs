@@ -107,8 +107,8 @@ pub fn file(directory: &Path, fingerprint: u64) -> PathBuf {
     directory.join(format!("{PREFIX}{fingerprint:016x}.json"))
 }
 
-/// Measurements of a machine, if there is a sound file about it. A file that nobody but a stranger puts
-/// there is warned of if `warns`; one PE is enough for that.
+/// Measurements of a machine, if there is a sound file about it. A file that cannot be read as one of this
+/// user's own is warned of where `warns` is set, which is enough on one PE.
 pub fn load(path: &Path, machine: &str, warns: bool) -> Option<Measurements> {
     let saved = match read(path, Owner::Own) {
         Ok(text) => Saved::parse(&text),

@@ -106,11 +106,11 @@ fn crowded(world: &World) -> bool {
 
 /// How many PEs share a processor of this PE's host, rounded up. All emulated hosts share this one's.
 fn crowd(world: &World) -> u8 {
-    let pes = match world.config().host {
-        _ if world.config().bound.0 => 1,
-        Some(_) => world.n_pes(),
-        None => world.shared_team().n_pes(),
-    };
+    let config = world.config();
+    if config.bound.0 {
+        return 1;
+    }
+    let pes = if config.host.is_some() { world.n_pes() } else { world.shared_team().n_pes() };
     pes.div_ceil(usable_cpus().max(1)).clamp(1, 255) as u8
 }
 

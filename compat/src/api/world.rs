@@ -162,11 +162,12 @@ impl World {
         Lock::new(self)
     }
 
-    /// Where the instance of `memory` at PE `pe` is mapped in this process, so that loads and stores reach it;
-    /// none where it is not, as at PEs of other hosts (`shmem_ptr`).
+    /// Where the instance of `memory` at PE `pe` is mapped in this process, so that loads and stores reach it
+    /// (`shmem_ptr`). There is no such address for PEs of other hosts.
     ///
-    /// To use the address is `unsafe`, for the reasons of [`SymmetricBox::local_mut`], which hold here between
-    /// processes. It is good for as long as `memory` is not freed, for all its elements.
+    /// The address is that of the first element; the others follow. It is valid until `memory` is freed. Loads
+    /// and stores through it are `unsafe`: another PE may access the same elements at the same time, as with
+    /// [`SymmetricBox::local_mut`].
     ///
     /// ```
     /// let world = tombolo::init()?;
