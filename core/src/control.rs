@@ -67,8 +67,8 @@ pub const fn reply_line(n_pes: usize, pe: usize, index: usize) -> usize {
     request_line(n_pes + pe, index)
 }
 
-/// Offset of the word by which a transport of PE `pe` finds out that what it has stored before has
-/// arrived. Each has a cache line, as each has another writer.
+/// Offset of the words by which a transport of PE `pe` finds out that what it has written before has
+/// arrived: one for each who writes, such as processors and DMA engines. Each PE has a cache line.
 pub const fn arrival(n_pes: usize, pe: usize) -> usize {
     reply_line(n_pes, n_pes, 0) + pe * LINE
 }

@@ -65,6 +65,11 @@ pub const MIXED_DIRECT: Ring = Ring { profile: Profile::IntelGen3, environment: 
 /// With the pace of hardware.
 pub const MODELLED: Ring = Ring { speed: Speed::Modelled, ..DIRECT };
 
+/// Direct puts by DMA engines, as short as they may be.
+pub const DMA: Ring = Ring { environment: &[("SHMEM_NTB_DMA", "1")], ..DIRECT };
+/// The same with the pace of hardware.
+pub const DMA_MODELLED: Ring = Ring { speed: Speed::Modelled, ..DMA };
+
 impl Ring {
     /// Ties hosts for a job of `n_pes`, at least 2.
     pub fn fabric(&self, n_pes: usize) -> Fabric {

@@ -7,7 +7,9 @@ use tombolo_core::ops::Mode;
 use tombolo_core::transport::{Amo, AmoOp, Job, Locality, Transport};
 use tombolo_core::{Config, Waiting, World};
 use tombolo_tests::MakeTransports;
-use tombolo_tests::ring::{DIRECT, MODELLED, RING_ONLY, Ring, SMALL, TWO_HOSTS, check_counters};
+use tombolo_tests::ring::{
+    DIRECT, DMA, DMA_MODELLED, MODELLED, RING_ONLY, Ring, SMALL, TWO_HOSTS, check_counters,
+};
 use tombolo_transports::create;
 use tombolo_transports::ntb::port::emulated::{Fabric, FabricSpec, Fault, Speed};
 use tombolo_transports::ntb::port::{Event, LinkTiming};
@@ -134,13 +136,27 @@ fn quiet_waits_until_direct_puts_have_arrived_and_asks_once() {
 
 /// A link flaps while PEs count at each other; nothing is lost or applied twice.
 fn flaps(ring: &Ring, n_pes: usize, make: &MakeTransports) {
+    let fabric = flapping(ring, n_pes, make, 0);
+    let changes = (0..fabric.hosts())
+        .map(|link| fabric.counters(link).expect("a link")[0][Event::LinkChanges])
+        .sum::<u64>();
+    assert!(changes >= 6 + u64::from(fabric.hosts()), "only {changes} link changes");
+}
+
+/// The same; of a million transfers of DMA engines `dma_errors` fail.
+fn flapping(ring: &Ring, n_pes: usize, make: &MakeTransports, dma_errors: u32) -> Fabric {
     const ROUNDS: u64 = 600;
-    // What takes its time goes through windows only if it is waited for.
-    let waits = ring.speed == Speed::Modelled;
+    // What takes its time, and what engines make, goes through windows only if it is waited for.
+    let waits = ring.speed == Speed::Modelled || ring.environment == DMA.environment;
     let fabric = ring.fabric(n_pes);
+    for link in 0..fabric.hosts() {
+        fabric.inject(Fault::DmaErrors { link, ppm: dma_errors }).expect("a fault");
+    }
     ring.run(&fabric, n_pes, make, |world| {
         let counter = world.heap().allocate(8, 8);
         let data = world.heap().allocate(4096 * n_pes, 64);
+        // An engine reads no private memory.
+        let source = world.heap().allocate(4096, 64);
         world.bootstrap().barrier().expect("all PEs meet");
         let mut last = vec![None; n_pes];
         for round in 0..ROUNDS {
@@ -152,12 +168,16 @@ fn flaps(ring: &Ring, n_pes: usize, make: &MakeTransports) {
             }
             for (pe, last) in last.iter_mut().enumerate() {
                 let place = data.wrapping_add(4096 * world.pe());
-                let bytes = [round as u8; 4096];
+                // SAFETY: this PE's alone, and nothing reads it after the wait below.
+                let bytes = unsafe {
+                    source.write_bytes(round as u8, 4096);
+                    std::slice::from_raw_parts(source, 4096)
+                };
                 if waits {
-                    start_put(world, place, &bytes, pe);
+                    start_put(world, place, bytes, pe);
                     world.quiet(world.context(), ROUTINE);
                 } else {
-                    put(world, place, &bytes, pe);
+                    put(world, place, bytes, pe);
                 }
                 let old = fetch_add(world, counter, pe);
                 assert!(*last < Some(old), "round {round}: from {last:?} to {old}");
@@ -174,10 +194,15 @@ fn flaps(ring: &Ring, n_pes: usize, make: &MakeTransports) {
         world.bootstrap().barrier().expect("all PEs meet");
     });
     check_counters(&fabric);
-    let changes = (0..fabric.hosts())
-        .map(|link| fabric.counters(link).expect("a link")[0][Event::LinkChanges])
-        .sum::<u64>();
-    assert!(changes >= 6 + u64::from(fabric.hosts()), "only {changes} link changes");
+    fabric
+}
+
+/// Transfers of all DMA engines, and those that failed.
+fn dma_transfers(fabric: &Fabric) -> (u64, u64) {
+    let sides = (0..fabric.hosts()).flat_map(|link| fabric.counters(link).expect("a link"));
+    sides.fold((0, 0), |(all, failed), side| {
+        (all + side[Event::DmaTransfers], failed + side[Event::DmaErrors])
+    })
 }
 
 #[test]
@@ -188,6 +213,39 @@ fn a_flapping_link_loses_nothing_over_direct_windows() {
 #[test]
 fn a_flapping_link_loses_nothing_over_direct_windows_that_take_their_time() {
     flaps(&MODELLED, 3, &ntb);
+}
+
+#[test]
+fn a_flapping_link_and_dma_transfers_that_fail_lose_nothing() {
+    for (ring, errors) in [(&DMA, 0), (&DMA_MODELLED, 0), (&DMA, 50_000)] {
+        let (all, failed) = dma_transfers(&flapping(ring, 3, &ntb, errors));
+        assert!(all > 200, "only {all} transfers by DMA");
+        assert!((errors == 0) == (failed == 0), "{failed} transfers failed");
+    }
+}
+
+#[test]
+fn without_the_setting_engines_make_long_puts_where_links_are_slower_than_memory() {
+    const LEN: usize = 1 << 18;
+    for (ring, expected) in [(DIRECT, false), (MODELLED, true)] {
+        let fabric = ring.fabric(2);
+        ring.run(&fabric, 2, &ntb, |world| {
+            let [from, to] = [(); 2].map(|()| world.heap().allocate(LEN, 64));
+            world.bootstrap().barrier().expect("all PEs meet");
+            if world.pe() == 0 {
+                await_direct_windows(world, 1);
+                // SAFETY: this PE's memory, which is not written before the wait.
+                let bytes = unsafe { std::slice::from_raw_parts(from, LEN) };
+                start_put(world, to, &bytes[..1024], 1);
+                world.quiet(world.context(), ROUTINE);
+                assert_eq!(dma_transfers(&fabric).0, 0, "short puts are the CPU's");
+                start_put(world, to, bytes, 1);
+                world.quiet(world.context(), ROUTINE);
+            }
+            world.bootstrap().barrier().expect("all PEs meet");
+        });
+        assert_eq!(dma_transfers(&fabric).0 > 0, expected, "{:?}", ring.speed);
+    }
 }
 
 #[test]

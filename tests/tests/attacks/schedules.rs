@@ -10,8 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Rings: options of `oshrun`.
-const RINGS: [&[&str]; 4] = [
+const RINGS: [&[&str]; 5] = [
     &["-n", "3", "--hosts", "3"],
+    &["-n", "3", "--hosts", "3", "-x", "SHMEM_NTB_DMA=1"],
     &["-n", "3", "--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"],
     &["-n", "4", "--hosts", "2", "-x", "SHMEM_NTB_CHUNK=512"],
     &["-n", "5", "--hosts", "5"],
@@ -49,9 +50,10 @@ fn plan(cases: &mut Cases, ring: &[&str]) -> String {
     while at < 900 {
         let link = cases.below(hosts);
         let (length, ppm) = (1 + cases.below(120), cases.below(400));
-        match cases.below(4) {
+        match cases.below(5) {
             0 => clauses.push(format!("link {link} corrupt {ppm} at {at}ms")),
             1 => clauses.push(format!("link {link} delay {length}us at {at}ms")),
+            2 => clauses.push(format!("link {link} dma-errors {} at {at}ms", ppm * 1000)),
             _ => clauses.push(format!("link {link} down at {at}ms; up at {}ms", at + length)),
         }
         // What was down is in use again before the next one goes down.

@@ -27,6 +27,10 @@ tombolo_core::settings! {
         /// Store directly into the memory of PEs on neighbouring hosts where NTB windows are large
         /// enough for it.
         User direct: Switch = "on", "SHMEM_NTB_DIRECT";
+        /// Non-blocking puts of at least so many bytes to PEs on neighbouring hosts are made by the DMA
+        /// engine of the NTB port, where it has one: the program can compute meanwhile. "auto" for
+        /// those that the engine completes sooner than the processor would.
+        User dma: DmaUse = "auto", "SHMEM_NTB_DMA";
         /// Lanes of each PE on the NTB ring, each with service threads of its own; the same on all
         /// PEs. Empty for as many as links and processors can use.
         User lanes: Option<Lanes> = "", "SHMEM_NTB_LANES" or "SHMEM_NTB_THREADS", alike;
@@ -80,6 +84,40 @@ impl Value for Chunk {
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Bytes(self.0 as u64).show(f)
+    }
+}
+
+/// Which puts a DMA engine makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DmaUse {
+    /// Those that it completes sooner than the processor.
+    Auto,
+    /// None.
+    Never,
+    /// Those of at least so many bytes.
+    From(usize),
+}
+
+impl Value for DmaUse {
+    const FORM: &'static str = "auto, off, or a number of bytes such as 64k";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "auto" => return Ok(DmaUse::Auto),
+            "off" => return Ok(DmaUse::Never),
+            _ => {}
+        }
+        let bytes = Bytes::parse(text).ok().and_then(|bytes| usize::try_from(bytes.0).ok());
+        let bytes = bytes.filter(|bytes| *bytes > 0);
+        bytes.map(DmaUse::From).ok_or_else(|| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DmaUse::Auto => f.write_str("auto"),
+            DmaUse::Never => f.write_str("off"),
+            DmaUse::From(bytes) => Bytes(*bytes as u64).show(f),
+        }
     }
 }
 
@@ -234,6 +272,8 @@ mod tests {
             ("SHMEM_NTB_CHUNK", "0"),
             ("SHMEM_NTB_CHUNK", "100"),
             ("SHMEM_NTB_CHUNK", "64g"),
+            ("SHMEM_NTB_DMA", "0"),
+            ("SHMEM_NTB_DMA", "always"),
             ("SHMEM_NTB_LANES", "0"),
             ("SHMEM_NTB_LANES", "257"),
             ("SHMEM_NTB_PORTS", "0000:00:10.0"),
@@ -254,6 +294,10 @@ mod tests {
         let lanes = read("SHMEM_NTB_THREADS", "2").unwrap();
         let row = lanes.rows().into_iter().find(|row| row.variable.name == "SHMEM_NTB_LANES");
         assert_eq!(row.unwrap().common, Some("2".to_owned()));
+        for (value, shown) in [("auto", "auto"), ("OFF", "off"), ("65536", "64k")] {
+            let dma = read("SHMEM_NTB_DMA", value).unwrap().dma;
+            assert_eq!(Shown(&dma).to_string(), shown);
+        }
         assert_eq!(Shown(&read("SHMEM_NTB_CHUNK", "4096").unwrap().chunk).to_string(), "4k");
     }
 }

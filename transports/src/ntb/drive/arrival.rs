@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Direct puts whose stores are under way for a while: when they have arrived.
+//! Direct puts that are under way for a while: when they have arrived.
 //!
-//! A PE that waits (in `quiet`, for one) writes a number behind its stores, into a word of the peer's
+//! A PE that waits (in `quiet`, for one) writes a number behind its puts, into a word of the peer's
 //! heap and through the same window, and then asks for that word over the ring, where the peer's
-//! service thread answers. What it answers with has arrived, and so has all that was stored before:
-//! one question for each wait, however many puts went before it.
+//! service thread answers. What it answers with has arrived, and so has all that was written before:
+//! one question for each wait, however many puts went before it. Stores of the CPU and transfers of a
+//! DMA engine have no order between them, so each has a word and questions of its own.
 //!
-//! A store that is lost is not noticed by who makes it. So until the answer has come the sources
+//! A write that is lost is not noticed by who makes it. So until the answer has come the sources
 //! stay what they are (only puts that promise as much go this way) and, when the link has been down
 //! or the peer has closed its window meanwhile, the puts are repeated over the ring.
 
 use super::direct::{DirectPeer, Way};
+use super::dma::{Outcome, Ticket};
 use super::lane::Lane;
 use super::port_memory::token;
 use crate::ntb::ring::{GetRequest, PutRequest, Target};
@@ -21,8 +23,18 @@ use tombolo_core::transport::{Remote, SegmentKind, Status, Stream};
 /// Direct puts to one PE that may be under way; more go over the ring.
 const PUTS_MAX: usize = 256;
 
+/// Who makes direct puts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The CPU, by stores.
+    Cpu,
+    /// The port's DMA engine.
+    Dma,
+}
+
 /// What is under way to one PE.
 pub struct Arrivals {
+    by: By,
     peer: Arc<DirectPeer>,
     lane: Arc<Lane>,
     pe: usize,
@@ -51,6 +63,10 @@ struct State {
     arrived: u64,
     /// The number is written and the question is still to be put.
     to_ask: bool,
+    /// The DMA engine's last transfer, and the way it goes: the number, if puts were asked about.
+    transfer: Option<(Way, Ticket)>,
+    /// It is the number's: the question has to wait for it.
+    number_leaves: bool,
 }
 
 /// A put that its stream counts as issued.
@@ -65,6 +81,18 @@ struct Put {
 // SAFETY: whoever issues keeps stream and source until the put has completed or the job ends.
 unsafe impl Send for Put {}
 
+impl State {
+    /// The engine has taken a transfer. A failure of one since the first put that is not known to
+    /// have arrived is one of these puts, for all that is known.
+    fn note_transfer(&mut self, way: Way, ticket: Ticket) -> bool {
+        let first = self.puts.is_empty() && self.asked.is_empty();
+        let earlier = self.transfer.filter(|_| !first);
+        let ticket = earlier.map_or(ticket, |(_, earlier)| ticket.since(earlier));
+        self.transfer = Some((way, ticket));
+        true
+    }
+}
+
 impl Put {
     fn stream(&self) -> &Stream {
         // SAFETY: as said above; a put is forgotten when it has completed.
@@ -74,8 +102,15 @@ impl Put {
 
 impl Arrivals {
     /// Nothing under way to `pe`, whose word for this PE is `flag`.
-    pub fn new(peer: Arc<DirectPeer>, lane: Arc<Lane>, pe: usize, flag: Target) -> Arrivals {
+    pub fn new(
+        by: By,
+        peer: Arc<DirectPeer>,
+        lane: Arc<Lane>,
+        pe: usize,
+        flag: Target,
+    ) -> Arrivals {
         Arrivals {
+            by,
             peer,
             lane,
             pe,
@@ -113,7 +148,7 @@ impl Arrivals {
         };
         let status = stream.counted(|| {
             // SAFETY: the caller's promise.
-            match unsafe { self.peer.put_by(way, dest.segment, dest.offset, source, len) } {
+            match unsafe { self.write(state, way, dest, source, len) } {
                 true => Status::Pending,
                 false => Status::Again,
             }
@@ -147,6 +182,13 @@ impl Arrivals {
         if state.to_ask {
             return self.ask(state);
         }
+        if state.number_leaves {
+            return match state.way.is_some_and(|way| self.peer.is_way_open(way, SegmentKind::Heap))
+            {
+                true => self.check_transfer(state),
+                false => self.give_up_way(state),
+            };
+        }
         if !state.asked.is_empty() {
             return self.hear(state);
         }
@@ -157,19 +199,89 @@ impl Arrivals {
             state.way = None;
             return;
         }
-        state.number += 1;
-        let (number, offset) = (state.number, self.flag.remote.offset);
         // A way that is not the one of the puts any more leads nowhere: the puts may be lost.
-        let written = self.peer.is_way_open(way, SegmentKind::Heap)
-            // SAFETY: eight bytes of a local, to a word of the peer's control area.
-            && unsafe {
-                self.peer.put_by(way, SegmentKind::Heap, offset, (&raw const number).cast(), 8)
-            };
-        if !written {
+        if !self.peer.is_way_open(way, SegmentKind::Heap) {
             return self.give_up_way(state);
         }
+        state.number += 1;
+        if !self.write_number(state, way) {
+            return match self.by {
+                By::Cpu => self.give_up_way(state),
+                // There is no room, or the engine was given up.
+                By::Dma => self.check_transfer(state),
+            };
+        }
         std::mem::swap(&mut state.puts, &mut state.asked);
-        self.ask(state);
+        match self.by {
+            By::Cpu => self.ask(state),
+            By::Dma => state.number_leaves = true,
+        }
+    }
+
+    /// Writes to the peer. False: nothing can be said to have arrived.
+    ///
+    /// # Safety
+    /// As `put`.
+    unsafe fn write(
+        &self,
+        state: &mut State,
+        way: Way,
+        dest: Remote,
+        source: *const u8,
+        len: usize,
+    ) -> bool {
+        let Remote { segment, offset } = dest;
+        match self.by {
+            // SAFETY: the caller's promise.
+            By::Cpu => unsafe { self.peer.put_by(way, segment, offset, source, len) },
+            By::Dma => {
+                let at = self.peer.window_offset(segment, offset, len);
+                let engine = self.peer.engine(way);
+                let ticket = at.zip(engine).and_then(|(at, engine)| {
+                    // SAFETY: the caller's promise; the source stays until the put has completed.
+                    unsafe { engine.submit(at, source, len, None) }
+                });
+                ticket.is_some_and(|ticket| state.note_transfer(way, ticket))
+            }
+        }
+    }
+
+    /// Writes the number behind the puts; false: it could not be written.
+    fn write_number(&self, state: &mut State, way: Way) -> bool {
+        let (number, Remote { segment, offset }) = (state.number, self.flag.remote);
+        match self.by {
+            // SAFETY: eight bytes of a local, to a word of the peer's control area.
+            By::Cpu => unsafe {
+                self.peer.put_by(way, segment, offset, (&raw const number).cast(), 8)
+            },
+            By::Dma => {
+                let at = self.peer.window_offset(segment, offset, 8);
+                let ticket = at.zip(self.peer.engine(way)).and_then(|(at, engine)| {
+                    // SAFETY: no bytes are read but the number's, which is handed over.
+                    unsafe { engine.submit(at, std::ptr::null(), 0, Some((at, number))) }
+                });
+                ticket.is_some_and(|ticket| state.note_transfer(way, ticket))
+            }
+        }
+    }
+
+    /// Looks at the DMA engine's last transfer: asks about the number that has left, and gives up a way
+    /// on which something failed.
+    fn check_transfer(&self, state: &mut State) {
+        match self.transfer_outcome(state) {
+            Outcome::UnderWay => {}
+            Outcome::Failed => self.give_up_way(state),
+            Outcome::Posted if state.number_leaves => {
+                state.number_leaves = false;
+                self.ask(state);
+            }
+            Outcome::Posted => {}
+        }
+    }
+
+    fn transfer_outcome(&self, state: &State) -> Outcome {
+        let Some((way, ticket)) = state.transfer else { return Outcome::Posted };
+        self.peer.engine(way).map_or(Outcome::Failed, |engine| engine.outcome(ticket))
     }
 
     /// Asks for the word over the ring.
@@ -214,13 +326,17 @@ impl Arrivals {
     /// Anything under way may have been lost.
     fn give_up_way(&self, state: &mut State) {
         state.way = None;
-        state.to_ask = false;
+        (state.to_ask, state.number_leaves) = (false, false);
         state.lost.append(&mut state.asked);
         state.lost.append(&mut state.puts);
         self.repeat_lost(state);
     }
 
     fn repeat_lost(&self, state: &mut State) {
+        if state.lost.is_empty() || self.transfer_outcome(state) == Outcome::UnderWay {
+            // What the engine still has to write would overwrite what comes after the repetition.
+            return;
+        }
         while let Some(put) = state.lost.last().copied() {
             let Put { dest, source, len, .. } = put;
             let request = PutRequest {
@@ -245,7 +361,7 @@ impl Arrivals {
     /// The PE is lost, and everything under way with it.
     fn fail(&self, state: &mut State) {
         state.way = None;
-        state.to_ask = false;
+        (state.to_ask, state.number_leaves) = (false, false);
         for puts in [&mut state.asked, &mut state.puts, &mut state.lost] {
             puts.drain(..).for_each(|put| put.stream().fail(self.pe as u32, false));
         }

@@ -43,6 +43,7 @@ pub fn host(opened: &Opened) -> Vec<String> {
 /// About this PE: its lanes, what it opens to its neighbours and reaches of theirs, its packets.
 pub fn own(opened: &Opened, running: Option<&Running>) -> Vec<String> {
     let mut lines = vec![opened.describe_lanes()];
+    lines.extend(opened.describe_engines());
     let in_use = Side::BOTH.map(|side| {
         let count = opened.lanes.iter().filter(|lane| lane.link_in_use(side)).count();
         format!("{} {count} of {}", name(side), opened.lanes.len())

@@ -12,10 +12,11 @@
 //!
 //! [`Arrival`]: crate::ntb::port::Arrival
 
+use super::dma::DmaWriter;
 use crate::ntb::port::{Outbound, Window, WindowMapping};
 use crate::ntb::ring::Side;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
 use tombolo_core::transport::SegmentKind;
 
 const KINDS: usize = SegmentKind::ALL.len();
@@ -63,6 +64,8 @@ pub struct DirectPeer {
     ways: Vec<Side>,
     /// By side and segment; null where nothing is mapped.
     maps: [[AtomicPtr<Mapped>; KINDS]; 2],
+    /// By side: the channel that writes there, where the port has one and it is used.
+    engines: [Option<Arc<DmaWriter>>; 2],
     /// Mappings of links that went down. Other threads may still be looking at them: they stay what
     /// `Box::into_raw` has given, and are freed with the peer.
     retired: Mutex<Vec<Retired>>,
@@ -100,8 +103,41 @@ unsafe impl Send for Way {}
 
 impl DirectPeer {
     /// A neighbour with nothing mapped yet.
-    pub fn new(offers: [Option<(usize, usize)>; KINDS], ways: Vec<Side>) -> DirectPeer {
-        DirectPeer { offers, ways, maps: Default::default(), retired: Mutex::default() }
+    pub fn new(
+        offers: [Option<(usize, usize)>; KINDS],
+        ways: Vec<Side>,
+        engines: [Option<Arc<DmaWriter>>; 2],
+    ) -> DirectPeer {
+        let retired = Mutex::default();
+        DirectPeer { offers, ways, maps: Default::default(), engines, retired }
+    }
+
+    /// Whether a DMA channel leads to it.
+    pub fn has_engine(&self) -> bool {
+        self.ways.iter().any(|side| self.engines[*side as usize].is_some())
+    }
+
+    /// The DMA channel of a way.
+    pub fn engine(&self, way: Way) -> Option<&DmaWriter> {
+        self.engines[way.side as usize].as_deref()
+    }
+
+    /// Where `len` bytes of a segment lie in the window; none where the segment is not offered.
+    pub fn window_offset(&self, segment: SegmentKind, offset: usize, len: usize) -> Option<usize> {
+        let (start, all) = self.offers[segment as usize]?;
+        (offset.checked_add(len)? <= all).then_some(start + offset)
+    }
+
+    /// The engines' channels are not used any more.
+    pub fn close(&self) {
+        self.engines.iter().flatten().for_each(|engine| engine.close());
+    }
+
+    /// The link at `side` has changed.
+    pub fn cut(&self, side: Side) {
+        if let Some(engine) = &self.engines[side as usize] {
+            engine.cut();
+        }
     }
 
     /// Copies `len` bytes to `offset` of the segment. False: nothing can be said to have arrived,
@@ -174,6 +210,11 @@ impl DirectPeer {
             // SAFETY: as in `open`.
             let current = unsafe { place.load(Ordering::Acquire).as_ref() };
             if current.is_some_and(|mapped| mapped.window.is_open()) {
+                continue;
+            }
+            let engine = self.engines[side as usize].as_ref();
+            if engine.is_some_and(|engine| !engine.open(offset, len)) {
+                whole = false;
                 continue;
             }
             let Some(mapping) = window.map(offset, len) else {

@@ -26,6 +26,11 @@ pub struct NtbEndpoint {
     pub(super) direct: Option<Arc<DirectPeer>>,
     /// Where direct stores are under way for a while.
     pub(super) arrivals: Option<Arc<Arrivals>>,
+    /// Where the port's DMA engine makes long direct puts.
+    pub(super) dma: Option<Arc<Arrivals>>,
+    /// From so many bytes on it makes those that the caller does not wait for; more than any put has
+    /// where it makes none.
+    pub(super) dma_least: usize,
     pub(super) max_bytes: usize,
 }
 
@@ -111,6 +116,13 @@ impl Endpoint for NtbEndpoint {
     ) -> Status {
         if !self.holds(dest, len) {
             return Status::Failed;
+        }
+        if len >= self.dma_least
+            && let Some(dma) = self.dma.as_ref().filter(|_| !blocking)
+            // SAFETY: the range was checked; the source stays until the put has completed.
+            && let Some(status) = unsafe { dma.put(stream, dest, source, len) }
+        {
+            return status;
         }
         // SAFETY: the range was checked; the caller vouches for the source.
         if unsafe { self.put_directly(dest, source, len) } {

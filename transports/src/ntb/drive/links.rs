@@ -165,6 +165,7 @@ impl Links {
             state.seen = Some(seen);
             state.phase = if link.up { Phase::Up } else { Phase::Down };
             self.lanes.iter().for_each(|lane| lane.link_event(side, false));
+            self.direct.iter().for_each(|peer| peer.cut(side));
         }
         self.tend_link(side, state, now);
     }

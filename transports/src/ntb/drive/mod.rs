@@ -25,6 +25,7 @@ mod describe;
 #[cfg(test)]
 pub mod device_tests;
 mod direct;
+mod dma;
 mod endpoint;
 mod handshake;
 mod hardware;
@@ -207,6 +208,7 @@ impl Transport for Ntb {
                 Ok(advert) => opened.endpoint_to(job, pe, advert).map(|endpoint| {
                     direct.extend(endpoint.direct.clone());
                     arrivals.extend(endpoint.arrivals.clone());
+                    arrivals.extend(endpoint.dma.clone());
                     Box::new(endpoint) as Box<dyn Endpoint>
                 }),
             });
@@ -314,6 +316,7 @@ impl Transport for Ntb {
         self.threads = None;
         if let Some(running) = &self.running {
             running.links.close();
+            running.direct.iter().for_each(|peer| peer.close());
         }
     }
 }

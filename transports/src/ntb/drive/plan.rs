@@ -6,11 +6,12 @@
 
 use super::handshake;
 use super::hardware::Hardware;
-use crate::ntb::port::{Capabilities, LinkState, LinkTiming, Translates, Window};
-use crate::ntb::ring::choose::{Choice, LinkCosts, Overrides, Resources, choose};
+use crate::ntb::port::{Capabilities, LinkState, LinkTiming, NtbPort, Translates, Window};
+use crate::ntb::ring::choose::{Choice, LinkCosts, Overrides, Resources, choose, dma_crossing};
 use crate::ntb::ring::{Class, Geometry};
-use crate::ntb::settings::{LANES_MAX, NtbSettings};
+use crate::ntb::settings::{DmaUse, LANES_MAX, NtbSettings};
 use std::ops::Range;
+use std::sync::Arc;
 use tombolo_core::transport::Job;
 use tombolo_core::wait::usable_cpus;
 
@@ -181,7 +182,7 @@ impl LanePlan {
                 window.slots.min(LANES_MAX)
             ));
         }
-        // The CPU copies into the windows, whether or not a port has a DMA engine.
+        // The CPU copies packets into the windows, whether or not a port has a DMA engine.
         let line_rate = inputs.line_mbs.map_or(f64::INFINITY, |mbs| f64::from(mbs) / 1e3);
         let costs = LinkCosts::desktop(line_rate, inputs.max_payload, false);
         let overrides = Overrides {
@@ -233,6 +234,32 @@ impl LanePlan {
     }
 }
 
+/// Bytes from which on the DMA engine makes direct puts that nobody waits for; none: it makes none.
+///
+/// By itself from where the engine is done sooner than the CPU would be, for it leaves the CPU to the
+/// program as well. Where links are as fast as memory the engine is emulated, by a thread that does what
+/// the CPU would do.
+pub fn dma_least(
+    hardware: &Hardware,
+    inputs: &PlanInputs,
+    settings: &NtbSettings,
+) -> Option<usize> {
+    let has_engine = |port: &Arc<dyn NtbPort>| port.capabilities().dma.is_some();
+    if !hardware.ports.iter().any(has_engine) {
+        return None;
+    }
+    match settings.dma {
+        DmaUse::Never => None,
+        DmaUse::From(bytes) => Some(bytes),
+        DmaUse::Auto => {
+            let line_rate = f64::from(inputs.line_mbs?) / 1e3;
+            let [cpu, dma] =
+                [false, true].map(|dma| LinkCosts::desktop(line_rate, inputs.max_payload, dma));
+            dma_crossing(&cpu, &dma)
+        }
+    }
+}
+
 /// PEs of the host with most of them.
 pub fn pes_max(job: &Job<'_>) -> usize {
     let most = job.localities.iter().map(|place| place.local_index).max().unwrap_or(0);
@@ -280,7 +307,7 @@ fn can_drive(port: &Capabilities) -> Result<(), String> {
         // `Links` does everything again whenever a link has changed, and asks as often as it must.
         resets_on_link_down: _,
         link_event: _,
-        // The CPU moves all data: no engine is opened, nor has to be announced.
+        // `Opened` opens channels, for which the port announces its engine itself.
         dma: _,
         needs_requester_table: _,
         // `PlanInputs`, `Opened`.
@@ -304,10 +331,8 @@ fn can_drive(port: &Capabilities) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ntb::port::NtbPort;
     use crate::ntb::port::emulated::{Fabric, FabricSpec};
     use proptest::prelude::*;
-    use std::sync::Arc;
     use tombolo_core::Config;
     use tombolo_core::config::Environment;
     use tombolo_core::transport::Locality;

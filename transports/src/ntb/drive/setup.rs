@@ -2,9 +2,10 @@
 //! Set-up: who serves which lanes, what lies where in the windows, and who is reached how.
 
 use super::advert::Advert;
-use super::arrival::Arrivals;
+use super::arrival::{Arrivals, By};
 use super::cabling::HostPorts;
 use super::direct::{self, DirectPeer, Opening};
+use super::dma::DmaWriter;
 use super::endpoint::NtbEndpoint;
 use super::failure;
 use super::handshake::Greeting;
@@ -142,6 +143,9 @@ pub struct Opened {
     translations: [Vec<Translation>; 2],
     max_bytes: usize,
     speaks: bool,
+    /// By [`Side`]: channels for direct puts of at least `dma_least` bytes.
+    engines: [Option<Arc<DmaWriter>>; 2],
+    dma_least: usize,
 }
 
 impl Opened {
@@ -180,7 +184,14 @@ impl Opened {
             lane_doorbells.push(doorbell);
         }
         let max_bytes = own.first().map_or(0, |lane| lane.retain_bytes_max());
+        let dma_least = plan::dma_least(&hardware, &inputs, settings);
+        let engines = Side::BOTH.map(|side| {
+            let used = settings.direct.0 && dma_least.is_some();
+            open_engine(&*hardware.ports[side as usize], used)
+        });
         Ok(Opened {
+            engines,
+            dma_least: dma_least.unwrap_or(usize::MAX),
             hardware,
             advert,
             doorbells: lane_doorbells.iter().fold(0, |all, bit| all | bit),
@@ -222,15 +233,15 @@ impl Opened {
         let local = u8::try_from(job.localities[pe].local_index)
             .map_err(|_| "its host has more PEs than a packet can name".to_string())?;
         let direct = self.direct_to(job, advert, reached);
-        let arrivals = direct.clone().filter(|_| !self.arrives_at_once()).map(|peer| {
-            let flag = control::arrival(job.n_pes(), job.pe);
-            let target = Target {
-                host: advert.host,
-                pe: local,
-                remote: Remote { segment: SegmentKind::Heap, offset: flag },
-            };
-            Arc::new(Arrivals::new(peer, self.own[0].clone(), pe, target))
-        });
+        let arrivals = |peer, by: By| {
+            let line = control::arrival(job.n_pes(), job.pe);
+            let offset = line + 8 * by as usize;
+            let remote = Remote { segment: SegmentKind::Heap, offset };
+            let flag = Target { host: advert.host, pe: local, remote };
+            Arc::new(Arrivals::new(by, peer, self.own[0].clone(), pe, flag))
+        };
+        let by_cpu = direct.clone().filter(|_| !self.arrives_at_once());
+        let by_dma = direct.clone().filter(|peer| peer.has_engine());
         Ok(NtbEndpoint {
             lanes: self.own.clone(),
             pe,
@@ -238,7 +249,9 @@ impl Opened {
             local,
             lens: reached.map(|len| len.unwrap_or(0)),
             direct,
-            arrivals,
+            arrivals: by_cpu.map(|peer| arrivals(peer, By::Cpu)),
+            dma_least: by_dma.as_ref().map_or(usize::MAX, |_| self.dma_least),
+            dma: by_dma.map(|peer| arrivals(peer, By::Dma)),
             max_bytes: self.max_bytes,
         })
     }
@@ -267,9 +280,14 @@ impl Opened {
             Some((usize::try_from(offset).ok()?, reached[kind as usize]?))
         });
         // What tells of arrival is in the heap.
-        let told = self.arrives_at_once() || offers[SegmentKind::Heap as usize].is_some();
+        let tells = offers[SegmentKind::Heap as usize].is_some();
+        let told = self.arrives_at_once() || tells;
+        let engines = match tells {
+            true => self.engines.clone(),
+            false => [None, None],
+        };
         let any = !ways.is_empty() && offers.iter().any(Option::is_some) && told;
-        any.then(|| Arc::new(DirectPeer::new(offers, ways)))
+        any.then(|| Arc::new(DirectPeer::new(offers, ways, engines)))
     }
 
     /// Whether stores through windows have arrived when they are flushed.
@@ -338,6 +356,18 @@ impl Opened {
         )
     }
 
+    /// Who makes long direct puts, for people; none where no port has a DMA engine.
+    pub fn describe_engines(&self) -> Option<String> {
+        self.hardware.ports[0].capabilities().dma?;
+        Some(match self.engines.iter().any(Option::is_some) {
+            true => format!(
+                "DMA engine: non-blocking direct puts of at least {} bytes (SHMEM_NTB_DMA)",
+                self.dma_least
+            ),
+            false => "DMA engine: not used (SHMEM_NTB_DMA)".into(),
+        })
+    }
+
     /// What neighbours reach of this PE's memory by storing to it, for people.
     pub fn describe_openings(&self) -> String {
         let segments = [("heap", SegmentKind::Heap), ("static data", SegmentKind::Static)];
@@ -382,6 +412,18 @@ fn neighbour(host: u16, hosts: u16, side: Side) -> u16 {
     match side {
         Side::Right => (host + 1) % hosts,
         Side::Left => (host + hosts - 1) % hosts,
+    }
+}
+
+/// The channel that writes through the window for direct access, if there is one and it is wanted.
+fn open_engine(port: &dyn NtbPort, used: bool) -> Option<Arc<DmaWriter>> {
+    let limits = port.capabilities().dma.filter(|_| used)?;
+    match port.dma(DIRECT_WINDOW) {
+        Ok(channel) => Some(Arc::new(DmaWriter::new(channel, limits))),
+        Err(error) => {
+            tracing::warn!(%error, "opening a DMA channel of an NTB port: the CPU copies");
+            None
+        }
     }
 }
 

@@ -58,7 +58,10 @@ pub const CASES: &[(&str, Case)] = &[
     ("doorbell_wakes_are_not_lost", doorbells::no_lost_wakes),
     ("doorbell_bits_outside_the_mask_do_nothing", doorbells::invalid_bits),
     ("dma_delivers_data_before_its_flag", dma::data_before_flag),
+    ("dma_transfers_are_in_order", dma::in_order),
+    ("dma_goes_on_without_polls", dma::without_polls),
     ("dma_is_bounded", dma::bounded),
+    ("dma_is_lost_with_the_link", dma::lost_with_the_link),
 ];
 
 /// How long anything may take that is bound to happen. Only a failing case waits so long.

@@ -297,7 +297,7 @@ pub trait NtbPort: Send + Sync {
     fn peer_spad_write(&self, index: usize, value: u32);
 
     /// Opens a DMA channel that writes to outbound `window`. It is a requester of its own: its
-    /// writes have no order with those of the CPU, doorbells included.
+    /// writes have no order with those of the CPU, doorbells included, nor with those of another channel.
     fn dma(&self, _window: usize) -> Result<Box<dyn DmaChannel>> {
         Err(PortError::Unsupported("DMA engine"))
     }
@@ -387,9 +387,9 @@ pub trait WindowMapping: Send + Sync {
 pub struct DmaTransfer {
     /// Where to, bytes from the start of the window.
     pub offset: usize,
-    /// Where from.
+    /// Where from: memory that was registered ([`NtbPort::register`]) before the range was opened.
     pub source: *const u8,
-    /// Bytes, at most [`DmaCapability::max_len`].
+    /// Bytes, at most [`DmaCapability::max_len`]; 0 for a flag alone.
     pub len: usize,
     /// An 8-byte word written after the data, in order: (offset, value).
     pub flag: Option<(usize, u64)>,
@@ -402,6 +402,8 @@ pub enum DmaRefusal {
     Full,
     /// Longer than [`DmaCapability::max_len`].
     TooLong,
+    /// The engine cannot read the source: it does not lie in memory known to the port.
+    Unregistered,
 }
 
 /// How far a channel has come.
@@ -410,12 +412,19 @@ pub struct DmaProgress {
     /// Transfers finished since the channel was opened, in order of submission, failed ones
     /// included.
     pub finished: u64,
-    /// Transfers that ended in an error, of those finished.
+    /// Transfers that ended in an error, of those finished. Some of their data may have been written;
+    /// their flag was not.
     pub failed: u64,
 }
 
-/// A channel of a DMA engine.
+/// A channel of a DMA engine. Writes follow the rules of [`Outbound`], and transfers are carried out in
+/// the order of their submission: whoever sees the flag of one sees its data and all that was
+/// written for those before it.
 pub trait DmaChannel: Send {
+    /// As [`Outbound::open`]. Transfers submitted before a link went down must have finished before the
+    /// range is opened again, or they would reach what they were not meant for.
+    fn open(&mut self, offset: usize, len: usize) -> Result<()>;
+
     /// Queues a transfer and returns its number, from 1.
     ///
     /// # Safety

@@ -101,6 +101,16 @@ pub struct Overrides {
     pub lanes: Option<usize>,
 }
 
+/// Bytes from which on a DMA engine moves a block through a window sooner than the CPU does, in whole
+/// pages; none: it never does.
+pub fn dma_crossing(cpu: &LinkCosts, dma: &LinkCosts) -> Option<usize> {
+    let (submit, start) = dma.dma?;
+    let per_byte = |costs: &LinkCosts, copy_rate: f64| 1.0 / costs.payload_rate().min(copy_rate);
+    let gain = per_byte(cpu, cpu.copy_rate) - per_byte(dma, f64::INFINITY);
+    let bytes = (submit + start) / gain;
+    (gain > 0.0).then(|| (bytes as usize).next_multiple_of(4096))
+}
+
 /// What was chosen, the same on all hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {

@@ -2,7 +2,7 @@
 //! The DMA engine, or its absence.
 
 use super::{connect, open, pattern, until};
-use crate::ntb::port::{DmaRefusal, DmaTransfer, NtbPort, PortError};
+use crate::ntb::port::{DmaChannel, DmaRefusal, DmaTransfer, InboundMemory, NtbPort, PortError};
 
 /// True when there is no engine, and opening one says so.
 fn absent(port: &dyn NtbPort) -> bool {
@@ -13,33 +13,96 @@ fn absent(port: &dyn NtbPort) -> bool {
     absent
 }
 
+/// Memory that the engine of `port` may read, with bytes in it.
+fn source(port: &dyn NtbPort, seed: u64, len: usize) -> InboundMemory {
+    let memory = InboundMemory::new(len).unwrap();
+    // SAFETY: fresh memory of at least this length.
+    unsafe { memory.base().copy_from(pattern(seed, len).as_ptr(), len) };
+    port.register(&memory.region()).unwrap();
+    memory
+}
+
+/// A channel with `len` bytes of window 0 open.
+fn channel(port: &dyn NtbPort, len: usize) -> Box<dyn DmaChannel> {
+    let mut channel = port.dma(0).unwrap();
+    channel.open(0, len).unwrap();
+    channel
+}
+
+fn to(offset: usize, source: &InboundMemory, len: usize) -> DmaTransfer {
+    DmaTransfer { offset, source: source.base(), len, flag: None }
+}
+
 pub(super) fn data_before_flag(a: &dyn NtbPort, b: &dyn NtbPort) {
     if absent(a) {
         return;
     }
     connect(a, b);
     let target = open(b, 0);
-    let bytes = pattern(3, 30_000);
-    let mut channel = a.dma(0).unwrap();
-    let transfer = |source: &Vec<u8>, offset, flag| DmaTransfer {
-        offset,
-        source: source.as_ptr(),
-        len: source.len(),
-        flag,
-    };
-    // SAFETY: `bytes` outlives the channel's transfers, which are waited for.
+    let len = 30_000;
+    let bytes = source(a, 3, len);
+    let mut channel = channel(a, 1 << 16);
+    // SAFETY: `bytes` outlives the channel.
     unsafe {
-        assert_eq!(channel.submit(transfer(&bytes, 64, Some((0, 9)))), Ok(1));
-        assert_eq!(channel.submit(transfer(&bytes, 30_080, None)), Ok(2));
+        let first = DmaTransfer { flag: Some((0, 9)), ..to(64, &bytes, len) };
+        assert_eq!(channel.submit(first), Ok(1));
+        assert_eq!(channel.submit(to(30_080, &bytes, len)), Ok(2));
     }
-    assert_eq!(target.memory.load(0), 0);
     until("the flag", || {
         channel.poll();
         target.memory.load(0) == 9
     });
-    assert_eq!(target.memory.copy_out(64, bytes.len()), bytes);
+    assert_eq!(target.memory.copy_out(64, len), pattern(3, len));
     until("both transfers", || channel.poll().finished == 2);
-    until("their bytes", || target.memory.copy_out(30_080, bytes.len()) == bytes);
+    until("their bytes", || target.memory.copy_out(30_080, len) == pattern(3, len));
+}
+
+pub(super) fn in_order(a: &dyn NtbPort, b: &dyn NtbPort) {
+    if absent(a) {
+        return;
+    }
+    connect(a, b);
+    let target = open(b, 0);
+    let len = 20_000;
+    let bytes = source(a, 5, len);
+    let mut channel = channel(a, 1 << 16);
+    for round in 1..=20u64 {
+        let offset = 64 + (round as usize % 2) * 20_032;
+        (offset..offset + len).step_by(8).for_each(|at| target.memory.store(at, 0));
+        // The flag is a transfer of its own, without data.
+        let none = std::ptr::null();
+        let flag = DmaTransfer { offset: 0, source: none, len: 0, flag: Some((0, round)) };
+        // SAFETY: `bytes` outlives the channel; the other transfer reads nothing.
+        unsafe {
+            channel.submit(to(offset, &bytes, len)).unwrap();
+            channel.submit(flag).unwrap();
+        }
+        until("the flag", || {
+            channel.poll();
+            target.memory.load(0) == round
+        });
+        assert_eq!(target.memory.copy_out(offset, len), pattern(5, len));
+    }
+}
+
+pub(super) fn without_polls(a: &dyn NtbPort, b: &dyn NtbPort) {
+    if absent(a) {
+        return;
+    }
+    connect(a, b);
+    let target = open(b, 0);
+    let bytes = source(a, 7, 1 << 15);
+    let mut channel = channel(a, 1 << 15);
+    let transfer = DmaTransfer { flag: Some((1 << 15, 1)), ..to(0, &bytes, 1 << 15) };
+    channel.open(1 << 15, 8).unwrap();
+    // SAFETY: `bytes` outlives the channel.
+    unsafe { channel.submit(transfer) }.unwrap();
+    until("the flag, though nobody polls the channel", || {
+        b.poll();
+        a.poll();
+        target.memory.load(1 << 15) == 1
+    });
+    assert_eq!(target.memory.copy_out(0, 1 << 15), pattern(7, 1 << 15));
 }
 
 pub(super) fn bounded(a: &dyn NtbPort, b: &dyn NtbPort) {
@@ -49,19 +112,65 @@ pub(super) fn bounded(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let target = open(b, 0);
     let limits = a.capabilities().dma.expect("checked above");
-    let word = 5u64;
-    let transfer =
-        |len| DmaTransfer { offset: 8, source: (&raw const word).cast(), len, flag: None };
-    let mut channel = a.dma(0).unwrap();
-    // SAFETY: `word` outlives the transfers; those too long are refused before anything is read.
+    let word = source(a, 11, 8);
+    let mut channel = channel(a, 64);
+    let own = 5u64;
+    let other = DmaTransfer { offset: 8, source: (&raw const own).cast(), len: 8, flag: None };
+    let mut taken = 0;
+    // SAFETY: `word` outlives the channel; what is refused is not read.
     unsafe {
-        assert_eq!(channel.submit(transfer(limits.max_len + 1)), Err(DmaRefusal::TooLong));
-        for number in 1..=limits.descriptors as u64 {
-            assert_eq!(channel.submit(transfer(8)), Ok(number));
+        let refused = channel.submit(to(8, &word, limits.max_len + 1));
+        assert_eq!(refused, Err(DmaRefusal::TooLong));
+        assert_eq!(channel.submit(other), Err(DmaRefusal::Unregistered), "memory of a program");
+        let over = DmaTransfer { len: word.size() + 1, ..to(8, &word, 0) };
+        assert_eq!(channel.submit(over), Err(DmaRefusal::Unregistered), "over the end");
+        // An engine moves on meanwhile, so more than there are descriptors may find room.
+        while taken < 4 * limits.descriptors as u64 {
+            match channel.submit(to(8, &word, 8)) {
+                Ok(number) => {
+                    taken += 1;
+                    assert_eq!(number, taken);
+                }
+                Err(why) => {
+                    assert_eq!(why, DmaRefusal::Full);
+                    assert!(taken >= limits.descriptors as u64);
+                    break;
+                }
+            }
         }
-        assert_eq!(channel.submit(transfer(8)), Err(DmaRefusal::Full));
     }
-    until("the transfers", || channel.poll().finished == limits.descriptors as u64);
-    until("the word", || target.memory.load(8) == 5);
+    until("the transfers", || channel.poll().finished == taken);
+    let expected = u64::from_ne_bytes(pattern(11, 8).try_into().unwrap());
+    until("the word", || target.memory.load(8) == expected);
     assert_eq!(channel.poll().failed, 0);
+}
+
+pub(super) fn lost_with_the_link(a: &dyn NtbPort, b: &dyn NtbPort) {
+    if absent(a) {
+        return;
+    }
+    connect(a, b);
+    let target = open(b, 0);
+    let bytes = source(a, 13, 4096);
+    let mut channel = channel(a, 8192);
+    a.link_disable().unwrap();
+    until("the link to go down", || !b.link_state().up);
+    // SAFETY: `bytes` outlives the channel.
+    unsafe { channel.submit(to(0, &bytes, 4096)) }.unwrap();
+    until("the transfer", || channel.poll().finished == 1);
+    a.link_enable().unwrap();
+    until("the link to come back", || a.link_state().up && b.link_state().up);
+    b.mw_set_trans(0, 0, target.address, target.size).unwrap();
+    // Not opened again: this is lost as well, though the link is up.
+    // SAFETY: as above.
+    unsafe { channel.submit(to(0, &bytes, 4096)) }.unwrap();
+    until("the transfer", || channel.poll().finished == 2);
+    channel.open(0, 8192).unwrap();
+    // SAFETY: as above.
+    unsafe { channel.submit(to(4096, &bytes, 4096)) }.unwrap();
+    until("what was sent after", || {
+        channel.poll();
+        target.memory.copy_out(4096, 4096) == pattern(13, 4096)
+    });
+    assert_eq!(target.memory.copy_out(0, 4096), vec![0; 4096], "what was sent before");
 }

@@ -1,114 +1,318 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A DMA channel: bounded descriptors, a start-up cost, TLPs of the full payload.
 //!
-//! It has no thread: transfers move on when the channel is polled, one piece at a time, on the CPU
-//! of whoever polls. Bandwidth and start-up follow the model; the CPU that hardware would leave free
-//! is not.
+//! In modelled time a transfer takes the wire from the moment at which an engine would have begun it,
+//! however late its pieces are moved. Who moves them is a thread of the channel's own, which
+//! sleeps while there is nothing to do, and whoever polls the channel. So the submitter can
+//! compute meanwhile, as beside an engine; but unlike an engine the thread takes processor time.
 
+use super::flight::Piece;
+use super::link::Link;
 use super::posted::Posted;
-use crate::ntb::port::{DmaCapability, DmaChannel, DmaProgress, DmaRefusal, DmaTransfer, Event};
-use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
-
 use super::random::Random;
+use super::sys;
+use super::translation::Registry;
+use crate::ntb::port::{
+    DmaCapability, DmaChannel, DmaProgress, DmaRefusal, DmaTransfer, Event, PortError, Result,
+};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// Fixed cost of a transfer in modelled time, nanoseconds.
-pub const START_NS: u64 = 5000;
-/// Bytes moved by one poll.
+/// Fixed cost of a transfer in modelled time, nanoseconds: that of the simulator's engine.
+pub const START_NS: u64 = 1000;
+/// Bytes that arrive at once.
 const PIECE: usize = 16 << 10;
+/// Pieces that a poll moves, so that the poller gets back to what it waits for.
+const PIECES_PER_POLL: usize = 4;
+/// Shortest and longest sleep of the thread while something is under way.
+const NAPS: [Duration; 2] = [Duration::from_micros(5), Duration::from_millis(1)];
 
 /// An open channel.
 pub struct EmulatedDma {
-    posted: Posted,
+    engine: Arc<Engine>,
+    /// None only while it is dropped.
+    thread: Option<JoinHandle<()>>,
     limits: DmaCapability,
+    registry: Arc<Mutex<Registry>>,
+    /// What can be read, as it was when a range was last opened.
+    sources: Vec<Range<usize>>,
+}
+
+/// What the thread and the pollers share.
+struct Engine {
+    link: Arc<Link>,
+    /// Used in turn; those from `finished` to `submitted` are queued.
+    descriptors: Box<[Descriptor]>,
+    submitted: AtomicU64,
+    finished: AtomicU64,
+    failed: AtomicU64,
+    asleep: AtomicBool,
+    stop: AtomicBool,
+    first: Mutex<First>,
+}
+
+/// A queued transfer. Written before `submitted` says so, read after.
+#[derive(Default)]
+struct Descriptor {
+    offset: AtomicU64,
+    source: AtomicU64,
+    len: AtomicU64,
+    flag_offset: AtomicU64,
+    flag: AtomicU64,
+    start_ps: AtomicU64,
+}
+
+/// Stands for no flag.
+const NO_FLAG: u64 = u64::MAX;
+
+/// The first of the queued transfers, and how far it has come.
+struct First {
+    posted: Posted,
     payload: usize,
     random: Random,
-    queue: VecDeque<Queued>,
-    submitted: u64,
-    progress: DmaProgress,
+    begun: bool,
+    /// Bytes that have left.
+    left: usize,
+    flag_left: bool,
+    /// What has left last and not arrived.
+    under_way: Option<(Piece, From)>,
 }
 
-struct Queued {
-    transfer: DmaTransfer,
-    done: usize,
-    start_ps: u64,
+/// Where a piece comes from.
+#[derive(Clone, Copy)]
+enum From {
+    /// The source, from so many bytes on.
+    Source(usize),
+    Flag,
 }
 
-// SAFETY: the source pointers are read wherever the channel is polled; whoever submits promises
-// that they stay readable.
-unsafe impl Send for EmulatedDma {}
+/// How it goes on.
+enum Next {
+    /// Nothing is queued.
+    Nothing,
+    /// Something is due in so many picoseconds.
+    In(u64),
+}
 
 impl EmulatedDma {
-    pub fn new(posted: Posted, limits: DmaCapability) -> EmulatedDma {
+    pub fn new(
+        posted: Posted,
+        limits: DmaCapability,
+        registry: Arc<Mutex<Registry>>,
+    ) -> Result<EmulatedDma> {
         let config = &posted.link().config;
-        EmulatedDma {
+        let first = First {
             payload: config.timing.max_payload as usize,
             random: Random::new(config.seed, 2 << 48 | posted.side() as u64),
-            queue: VecDeque::with_capacity(limits.descriptors),
-            submitted: 0,
-            progress: DmaProgress::default(),
+            begun: false,
+            left: 0,
+            flag_left: false,
+            under_way: None,
             posted,
-            limits,
-        }
+        };
+        let engine = Arc::new(Engine {
+            link: Arc::clone(first.posted.link()),
+            descriptors: (0..limits.descriptors).map(|_| Descriptor::default()).collect(),
+            submitted: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            first: Mutex::new(first),
+        });
+        let running = Arc::clone(&engine);
+        let thread = sys::spawn_without_signals("shmem-ntb-dma", move || running.run());
+        let thread = thread.map_err(|e| PortError::system("starting a DMA engine's thread", e))?;
+        Ok(EmulatedDma { engine, thread: Some(thread), limits, registry, sources: Vec::new() })
     }
 
-    fn finish(&mut self, failed: bool) {
-        self.queue.pop_front();
-        self.progress.finished += 1;
-        self.posted.count(Event::DmaTransfers, 1);
-        if failed {
-            self.progress.failed += 1;
-            self.posted.count(Event::DmaErrors, 1);
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
         }
+    }
+}
+
+impl Drop for EmulatedDma {
+    fn drop(&mut self) {
+        self.engine.stop.store(true, Ordering::SeqCst);
+        self.wake();
+        // A source may be freed from now on. A panic of the thread has been printed already.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
 impl DmaChannel for EmulatedDma {
-    unsafe fn submit(&mut self, transfer: DmaTransfer) -> Result<u64, DmaRefusal> {
-        if transfer.len > self.limits.max_len {
+    fn open(&mut self, offset: usize, len: usize) -> Result<()> {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sources = registry.sources();
+        drop(registry);
+        self.engine.first().posted.open(offset, len)
+    }
+
+    unsafe fn submit(&mut self, transfer: DmaTransfer) -> std::result::Result<u64, DmaRefusal> {
+        let DmaTransfer { offset, source, len, flag } = transfer;
+        if len > self.limits.max_len {
             return Err(DmaRefusal::TooLong);
         }
-        if self.queue.len() == self.limits.descriptors {
+        let from = source.addr();
+        let holds = |range: &Range<usize>| range.contains(&from) && len <= range.end - from;
+        if len > 0 && !self.sources.iter().any(holds) {
+            return Err(DmaRefusal::Unregistered);
+        }
+        let engine = &*self.engine;
+        let submitted = engine.submitted.load(Ordering::Relaxed);
+        let queued = submitted - engine.finished.load(Ordering::Acquire);
+        if queued == engine.descriptors.len() as u64 {
             return Err(DmaRefusal::Full);
         }
-        // Where a slot is closed, what goes there vanishes.
-        let _ = self.posted.open(transfer.offset, transfer.len);
-        if let Some((offset, _)) = transfer.flag {
-            let _ = self.posted.open(offset, 8);
+        let (flag_offset, value) = flag.map_or((NO_FLAG, 0), |(at, value)| (at as u64, value));
+        let start_ps = engine.link.now_ps() + self.limits.start_ns * 1000;
+        let descriptor = engine.descriptor(submitted);
+        descriptor.offset.store(offset as u64, Ordering::Relaxed);
+        descriptor.source.store(source.expose_provenance() as u64, Ordering::Relaxed);
+        descriptor.len.store(len as u64, Ordering::Relaxed);
+        descriptor.flag_offset.store(flag_offset, Ordering::Relaxed);
+        descriptor.flag.store(value, Ordering::Relaxed);
+        descriptor.start_ps.store(start_ps, Ordering::Relaxed);
+        // In one order with `asleep`: either the thread sees the transfer or this sees it asleep.
+        engine.submitted.store(submitted + 1, Ordering::SeqCst);
+        if engine.asleep.load(Ordering::SeqCst) {
+            self.wake();
         }
-        let start_ps = self.posted.link().now_ps() + self.limits.start_ns * 1000;
-        self.queue.push_back(Queued { transfer, done: 0, start_ps });
-        self.submitted += 1;
-        Ok(self.submitted)
+        Ok(submitted + 1)
     }
 
     fn poll(&mut self) -> DmaProgress {
-        let Some(first) = self.queue.front_mut() else { return self.progress };
-        if self.posted.link().now_ps() < first.start_ps {
-            return self.progress;
-        }
-        if first.done == 0 {
-            let ppm = self.posted.link().memory().faults.dma_error_ppm.load(Ordering::Relaxed);
-            if ppm != 0 && self.random.chance(ppm) {
-                self.finish(true);
-                return self.progress;
+        let engine = &*self.engine;
+        if engine.is_busy() {
+            // Whoever holds it moves it.
+            match engine.first.try_lock() {
+                Ok(mut first) => _ = engine.advance(&mut first),
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    engine.advance(&mut poisoned.into_inner());
+                }
+                Err(TryLockError::WouldBlock) => {}
             }
         }
-        let DmaTransfer { offset, source, len, flag } = first.transfer;
-        let piece = (len - first.done).min(PIECE);
-        let at = offset.saturating_add(first.done);
-        // SAFETY: `done + piece <= len` bytes, readable until the transfer has finished.
-        unsafe { self.posted.send(at, source.add(first.done), piece, self.payload) };
-        first.done += piece;
-        if first.done == len {
-            if let Some((offset, value)) = flag {
-                // SAFETY: eight bytes of a local.
-                unsafe { self.posted.send(offset, (&raw const value).cast(), 8, self.payload) };
+        // Read in this order, or a transfer might count as finished and not as failed.
+        let finished = engine.finished.load(Ordering::Acquire);
+        DmaProgress { finished, failed: engine.failed.load(Ordering::Acquire) }
+    }
+}
+
+impl Engine {
+    fn run(&self) {
+        sys::nap_precisely();
+        while !self.stop.load(Ordering::SeqCst) {
+            // Not held while this sleeps.
+            let next = self.advance(&mut self.first());
+            match next {
+                Next::In(0) => {}
+                Next::In(left_ps) => {
+                    let left = Duration::from_nanos(left_ps / 1000);
+                    std::thread::sleep(left.clamp(NAPS[0], NAPS[1]));
+                }
+                Next::Nothing => {
+                    self.asleep.store(true, Ordering::SeqCst);
+                    if !self.is_busy() && !self.stop.load(Ordering::SeqCst) {
+                        std::thread::park();
+                    }
+                    self.asleep.store(false, Ordering::SeqCst);
+                }
             }
-            // The source may be used again, and a word written, only when all has arrived.
-            self.posted.settle();
-            self.finish(false);
         }
-        self.progress
+    }
+
+    /// Moves on what is due.
+    fn advance(&self, first: &mut First) -> Next {
+        for _ in 0..PIECES_PER_POLL {
+            if !self.is_busy() {
+                return Next::Nothing;
+            }
+            let transfer = self.descriptor(self.finished.load(Ordering::Relaxed));
+            if !first.begun {
+                first.begun = true;
+                let ppm = self.link.memory().faults.dma_error_ppm.load(Ordering::Relaxed);
+                if ppm != 0 && first.random.chance(ppm) {
+                    self.finish(first, true);
+                    continue;
+                }
+            }
+            let Some((piece, from)) = first.under_way.or_else(|| first.depart(transfer)) else {
+                self.finish(first, false);
+                continue;
+            };
+            first.under_way = Some((piece, from));
+            let now = self.link.now_ps();
+            if piece.due_ps > now {
+                return Next::In(piece.due_ps - now);
+            }
+            first.under_way = None;
+            let flag = transfer.flag.load(Ordering::Relaxed);
+            let source: *const u8 = match from {
+                From::Source(at) => {
+                    let source = transfer.source.load(Ordering::Relaxed) as usize;
+                    std::ptr::with_exposed_provenance::<u8>(source).wrapping_add(at)
+                }
+                From::Flag => (&raw const flag).cast(),
+            };
+            // SAFETY: the piece lies within the source, which stays readable until the transfer has
+            // finished, or is the flag, a local.
+            unsafe { first.posted.arrive(&piece, source) };
+        }
+        Next::In(0)
+    }
+
+    fn finish(&self, first: &mut First, failed: bool) {
+        (first.begun, first.left, first.flag_left) = (false, 0, false);
+        first.posted.count(Event::DmaTransfers, 1);
+        if failed {
+            first.posted.count(Event::DmaErrors, 1);
+            self.failed.fetch_add(1, Ordering::Release);
+        }
+        self.finished.fetch_add(1, Ordering::Release);
+    }
+
+    fn descriptor(&self, number: u64) -> &Descriptor {
+        &self.descriptors[(number % self.descriptors.len() as u64) as usize]
+    }
+
+    fn is_busy(&self) -> bool {
+        self.finished.load(Ordering::SeqCst) != self.submitted.load(Ordering::SeqCst)
+    }
+
+    fn first(&self) -> MutexGuard<'_, First> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl First {
+    /// The next piece leaves: of the data, then the flag. None: all has left.
+    fn depart(&mut self, transfer: &Descriptor) -> Option<(Piece, From)> {
+        let start_ps = transfer.start_ps.load(Ordering::Relaxed);
+        let offset = transfer.offset.load(Ordering::Relaxed) as usize;
+        let len = transfer.len.load(Ordering::Relaxed) as usize;
+        while self.left < len {
+            let at = offset.saturating_add(self.left);
+            let piece = (len - self.left).min(PIECE);
+            let from = From::Source(self.left);
+            match self.posted.depart(at, piece, self.payload, start_ps) {
+                Ok(piece) => {
+                    self.left += piece.len;
+                    return Some((piece, from));
+                }
+                Err(lost) => self.left += lost,
+            }
+        }
+        let flag_offset = transfer.flag_offset.load(Ordering::Relaxed);
+        if flag_offset == NO_FLAG || std::mem::replace(&mut self.flag_left, true) {
+            return None;
+        }
+        let left = self.posted.depart(flag_offset as usize, 8, self.payload, start_ps);
+        left.ok().map(|piece| (piece, From::Flag))
     }
 }

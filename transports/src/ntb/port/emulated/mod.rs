@@ -87,7 +87,7 @@ pub struct EmulatedPort {
     link: Arc<Link>,
     side: usize,
     capabilities: Capabilities,
-    registry: Mutex<Registry>,
+    registry: Arc<Mutex<Registry>>,
     maps: Arc<MapCache>,
     /// Where time is modelled; the thread ends first.
     wire: Option<(Keeper, Arc<Wire>)>,
@@ -126,7 +126,7 @@ impl EmulatedPort {
             wire,
             side,
             capabilities,
-            registry: Mutex::default(),
+            registry: Arc::default(),
             maps: Arc::new(MapCache::new()),
         })
     }
@@ -331,7 +331,8 @@ impl NtbPort for EmulatedPort {
 
     fn dma(&self, window: usize) -> Result<Box<dyn DmaChannel>> {
         let limits = self.capabilities.dma.ok_or(PortError::Unsupported("DMA engine"))?;
-        Ok(Box::new(dma::EmulatedDma::new(self.posted(window)?, limits)))
+        let posted = self.posted(window)?;
+        Ok(Box::new(dma::EmulatedDma::new(posted, limits, Arc::clone(&self.registry))?))
     }
 
     fn counters(&self) -> Counters {

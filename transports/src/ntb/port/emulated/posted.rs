@@ -2,6 +2,7 @@
 //! Posted writes, as the handles of a port make them. In modelled time they are kept until they are due,
 //! and placed by whoever looks after the wire.
 
+use super::flight::Piece;
 use super::link::Link;
 use super::pace;
 use super::translation::MapCache;
@@ -105,6 +106,26 @@ impl Posted {
     pub unsafe fn send(&mut self, offset: usize, source: *const u8, len: usize, tlp: usize) {
         // SAFETY: the caller's promise.
         self.with(|writer| unsafe { writer.send(offset, source, len, tlp) });
+    }
+
+    /// A piece leaves at `from_ps` at the earliest; see [`Writer::depart`].
+    pub fn depart(
+        &mut self,
+        offset: usize,
+        len: usize,
+        tlp: usize,
+        from_ps: u64,
+    ) -> Result<Piece, usize> {
+        self.with(|writer| writer.depart(offset, len, tlp, from_ps))
+    }
+
+    /// A piece that is due arrives.
+    ///
+    /// # Safety
+    /// `source` must be readable for the length of the piece.
+    pub unsafe fn arrive(&mut self, piece: &Piece, source: *const u8) {
+        // SAFETY: the caller's promise.
+        self.with(|writer| unsafe { writer.arrive(piece, source) });
     }
 
     /// Reads `dest.len()` bytes, all ones where nothing answers. Counts one read for every 8 bytes.

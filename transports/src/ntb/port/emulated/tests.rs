@@ -194,11 +194,17 @@ fn damage_follows_the_seed() {
 fn dma_transfers_fail_when_asked_to() {
     let tied = tied(&spec(Profile::Plx8749, Speed::Direct));
     tied.fabric.inject(Fault::DmaErrors { link: 0, ppm: 1_000_000 }).unwrap();
-    let source = [1u8; 64];
-    let transfer = DmaTransfer { offset: 0, source: source.as_ptr(), len: 64, flag: Some((64, 1)) };
+    let source = InboundMemory::new(64).unwrap();
+    tied.a.register(&source.region()).unwrap();
+    let transfer = DmaTransfer { offset: 0, source: source.base(), len: 64, flag: Some((64, 1)) };
     let mut channel = tied.a.dma(0).unwrap();
+    channel.open(0, 128).unwrap();
     // SAFETY: `source` outlives the transfer.
     unsafe { channel.submit(transfer) }.unwrap();
+    let start = Instant::now();
+    while channel.poll().finished == 0 {
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
     assert_eq!(channel.poll(), DmaProgress { finished: 1, failed: 1 });
     assert_eq!((tied.memory.load(0), tied.memory.load(64)), (0, 0));
     assert_eq!(tied.a.counters()[Event::DmaErrors], 1);

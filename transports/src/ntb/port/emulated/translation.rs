@@ -6,6 +6,7 @@ use super::link::Link;
 use super::sys::{self, Processes, SharedMapping};
 use super::words::{Contents, Translation};
 use crate::ntb::port::{self, BusAddress, Event, PortError, Result, Window};
+use std::ops::Range;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -45,6 +46,8 @@ impl Open {
 #[derive(Debug)]
 struct Registered {
     address: BusAddress,
+    /// Where it lies in this process.
+    base: usize,
     len: u64,
     file: RegisteredFile,
     file_offset: u64,
@@ -93,8 +96,15 @@ impl Registry {
         // A gap behind every region: an address just outside belongs to nobody.
         self.next = address.0 + region.len.next_multiple_of(4096) + 4096;
         let (len, file_offset) = (region.len, region.file_offset);
-        self.regions.push(Registered { address, len, file, file_offset });
+        let base = region.base.expose_provenance();
+        self.regions.push(Registered { address, base, len, file, file_offset });
         Ok(address)
+    }
+
+    /// What is registered, by its addresses in this process.
+    pub fn sources(&self) -> Vec<Range<usize>> {
+        let range = |region: &Registered| region.base..region.base + region.len as usize;
+        self.regions.iter().map(range).collect()
     }
 
     pub fn unregister(&mut self, address: BusAddress) -> Result<()> {
@@ -162,7 +172,7 @@ impl Registry {
         link: &Link,
         side: usize,
         window: usize,
-        slots: std::ops::Range<usize>,
+        slots: Range<usize>,
     ) -> Result<()> {
         for slot in slots {
             close(link.side(side), window, slot);

@@ -186,6 +186,53 @@ impl Writer {
         }
     }
 
+    /// A piece of up to `len` bytes at `offset` leaves at `from_ps` at the earliest, and is due some
+    /// time later: its maker keeps it until then, and then has it [arrive](Writer::arrive). It ends
+    /// with its slot. An error: so many bytes cannot leave, and count as lost. Pieces arrive in the
+    /// order in which they leave, and no writer both keeps pieces and has them kept.
+    pub fn depart(
+        &mut self,
+        offset: usize,
+        len: usize,
+        tlp: usize,
+        from_ps: u64,
+    ) -> std::result::Result<Piece, usize> {
+        if offset >= self.size || len > self.size - offset {
+            self.claim.count(Event::WindowFaults, tlps(offset, len, tlp));
+            return Err(len);
+        }
+        let len = len.min((1 << self.slot_shift) - (offset & ((1 << self.slot_shift) - 1)));
+        // SAFETY: used in this call alone.
+        let memory = unsafe { self.memory() };
+        let link = memory.status.read();
+        let slot = &self.slots[offset >> self.slot_shift];
+        if !link.is_up() || (slot.len > 0 && slot.link != link) {
+            self.claim.count(Event::Lost, tlps(offset, len, tlp));
+            return Err(len);
+        }
+        let mut piece = Piece { offset, len, tlp, due_ps: 0, link, generation: slot.generation };
+        let delay_ps = delay_ps(memory);
+        if self.modelled {
+            let wire_ps = self.link.config.timing.wire_ps(len as u64, piece.tlps());
+            let wire = &memory.sides[self.side].wire_free_ps.0;
+            piece.due_ps = self.pace.issue(from_ps, wire, wire_ps, delay_ps).due_ps;
+        } else if delay_ps > 0 {
+            piece.due_ps = self.link.now_ps() + delay_ps;
+        }
+        Ok(piece)
+    }
+
+    /// A piece that has left, and is due, gets into the peer's memory, or into nothing.
+    ///
+    /// # Safety
+    /// `source` must be readable for the length of the piece.
+    pub unsafe fn arrive(&mut self, piece: &Piece, source: *const u8) {
+        // SAFETY: the link memory is used in this call alone; the source as promised.
+        if let Step::Lost = unsafe { self.land(self.memory(), piece, source) } {
+            self.claim.count(Event::Lost, piece.tlps());
+        }
+    }
+
     /// Places what is due at the time `now`. How long it is until something else is, if anything is
     /// under way.
     pub fn advance(&mut self, now: u64) -> Option<u64> {

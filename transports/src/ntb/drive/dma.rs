@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A port's DMA channel, as the direct puts of this PE share it.
+//!
+//! A channel writes by itself, so two things have to be waited for that stores of the CPU do not need:
+//!
+//! - A transfer that was queued before the link went down must not be carried out after it has come
+//!   back: its put was repeated another way, and what the program has put there since would be
+//!   overwritten. So nothing is opened again before the queue has been worked off
+//!   ([`DmaWriter::cut`]), and nothing is repeated before its transfer has ended.
+//! - An engine may stop without a word. One that does nothing for [`STALL_NS`] is given up: its
+//!   channel is closed, after which it reads and writes nothing, and the CPU copies.
+
+use crate::ntb::port::{DmaCapability, DmaChannel, DmaProgress, DmaTransfer, PortError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tombolo_core::board::monotonic_ns;
+
+/// Time without progress after which a channel is given up: a transfer of the longest kind takes
+/// milliseconds, and an emulated engine needs a processor.
+const STALL_NS: u64 = 5_000_000_000;
+
+/// See the module.
+pub struct DmaWriter {
+    limits: DmaCapability,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// None once it was given up.
+    channel: Option<Box<dyn DmaChannel>>,
+    submitted: u64,
+    progress: DmaProgress,
+    /// Transfers up to this one were submitted before the link last changed.
+    stale: u64,
+    /// When it last had nothing to do, or made progress.
+    moved_at: u64,
+}
+
+/// The last transfer of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    number: u64,
+    /// Transfers that had failed when it was submitted.
+    failed: u64,
+}
+
+impl Ticket {
+    /// The same for this transfer and all since `earlier` was submitted.
+    pub fn since(self, earlier: Ticket) -> Ticket {
+        Ticket { failed: earlier.failed, ..self }
+    }
+}
+
+/// What has become of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its source is being read, or will be.
+    UnderWay,
+    /// It has left.
+    Posted,
+    /// It, or another one since, was not carried out, and never will be.
+    Failed,
+}
+
+impl DmaWriter {
+    /// A channel with nothing under way.
+    pub fn new(channel: Box<dyn DmaChannel>, limits: DmaCapability) -> DmaWriter {
+        let state = State {
+            channel: Some(channel),
+            submitted: 0,
+            progress: DmaProgress::default(),
+            stale: 0,
+            moved_at: monotonic_ns(),
+        };
+        DmaWriter { limits, state: Mutex::new(state) }
+    }
+
+    /// The link has changed: what is queued must end before anything is opened.
+    pub fn cut(&self) {
+        let mut state = self.lock();
+        state.stale = state.submitted;
+    }
+
+    /// Opens a range of the window. False: something is under way that must end first, or the link
+    /// is down.
+    pub fn open(&self, offset: usize, len: usize) -> bool {
+        let mut state = self.lock();
+        state.look();
+        let cleared = state.progress.finished >= state.stale;
+        match &mut state.channel {
+            None => true,
+            // What cannot be opened for another reason is found out by who stores there.
+            Some(channel) => {
+                cleared && !matches!(channel.open(offset, len), Err(PortError::NotConnected))
+            }
+        }
+    }
+
+    /// Copies to `offset` of the window, and writes the flag's value behind it. None: not now.
+    ///
+    /// # Safety
+    /// `source` is readable for `len` bytes until the transfer has ended.
+    pub unsafe fn submit(
+        &self,
+        offset: usize,
+        source: *const u8,
+        len: usize,
+        flag: Option<(usize, u64)>,
+    ) -> Option<Ticket> {
+        let mut state = self.lock();
+        state.look();
+        let state = &mut *state;
+        let pieces = len.div_ceil(self.limits.max_len).max(1);
+        let queued = state.submitted - state.progress.finished;
+        if queued as usize + pieces > self.limits.descriptors {
+            return None;
+        }
+        let channel = state.channel.as_mut()?;
+        if queued == 0 {
+            state.moved_at = monotonic_ns();
+        }
+        let failed = state.progress.failed;
+        for piece in 0..pieces {
+            let at = piece * self.limits.max_len;
+            let transfer = DmaTransfer {
+                offset: offset + at,
+                source: source.wrapping_add(at),
+                len: (len - at).min(self.limits.max_len),
+                flag: flag.filter(|_| piece + 1 == pieces),
+            };
+            // SAFETY: the caller's promise. One that is refused is the first: there is room for all,
+            // and a source is known to the port as a whole or not at all.
+            let number = unsafe { channel.submit(transfer) }.ok()?;
+            state.submitted = number;
+        }
+        Some(Ticket { number: state.submitted, failed })
+    }
+
+    /// What has become of a transfer. Lets the channel go on.
+    pub fn outcome(&self, ticket: Ticket) -> Outcome {
+        let mut state = self.lock();
+        state.look();
+        match state.progress {
+            _ if state.channel.is_none() => Outcome::Failed,
+            DmaProgress { finished, .. } if finished < ticket.number => Outcome::UnderWay,
+            DmaProgress { failed, .. } if failed != ticket.failed => Outcome::Failed,
+            _ => Outcome::Posted,
+        }
+    }
+
+    /// Ends the use of the channel: it reads nothing any more.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.channel = None;
+        state.progress.finished = state.submitted;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Lets the channel go on, and gives it up where it does not.
+    fn look(&mut self) {
+        let Some(channel) = &mut self.channel else { return };
+        if self.progress.finished == self.submitted {
+            return;
+        }
+        let progress = channel.poll();
+        if progress.finished != self.progress.finished {
+            self.progress = progress;
+            self.moved_at = monotonic_ns();
+        } else if monotonic_ns() - self.moved_at >= STALL_NS {
+            self.give_up();
+        }
+    }
+
+    #[cold]
+    fn give_up(&mut self) {
+        tracing::warn!("a DMA engine of an NTB port does not go on: the CPU copies from now on");
+        self.channel = None;
+        self.progress.finished = self.submitted;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ntb::port::{DmaRefusal, Result};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    const LIMITS: DmaCapability =
+        DmaCapability { channels: 1, max_len: 100, descriptors: 4, start_ns: 0 };
+
+    /// An engine that works when it is told to.
+    #[derive(Default)]
+    struct Engine {
+        finished: AtomicU64,
+        failed: AtomicU64,
+        opened: AtomicU64,
+        flags: AtomicU64,
+    }
+
+    struct Channel(Arc<Engine>, u64);
+
+    impl DmaChannel for Channel {
+        fn open(&mut self, _: usize, _: usize) -> Result<()> {
+            self.0.opened.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        unsafe fn submit(&mut self, transfer: DmaTransfer) -> Result<u64, DmaRefusal> {
+            assert!(transfer.len <= LIMITS.max_len);
+            self.0.flags.fetch_add(u64::from(transfer.flag.is_some()), Ordering::Relaxed);
+            self.1 += 1;
+            Ok(self.1)
+        }
+
+        fn poll(&mut self) -> DmaProgress {
+            let Engine { finished, failed, .. } = &*self.0;
+            let [finished, failed] = [finished, failed].map(|count| count.load(Ordering::Relaxed));
+            DmaProgress { finished, failed }
+        }
+    }
+
+    fn writer() -> (DmaWriter, Arc<Engine>) {
+        let engine = Arc::new(Engine::default());
+        (DmaWriter::new(Box::new(Channel(engine.clone(), 0)), LIMITS), engine)
+    }
+
+    fn submit(writer: &DmaWriter, len: usize) -> Option<Ticket> {
+        // SAFETY: the engine of these tests reads nothing.
+        unsafe { writer.submit(0, std::ptr::null(), len, Some((0, 1))) }
+    }
+
+    #[test]
+    fn a_long_put_is_cut_and_ends_with_its_last_transfer() {
+        let (writer, engine) = writer();
+        let ticket = submit(&writer, 250).unwrap();
+        assert_eq!((ticket.number, engine.flags.load(Ordering::Relaxed)), (3, 1));
+        assert_eq!(submit(&writer, 101), None, "there is one descriptor left");
+        let flag = submit(&writer, 0).unwrap();
+        engine.finished.store(3, Ordering::Relaxed);
+        assert_eq!(writer.outcome(ticket), Outcome::Posted);
+        assert_eq!(writer.outcome(flag), Outcome::UnderWay);
+    }
+
+    #[test]
+    fn a_failure_is_told_to_all_who_may_have_had_it() {
+        let (writer, engine) = writer();
+        let (first, second) = (submit(&writer, 1).unwrap(), submit(&writer, 1).unwrap());
+        engine.failed.store(1, Ordering::Relaxed);
+        engine.finished.store(1, Ordering::Relaxed);
+        assert_eq!(writer.outcome(second), Outcome::UnderWay);
+        assert_eq!(writer.outcome(first), Outcome::Failed);
+        let third = submit(&writer, 1).unwrap();
+        engine.finished.store(3, Ordering::Relaxed);
+        assert_eq!(writer.outcome(second), Outcome::Failed);
+        assert_eq!(writer.outcome(third), Outcome::Posted);
+        assert_eq!(writer.outcome(third.since(second)), Outcome::Failed);
+    }
+
+    #[test]
+    fn nothing_is_opened_before_what_was_queued_has_ended() {
+        let (writer, engine) = writer();
+        assert!(writer.open(0, 1));
+        submit(&writer, 200).unwrap();
+        assert!(writer.open(0, 1), "the link is what it was");
+        writer.cut();
+        submit(&writer, 1).unwrap();
+        engine.finished.store(1, Ordering::Relaxed);
+        assert!(!writer.open(0, 1));
+        engine.finished.store(2, Ordering::Relaxed);
+        assert!(writer.open(0, 1));
+        assert_eq!(engine.opened.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn an_engine_that_stops_is_given_up() {
+        let (writer, _engine) = writer();
+        let ticket = submit(&writer, 1).unwrap();
+        writer.cut();
+        assert_eq!(writer.outcome(ticket), Outcome::UnderWay);
+        writer.lock().moved_at -= STALL_NS;
+        assert_eq!(writer.outcome(ticket), Outcome::Failed);
+        assert_eq!(submit(&writer, 1), None);
+        assert!(writer.open(0, 1), "the CPU's stores do not wait for it");
+    }
+}
