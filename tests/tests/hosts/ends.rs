@@ -43,12 +43,12 @@ fn long_job(options: &str) -> (Nodes, Job) {
     (nodes, job)
 }
 
-fn sleepers(nodes: &Nodes, host: usize) -> usize {
+pub fn sleepers(nodes: &Nodes, host: usize) -> usize {
     nodes.processes(host).iter().filter(|p| p.command.starts_with("sleep 100")).count()
 }
 
 #[track_caller]
-fn nothing_is_left(nodes: &Nodes, hosts: &[usize]) {
+pub fn nothing_is_left(nodes: &Nodes, hosts: &[usize]) {
     for host in hosts {
         wait_until(&format!("nothing is left on n{host}"), || {
             nodes.processes(*host).iter().all(|process| process.command.is_empty())
@@ -57,7 +57,7 @@ fn nothing_is_left(nodes: &Nodes, hosts: &[usize]) {
 }
 
 /// The processes of the agent: the keeper, and the one that runs the job.
-fn agent(nodes: &Nodes, host: usize) -> [Pid; 2] {
+pub fn agent(nodes: &Nodes, host: usize) -> [Pid; 2] {
     let all = nodes.processes(host);
     let ours: Vec<&Process> =
         all.iter().filter(|p| p.command.ends_with("oshrun --agent")).collect();
@@ -67,7 +67,7 @@ fn agent(nodes: &Nodes, host: usize) -> [Pid; 2] {
     if is_child { pids } else { [pids[1], pids[0]] }
 }
 
-fn children(pid: Pid) -> Vec<i32> {
+pub fn children(pid: Pid) -> Vec<i32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()

@@ -16,6 +16,7 @@ mod ends;
 #[allow(dead_code, reason = "shared with the tests of the launcher on one host")]
 mod harness;
 mod jobs;
+mod many;
 #[path = "../launch/pe.rs"]
 mod pe;
 mod start;
@@ -37,9 +38,9 @@ fn main() {
     // Jobs have several processes each, and ssh computes: more at a time would measure the scheduler.
     arguments.test_threads.get_or_insert(2);
     let missing = unavailable();
-    let cases = jobs::CASES.iter().chain(start::CASES).chain(ends::CASES);
-    let trials = cases.map(|(name, case)| {
-        let trial = Trial::test(*name, || {
+    let cases = [jobs::CASES, start::CASES, ends::CASES, many::CASES].concat();
+    let trials = cases.into_iter().map(|(name, case)| {
+        let trial = Trial::test(name, move || {
             case();
             Ok(())
         });

@@ -30,15 +30,19 @@ fn refused(outcome: &Outcome, code: i32, what: &[&str]) {
 }
 
 /// A script that takes the place of `ssh`; `$1` is the host and `$2` the command.
-struct Rsh(PathBuf);
+pub struct Rsh(PathBuf);
 
 impl Rsh {
-    fn new(name: &str, script: &str) -> Rsh {
+    pub fn new(name: &str, script: &str) -> Rsh {
         let path = std::env::temp_dir().join(format!("tombolo-{name}-{}", std::process::id()));
         let mut file = std::fs::File::create(&path).unwrap();
         file.write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
         file.set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
         Rsh(path)
+    }
+
+    pub fn path(&self) -> std::path::Display<'_> {
+        self.0.display()
     }
 
     #[track_caller]
@@ -108,7 +112,7 @@ fn what_is_no_agent_is_named() {
         "ended with code 3 and said: strange",
     ];
     refused(&rsh.run("--host n1:1 echo started"), 1, &said);
-    let script = "printf 'tombolo-agent %s 2\\n' $VERSION; yes; exec sleep 1000";
+    let script = "printf 'tombolo-agent %s 3\\n' $VERSION; yes; exec sleep 1000";
     let rsh = Rsh::new("chatter", script);
     let mut command = oshrun(&format!("--rsh {} --host n1:1 echo started", rsh.0.display()));
     command.env("VERSION", env!("CARGO_PKG_VERSION"));
@@ -133,7 +137,7 @@ fn programs_that_cannot_run_are_named_with_their_host() {
 }
 
 fn agents_refuse_what_they_do_not_understand() {
-    let greeting = format!("tombolo-agent {} 2\n", env!("CARGO_PKG_VERSION"));
+    let greeting = format!("tombolo-agent {} 3\n", env!("CARGO_PKG_VERSION"));
     let garbage: Vec<u8> = (0..100_000u32).map(|i| (i * 31 + i / 7) as u8).collect();
     let with = |rest: &[u8]| [greeting.as_bytes(), rest].concat();
     for (input, why) in [

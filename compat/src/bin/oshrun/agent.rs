@@ -82,7 +82,8 @@ pub async fn run(launcher: Launcher) -> Ending {
     }
 }
 
-fn connect() -> Result<(File, File), String> {
+/// Standard input and output, on which the greeting was written.
+pub fn connect() -> Result<(File, File), String> {
     let stdin = io::stdin().as_fd().try_clone_to_owned();
     let stdout = io::stdout().as_fd().try_clone_to_owned();
     let (orders, mut news) = match (stdin, stdout) {
@@ -93,13 +94,13 @@ fn connect() -> Result<(File, File), String> {
     Ok((orders, news))
 }
 
-/// Takes the greeting and the description of the job; `None` if there is to be none.
-fn greet(orders: &mut File) -> Result<Option<Box<Share>>, String> {
+/// Takes the greeting; false if there is to be no job.
+pub fn is_greeted(orders: &mut File) -> Result<bool, String> {
     let mut line = vec![];
     let mut byte = [0];
     while line.len() <= GREETING.len() {
         match orders.read(&mut byte) {
-            Ok(0) if line.is_empty() => return Ok(None),
+            Ok(0) if line.is_empty() => return Ok(false),
             Ok(1) if byte[0] != b'\n' => line.push(byte[0]),
             Ok(_) => break,
             Err(error) => return Err(error.to_string()),
@@ -110,6 +111,14 @@ fn greet(orders: &mut File) -> Result<Option<Box<Share>>, String> {
             "expected '{GREETING}' on standard input and found '{}'; this is for oshrun itself to call",
             line.escape_ascii()
         ));
+    }
+    Ok(true)
+}
+
+/// Takes the greeting and the description of the job; `None` if there is to be none.
+fn greet(orders: &mut File) -> Result<Option<Box<Share>>, String> {
+    if !is_greeted(orders)? {
+        return Ok(None);
     }
     match wire::read::<Order>(orders)? {
         Some(Order::Start(share)) => check(&share).map(|()| Some(share)),

@@ -97,7 +97,7 @@ struct Job {
 /// Where the PEs are.
 enum Reach {
     Here(Rc<RefCell<Host>>),
-    Away(Fleet),
+    Away(Box<Fleet>),
 }
 
 struct Pe {
@@ -152,8 +152,9 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         Some(machines) => {
             let share = |host: usize| share(plan, &hosts, name.clone(), host);
             let shares = (0..machines.names.len()).map(share).collect::<Result<Vec<_>, _>>()?;
-            let running = fleet::start(&plan.remote, &machines.names, shares, launcher.group)?;
-            (Reach::Away(running.fleet), vec![], Some(running.events), running.outputs)
+            let (names, group) = (&machines.names, launcher.group);
+            let running = fleet::start(&plan.remote, names, shares, group, plan.goes_on())?;
+            (Reach::Away(Box::new(running.fleet)), vec![], Some(running.events), running.outputs)
         }
         None => {
             let share = share(plan, &hosts, name, 0)?;

@@ -7,7 +7,8 @@
 //! - [`placement`]: which host each PE gets, and [`cores`]: which cores.
 //! - [`fabric`]: the links between emulated hosts, and their faults.
 //! - [`host`]: the PEs of one host, and [`spawn`]: starting one of them.
-//! - [`fleet`]: the agents on other hosts, [`agent`]: what they do, [`wire`]: what is said between.
+//! - [`fleet`]: the agents on other hosts, [`agent`]: what they do, [`relay`]: what reaches some of them
+//!   where they are many, [`wire`]: what is said between.
 //! - [`pmi`]: the PMI-1 server, a state machine without I/O.
 //! - [`output`]: forwarding what the PEs print.
 //! - [`profile`]: what PEs have counted, shown.
@@ -27,6 +28,7 @@ mod output;
 mod placement;
 mod pmi;
 mod profile;
+mod relay;
 mod report;
 mod signals;
 mod spawn;
@@ -43,12 +45,19 @@ fn main() -> ExitCode {
     if tool::completes(options::command) {
         return ExitCode::SUCCESS;
     }
+    if relay::is_wanted() {
+        return ended(relay::run());
+    }
     let plan = (!agent::is_wanted()).then(|| Plan::from_args(std::env::args_os()));
     let ending = match keeper::split() {
         Ok(Role::Keeper(ending)) => ending,
         Ok(Role::Launcher(launcher)) => launch(plan, launcher),
         Err(error) => cannot_start(&error),
     };
+    ended(ending)
+}
+
+fn ended(ending: Ending) -> ExitCode {
     match ending {
         Ending::Code(code) => ExitCode::from(code),
         Ending::Signal(signal) => signals::end_by(signal),

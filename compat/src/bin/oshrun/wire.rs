@@ -4,6 +4,9 @@
 //!
 //! Each side begins with the line [`GREETING`]; whatever a remote shell prints before is skipped.
 //! Frames follow: a length of 4 bytes, little endian, and an [`Order`] or [`News`] in postcard's format.
+//!
+//! A relay, which runs the commands that reach other agents, begins with the same line; its frames are
+//! [`ToRelay`] and [`FromRelay`]. What an agent behind it says and hears are bytes in these.
 
 use crate::options::{Bind, Program};
 use crate::profile::{Counting, counted::Counted};
@@ -14,7 +17,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// The first line of each side. The last number changes with what frames look like.
-pub const GREETING: &str = concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 2");
+pub const GREETING: &str = concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 3");
 /// How all of them begin, of whatever version.
 pub const GREETING_START: &str = "tombolo-agent ";
 
@@ -145,6 +148,38 @@ pub enum News {
     },
 }
 
+/// A command that a relay is to run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Errand {
+    /// The host that it is for, as `oshrun` numbers them.
+    pub host: usize,
+    pub command: Vec<OsString>,
+    /// It reaches another machine.
+    pub is_remote: bool,
+}
+
+/// What is told to a relay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToRelay {
+    /// Run these; comes first, and once.
+    Start(Vec<Errand>),
+    /// This is for the standard input of the commands for these hosts.
+    Data { hosts: Vec<usize>, bytes: Vec<u8> },
+    /// That is all for the standard input of a command.
+    Close { host: usize },
+    /// A command is wanted no more.
+    Drop { host: usize },
+}
+
+/// What a relay tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromRelay {
+    /// A command has written this to its standard output or error; empty at the end.
+    Data { host: usize, is_error: bool, bytes: Vec<u8> },
+    /// A command has ended, as `waitpid` tells it.
+    Ended { host: usize, status: i32 },
+}
+
 /// The end of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
@@ -186,7 +221,8 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, Stri
     postcard::from_bytes(&bytes).map(Some).map_err(|e| format!("a malformed frame: {e}"))
 }
 
-fn write<T: Serialize>(to: &mut impl Write, frame: &T) -> io::Result<()> {
+/// A frame as bytes.
+pub fn encode<T: Serialize>(frame: &T) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
     bytes = postcard::to_extend(frame, bytes).map_err(io::Error::other)?;
     let length = bytes.len() - 4;
@@ -194,7 +230,11 @@ fn write<T: Serialize>(to: &mut impl Write, frame: &T) -> io::Result<()> {
         return Err(io::Error::other(format!("a frame of {length} bytes")));
     }
     bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
-    to.write_all(&bytes)
+    Ok(bytes)
+}
+
+fn write<T: Serialize>(to: &mut impl Write, frame: &T) -> io::Result<()> {
+    to.write_all(&encode(frame)?)
 }
 
 /// Sends frames, in order, from a thread of its own: the other side may stall.
@@ -310,6 +350,8 @@ mod tests {
                 }
                 read_all::<News>(&whole);
                 read_all::<Order>(&whole);
+                read_all::<FromRelay>(&whole);
+                read_all::<ToRelay>(&whole);
             }
 
             /// Sound frames of which some bytes are others.

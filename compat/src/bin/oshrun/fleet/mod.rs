@@ -7,23 +7,35 @@
 //!        --- ssh n2 ~~~ sshd --- oshrun --agent --- PEs of n2
 //! ```
 //!
+//! From [`TREE`](relays::TREE) hosts on, `oshrun` reaches some of them only, on which relays reach the others
+//! ([`crate::relay`]): each machine starts about as many commands as the square root of their number. All
+//! agents are equal to `oshrun`, which talks to some through a relay. Two levels do: 1,024 hosts take 32
+//! commands on each, one after the other. With a relay go the hosts behind it: jobs that go on when hosts
+//! are lost do without. A host that a relay cannot reach, for want of a key as it may be, `oshrun` reaches
+//! itself.
+//!
 //! - No PE is started before all agents have answered: a machine that cannot be reached leaves no
 //!   part of a job on the others.
 //! - Both sides tell now and then that they are there. Who hears nothing for too long takes the
 //!   other for lost.
 //! - An agent whose standard input ends kills its PEs and ends.
 
+mod line;
+mod relays;
 mod setting;
 mod start;
 mod streams;
 
-pub use start::{AGENT, start};
+pub use relays::RELAY;
+pub use start::{AGENT, start, tie_to_parent};
 pub use streams::{Window, streams_are_one};
 
 use crate::signals::{self, Ended};
-use crate::wire::{GREETING, GREETING_START, News, Order, Sender, Share};
+use crate::wire::{self, GREETING, GREETING_START, News, Order, Sender, Share, ToRelay};
+use line::Line;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
+use start::Caller;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -44,7 +56,9 @@ const FLUSH: Duration = Duration::from_secs(1);
 
 /// The agents of a job.
 pub struct Fleet {
+    caller: Caller,
     agents: Vec<Agent>,
+    relays: Vec<Relay>,
     /// What is to be given to the agents once all have answered.
     shares: Vec<Share>,
     /// Longest silence of an agent.
@@ -56,12 +70,22 @@ pub struct Fleet {
     group: Pid,
 }
 
+/// What reaches some of the hosts for us.
+struct Relay {
+    /// The host on which it runs, of which it has the agent as well.
+    host: usize,
+    orders: Sender<ToRelay>,
+}
+
 struct Agent {
     /// The command that has started it: "ssh".
     command: String,
-    pid: Pid,
+    /// That command, or the one that has started its relay, where it is a child of ours.
+    pid: Option<Pid>,
+    /// The relay that has started it, if one has.
+    relay: Option<usize>,
     phase: Phase,
-    orders: Sender<Order>,
+    orders: Line,
     heard: Instant,
     /// All its PEs are between `shmem_init` and `shmem_finalize`.
     running: bool,
@@ -102,6 +126,8 @@ pub enum Event {
     End,
     /// The command has said this before the agent answered, and will say no more.
     Said(String),
+    /// The command, which a relay has run, has ended.
+    Ended(ExitStatus),
 }
 
 /// A host that cannot be reached.
@@ -128,8 +154,21 @@ impl Fleet {
 
     /// Gives an order to all agents that have PEs.
     pub fn order(&mut self, order: &Order) {
-        for agent in self.agents.iter().filter(|agent| agent.phase == Phase::Started) {
-            agent.orders.send(order.clone());
+        let mut behind = vec![vec![]; self.relays.len()];
+        for (host, agent) in self.agents.iter().enumerate() {
+            match agent.relay {
+                _ if agent.phase != Phase::Started => {}
+                Some(relay) => behind[relay].push(host),
+                None => agent.orders.send(order.clone()),
+            }
+        }
+        let addressed = self.relays.iter().zip(behind).filter(|(_, hosts)| !hosts.is_empty());
+        for (relay, hosts) in addressed {
+            relay.orders.send(match wire::encode(order) {
+                Ok(bytes) => ToRelay::Data { hosts, bytes },
+                // Its end is noticed.
+                Err(_) => ToRelay::Drop { host: relay.host },
+            });
         }
     }
 
@@ -137,7 +176,11 @@ impl Fleet {
     pub fn start_no_more(&mut self) {
         if self.is_starting() {
             self.shares.clear();
-            self.agents.iter_mut().for_each(Agent::dismiss);
+            for agent in &mut self.agents {
+                agent.dismiss();
+                // None of those behind a relay is wanted.
+                agent.kill_command();
+            }
         }
     }
 
@@ -153,10 +196,19 @@ impl Fleet {
                 agent.expect_end(EXPLAIN);
             }
             Event::Said(text) => agent.said = Some(text),
+            Event::Ended(status) => {
+                agent.status = Some(status);
+                if agent.pid.is_some() {
+                    // The command is that of the relay, which goes on and may say more.
+                    agent.command = "its agent".into();
+                    agent.said.get_or_insert_default();
+                }
+                agent.expect_end(DRAIN);
+            }
             Event::News(News::Running(running)) => agent.running = running,
             Event::News(News::Output { stream, bytes }) => {
                 if let Some(printer) = &self.printer {
-                    printer.print(host, stream, bytes);
+                    printer.print(&agent.orders, stream, bytes);
                 }
             }
             Event::News(News::InputTaken(bytes)) => {
@@ -206,7 +258,7 @@ impl Fleet {
 
     /// A child of ours has ended: a command that has started an agent?
     pub fn child_ended(&mut self, ended: &Ended) {
-        if let Some(agent) = self.agents.iter_mut().find(|agent| agent.pid == ended.pid) {
+        if let Some(agent) = self.agents.iter_mut().find(|agent| agent.pid == Some(ended.pid)) {
             agent.status = Some(ended.status);
             agent.expect_end(DRAIN);
         }
@@ -226,14 +278,29 @@ impl Fleet {
             self.beat_at = now + beat(self.silence);
         }
         let mut losses = vec![];
-        for (host, agent) in self.agents.iter_mut().enumerate() {
-            if let Some(why) = agent.loss(now, self.silence) {
-                let started = agent.phase == Phase::Started;
-                losses.push(Loss { host, why, started, running: agent.running });
-                agent.dismiss();
+        for host in 0..self.agents.len() {
+            let Some(why) = self.agents[host].loss(now, self.silence) else { continue };
+            if self.is_left_to_us(host)
+                && let Ok(agent) = self.caller.call(host)
+            {
+                self.agents[host] = agent;
+                continue;
             }
+            let agent = &mut self.agents[host];
+            let started = agent.phase == Phase::Started;
+            losses.push(Loss { host, why, started, running: agent.running });
+            agent.dismiss();
         }
         losses
+    }
+
+    /// Whether a relay that is well has failed to reach a host, and will tell no more of it.
+    fn is_left_to_us(&self, host: usize) -> bool {
+        let agent = &self.agents[host];
+        let Some(relay) = agent.relay.map(|relay| self.relays[relay].host) else { return false };
+        let has_failed = agent.phase == Phase::Called && agent.wrong.is_none();
+        let is_well = self.agents[relay].ended_at.is_none();
+        has_failed && is_well && agent.has_said_all() && relay != host && self.is_starting()
     }
 
     /// Gives up the agents that have not ended.
@@ -264,6 +331,7 @@ impl Fleet {
         self.input = None;
         self.printer = None;
         self.agents.iter().for_each(|agent| agent.orders.close());
+        self.relays.iter().for_each(|relay| relay.orders.close());
     }
 }
 
@@ -282,9 +350,21 @@ impl Agent {
     fn dismiss(&mut self) {
         self.phase = Phase::Gone;
         self.orders.close();
-        if self.status.is_none() {
-            signals::send(self.pid, Signal::SIGKILL);
+        match &self.orders {
+            Line::Own(_) => self.kill_command(),
+            Line::Behind { relay, host } => relay.send(ToRelay::Drop { host: *host }),
         }
+    }
+
+    fn kill_command(&self) {
+        if let Some(pid) = self.pid.filter(|_| self.status.is_none()) {
+            signals::send(pid, Signal::SIGKILL);
+        }
+    }
+
+    /// Whether nothing can be heard any more of the agent and the command that has started it.
+    fn has_said_all(&self) -> bool {
+        self.drained && self.status.is_some() && self.said.is_some()
     }
 
     fn deadline(&self, silence: Duration) -> Option<Instant> {
@@ -306,8 +386,7 @@ impl Agent {
             return Some(wrong.clone());
         }
         if let Some(at) = self.ended_at {
-            let all_is_said = self.drained && self.status.is_some() && self.said.is_some();
-            return (all_is_said || at <= now).then(|| self.explain());
+            return (self.has_said_all() || at <= now).then(|| self.explain());
         }
         let what = &self.command;
         match self.phase {

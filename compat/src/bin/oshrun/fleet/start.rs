@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Starting the agents.
 
+use super::line::Line;
+use super::relays::groups;
 use super::streams::Printer;
 use super::{Agent, Event, Fleet, Phase, beat};
 use crate::hosts::is_this_machine;
@@ -11,11 +13,10 @@ use crate::spawn::Failure;
 use crate::wire::{self, GREETING, GREETING_START, News, Sender, Share};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{ChildStderr, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -38,35 +39,38 @@ pub struct Running {
     pub outputs: Vec<Copied>,
 }
 
-/// Starts an agent on each of the machines. The process group is that of the job.
+/// Starts an agent on each of the machines, through relays where that is faster and the job does not go
+/// on without machines. The process group is that of the job.
 pub fn start(
     remote: &Remote,
     names: &[String],
     shares: Vec<Share>,
     group: Pid,
+    goes_on: bool,
 ) -> Result<Running, Failure> {
     let failure = |text: String| Failure { code: 1, text };
     let own = std::env::current_exe().map_err(|e| failure(format!("cannot start: {e}")))?;
     let (sender, events) = unbounded_channel();
-    let mut agents = vec![];
-    for (host, name) in names.iter().enumerate() {
-        let mut command = match is_this_machine(name) {
-            true => here(&own),
-            false => there(&own, remote, name).map_err(failure)?,
-        };
-        let what = command.get_program().to_string_lossy().into_owned();
-        let what =
-            Path::new(&what).file_name().map_or(what.clone(), |n| n.to_string_lossy().into());
-        let agent = launch(&mut command, (host, name), &sender, what).map_err(|e| {
-            let program = command.get_program().display();
-            failure(format!("cannot run '{program}' to reach host {name}: {e}"))
-        })?;
-        agents.push(agent);
+    let caller = Caller { own, remote: remote.clone(), names: names.to_vec(), events: sender };
+    let (here, away): (Vec<usize>, Vec<usize>) =
+        (0..names.len()).partition(|host| is_this_machine(&names[*host]));
+    let mut relays = vec![];
+    let mut agents: Vec<(usize, Agent)> = vec![];
+    for group in here.chunks(1).chain(groups(&away, goes_on)) {
+        if let [host] = group {
+            agents.push((*host, caller.call(*host)?));
+            continue;
+        }
+        let (relay, behind) = caller.call_relay(group, relays.len())?;
+        relays.push(relay);
+        agents.extend(group.iter().copied().zip(behind));
     }
-    let (printer, outputs) =
-        Printer::start(agents.iter().map(|agent| agent.orders.clone()).collect());
+    agents.sort_by_key(|(host, _)| *host);
+    let (printer, outputs) = Printer::start();
     let fleet = Fleet {
-        agents,
+        caller,
+        agents: agents.into_iter().map(|(_, agent)| agent).collect(),
+        relays,
         shares,
         silence: remote.silence,
         beat_at: Instant::now() + beat(remote.silence),
@@ -77,7 +81,105 @@ pub fn start(
     Ok(Running { fleet, events, outputs })
 }
 
-fn here(own: &Path) -> Command {
+/// What it takes to start an agent.
+pub struct Caller {
+    pub own: PathBuf,
+    remote: Remote,
+    /// Of the machines.
+    names: Vec<String>,
+    events: UnboundedSender<(usize, Event)>,
+}
+
+impl Caller {
+    /// Starts the agent on a machine.
+    pub fn call(&self, host: usize) -> Result<Agent, Failure> {
+        let mut command = match is_this_machine(&self.names[host]) {
+            true => here(&self.own),
+            false => self.there(host, AGENT)?,
+        };
+        let (child, stdin) = self.launch(&mut command, host)?;
+        let pid = Pid::from_raw(child.id() as i32);
+        let agent = Agent::new(name_of(&command), Line::Own(Sender::start(stdin)), Some(pid), None);
+        self.listen(host, child.stdout.expect("piped"));
+        self.hear(host, child.stderr.expect("piped"), &agent.answered);
+        Ok(agent)
+    }
+
+    /// The command that has `own` run on a machine.
+    pub fn there(&self, host: usize, options: &str) -> Result<Command, Failure> {
+        there(&self.own, &self.remote, &self.names[host], options)
+            .map_err(|text| Failure { code: 1, text })
+    }
+
+    /// Runs a command and says hello to it.
+    pub fn launch(
+        &self,
+        command: &mut Command,
+        host: usize,
+    ) -> Result<(Child, ChildStdin), Failure> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        tie_to_parent(command);
+        let mut child = command.spawn().map_err(|e| {
+            let (program, name) = (command.get_program().display(), &self.names[host]);
+            Failure { code: 1, text: format!("cannot run '{program}' to reach host {name}: {e}") }
+        })?;
+        let mut stdin = child.stdin.take().expect("piped");
+        // Fits into any pipe; a command that has ended already is noticed by that.
+        let _ = stdin.write_all(format!("{GREETING}\n").as_bytes());
+        Ok((child, stdin))
+    }
+
+    /// What a machine is called.
+    pub fn name(&self, host: usize) -> &str {
+        &self.names[host]
+    }
+
+    /// Tells of a host.
+    pub fn tell(&self) -> impl Fn(usize, Event) + Send + 'static {
+        let events = self.events.clone();
+        move |host, event| _ = events.send((host, event))
+    }
+
+    /// Takes what an agent sends.
+    pub fn listen(&self, host: usize, stdout: impl Read + Send + 'static) {
+        let tell = self.tell();
+        std::thread::spawn(move || listen(stdout, |event| tell(host, event)));
+    }
+
+    /// Takes what the command says that has started an agent.
+    pub fn hear(
+        &self,
+        host: usize,
+        stderr: impl Read + Send + 'static,
+        answered: &Arc<AtomicBool>,
+    ) {
+        let (flag, name) = (answered.clone(), self.names[host].clone());
+        let tell = self.tell();
+        std::thread::spawn(move || tell(host, Event::Said(hear(stderr, &flag, &name))));
+    }
+}
+
+impl Agent {
+    pub fn new(command: String, orders: Line, pid: Option<Pid>, relay: Option<usize>) -> Agent {
+        Agent {
+            command,
+            pid,
+            relay,
+            phase: Phase::Called,
+            orders,
+            heard: Instant::now(),
+            running: false,
+            drained: false,
+            status: None,
+            said: None,
+            ended_at: None,
+            wrong: None,
+            answered: Arc::new(AtomicBool::new(false)),
+        }
+    }
+}
+
+pub fn here(own: &Path) -> Command {
     let mut command = Command::new(own);
     command.arg(AGENT);
     // What is sent to our own group is passed on to the agents.
@@ -85,7 +187,7 @@ fn here(own: &Path) -> Command {
     command
 }
 
-fn there(own: &Path, remote: &Remote, name: &str) -> Result<Command, String> {
+fn there(own: &Path, remote: &Remote, name: &str, options: &str) -> Result<Command, String> {
     let mut command = Command::new(&remote.rsh[0]);
     if Path::new(&remote.rsh[0]).file_name().is_some_and(|name| name == "ssh") {
         command.args(SSH);
@@ -94,17 +196,18 @@ fn there(own: &Path, remote: &Remote, name: &str) -> Result<Command, String> {
     let path = quoted.ok_or_else(|| {
         format!("'{}' is a path that cannot be given to a remote shell", own.display())
     })?;
-    command.args(&remote.rsh[1..]).arg(name).arg(format!("exec '{path}' {AGENT}"));
+    command.args(&remote.rsh[1..]).arg(name).arg(format!("exec '{path}' {options}"));
     Ok(command)
 }
 
-fn launch(
-    command: &mut Command,
-    (host, name): (usize, &str),
-    events: &UnboundedSender<(usize, Event)>,
-    what: String,
-) -> io::Result<Agent> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+/// "ssh" of "/usr/bin/ssh".
+pub fn name_of(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Has the kernel kill a command when the thread that starts it ends.
+pub fn tie_to_parent(command: &mut Command) {
     let parent = std::process::id();
     let setup = move || {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -115,37 +218,6 @@ fn launch(
     };
     // SAFETY: `setup` makes system calls only, which is all that may be done after a fork.
     unsafe { command.pre_exec(setup) };
-    let mut child = command.spawn()?;
-    let piped = "all three streams are piped";
-    let mut stdin = child.stdin.take().expect(piped);
-    // Fits into any pipe; a command that has ended already is noticed by that.
-    let _ = stdin.write_all(format!("{GREETING}\n").as_bytes());
-    let answered = Arc::new(AtomicBool::new(false));
-    let stdout = File::from(std::os::fd::OwnedFd::from(child.stdout.take().expect(piped)));
-    let tell = events.clone();
-    std::thread::spawn(move || {
-        listen(stdout, |event| _ = tell.send((host, event)));
-    });
-    let (stderr, tell) = (child.stderr.take().expect(piped), events.clone());
-    let (flag, name) = (answered.clone(), name.to_owned());
-    std::thread::spawn(move || {
-        let said = hear(stderr, &flag, &name);
-        let _ = tell.send((host, Event::Said(said)));
-    });
-    Ok(Agent {
-        command: what,
-        pid: Pid::from_raw(child.id() as i32),
-        phase: Phase::Called,
-        orders: Sender::start(stdin),
-        heard: Instant::now(),
-        running: false,
-        drained: false,
-        status: None,
-        said: None,
-        ended_at: None,
-        wrong: None,
-        answered,
-    })
 }
 
 /// Takes what an agent sends until it ends or sends something wrong.
@@ -165,7 +237,7 @@ fn listen(from: impl Read, tell: impl Fn(Event)) {
 }
 
 /// The agent's first line, after whatever a remote shell prints; `None` if there is none.
-fn greeting(from: &mut impl BufRead) -> Option<String> {
+pub fn greeting(from: &mut impl BufRead) -> Option<String> {
     let mut from = from.take(NOISE_MAX as u64);
     let mut line = vec![];
     while from.read_until(b'\n', &mut line).ok()? > 0 {
@@ -180,7 +252,7 @@ fn greeting(from: &mut impl BufRead) -> Option<String> {
 
 /// Collects what a command says until the agent answers, and passes the rest on. Gives what was
 /// collected as one line.
-fn hear(from: ChildStderr, answered: &AtomicBool, name: &str) -> String {
+fn hear(from: impl Read, answered: &AtomicBool, name: &str) -> String {
     let mut said = String::new();
     for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
@@ -214,7 +286,7 @@ mod tests {
         let shown = |rsh: &str| -> Vec<String> {
             let rsh = rsh.split(' ').map(str::to_owned).collect();
             let remote = Remote { rsh, ..Remote::default() };
-            let command = there(Path::new("/opt/my bin/oshrun"), &remote, "n1").unwrap();
+            let command = there(Path::new("/opt/my bin/oshrun"), &remote, "n1", AGENT).unwrap();
             let args = command.get_args().map(|arg| arg.to_string_lossy().into_owned());
             std::iter::once(command.get_program().to_string_lossy().into_owned())
                 .chain(args)
@@ -228,6 +300,6 @@ mod tests {
         assert!(ssh.contains(&"-oBatchMode=yes".into()));
         assert_eq!(ssh[ssh.len() - 4..], ["-p", "22", "n1", "exec '/opt/my bin/oshrun' --agent"]);
         let remote = Remote { rsh: vec!["ssh".into()], ..Remote::default() };
-        assert!(there(Path::new("/it's/oshrun"), &remote, "n1").is_err());
+        assert!(there(Path::new("/it's/oshrun"), &remote, "n1", AGENT).is_err());
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the PEs of other hosts print, and what PE 0 reads there.
 
+use super::line::Line;
 use crate::output::{Copied, same_file, write_all};
-use crate::wire::{Order, Sender, WINDOW};
+use crate::wire::{Order, WINDOW};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use std::io::{self, Read};
@@ -20,48 +21,53 @@ pub fn streams_are_one() -> bool {
 /// Prints what agents send, with a thread for each stream: a reader that stalls stalls nothing else.
 /// Agents send no more than a window of output before they hear that it was printed.
 pub struct Printer {
-    streams: [mpsc::Sender<(usize, Vec<u8>)>; 2],
+    streams: [mpsc::Sender<(Line, Vec<u8>)>; 2],
 }
 
 impl Printer {
-    /// `agents` are told what was printed.
-    pub fn start(agents: Vec<Sender<Order>>) -> (Printer, Vec<Copied>) {
+    pub fn start() -> (Printer, Vec<Copied>) {
         let mut outcomes = vec![];
         let streams = [0, 1].map(|stream| {
             let (sender, blocks) = mpsc::channel();
             let (done, outcome) = oneshot::channel();
             outcomes.push(outcome);
-            let agents = agents.clone();
-            std::thread::spawn(move || _ = done.send(print(stream, &blocks, &agents)));
+            std::thread::spawn(move || _ = done.send(print(stream, &blocks)));
             sender
         });
         (Printer { streams }, outcomes)
     }
 
-    pub fn print(&self, host: usize, stream: u8, bytes: Vec<u8>) {
-        // The thread has ended if nothing can be printed any more.
-        let _ = self.streams[usize::from(stream.min(1))].send((host, bytes));
+    /// Prints what an agent has sent, which is told when that is done.
+    pub fn print(&self, agent: &Line, stream: u8, bytes: Vec<u8>) {
+        // The thread ends with this value.
+        let _ = self.streams[usize::from(stream.min(1))].send((agent.clone(), bytes));
     }
 }
 
-fn print(
-    stream: u8,
-    blocks: &mpsc::Receiver<(usize, Vec<u8>)>,
-    agents: &[Sender<Order>],
-) -> io::Result<()> {
-    for (host, bytes) in blocks {
+fn print(stream: u8, blocks: &mpsc::Receiver<(Line, Vec<u8>)>) -> io::Result<()> {
+    let mut outcome = Ok(());
+    let mut is_open = true;
+    for (agent, bytes) in blocks {
+        if !is_open {
+            agent.send(Order::Close { stream });
+            continue;
+        }
         let written = match stream {
             0 => write_all(io::stdout().as_fd(), &bytes),
             _ => write_all(io::stderr().as_fd(), &bytes),
         };
-        if let Err(error) = written {
-            agents.iter().for_each(|agent| agent.send(Order::Close { stream }));
-            // A reader that has left is no error; the PEs that go on writing find out.
-            return if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) };
+        match written {
+            Ok(()) => agent.send(Order::Credit { stream, bytes: bytes.len() }),
+            Err(error) => {
+                agent.send(Order::Close { stream });
+                is_open = false;
+                // A reader that has left is no error; the PEs that go on writing find out.
+                outcome =
+                    if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) };
+            }
         }
-        agents[host].send(Order::Credit { stream, bytes: bytes.len() });
     }
-    Ok(())
+    outcome
 }
 
 /// Bytes that may be sent before the other side has taken some.
@@ -114,7 +120,7 @@ pub struct Input {
 
 impl Input {
     /// Starts reading; `None` if that is not possible, which PE 0 takes for the end of its input.
-    pub fn start(orders: Sender<Order>, group: Pid) -> Option<Input> {
+    pub fn start(orders: Line, group: Pid) -> Option<Input> {
         let mut command = Command::new("cat");
         command.stdin(Stdio::inherit()).stdout(Stdio::piped()).stderr(Stdio::null());
         let setup = move || {
