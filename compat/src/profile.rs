@@ -16,16 +16,16 @@ pub use operations::{amo, amo_fetch, amo_nbi, g, get, other, p, put, put_signal}
 
 use crate::c::tune;
 use crate::library::{self, Library};
-use slot::{Cells, Slot, slot};
+use slot::{ByThread, Cells, Slot, slot};
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use tombolo_core::board::monotonic_ns;
-use tombolo_core::profile::{Area, Cell, EVENT, Head, ROWS};
+use tombolo_core::profile::{Area, Cell, EVENT, Head, ROWS, event};
 use tombolo_core::route::Channel;
-use tombolo_core::transport::SegmentKind;
-use tombolo_core::wait::{Reason, usable_cpus};
+use tombolo_core::transport::{News, SegmentKind, Told};
+use tombolo_core::wait::{Reason, Waited, usable_cpus};
 use tombolo_core::{Waiting, World};
 use tombolo_selector::report;
 
@@ -38,8 +38,12 @@ const EVENT_NS: u64 = 1000;
 /// Longest operation on mapped memory of which only samples are timed.
 const SHORT: usize = 4096;
 
-/// Ways of what stays in the PE, and of waits: the distances of a way are its low 4 bits.
+/// Ways of what stays in the PE, of what happens to links, of the work of service threads, and of waits:
+/// the distances of a way are its low 4 bits.
 const LOCAL: u8 = 0xe0;
+const LINK: u8 = 0xe1;
+const WORK: u8 = 0xe2;
+const FAILOVER: u8 = 0xe3;
 const WAITS: u8 = 0xf0;
 const DISTANCES: usize = 16;
 const ENDPOINTS: usize = 10;
@@ -58,6 +62,7 @@ struct Recorder {
     area: Area,
     rows: Mutex<HashMap<(usize, u8), u16>>,
     slots: AtomicUsize,
+    threads: ByThread,
     /// What taking the time adds to it.
     clock_ns: u64,
     traces: bool,
@@ -109,7 +114,7 @@ pub unsafe fn open(world: &World) {
     if recorder.area.head(Head::Began).load(Ordering::Relaxed) == 0 {
         head(Head::Began, monotonic_ns());
     }
-    world.watch_waits(waited);
+    world.watch(waited, recorder.traces.then_some(told as Told));
     // Never freed: threads of the program may be looking at it when the library is finalised.
     STATE.store(Box::into_raw(state), Ordering::Release);
 }
@@ -149,8 +154,8 @@ impl Recorder {
             })
             .collect();
         between.sort_unstable();
-        let (rows, slots) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Some(Recorder { area, rows, slots, clock_ns: between[50], traces }))
+        let (rows, slots, threads) = (Mutex::default(), AtomicUsize::new(0), ByThread::new());
+        Ok(Some(Recorder { area, rows, slots, threads, clock_ns: between[50], traces }))
     }
 
     fn rows(&self) -> MutexGuard<'_, HashMap<(usize, u8), u16>> {
@@ -178,8 +183,12 @@ impl State {
             let reason = Reason::ALL.get(usize::from(way - WAITS));
             return (reason.map_or("", |reason| reason.words()), "");
         }
-        if way >= LOCAL {
-            return ("", "");
+        match way {
+            LINK => return ("", event::LINK),
+            WORK => return ("", event::WORK),
+            FAILOVER => return ("", event::FAILOVER),
+            LOCAL.. => return ("", ""),
+            _ => {}
         }
         let distance = self.distances.get(usize::from(way & 15)).map_or("", String::as_str);
         let by = match way >> 4 {
@@ -246,32 +255,55 @@ struct Call {
     waits: bool,
 }
 
+/// A call whose time is being taken.
+struct Begun {
+    at: u64,
+    /// What the thread had waited until then.
+    blocked: u64,
+    /// The call around this one.
+    before: *const Cells,
+}
+
 impl State {
     /// Counts a call and does what it is for.
+    ///
+    /// What takes a few nanoseconds is counted in as few more: only functions that are rarely called take a
+    /// whole [`Call`], so that it is in registers and not in memory.
     #[inline(always)]
     fn count<R>(&self, call: Call, kind: Option<Kind>, work: impl FnOnce() -> R) -> R {
         let slot = slot(self.recorder);
-        let cell = slot.cell(self, call);
-        let count = slot.add(&cell[Cell::Count as usize], 1);
-        slot.add(&cell[Cell::Bytes as usize], call.len as u64);
-        if let (Some(kind), Some(pe)) = (kind, call.peer) {
-            slot.exchange(kind, pe, call.len);
+        let cell = slot.cell(self, call.routine, call.way, call.len);
+        let count = cell[Cell::Count as usize].load(Ordering::Relaxed);
+        let tally = || {
+            slot.add(&cell[Cell::Count as usize], 1);
+            slot.add(&cell[Cell::Bytes as usize], call.len as u64);
+            if let (Some(kind), Some(pe)) = (kind, call.peer) {
+                slot.exchange(kind, pe, call.len);
+            }
+        };
+        if call.waits {
+            // It may never return.
+            tally();
         }
         let exact = call.long || count < FIRST;
-        if exact || count & (SAMPLE - 1) == 0 || self.recorder.traces {
-            return self.timed(slot, cell, call, exact, work);
-        }
-        if call.waits {
+        let result = if exact || count & (SAMPLE - 1) == 0 || self.recorder.traces {
+            self.timed(slot, cell, call, exact, work)
+        } else if call.waits {
             let before = slot.enter(cell);
             let result = work();
             slot.enter(before);
-            return result;
+            result
+        } else {
+            work()
+        };
+        if !call.waits {
+            // An atomic instruction would wait for the stores to the counters before it.
+            tally();
         }
-        work()
+        result
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn timed<R>(
         &self,
         slot: &Slot,
@@ -280,14 +312,19 @@ impl State {
         exact: bool,
         work: impl FnOnce() -> R,
     ) -> R {
-        let before = slot.enter(cell);
-        let blocked = slot.blocked();
-        let begun = monotonic_ns();
+        let begun = begin(slot, cell);
         let result = work();
+        self.end(slot, cell, begun, (call, exact));
+        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end(&self, slot: &Slot, cell: &Cells, begun: Begun, (call, exact): (Call, bool)) {
         let ended = monotonic_ns();
-        slot.enter(before);
-        let took = (ended - begun).saturating_sub(self.recorder.clock_ns);
-        let blocked = slot.blocked() - blocked;
+        slot.enter(begun.before);
+        let took = (ended - begun.at).saturating_sub(self.recorder.clock_ns);
+        let blocked = slot.blocked() - begun.blocked;
         let (number, sum) = match exact {
             true => (Cell::Exact, Cell::ExactNs),
             false => (Cell::Samples, Cell::SampleNs),
@@ -298,9 +335,8 @@ impl State {
         if self.recorder.traces && (took >= EVENT_NS || call.long) {
             let row = u64::from(self.row(call.routine, call.way)) | slot.bits();
             let peer = call.peer.map_or(0, |pe| pe as u64 + 1);
-            self.event([begun, ended, row, peer, call.len as u64]);
+            self.event([begun.at, ended, row, peer, call.len as u64]);
         }
-        result
     }
 
     fn event(&self, words: [u64; EVENT - 1]) {
@@ -308,24 +344,50 @@ impl State {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn begin(slot: &Slot, cell: &Cells) -> Begun {
+    let before = slot.enter(cell);
+    Begun { blocked: slot.blocked(), before, at: monotonic_ns() }
+}
+
 /// Told about each wait that was longer than its spinning.
-fn waited(waiting: &Waiting, since: u64, until: u64) {
+fn waited(waiting: &Waiting, waited: &Waited) {
     let Some(state) = on() else { return };
     let slot = slot(state.recorder);
-    let (reason, ns) = (waiting.reason, until.saturating_sub(since));
-    let [number, sum] = state.recorder.area.waits(slot.number(), reason as usize);
-    slot.add(number, 1);
-    slot.add(sum, ns);
-    slot.block(ns);
+    let Waited { since, until, ns, .. } = *waited;
+    for (reason, ns) in ns.into_iter().enumerate().filter(|(_, ns)| *ns > 0) {
+        let [number, sum] = state.recorder.area.waits(slot.number(), reason);
+        slot.add(number, 1);
+        slot.add(sum, ns);
+    }
+    slot.block(until.saturating_sub(since));
     if state.recorder.traces {
+        // Named by what took most of it.
+        let most = Reason::ALL.into_iter().max_by_key(|reason| ns[*reason as usize]);
+        let reason = most.unwrap_or(waiting.reason);
         let row = state.row(waiting.routine, WAITS + reason as u8);
         let row = u64::from(row) | slot.bits();
-        let pe = match reason {
+        let pe = match waiting.reason {
             Reason::Room | Reason::Answer => waiting.argument + 1,
             _ => 0,
         };
         state.event([since, until, row, pe, 0]);
     }
+}
+
+/// Told what transports and service threads do.
+fn told(news: &News) {
+    let Some(state) = on() else { return };
+    let slot = slot(state.recorder);
+    let now = monotonic_ns();
+    let (what, way, since, until, number) = match *news {
+        News::Link { what, link } => (what, LINK, now, now, link.into()),
+        News::Failover { flows } => ("traffic changes direction", FAILOVER, now, now, flows),
+        News::Work { what, since, until, turns } => (what, WORK, since, until, turns),
+    };
+    let row = u64::from(state.row(what, way)) | slot.bits();
+    state.event([since, until, row, 0, number]);
 }
 
 /// Counts a call of a routine that exchanges nothing with a single PE, such as a collective or a quiet,
@@ -372,8 +434,7 @@ fn counted<R>(
 pub fn look(routine: &'static str) -> bool {
     let Some(state) = on() else { return false };
     let slot = slot(state.recorder);
-    let call = Call { routine, way: LOCAL, len: 0, peer: None, long: false, waits: false };
-    slot.add(&slot.cell(state, call)[Cell::Count as usize], 1);
+    slot.add(&slot.cell(state, routine, LOCAL, 0)[Cell::Count as usize], 1);
     true
 }
 
@@ -382,5 +443,5 @@ pub fn wait<R>(routine: &'static str, work: impl FnOnce() -> R) -> R {
     let Some(state) = on() else { return work() };
     let call = Call { routine, way: LOCAL, len: 0, peer: None, long: true, waits: true };
     let slot = slot(state.recorder);
-    state.timed(slot, slot.cell(state, call), call, true, work)
+    state.timed(slot, slot.cell(state, routine, LOCAL, 0), call, true, work)
 }

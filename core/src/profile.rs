@@ -29,8 +29,8 @@ pub const ROWS: usize = 1024;
 pub const CLASSES: usize = 28;
 /// Threads with counters of their own, and one slot for all others.
 pub const SLOTS: usize = 16;
-/// Reasons for waiting.
-pub const REASONS: usize = 8;
+/// Reasons for waiting, and room for more.
+pub const REASONS: usize = 16;
 /// Words of a cell, one cache line.
 pub const CELL: usize = 8;
 /// Words of a slot for what was exchanged with one PE, one cache line.
@@ -43,6 +43,16 @@ pub const NAME: usize = 64;
 pub const TEXT: usize = 16 << 10;
 /// Most events that an area may be asked to hold.
 pub const EVENTS_MAX: usize = 1 << 20;
+
+/// What stands in place of a distance in rows of events that are no calls.
+pub mod event {
+    /// Something that happened to a link, whose number stands in place of the bytes.
+    pub const LINK: &str = "link";
+    /// Streams of packets that change direction, whose number stands in place of the bytes.
+    pub const FAILOVER: &str = "failover";
+    /// Work of a service thread; the number of its turns stands in place of the bytes.
+    pub const WORK: &str = "service";
+}
 
 /// First word of an area.
 pub const MAGIC: u64 = 0x746f_6d62_7072_6f66;

@@ -41,13 +41,16 @@
 
 use crate::config::{Config, Table};
 use crate::error::Result;
+use crate::wait::Reason;
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 
 mod amo;
+mod news;
 mod stream;
 
 pub use amo::{Amo, AmoOp, AmoSet, Signal, SignalOp};
+pub use news::{News, Told, Work};
 pub use stream::Stream;
 
 /// Which symmetric segment.
@@ -444,6 +447,16 @@ pub trait Transport: Send + Sync {
     fn progress_needed(&self) -> Progress {
         Progress::None
     }
+
+    /// What holds up operations of this PE at this moment, if it is one of [`Reason::Credit`],
+    /// [`Reason::Relay`] and [`Reason::Link`]. Asked in waits of jobs that are profiled.
+    fn held_up_by(&self) -> Option<Reason> {
+        None
+    }
+
+    /// Has `told` be told from now on what happens to links, and what threads of the transport do. Only
+    /// in jobs of which a timeline is made.
+    fn tell(&self, _told: Told) {}
 
     /// Readable when `progress` has something to do, once [`Transport::arm`] was called. For the
     /// service thread to sleep on; without it the thread looks again every now and then.

@@ -29,7 +29,7 @@ pub struct Waiting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reason {
-    /// A transport takes no further operation: its queue is full, or has no credit.
+    /// A transport takes no further operation: its queue is full.
     Room,
     /// Operations of this PE are not complete yet.
     Completion,
@@ -41,35 +41,75 @@ pub enum Reason {
     Variable,
     /// Another PE has the lock.
     Lock,
+    /// The next receiver on the way has no room for what a transport is to send.
+    Credit,
+    /// What a transport passes on for others takes the room that the next receiver has.
+    Relay,
+    /// No way leads to the target at present.
+    Link,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 6] = [
+    pub const ALL: [Reason; Reason::COUNT] = [
         Reason::Room,
         Reason::Completion,
         Reason::Answer,
         Reason::Members,
         Reason::Variable,
         Reason::Lock,
+        Reason::Credit,
+        Reason::Relay,
+        Reason::Link,
     ];
+
+    /// Number of them.
+    pub const COUNT: usize = 9;
 
     /// In words, behind "waiting for".
     pub fn words(self) -> &'static str {
         match self {
-            Reason::Room => "room in the transport",
+            Reason::Room => "room in the queue",
             Reason::Completion => "completion",
             Reason::Answer => "the target's processor",
             Reason::Members => "other PEs to arrive",
             Reason::Variable => "a variable",
             Reason::Lock => "a lock",
+            Reason::Credit => "credits of the next host",
+            Reason::Relay => "packets being relayed",
+            Reason::Link => "a link",
         }
     }
 }
 
-/// Told about a wait that was longer than its spinning, with its begin and end in nanoseconds of
-/// `CLOCK_MONOTONIC`, by the thread that waited.
-pub type Watcher = fn(&Waiting, u64, u64);
+/// Told about a wait that was longer than its spinning, by the thread that waited.
+pub type Watcher = fn(&Waiting, &Waited);
+
+/// A wait that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// Begin, nanoseconds of `CLOCK_MONOTONIC`.
+    pub since: u64,
+    /// End.
+    pub until: u64,
+    /// The time between them by what was waited for. Where a transport tells what holds it up, that is
+    /// not [`Waiting::reason`] all the time.
+    pub ns: [u64; Reason::COUNT],
+    now: Reason,
+}
+
+impl Waited {
+    /// A wait that begins.
+    pub(crate) fn new(since: u64, reason: Reason) -> Waited {
+        Waited { since, until: since, ns: [0; Reason::COUNT], now: reason }
+    }
+
+    /// Time has passed, and from now on `reason` is waited for.
+    pub(crate) fn step(&mut self, now: u64, reason: Reason) {
+        self.ns[self.now as usize] += now.saturating_sub(self.until);
+        (self.until, self.now) = (now.max(self.until), reason);
+    }
+}
 
 /// How long to do what. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +239,20 @@ pub fn usable_cpus() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_of_a_wait_is_that_of_what_was_waited_for_meanwhile() {
+        let mut waited = Waited::new(100, Reason::Completion);
+        waited.step(110, Reason::Credit);
+        waited.step(140, Reason::Credit);
+        waited.step(141, Reason::Completion);
+        waited.step(150, Reason::Completion);
+        assert_eq!((waited.since, waited.until), (100, 150));
+        let [completion, credit] =
+            [Reason::Completion, Reason::Credit].map(|r| waited.ns[r as usize]);
+        assert_eq!((completion, credit, waited.ns.iter().sum::<u64>()), (19, 31, 50));
+        assert!(Reason::ALL.into_iter().enumerate().all(|(at, reason)| reason as usize == at));
+    }
 
     #[test]
     fn naps_grow_with_the_pes_for_each_processor() {

@@ -15,8 +15,8 @@ use crate::route::{Channel, PeerRoutes, Routes};
 use crate::service::Service;
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
-use crate::transport::{Distance, Endpoint, Locality, SegmentKind, Transport};
-use crate::wait::{Patience, Waiting, Watcher};
+use crate::transport::{Distance, Endpoint, Locality, SegmentKind, Told, Transport};
+use crate::wait::{Patience, Reason, Waited, Waiting, Watcher};
 use peers::{Peer, Peers};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -335,9 +335,17 @@ impl World {
         self.observer.get().map(|observer| &**observer).filter(|observer| observer.wants())
     }
 
-    /// Has `watcher` be told about waits from now on; false if there is one already.
-    pub fn watch_waits(&self, watcher: Watcher) -> bool {
-        self.watcher.set(watcher).is_ok()
+    /// Has `watcher` be told about waits from now on, and `news` about what transports and service
+    /// threads do; false if there is a watcher already.
+    pub fn watch(&self, watcher: Watcher, news: Option<Told>) -> bool {
+        if self.watcher.set(watcher).is_err() {
+            return false;
+        }
+        if let Some(told) = news {
+            self.transports().iter().for_each(|transport| transport.tell(told));
+            self.service.iter().for_each(|service| service.tell(told));
+        }
+        true
     }
 
     /// Moves outstanding work of the transports on.
@@ -391,16 +399,33 @@ impl World {
             self.progress();
             ready()
         };
-        patience.wait(&mut step, &mut || {
+        let mut check = || {
             if !self.bootstrap.is_alive() {
                 self.stop_job(waiting.routine, "the launcher is gone");
             }
             self.check_losses(waiting.routine, since);
-        });
-        self.board.leave(self.pe);
-        if let Some(watcher) = self.watcher.get() {
-            watcher(&waiting, since, crate::board::monotonic_ns());
+        };
+        match self.watcher.get() {
+            None => patience.wait(&mut step, &mut check),
+            Some(watcher) => {
+                let mut waited = Waited::new(since, waiting.reason);
+                let mut step = || {
+                    let ready = step();
+                    waited.step(crate::board::monotonic_ns(), self.held_up_by(waiting.reason));
+                    ready
+                };
+                patience.wait(&mut step, &mut check);
+                watcher(&waiting, &waited);
+            }
         }
+        self.board.leave(self.pe);
+    }
+
+    /// What is waited for at this moment in a wait for `reason`.
+    fn held_up_by(&self, reason: Reason) -> Reason {
+        let by_transport = matches!(reason, Reason::Room | Reason::Completion);
+        let transports = self.transports().iter().filter(|_| by_transport);
+        transports.filter_map(|transport| transport.held_up_by()).next().unwrap_or(reason)
     }
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The counters of one thread.
 
-use super::{Call, Kind, Recorder, State};
+use super::{Kind, Recorder, State};
+use std::arch::asm;
 use std::cell::Cell as Own;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use tombolo_core::profile::{CELL, CLASSES, Cell, Exchanged, Head, PEER, SLOTS, class};
 
 /// Entries of the table by which a thread finds rows; a power of two.
@@ -30,9 +31,52 @@ thread_local! {
     static OWN: Own<*const Slot> = const { Own::new(std::ptr::null()) };
 }
 
+/// Slots by the address of the thread's control block, a few of the most: in a shared library the
+/// thread's own variables are behind a call, which takes as long as a small operation.
+pub struct ByThread([(AtomicUsize, AtomicPtr<Slot>); THREADS]);
+
+/// Entries of it; a power of two.
+const THREADS: usize = 64;
+
+impl ByThread {
+    pub const fn new() -> ByThread {
+        ByThread([const { (AtomicUsize::new(0), AtomicPtr::new(std::ptr::null_mut())) }; THREADS])
+    }
+
+    /// An entry that several threads may share, and the thread's address.
+    #[inline(always)]
+    fn entry(&self) -> (&(AtomicUsize, AtomicPtr<Slot>), usize) {
+        let own: usize;
+        // SAFETY: on x86-64 the control block begins with its own address.
+        unsafe {
+            asm!(
+                "mov {}, qword ptr fs:[0]",
+                out(reg) own,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        // Blocks lie at the ends of stacks, which begin at pages.
+        let hash = (own >> 6) ^ (own >> 12) ^ (own >> 23);
+        (&self.0[hash & (THREADS - 1)], own)
+    }
+}
+
 /// The slot of this thread.
 #[inline(always)]
 pub fn slot(recorder: &'static Recorder) -> &'static Slot {
+    let ((known, slot), own) = recorder.threads.entry();
+    if known.load(Ordering::Acquire) == own {
+        // SAFETY: set before the address was, and never freed. A thread that comes after one that has
+        // ended may have its control block, and goes on with its slot.
+        return unsafe { &*slot.load(Ordering::Relaxed) };
+    }
+    behind(recorder)
+}
+
+/// As [`slot`], for threads that have no entry.
+#[cold]
+#[inline(never)]
+fn behind(recorder: &'static Recorder) -> &'static Slot {
     let own = OWN.get();
     // SAFETY: null, or a slot that is never freed.
     match unsafe { own.as_ref() } {
@@ -41,8 +85,6 @@ pub fn slot(recorder: &'static Recorder) -> &'static Slot {
     }
 }
 
-#[cold]
-#[inline(never)]
 fn first(recorder: &'static Recorder) -> &'static Slot {
     let number = recorder.slots.fetch_add(1, Ordering::Relaxed).min(SLOTS - 1);
     recorder.area.head(Head::Slots).fetch_max(number as u64 + 1, Ordering::Relaxed);
@@ -61,6 +103,13 @@ fn first(recorder: &'static Recorder) -> &'static Slot {
     // Never freed: a thread may end in the middle of a job, and its counts stay.
     let slot: &'static Slot = Box::leak(Box::new(slot));
     OWN.set(slot);
+    let ((known, entry), own) = recorder.threads.entry();
+    let free = std::ptr::null_mut();
+    let slot_ptr = std::ptr::from_ref(slot).cast_mut();
+    // The entry stays with the first that takes it.
+    if entry.compare_exchange(free, slot_ptr, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        known.store(own, Ordering::Release);
+    }
     slot
 }
 
@@ -108,23 +157,35 @@ impl Slot {
 
     /// The counters of a kind of call.
     #[inline(always)]
-    pub fn cell(&self, state: &State, call: Call) -> &'static Cells {
+    pub fn cell(
+        &self,
+        state: &State,
+        routine: &'static str,
+        way: u8,
+        len: usize,
+    ) -> &'static Cells {
         // Addresses have 48 bits. The lowest of a key is set, so that no key is 0.
-        let key = (call.routine.as_ptr() as u64) << 9 | u64::from(call.way) << 1 | 1;
+        let key = (routine.as_ptr() as u64) << 9 | u64::from(way) << 1 | 1;
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRIES.trailing_zeros());
         let (known, row) = &self.entries[hash as usize & (ENTRIES - 1)];
         let row = match known.load(Ordering::Relaxed) == key {
             true => row.load(Ordering::Relaxed).cast_const(),
-            false => self.look_up(state, call, hash as usize, key),
+            false => self.look_up(state, routine, way, (hash as usize, key)),
         };
         // SAFETY: entered with its key, by this thread alone; the area is never unmapped.
-        unsafe { &(*row)[class(call.len)] }
+        unsafe { &(*row)[class(len)] }
     }
 
     #[cold]
     #[inline(never)]
-    fn look_up(&self, state: &State, call: Call, at: usize, key: u64) -> *const Row {
-        let row = state.row(call.routine, call.way);
+    fn look_up(
+        &self,
+        state: &State,
+        routine: &'static str,
+        way: u8,
+        (at, key): (usize, u64),
+    ) -> *const Row {
+        let row = state.row(routine, way);
         let found: *const Row = state.recorder.area.cells(self.number, row.into());
         if !self.shared {
             let (known, row) = &self.entries[at & (ENTRIES - 1)];

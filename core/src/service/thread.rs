@@ -11,7 +11,9 @@ use super::server::Server;
 use super::wire::Wire;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Futex, Mutex, Ordering};
+use crate::transport::{Told, Work};
 use std::os::fd::RawFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// What a service thread sleeps on, in the control area.
@@ -77,6 +79,7 @@ struct Shared<W> {
     stop: AtomicBool,
     /// Counts polls by the program.
     polls: AtomicU64,
+    told: OnceLock<Told>,
 }
 
 // SAFETY: the bell consists of atomics, in memory that outlives the thread by the contract of
@@ -103,11 +106,18 @@ impl<W: Wire + 'static> Service<W> {
             announced,
             stop: AtomicBool::new(false),
             polls: AtomicU64::new(0),
+            told: OnceLock::new(),
         });
         let seen = shared.clone();
         let thread =
             thread::Builder::new().name("shmem-service".into()).spawn(move || seen.run())?;
         Ok(Service { shared, thread: Some(thread) })
+    }
+
+    /// Has `told` be told what the thread does.
+    pub fn tell(&self, told: Told) {
+        // The first stays.
+        let _ = self.shared.told.set(told);
     }
 
     /// Serves once, for a thread of the program that waits.
@@ -145,6 +155,7 @@ impl<W: Wire> Shared<W> {
 
     fn run(&self) {
         let (mut looks, mut seen, mut nap) = (0, 0, NAP[0]);
+        let mut work = Work::new("service thread");
         loop {
             // Before anything it may announce is looked at: the end, or requests.
             let rings = self.bell().rings.load();
@@ -163,8 +174,10 @@ impl<W: Wire> Shared<W> {
             let moved = self.transports.as_ref().is_some_and(|transports| transports.progress());
             if self.answer() || moved {
                 (looks, nap) = (0, NAP[0]);
+                work.looked(true, self.told.get());
                 continue;
             }
+            work.looked(false, self.told.get());
             looks += 1;
             if looks <= LOOKS {
                 thread::yield_now();

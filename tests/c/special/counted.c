@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of profiles expect to find: known numbers of known calls. argv[1] "die": PE 1 kills itself
- * before it would finalise; "threads": operations of several threads. */
+ * before it would finalise; "threads": operations of several threads; "stream": puts for argv[2] seconds to the PE
+ * half way round, with pauses in which service threads have to work, and nothing else. */
 #include <pthread.h>
 #include <shmem.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BLOCK (1 << 20)
@@ -19,12 +22,33 @@ static void *adds(void *unused) {
     return NULL;
 }
 
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void stream(char *heap, const char *local, double seconds) {
+    int target = (shmem_my_pe() + shmem_n_pes() / 2) % shmem_n_pes();
+    for (double begun = now(); now() < begun + seconds;) {
+        for (int i = 0; i < 200; i++) shmem_putmem_nbi(heap, local, 16384, target);
+        shmem_quiet();
+        for (double paused = now(); now() < paused + 0.005;) {}
+    }
+    shmem_barrier_all();
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     shmem_init();
     int me = shmem_my_pe(), n = shmem_n_pes(), next = (me + 1) % n;
     char *heap = shmem_malloc(BLOCK);
     static char local[BLOCK];
+    if (!strcmp(how, "stream")) {
+        stream(heap, local, atof(argv[2]));
+        shmem_finalize();
+        return 0;
+    }
     memset(local, me, sizeof local);
     for (int i = 0; i < 1000; i++) shmem_long_p(&scalar, i, next);
     for (int i = 0; i < 300; i++) sum += shmem_long_g(&scalar, next);

@@ -15,13 +15,15 @@ use support::{Ran, crate_dir, scratch};
 
 type Case = fn(&Program) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 7] = [
+const CASES: [(&str, Case); 9] = [
     ("a_profile_counts_what_a_program_does", counts),
     ("a_profile_over_links_names_the_way_and_who_exchanged_what", over_links),
     ("all_threads_count", threads),
     ("what_a_killed_pe_has_counted_is_shown", killed),
     ("a_profile_is_text_on_standard_error_or_a_page", forms),
     ("a_timeline_has_the_spans_of_a_program", timeline),
+    ("a_timeline_has_links_and_service_threads", links_and_threads),
+    ("a_profile_tells_credits_from_relaying", held_up),
     ("what_a_timeline_has_no_room_for_is_said", bounded),
 ];
 
@@ -261,6 +263,70 @@ fn timeline(program: &Program) -> Result<(), Failed> {
     let faults = events.iter().filter(|event| event["cat"] == "fault").count();
     assert!(faults >= 2, "{faults} of 2 faults: {trace}");
     assert_eq!(trace["otherData"]["events_lost"], 0);
+    Ok(())
+}
+
+/// PEs send for longer than the link is down.
+fn links_and_threads(program: &Program) -> Result<(), Failed> {
+    let path = scratch("seen").join("links-and-threads.json");
+    let trace = format!("--trace={}", path.display());
+    let fault = "link 0 down at 1s; up at 1500ms";
+    let options = ["--hosts", "3", "--fault", fault, &trace, "-x", "SHMEM_NTB_DIRECT=off"];
+    let quiet = [("SHMEM_TUNE", "off")];
+    program.launch_with(&options, 3, &["stream", "3"], &quiet)?.succeeded()?;
+    let trace = json(&path)?;
+    let events = trace["traceEvents"].as_array().ok_or("no events")?;
+    let named = |pe: u64, name: &str| {
+        let own = events.iter().filter(move |event| event["pid"] == pe && event["name"] == name);
+        own.cloned().collect::<Vec<_>>()
+    };
+    for pe in [0, 1] {
+        let (down, up) = (named(pe, "link down"), named(pe, "link in use"));
+        // One of two links may come into use when counting has begun.
+        let (down, up) = (down.first().ok_or("never down")?, up.last().ok_or("never up again")?);
+        assert!(down["cat"] == "link" && down["ph"] == "i" && down["args"]["link"] == 0, "{down}");
+        assert!(down["ts"].as_f64() < up["ts"].as_f64(), "{down} {up}");
+    }
+    assert!(named(2, "link down").is_empty(), "the link is between two other hosts");
+    let turned = events.iter().find(|event| event["cat"] == "failover").ok_or("no failover")?;
+    assert!(turned["args"]["flows"].as_u64() > Some(0), "{turned}");
+    for pe in 0..3 {
+        let work = named(pe, "service thread of a lane");
+        assert!(!work.is_empty(), "PE {pe}");
+        let sound =
+            |span: &Value| span["cat"] == "service" && span["args"]["turns"].as_u64() > Some(0);
+        assert!(work.iter().all(sound), "PE {pe}");
+        let threads = events.iter().filter(|e| e["pid"] == pe && e["name"] == "thread_name");
+        let names: Vec<_> = threads.filter_map(|e| e["args"]["name"].as_str()).collect();
+        assert!(names.iter().any(|name| name.starts_with("service thread ")), "{names:?}");
+        assert!(names.iter().any(|name| name.starts_with("thread ")), "{names:?}");
+    }
+    Ok(())
+}
+
+/// Over links that take their time PEs wait for credits. In a ring of two hosts nothing is relayed, and in
+/// one of five where all send two hosts away, they wait for what others send.
+fn held_up(program: &Program) -> Result<(), Failed> {
+    let waited = |name: &str, hosts: usize| -> Result<[f64; 2], Failed> {
+        let path = scratch("seen").join(format!("{name}.json"));
+        let profile = format!("--profile=json:{}", path.display());
+        let count = hosts.to_string();
+        let slow = ["-x", "SHMEM_NTB_SPEED=modelled", "-x", "SHMEM_NTB_DIRECT=off"];
+        let options = [&["--hosts", &count, &profile], &slow[..]].concat();
+        let quiet = [("SHMEM_TUNE", "off")];
+        program.launch_with(&options, hosts, &["stream", "1"], &quiet)?.succeeded()?;
+        let profile = json(&path)?;
+        let waits = profile["waits"].as_array().ok_or("no waits")?;
+        let seconds = |words: &str| {
+            let wait = waits.iter().find(|wait| wait["waiting_for"] == words);
+            wait.and_then(|wait| wait["seconds"].as_f64()).unwrap_or(0.0)
+        };
+        Ok([seconds("credits of the next host"), seconds("packets being relayed")])
+    };
+    let [credits, relayed] = waited("neighbours", 2)?;
+    assert!(credits > 0.0 && relayed == 0.0, "{credits} {relayed}");
+    let [_, relayed] = waited("far", 5)?;
+    assert!(relayed > 0.0, "{relayed}");
     Ok(())
 }
 

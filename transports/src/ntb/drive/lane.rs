@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::transport::Status;
+use tombolo_core::wait::Reason;
 
 /// Callers count as active if one of them has polled within this time, and the poll before that was
 /// not longer ago either. A caller that sleeps between its polls is not active.
@@ -177,6 +178,11 @@ impl Lane {
     /// Epochs of a link in use: of this side and of the neighbour.
     pub fn link_epochs(&self, side: Side) -> Option<(u32, u32)> {
         self.lock().engine.link_epochs(side)
+    }
+
+    /// What holds up operations; none as well while another thread polls.
+    pub fn held_up_by(&self) -> Option<Reason> {
+        self.try_lock()?.engine.held_up_by()
     }
 
     /// Whether a host was given up: nothing that was issued to it is under way any more.

@@ -53,8 +53,10 @@ use std::time::{Duration, Instant};
 use tombolo_core::config::Table;
 use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{
-    Distance, Endpoint, Job, Mapping, Progress, Segment, SegmentKind, Status, Stream, Transport,
+    Distance, Endpoint, Job, Mapping, Progress, Segment, SegmentKind, Status, Stream, Told,
+    Transport,
 };
+use tombolo_core::wait::Reason;
 
 use super::NtbSettings;
 #[cfg(test)]
@@ -291,6 +293,16 @@ impl Transport for Ntb {
     fn progress_needed(&self) -> Progress {
         // Service threads would do it, at the price of a switch to them.
         Progress::Waiting
+    }
+
+    fn held_up_by(&self) -> Option<Reason> {
+        self.opened.as_ref()?.own_lanes().iter().find_map(|lane| lane.held_up_by())
+    }
+
+    fn tell(&self, told: Told) {
+        if let Some(running) = &self.running {
+            running.reporter.tell_to(told);
+        }
     }
 
     fn first_unreachable(&self) -> Option<usize> {

@@ -3,7 +3,9 @@
 
 use super::lane::Lane;
 use crate::ntb::ring::{Event, Side};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use tombolo_core::transport::{News, Told};
 
 /// Turns events of engines into messages.
 pub struct Reporter {
@@ -16,6 +18,10 @@ pub struct Reporter {
     speaks: bool,
     /// 1 + a PE that was given up, or 0.
     lost: AtomicU32,
+    /// For whom a timeline is made, if for somebody.
+    told: OnceLock<Told>,
+    /// Flows that have changed direction, as far as was told.
+    rerouted: AtomicU64,
 }
 
 impl Reporter {
@@ -26,7 +32,26 @@ impl Reporter {
         for (host, pes) in pes.iter().enumerate() {
             pes.iter().for_each(|pe| host_of[*pe] = Some(host as u16));
         }
-        Reporter { pes, host_of, me, speaks, lost: AtomicU32::new(0) }
+        Reporter {
+            pes,
+            host_of,
+            me,
+            speaks,
+            lost: AtomicU32::new(0),
+            told: OnceLock::new(),
+            rerouted: AtomicU64::new(0),
+        }
+    }
+
+    /// Has `told` be told about links and about service threads from now on.
+    pub fn tell_to(&self, told: Told) {
+        // The first stays.
+        let _ = self.told.set(told);
+    }
+
+    /// Who is told about service threads.
+    pub fn told(&self) -> Option<&Told> {
+        self.told.get()
     }
 
     /// A PE that was given up.
@@ -54,7 +79,30 @@ impl Reporter {
     pub fn report(&self, lane: &Lane, leads: bool) {
         while let Some(event) = lane.next_event() {
             self.tell(event, leads);
+            self.draw(event, leads);
         }
+        // Links of others count as well, whose state comes without an event.
+        if let Some(told) = self.told.get().filter(|_| leads) {
+            let rerouted = lane.stats().0.rerouted;
+            let flows = rerouted - self.rerouted.swap(rerouted, Ordering::Relaxed).min(rerouted);
+            if flows > 0 {
+                told(&News::Failover { flows });
+            }
+        }
+    }
+
+    /// Has an event drawn on the timeline, once for a host.
+    fn draw(&self, event: Event, leads: bool) {
+        let Some(told) = self.told.get().filter(|_| leads && self.speaks) else { return };
+        let (what, side) = match event {
+            Event::LinkUp(side) => ("link in use", side),
+            Event::LinkDown(side) => ("link down", side),
+            Event::Resting(side) => ("link rests: it damages, loses or delays too much", side),
+            Event::Silent(side) => ("no answer over a link that is up", side),
+            Event::Mismatch(side) => ("link leads to another set-up", side),
+            Event::Lost { .. } | Event::GaveUp(_) => return,
+        };
+        told(&News::Link { what, link: self.link(side).0.into() });
     }
 
     fn tell(&self, event: Event, leads: bool) {

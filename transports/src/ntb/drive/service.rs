@@ -35,6 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tombolo_core::board::monotonic_ns;
+use tombolo_core::transport::Work;
 
 /// Longest sleep of a thread that does not look after timers; also how long the end may take.
 const LONG_NAP: Duration = Duration::from_millis(5);
@@ -136,6 +137,7 @@ impl ServiceThread {
         let mut tended = monotonic_ns();
         let mut busy_at = tended;
         let (mut nap, mut standing_by) = (STAND_BY[0], None);
+        let mut work = Work::new("service thread of a lane");
         while !stop.load(Ordering::Relaxed) {
             let now = monotonic_ns();
             if keeps_timers && now - tended >= self.timing.nap.as_nanos() as u64 {
@@ -150,7 +152,9 @@ impl ServiceThread {
                 continue;
             }
             (nap, standing_by) = (STAND_BY[0], None);
-            match self.lane.serve() {
+            let polled = self.lane.serve();
+            work.looked(polled == Polled::Busy, self.reporter.told());
+            match polled {
                 Polled::Busy => busy_at = now,
                 _ if now - busy_at >= self.timing.spin_ns => return,
                 Polled::Idle if !self.timing.yields => std::hint::spin_loop(),

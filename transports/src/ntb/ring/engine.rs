@@ -16,6 +16,7 @@ use super::repair::Timers;
 use super::sender::Sender;
 use super::stats::Stats;
 use super::topology::Topology;
+use tombolo_core::wait::Reason;
 
 /// Why an engine cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -153,6 +154,16 @@ impl Engine {
     /// Whether packets wait to be sent, be it for room or for the next poll.
     pub fn has_more_to_send(&self) -> bool {
         self.sender.has_ready() || self.fetcher.has_ready()
+    }
+
+    /// What holds up operations of this engine's PE, as of the last poll.
+    pub fn held_up_by(&self) -> Option<Reason> {
+        if self.ops.outstanding() == 0 {
+            return None;
+        }
+        let port = self.ports.iter().find_map(|port| port.held_up_by(Class::Request));
+        let lacks_way = || self.sender.lacks_way() || self.fetcher.lacks_way();
+        port.or_else(|| lacks_way().then_some(Reason::Link))
     }
 
     /// When `poll` must be called although nothing arrives.

@@ -99,6 +99,11 @@ impl Fetcher {
         })
     }
 
+    /// Whether something is to be asked for and there is no way.
+    pub(super) fn lacks_way(&self) -> bool {
+        self.queues.iter().any(|queue| queue.side.is_none() && !queue.round.is_empty())
+    }
+
     /// Makes the next request of a queue that [`Fetcher::next`] has given; gives its tag.
     pub(super) fn take(
         &mut self,

@@ -14,6 +14,7 @@ use super::layout::{CREDIT_OFFSET, HELLO_OFFSET, body_bytes};
 use super::memory::{Event, Memory, Side};
 use super::packet::{Class, Limits, LineWords, Malformed, Packet, flag, line_crc};
 use super::stats::Stats;
+use tombolo_core::wait::Reason;
 
 const MAGIC: u64 = 0x4f4c_4f42_4d4f_5402;
 /// Polls for which transit is held back; bounded, or all hosts could hold each other for ever.
@@ -281,6 +282,16 @@ impl Port {
     pub(super) fn starve(&mut self, class: Class, stats: &mut Stats) {
         stats.stalled_injection += 1;
         self.producers[class as usize].waiting = true;
+    }
+
+    /// Why a packet that is to enter the ring here waits, if it does.
+    pub(super) fn held_up_by(&self, class: Class) -> Option<Reason> {
+        let producer = &self.producers[class as usize];
+        match producer.waiting && self.is_up() {
+            true if producer.passed > 0 => Some(Reason::Relay),
+            true => Some(Reason::Credit),
+            false => None,
+        }
     }
 
     /// Where the payload of the next packet goes.

@@ -80,6 +80,11 @@ impl Sender {
         self.ready.iter().any(|flows| !flows.is_empty())
     }
 
+    /// Whether something is to be sent for which there is no way.
+    pub(super) fn lacks_way(&self) -> bool {
+        self.flows.iter().any(|flow| flow.side.is_none() && !flow.is_quiet())
+    }
+
     /// Whether what `stream` sends to `host` from now on follows what it has sent there.
     pub(super) fn fence(&mut self, stream: u32, host: u16) -> bool {
         let at = split_index(host, stream);

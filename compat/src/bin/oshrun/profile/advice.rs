@@ -26,6 +26,7 @@ pub fn advice(summary: &Summary) -> Vec<Advice> {
     let all = [
         processors(summary),
         room(summary, whole),
+        relayed(summary, whole),
         answers(summary, whole),
         static_data(summary, whole),
         cold(summary, whole),
@@ -56,26 +57,48 @@ fn processors(summary: &Summary) -> Option<Advice> {
     })
 }
 
-/// Transports that take no more.
+/// Transports that take no more, and receivers without room.
 fn room(summary: &Summary, whole: f64) -> Option<Advice> {
-    let waited = summary.waited(Reason::Room);
+    let [queue, credits] = [Reason::Room, Reason::Credit].map(|reason| summary.waited(reason));
+    let waited = queue + credits;
     let ways = ["ntb", "ofi"].map(|name| {
         summary.lines.iter().filter(|line| line.way == name).map(|line| line.bytes).sum::<u64>()
     });
     let setting = match ways {
         [0, 0] => return None,
+        [ntb, ofi] if ntb >= ofi && credits > queue => {
+            "SHMEM_NTB_WINDOW with larger windows, SHMEM_NTB_CHUNK with longer packets, or a processor for \
+             the service threads of the next host"
+        }
         [ntb, ofi] if ntb >= ofi => {
-            "SHMEM_NTB_LANES with more lanes, SHMEM_NTB_CHUNK with longer packets, or SHMEM_NTB_WINDOW with larger windows"
+            "SHMEM_NTB_LANES with more lanes, or SHMEM_NTB_CHUNK with longer packets"
         }
         _ => "SHMEM_OFI_PROVIDER or SHMEM_OFI_INTERFACE with a faster network",
     };
     (waited > SHARE * whole).then(|| Advice {
         setting: setting.to_owned(),
         why: format!(
-            "PEs waited {} ({} of their time) for transports to take operations, while {} passed",
+            "PEs waited {} ({} of their time) for transports to take operations: {} for room in a queue, \
+             {} for credits of the next host; {} passed",
             time(waited),
             percent(waited, whole),
+            time(queue),
+            time(credits),
             size(ways[0] + ways[1])
+        ),
+    })
+}
+
+/// Packets of others that go first.
+fn relayed(summary: &Summary, whole: f64) -> Option<Advice> {
+    let waited = summary.waited(Reason::Relay);
+    (waited > SHARE * whole).then(|| Advice {
+        setting: "PEs that exchange most on one host or on neighbouring ones: the order of --host"
+            .to_owned(),
+        why: format!(
+            "PEs waited {} ({} of their time) while their hosts passed packets of others on",
+            time(waited),
+            percent(waited, whole)
         ),
     })
 }
@@ -170,6 +193,12 @@ mod tests {
         assert_eq!(settings(&of(&counted)).len(), 1, "no transport was used");
         counted[0].rows[0].way = "ntb".into();
         assert!(settings(&of(&counted))[0].starts_with("SHMEM_NTB_LANES"));
+        counted[1].waits[Reason::Credit as usize] = [9, 500_000];
+        assert!(settings(&of(&counted))[0].starts_with("SHMEM_NTB_WINDOW"));
+        counted[1].waits[Reason::Relay as usize] = [9, 500_000];
+        assert!(settings(&of(&counted))[1].contains("neighbouring"));
+        counted[1].waits[Reason::Credit as usize] = [0, 0];
+        counted[1].waits[Reason::Relay as usize] = [0, 0];
         counted[0].waits[Reason::Answer as usize] = [9, 300_000];
         assert!(settings(&of(&counted))[1].contains("service threads"));
         counted.clear();

@@ -222,8 +222,12 @@ pub mod tests {
             local: 2,
             rows,
             peers,
-            waits: [[0; 2], [0; 2], [0; 2], [1, 400_000], [0; 2], [0; 2], [0; 2], [0; 2]],
             ..Counted::default()
+        };
+        let pe = |number, rows, peers| {
+            let mut counted: Counted = pe(number, rows, peers);
+            counted.waits[Reason::Members as usize] = [1, 400_000];
+            counted
         };
         let put = row("shmem_putmem", "mapped memory", 3, [10, 640, 8, 800, 0, 0, 100, 0]);
         let barrier = row("shmem_barrier_all", "", 0, [1, 0, 1, 50_000, 0, 0, 450_000, 400_000]);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::time::SystemTime;
 use tombolo_core::board::monotonic_ns;
+use tombolo_core::profile::event;
 
 /// What is to be shown.
 pub struct Trace<'a> {
@@ -47,8 +48,11 @@ impl Trace<'_> {
             let threads: std::collections::BTreeSet<u32> =
                 pe.events.iter().map(|e| e.thread).collect();
             for thread in threads {
+                let mut own = pe.events.iter().filter(|event| event.thread == thread);
+                let kind =
+                    if own.all(|event| !is_call(event)) { "service thread" } else { "thread" };
                 line(json!({"ph": "M", "name": "thread_name", "pid": pe.pe, "tid": thread,
-                    "args": {"name": format!("thread {thread}")}}))?;
+                    "args": {"name": format!("{kind} {thread}")}}))?;
             }
             if pe.lost_events > 0
                 && let Some(oldest) = pe.events.first()
@@ -60,6 +64,13 @@ impl Trace<'_> {
             }
             for event in &pe.events {
                 let ts = since(event.begin.wrapping_add(pe.offset));
+                if [event::LINK, event::FAILOVER].contains(&event.distance.as_str()) {
+                    line(
+                        json!({"ph": "i", "s": "p", "name": event.routine, "cat": category(event),
+                        "pid": pe.pe, "tid": event.thread, "ts": ts, "args": arguments(event)}),
+                    )?;
+                    continue;
+                }
                 line(json!({"ph": "X", "name": name(event), "cat": category(event), "pid": pe.pe,
                     "tid": event.thread, "ts": ts, "dur": (event.end - event.begin) as f64 / 1e3,
                     "args": arguments(event)}))?;
@@ -86,16 +97,28 @@ fn name(event: &Event) -> String {
     if is_wait(event) { format!("waiting for {}", event.way) } else { event.routine.clone() }
 }
 
-fn category(event: &Event) -> &'static str {
+/// Whether it is of the program, and not of a link or a service thread.
+fn is_call(event: &Event) -> bool {
+    !event.way.is_empty() || event.distance.is_empty()
+}
+
+fn category(event: &Event) -> &str {
     match (is_wait(event), event.way.is_empty()) {
         (true, _) => "wait",
-        (_, true) => "call",
+        (_, true) if is_call(event) => "call",
+        (_, true) => &event.distance,
         _ => "transfer",
     }
 }
 
 fn arguments(event: &Event) -> Value {
     let mut all = serde_json::Map::new();
+    match event.distance.as_str() {
+        event::LINK => return json!({"link": event.bytes}),
+        event::FAILOVER => return json!({"flows": event.bytes}),
+        event::WORK => return json!({"turns": event.bytes}),
+        _ => {}
+    }
     if is_wait(event) {
         all.insert("routine".into(), json!(event.routine));
     } else if !event.way.is_empty() {
@@ -134,6 +157,8 @@ mod tests {
                 event(1_500, 4_500, "", "", None),
                 event(2_000, 4_000, "a variable", "", None),
                 event(5_000, 6_000, "ntb", "neighbours", Some(3)),
+                Event { thread: 2, ..event(6_000, 7_000, "", "service", None) },
+                Event { thread: 2, bytes: 1, ..event(7_000, 7_000, "", "link", None) },
             ],
             lost_events: 7,
             ..Counted::default()
@@ -148,7 +173,12 @@ mod tests {
         let events = value["traceEvents"].as_array().unwrap();
         let spans: Vec<_> = events.iter().filter(|e| e["ph"] == "X").collect();
         let cats: Vec<_> = spans.iter().map(|e| e["cat"].as_str().unwrap()).collect();
-        assert_eq!(cats, ["call", "wait", "transfer"]);
+        assert_eq!(cats, ["call", "wait", "transfer", "service"]);
+        let link = events.iter().find(|e| e["cat"] == "link").unwrap();
+        assert_eq!((&link["ph"], &link["args"]["link"]), (&json!("i"), &json!(1)));
+        let names = events.iter().filter(|e| e["name"] == "thread_name");
+        let names: Vec<_> = names.map(|e| e["args"]["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["thread 1", "service thread 2"]);
         assert_eq!((spans[0]["ts"].as_f64(), spans[0]["dur"].as_f64()), (Some(0.5), Some(3.0)));
         assert_eq!(spans[1]["name"], "waiting for a variable");
         assert_eq!((&spans[2]["args"]["pe"], &spans[2]["args"]["way"]), (&json!(3), &json!("ntb")));
