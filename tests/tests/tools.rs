@@ -368,9 +368,11 @@ fn oshinfo_shows_a_job_on_one_host(prefix: &Path) -> Result<(), Failed> {
 fn oshinfo_measures_what_it_predicts(prefix: &Path) -> Result<(), Failed> {
     let check = |job: &str, arguments: &str, rows: usize| -> Result<(), Failed> {
         let text = oshinfo_in_a_job(prefix, job, arguments)?.succeeded()?.stdout;
-        let table = text.lines().filter(|line| line.ends_with(" %"));
+        let table = text.lines().filter(|line| line.contains(" %  ") && line.contains(" to "));
         assert_eq!(table.count(), rows, "{job} {arguments}: {text}");
+        let within = format!("over {rows} estimate");
         let mean = text.lines().filter(|line| line.starts_with("Mean error ")).count();
+        assert!(text.contains(&within) && text.contains(" of them within what was said"), "{text}");
         assert!(mean == 1 && text.contains("All received bytes were checked."), "{text}");
         Ok(())
     };
@@ -442,6 +444,7 @@ fn oshinfo_refuses_in_a_job(prefix: &Path) -> Result<(), Failed> {
     for (arguments, word) in [
         ("--predict gather --hosts 2", "this job has the hosts"),
         ("--predict gather --pes 2", "this job has the hosts"),
+        ("--predict gather --topology ring", "this job has the hosts"),
         ("--tuning /no/such/table.json", "takes no file"),
         ("--tuning --against /no/such/table.json", "without oshrun"),
         ("--doctor", "examines machines"),

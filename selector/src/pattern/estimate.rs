@@ -186,14 +186,18 @@ impl Known<'_> {
 struct Load {
     /// By PE.
     pes: Vec<f64>,
-    /// By the host that sends on it: links to the right, then links to the left.
+    /// By the hosts that send and receive on it, links and second links between the same hosts.
     links: [Vec<f64>; 2],
 }
 
 impl Load {
     fn none(layout: &Layout) -> Load {
-        let links = || vec![0.0; layout.hosts()];
+        let links = || vec![0.0; layout.hosts() * layout.hosts()];
         Load { pes: vec![0.0; layout.pes()], links: [links(), links()] }
+    }
+
+    fn link(&mut self, layout: &Layout, second: usize, (from, to): (usize, usize)) -> &mut f64 {
+        &mut self.links[second][from * layout.hosts() + to]
     }
 
     /// Adds what a PE does, and what that gives others to do.
@@ -238,23 +242,24 @@ impl Load {
         let packets = !(put && known.stores(class)?);
         let (here, there) = (layout.host(pe), layout.host(peer));
         let (from, to) = if put { (here, there) } else { (there, here) };
-        let way = Way::new(layout.hosts(), (from, to));
-        let split = packets && bytes >= SPLIT && way.around() <= way.hops + 1;
         let ways = match class {
-            Class::Hops(_) => [Some(way), split.then(|| way.other())],
-            // Of a network no more is known than the links of its hosts.
-            _ => {
-                self.links[0][from] += moving;
-                [None, None]
-            }
+            Class::Hops(_) => Way::all(layout, from, to),
+            _ => Vec::new(),
         };
-        let share = if split { 0.5 } else { 1.0 };
-        for way in ways.into_iter().flatten() {
+        let split = packets
+            && bytes >= SPLIT
+            && matches!(&ways[..], [way, other] if other.hops() <= way.hops() + 1);
+        if ways.is_empty() {
+            // Of a network no more is known than the links of its hosts.
+            *self.link(layout, 0, (from, from)) += moving;
+        }
+        let (share, taken) = if split { (0.5, 2) } else { (1.0, 1) };
+        for way in ways.iter().take(taken) {
             // An operation that goes both ways round takes as long as each of them.
-            way.links().for_each(|link| self.links[way.left as usize][link] += moving);
+            way.links().for_each(|link| *self.link(layout, way.second, link) += moving);
             if packets {
                 let between = way.links().skip(1);
-                between.for_each(|host| {
+                between.for_each(|(host, _)| {
                     self.pes[layout.beside(pe, host)] += SERVED * moving * share;
                 });
             }
@@ -284,35 +289,59 @@ impl Load {
     }
 }
 
-/// A way round a ring.
-#[derive(Clone, Copy)]
+/// A way from one host to another over links.
 struct Way {
-    hosts: usize,
-    from: usize,
-    hops: usize,
-    left: bool,
+    /// All of its hosts.
+    hosts: Vec<usize>,
+    /// It is the second of two ways between two hosts that are connected twice.
+    second: usize,
 }
 
 impl Way {
-    /// The way that packets take: the shorter one; of two equal ones the right one from every
-    /// second host.
-    fn new(hosts: usize, (from, to): (usize, usize)) -> Way {
-        let right = (to + hosts - from) % hosts;
-        let left = 2 * right > hosts || (2 * right == hosts && from % 2 == 1);
-        Way { hosts, from, hops: if left { hosts - right } else { right }, left }
+    /// The way that packets take, as distances tell it, and the other one if hosts lie on a ring. Of two
+    /// that are equally long the one to the next number from every second host, as the ring does.
+    fn all(layout: &Layout, from: usize, to: usize) -> Vec<Way> {
+        let count = layout.hosts();
+        let one = |hosts: Vec<usize>, second| Way { hosts, second };
+        if count == 2 {
+            // Both links of two hosts lead to the other one.
+            let first = from % 2;
+            return vec![one(vec![from, to], first), one(vec![from, to], 1 - first)];
+        }
+        let neighbours = |host: usize| {
+            let near = (1..count).map(move |step| (host + step) % count);
+            near.filter(move |other| layout.hops(host, *other) == 1).collect::<Vec<_>>()
+        };
+        let mut hosts = vec![from];
+        while let Some(&here) = hosts.last().filter(|here| **here != to) {
+            let left = layout.hops(here, to);
+            let mut nearer = neighbours(here);
+            nearer.retain(|next| *next == to || layout.hops(*next, to) + 1 == left);
+            let next =
+                if here % 2 == 0 || hosts.len() > 1 { nearer.first() } else { nearer.last() };
+            // Distances that no links explain: nothing is on the way.
+            hosts.push(*next.unwrap_or(&to));
+        }
+        let mut other = vec![from];
+        let mut before = hosts[1];
+        while let Some(&here) = other.last().filter(|here| **here != to) {
+            let mut on: Vec<usize> = neighbours(here);
+            on.retain(|next| *next != before);
+            match on[..] {
+                [next] if other.len() <= count => other.push(next),
+                _ => return vec![one(hosts, 0)],
+            }
+            before = here;
+        }
+        vec![one(hosts, 0), one(other, 0)]
     }
 
-    fn around(self) -> usize {
-        self.hosts - self.hops
+    fn hops(&self) -> usize {
+        self.hosts.len() - 1
     }
 
-    fn other(self) -> Way {
-        Way { hops: self.around(), left: !self.left, ..self }
-    }
-
-    /// Links by the host that sends on them; all but the first host pass something on.
-    fn links(self) -> impl Iterator<Item = usize> {
-        let step = if self.left { self.hosts - 1 } else { 1 };
-        (0..self.hops).map(move |hop| (self.from + hop * step) % self.hosts)
+    /// Links by the hosts at their ends; all but the first host pass something on.
+    fn links(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.hosts.windows(2).map(|ends| (ends[0], ends[1]))
     }
 }

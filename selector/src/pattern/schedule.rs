@@ -29,16 +29,21 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// As many PEs on every host, each host with its own `cpus` processors; hosts on a ring.
-    pub fn regular(hosts: usize, pes_per_host: usize, cpus: usize) -> Layout {
-        let of_pe = (0..hosts * pes_per_host).map(|pe| pe / pes_per_host);
-        Layout::new(of_pe, cpus, false)
+    /// As many PEs on every host, each host with its own `cpus` processors.
+    pub fn regular(hosts: usize, pes_per_host: usize, cpus: usize, topology: Topology) -> Layout {
+        let host = |pe| pe / pes_per_host;
+        let of_pe = (0..hosts * pes_per_host).map(host);
+        Layout::new(of_pe, cpus, false, |a, b| topology.between(hosts, host(a), host(b)))
     }
 
     /// PE by PE its host; hosts are numbered from 0 and none is without PE. `emulated` hosts share
-    /// `cpus` processors. Hosts are taken to lie on a ring in the order of their numbers, unless
-    /// [`Layout::with_distances`] says otherwise.
-    pub fn new(of_pe: impl Iterator<Item = usize>, cpus: usize, emulated: bool) -> Layout {
+    /// `cpus` processors. `distance` tells how far apart PEs of two hosts are.
+    pub fn new(
+        of_pe: impl Iterator<Item = usize>,
+        cpus: usize,
+        emulated: bool,
+        distance: impl Fn(usize, usize) -> Distance,
+    ) -> Layout {
         let (mut hosts, mut at): (Vec<Vec<usize>>, _) = (Vec::new(), Vec::new());
         for (pe, host) in of_pe.enumerate() {
             hosts.resize(hosts.len().max(host + 1), Vec::new());
@@ -47,9 +52,8 @@ impl Layout {
         }
         let first = |host: usize| hosts[..host].iter().map(Vec::len).sum();
         let first = (0..hosts.len()).map(first).collect();
-        let count = hosts.len();
-        let apart = (0..count).map(|a| (0..count).map(|b| on_a_ring(count, a, b)).collect());
-        let (apart, cpus) = (apart.collect(), cpus.max(1));
+        let of = |a: &Vec<usize>| hosts.iter().map(|b| distance(a[0], b[0])).collect();
+        let (apart, cpus) = (hosts.iter().map(of).collect(), cpus.max(1));
         Layout { hosts, apart, at, first, cpus, emulated, slow_links: !emulated }
     }
 
@@ -74,10 +78,12 @@ impl Layout {
         self.first[host] + position
     }
 
-    /// The same with distances as a job has them, told for two PEs.
-    pub fn with_distances(self, distance: impl Fn(usize, usize) -> Distance) -> Layout {
-        let of = |a: &Vec<usize>| self.hosts.iter().map(|b| distance(a[0], b[0])).collect();
-        Layout { apart: self.hosts.iter().map(of).collect(), ..self }
+    /// Links between two hosts; 0 for a host and itself, and where distances are none of links.
+    pub fn hops(&self, a: usize, b: usize) -> u32 {
+        match self.apart[a][b] {
+            Distance::Hops(hops) if a != b => hops,
+            _ => 0,
+        }
     }
 
     /// How far apart two PEs are.
@@ -127,12 +133,27 @@ impl Layout {
     }
 }
 
-/// How far apart two of several hosts on a ring are, the shorter way round.
-fn on_a_ring(hosts: usize, a: usize, b: usize) -> Distance {
-    let forth = (b + hosts - a) % hosts;
-    match forth.min(hosts - forth) {
-        0 => Distance::Host,
-        hops => Distance::Hops(hops as u32),
+/// What connects the hosts of a job that is not running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// A ring in the order of their numbers.
+    Ring,
+    /// A network, in which all are equally far apart.
+    Network,
+}
+
+impl Topology {
+    /// All, with their names.
+    pub const ALL: [(&str, Topology); 2] =
+        [("ring", Topology::Ring), ("network", Topology::Network)];
+
+    fn between(self, hosts: usize, a: usize, b: usize) -> Distance {
+        let forth = (b + hosts - a) % hosts;
+        match (forth.min(hosts - forth), self) {
+            (0, _) => Distance::Host,
+            (hops, Topology::Ring) => Distance::Hops(hops as u32),
+            (_, Topology::Network) => Distance::Network,
+        }
     }
 }
 

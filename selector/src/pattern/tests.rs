@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 use super::*;
 use proptest::prelude::*;
+use tombolo_core::transport::Distance;
 
 /// 100 ns and 0.1 ns per byte on a host; 10 us per hop and 1 ns per byte over the ring, a tenth of
 /// the start for one of several puts.
@@ -9,6 +10,7 @@ fn cost(class: Class, operation: Operation, bytes: u64) -> Option<f64> {
     match class {
         Class::Own | Class::Cache => Some(100.0 + bytes as f64 * 0.1),
         Class::Hops(hops) => Some(start * f64::from(hops) + bytes as f64),
+        Class::Network => Some(10.0 * start + bytes as f64),
         _ => None,
     }
 }
@@ -20,7 +22,8 @@ fn predicted(layout: &Layout, pattern: Pattern, by: By, bytes: u64) -> f64 {
 
 /// Without the barrier at the end, which takes 241 ns a round on one host.
 fn on_a_host(pattern: Pattern, by: By, bytes: u64, cpus: usize) -> f64 {
-    predicted(&Layout::regular(1, 4, cpus), pattern, by, bytes) - 2.0 * (140.0 + 100.8)
+    predicted(&Layout::regular(1, 4, cpus, Topology::Ring), pattern, by, bytes)
+        - 2.0 * (140.0 + 100.8)
 }
 
 fn assert_near(found: f64, expected: f64) {
@@ -43,14 +46,14 @@ fn words_of_several_pes_in_one_line_cost_more() {
 
 #[test]
 fn staging_pays_where_starting_up_dominates() {
-    let ring = Layout::regular(3, 4, 4);
+    let ring = Layout::regular(3, 4, 4, Topology::Ring);
     let by = |by| predicted(&ring, Pattern::Gather, by, 8);
     assert!(by(By::Staged) < by(By::Get) * 0.6, "{} {}", by(By::Staged), by(By::Get));
 }
 
 #[test]
 fn who_gives_while_it_gets_takes_longer() {
-    let pair = Layout::regular(2, 1, 4);
+    let pair = Layout::regular(2, 1, 4, Topology::Ring);
     let by = |pattern| predicted(&pair, pattern, By::Get, 65536);
     assert!(by(Pattern::RingShift) > by(Pattern::Gather) + 0.5 * 65536.0);
 }
@@ -58,7 +61,7 @@ fn who_gives_while_it_gets_takes_longer() {
 #[test]
 fn a_link_carries_one_thing_at_a_time() {
     let hosts = [0, 0, 1, 1];
-    let emulated = Layout::new(hosts.into_iter(), 8, true);
+    let emulated = Layout::new(hosts.into_iter(), 8, true, |_, _| Distance::Hops(1));
     let time = |layout: &Layout| predicted(layout, Pattern::Gather, By::Put, 65536);
     let (fast, slow) = (time(&emulated), time(&emulated.clone().with_slow_links()));
     assert!(slow > fast + 0.7 * 65536.0, "{slow} {fast}");
@@ -66,16 +69,49 @@ fn a_link_carries_one_thing_at_a_time() {
 
 #[test]
 fn puts_over_the_ring_overlap() {
-    let star = Layout::regular(5, 1, 4);
+    let star = Layout::regular(5, 1, 4, Topology::Ring);
     let puts = predicted(&star, Pattern::Broadcast, By::Put, 8);
     let gets = predicted(&star, Pattern::Gather, By::Get, 8);
     assert!(puts < gets / 1.5, "{puts} {gets}");
 }
 
+/// The same jobs, with hosts on a network, or on a ring in another order than that of their numbers.
+#[test]
+fn estimates_go_by_the_distances_asked_for() {
+    let alltoall = |layout: &Layout| predicted(layout, Pattern::Alltoall, By::Get, 65536);
+    let network = Layout::regular(5, 1, 4, Topology::Network);
+    let ring = Layout::regular(5, 1, 4, Topology::Ring);
+    assert!(alltoall(&network) > alltoall(&ring) + 3.0 * 9e4, "each of the gets starts later");
+    let order = [0, 3, 1, 4, 2];
+    let apart = |a: usize, b: usize| {
+        let forth = (order[a] + 5 - order[b]) % 5;
+        Distance::Hops(forth.min(5 - forth) as u32)
+    };
+    let mixed = Layout::new(0..5, 4, false, apart);
+    // The same but for the barrier, two of whose three rounds lead over two links in place of one.
+    assert_near(alltoall(&mixed), alltoall(&ring) + 5_000.0);
+    let shift = |layout: &Layout| predicted(layout, Pattern::RingShift, By::Put, 65536);
+    assert!(shift(&mixed) > shift(&ring) + 9_000.0, "the next number is two links away");
+}
+
+#[test]
+fn an_estimate_says_how_far_it_may_be_off() {
+    let estimate = Estimate::new(1000.0, 1, 0.0);
+    assert_eq!((estimate.low, estimate.high), (800.0, 1250.0));
+    assert_eq!(
+        [799.0, 800.0, 1250.0, 1251.0].map(|ns| estimate.holds(ns)),
+        [false, true, true, false]
+    );
+    let vague = Estimate::new(1000.0, 1, 0.1);
+    assert!(vague.low < 670.0 && vague.high > 1490.0, "{vague:?}");
+    let over_links = Estimate::new(1000.0, 2, 0.0);
+    assert!(over_links.low < estimate.low && over_links.high > estimate.high, "{over_links:?}");
+}
+
 #[test]
 fn what_was_not_measured_is_not_guessed() {
     let costs = PatternCosts { of: &|_, _, _| None, local: None };
-    let ring = Layout::regular(3, 4, 4);
+    let ring = Layout::regular(3, 4, 4, Topology::Ring);
     assert_eq!(estimate(&costs, &ring, Pattern::Gather, By::Put, 8), None);
 }
 
@@ -88,7 +124,7 @@ proptest! {
         bytes in 64u64..(1 << 24),
         more in 0u64..(1 << 20),
     ) {
-        let layout = Layout::regular(hosts, pes, cpus);
+        let layout = Layout::regular(hosts, pes, cpus, Topology::Ring);
         for (_, pattern) in Pattern::ALL {
             for (_, by) in By::ALL {
                 let less = predicted(&layout, pattern, by, bytes);

@@ -22,7 +22,7 @@ use tombolo::tools::{Session, join};
 use tombolo_core::bootstrap;
 use tombolo_core::config::{Bytes, Config, ReportForm, Value};
 use tombolo_selector::cache::{self, Saved};
-use tombolo_selector::pattern::{By, Pattern};
+use tombolo_selector::pattern::{By, Pattern, Topology};
 use tombolo_selector::report::{self, difference};
 use tombolo_selector::{Origin, Tuning};
 
@@ -91,6 +91,10 @@ struct Options {
     /// Hosts that take part in the pattern; 1 if left out
     #[arg(long, requires = "predict", value_parser = clap::value_parser!(u32).range(1..))]
     hosts: Option<u32>,
+
+    /// What connects the hosts: ring or network; what was measured if left out
+    #[arg(long, requires = "predict")]
+    topology: Option<Topology>,
 
     /// PEs on each of them; 4 if left out
     #[arg(long, requires = "predict", value_parser = clap::value_parser!(u32).range(1..))]
@@ -181,9 +185,11 @@ fn misplaced(options: &Options) -> Option<&'static str> {
         Options { against: Some(_), .. } => {
             Some("--against compares files: start oshinfo without oshrun")
         }
-        Options { hosts: Some(_), .. } | Options { pes: Some(_), .. } => Some(
-            "--hosts and --pes of oshinfo are for estimates without a job; this job has the hosts \
-             and PEs that it was started with: oshrun -n PES --hosts HOSTS oshinfo --predict ...",
+        Options { hosts: Some(_), .. }
+        | Options { pes: Some(_), .. }
+        | Options { topology: Some(_), .. } => Some(
+            "--hosts, --topology and --pes of oshinfo are for estimates without a job; this job has the \
+             hosts and PEs that it was started with: oshrun -n PES --hosts HOSTS oshinfo --predict ...",
         ),
         _ => None,
     }

@@ -7,7 +7,9 @@ use tombolo::describe::count;
 use tombolo::tools::Session;
 use tombolo_core::World;
 use tombolo_core::wait::usable_cpus;
-use tombolo_selector::pattern::{self, By, Layout, Pattern};
+use tombolo_selector::class::Class;
+use tombolo_selector::data::Operation;
+use tombolo_selector::pattern::{self, By, Estimate, Layout, Pattern, Topology};
 use tombolo_selector::{Tuning, model, report};
 use tombolo_transports::ntb::NtbSettings;
 use tombolo_transports::ntb::port::emulated::Speed;
@@ -34,27 +36,38 @@ pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result
     if hosts.saturating_mul(pes) > PES_MAX {
         return Err(format!("{hosts} hosts with {pes} PEs each: estimates are for {PES_MAX} PEs"));
     }
-    let layout = Layout::regular(hosts, pes, usable_cpus());
+    // Links, where there are any: what leads over several of them is estimated from one.
+    let linked = tuning.predict(Class::Hops(1), Operation::Put, 8).is_some();
+    let likely = if linked { Topology::Ring } else { Topology::Network };
+    let topology = options.topology.unwrap_or(likely);
+    let layout = Layout::regular(hosts, pes, usable_cpus(), topology);
     let ways = ways(options);
     let mut text = format!(
-        "{pattern} with {} on each of {}; for the estimates: {}\n  {:>10}",
+        "{pattern} with {} on each of {}{}; for the estimates: {}\n  {:>10}",
         count(pes, "PE"),
         count(hosts, "host"),
+        if hosts > 1 { format!(" on a {topology}") } else { String::new() },
         tuning.origin(),
         "per pair"
     );
-    ways.iter().for_each(|by| text += &format!("  {:>10}", by.to_string()));
+    ways.iter()
+        .for_each(|by| text += &format!("  {:>10}  {:20}", by.to_string(), "9 of 10 within"));
     for bytes in sizes(options) {
         text += &format!("\n  {:>10}", report::size(bytes));
         for by in &ways {
-            let ns = pattern::predict(tuning, &layout, pattern, *by, bytes).ok_or(UNKNOWN)?;
-            text += &format!("  {:>10}", report::time(ns));
+            let estimate = pattern::predict(tuning, &layout, pattern, *by, bytes).ok_or(UNKNOWN)?;
+            text += &format!("  {:>10}  {:20}", report::time(estimate.ns), within(&estimate));
         }
+        text.truncate(text.trim_end().len());
     }
     if let Some((error, _)) = model::error(&tuning.measured().curves) {
         text += &format!("\nSingle operations are off by {:.1} % on average.", error * 100.0);
     }
     Ok(text + "\n" + crowded(&layout))
+}
+
+fn within(estimate: &Estimate) -> String {
+    format!("{} to {}", report::time(estimate.low), report::time(estimate.high))
 }
 
 /// What to think of estimates for more PEs than there are processors.
@@ -76,26 +89,28 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
     let places = world.localities().iter().map(|place| place.host_index as usize);
     // A PE that is bound has a processor of its own and sees no other.
     let cpus = if world.config().bound.0 { world.n_pes() } else { usable_cpus() };
-    let mut layout = Layout::new(places, cpus, world.config().host.is_some())
-        .with_distances(|a, b| world.distance(a, b));
+    let emulated = world.config().host.is_some();
+    let mut layout = Layout::new(places, cpus, emulated, |a, b| world.distance(a, b));
     let ring = NtbSettings::read(world.config().environment()).map_err(|e| e.to_string())?;
     if ring.speed == Speed::Modelled {
         layout = layout.with_slow_links();
     }
     settle(world, &layout)?;
-    let (mut rows, mut errors) = (String::new(), Vec::new());
+    let (mut rows, mut errors, mut held) = (String::new(), Vec::new(), 0);
     for bytes in sizes(options) {
         for by in ways(options) {
             let measured = measure(world, &layout, pattern, by, bytes as usize)?;
             let predicted = pattern::predict(&tuning, &layout, pattern, by, bytes);
-            let error = predicted.map(|ns| ns / measured - 1.0);
+            let error = predicted.map(|estimate| estimate.ns / measured - 1.0);
             errors.extend(error.map(f64::abs));
+            held += usize::from(predicted.is_some_and(|estimate| estimate.holds(measured)));
             rows += &row(
                 &report::size(bytes),
                 &by.to_string(),
                 &report::time(measured),
-                &predicted.map_or("unknown".into(), report::time),
+                &predicted.map_or("unknown".into(), |estimate| report::time(estimate.ns)),
                 &error.map_or(String::new(), |error| format!("{:+.0} %", error * 100.0)),
+                &predicted.map_or(String::new(), |estimate| within(&estimate)),
             );
         }
     }
@@ -103,12 +118,15 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
         0 => "Nothing is known to estimate from: ".to_owned() + UNKNOWN,
         count => {
             let mean = errors.iter().sum::<f64>() / count as f64;
-            format!("Mean error {:.0} % over {count} estimates", mean * 100.0)
+            format!(
+                "Mean error {:.0} % over {count} estimates, {held} of them within what was said",
+                mean * 100.0
+            )
         }
     };
     let (pes, hosts) = (layout.pes(), count(layout.hosts(), "host"));
     let origin = tuning.origin();
-    let head = row("per pair", "by", "measured", "predicted", "error");
+    let head = row("per pair", "by", "measured", "predicted", "error", "9 of 10 within");
     Ok(format!(
         "{pattern} with {pes} PEs on {hosts}; for the estimates: {origin}\n\
          {head}{rows}{mean}. All received bytes were checked.\n{}",
@@ -116,7 +134,15 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
     ))
 }
 
-fn row(bytes: &str, by: &str, measured: &str, predicted: &str, error: &str) -> String {
-    let line = format!("  {bytes:>10}  {by:>7}  {measured:>10}  {predicted:>10}  {error:>7}");
+fn row(
+    bytes: &str,
+    by: &str,
+    measured: &str,
+    predicted: &str,
+    error: &str,
+    within: &str,
+) -> String {
+    let line =
+        format!("  {bytes:>10}  {by:>7}  {measured:>10}  {predicted:>10}  {error:>7}  {within}");
     line.trim_end().to_owned() + "\n"
 }

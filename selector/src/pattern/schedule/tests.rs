@@ -46,7 +46,7 @@ proptest! {
     ) {
         let pes = hosts + more;
         let host = |pe: usize| if cyclic { pe % hosts } else { pe * hosts / pes };
-        let layout = Layout::new((0..pes).map(host), cpus, true);
+        let layout = Layout::new((0..pes).map(host), cpus, true, |_, _| Distance::Network);
         for (_, pattern) in Pattern::ALL {
             for (_, by) in By::ALL {
                 let memory = carry_out(&layout, pattern, by);
@@ -63,18 +63,18 @@ proptest! {
 
 #[test]
 fn everybody_is_wanted_something_of() {
-    let layout = Layout::regular(2, 2, 4);
+    let layout = Layout::regular(2, 2, 4, Topology::Ring);
     let blocks = |pattern| (0..4).map(|pe| wanted(&layout, pattern, pe).len()).sum::<usize>();
     assert_eq!(Pattern::ALL.map(|(_, pattern)| blocks(pattern)), [3, 3, 12, 4]);
 }
 
 #[test]
-fn distances_are_those_of_a_ring_until_a_job_tells_others() {
-    let layout = Layout::regular(5, 2, 4);
+fn distances_are_those_of_the_topology_that_is_asked_for() {
+    let layout = Layout::regular(5, 2, 4, Topology::Ring);
     let hops = Distance::Hops;
     let on_a_ring = [Distance::Myself, Distance::Host, hops(1), hops(2), hops(2), hops(1)];
     assert_eq!([0, 1, 2, 4, 6, 8].map(|pe| layout.distance(0, pe)), on_a_ring);
-    let told = layout.with_distances(|_, _| Distance::Network);
+    let told = Layout::regular(5, 2, 4, Topology::Network);
     let network = Distance::Network;
     let expected = [Distance::Myself, Distance::Host, network, network, network, network];
     assert_eq!([0, 1, 2, 4, 6, 8].map(|pe| told.distance(0, pe)), expected);
