@@ -332,6 +332,30 @@ root.dataset.wide = Math.max(0, root.scrollWidth - window.innerWidth);
 document.querySelector('#ways input').click();
 root.dataset.left = document.querySelectorAll('#put .curve').length;
 document.querySelector('#ways input').click();
+for (let k = 0; k < 2; k++) {
+  document.querySelector('#put svg').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
+}
+root.dataset.keyed = document.querySelector('#put .tip strong').innerText;
+root.dataset.strips = document.querySelectorAll('#best .strip').length;
+// The least contrast of what is written and drawn with what is behind it.
+const style = getComputedStyle(root);
+const light = (name) => {
+  const probe = document.body.appendChild(document.createElement('i'));
+  probe.style.color = style.getPropertyValue(name);
+  const parts = getComputedStyle(probe).color.match(/[0-9.]+/g).slice(0, 3).map((part) => part / 255);
+  probe.remove();
+  const [r, g, b] = parts.map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const contrast = (a, b) => {
+  const [low, high] = [light(a), light(b)].sort((x, y) => x - y);
+  return (high + 0.05) / (low + 0.05);
+};
+const curves = [0, 1, 2, 3, 4, 5, 6, 7].map((k) => `--c${k}`);
+const behind = ['--back', '--panel', '--on'];
+root.dataset.contrast = Math.min(contrast('--text', '--panel'), contrast('--dim', '--panel'),
+  contrast('--warn', '--back'), ...curves.flatMap((c) => behind.map((b) => contrast(c, b))));
+root.dataset.dark = light('--back') < 0.2;
 </script>";
 
 fn a_browser_shows_the_page(prefix: &Path) -> Result<(), Failed> {
@@ -341,24 +365,35 @@ fn a_browser_shows_the_page(prefix: &Path) -> Result<(), Failed> {
     run(&mut command, LIMIT)?.succeeded()?;
     fs::write(&page, fs::read_to_string(&page)? + ASK)?;
     let browser = BROWSERS.iter().find(|browser| installed(browser)).expect("one is installed");
-    for width in [1280, 500] {
+    // Widths, and whether the user prefers dark pages.
+    for (width, dark) in [(1280, false), (500, false), (1280, true), (500, true)] {
         let mut command = Command::new(browser);
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
         command.args(["--no-first-run", "--disable-extensions", "--enable-logging=stderr"]);
         command.arg(format!("--user-data-dir={}", scratch("oshperf-browser").display()));
         command.arg(format!("--window-size={width},900")).arg("--dump-dom");
+        command.arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)));
         let ran = run(command.arg(format!("file://{}", page.display())), LIMIT)?.succeeded()?;
         let messages = ran.stderr.lines().filter(|line| line.contains("CONSOLE"));
         assert_eq!(messages.collect::<Vec<_>>().join("\n"), "", "width {width}");
         let dom = &ran.stdout;
-        // Two ways in each of put, get, rate and contexts; tables for the three atomics.
+        // Two ways in each of put, get, rate and contexts, and a dot each for the three atomics.
         assert_eq!(dom.matches("class=\"curve\"").count(), 8, "width {width}: {dom}");
         assert_eq!(dom.matches("<section id=").count(), 7, "width {width}");
+        assert_eq!(dom.matches("class=\"dot\"").count(), 6, "width {width}");
+        let told = |name: &str| {
+            let rest = dom.split(&format!("data-{name}=\"")).nth(1)?;
+            rest.split('"').next()
+        };
+        assert_eq!(told("strips"), Some("7"), "width {width}");
+        assert_eq!(told("keyed"), Some("16 B"), "width {width}");
+        assert_eq!(told("dark"), Some(if dark { "true" } else { "false" }), "width {width}");
+        let contrast = told("contrast").and_then(|text| text.parse::<f64>().ok());
+        assert!(contrast.is_some_and(|least| least >= 4.0), "{contrast:?}, width {width}");
         assert!(dom.contains("class=\"ceiling\""), "width {width}");
         assert!(dom.contains("data-left=\"1\""), "one way was switched off, width {width}");
         assert!(dom.contains("data-wide=\"0\""), "the page is wider than {width}: {dom}");
-        let tip = dom.split("data-tip=\"").nth(1).and_then(|rest| rest.split('"').next());
-        let tip = tip.ok_or("no values beside the pointer")?;
+        let tip = told("tip").ok_or("no values beside the pointer")?;
         assert!(tip.starts_with("64 KiB") && tip.contains("shm") && tip.contains("µs"), "{tip}");
     }
     Ok(())
