@@ -3,7 +3,8 @@
  * Communication in OpenSHMEM"): threads take rows by fetch-add, first those of their own PE, then
  * those of others, and put the pixels to PE 0. Without contexts, with a context per thread, with
  * non-blocking puts, and with two contexts per thread so that one row travels while the next is
- * taken and computed. Takes the number of threads per PE. */
+ * taken and computed; with OpenSHMEM 1.5 and later also with the next row taken by a non-blocking
+ * fetch while this one is computed. Takes the number of threads per PE. */
 #include "bench.h"
 
 #include <pthread.h>
@@ -11,8 +12,13 @@
 enum { WIDTH = 512, HEIGHT = 512, LIMIT = 96, CHUNK = 64, MOST = 16, TIMES = 7 };
 enum { CHUNKS = WIDTH * HEIGHT / CHUNK };
 
-enum { NO_CONTEXT, CONTEXT, NON_BLOCKING, PIPELINED, KINDS };
-static const char *const NAMES[KINDS] = {"no_context", "context", "non_blocking", "pipelined"};
+enum { NO_CONTEXT, CONTEXT, NON_BLOCKING, PIPELINED, AHEAD };
+static const char *const NAMES[] = {"no_context", "context", "non_blocking", "pipelined", "ahead"};
+#if SHMEM_MAJOR_VERSION > 1 || SHMEM_MINOR_VERSION >= 5
+enum { KINDS = AHEAD + 1 };
+#else
+enum { KINDS = AHEAD };
+#endif
 
 static unsigned char *image; /* symmetric; the one of PE 0 is the result */
 static long *next_chunk;     /* symmetric: chunks of this PE that were taken */
@@ -41,19 +47,50 @@ static long owned(int pe)
     return (CHUNKS - pe + n - 1) / n;
 }
 
+#if SHMEM_MAJOR_VERSION > 1 || SHMEM_MINOR_VERSION >= 5
+/* The counter has a context of its own: waiting for the next row does not wait for pixels. */
+static void work_ahead(shmem_ctx_t rows, shmem_ctx_t puts)
+{
+    int me = shmem_my_pe(), n = shmem_n_pes(), turn = 0;
+    unsigned char pixels[2][CHUNK];
+    for (int victim = 0; victim < n; victim++) {
+        int owner = (me + victim) % n;
+        long next, taken;
+        shmem_ctx_long_atomic_fetch_add_nbi(rows, &next, next_chunk, 1, owner);
+        for (;;) {
+            shmem_ctx_quiet(rows);
+            taken = next;
+            if (taken >= owned(owner))
+                break;
+            shmem_ctx_long_atomic_fetch_add_nbi(rows, &next, next_chunk, 1, owner);
+            long chunk = owner + taken * n;
+            compute(pixels[turn], chunk);
+            shmem_ctx_quiet(puts); /* of the other buffer, which is computed next */
+            shmem_ctx_putmem_nbi(puts, image + chunk * CHUNK, pixels[turn], CHUNK, 0);
+            turn = !turn;
+        }
+    }
+    shmem_ctx_quiet(puts);
+}
+#endif
+
 static void *work(void *argument)
 {
     int kind = *(int *)argument, me = shmem_my_pe(), n = shmem_n_pes();
     unsigned char pixels[2][CHUNK];
     shmem_ctx_t contexts[2] = {SHMEM_CTX_DEFAULT, SHMEM_CTX_DEFAULT};
-    int used = kind == NO_CONTEXT ? 0 : kind == PIPELINED ? 2 : 1;
+    int used = kind == NO_CONTEXT ? 0 : kind >= PIPELINED ? 2 : 1;
     for (int c = 0; c < used; c++)
         if (shmem_ctx_create(SHMEM_CTX_PRIVATE, &contexts[c]) != 0) {
             fprintf(stderr, "no context could be created\n");
             shmem_global_exit(1);
         }
     int turn = 0;
-    for (int victim = 0; victim < n; victim++) {
+#if SHMEM_MAJOR_VERSION > 1 || SHMEM_MINOR_VERSION >= 5
+    if (kind == AHEAD)
+        work_ahead(contexts[0], contexts[1]);
+#endif
+    for (int victim = 0; victim < n && kind != AHEAD; victim++) {
         int owner = (me + victim) % n;
         for (;;) {
             shmem_ctx_t context = contexts[used == 2 ? turn : 0];

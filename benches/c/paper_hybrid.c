@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the paper on hybrid designs (MVAPICH2-X) measured: large puts to heap and global data, a barrier by flags
  * against one by atomic operations, collectives by size, the rate of pairs, and a breadth-first search of a
- * Graph500-like graph, whose tree is verified. */
+ * Graph500-like graph, whose tree is verified.
+ *
+ * With the argument "pairs", the rate of pairs alone; with "between A B", puts by size from a PE on processor A to
+ * one on processor B. */
+#define _GNU_SOURCE
 #include "bench.h"
+
+#include <sched.h>
 
 enum { TIMES = 5, LARGE = 4 << 20, SMALL = 64 };
 
@@ -250,17 +256,55 @@ static void search(void)
         print_samples("hybrid.bfs", "ms", ms, TIMES);
 }
 
-int main(void)
+/* Time of a put that is complete, by size, between two processors. */
+static void between(int processor)
+{
+    static double us[TIMES];
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(processor, &only);
+    if (sched_setaffinity(0, sizeof only, &only) != 0)
+        fail("processor %d cannot be used", processor);
+    for (size_t bytes = 8; bytes <= LARGE; bytes *= 8) {
+        int count = bytes > 65536 ? 20 : 1000;
+        for (int time = 0; time < TIMES; time++) {
+            shmem_barrier_all();
+            double begun = now_ns();
+            for (int i = 0; i < count && me == 0; i++) {
+                shmem_putmem(heap_data, source, bytes, 1);
+                shmem_quiet();
+            }
+            us[time] = us_since(begun) / count;
+            shmem_barrier_all();
+            /* The target reads what came: the next put finds the lines there, as in a program. */
+            if (me == 1 && memcmp(heap_data, source, bytes) != 0)
+                fail("%zu bytes did not arrive", bytes);
+        }
+        if (me == 0) {
+            char name[64];
+            snprintf(name, sizeof name, "hybrid.between_%zu", bytes);
+            print_samples(name, "us", us, TIMES);
+        }
+    }
+}
+
+int main(int count, char **arguments)
 {
     shmem_init();
     me = shmem_my_pe(), n = shmem_n_pes();
     heap_data = symmetric(LARGE);
     source = malloc(LARGE);
     memset(source, 7, LARGE);
-    puts_and_barriers();
-    collectives();
-    pairs();
-    search();
+    if (count > 3 && n == 2) {
+        between(atoi(arguments[2 + me]));
+    } else if (count > 1) {
+        pairs();
+    } else {
+        puts_and_barriers();
+        collectives();
+        pairs();
+        search();
+    }
     shmem_barrier_all();
     shmem_finalize();
     return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Figures 4 to 7 of the ring paper (Lim & Cha): puts to the neighbour by size, from one host and from all at
- * once; one acknowledged put to the farthest host. One PE on each host. */
+ * once; one acknowledged put to the farthest host, from one host and from all at once. One PE on each host. */
 #include "bench.h"
 
 enum { LARGEST = 1 << 20, TIMES = 5 };
@@ -23,9 +23,24 @@ static double series(size_t bytes, int count, int sends)
     return us;
 }
 
+/* Microseconds of a put to the farthest host and its acknowledgement. */
+static double far_put(size_t bytes, int sends)
+{
+    int target = (shmem_my_pe() + shmem_n_pes() / 2) % shmem_n_pes();
+    shmem_barrier_all();
+    double begun = now_ns();
+    for (int i = 0; i < 8 && sends; i++) {
+        shmem_putmem(buffer, source, bytes, target);
+        shmem_quiet();
+    }
+    double us = (now_ns() - begun) / 8e3;
+    shmem_barrier_all();
+    return us;
+}
+
 int main(void)
 {
-    static double one[TIMES], all[TIMES], far[TIMES];
+    static double one[TIMES], all[TIMES], far[TIMES], far_all[TIMES];
     shmem_init();
     int me = shmem_my_pe(), n = shmem_n_pes();
     buffer = symmetric(LARGEST);
@@ -52,23 +67,18 @@ int main(void)
     }
     for (size_t bytes = 4096; bytes <= LARGEST; bytes *= 16) {
         for (int time = 0; time < TIMES; time++) {
-            shmem_barrier_all();
-            if (me == 0) {
-                double begun = now_ns();
-                for (int i = 0; i < 8; i++) {
-                    shmem_putmem(buffer, source, bytes, n / 2);
-                    shmem_quiet();
-                }
-                far[time] = (now_ns() - begun) / 8e3;
-            }
-            shmem_barrier_all();
+            far[time] = far_put(bytes, me == 0);
+            far_all[time] = far_put(bytes, 1);
         }
-        if (me == n / 2 && buffer[bytes - 1] != 1)
+        int from = (me + n - n / 2) % n;
+        if (buffer[0] != from + 1 || buffer[bytes - 1] != from + 1)
             fail("%zu bytes did not get to the farthest host", bytes);
         if (me == 0) {
             char name[64];
             snprintf(name, sizeof name, "ring.far_%zu", bytes);
             print_samples(name, "us", far, TIMES);
+            snprintf(name, sizeof name, "ring.far_all_%zu", bytes);
+            print_samples(name, "us", far_all, TIMES);
         }
     }
     shmem_barrier_all();

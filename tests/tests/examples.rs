@@ -13,7 +13,7 @@ use support::program::{LIMIT, Program, run_trials};
 use support::{installed, run, scratch};
 
 /// Source, and what it prints: all of it, but for `heat.c`, which shows how far it is before.
-const EXAMPLES: [(&str, &str); 10] = [
+const EXAMPLES: [(&str, &str); 14] = [
     ("stencil.c", "stencil: 64 points, 100 steps, sum 357.529855361\n"),
     ("stencil.cc", "stencil: 64 points, 100 steps, sum 357.529855361\n"),
     ("samplesort.c", "samplesort: 100000 numbers, in order, checksum 0764ed85548001c4\n"),
@@ -22,6 +22,10 @@ const EXAMPLES: [(&str, &str); 10] = [
     ("worksteal.c", "worksteal: 200 tasks, 8418 steps\n"),
     ("cg.c", "cg: 200 unknowns, solved\n"),
     ("ring.c", "ring: 1000 messages of 1024 bytes from each PE, all as they were sent\n"),
+    ("rotget.c", "rotget: 65536 numbers round all PEs, each back where it was\n"),
+    ("dip.c", "dip: 130000 elements, inner product 2383629.061905\n"),
+    ("randput.c", "randput: 5000 puts from each PE, all as they were sent last\n"),
+    ("matmul.c", "matmul: 20 x 20, trace 2399: right\n"),
     ("hashtable.cc", "hashtable: 20000 insertions, 500 keys: right\n"),
     ("heat.c", "heat: 32 points, 100 steps, sum 455.995099014\n"),
 ];

@@ -52,6 +52,44 @@ impl Machine {
     }
 }
 
+/// A processor that this process may use, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Processor {
+    pub number: usize,
+    /// First processor of its core.
+    pub core: usize,
+    /// First processor that shares its last-level cache.
+    pub cache: usize,
+    pub package: usize,
+}
+
+impl Processor {
+    /// All of them; none where the system does not tell.
+    pub fn usable() -> Vec<Processor> {
+        use nix::sched::{CpuSet, sched_getaffinity};
+        let Ok(mask) = sched_getaffinity(nix::unistd::Pid::from_raw(0)) else { return Vec::new() };
+        let usable = (0..CpuSet::count()).filter(|cpu| mask.is_set(*cpu).unwrap_or(false));
+        usable.filter_map(Processor::read).collect()
+    }
+
+    fn read(number: usize) -> Option<Processor> {
+        let place = format!("/sys/devices/system/cpu/cpu{number}");
+        let first = |file: String| {
+            let text = fs::read_to_string(format!("{place}/{file}")).ok()?;
+            text.trim().split([',', '-']).next()?.parse::<usize>().ok()
+        };
+        // Caches are listed by level: the last one is the last level.
+        let caches = (0..8).map_while(|index| first(format!("cache/index{index}/shared_cpu_list")));
+        let core = first("topology/thread_siblings_list".into())?;
+        Some(Processor {
+            number,
+            core,
+            cache: caches.last().unwrap_or(core),
+            package: first("topology/physical_package_id".into()).unwrap_or(0),
+        })
+    }
+}
+
 /// Year-month-day of seconds since 1970, in UTC (Hinnant's civil_from_days).
 fn date(seconds: u64) -> String {
     let days = (seconds / 86400) as i64 + 719_468;

@@ -115,6 +115,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("barrier.c", include_str!("../../../../c/barrier.c")),
     ("copy.c", include_str!("../../../../c/copy.c")),
     ("hello.c", include_str!("../../../../c/hello.c")),
+    ("integer_sort.c", include_str!("../../../../c/integer_sort.c")),
     ("key_exchange.c", include_str!("../../../../c/key_exchange.c")),
     ("mandelbrot.c", include_str!("../../../../c/mandelbrot.c")),
     ("oversubscribed.c", include_str!("../../../../c/oversubscribed.c")),

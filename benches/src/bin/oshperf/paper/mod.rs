@@ -69,17 +69,32 @@ pub enum Mark {
 }
 
 /// A program in one set-up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Job {
     pub program: &'static str,
     pub pes: u32,
     /// Emulated hosts, and whether their links take their time.
     pub hosts: Option<(u32, bool)>,
     /// Environment variables of the PEs.
-    pub environment: &'static [&'static str],
-    pub argument: Option<&'static str>,
+    pub environment: Vec<&'static str>,
+    /// What the program is told, words between spaces.
+    pub arguments: String,
     /// What the names of its samples end with.
     pub place: &'static str,
+}
+
+/// What is run for a paper on this machine.
+pub struct Jobs {
+    pub run: Vec<Job>,
+    /// What cannot be run here, each with its reason.
+    pub not_here: Vec<String>,
+}
+
+impl Jobs {
+    /// All that the paper asks for.
+    fn all(run: Vec<Job>) -> Jobs {
+        Jobs { run, not_here: Vec::new() }
+    }
 }
 
 /// What a paper found, and what is found here.
@@ -96,7 +111,7 @@ pub struct Paper {
     pub title: &'static str,
     /// What differs from the published set-up.
     pub set_up: &'static str,
-    pub jobs: &'static [Job],
+    pub jobs: fn() -> Jobs,
     pub rows: fn(&Samples) -> Vec<Row>,
 }
 
@@ -108,6 +123,7 @@ struct Report<'a> {
     complete: bool,
     rows: Vec<Row>,
     notes: Vec<String>,
+    not_here: Vec<String>,
 }
 
 /// Measures and prints. True if all was measured.
@@ -122,12 +138,19 @@ pub fn paper(options: &Options) -> Result<bool, String> {
         }
     };
     let machine = Machine::here();
-    let (samples, notes) =
-        measure(&paper, &prefix, options.repeat).map_err(|why| why.to_string())?;
+    let Jobs { run, not_here } = (paper.jobs)();
+    let (samples, notes) = measure(&run, &prefix, options.repeat).map_err(|why| why.to_string())?;
     let complete = !interrupt::wanted() && notes.is_empty();
     let rows = (paper.rows)(&samples);
-    let report =
-        Report { paper: paper.title, set_up: paper.set_up, machine, complete, rows, notes };
+    let report = Report {
+        paper: paper.title,
+        set_up: paper.set_up,
+        machine,
+        complete,
+        rows,
+        notes,
+        not_here,
+    };
     // A reader that has seen enough, as `head`, is no error.
     let _ = std::io::stdout().write_all(text(&report).as_bytes());
     if let Some(path) = &options.json {
@@ -139,21 +162,21 @@ pub fn paper(options: &Options) -> Result<bool, String> {
 
 /// Runs the jobs in turn; what went wrong is in the notes.
 fn measure(
-    paper: &Paper,
+    jobs: &[Job],
     prefix: &Path,
     repeat: u32,
 ) -> Result<(Samples, Vec<String>), Box<dyn std::error::Error>> {
     let own = Implementation::tombolo(prefix)?;
     let folder = tempfile::tempdir()?;
-    let mut names: Vec<&str> = paper.jobs.iter().map(|job| job.program).collect();
+    let mut names: Vec<&str> = jobs.iter().map(|job| job.program).collect();
     names.sort_unstable();
     names.dedup();
-    let progress = Progress::new(u64::from(repeat) * paper.jobs.len() as u64);
+    let progress = Progress::new(u64::from(repeat) * jobs.len() as u64);
     progress.now("compiling the programs");
     own.build(folder.path(), &names)?;
     let (mut samples, mut notes) = (Samples::default(), Vec::new());
     for _ in 0..repeat {
-        for job in paper.jobs.iter().take_while(|_| !interrupt::wanted()) {
+        for job in jobs.iter().take_while(|_| !interrupt::wanted()) {
             progress.now(format!("{} ({})", job.program, job.place));
             let run =
                 finish(job.command(&own, folder.path()), LIMIT).map_err(|why| why.to_string());
@@ -179,10 +202,11 @@ impl Job {
                 job.args(["-x", "SHMEM_NTB_SPEED=modelled", "-x", "SHMEM_NTB_DIRECT=off"]);
             }
         }
-        for variable in self.environment {
+        for variable in &self.environment {
             job.args(["-x", variable]);
         }
-        job.arg("-n").arg(self.pes.to_string()).arg(folder.join(self.program)).args(self.argument);
+        job.arg("-n").arg(self.pes.to_string()).arg(folder.join(self.program));
+        job.args(self.arguments.split_whitespace());
         job
     }
 }
@@ -213,6 +237,9 @@ fn text(report: &Report<'_>) -> String {
             Mark::Modelled => "modelled",
         };
         text += &format!("{experiment:first$}  {published:second$}  {here:third$}  {kind}\n");
+    }
+    for note in &report.not_here {
+        text += &format!("# not here: {note}\n");
     }
     for note in &report.notes {
         text += &format!("# not measured: {note}\n");
@@ -245,11 +272,11 @@ mod tests {
     fn every_paper_has_its_programs_and_rows_for_what_they_print() {
         for name in Name::value_variants() {
             let paper = papers::of(*name);
-            assert!(!paper.jobs.is_empty() && paper.set_up.ends_with('.'), "{name:?}");
-            for job in paper.jobs {
+            let jobs = (paper.jobs)().run;
+            assert!(!jobs.is_empty() && paper.set_up.ends_with('.'), "{name:?}");
+            for job in &jobs {
                 assert!(programs::has_source(job.program), "{}", job.program);
-                let alike = paper
-                    .jobs
+                let alike = jobs
                     .iter()
                     .filter(|other| other.place == job.place && other.program == job.program);
                 assert_eq!(alike.count(), 1, "{}", job.place);
@@ -274,11 +301,12 @@ mod tests {
             complete: false,
             rows: vec![row],
             notes: vec!["x: why".into()],
+            not_here: vec!["y: one socket".into()],
         };
         let text = text(&report);
         assert!(text.contains("# Everything differs.\n\nexperiment"), "{text}");
         assert!(
-            text.contains("a put       1 us        2 us        modelled\n# not measured: x: why\n"),
+            text.contains("a put       1 us        2 us        modelled\n# not here: y: one socket\n# not measured: x: why\n"),
             "{text}"
         );
     }

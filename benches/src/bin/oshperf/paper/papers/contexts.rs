@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Contexts.
+
+use super::*;
+
+/// Where the programs run: names of the jobs, and what is said of them.
+#[derive(Clone, Copy)]
+struct Places {
+    words: &'static str,
+    mark: Mark,
+    threads: [&'static str; 3],
+    classes: [&'static str; 2],
+}
+
+/// Hosts, environment and places.
+type SetUp = (Option<(u32, bool)>, &'static [&'static str], Places);
+
+const SET_UPS: [SetUp; 3] = [
+    (
+        None,
+        &[],
+        Places {
+            words: "one host",
+            mark: Mark::Measured,
+            threads: ["2, 1 thread", "2, 2 threads", "2, 4 threads"],
+            classes: ["4, S", "4, W"],
+        },
+    ),
+    (
+        Some((2, true)),
+        &[],
+        Places {
+            words: "modelled links",
+            mark: Mark::Modelled,
+            threads: ["2x2m, 1 thread", "2x2m, 2 threads", "2x2m, 4 threads"],
+            classes: ["4x4m, S", "4x4m, W"],
+        },
+    ),
+    (
+        Some((2, false)),
+        &["SHMEM_TRANSPORTS=shm,ofi"],
+        Places {
+            words: "libfabric",
+            mark: Mark::Emulated,
+            threads: ["2x2, ofi, 1 thread", "2x2, ofi, 2 threads", "2x2, ofi, 4 threads"],
+            classes: ["4x4, ofi, S", "4x4, ofi, W"],
+        },
+    ),
+];
+
+pub const PAPER: Paper = Paper {
+    title: "Contexts (Dinan & Flajslik): Mandelbrot with work stealing, the integer sort of NPB",
+    set_up: "Published: 16 nodes, InfiniBand, 11 threads each. Here: 2 PEs with 1, 2 and 4 threads, 4 PEs for the \
+             sort, on one host, over emulated links that take the time of Gen3 x8, and over libfabric between \
+             two emulated hosts; gains need latency to hide, and a processor for each thread and each \
+             service thread. The sort is class S and W of NPB, whose verification it passes.",
+    jobs: || {
+        let mut jobs = Vec::new();
+        for (hosts, environment, places) in SET_UPS {
+            for (threads, place) in ["1", "2", "4"].into_iter().zip(places.threads) {
+                jobs.push(Job {
+                    hosts,
+                    environment: environment.to_vec(),
+                    arguments: threads.into(),
+                    ..here("mandelbrot", 2, place)
+                });
+            }
+            let hosts = hosts.map(|(_, modelled)| (4, modelled));
+            for (class, place) in ["S", "W"].into_iter().zip(places.classes) {
+                jobs.push(Job {
+                    hosts,
+                    environment: environment.to_vec(),
+                    arguments: class.into(),
+                    ..here("integer_sort", 4, place)
+                });
+            }
+        }
+        Jobs::all(jobs)
+    },
+    rows: |samples| {
+        let mut rows = Vec::new();
+        for (_, _, Places { words, mark, threads, classes }) in SET_UPS {
+            for (place, count) in threads.into_iter().zip(["1 thread", "2 threads", "4 threads"]) {
+                for (kind, about, published) in [
+                    ("context", "a context per thread", "+13 % (11 threads)"),
+                    ("non_blocking", "and non-blocking puts", "+18 %"),
+                    ("pipelined", "and two contexts per thread", "+25 %"),
+                    ("ahead", "and rows taken ahead by a non-blocking fetch", "+25 %"),
+                ] {
+                    let name = |kind: &str| format!("mandelbrot.{kind}@{place}");
+                    let here = ratio(samples, &name("no_context"), &name(kind));
+                    let what = format!("Mandelbrot, {about}, {words}, {count}");
+                    rows.extend(here.map(|ratio| row(what, published, change(ratio), mark)));
+                }
+            }
+            for (place, class) in classes.into_iter().zip(["S", "W"]) {
+                for (part, about) in [("exchange_", "exchange of keys"), ("", "whole ranking")] {
+                    let name = |kind: &str| format!("integer_sort.{part}{kind}@{place}");
+                    let here = ratio(samples, &name("one_context"), &name("two_contexts"));
+                    let what = format!(
+                        "integer sort {class}, {about}, contexts for gets and puts, {words}"
+                    );
+                    let published = if part.is_empty() { "-" } else { "+35 % (16 PEs)" };
+                    rows.extend(here.map(|ratio| row(what, published, change(ratio), mark)));
+                }
+            }
+        }
+        rows
+    },
+};
