@@ -102,6 +102,7 @@ pub const BACK_ENDS: &[BackEnd] = &[
     on_ring("ntb_mixed", || named(["ntb"]), ring::MIXED_DIRECT),
     on_ring("ntb_modelled", || named(["ntb"]), ring::MODELLED),
     on_ring("ntb_dma", || named(["ntb"]), ring::DMA),
+    on_ring("ntb_dma_packets", || named(["ntb"]), ring::DMA_PACKETS),
     // A transport of somebody else.
     on_one_host("foreign", || vec![Box::new(Faulty::new("foreign", Faults::none()))], &[]),
     on_one_host("verbs", || named(["verbs"]), &[VERBS]),

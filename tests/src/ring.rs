@@ -67,7 +67,10 @@ pub const MODELLED: Ring = Ring { speed: Speed::Modelled, ..DIRECT };
 
 /// Direct puts by DMA engines, as short as they may be.
 pub const DMA: Ring = Ring { environment: &[("SHMEM_NTB_DMA", "1")], ..DIRECT };
-/// The same with the pace of hardware.
+/// Packets by DMA engines, as short as they may be, and nothing past the rings.
+pub const DMA_PACKETS: Ring =
+    Ring { environment: &[("SHMEM_NTB_DMA", "1"), ("SHMEM_NTB_DIRECT", "off")], ..DIRECT };
+/// Direct puts and packets by DMA engines, with the pace of hardware.
 pub const DMA_MODELLED: Ring = Ring { speed: Speed::Modelled, ..DMA };
 
 impl Ring {

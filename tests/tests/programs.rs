@@ -37,7 +37,7 @@ const CROWDED: [&str; 4] = ["teams", "locks", "contended", "collectives"];
 const UNDER_HYDRA: [&str; 4] = ["setup", "rma", "collectives", "static_data"];
 
 /// Rings on which every program runs: number of PEs, and options of `oshrun`.
-const RINGS: [(usize, &[&str]); 7] = [
+const RINGS: [(usize, &[&str]); 8] = [
     (4, &["--hosts", "2"]),
     (6, &["--hosts", "3", "--placement", "cyclic", "-x", "SHMEM_NTB_WINDOW=1m"]),
     (5, &["--hosts", "5", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CRC=on"]),
@@ -45,6 +45,7 @@ const RINGS: [(usize, &[&str]); 7] = [
     (5, &["--hosts", "3", "-x", "SHMEM_NTB_LANES=2", "-x", "SHMEM_NTB_PROFILE=switchtec"]),
     (3, &["--hosts", "3", "-x", "SHMEM_NTB_SPEED=modelled"]),
     (4, &["--hosts", "3", "-x", "SHMEM_NTB_DMA=1"]),
+    (4, &["--hosts", "4", "-x", "SHMEM_NTB_DMA=1", "-x", "SHMEM_NTB_DIRECT=off"]),
 ];
 /// Emulated hosts on which every program runs over libfabric: number of PEs, and options.
 const OVER_OFI: [(usize, &[&str]); 2] = [
@@ -57,11 +58,12 @@ const FLAPS: &str = "link 1 down at 100ms; up at 300ms; link 0 down at 400ms; up
 const DAMAGE: &str =
     "link 0 corrupt 300; link 1 corrupt 300; delay 20us at 200ms; delay 0us at 300ms";
 /// Rings that survive it: PEs, options, and the faults.
-const HARDSHIPS: [(usize, &[&str], &str); 6] = [
+const HARDSHIPS: [(usize, &[&str], &str); 7] = [
     (6, &["--hosts", "3"], FLAPS),
     (4, &["--hosts", "2", "-x", "SHMEM_NTB_WINDOW=1m"], FLAPS),
     (5, &["--hosts", "5", "-x", "SHMEM_NTB_PROFILE=intel-gen3"], FLAPS),
     (3, &["--hosts", "3", "-x", "SHMEM_NTB_DMA=1"], FLAPS),
+    (4, &["--hosts", "4", "-x", "SHMEM_NTB_DMA=1", "-x", "SHMEM_NTB_DIRECT=off"], FLAPS),
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_CRC=on", "-x", "SHMEM_NTB_DIRECT=off"], DAMAGE),
     (12, &["--hosts", "4"], FLAPS),
 ];

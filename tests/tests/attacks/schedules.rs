@@ -10,9 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Rings: options of `oshrun`.
-const RINGS: [&[&str]; 5] = [
+const RINGS: [&[&str]; 6] = [
     &["-n", "3", "--hosts", "3"],
     &["-n", "3", "--hosts", "3", "-x", "SHMEM_NTB_DMA=1"],
+    &["-n", "4", "--hosts", "4", "-x", "SHMEM_NTB_DMA=64", "-x", "SHMEM_NTB_DIRECT=off"],
     &["-n", "3", "--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"],
     &["-n", "4", "--hosts", "2", "-x", "SHMEM_NTB_CHUNK=512"],
     &["-n", "5", "--hosts", "5"],

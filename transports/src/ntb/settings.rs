@@ -28,8 +28,10 @@ tombolo_core::settings! {
         /// enough for it.
         User direct: Switch = "on", "SHMEM_NTB_DIRECT";
         /// Non-blocking puts of at least so many bytes to PEs on neighbouring hosts are made by the DMA
-        /// engine of the NTB port, where it has one: the program can compute meanwhile. "auto" for
-        /// those that the engine completes sooner than the processor would.
+        /// engine of the NTB port, where it has one, and packets with at least so many bytes moved by
+        /// it: the program can compute meanwhile. "auto" for those puts that the engine completes
+        /// sooner than the processor would, and packets with 4 KiB and more, where links are
+        /// slower than memory.
         User dma: DmaUse = "auto", "SHMEM_NTB_DMA";
         /// Lanes of each PE on the NTB ring, each with service threads of its own; the same on all
         /// PEs. Empty for as many as links and processors can use.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind, Status};
 use tombolo_transports::ntb::ring::{
     AmoRequest, Completion, Config, Engine, Event, Geometry, GetRequest, LineWords, Location,
-    Memory, OutOfRange, PutRequest, Side, Span, Target,
+    Memory, OutOfRange, PutRequest, Side, Span, Target, Transfer,
 };
 use tombolo_transports::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes};
 
@@ -64,13 +64,13 @@ impl Memory for Near<'_> {
         at: usize,
         len: usize,
         seal: u64,
-    ) -> Result<(), OutOfRange> {
+    ) -> Result<Transfer, OutOfRange> {
         let bytes = self.memory.bytes(self.symmetric, from, len)?;
         let region = &mut self.far.inbound[side.opposite() as usize];
         region[at..at + len].copy_from_slice(bytes);
         let end = at + len;
         region[end..end + 8].copy_from_slice(&seal.to_le_bytes());
-        Ok(())
+        Ok(Transfer::Done)
     }
 
     fn checksum(&mut self, span: Span, len: usize) -> u32 {

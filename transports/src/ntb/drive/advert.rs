@@ -91,6 +91,7 @@ mod tests {
         cores: 4,
         window: None,
         doorbells: 16,
+        dma: true,
     };
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A port's DMA channel, as the direct puts of this PE share it.
+//! A port's DMA channel, as the direct puts of this PE share it, or a lane uses it for its packets.
 //!
 //! A channel writes by itself, so two things have to be waited for that stores of the CPU do not need:
 //!
@@ -44,6 +44,11 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Transfers are numbered in their order.
+    pub fn number(self) -> u64 {
+        self.number
+    }
+
     /// The same for this transfer and all since `earlier` was submitted.
     pub fn since(self, earlier: Ticket) -> Ticket {
         Ticket { failed: earlier.failed, ..self }
@@ -72,6 +77,11 @@ impl DmaWriter {
             moved_at: monotonic_ns(),
         };
         DmaWriter { limits, state: Mutex::new(state) }
+    }
+
+    /// Transfers that can be queued.
+    pub fn descriptors(&self) -> usize {
+        self.limits.descriptors
     }
 
     /// The link has changed: what is queued must end before anything is opened.
@@ -133,6 +143,33 @@ impl DmaWriter {
             state.submitted = number;
         }
         Some(Ticket { number: state.submitted, failed })
+    }
+
+    /// Whether so many transfers find room.
+    pub fn has_room(&self, transfers: usize) -> bool {
+        let mut state = self.lock();
+        state.look();
+        let queued = state.submitted - state.progress.finished;
+        state.channel.is_some() && queued as usize + transfers <= self.limits.descriptors
+    }
+
+    /// The number of the next transfer.
+    pub fn next_number(&self) -> u64 {
+        self.lock().submitted + 1
+    }
+
+    /// Whether a transfer has ended: it reads nothing any more.
+    pub fn has_ended(&self, number: u64) -> bool {
+        let mut state = self.lock();
+        state.look();
+        state.progress.finished >= number
+    }
+
+    /// Whether nothing is queued.
+    pub fn is_idle(&self) -> bool {
+        let mut state = self.lock();
+        state.look();
+        state.progress.finished == state.submitted
     }
 
     /// What has become of a transfer. Lets the channel go on.

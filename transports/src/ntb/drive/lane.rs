@@ -155,6 +155,9 @@ impl Lane {
     pub fn link_event(&self, side: Side, up: bool) {
         let mut state = self.lock();
         let state = &mut *state;
+        if !up {
+            state.host.cut(side);
+        }
         state.engine.link_event(side, up, monotonic_ns(), &mut state.host);
         state.host.flush();
     }
@@ -168,6 +171,11 @@ impl Lane {
     /// Hands over the memory that packets are delivered to.
     pub fn deliver_to(&self, memory: HostMemory) {
         self.lock().host.deliver_to(memory);
+    }
+
+    /// Ends the use of DMA engines.
+    pub fn close_engines(&self) {
+        self.lock().host.close_engines();
     }
 
     /// Whether a link is in use by the protocol.

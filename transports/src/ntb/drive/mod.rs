@@ -328,6 +328,9 @@ impl Transport for Ntb {
         self.threads = None;
         if let Some(running) = &self.running {
             running.links.close();
+            if let Some(opened) = &self.opened {
+                opened.lanes.iter().for_each(|lane| lane.close_engines());
+            }
             running.direct.iter().for_each(|peer| peer.close());
         }
     }

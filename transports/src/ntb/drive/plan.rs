@@ -32,6 +32,8 @@ pub struct PlanInputs {
     pub window: Option<Window>,
     /// Doorbell bits of the port with fewer.
     pub doorbells: u32,
+    /// DMA engines of both move long packets.
+    pub dma: bool,
 }
 
 /// The lanes of a job. Made once, when all PEs have told their inputs, and the same on all hosts.
@@ -46,14 +48,20 @@ pub struct LanePlan {
     pub window: Window,
     /// Doorbell bits that all ports have.
     pub doorbells: u32,
+    /// DMA engines move packets from so many bytes of payload on.
+    pub dma_least: Option<usize>,
 }
+
+/// Bytes of payload from which on DMA engines move packets by themselves: beginning a transfer takes the
+/// CPU as long as a copy of some KiB.
+const PACKET_LEAST: usize = 4096;
 
 impl PlanInputs {
     /// Words of [`PlanInputs::to_words`].
     pub const WORDS: usize = 7;
 
     /// Those of this PE.
-    pub fn of(hardware: &Hardware, job: &Job<'_>) -> PlanInputs {
+    pub fn of(hardware: &Hardware, job: &Job<'_>, settings: &NtbSettings) -> PlanInputs {
         let config = job.config;
         let states = hardware.ports.each_ref().map(|port| port.link_state());
         let rates =
@@ -69,8 +77,17 @@ impl PlanInputs {
             Some(_) => job.n_pes().max(hardware.hosts.into()),
             None => (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count(),
         };
+        let line_mbs = rates.min();
+        let has_engine = |port: &Arc<dyn NtbPort>| port.capabilities().dma.is_some();
+        let wanted = match settings.dma {
+            DmaUse::Never => false,
+            DmaUse::From(_) => true,
+            // An engine of links that are as fast as memory is a thread.
+            DmaUse::Auto => line_mbs.is_some(),
+        };
         PlanInputs {
-            line_mbs: rates.min(),
+            line_mbs,
+            dma: wanted && hardware.ports.iter().all(has_engine),
             max_payload: states[0].max_payload.min(states[1].max_payload).max(64),
             cores: (usable_cpus() / sharing).min(u16::MAX.into()) as u16,
             window: common_window(hardware, RING_WINDOW),
@@ -92,6 +109,7 @@ impl PlanInputs {
             agreed.cores = agreed.cores.min(inputs.cores);
             agreed.window = agreed.window.zip(inputs.window).and_then(|(a, b)| a.common(&b));
             agreed.doorbells = agreed.doorbells.min(inputs.doorbells);
+            agreed.dma &= inputs.dma;
         }
         Ok(agreed)
     }
@@ -100,7 +118,7 @@ impl PlanInputs {
     pub fn to_words(self) -> [u64; PlanInputs::WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let window = self.window.unwrap_or(NO_WINDOW);
-        let flags = [window.size_aligned, window.has_limit, window.fixed];
+        let flags = [window.size_aligned, window.has_limit, window.fixed, self.dma];
         let flags = flags.iter().rev().fold(0, |all, flag| all << 1 | u64::from(*flag));
         [
             pair(self.line_mbs.unwrap_or(0), self.max_payload),
@@ -139,6 +157,7 @@ impl PlanInputs {
             cores: words[1] as u16,
             window: is_sane.then_some(window),
             doorbells: counts as u32,
+            dma: flags & 8 != 0,
         }
     }
 }
@@ -182,9 +201,8 @@ impl LanePlan {
                 window.slots.min(LANES_MAX)
             ));
         }
-        // The CPU copies packets into the windows, whether or not a port has a DMA engine.
         let line_rate = inputs.line_mbs.map_or(f64::INFINITY, |mbs| f64::from(mbs) / 1e3);
-        let costs = LinkCosts::desktop(line_rate, inputs.max_payload, false);
+        let costs = LinkCosts::desktop(line_rate, inputs.max_payload, inputs.dma);
         let overrides = Overrides {
             chunk: settings.chunk.map(|chunk| chunk.0),
             lanes: settings.lanes.map(|lanes| lanes.0),
@@ -197,7 +215,11 @@ impl LanePlan {
         })?;
         let lanes_per_pe = choice.lanes;
         let lanes = pes_max * lanes_per_pe;
-        Ok(LanePlan { lanes, lanes_per_pe, choice, window, doorbells })
+        let dma_least = inputs.dma.then_some(match settings.dma {
+            DmaUse::From(bytes) => bytes,
+            _ => PACKET_LEAST,
+        });
+        Ok(LanePlan { lanes, lanes_per_pe, choice, window, doorbells, dma_least })
     }
 
     /// Rings of a lane.
@@ -352,11 +374,12 @@ mod tests {
         cores: 4,
         window: Some(WINDOW),
         doorbells: 16,
+        dma: false,
     };
 
     #[test]
     fn terms_are_read_back_as_they_were_written() {
-        let other = PlanInputs { line_mbs: None, cores: 0, window: None, ..INPUTS };
+        let other = PlanInputs { line_mbs: None, cores: 0, window: None, dma: true, ..INPUTS };
         for inputs in [INPUTS, other] {
             assert_eq!(PlanInputs::from_words(inputs.to_words()), inputs);
         }
@@ -389,7 +412,7 @@ mod tests {
         };
         let localities = [place(0), place(1)];
         let job = Job { pe: 0, localities: &localities, config: &config };
-        let own = PlanInputs::of(&hardware, &job);
+        let own = PlanInputs::of(&hardware, &job, &settings);
         let inputs = PlanInputs::of_all([Some(own), inputs].into_iter().flatten())?;
         LanePlan::new(&hardware, &job, &inputs, &settings)
     }
@@ -450,11 +473,17 @@ mod tests {
         let slow = PlanInputs { line_mbs: Some(3600), cores: 9, ..INPUTS };
         let small = Window { size: 16 << 20, slots: 256, has_limit: true, ..WINDOW };
         let short = PlanInputs { max_payload: 128, cores: 2, window: Some(small), ..INPUTS };
-        let few = PlanInputs { doorbells: 4, ..INPUTS };
+        let few = PlanInputs { doorbells: 4, dma: true, ..INPUTS };
         let agreed = PlanInputs::of_all([INPUTS, slow, short, few].into_iter()).unwrap();
         let window = Some(Window { size: 16 << 20, slots: 16, ..WINDOW });
-        let least =
-            PlanInputs { line_mbs: Some(3600), max_payload: 128, cores: 2, window, doorbells: 4 };
+        let least = PlanInputs {
+            line_mbs: Some(3600),
+            max_payload: 128,
+            cores: 2,
+            window,
+            doorbells: 4,
+            dma: false,
+        };
         assert_eq!(agreed, least);
     }
 }

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The [`Memory`] of an engine on real ports: its region of each window, the memory of this host's PEs,
 //! the doorbell of its lane, and the streams whose operations end.
+//!
+//! Where a port has a DMA engine that is used, it moves the payload of long packets, and the header line
+//! behind each: the CPU's stores have no order with its writes. Whatever finds no room in the
+//! engine's queue, or lies in memory that the engine cannot read, the CPU moves. All other lines are the
+//! CPU's, too: no protocol relies on their order with packets.
 
+use super::dma::DmaWriter;
 use super::memory::{self, HostMemory};
 use crate::ntb::port::{self, InboundMemory, NtbPort, Outbound, PortError};
 use crate::ntb::ring::{
-    Completion, Event, LINE, LineWords, Location, Memory, OutOfRange, Side, Span,
+    Completion, Event, LINE, LineWords, Location, Memory, OutOfRange, Side, Span, Transfer,
 };
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -30,6 +36,29 @@ pub struct SideParts {
     pub port: Arc<dyn NtbPort>,
     pub inbound: Arc<InboundMemory>,
     pub outbound: Box<dyn Outbound>,
+    pub engine: Option<Engine>,
+}
+
+/// A DMA engine that moves payload.
+pub struct Engine {
+    pub writer: DmaWriter,
+    /// Bytes of payload from which on it does.
+    pub least: usize,
+    /// Registered memory for header lines that wait for it: one for each descriptor.
+    pub lines: InboundMemory,
+    /// The header stored next belongs to a payload in its queue.
+    header_follows: bool,
+    /// Something was queued, and was not seen to have ended.
+    busy: bool,
+    /// The doorbell is to be rung when its queue is empty.
+    rings: bool,
+}
+
+impl Engine {
+    /// With an empty queue.
+    pub fn new(writer: DmaWriter, least: usize, lines: InboundMemory) -> Engine {
+        Engine { writer, least, lines, header_follows: false, busy: false, rings: false }
+    }
 }
 
 struct SideState {
@@ -41,6 +70,7 @@ struct SideState {
     /// Something was stored since the last flush.
     dirty: bool,
     jam: Jam,
+    engine: Option<Engine>,
 }
 
 /// Whether a link takes what is stored to it. Stores are timed only after a poll that took long:
@@ -121,6 +151,7 @@ impl PortMemory {
             outbound: parts.outbound,
             dirty: false,
             jam: Jam::default(),
+            engine: parts.engine,
         };
         PortMemory {
             sides: sides.map(state),
@@ -142,7 +173,24 @@ impl PortMemory {
     /// Opens the neighbour's region at `side` for what is stored and sent from now on.
     pub fn open(&mut self, side: Side) -> Result<(), PortError> {
         let (start, len) = (self.start, self.region_bytes);
-        self.sides[side as usize].outbound.open(start, len)
+        let state = &mut self.sides[side as usize];
+        if state.engine.as_ref().is_some_and(|engine| !engine.writer.open(start, len)) {
+            return Err(PortError::NotConnected);
+        }
+        state.outbound.open(start, len)
+    }
+
+    /// The link at `side` has changed.
+    pub fn cut(&mut self, side: Side) {
+        if let Some(engine) = &self.sides[side as usize].engine {
+            engine.writer.cut();
+        }
+    }
+
+    /// The DMA engines are not used any more.
+    pub fn close_engines(&mut self) {
+        let engines = self.sides.iter().filter_map(|side| side.engine.as_ref());
+        engines.for_each(|engine| engine.writer.close());
     }
 
     /// Lets what was stored and sent go on its way.
@@ -151,8 +199,16 @@ impl PortMemory {
     }
 
     /// See [`NtbPort::poll`].
-    pub fn poll(&self) {
-        self.sides.iter().for_each(|side| side.port.poll());
+    pub fn poll(&mut self) {
+        for state in &mut self.sides {
+            state.port.poll();
+            if let Some(engine) = state.engine.as_mut().filter(|engine| engine.busy) {
+                engine.busy = !engine.writer.is_idle();
+                if !engine.busy && std::mem::take(&mut engine.rings) {
+                    state.port.peer_db_set(self.doorbell);
+                }
+            }
+        }
     }
 
     /// A poll took long: times stores for a while.
@@ -198,6 +254,34 @@ impl SideState {
     }
 }
 
+impl Engine {
+    /// Queues a payload with its seal; none: the CPU has to move it. There is room for its header then.
+    fn payload(&mut self, at: usize, source: *const u8, len: usize, seal: u64) -> Option<u64> {
+        let room = self.writer.has_room(2);
+        // SAFETY: symmetric memory stays mapped until the engine is closed, as do regions of the
+        // ring; other memory is not known to the port, which refuses it.
+        let queued =
+            room.then(|| unsafe { self.writer.submit(at, source, len, Some((at + len, seal))) });
+        let ticket = queued.flatten()?;
+        (self.header_follows, self.busy) = (true, true);
+        Some(ticket.number())
+    }
+
+    /// Queues a header line. Where the engine was given up meanwhile, the packet is lost with it: its
+    /// slot stays empty, and its source sends it again.
+    fn header(&mut self, at: usize, line: &LineWords) {
+        let lines = self.lines.size() / LINE;
+        let from = (self.writer.next_number() % lines as u64) as usize * LINE;
+        for (word, value) in line.iter().enumerate() {
+            self.lines.store(from + word * 8, *value);
+        }
+        let source = self.lines.base().wrapping_add(from);
+        let body = LINE - 8;
+        // SAFETY: a line of this engine's, written again after as many transfers as can be queued.
+        unsafe { self.writer.submit(at, source, body, Some((at + body, line[7]))) };
+    }
+}
+
 impl Memory for PortMemory {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.sides[side as usize].inbound.load(offset)
@@ -220,6 +304,15 @@ impl Memory for PortMemory {
         state.outbound.write_line(self.start + offset, &port::Line(*line));
         state.dirty = true;
         state.jam.end(begun);
+    }
+
+    fn store_header(&mut self, side: Side, offset: usize, line: &LineWords) {
+        if let Some(engine) = &mut self.sides[side as usize].engine
+            && std::mem::take(&mut engine.header_follows)
+        {
+            return engine.header(self.start + offset, line);
+        }
+        self.store_line(side, offset, line);
     }
 
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
@@ -248,14 +341,23 @@ impl Memory for PortMemory {
         offset: usize,
         len: usize,
         seal: u64,
-    ) -> Result<(), OutOfRange> {
+    ) -> Result<Transfer, OutOfRange> {
         let source = self.source(from, len)?;
         let state = &mut self.sides[side as usize];
         if state.jam.drops() {
-            return Ok(());
+            return Ok(Transfer::Done);
+        }
+        let at = self.start + offset;
+        // With CRC the bytes of a reply are fixed in the retained area, which the next reply uses again.
+        let may_wait = !matches!(from, Span::Retained(_));
+        if let Some(engine) = &mut state.engine
+            && len >= engine.least
+            && may_wait
+            && let Some(number) = engine.payload(at, source, len, seal)
+        {
+            return Ok(Transfer::Queued(number));
         }
         let begun = state.jam.begin();
-        let at = self.start + offset;
         // SAFETY: the source was resolved for `len` bytes; a local one the submitter of the
         // operation vouches for. The seal is a local.
         unsafe {
@@ -264,7 +366,14 @@ impl Memory for PortMemory {
         }
         state.dirty = true;
         state.jam.end(begun);
-        Ok(())
+        Ok(Transfer::Done)
+    }
+
+    fn has_left(&mut self, side: Side, transfer: Transfer) -> bool {
+        match (transfer, &self.sides[side as usize].engine) {
+            (Transfer::Queued(number), Some(engine)) => engine.writer.has_ended(number),
+            _ => true,
+        }
     }
 
     fn checksum(&mut self, span: Span, len: usize) -> u32 {
@@ -306,7 +415,11 @@ impl Memory for PortMemory {
     fn ring(&mut self, side: Side) {
         let state = &mut self.sides[side as usize];
         state.flush();
-        state.port.peer_db_set(self.doorbell);
+        match &mut state.engine {
+            // A doorbell overtakes what an engine writes.
+            Some(engine) if engine.busy => engine.rings = true,
+            _ => state.port.peer_db_set(self.doorbell),
+        }
     }
 
     fn link_is_up(&mut self, side: Side) -> bool {

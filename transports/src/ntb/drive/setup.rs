@@ -14,10 +14,10 @@ use super::lane::Lane;
 use super::links::{SidePlan, Translation};
 use super::memory::Extent;
 use super::plan::{self, LanePlan, PlanInputs, RING_WINDOW, common_window};
-use super::port_memory::{PortMemory, SideParts};
+use super::port_memory::{Engine as PacketEngine, PortMemory, SideParts};
 use crate::ntb::NtbSettings;
-use crate::ntb::port::{Arrival, NtbPort, PortError, Region};
-use crate::ntb::ring::{self, Engine, Side, Target};
+use crate::ntb::port::{Arrival, InboundMemory, NtbPort, PortError, Region};
+use crate::ntb::ring::{self, Engine, LINE, Side, Target};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use tombolo_core::transport::{Job, Remote, Segment, SegmentKind};
@@ -32,7 +32,8 @@ pub fn probe(
     job: &Job<'_>,
     settings: &NtbSettings,
 ) -> std::result::Result<(), String> {
-    let plan = LanePlan::new(hardware, job, &PlanInputs::of(hardware, job), settings)?;
+    let inputs = PlanInputs::of(hardware, job, settings);
+    let plan = LanePlan::new(hardware, job, &inputs, settings)?;
     if job.localities.iter().all(|place| place.host == job.localities[job.pe].host) {
         let ports = hardware.ports.each_ref().map(|port| port.describe());
         return Err(format!(
@@ -62,15 +63,13 @@ impl Offer {
         settings: &NtbSettings,
         segments: &[Segment<'_>],
     ) -> Result<Offer> {
-        let inputs = PlanInputs::of(&hardware, job);
+        let inputs = PlanInputs::of(&hardware, job, settings);
         let pes_max = plan::pes_max(job);
         let local = job.localities[job.pe].local_index as usize;
         let alone = !(0..job.n_pes()).any(|pe| pe != job.pe && job.is_local(pe));
         let mut translations = [Vec::new(), Vec::new()];
-        let direct = match settings.direct.0 {
-            true => open_segments(&hardware, pes_max, local, segments, &mut translations)?,
-            false => [None; 2],
-        };
+        let place = settings.direct.0.then_some((local, pes_max));
+        let direct = open_segments(&hardware, place, inputs.dma, segments, &mut translations)?;
         let extent = |kind: SegmentKind| {
             let segment = segments.iter().find(|segment| segment.kind == kind)?;
             // Other PEs of the host deliver to it, if there are any.
@@ -185,9 +184,10 @@ impl Opened {
         }
         let max_bytes = own.first().map_or(0, |lane| lane.retain_bytes_max());
         let dma_least = plan::dma_least(&hardware, &inputs, settings);
+        let used = settings.direct.0 && dma_least.is_some();
         let engines = Side::BOTH.map(|side| {
-            let used = settings.direct.0 && dma_least.is_some();
-            open_engine(&*hardware.ports[side as usize], used)
+            let port = &*hardware.ports[side as usize];
+            used.then(|| open_engine(port, DIRECT_WINDOW).map(Arc::new)).flatten()
         });
         Ok(Opened {
             engines,
@@ -356,16 +356,17 @@ impl Opened {
         )
     }
 
-    /// Who makes long direct puts, for people; none where no port has a DMA engine.
+    /// What DMA engines do, for people; none where no port has one.
     pub fn describe_engines(&self) -> Option<String> {
         self.hardware.ports[0].capabilities().dma?;
-        Some(match self.engines.iter().any(Option::is_some) {
-            true => format!(
-                "DMA engine: non-blocking direct puts of at least {} bytes (SHMEM_NTB_DMA)",
-                self.dma_least
-            ),
-            false => "DMA engine: not used (SHMEM_NTB_DMA)".into(),
-        })
+        let puts = self.engines.iter().any(Option::is_some).then(|| {
+            format!("makes non-blocking direct puts of at least {} bytes", self.dma_least)
+        });
+        let packets = self.plan.dma_least;
+        let packets = packets.map(|least| format!("moves packets with at least {least} bytes"));
+        let uses: Vec<String> = puts.into_iter().chain(packets).collect();
+        let uses = if uses.is_empty() { "not used".into() } else { uses.join(", ") };
+        Some(format!("DMA engine: {uses} (SHMEM_NTB_DMA)"))
     }
 
     /// What neighbours reach of this PE's memory by storing to it, for people.
@@ -415,16 +416,27 @@ fn neighbour(host: u16, hosts: u16, side: Side) -> u16 {
     }
 }
 
-/// The channel that writes through the window for direct access, if there is one and it is wanted.
-fn open_engine(port: &dyn NtbPort, used: bool) -> Option<Arc<DmaWriter>> {
-    let limits = port.capabilities().dma.filter(|_| used)?;
-    match port.dma(DIRECT_WINDOW) {
-        Ok(channel) => Some(Arc::new(DmaWriter::new(channel, limits))),
+/// A channel that writes through a window, if the port has a DMA engine.
+fn open_engine(port: &dyn NtbPort, window: usize) -> Option<DmaWriter> {
+    let limits = port.capabilities().dma?;
+    match port.dma(window) {
+        Ok(channel) => Some(DmaWriter::new(channel, limits)),
         Err(error) => {
             tracing::warn!(%error, "opening a DMA channel of an NTB port: the CPU copies");
             None
         }
     }
+}
+
+/// The engine that moves packets of at least `least` bytes to one side, from memory of this PE and
+/// from what arrives at the other side. None: the CPU does.
+fn open_packet_engine(to: &SideParts, from: &SideParts, least: usize) -> Option<PacketEngine> {
+    let writer = open_engine(&*to.port, RING_WINDOW)?;
+    let lines = InboundMemory::new(writer.descriptors() * LINE).ok()?;
+    to.port.register(&lines.region()).ok()?;
+    // Of what cannot be registered the CPU passes on.
+    let _ = to.port.register(&from.inbound.region());
+    Some(PacketEngine::new(writer, least, lines))
 }
 
 /// Memory behind both inbound windows, and the engine that reads it.
@@ -452,9 +464,14 @@ fn open_lane(
         let outbound = port.outbound(RING_WINDOW).map_err(bad)?;
         let slots = size.div_ceil(window.slot_size()) as usize;
         let translation = Translation { window: RING_WINDOW, slot, slots, address, size };
-        Ok((SideParts { port: port.clone(), inbound, outbound }, translation))
+        let parts = SideParts { port: port.clone(), inbound, outbound, engine: None };
+        Ok((parts, translation))
     };
-    let (right, left) = (open(Side::Right)?, open(Side::Left)?);
+    let (mut right, mut left) = (open(Side::Right)?, open(Side::Left)?);
+    if let Some(least) = plan.dma_least {
+        right.0.engine = open_packet_engine(&right.0, &left.0, least);
+        left.0.engine = open_packet_engine(&left.0, &right.0, least);
+    }
     translations[Side::Right as usize].push(right.1);
     translations[Side::Left as usize].push(left.1);
     let lane = u8::try_from(number).map_err(|_| failure("too many lanes"))?;
@@ -465,31 +482,38 @@ fn open_lane(
     Ok(Lane::new(engine, host))
 }
 
-/// Opens this PE's segments to both neighbours, as far as they fit in its share of the window.
+/// Opens this PE's segments to both neighbours, as far as they fit in its share of the window: that of
+/// the PE of that number, of so many. Where DMA engines are used, they are made known to them too.
 fn open_segments(
     hardware: &Hardware,
-    pes_max: usize,
-    local: usize,
+    place: Option<(usize, usize)>,
+    dma: bool,
     segments: &[Segment<'_>],
     translations: &mut [Vec<Translation>; 2],
 ) -> Result<[Option<Opening>; 2]> {
     // Segments cannot be moved into memory that a window brings along.
     let window = common_window(hardware, DIRECT_WINDOW).filter(|window| !window.fixed);
-    let Some(window) = window else { return Ok([None; 2]) };
+    let place = window.zip(place);
+    if place.is_none() && !dma {
+        return Ok([None; 2]);
+    }
     let with_file = SegmentKind::ALL.map(|kind| {
         let segment = segments.iter().find(|segment| segment.kind == kind)?;
         Some((segment, segment.file?))
     });
     let lens = with_file.map(|found| found.map(|(segment, _)| segment.len as u64));
-    let openings = direct::plan(&window, local, pes_max, lens);
+    let openings = place.map_or([None; 2], |(window, (local, pes_max))| {
+        direct::plan(&window, local, pes_max, lens)
+    });
     for (opening, found) in openings.iter().zip(with_file) {
-        let (Some(opening), Some((segment, file))) = (opening, found) else { continue };
+        let Some((segment, file)) = found.filter(|_| dma || opening.is_some()) else { continue };
         let len = segment.len as u64;
         let file_offset = segment.file_offset as u64;
         let region = Region { base: segment.base, len, file: Some(file), file_offset };
         for side in Side::BOTH {
             let port = &hardware.ports[side as usize];
             let address = port.register(&region).map_err(|e| failure(e.to_string()))?;
+            let Some(opening) = opening else { continue };
             let slot_size = port.capabilities().windows[DIRECT_WINDOW].slot_size();
             let translation = Translation::of(opening, DIRECT_WINDOW, address, slot_size);
             translations[side as usize].push(translation);

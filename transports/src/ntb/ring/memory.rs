@@ -32,7 +32,7 @@ impl Side {
 }
 
 /// A range of symmetric memory of a PE of this host. Comes from the wire: not to be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
     /// PE, counted within the host.
     pub pe: u8,
@@ -43,7 +43,7 @@ pub struct Location {
 }
 
 /// Bytes that can be moved. Offsets into regions come from the geometry and are sound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Span {
     /// In this host's own region behind a port: what the neighbour has written.
     Inbound(Side, usize),
@@ -112,6 +112,17 @@ pub enum Event {
     GaveUp(u16),
 }
 
+/// What moves the bytes of a [`Memory::send`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Transfer {
+    /// The CPU: it has, and the source may be used again.
+    #[default]
+    Done,
+    /// A DMA engine, by a number that grows: the source must stay as it is until the engine has read
+    /// it ([`Memory::has_left`]).
+    Queued(u64),
+}
+
 /// Windows and memory, as seen by one engine.
 pub trait Memory {
     /// Loads an aligned word of the inbound region with acquire order.
@@ -124,11 +135,17 @@ pub trait Memory {
     /// sent to that side before has been posted.
     fn store_line(&mut self, side: Side, offset: usize, line: &LineWords);
 
+    /// Stores the header line of a packet: as [`store_line`](Self::store_line), and after the payload that
+    /// was sent to that side last, whoever moves it.
+    fn store_header(&mut self, side: Side, offset: usize, line: &LineWords) {
+        self.store_line(side, offset, line);
+    }
+
     /// Copies `len` bytes. Aligned words of up to 8 bytes never tear in symmetric memory.
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange>;
 
     /// Copies `len` bytes, whole words, to `offset` of the neighbour's region and the word `seal`
-    /// behind them, so that the seal is not seen without the bytes after the next line stored there.
+    /// behind them, so that the seal is not seen without the bytes after the next header stored there.
     fn send(
         &mut self,
         from: Span,
@@ -136,7 +153,12 @@ pub trait Memory {
         offset: usize,
         len: usize,
         seal: u64,
-    ) -> Result<(), OutOfRange>;
+    ) -> Result<Transfer, OutOfRange>;
+
+    /// Whether the source of what was sent to that side is not needed any more.
+    fn has_left(&mut self, _side: Side, transfer: Transfer) -> bool {
+        transfer == Transfer::Done
+    }
 
     /// CRC32C of `len` bytes.
     fn checksum(&mut self, span: Span, len: usize) -> u32;
@@ -158,7 +180,8 @@ pub trait Memory {
         false
     }
 
-    /// Rings the neighbour's doorbell for this lane. Called for a sleeper only.
+    /// Rings the neighbour's doorbell for this lane behind what was stored and sent there. Called for a
+    /// sleeper only.
     fn ring(&mut self, side: Side);
 
     /// Reads the local link state. Called only when a neighbour has been silent.

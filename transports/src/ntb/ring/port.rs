@@ -11,9 +11,10 @@
 use super::config::{Config, Geometry};
 use super::health::Health;
 use super::layout::{CREDIT_OFFSET, HELLO_OFFSET, body_bytes};
-use super::memory::{Event, Memory, Side};
+use super::memory::{Event, Memory, Side, Transfer};
 use super::packet::{Class, Limits, LineWords, Malformed, Packet, flag, line_crc};
 use super::stats::Stats;
+use std::collections::VecDeque;
 use tombolo_core::wait::Reason;
 
 const MAGIC: u64 = 0x4f4c_4f42_4d4f_5402;
@@ -63,6 +64,28 @@ struct Consumer {
     announced: u32,
     /// Since when the next slot has been missing, or 0.
     missing_since: u64,
+    /// Slots that were taken and are still read, by transfers to the other side: the oldest first. There
+    /// is room for all slots.
+    read: VecDeque<(u32, Transfer)>,
+}
+
+impl Consumer {
+    /// The first slot that must not be written again yet.
+    fn kept_from<M: Memory>(&mut self, out: Side, memory: &mut M) -> u32 {
+        while let Some((_, transfer)) = self.read.front()
+            && memory.has_left(out, *transfer)
+        {
+            self.read.pop_front();
+        }
+        self.read.front().map_or(self.next, |(slot, _)| *slot)
+    }
+
+    /// Starts anew with an empty ring. What is read still is.
+    fn restart(&mut self) {
+        (self.next, self.returned, self.announced, self.missing_since) = (0, 0, 0, 0);
+        // Of whatever slot: nothing is written before all have been read.
+        self.read.iter_mut().for_each(|(slot, _)| *slot = 0);
+    }
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -113,7 +136,10 @@ impl Port {
             credit_seen: 0,
             credit_count: 0,
             producers: Default::default(),
-            consumers: Default::default(),
+            consumers: Class::ALL.map(|class| Consumer {
+                read: VecDeque::with_capacity(config.geometry.slots(class) as usize),
+                ..Consumer::default()
+            }),
             heard_at: 0,
             stamp: 0,
             now_us: 0,
@@ -324,7 +350,7 @@ impl Port {
             producer.passed = (producer.passed + 1).min(self.identity.hosts);
         }
         line[7] = word(self.epoch, producer.head);
-        memory.store_line(self.side, offset, &line);
+        memory.store_header(self.side, offset, &line);
         self.wake(memory, stats);
     }
 
@@ -365,6 +391,15 @@ impl Port {
         self.geometry.payload_offset(class, self.consumers[class as usize].next)
     }
 
+    /// The slot just looked at is read by a transfer to the other side: it is not to be given back before
+    /// that has ended.
+    pub(super) fn hold(&mut self, class: Class, transfer: Transfer) {
+        if transfer != Transfer::Done {
+            let consumer = &mut self.consumers[class as usize];
+            consumer.read.push_back((consumer.next, transfer));
+        }
+    }
+
     /// Gives the slot back.
     pub(super) fn consume(&mut self, class: Class) {
         let consumer = &mut self.consumers[class as usize];
@@ -374,9 +409,10 @@ impl Port {
 
     /// Writes credits back when a quarter of a ring is due: one line for many packets.
     pub(super) fn return_credits<M: Memory>(&mut self, memory: &mut M, stats: &mut Stats) {
+        let out = self.side.opposite();
         let due = Class::ALL.into_iter().any(|class| {
-            let consumer = &self.consumers[class as usize];
-            let owed = consumer.next.wrapping_sub(consumer.returned);
+            let consumer = &mut self.consumers[class as usize];
+            let owed = consumer.kept_from(out, memory).wrapping_sub(consumer.returned);
             owed > 0 && owed >= self.geometry.slots(class) / 4
         });
         if due && self.is_up() {
@@ -417,7 +453,7 @@ impl Port {
             self.flaps = self.flaps.wrapping_add(1);
         }
         self.producers = Default::default();
-        self.consumers = Default::default();
+        self.consumers.iter_mut().for_each(Consumer::restart);
         self.peer_epoch = 0;
         self.stamp = 0;
         self.credit_seen = 0;
@@ -518,11 +554,18 @@ impl Port {
         }
     }
 
-    fn write_hello<M: Memory>(&self, memory: &mut M) {
+    fn write_hello<M: Memory>(&mut self, memory: &mut M) {
         let Identity { me, neighbour, hosts, lane } = self.identity;
+        let out = self.side.opposite();
         let mut line = [0; 8];
         line[0] = MAGIC;
-        line[1] = word(self.epoch, self.peer_epoch);
+        // The neighbour writes from the first slot on once it hears its epoch: not as long as a slot is
+        // read that it wrote under another one.
+        let read = self.consumers.iter_mut().any(|consumer| {
+            consumer.kept_from(out, memory);
+            !consumer.read.is_empty()
+        });
+        line[1] = word(self.epoch, if read { 0 } else { self.peer_epoch });
         line[2] = identity_word(me, neighbour, hosts, lane, self.crc);
         line[3] = self.geometry.digest();
         line[7] = u64::from(line_crc(&line));
@@ -530,10 +573,11 @@ impl Port {
     }
 
     fn write_credits<M: Memory>(&mut self, memory: &mut M) {
+        let out = self.side.opposite();
         for consumer in &mut self.consumers {
-            consumer.returned = consumer.next;
+            consumer.returned = consumer.kept_from(out, memory);
         }
-        let consumed = |class: usize| self.consumers[class].next;
+        let consumed = |class: usize| self.consumers[class].returned;
         let produced = |class: usize| self.producers[class].head;
         let mut line = [0; 8];
         line[0] = word(consumed(0), consumed(1));

@@ -6,7 +6,7 @@ use super::fair::SHORT_BYTES;
 use super::fetcher::Repetition;
 use super::flow::Entry;
 use super::layout::body_bytes;
-use super::memory::{Memory, OutOfRange, Side, Span};
+use super::memory::{Memory, OutOfRange, Side, Span, Transfer};
 use super::ops::{Action, Op, Request};
 use super::packet::{Class, INLINE_BYTES, Kind, Packet, flag};
 
@@ -238,7 +238,7 @@ impl Engine {
         if self.config.crc {
             packet.words[0] = u64::from(memory.checksum(from, body));
         }
-        self.send_body(side, class, from, len, memory)
+        self.send_body(side, class, from, len, memory).map(|_| ())
     }
 
     /// Moves all but the tail of a payload of `len` bytes, and seals it.
@@ -249,7 +249,7 @@ impl Engine {
         from: Span,
         len: usize,
         memory: &mut M,
-    ) -> Result<(), OutOfRange> {
+    ) -> Result<Transfer, OutOfRange> {
         let port = &self.ports[side as usize];
         memory.send(from, side, port.payload_offset(class), body_bytes(len), port.seal(class))
     }

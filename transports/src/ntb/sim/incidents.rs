@@ -21,8 +21,7 @@ impl World<'_> {
         let lane = &mut self.lanes[at];
         let doorbell = post.bytes.is_empty();
         if !doorbell {
-            let region = &mut lane.memory.inbound[post.side as usize];
-            region[post.offset..post.offset + post.bytes.len()].copy_from_slice(&post.bytes);
+            lane.memory.arrive(post.side, post.offset, &post.bytes, now_ps);
         }
         if !lane.asleep || doorbell {
             let at_ps = lane.free_ps.max(now_ps + LOOK_ROUND_PS);

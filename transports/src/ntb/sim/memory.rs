@@ -2,6 +2,7 @@
 //! Memory of simulated hosts. Everything is checked: a wrong offset of the engine is a bug and
 //! panics, a wrong place from the wire is refused.
 
+use std::ops::Range;
 use tombolo_core::transport::{Amo, AmoOp};
 
 use crate::ntb::ring::{LINE, LineWords, Location, OutOfRange, Side, Span};
@@ -18,6 +19,8 @@ pub struct LaneMemory {
     pub retained: Vec<u8>,
     /// Addresses are indices.
     pub local: Vec<u8>,
+    /// What a DMA engine reads of the inbound regions, and until when.
+    reading: Vec<(Side, Range<usize>, u64)>,
 }
 
 impl LaneMemory {
@@ -27,7 +30,25 @@ impl LaneMemory {
             inbound: [vec![0; region_bytes], vec![0; region_bytes]],
             retained: vec![0; retained_bytes],
             local: vec![0; local_bytes],
+            reading: Vec::new(),
         }
+    }
+
+    /// A DMA engine reads a part of an inbound region until `until_ps`.
+    pub fn note_reading(&mut self, side: Side, range: Range<usize>, until_ps: u64) {
+        self.reading.push((side, range, until_ps));
+    }
+
+    /// Bytes arrive in an inbound region at the time `now_ps`.
+    pub fn arrive(&mut self, side: Side, offset: usize, bytes: &[u8], now_ps: u64) {
+        let end = offset + bytes.len();
+        self.reading.retain(|(.., until_ps)| *until_ps > now_ps);
+        let torn = self
+            .reading
+            .iter()
+            .any(|(read, range, _)| *read == side && offset < range.end && range.start < end);
+        assert!(!torn, "{offset} to {end} of {side:?} is written while a DMA engine reads it");
+        self.inbound[side as usize][offset..end].copy_from_slice(bytes);
     }
 
     /// A word of an inbound region.

@@ -6,7 +6,9 @@ use tombolo_core::transport::Amo;
 use super::memory::{LaneMemory, Symmetric, amo, line_bytes, sealed};
 use super::model::{HostModel, Writer};
 use super::network::{Network, Writing};
-use crate::ntb::ring::{Completion, Event, LineWords, Location, Memory, OutOfRange, Side, Span};
+use crate::ntb::ring::{
+    Completion, Event, LineWords, Location, Memory, OutOfRange, Side, Span, Transfer,
+};
 
 /// CPU time by what it was spent on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,8 +60,9 @@ impl TimedMemory<'_> {
         (len as f64 * 1000.0 / self.model.copy_rate) as u64 + self.model.touch_ps
     }
 
-    /// Writes payload through a window; the thread goes on when the rest fits the posted buffers.
-    fn write_out(&mut self, side: Side, offset: usize, bytes: &[u8], relayed: bool) {
+    /// Writes payload through a window; the thread goes on when the rest fits the posted buffers. Gives
+    /// the time at which the last byte leaves.
+    fn write_out(&mut self, side: Side, offset: usize, bytes: &[u8], relayed: bool) -> u64 {
         let start = self.now_ps;
         let (cpu_ps, from_ps, until_ps, tlp_bytes) = match self.model.writer {
             Writer::Cpu => {
@@ -83,6 +86,7 @@ impl TimedMemory<'_> {
         if self.model.writer == Writer::Cpu {
             self.back_up(gone);
         }
+        gone
     }
 
     fn back_up(&mut self, gone_ps: u64) {
@@ -141,10 +145,24 @@ impl Memory for TimedMemory<'_> {
         offset: usize,
         len: usize,
         seal: u64,
-    ) -> Result<(), OutOfRange> {
+    ) -> Result<Transfer, OutOfRange> {
         let bytes = sealed(self.memory.bytes(self.symmetric, from, len)?, seal);
-        self.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)));
-        Ok(())
+        let gone_ps = self.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)));
+        if self.model.writer == Writer::Cpu {
+            return Ok(Transfer::Done);
+        }
+        if let Span::Inbound(side, at) = from {
+            self.memory.note_reading(side, at..at + len, gone_ps);
+        }
+        // The engine reads each byte when it puts it on the wire.
+        Ok(Transfer::Queued(gone_ps))
+    }
+
+    fn has_left(&mut self, _: Side, transfer: Transfer) -> bool {
+        match transfer {
+            Transfer::Done => true,
+            Transfer::Queued(gone_ps) => self.now_ps >= gone_ps,
+        }
     }
 
     fn checksum(&mut self, span: Span, len: usize) -> u32 {

@@ -42,6 +42,10 @@ fn successors(world: &World) -> Vec<World> {
             if delivered.deliver(host, side) {
                 next.push(delivered);
             }
+            let mut moved = world.clone();
+            if moved.move_on(host, side) {
+                next.push(moved);
+            }
         }
     }
     next
