@@ -70,7 +70,7 @@ impl Soak {
     fn tight(&self, seed: u64) -> Simulation {
         let hosts = 2 + (seed % u64::from(self.hosts_max - 1)) as u16;
         let pattern = [Pattern::Alltoall, Pattern::Uniform, Pattern::Hotspot][seed as usize % 3];
-        let mut tight = base(hosts, pattern, Operation::Mixed, Writer::Cpu);
+        let mut tight = base(hosts, pattern, Operation::Mixed, writer(seed));
         let geometry = Geometry::new(64, [2, 2, 2]).expect("two slots are the least");
         tight.config = Config { window: 16, ..Config::simulated(geometry, false) };
         let count = u64::from(hosts).max(8) + 4;
@@ -84,7 +84,7 @@ impl Soak {
         let hosts = 2 + (seed % u64::from(self.faulty_hosts_max - 1)) as u16;
         // Puts with signals go one way; puts alone may go both, or the other one as a whole.
         let operation = if seed.is_multiple_of(3) { Operation::Put } else { Operation::Mixed };
-        let mut faulty = base(hosts, Pattern::Alltoall, operation, Writer::Cpu);
+        let mut faulty = base(hosts, Pattern::Alltoall, operation, writer(seed));
         let faults: Faults =
             FAULTS[seed as usize % FAULTS.len()].parse().expect("the list is well formed");
         let geometry = Geometry::new(1024, [8, 8, 32]).expect("these rings are sound");
@@ -98,4 +98,9 @@ impl Soak {
         faulty.seed = seed;
         faulty
     }
+}
+
+/// Who moves payload: processors and DMA engines by turns, each with all numbers of hosts.
+fn writer(seed: u64) -> Writer {
+    if seed / 2 % 2 == 0 { Writer::Cpu } else { Writer::Dma }
 }
