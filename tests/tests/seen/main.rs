@@ -288,8 +288,9 @@ fn links_and_threads(program: &Program) -> Result<(), Failed> {
         assert!(down["ts"].as_f64() < up["ts"].as_f64(), "{down} {up}");
     }
     assert!(named(2, "link down").is_empty(), "the link is between two other hosts");
-    let turned = events.iter().find(|event| event["cat"] == "failover").ok_or("no failover")?;
-    assert!(turned["args"]["flows"].as_u64() > Some(0), "{turned}");
+    // Packets that are under way when the link goes down change direction: there may be none just then.
+    let mut turned = events.iter().filter(|event| event["cat"] == "failover");
+    assert!(turned.all(|event| event["args"]["flows"].as_u64() > Some(0)), "{trace}");
     for pe in 0..3 {
         let work = named(pe, "service thread of a lane");
         assert!(!work.is_empty(), "PE {pe}");
