@@ -124,6 +124,9 @@ fn jobs(faults: &Arc<Program>) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Prints for as long as it takes to find out that nobody takes it.
+const PRINTING: &str = "for i in 1 2 3 4 5; do echo $i; sleep 0.1; done";
+
 /// Ends that take a while, most of it asleep.
 fn long_jobs(faults: &Arc<Program>, survivors: &Arc<Program>) -> Result<(), Failed> {
     let executable = faults.executable()?.display().to_string();
@@ -149,6 +152,8 @@ fn long_jobs(faults: &Arc<Program>, survivors: &Arc<Program>) -> Result<(), Fail
         ("script", 1, shell("$0 -n 2 sh -c '\"$0\" leave-second _exit; exec sleep 50' $1")),
         ("request", 1, shell("$0 -n 2 bash -c 'echo garbage >&$PMI_FD; exec sleep 50'")),
         ("output", 1, shell("exec $0 --label sh -c 'echo x; exec sleep 0.5' > /dev/full")),
+        // Who goes on printing is not ended by it.
+        ("output", 1, shell(&format!("exec $0 -n 2 sh -c '{PRINTING}' > /dev/full"))),
         ("unmet", 1, shell("exec $0 --host none.invalid:1 --rsh false true")),
         (
             "stubborn",

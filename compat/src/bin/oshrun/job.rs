@@ -290,17 +290,15 @@ async fn finish_output(
     keeper: &AsyncFd<PipeReader>,
     ending: Ending,
 ) -> Ending {
+    let mut lost = false;
     for outcome in outputs {
         let mut outcome = outcome;
         loop {
             tokio::select! {
-                written = &mut outcome => match written {
-                    Ok(Err(error)) => {
-                        report::line(format_args!("cannot write the output of the PEs: {error}"));
-                        return if ending == Ending::Code(0) { Ending::Code(1) } else { ending };
-                    }
-                    _ => break,
-                },
+                written = &mut outcome => {
+                    lost |= written.is_ok_and(|loss| loss.0);
+                    break;
+                }
                 event = signals.next() => match event {
                     Ok(signals::Event { signal, .. }) if signals::is_interrupt(signal) => return Ending::Signal(signal),
                     _ => {}
@@ -309,7 +307,7 @@ async fn finish_output(
             }
         }
     }
-    ending
+    if lost && ending == Ending::Code(0) { Ending::Code(1) } else { ending }
 }
 
 impl Job {

@@ -9,15 +9,19 @@
 //! - Bytes are passed on as they are. Of one PE nothing is reordered; when standard output and
 //!   error are the same file, not even between the two.
 //! - When nobody reads any more, the PEs learn it as any process does: by SIGPIPE.
+//! - What cannot be written for another reason, such as a full disk, is lost. That is told at once, the PEs
+//!   go on, and the job ends with an error.
 //! - On another host all of it is collected by the agent, which passes on whole lines.
 //!
 //! A thread per destination does the copying: a reader that stalls then stalls neither signals
 //! nor the PMI server.
 
+use crate::report;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, IsTerminal, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use tokio::sync::oneshot;
 
@@ -95,8 +99,7 @@ impl Outlets {
     }
 
     /// Starts copying to what `make` gives for standard output (0) and error (1). What is returned
-    /// completes when every stream has ended and all of it is written, with the error that kept it
-    /// from being written.
+    /// completes when every stream has ended and all of it is written, or told to be lost.
     pub fn forward_to<W>(self, make: impl Fn(u8) -> W) -> Vec<Copied>
     where
         W: FnMut(&[u8]) -> io::Result<()> + Send + 'static,
@@ -119,7 +122,27 @@ impl Outlets {
 }
 
 /// The end of the copying of a stream.
-pub type Copied = oneshot::Receiver<io::Result<()>>;
+pub type Copied = oneshot::Receiver<Loss>;
+
+/// Whether some output could not be written, of which people have been told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loss(pub bool);
+
+impl Loss {
+    /// Takes note of what became of a write; false if nobody reads any more.
+    pub fn note(&mut self, written: io::Result<()>) -> bool {
+        match written {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.0, true) {
+                    report::line(format_args!("cannot write the output of the PEs: {error}"));
+                }
+                true
+            }
+        }
+    }
+}
 
 /// Whether standard output is a pipe or socket that nobody reads any more.
 pub fn reader_is_gone() -> bool {
@@ -138,12 +161,9 @@ fn new_stream(pe: usize, streams: &mut Vec<Stream>) -> io::Result<PipeWriter> {
 
 /// Files, pipes and sockets get blocks from several PEs; terminals get lines, /dev/null nothing.
 fn tears_lines(fd: BorrowedFd<'_>) -> bool {
-    use nix::sys::stat::SFlag;
-    let kind = |fd| {
-        nix::sys::stat::fstat(fd).map(|s| SFlag::from_bits_truncate(s.st_mode) & SFlag::S_IFMT)
-    };
-    !fd.is_terminal()
-        && kind(fd).is_ok_and(|k| [SFlag::S_IFREG, SFlag::S_IFIFO, SFlag::S_IFSOCK].contains(&k))
+    let null = std::fs::metadata("/dev/null").map(|null| null.rdev()).ok();
+    let device = nix::sys::stat::fstat(fd).map(|found| found.st_rdev).ok();
+    !fd.is_terminal() && device.is_some_and(|device| Some(device) != null)
 }
 
 pub fn same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
@@ -151,13 +171,14 @@ pub fn same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
     identity(a).is_some() && identity(a) == identity(b)
 }
 
-/// Copies all streams to `to` until the last one ends. When nobody reads `to` any more this is
-/// no error: the streams are closed, and the PEs that go on writing find out.
+/// Copies all streams to `to` until the last one ends. When nobody reads `to` any more the streams are
+/// closed, and the PEs that go on writing find out.
 fn copy(
     mut streams: Vec<Stream>,
     to: &mut impl FnMut(&[u8]) -> io::Result<()>,
     label: bool,
-) -> io::Result<()> {
+) -> Loss {
+    let mut loss = Loss::default();
     let mut chunk = vec![0; CHUNK];
     let mut ready = Vec::new();
     while !streams.is_empty() {
@@ -167,7 +188,11 @@ fn copy(
             streams.iter().map(|s| PollFd::new(s.pipe.as_fd(), PollFlags::POLLIN)).collect();
         let count = match poll(&mut fds, timeout) {
             Err(Errno::EINTR) => continue,
-            other => other?,
+            Err(error) => {
+                loss.note(Err(error.into()));
+                return loss;
+            }
+            Ok(count) => count,
         };
         let readable: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
         let mut readable = readable.into_iter();
@@ -177,13 +202,12 @@ fn copy(
         streams.retain_mut(|stream| {
             !readable.next().unwrap_or(false) || stream.advance(&mut chunk, &mut ready, label)
         });
-        match to(&ready) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            other => other?,
+        if !loss.note(to(&ready)) {
+            break;
         }
         ready.clear();
     }
-    Ok(())
+    loss
 }
 
 impl Stream {
@@ -262,7 +286,8 @@ mod tests {
             new_stream(pe, &mut streams).unwrap().write_all(input).unwrap();
         }
         let (mut result, to) = io::pipe().unwrap();
-        copy(streams, &mut |bytes| write_all(to.as_fd(), bytes), label).unwrap();
+        let loss = copy(streams, &mut |bytes| write_all(to.as_fd(), bytes), label);
+        assert_eq!(loss, Loss(false));
         drop(to);
         let mut bytes = vec![];
         result.read_to_end(&mut bytes).unwrap();
@@ -288,6 +313,31 @@ mod tests {
         new_stream(0, &mut streams).unwrap().write_all(b"line\n").unwrap();
         let (reader, to) = io::pipe().unwrap();
         drop(reader);
-        assert!(copy(streams, &mut |bytes| write_all(to.as_fd(), bytes), false).is_ok());
+        assert_eq!(copy(streams, &mut |bytes| write_all(to.as_fd(), bytes), false), Loss(false));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_lost_and_no_more() {
+        let mut streams = vec![];
+        let mut pe = new_stream(0, &mut streams).unwrap();
+        pe.write_all(b"first\n").unwrap();
+        let mut written = vec![];
+        let loss = copy(
+            streams,
+            &mut |bytes| match bytes {
+                b"first\n" => {
+                    // Who writes on is not ended by it.
+                    pe.write_all(b"second\n")?;
+                    pe = io::pipe()?.1;
+                    Err(Errno::ENOSPC.into())
+                }
+                bytes => {
+                    written.extend_from_slice(bytes);
+                    Ok(())
+                }
+            },
+            false,
+        );
+        assert_eq!((loss, &*written), (Loss(true), &b"second\n"[..]));
     }
 }

@@ -2,7 +2,7 @@
 //! What the PEs of other hosts print, and what PE 0 reads there.
 
 use super::line::Line;
-use crate::output::{Copied, same_file, write_all};
+use crate::output::{Copied, Loss, same_file, write_all};
 use crate::wire::{Order, WINDOW};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -44,30 +44,24 @@ impl Printer {
     }
 }
 
-fn print(stream: u8, blocks: &mpsc::Receiver<(Line, Vec<u8>)>) -> io::Result<()> {
-    let mut outcome = Ok(());
+fn print(stream: u8, blocks: &mpsc::Receiver<(Line, Vec<u8>)>) -> Loss {
+    let mut loss = Loss::default();
     let mut is_open = true;
     for (agent, bytes) in blocks {
-        if !is_open {
-            agent.send(Order::Close { stream });
-            continue;
+        if is_open {
+            let written = match stream {
+                0 => write_all(io::stdout().as_fd(), &bytes),
+                _ => write_all(io::stderr().as_fd(), &bytes),
+            };
+            is_open = loss.note(written);
         }
-        let written = match stream {
-            0 => write_all(io::stdout().as_fd(), &bytes),
-            _ => write_all(io::stderr().as_fd(), &bytes),
-        };
-        match written {
-            Ok(()) => agent.send(Order::Credit { stream, bytes: bytes.len() }),
-            Err(error) => {
-                agent.send(Order::Close { stream });
-                is_open = false;
-                // A reader that has left is no error; the PEs that go on writing find out.
-                outcome =
-                    if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) };
-            }
+        match is_open {
+            true => agent.send(Order::Credit { stream, bytes: bytes.len() }),
+            // The PEs that go on writing find out.
+            false => agent.send(Order::Close { stream }),
         }
     }
-    outcome
+    loss
 }
 
 /// Bytes that may be sent before the other side has taken some.
