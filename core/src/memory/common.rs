@@ -162,11 +162,8 @@ impl Host {
             let layout = Layout::of(&needs[me..=me], 0).ok_or_else(too_long)?;
             return layout.parts(layout.make()?);
         }
-        if let Some([one, other]) = handout::two_users(needs.iter().map(|need| &*need.address)) {
-            return Err(Error::Memory(format!(
-                "PEs of this host run as users {one} and {other}: they can share memory only if all are \
-                 processes of one user"
-            )));
+        if let Some(why) = handout::two_users(needs.iter().map(|need| &*need.address)) {
+            return Err(Error::Memory(why));
         }
         let layout = Layout::of(needs, me).ok_or_else(too_long)?;
         let exchanging = |e| Error::system("sharing memory with the PEs of this host", e);

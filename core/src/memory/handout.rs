@@ -5,9 +5,10 @@
 //! first of their host close theirs again, connect to that of the first, and get one message with the
 //! descriptors.
 //!
-//! Every user of the machine sees the name and can connect. Processes of other users are
-//! disconnected at once. Others have to send a random token, published only through the launcher,
-//! and hold up nobody as long as they send nothing.
+//! Every user of the machine sees the name and can connect. Who wants something has to send a random
+//! token, published only through the launcher, and holds up nobody as long as it sends nothing. Processes
+//! of other users get no files, whatever they send, and only a few of them stay connected: a PE that has
+//! changed its user since it told where it is knows the token, and is told why it gets nothing.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -28,6 +29,8 @@ const NAME: usize = 8;
 const USER: usize = 12;
 /// Files that are handed out at most.
 const FILES_MAX: usize = 2;
+/// Connections of other users that are kept until they send something.
+const STRANGERS_MAX: usize = 8;
 /// Bytes of a message at most: the token, and why there are no files.
 const MESSAGE_MAX: usize = TOKEN + 1024;
 
@@ -41,6 +44,12 @@ pub struct Listener {
     token: [u8; TOKEN],
     name: [u8; NAME],
     /// User whose processes may take part.
+    user: libc::uid_t,
+}
+
+/// A process that has connected.
+struct Connection {
+    socket: OwnedFd,
     user: libc::uid_t,
 }
 
@@ -67,11 +76,12 @@ impl Listener {
     pub fn hand_out(&self, files: &Files, count: usize, limit: Duration) -> io::Result<()> {
         let deadline = Instant::now() + limit;
         // Connected, and silent so far.
-        let mut silent: Vec<OwnedFd> = Vec::new();
+        let mut silent: Vec<Connection> = Vec::new();
         let mut left = count;
         while left > 0 {
+            let sockets = silent.iter().map(|connection| &connection.socket);
             let mut polled: Vec<PollFd<'_>> = std::iter::once(&self.socket)
-                .chain(&silent)
+                .chain(sockets)
                 .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
                 .collect();
             let time = deadline.saturating_duration_since(Instant::now());
@@ -82,15 +92,21 @@ impl Listener {
             }
             let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
             let mut speaks = ready[1..].iter();
-            let (speaking, others): (Vec<OwnedFd>, _) =
+            let (speaking, others): (Vec<Connection>, _) =
                 silent.drain(..).partition(|_| *speaks.next().unwrap_or(&false));
             silent = others;
             if ready[0] {
                 silent.extend(self.accept()?);
+                self.limit_strangers(&mut silent);
             }
-            for peer in speaking {
+            for connection in speaking {
+                let refused =
+                    (connection.user != self.user).then(|| Err(two(self.user, connection.user)));
+                let given = refused.as_ref().unwrap_or(files);
                 // Who says something else is disconnected, and the others are served.
-                if self.knows_token(&peer) && self.give(&peer, files, deadline).is_ok() {
+                if self.knows_token(&connection.socket)
+                    && self.give(&connection.socket, given, deadline).is_ok()
+                {
                     left = left.saturating_sub(1);
                 }
             }
@@ -98,16 +114,26 @@ impl Listener {
         Ok(())
     }
 
-    /// The next connection; none if it is of another user, or gone again.
-    fn accept(&self) -> io::Result<Option<OwnedFd>> {
-        let peer = match accept4(self.socket.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
+    /// The next connection; none if it is gone again.
+    fn accept(&self) -> io::Result<Option<Connection>> {
+        let socket = match accept4(self.socket.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
             // SAFETY: a new descriptor that nobody else owns.
-            Ok(peer) => unsafe { OwnedFd::from_raw_fd(peer) },
+            Ok(socket) => unsafe { OwnedFd::from_raw_fd(socket) },
             Err(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
-        let user = getsockopt(&peer, sockopt::PeerCredentials)?.uid();
-        Ok((user == self.user).then_some(peer))
+        let user = getsockopt(&socket, sockopt::PeerCredentials)?.uid();
+        Ok(Some(Connection { socket, user }))
+    }
+
+    /// Disconnects the process of another user that has been silent for longest, if there are too many.
+    fn limit_strangers(&self, silent: &mut Vec<Connection>) {
+        let is_stranger = |connection: &Connection| connection.user != self.user;
+        if silent.iter().filter(|connection| is_stranger(connection)).count() > STRANGERS_MAX
+            && let Some(first) = silent.iter().position(is_stranger)
+        {
+            silent.remove(first);
+        }
     }
 
     fn knows_token(&self, peer: &OwnedFd) -> bool {
@@ -146,9 +172,17 @@ impl Listener {
     }
 }
 
-/// Two users whose processes are among those with these addresses, if there are two: they give each other
-/// nothing. Numbers from different number spaces may be of one user.
-pub fn two_users<'a>(addresses: impl Iterator<Item = &'a [u8]>) -> Option<[u32; 2]> {
+/// Why processes of two users cannot share memory.
+fn two(one: u32, other: u32) -> String {
+    format!(
+        "PEs of this host run as users {one} and {other}: they can share memory only if all are \
+         processes of one user"
+    )
+}
+
+/// Why processes with these addresses give each other nothing, if they are of two users. Numbers from
+/// different number spaces may be of one user.
+pub fn two_users<'a>(addresses: impl Iterator<Item = &'a [u8]>) -> Option<String> {
     let user = |address: &'a [u8]| {
         let (user, space) = address.get(TOKEN + NAME..)?.split_first_chunk()?;
         Some((u32::from_ne_bytes(*user), space))
@@ -156,7 +190,7 @@ pub fn two_users<'a>(addresses: impl Iterator<Item = &'a [u8]>) -> Option<[u32; 
     let mut users = addresses.filter_map(user);
     let first = users.next()?;
     let other = users.find(|other| other.0 != first.0 && other.1 == first.1)?;
-    Some([first.0, other.0])
+    Some(two(first.0, other.0))
 }
 
 /// Gets what the listener at `address` hands out.
@@ -270,7 +304,7 @@ mod tests {
 
         /// Whatever answers in place of the first PE: it is refused, or what it gives is taken.
         #[test]
-        fn garbage_from_guests_does_no_harm(
+        fn garbage_from_processes_does_no_harm(
             bytes in prop::collection::vec(any::<u8>(), 0..40), knows: bool, files in 0usize..4,
         ) {
             let token = [7; TOKEN];
@@ -285,21 +319,39 @@ mod tests {
     }
 
     #[test]
-    fn another_user_is_disconnected_at_once() {
+    fn a_pe_that_has_changed_its_user_is_told_among_silent_strangers() {
         let mut listener = Listener::open().unwrap();
-        listener.user ^= 1;
         let address = listener.address();
+        // Everybody is of another user now.
+        listener.user ^= 1;
+        let _silent: Vec<OwnedFd> = (0..3 * STRANGERS_MAX).map(|_| connected(&address)).collect();
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| fetch(&address, LIMIT).unwrap_err());
-            let deadline = Instant::now() + LIMIT;
-            let accepted = (0..).find_map(|_| match listener.accept().unwrap() {
-                Some(_) => Some("accepted"),
-                None if other.is_finished() => Some("disconnected"),
-                None if Instant::now() > deadline => Some("neither"),
-                None => None,
-            });
-            assert_eq!(accepted, Some("disconnected"));
+            let other = scope.spawn(|| fetch(&address, LIMIT).unwrap());
+            listener.hand_out(&Ok(vec![file()]), 1, LIMIT).unwrap();
+            let why = other.join().unwrap().unwrap_err();
+            assert!(why.contains("run as users"), "{why}");
         });
+    }
+
+    #[test]
+    fn strangers_that_are_silent_do_not_use_up_descriptors() {
+        let mut listener = Listener::open().unwrap();
+        let address = listener.address();
+        listener.user ^= 1;
+        let mut silent = Vec::new();
+        for _ in 0..3 * STRANGERS_MAX {
+            let _gone = connected(&address);
+            silent.extend(listener.accept().unwrap());
+            listener.limit_strangers(&mut silent);
+        }
+        assert_eq!(silent.len(), STRANGERS_MAX);
+        // Those of this user may be as many as there are PEs.
+        listener.user ^= 1;
+        let one = connected(&address);
+        silent.extend(listener.accept().unwrap());
+        listener.limit_strangers(&mut silent);
+        assert_eq!(silent.len(), STRANGERS_MAX + 1);
+        drop(one);
     }
 
     #[test]
@@ -308,7 +360,7 @@ mod tests {
         let address = |user| listener(user).address();
         let two = |addresses: &[Vec<u8>]| two_users(addresses.iter().map(Vec::as_slice));
         assert_eq!(two(&[address(7), address(7), vec![]]), None);
-        assert_eq!(two(&[address(7), address(7), address(9)]), Some([7, 9]));
+        assert_eq!(two(&[address(7), address(7), address(9)]), Some(super::two(7, 9)));
         let mut elsewhere = address(9);
         *elsewhere.last_mut().unwrap() ^= 1;
         assert_eq!(two(&[address(7), elsewhere]), None);

@@ -8,14 +8,15 @@
  * Ways that it must survive: "fork" (a child that outlives it), "descriptors", "space" and "locked"
  * (limits on open files, address space and locked memory), "user" (gives up the rights of root) and
  * "root" (sees no file any more).
- * Phases: "before" and "init" (shmem_init), "computing", "rma", "collectives", "locks", "finalize",
- * "after". */
+ * Phases: "before" and "init" (shmem_init), "exchange" (between two exchanges with the launcher, whose
+ * number stands in place of the time), "computing", "rma", "collectives", "locks", "finalize", "after". */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
 #include <shmemx.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -103,6 +104,27 @@ static void put_get_amo(int pe, int round) {
     for (int i = 0; pe != victim && i < count; i++) CHECK_EQ(back[i], out[i]);
 }
 
+/* Answers of the launcher to this PE that ended an exchange; -1 where they are not counted. */
+static long answers = -1;
+
+static ssize_t count_answers(int fd, const char *bytes, ssize_t count) {
+    if (answers >= 0 && count > 0 && fd == atoi(getenv("PMI_FD")) &&
+        memmem(bytes, (size_t)count, "barrier_out", 11) != NULL && ++answers == delay) {
+        answers = -1;
+        hurt();
+    }
+    return count;
+}
+
+/* What the library calls in place of the C library's. */
+ssize_t recv(int fd, void *bytes, size_t size, int flags) {
+    return count_answers(fd, bytes, syscall(SYS_recvfrom, fd, bytes, size, flags, NULL, NULL));
+}
+
+ssize_t read(int fd, void *bytes, size_t size) {
+    return count_answers(fd, bytes, syscall(SYS_read, fd, bytes, size));
+}
+
 static void compute(void) {
     struct timespec time = {0, 2000000};
     nanosleep(&time, NULL);
@@ -174,7 +196,13 @@ int main(int argc, char **argv) {
     int number = atoi(getenv("PMI_RANK"));
     if (number == victim && is(phase, "before")) hurt();
     if (number == victim && is(phase, "init")) hurt_meanwhile();
+    if (number == victim && is(phase, "exchange")) answers = 0;
     check_start();
+    /* There were not so many. */
+    if (answers >= 0) {
+        answers = -1;
+        hurt_meanwhile();
+    }
     if (going_on)
         shmem_team_split_strided(SHMEM_TEAM_WORLD, victim == 0, victim == 1 ? 2 : 1, 2, NULL, 0,
                                  &others);
@@ -183,7 +211,7 @@ int main(int argc, char **argv) {
     back = calloc(WORDS, sizeof *back);
     out = calloc(WORDS, sizeof *out);
     CHECK(back && out);
-    if (!is(phase, "init")) shmem_barrier_all();
+    if (!is(phase, "init") && !is(phase, "exchange")) shmem_barrier_all();
 
     int now = is(phase, "computing") || is(phase, "rma") || is(phase, "collectives") ||
               is(phase, "locks");

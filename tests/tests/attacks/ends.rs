@@ -25,8 +25,10 @@ const SIGNALS: [(&str, i32); 8] = [
 const ENDS: [&str; 5] = ["exit", "_exit", "quick_exit", "exec", "closefrom"];
 /// What a PE survives; the last two only root can do.
 const HURTS: [&str; 6] = ["fork", "descriptors", "space", "locked", "user", "root"];
-const PHASES: [&str; 8] =
-    ["before", "init", "computing", "rma", "collectives", "locks", "finalize", "after"];
+const PHASES: [&str; 9] =
+    ["before", "init", "exchange", "computing", "rma", "collectives", "locks", "finalize", "after"];
+/// Exchanges with the launcher at the start; there may be fewer.
+const EXCHANGES: usize = 7;
 /// Name of the variable by which the processes of a job are found.
 pub const MARK: &str = "TOMBOLO_TEST_JOB";
 /// Jobs of a test for each way that PEs reach each other, and over one that is slow.
@@ -47,6 +49,9 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
     let needs_root = |trial: Trial| {
         trial.with_ignored_flag(!root).with_kind(if root { "" } else { "needs root" })
     };
+    let between = program.clone();
+    let name = "rights_given_up_between_exchanges_are_told_soon";
+    trials.push(needs_root(Trial::test(name, move || between_exchanges(&between))));
     let (one, other, third) = (program.clone(), program.clone(), program);
     let name = "rights_given_up_in_shmem_init_are_told_soon";
     trials.push(needs_root(Trial::test(name, move || rights(&one))));
@@ -85,6 +90,40 @@ fn rights(program: &Arc<Program>) -> Result<(), Failed> {
         if !right || !all_known(&ran) || took > LIMIT / 2 {
             return Err(ran.account("expected success, or the reason soon").into());
         }
+    }
+    Ok(())
+}
+
+/// The same exactly after one of the exchanges of the start, when others rely on what the PE has told.
+fn between_exchanges(program: &Arc<Program>) -> Result<(), Failed> {
+    let near = ways().into_iter().take(2).map(|way| (3, way.options));
+    let all = near.chain([(4, &["--hosts", "2"][..])]);
+    let victims = all.flat_map(|(pes, options)| [0, 1].map(|victim| (pes, options, victim)));
+    let jobs = victims.map(|(pes, options, victim)| {
+        let program = program.clone();
+        std::thread::spawn(move || {
+            // Over the ring it takes a while until a link is given up.
+            let exchanges = if pes == 4 { 1 } else { EXCHANGES };
+            for (exchange, way) in
+                (1..=exchanges).flat_map(|number| ["user", "root"].map(|way| (number, way)))
+            {
+                let arguments = [&victim.to_string(), way, "exchange", &exchange.to_string()];
+                let env = [("SHMEM_TUNE", "off"), ("SHMEM_START_TIMEOUT", "300")];
+                let begun = Instant::now();
+                let ran = program.launch_with(options, pes, &arguments, &env)?;
+                let told = ran.stderr.lines().any(|line| row("error").prints(line));
+                let right = ran.code == Some(0) || ran.code == Some(1) && told;
+                if !right || !all_known(&ran) || begun.elapsed() > LIMIT / 2 {
+                    let case =
+                        format!("{options:?} {arguments:?}: expected success, or the reason soon");
+                    return Err(ran.account(&case));
+                }
+            }
+            Ok(())
+        })
+    });
+    for job in jobs.collect::<Vec<_>>() {
+        job.join().expect("no panic")?;
     }
     Ok(())
 }
@@ -176,8 +215,10 @@ fn attack(program: &Arc<Program>, way: &Way, salt: u64) -> Result<(), Failed> {
             delay: cases.below(20_000),
             going_on: cases.below(2) == 1,
         };
-        if next.phase == "init" {
-            next.delay *= 3;
+        match next.phase {
+            "init" => next.delay *= 3,
+            "exchange" => next.delay = 1 + next.delay % EXCHANGES,
+            _ => {}
         }
         one(program, way, &next).map_err(|why| format!("{next:?} {}: {why}", way.name))?;
     }
@@ -227,15 +268,15 @@ fn expected(next: &Attack, way: &Way) -> Vec<(i32, Vec<&'static str>)> {
     match next.phase {
         _ if HURTS.contains(&next.way) => match next.phase {
             // What is missing may be needed to start.
-            "before" | "init" => vec![clean, error],
+            "before" | "init" | "exchange" => vec![clean, error],
             // The kernel copies between processes of one user.
             _ if next.way == "user" && way.name == "over_cma" => vec![clean, error],
             _ => vec![clean],
         },
         "before" => vec![own],
         // It may hit at any time, or so late that it hits the work.
-        "init" if next.going_on => vec![own, lost, error],
-        "init" => vec![own, error],
+        "init" | "exchange" if next.going_on => vec![own, lost, error],
+        "init" | "exchange" => vec![own, error],
         "finalize" if next.going_on && finalized => vec![own, lost, clean],
         "finalize" if next.going_on => vec![own, lost],
         "finalize" if finalized => vec![own, clean],
