@@ -7,7 +7,8 @@
 //! - operations on it are dropped: puts and AMOs have no effect, blocking gets give zeros, fetching
 //!   AMOs give 0, quiet and fence do not wait for them;
 //! - waits go on, for another PE may still end them, but one that lasts longer than [`GRACE`] while
-//!   a PE is lost ends the job as by default.
+//!   a PE is lost ends the job as by default. Time in which this process did not get to run does not
+//!   count: then the PEs that are waited for may not have run either.
 //!
 //! A PE of the same host is lost when its process has ended. The launcher finds out first: by
 //! default it ends the job, else it names the PE and marks it on the status board. The same holds
@@ -23,6 +24,9 @@ use std::time::Duration;
 /// How long a wait may last while a PE is lost, from the loss or its own beginning, whichever is
 /// later.
 pub const GRACE: Duration = Duration::from_secs(10);
+
+/// Waits look for losses more often than this, if their process runs.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// How long a process may take from the loss of its memory to its end.
 const DYING: Duration = Duration::from_millis(100);
@@ -62,10 +66,34 @@ impl Losses {
         since.compare_exchange(0, now.max(1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether a wait that began at `begun` has lasted too long at `now`, if a PE is lost.
-    fn outlasts(&self, begun: u64, now: u64) -> bool {
-        let from = self.latest.load(Ordering::Acquire).max(begun);
-        now.saturating_sub(from) > GRACE.as_nanos() as u64
+    /// Whether a wait has lasted too long at `now`, if a PE is lost.
+    fn outlasts(&self, wait: &mut LongWait, now: u64) -> bool {
+        let from = self.latest.load(Ordering::Acquire).max(wait.begun);
+        if from > wait.from {
+            *wait = LongWait { from, looked: from.max(wait.looked), held_up: 0, ..*wait };
+        }
+        let since = now.saturating_sub(wait.looked);
+        wait.held_up += since.saturating_sub(LOOK.as_nanos() as u64);
+        wait.looked = now;
+        now.saturating_sub(from + wait.held_up) > GRACE.as_nanos() as u64
+    }
+}
+
+/// A wait that looks for losses.
+pub(crate) struct LongWait {
+    begun: u64,
+    /// Since when it may last no longer than [`GRACE`].
+    from: u64,
+    /// When it looked last.
+    looked: u64,
+    /// How long its process did not get to run, since `from`.
+    held_up: u64,
+}
+
+impl LongWait {
+    /// One that began at `begun`.
+    pub(crate) fn new(begun: u64) -> LongWait {
+        LongWait { begun, from: 0, looked: begun, held_up: 0 }
     }
 }
 
@@ -151,10 +179,10 @@ impl World {
         }
     }
 
-    /// Looks for losses for a wait that began at `begun`; ends the job when a PE is lost and the
+    /// Looks for losses for a wait; ends the job when a PE is lost and the
     /// program did not ask to go on, or the wait has lasted too long since.
     #[cold]
-    pub(crate) fn check_losses(&self, routine: &'static str, begun: u64) {
+    pub(crate) fn check_losses(&self, routine: &'static str, wait: &mut LongWait) {
         self.check_finalized(routine);
         self.check_service(routine);
         let told = || (0..self.n_pes()).find(|pe| self.is_told_lost(*pe));
@@ -165,7 +193,7 @@ impl World {
         }
         // Every one is warned of.
         (0..self.n_pes()).for_each(|pe| _ = self.is_lost(pe));
-        if self.losses().outlasts(begun, monotonic_ns()) {
+        if self.losses().outlasts(wait, monotonic_ns()) {
             let seconds = GRACE.as_secs();
             self.stop_job(
                 routine,
@@ -255,9 +283,29 @@ mod tests {
 
     #[test]
     fn the_grace_counts_from_the_loss_or_the_beginning_of_the_wait() {
-        let (losses, grace) = (Losses::none(1), GRACE.as_nanos() as u64);
+        let (losses, grace) = (Losses::none(2), GRACE.as_nanos() as u64);
+        // Looks every so often, and then at `last`.
+        let lasts = |wait: &mut LongWait, last: u64| {
+            let looks = (wait.looked..last).step_by(100_000_000).chain([last]);
+            looks.fold(false, |_, now| losses.outlasts(wait, now))
+        };
         losses.note(0, 100);
-        assert!(!losses.outlasts(0, 100 + grace) && losses.outlasts(0, 101 + grace));
-        assert!(!losses.outlasts(200, 200 + grace) && losses.outlasts(200, 201 + grace));
+        let wait = &mut LongWait::new(0);
+        assert!(!lasts(wait, 100 + grace) && lasts(wait, 101 + grace));
+        let wait = &mut LongWait::new(200);
+        assert!(!lasts(wait, 200 + grace));
+        losses.note(1, 300);
+        assert!(!lasts(wait, 300 + grace) && lasts(wait, 301 + grace));
+    }
+
+    #[test]
+    fn a_process_that_does_not_run_does_not_use_up_the_grace() {
+        let (losses, mut wait) = (Losses::none(1), LongWait::new(0));
+        losses.note(0, 100);
+        let second = 1_000_000_000;
+        // Held up for four of five seconds, of which half of one counts.
+        let looks = (1u64..).map(|look| losses.outlasts(&mut wait, look * 5 * second));
+        let counted = looks.take_while(|outlasts| !outlasts).count() as u64;
+        assert_eq!(counted, GRACE.as_secs() * 2);
     }
 }

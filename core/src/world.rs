@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::context::{Context, ContextOptions};
 use crate::cost::Costs;
 use crate::error::Error;
-use crate::loss::Losses;
+use crate::loss::{LongWait, Losses};
 use crate::memory::{Heap, StaticData};
 use crate::ops::{ControlWire, Requesters};
 use crate::reroute::{Dropped, Observer};
@@ -399,11 +399,12 @@ impl World {
             self.progress();
             ready()
         };
+        let mut long = LongWait::new(since);
         let mut check = || {
             if !self.bootstrap.is_alive() {
                 self.stop_job(waiting.routine, "the launcher is gone");
             }
-            self.check_losses(waiting.routine, since);
+            self.check_losses(waiting.routine, &mut long);
         };
         match self.watcher.get() {
             None => patience.wait(&mut step, &mut check),
