@@ -213,6 +213,7 @@ pub const CASES: &[Case] = &[
     Case { name: "contexts_complete_independently", n_pes: 2, check: contexts },
     Case { name: "out_of_bounds_is_refused", n_pes: 2, check: bounds },
     Case { name: "the_end_of_a_line_is_seen_last", n_pes: 2, check: ends_last },
+    Case { name: "both_directions_can_do_the_same", n_pes: 4, check: alike },
     Case { name: "passive_target_needs_no_library_call", n_pes: 2, check: passive },
 ];
 
@@ -595,6 +596,34 @@ fn ends_last(world: &World) {
         }
     }
     world.quiet(world.context(), ROUTINE);
+    meet(world);
+}
+
+/// What an endpoint can do is what the peer's endpoint to this PE can do: from its own ones a PE knows
+/// whether others will ask its service thread.
+fn alike(world: &World) {
+    let can = |transport: usize, pe: usize| {
+        let endpoint = world.endpoint(transport, pe)?;
+        Some(SegmentKind::ALL.map(|kind| endpoint.capabilities(kind)))
+    };
+    let transports = 0..world.transports().len();
+    let row = |transport: usize| (0..world.n_pes()).map(move |pe| can(transport, pe));
+    let own: Vec<String> = transports
+        .flat_map(row)
+        .map(|can| can.map_or_else(String::new, |can| format!("{can:?}")))
+        .collect();
+    assert!(own.iter().any(|can| !can.is_empty()), "no endpoint");
+    let told = world.bootstrap().allgather(own.join("\n").as_bytes()).expect("all PEs meet");
+    for (pe, theirs) in told.iter().enumerate() {
+        let theirs = std::str::from_utf8(theirs).expect("text");
+        for (at, back) in theirs.split('\n').enumerate() {
+            let (transport, to) = (at / world.n_pes(), at % world.n_pes());
+            let here = &own[at - to + pe];
+            if to == world.pe() && !here.is_empty() && !back.is_empty() {
+                assert_eq!(here, back, "{}, PE {pe}", world.transports()[transport].name());
+            }
+        }
+    }
     meet(world);
 }
 

@@ -77,6 +77,17 @@ const DISASTERS: [(usize, &[&str], &str, &[&str]); 2] = [
         &["PE 0", "PE 1", "PE 2", "PE 3"],
     ),
 ];
+/// Jobs of 3 PEs whose transports leave something to the service thread of the target, or nothing: options
+/// of `oshrun`, and the argument of `special/served.c`.
+const SERVED: [(&[&str], &str); 7] = [
+    (&[], "alone"),
+    (&["--hosts", "3"], "alone"),
+    (&["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"], "alone"),
+    (&["--hosts", "2", "-x", "SHMEM_NTB_SPEED=modelled"], "alone"),
+    (&["-x", "SHMEM_TRANSPORTS=cma"], "served"),
+    (&["-x", "SHMEM_STATIC=cma"], "served"),
+    (&["--hosts", "3", "-x", "SHMEM_ROUTE=put:*=ntb"], "served"),
+];
 
 fn main() {
     run_trials(trials)
@@ -134,11 +145,26 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         DISASTERS
             .map(|(pes, options, plan, lost)| ends_clearly(&traffic, (pes, options, plan), lost)),
     );
+    let served = special("served.c");
+    trials.extend(SERVED.map(|(options, expected)| is_served(&served, options, expected)));
     trials.extend(global_exits(&special("global_exit.c")));
     trials.push(killed(special("killed.c")));
     let errors = special("errors.c");
     trials.extend(ERRORS.iter().map(|error| mistake(errors.clone(), error)));
     trials
+}
+
+/// PEs have a service thread where somebody may need it: elsewhere it takes time from them.
+fn is_served(
+    program: &Arc<Program>,
+    options: &'static [&'static str],
+    expected: &'static str,
+) -> Trial {
+    let program = program.clone();
+    Trial::test(format!("{} {} {expected}", program.name, options.join(" ")), move || {
+        program.launch_with(options, 3, &[expected], &[])?.succeeded()?;
+        Ok(())
+    })
 }
 
 fn sources(dir: &Path) -> Vec<PathBuf> {
