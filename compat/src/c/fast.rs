@@ -213,10 +213,10 @@ impl Tables {
         unsafe { self.atomics.remote_by(address, || ctx.world_pe(pe)) }
     }
 
-    /// Longest copy that is done here.
+    /// Whether a copy of `len` bytes is done here: short ones are wherever memory is mapped.
     #[inline(always)]
-    pub fn cached_limit(&self) -> usize {
-        self.cached_max.load(Ordering::Relaxed)
+    pub fn is_cached(&self, len: usize) -> bool {
+        len <= SCALAR_MAX || len <= self.cached_max.load(Ordering::Relaxed)
     }
 
     /// `shmem_TYPE_p`.
@@ -279,13 +279,10 @@ impl Tables {
         pe: c_int,
         mode: Mode,
     ) {
-        // SAFETY: mapped memory; the caller vouches for the source.
+        // SAFETY: by the caller's word.
         unsafe {
-            let at = self.remote(ctx, dest, pe);
-            if at.is_null() || (len != 8 && len > self.cached_limit()) {
-                return slow::put(dest, source, len, pe, ctx, routine, mode);
-            }
-            copy::cached(at, source, len);
+            let copy = |to, from, len| copy::cached(to, from, len);
+            self.put_by(copy, routine, ctx, dest, source, len, pe, mode);
         }
     }
 
@@ -304,13 +301,36 @@ impl Tables {
         pe: c_int,
         mode: Mode,
     ) {
+        // SAFETY: by the caller's word.
+        unsafe {
+            let copy = |to, from, len| copy::known(to, from, len);
+            self.put_by(copy, routine, ctx, dest, source, len, pe, mode);
+        }
+    }
+
+    /// A put whose bytes `copy` moves.
+    ///
+    /// # Safety
+    /// As [`Tables::p`].
+    #[inline(always)]
+    unsafe fn put_by(
+        &self,
+        copy: impl Fn(*mut u8, *const u8, usize),
+        routine: &'static str,
+        ctx: Ctx,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        pe: c_int,
+        mode: Mode,
+    ) {
         // SAFETY: mapped memory; the caller vouches for the source.
         unsafe {
             let at = self.remote(ctx, dest, pe);
-            if at.is_null() || (len > SCALAR_MAX && len > self.cached_limit()) {
+            if at.is_null() || !self.is_cached(len) {
                 return slow::put(dest, source, len, pe, ctx, routine, mode);
             }
-            copy::known(at, source, len);
+            copy(at, source, len);
         }
     }
 
@@ -332,7 +352,7 @@ impl Tables {
         // SAFETY: mapped memory; the caller vouches for the destination.
         unsafe {
             let at = self.remote(ctx, source, pe);
-            if at.is_null() || (len != 8 && len > self.cached_limit()) {
+            if at.is_null() || !self.is_cached(len) {
                 return slow::get(dest, source, len, pe, ctx, routine, mode);
             }
             copy::cached(dest, at, len);
@@ -434,7 +454,7 @@ impl Tables {
         unsafe {
             let at = self.remote(ctx, dest, pe);
             let word = self.remote_atomic(ctx, signal.word, pe).cast::<AtomicU64>();
-            if at.is_null() || word.is_null() || len > self.cached_limit() {
+            if at.is_null() || word.is_null() || !self.is_cached(len) {
                 return slow::put_signal(routine, ctx, dest, source, len, signal, pe, mode);
             }
             signal.follow(at, source, len, word);

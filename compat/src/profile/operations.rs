@@ -101,7 +101,7 @@ unsafe fn transfer(
 ) -> bool {
     // SAFETY: mapped memory; the caller vouches for the local buffer.
     unsafe {
-        if len != 8 && len > COUNTED.cached_limit() {
+        if !COUNTED.is_cached(len) {
             return false;
         }
         let mapped = state.mapped(&COUNTED.stores, routine, (ctx, pe), remote, len);
@@ -232,7 +232,7 @@ pub unsafe fn put_signal(
 ) -> bool {
     // SAFETY: mapped memory; the caller vouches for the source.
     unsafe {
-        if len > COUNTED.cached_limit() {
+        if !COUNTED.is_cached(len) {
             return false;
         }
         let whom = (ctx, pe);
