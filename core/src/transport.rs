@@ -368,6 +368,16 @@ impl Job<'_> {
     pub fn is_local(&self, pe: usize) -> bool {
         self.localities[pe].host == self.localities[self.pe].host
     }
+
+    /// PEs that share the processors of this one, itself included: one that is bound shares its own with
+    /// nobody, and emulated hosts have those of one machine.
+    pub fn sharers(&self) -> usize {
+        match self.config.host {
+            _ if self.config.bound.0 => 1,
+            Some(_) => self.n_pes(),
+            None => (0..self.n_pes()).filter(|pe| self.is_local(*pe)).count(),
+        }
+    }
 }
 
 /// Who has to call [`Transport::progress`] for operations to complete and to be served.

@@ -6,7 +6,6 @@
 //! running, so it yields almost at once.
 
 use crate::board::monotonic_ns;
-use crate::config::Config;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -125,10 +124,9 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// For `local_pes` PEs on this host.
-    pub fn for_host(config: &Config, local_pes: usize) -> Patience {
-        let cpus = usable_cpus();
-        if config.bound.0 || local_pes <= cpus {
+    /// Where so many PEs share a processor.
+    pub fn for_crowd(crowd: u32) -> Patience {
+        if crowd <= 1 {
             Patience {
                 checks: 200,
                 // Longer than most awaited peers take, and shorter than anything a scheduler does:
@@ -142,8 +140,8 @@ impl Patience {
                 // The awaited PE does nothing as long as this one has the processor.
                 checks: 1,
                 spin_ns: 0,
-                yield_ns: 20_000_000 * u64::from(crowd(local_pes, cpus).div_ceil(4).min(5)),
-                sleep_max: Duration::from_millis(crowd(local_pes, cpus).into()),
+                yield_ns: 20_000_000 * u64::from(naps(crowd).div_ceil(4).min(5)),
+                sleep_max: Duration::from_millis(naps(crowd).into()),
             }
         }
     }
@@ -188,13 +186,18 @@ impl Patience {
     }
 }
 
-/// How many milliseconds PEs sleep at most before they look again, where `pes` share `cpus` processors:
-/// each looking once in a millisecond would keep the processors busy by it. While all of them yield, a
-/// PE gets its turn less often in the same way, so they do that longer as well.
-fn crowd(pes: usize, cpus: usize) -> u32 {
+/// How many milliseconds PEs sleep at most before they look again, where `crowd` share a processor:
+/// each looking once in a millisecond would keep it busy by that. While all of them yield, a PE gets its
+/// turn less often in the same way, so they do that longer as well.
+fn naps(crowd: u32) -> u32 {
     /// PEs for each processor that may look every millisecond.
-    const FEW: usize = 16;
-    (pes / (FEW * cpus.max(1))).clamp(1, 20) as u32
+    const FEW: u32 = 16;
+    (crowd / FEW).clamp(1, 20)
+}
+
+/// How many of `pes` PEs that share the processors of this process share one, rounded up.
+pub fn crowd(pes: usize) -> u32 {
+    pes.div_ceil(usable_cpus()).try_into().unwrap_or(u32::MAX)
 }
 
 /// Counts how often a program has polled in vain, and lets others run when that gets long: a program
@@ -256,7 +259,14 @@ mod tests {
 
     #[test]
     fn naps_grow_with_the_pes_for_each_processor() {
-        let jobs = [(4, 2), (32, 2), (63, 2), (64, 2), (512, 2), (512, 64), (100_000, 2), (8, 0)];
-        assert_eq!(jobs.map(|(pes, cpus)| crowd(pes, cpus)), [1, 1, 1, 2, 16, 1, 20, 1]);
+        assert_eq!([0, 2, 16, 31, 32, 256, 50_000].map(naps), [1, 1, 1, 1, 2, 16, 20]);
+    }
+
+    #[test]
+    fn more_pes_than_processors_share_them() {
+        let cpus = usable_cpus();
+        assert_eq!([0, 1, cpus, cpus + 1, 3 * cpus].map(crowd), [0, 1, 1, 2, 3]);
+        let [alone, sharing] = [1, 2].map(Patience::for_crowd);
+        assert!(alone.spin_ns > 0 && sharing.spin_ns == 0);
     }
 }

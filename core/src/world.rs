@@ -77,6 +77,8 @@ pub struct World {
     observer: OnceLock<Box<dyn Observer>>,
     watcher: OnceLock<Watcher>,
     patience: Patience,
+    /// How many PEs share a processor of this one.
+    crowd: u32,
     team_slots: TeamSlots,
     world_team: Arc<Team>,
     shared_team: Arc<Team>,
@@ -368,6 +370,11 @@ impl World {
     /// How this PE waits.
     pub fn patience(&self) -> &Patience {
         &self.patience
+    }
+
+    /// How many PEs share a processor of this one, rounded up.
+    pub fn crowd(&self) -> u32 {
+        self.crowd
     }
 
     /// Waits until `ready` says so, making progress. Shows on the status board while it lasts, and

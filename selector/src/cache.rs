@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tombolo_core::config::{Audience, CacheDirectory};
-use tombolo_core::wait::usable_cpus;
+use tombolo_core::wait::{self, usable_cpus};
 use tombolo_core::{Result, World};
 
 mod file;
@@ -179,16 +179,26 @@ pub fn store(path: &Path, saved: &Saved) -> io::Result<()> {
     file::evict(directory, PREFIX, KEPT)
 }
 
+/// PEs of the host that has most.
+fn most_pes(world: &World) -> usize {
+    let on_host = |host| world.localities().iter().filter(|l| l.host_index == host).count();
+    (0..world.hosts()).map(on_host).max().unwrap_or(1)
+}
+
+/// Whether PEs of one host outnumber its processors. Those of other emulated hosts, which share them, do
+/// not count: what such a job measures counts for jobs on as many machines, too.
+pub fn is_crowded(world: &World) -> bool {
+    !world.config().bound.0 && wait::crowd(most_pes(world)) > 1
+}
+
 /// What measurements on this PE's machine depend on: one line for people, hashed for the file name.
 pub fn machine(world: &World) -> Result<String> {
     let cpu = cpu_model();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel = kernel.trim();
     let hosts = world.hosts();
-    let on_host = |host| world.localities().iter().filter(|l| l.host_index == host).count();
-    let pes = (0..hosts).map(on_host).max().unwrap_or(1);
-    let crowded = if pes > usable_cpus() { ", crowded" } else { "" };
-    let several = if pes > 1 { "several PEs" } else { "one PE" };
+    let crowded = if is_crowded(world) { ", crowded" } else { "" };
+    let several = if most_pes(world) > 1 { "several PEs" } else { "one PE" };
     let transports: Vec<&str> = world.transports().iter().map(|t| t.name()).collect();
     let huge = if world.heap().huge_pages() { ", huge pages" } else { "" };
     let tool = tool().map(|tool| format!(", under {tool}")).unwrap_or_default();

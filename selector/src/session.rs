@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use tombolo_core::config::Tune;
 use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{Progress, Transport};
-use tombolo_core::wait::usable_cpus;
 use tombolo_core::{Config, World};
 
 /// Part of the budget that goes to the micro-benchmarks; the rest is for talking about them.
@@ -28,9 +27,7 @@ struct Hello {
     /// Digest of the measurements it found in its cache, 0 if none.
     known: u64,
     place: Binding,
-    /// PEs of its host outnumber processors.
-    crowded: bool,
-    /// How many PEs share a processor there, those of other emulated hosts with them.
+    /// How many PEs share a processor there.
     crowd: u8,
 }
 
@@ -40,7 +37,7 @@ impl Hello {
         bytes.extend(self.known.to_le_bytes());
         bytes.extend(self.place.cache.to_le_bytes());
         bytes.extend(self.place.node.to_le_bytes());
-        bytes.extend([self.crowded.into(), self.crowd]);
+        bytes.push(self.crowd);
         bytes
     }
 
@@ -49,12 +46,11 @@ impl Hello {
         let (known, rest) = rest.split_first_chunk()?;
         let (cache, rest) = rest.split_first_chunk()?;
         let (node, rest) = rest.split_first_chunk()?;
-        let [crowded, crowd] = rest else { return None };
+        let [crowd] = rest else { return None };
         Some(Hello {
             fingerprint: u64::from_le_bytes(*fingerprint),
             known: u64::from_le_bytes(*known),
             place: Binding { cache: i32::from_le_bytes(*cache), node: i32::from_le_bytes(*node) },
-            crowded: *crowded != 0,
             crowd: *crowd,
         })
     }
@@ -99,21 +95,6 @@ fn invalid(name: &str, value: &str, why: String) -> Error {
     Error::Config { name: name.to_owned(), value: value.to_owned(), why }
 }
 
-/// Whether this PE's host has more PEs than processors for them.
-fn crowded(world: &World) -> bool {
-    world.shared_team().n_pes() > usable_cpus() && !world.config().bound.0
-}
-
-/// How many PEs share a processor of this PE's host, rounded up. All emulated hosts share this one's.
-fn crowd(world: &World) -> u8 {
-    let config = world.config();
-    if config.bound.0 {
-        return 1;
-    }
-    let pes = if config.host.is_some() { world.n_pes() } else { world.shared_team().n_pes() };
-    pes.div_ceil(usable_cpus().max(1)).clamp(1, 255) as u8
-}
-
 struct TuningSession<'a> {
     world: &'a World,
     places: Vec<Binding>,
@@ -130,8 +111,8 @@ impl TuningSession<'_> {
     /// All PEs say hello; the places become known.
     fn greet(&mut self, fingerprint: u64, known: u64) -> Result<Vec<Hello>> {
         let me = self.places[self.world.pe()];
-        let (crowded, crowd) = (crowded(self.world), crowd(self.world));
-        let hello = Hello { fingerprint, known, place: me, crowded, crowd };
+        let crowd = self.world.crowd().clamp(1, 255) as u8;
+        let hello = Hello { fingerprint, known, place: me, crowd };
         let all = self.world.bootstrap().allgather(&hello.bytes())?;
         let parse = |(pe, bytes): (usize, &Vec<u8>)| {
             Hello::parse(bytes)
@@ -216,8 +197,7 @@ impl TuningSession<'_> {
         let origin = if missing.is_empty() {
             Origin::Cache(path.clone().unwrap_or_default())
         } else {
-            let crowded = hellos.iter().any(|hello| hello.crowded);
-            match self.measure(&missing, crowded)? {
+            match self.measure(&missing)? {
                 Some(measured) => known.merge(measured),
                 None => return Ok((Origin::NoRoom, known)),
             }
@@ -260,11 +240,7 @@ impl TuningSession<'_> {
 
     /// Measures one pair per class. PEs of a host take turns, hosts do not wait for each other.
     /// None if the heap has no room to measure in.
-    fn measure(
-        &self,
-        pairs: &[(Class, usize, usize)],
-        crowded: bool,
-    ) -> Result<Option<Measurements>> {
+    fn measure(&self, pairs: &[(Class, usize, usize)]) -> Result<Option<Measurements>> {
         let world = self.world;
         let Some(mut scratch) = Scratch::take(world) else { return Ok(None) };
         let turns = turns(pairs, |pe| world.localities()[pe].host_index);
@@ -275,7 +251,7 @@ impl TuningSession<'_> {
         let mut told = Vec::new();
         for turn in 0..=last {
             if mine.is_some_and(|(_, my_turn)| *my_turn == turn) {
-                let result = self.measure_mine(pairs, &mut scratch, budget, crowded);
+                let result = self.measure_mine(pairs, &mut scratch, budget);
                 told = serde_json::to_vec(&result)
                     .map_err(|e| Error::Bootstrap(format!("measurements cannot be told: {e}")))?;
             }
@@ -311,9 +287,9 @@ impl TuningSession<'_> {
         pairs: &[(Class, usize, usize)],
         scratch: &mut Scratch,
         budget: Duration,
-        crowded: bool,
     ) -> Told {
         let pe = self.world.pe();
+        let coarse = cache::is_crowded(self.world);
         let weight = |class: Class| if class == Class::Own { 1 } else { 4 };
         let mine = || pairs.iter().filter(|(_, from, _)| *from == pe);
         let whole: u32 = mine().map(|(class, ..)| weight(*class)).sum();
@@ -321,7 +297,7 @@ impl TuningSession<'_> {
         let mut told = Told { stuck: false, written: 0, measured: Measurements::default() };
         for (class, _, target) in mine() {
             done += weight(*class);
-            let effort = Effort { deadline: begun + budget * done / whole.max(1), coarse: crowded };
+            let effort = Effort { deadline: begun + budget * done / whole.max(1), coarse };
             let outcome = probe::run(self.world, *class, *target, scratch, effort);
             told.stuck |= outcome.stuck;
             told.measured.merge(outcome.measured);
@@ -379,7 +355,6 @@ mod tests {
             fingerprint: 1 << 60,
             known: 7,
             place: Binding { cache: -1, node: 3 },
-            crowded: true,
             crowd: 9,
         };
         assert_eq!(Hello::parse(&hello.bytes()), Some(hello));

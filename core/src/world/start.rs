@@ -22,7 +22,7 @@ use crate::service::{Announced, Served, Server, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
 use crate::transport::{Job, Locality, Mapping, Progress, Segment, SegmentKind};
-use crate::wait::Patience;
+use crate::wait::{self, Patience};
 use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -77,9 +77,7 @@ impl World {
 
         let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
         let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
-        // PEs of other emulated hosts want the same processors.
-        let crowd = if config.host.is_some() { job.n_pes() } else { local.len() };
-        let patience = Patience::for_host(&config, crowd);
+        let crowd = wait::crowd(job.sharers());
         // The standard wants `shmem_ptr` to work for its members: being on one host is not enough.
         let shared: Box<[u32]> =
             local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();
@@ -119,7 +117,8 @@ impl World {
             losses: Losses::none(localities.len()),
             observer: OnceLock::new(),
             watcher: OnceLock::new(),
-            patience,
+            patience: Patience::for_crowd(crowd),
+            crowd,
             team_slots: TeamSlots::new(2),
             context: context(),
             internal_context: context(),

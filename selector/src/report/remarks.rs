@@ -27,7 +27,7 @@ fn sources(measured: &Measurements, class: Class) -> impl Iterator<Item = String
     let decided = copying.into_iter().map(move |channel| {
         let what = match policy::zero_copy(measured, class, channel) {
             Some(bytes) => format!(
-                "may copy their source first below {}; from there on they go straight from it and \
+                "may copy their source first below {}; from there on they are sent without a copy and \
                  are waited for, which is faster",
                 size(bytes)
             ),

@@ -71,11 +71,10 @@ impl PlanInputs {
             let timing = LinkTiming { speed, width, ..LinkTiming::default() };
             ((timing.line_bytes_per_s() / 1e6) as u32).max(1)
         });
-        // Emulated hosts share the processors of one machine.
         let sharing = match config.host {
-            _ if config.bound.0 => 1,
-            Some(_) => job.n_pes().max(hardware.hosts.into()),
-            None => (0..job.n_pes()).filter(|pe| job.is_local(*pe)).count(),
+            // Emulated hosts without PEs of this job need processors too.
+            Some(_) if !config.bound.0 => job.sharers().max(hardware.hosts.into()),
+            _ => job.sharers(),
         };
         let line_mbs = rates.min();
         let has_engine = |port: &Arc<dyn NtbPort>| port.capabilities().dma.is_some();
