@@ -34,7 +34,7 @@ fn is_plain(group: &Group<'_>, call: &Alltoall) -> bool {
     group.with_memory().is_some() && call.blocks.is_contiguous()
 }
 
-/// Meeting.
+/// Barriers among the PEs of a team, which complete no puts.
 pub(crate) static SYNC: Operation<Sync> = Operation {
     number: 0,
     name: "sync",

@@ -5,7 +5,7 @@
 
 use crate::active::ActiveSet;
 use crate::group::Group;
-use crate::letters::{self, Letters, Place};
+use crate::letters::{self, Letters, TeamWord};
 use crate::notes::Notes;
 use crate::schedule::{others, rounds, tells};
 use crate::table::Call;
@@ -105,21 +105,21 @@ pub fn by_hosts(group: &Group<'_>) {
     let flags = HostFlags { group, team, ready: Cell::new(false) };
     let leader = hosts.local[0] as usize;
     if group.me != leader {
-        flags.tell(leader, Place::meet(group.me, epoch), epoch);
-        flags.hear(Place::meet(leader, epoch), epoch);
+        flags.tell(leader, TeamWord::meet(group.me, epoch), epoch);
+        flags.hear(TeamWord::meet(leader, epoch), epoch);
         return;
     }
     for member in &hosts.local[1..] {
-        flags.hear(Place::meet(*member as usize, epoch), epoch);
+        flags.hear(TeamWord::meet(*member as usize, epoch), epoch);
     }
     let n = hosts.leaders.len();
     for round in 0..rounds(n) {
         let other = hosts.leaders[tells(hosts.mine, round, n)] as usize;
-        flags.tell(other, Place::round(round, epoch), epoch);
-        flags.hear(Place::round(round, epoch), epoch);
+        flags.tell(other, TeamWord::round(round, epoch), epoch);
+        flags.hear(TeamWord::round(round, epoch), epoch);
     }
     for member in &hosts.local[1..] {
-        flags.tell(*member as usize, Place::meet(leader, epoch), epoch);
+        flags.tell(*member as usize, TeamWord::meet(leader, epoch), epoch);
     }
 }
 
@@ -141,7 +141,7 @@ struct HostFlags<'a> {
 }
 
 impl HostFlags<'_> {
-    fn tell(&self, member: usize, place: Place, epoch: u64) {
+    fn tell(&self, member: usize, place: TeamWord, epoch: u64) {
         let Group { world, routine, .. } = *self.group;
         let (flag, pe) = (letters::at(self.group, self.team, place), self.group.pe(member));
         // SAFETY: null, or the member's mapped flag, only ever accessed as a whole.
@@ -159,7 +159,7 @@ impl HostFlags<'_> {
         unsafe { world.put(context, flag.cast(), source, 8, pe, Mode::Blocking, routine) };
     }
 
-    fn hear(&self, place: Place, epoch: u64) {
+    fn hear(&self, place: TeamWord, epoch: u64) {
         // SAFETY: this PE's own flag, only ever accessed as a whole.
         let flag = unsafe { &*letters::at(self.group, self.team, place) };
         let Group { world, routine, .. } = *self.group;

@@ -54,25 +54,25 @@ const _: () = assert!(HALVES + 2 * HALF <= MEMORY_LEN && tombolo_core::control::
 
 /// A word in a team's memory, by its offset there.
 #[derive(Clone, Copy)]
-pub struct Place(usize);
+pub struct TeamWord(usize);
 
-impl Place {
+impl TeamWord {
     /// Where `member` of this host tells another one of barrier number `epoch`.
-    pub fn meet(member: usize, epoch: u64) -> Place {
-        Place(MEET + member * LINE + (epoch & 1) as usize * FLAG)
+    pub fn meet(member: usize, epoch: u64) -> TeamWord {
+        TeamWord(MEET + member * LINE + (epoch & 1) as usize * FLAG)
     }
 
     /// Where a host tells another one of it in a round.
-    pub fn round(round: usize, epoch: u64) -> Place {
-        Place(ROUNDS + round * LINE + (epoch & 1) as usize * FLAG)
+    pub fn round(round: usize, epoch: u64) -> TeamWord {
+        TeamWord(ROUNDS + round * LINE + (epoch & 1) as usize * FLAG)
     }
 
-    fn line(number: u64, member: usize) -> Place {
-        Place((number & 1) as usize * LINES + member * LINE)
+    fn line(number: u64, member: usize) -> TeamWord {
+        TeamWord((number & 1) as usize * LINES + member * LINE)
     }
 
-    fn back(number: u64, member: usize) -> Place {
-        Place(BACK + member * LINE + (number & 1) as usize * FLAG)
+    fn back(number: u64, member: usize) -> TeamWord {
+        TeamWord(BACK + member * LINE + (number & 1) as usize * FLAG)
     }
 }
 
@@ -89,7 +89,7 @@ pub const fn long_max(n: usize) -> usize {
 /// A part of a team's memory in this process.
 ///
 /// The team must have memory.
-pub fn at(group: &Group<'_>, team: &Team, place: Place) -> *mut AtomicU64 {
+pub fn at(group: &Group<'_>, team: &Team, place: TeamWord) -> *mut AtomicU64 {
     let Some(memory) = memory(team.slot) else { unreachable!("applies to teams with memory") };
     debug_assert!(place.0 < MEMORY_LEN);
     // SAFETY: inside the control area, with which the heap begins.
@@ -141,10 +141,10 @@ impl<'a> Letters<'a> {
     pub fn bytes(&self, from: usize) -> *mut u8 {
         let half = (self.number & 1) as usize * HALF;
         let place = match self.long {
-            false => Place::line(self.number, from).0 + FLAG,
+            false => TeamWord::line(self.number, from).0 + FLAG,
             true => HALVES + half + from * long_max(self.group.n),
         };
-        at(self.group, self.team, Place(place)).cast()
+        at(self.group, self.team, TeamWord(place)).cast()
     }
 
     /// Sends `len` bytes, as many as was said or fewer. `source` must stay as it is until
@@ -194,7 +194,7 @@ impl<'a> Letters<'a> {
     ) {
         let Group { world, routine, .. } = *self.group;
         let pe = self.group.pe(member);
-        let flag = at(self.group, self.team, Place::line(self.number, from));
+        let flag = at(self.group, self.team, TeamWord::line(self.number, from));
         let theirs = world.ptr(flag, pe);
         if theirs.is_null() {
             // SAFETY: the caller's promise.
@@ -294,7 +294,7 @@ impl<'a> Letters<'a> {
     /// Tells the sender of a message that it was read.
     pub fn tell_back(&self, member: usize) {
         let pe = self.group.pe(member);
-        let flag = at(self.group, self.team, Place::back(self.number, self.group.me));
+        let flag = at(self.group, self.team, TeamWord::back(self.number, self.group.me));
         // SAFETY: null, or the member's mapped flag, only ever accessed as a whole.
         match unsafe { self.group.world.ptr(flag, pe).as_ref() } {
             Some(theirs) => theirs.store(self.number, Ordering::Release),
@@ -308,17 +308,17 @@ impl<'a> Letters<'a> {
     /// Waits for the message of a member; gives where its bytes are.
     #[inline]
     pub fn receive(&self, member: usize) -> *const u8 {
-        self.until(Place::line(self.number, member));
+        self.until(TeamWord::line(self.number, member));
         self.bytes(member)
     }
 
     /// Waits until a member has told back, as receivers do that have read this message.
     pub fn read_by(&self, member: usize) {
-        self.until(Place::back(self.number, member));
+        self.until(TeamWord::back(self.number, member));
     }
 
     #[inline]
-    fn until(&self, place: Place) {
+    fn until(&self, place: TeamWord) {
         // SAFETY: this PE's own flag, only ever accessed as a whole.
         let flag = unsafe { &*at(self.group, self.team, place) };
         let waiting = Waiting {

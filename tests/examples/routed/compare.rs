@@ -208,7 +208,7 @@ impl<'a> Comparison<'a> {
         }
         let Some(remote) = world.locate(case.there) else { return ways };
         let names = |name: &str| match name {
-            "ntb" => ["straight", "bounced"],
+            "ntb" => ["zero-copy", "bounced"],
             "cma" => ["cma", ""],
             other => panic!("no name for the ways of {other}"),
         };
@@ -219,7 +219,7 @@ impl<'a> Comparison<'a> {
             let base = self.ring_there as usize - ring.heap().base() as usize;
             let shift = case.there as usize - self.there as usize;
             let remote = Remote { segment: SegmentKind::Heap, offset: base + shift };
-            self.endpoints(&mut ways, ring, remote, case, |_| ["ring-straight", "ring-bounced"]);
+            self.endpoints(&mut ways, ring, remote, case, |_| ["ring-zero-copy", "ring-bounced"]);
         }
         ways
     }
@@ -243,9 +243,9 @@ impl<'a> Comparison<'a> {
             if !able || endpoint.mapped(remote.segment).is_some() {
                 continue;
             }
-            let [straight, bounced] = names(transport.name());
+            let [zero_copy, bounced] = names(transport.name());
             let way = |bounced| Way::Endpoint { world, endpoint, index, remote, bounced };
-            ways.push((straight, way(false)));
+            ways.push((zero_copy, way(false)));
             // Only a blocking put may have its source copied first.
             let blocking = matches!(case.operation, Operation::Put | Operation::Blocking);
             if blocking && !bounced.is_empty() {

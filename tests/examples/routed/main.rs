@@ -16,7 +16,7 @@
 //! initiator has also read what it got, after `put-and-read` the target what was put there.
 //!
 //! Over a ring, `bounced` is a put whose source is first copied to the transport's memory, as that of a
-//! blocking put may be, and `straight` one from the source itself. `ring` are the same over a second
+//! blocking put may be, and `zero-copy` one from the source itself. `ring` are the same over a second
 //! ring on which windows are not used directly, for puts; nothing else goes through windows. As a
 //! program of a job there is no second ring, and `SHMEM_NTB_DIRECT` says which one is measured.
 //!

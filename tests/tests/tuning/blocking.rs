@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Blocking puts that go straight from their source.
+//! Blocking puts without a copy of their source.
 
 use super::common::run_job;
 use super::directory::Directory;
@@ -32,7 +32,7 @@ fn pattern(pe: usize, at: usize) -> u8 {
 }
 
 #[test]
-fn a_put_that_goes_straight_over_a_ring_has_arrived_when_it_returns() {
+fn a_zero_copy_put_over_a_ring_has_arrived_when_it_returns() {
     const LEN: usize = (1 << 20) + 13;
     let directory = Directory::new();
     let path = directory.0.join("table.json");
@@ -64,7 +64,7 @@ fn a_put_that_goes_straight_over_a_ring_has_arrived_when_it_returns() {
 }
 
 #[test]
-fn pieces_go_straight_from_the_size_on_and_a_failing_channel_gives_way() {
+fn pieces_go_without_a_copy_from_the_size_on_and_a_failing_channel_gives_way() {
     const LEN: usize = 16384;
     let (first, second) = (Faults::none(), Faults::none());
     let make = move |_| both(first, second);

@@ -105,7 +105,7 @@ pub trait Network: Device<Key: Default> + Send {
         &mut self,
         from: u64,
         local: Local<Self::Key>,
-        remote: Place,
+        remote: RemoteAddress,
         context: *mut c_void,
     ) -> isize;
 
@@ -117,7 +117,7 @@ pub trait Network: Device<Key: Default> + Send {
         &mut self,
         to: u64,
         local: Local<Self::Key>,
-        remote: Place,
+        remote: RemoteAddress,
         context: *mut c_void,
     ) -> isize;
 
@@ -175,7 +175,7 @@ pub struct Local<K> {
 
 /// The far end of an operation.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct RemoteAddress {
     /// As the peer's network names it.
     pub address: u64,
     /// Of the peer's registered memory.

@@ -4,7 +4,7 @@
 //! What it claims of itself does not count. One that completes a put before the data can be read at
 //! the target, or never, is found out here, before anybody relies on it.
 
-use super::{Completion, Local, Network, Place, Shared};
+use super::{Completion, Local, Network, RemoteAddress, Shared};
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
@@ -59,8 +59,8 @@ impl<N: Network> End<N> {
         Local { at, len, key: self.shared.local }
     }
 
-    fn start(&self) -> Place {
-        Place { address: self.shared.base, key: self.shared.key }
+    fn start(&self) -> RemoteAddress {
+        RemoteAddress { address: self.shared.base, key: self.shared.key }
     }
 
     fn context(&mut self, index: usize) -> *mut c_void {

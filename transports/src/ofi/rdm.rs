@@ -5,7 +5,7 @@
 //! The objects are opened for use by one thread at a time; whoever owns an [`Rdm`] sees to that.
 
 use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
-use crate::network::{Completion, Failure, Local, Network, Place, Shared};
+use crate::network::{Completion, Failure, Local, Network, RemoteAddress, Shared};
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null, null_mut};
@@ -374,7 +374,7 @@ impl Network for Rdm {
         &mut self,
         from: FiAddr,
         local: Local<Registered>,
-        remote: Place,
+        remote: RemoteAddress,
         context: *mut c_void,
     ) -> isize {
         let (buffer, len, desc) = (local.at.cast(), local.len, local.key.desc);
@@ -389,7 +389,7 @@ impl Network for Rdm {
         &mut self,
         to: FiAddr,
         local: Local<Registered>,
-        remote: Place,
+        remote: RemoteAddress,
         context: *mut c_void,
     ) -> isize {
         let mut desc = local.key.desc;

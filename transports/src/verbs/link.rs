@@ -5,7 +5,7 @@ use super::card::{Card, Port, PortAddress};
 use super::hello::{Hello, Progress};
 use super::queue::{DEPTH, Queue};
 use super::sys::{self, Ah, Gid, Qp, QpAttr};
-use crate::network::Place;
+use crate::network::RemoteAddress;
 use std::ptr::null_mut;
 
 /// Changes with the form of addresses and messages.
@@ -88,7 +88,7 @@ pub struct Link {
     /// What is posted next follows all reads that were posted.
     pub is_fenced: bool,
     /// Where the last write went.
-    pub place: Place,
+    pub place: RemoteAddress,
     /// It was given up.
     pub is_gone: bool,
 }
@@ -107,7 +107,7 @@ impl Link {
             said_ns: 0,
             is_listed: false,
             is_fenced: false,
-            place: Place { address: 0, key: 0 },
+            place: RemoteAddress { address: 0, key: 0 },
             is_gone: false,
         }
     }

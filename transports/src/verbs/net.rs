@@ -8,7 +8,7 @@ use super::hello::Hello;
 use super::link::{EndAddress, Link};
 use super::queue::Work;
 use super::sys::{self, ToMemory, Wc};
-use crate::network::{Completion, Failure, Local, Network, Place, Shared};
+use crate::network::{Completion, Failure, Local, Network, RemoteAddress, Shared};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
@@ -117,7 +117,7 @@ impl Net {
         peer: u64,
         work: Work,
         local: Local<Key>,
-        remote: Place,
+        remote: RemoteAddress,
         context: *mut c_void,
     ) -> isize {
         let peer = peer as usize;
@@ -164,7 +164,7 @@ impl Net {
         peer: usize,
         work: Work,
         local: Local<Key>,
-        remote: Place,
+        remote: RemoteAddress,
         send_flags: u32,
     ) -> isize {
         let link = &self.links[peer];
@@ -445,7 +445,7 @@ impl Network for Net {
         context: *mut c_void,
     ) -> isize {
         let local = Local { at: buffer.cast_mut(), len, key };
-        let nowhere = Place { address: 0, key: 0 };
+        let nowhere = RemoteAddress { address: 0, key: 0 };
         // SAFETY: by the caller's word.
         unsafe { self.post(to, Work::Send, local, nowhere, context) }
     }
@@ -453,7 +453,7 @@ impl Network for Net {
     fn inject(&mut self, to: u64, message: &[u8]) -> isize {
         let at = message.as_ptr().cast_mut();
         let local = Local { at, len: message.len(), key: Key::default() };
-        let nowhere = Place { address: 0, key: 0 };
+        let nowhere = RemoteAddress { address: 0, key: 0 };
         // SAFETY: messages of up to `inject_max` bytes are copied by the call.
         unsafe { self.post(to, Work::Send, local, nowhere, null_mut()) }
     }
@@ -462,7 +462,7 @@ impl Network for Net {
         &mut self,
         from: u64,
         local: Local<Key>,
-        remote: Place,
+        remote: RemoteAddress,
         context: *mut c_void,
     ) -> isize {
         // SAFETY: by the caller's word.
@@ -473,7 +473,7 @@ impl Network for Net {
         &mut self,
         to: u64,
         local: Local<Key>,
-        remote: Place,
+        remote: RemoteAddress,
         context: *mut c_void,
     ) -> isize {
         // SAFETY: by the caller's word.

@@ -3,7 +3,7 @@
 
 use super::{CHUNK, Engine, Owner, RMAS, accepted, count_issued};
 use crate::network::message::Record;
-use crate::network::{Failure, Local, Network, Place};
+use crate::network::{Failure, Local, Network, RemoteAddress};
 use std::ptr::{copy_nonoverlapping, null, null_mut};
 use std::sync::atomic::Ordering;
 use tombolo_core::registration::Held;
@@ -103,7 +103,7 @@ impl<N: Network> Engine<N> {
         // SAFETY: source or chunk and the context stay until the completion.
         let result = unsafe {
             let near = Local { at: local.at, len, key: local.key };
-            let far = Place { address, key: segment.key };
+            let far = RemoteAddress { address, key: segment.key };
             self.net.write(theirs.address, near, far, context)
         };
         let later = signal.filter(|_| !at_once);
@@ -146,7 +146,7 @@ impl<N: Network> Engine<N> {
         // SAFETY: destination or chunk and the context stay until the completion.
         let result = unsafe {
             let near = Local { at: local.at, len, key: local.key };
-            let far = Place { address, key: segment.key };
+            let far = RemoteAddress { address, key: segment.key };
             self.net.read(theirs.address, near, far, context)
         };
         let copy_to = if local.chunk.is_some() { dest } else { null_mut() };

@@ -108,7 +108,7 @@ pub struct HostPorts {
 
 /// A host's place in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RingPosition {
     pub position: u16,
     /// What it took for its right port is its left one.
     pub swapped: bool,
@@ -116,7 +116,7 @@ pub struct Place {
 
 /// The ring of all hosts of a job: starts at the first, and goes on at its right. The error says to
 /// people which cable is wrong.
-pub fn arrange(hosts: &[HostPorts]) -> Result<Vec<Place>, String> {
+pub fn arrange(hosts: &[HostPorts]) -> Result<Vec<RingPosition>, String> {
     if let Some(HostPorts { name, .. }) = hosts.iter().find(|host| host.incarnation == 0) {
         return Err(format!(
             "host {name} has no NTB ports that it can use: oshinfo there tells why"
@@ -125,18 +125,18 @@ pub fn arrange(hosts: &[HostPorts]) -> Result<Vec<Place>, String> {
     for (index, host) in hosts.iter().enumerate() {
         check_host(hosts, index, host)?;
     }
-    let mut places: Vec<Option<Place>> = vec![None; hosts.len()];
+    let mut places: Vec<Option<RingPosition>> = vec![None; hosts.len()];
     let (mut at, mut leaves) = (0, Side::Right);
     for position in 0..hosts.len() {
         let swapped = leaves == Side::Left;
         if places[at].is_some() {
             return Err(short_ring(hosts, &places));
         }
-        places[at] = Some(Place { position: position as u16, swapped });
+        places[at] = Some(RingPosition { position: position as u16, swapped });
         let far = hosts[at].far[leaves as usize].ok_or("a port without a far end")?;
         (at, leaves) = (usize::from(far.host), far.port.opposite());
     }
-    let all: Option<Vec<Place>> = places.iter().copied().collect();
+    let all: Option<Vec<RingPosition>> = places.iter().copied().collect();
     all.ok_or_else(|| short_ring(hosts, &places))
 }
 
@@ -177,7 +177,7 @@ fn check_host(hosts: &[HostPorts], index: usize, host: &HostPorts) -> Result<(),
     }
 }
 
-fn short_ring(hosts: &[HostPorts], places: &[Option<Place>]) -> String {
+fn short_ring(hosts: &[HostPorts], places: &[Option<RingPosition>]) -> String {
     let names = |inside: bool| {
         let chosen = hosts.iter().zip(places).filter(|(_, place)| place.is_some() == inside);
         chosen.map(|(host, _)| host.name.as_str()).collect::<Vec<_>>().join(", ")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two NTB ports of this host.
 
-use super::cabling::{self, Far, HostPorts, Place};
+use super::cabling::{self, Far, HostPorts, RingPosition};
 use crate::ntb::NtbSettings;
 use crate::ntb::port::emulated::EmulatedPort;
 use crate::ntb::port::functions::Function;
@@ -99,7 +99,7 @@ impl Hardware {
 
     /// The place of each host of the job in the ring, from what all have heard; none where hosts
     /// know their places.
-    pub fn arrange(&self, hosts: &[HostPorts]) -> Result<Option<Vec<Place>>, String> {
+    pub fn arrange(&self, hosts: &[HostPorts]) -> Result<Option<Vec<RingPosition>>, String> {
         self.learns.then(|| cabling::arrange(hosts)).transpose()
     }
 }

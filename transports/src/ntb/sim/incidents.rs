@@ -2,7 +2,7 @@
 //! What happens to a world: arrivals, link events, deaths.
 
 use super::faults::Incident;
-use super::network::Post;
+use super::network::PostedWrite;
 use super::world::{What, World};
 use crate::ntb::ring::Side;
 
@@ -12,7 +12,7 @@ const LINK_NOTICE_NS: u64 = 20_000;
 const LOOK_ROUND_PS: u64 = 30_000;
 
 impl World<'_> {
-    pub(super) fn arrive(&mut self, post: Post, now_ps: u64) {
+    pub(super) fn arrive(&mut self, post: PostedWrite, now_ps: u64) {
         if !self.network.arrives(&post) {
             self.network.lost += 1;
             return;

@@ -30,7 +30,7 @@ pub use memory::{LaneMemory, Symmetric, amo, line_bytes, sealed};
 pub use model::{
     HostModel, LinkModel, PROFILES, Profile, TLP_OVERHEAD_BYTES, Writer, costs, tlp_bytes,
 };
-pub use network::{Direction, Network, Post, WireTime, Writing};
+pub use network::{Direction, Network, PostedWrite, WireTime, Writing};
 pub use program::{Beside, Operation, Pattern, Workload};
 pub use prototype::Prototype;
 pub use random::Random;

@@ -8,7 +8,7 @@ use crate::ntb::ring::Side;
 
 /// A write on its way, or a doorbell (no bytes).
 #[derive(Debug)]
-pub struct Post {
+pub struct PostedWrite {
     /// When it takes effect.
     pub at_ps: u64,
     /// Who receives it.
@@ -73,7 +73,7 @@ pub struct Network {
     faults: Faults,
     random: Random,
     /// Writes that the scheduler has not taken yet.
-    pub outbox: Vec<Post>,
+    pub outbox: Vec<PostedWrite>,
     /// For the report.
     pub time: WireTime,
     /// Writes that vanished.
@@ -197,7 +197,7 @@ impl Network {
         self.post(
             host,
             side,
-            Post {
+            PostedWrite {
                 at_ps,
                 host: 0,
                 side,
@@ -219,7 +219,7 @@ impl Network {
         self.post(
             host,
             side,
-            Post {
+            PostedWrite {
                 at_ps,
                 host: 0,
                 side,
@@ -233,11 +233,11 @@ impl Network {
     }
 
     /// Whether a write that was under way arrives.
-    pub fn arrives(&self, post: &Post) -> bool {
+    pub fn arrives(&self, post: &PostedWrite) -> bool {
         self.cables[usize::from(post.cable)].generation == post.generation
     }
 
-    fn post(&mut self, host: u16, side: Side, mut post: Post) {
+    fn post(&mut self, host: u16, side: Side, mut post: PostedWrite) {
         post.cable = self.cable(host, side);
         let cable = self.cables[usize::from(post.cable)];
         let passes = cable.physical && cable.enabled == [true; 2];

@@ -9,7 +9,7 @@ use tombolo_core::transport::Status;
 use super::faults::{Faults, Incident};
 use super::memory::{LaneMemory, Symmetric};
 use super::model::{HostModel, LinkModel};
-use super::network::{Network, Post};
+use super::network::{Network, PostedWrite};
 use super::program::{Beside, Call, Part, PeId, Step, Workload, WorkloadPlan};
 use super::random::Random;
 use super::report::Report;
@@ -89,7 +89,7 @@ pub fn run(simulation: &Simulation) -> Result<Report, SimError> {
 
 pub(super) enum What {
     Run(usize),
-    Arrive(Post),
+    Arrive(PostedWrite),
     Incident(Incident),
     Notice(u16, Side),
     Flap,

@@ -2,7 +2,7 @@
 //! A profile as one page that needs nothing else.
 
 use super::advice::advice;
-use super::summary::{Line, Pair, Summary, time};
+use super::summary::{Pair, Summary, Usage, time};
 use std::fmt::Write;
 use tombolo_selector::report::{escape, size};
 
@@ -106,7 +106,7 @@ fn routines(to: &mut String, summary: &Summary) -> std::fmt::Result {
     )?;
     let most = summary.lines.first().map_or(0.0, |line| line.seconds);
     for line in summary.lines.iter().take(LINES) {
-        let Line { count, seconds, longest, blocked, .. } = line;
+        let Usage { count, seconds, longest, blocked, .. } = line;
         write!(
             to,
             "<tr><td class=t>{}<td>{}<td class=t>{}<td>{count}<td>{}<td>{}<td class=t>{}<td>{}<td>{}<td>{}</tr>",

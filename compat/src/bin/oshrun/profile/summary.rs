@@ -13,7 +13,7 @@ pub struct Summary {
     pub size: usize,
     pub pes: Vec<Pe>,
     /// The longest time first.
-    pub lines: Vec<Line>,
+    pub lines: Vec<Usage>,
     /// By reason: words, number of waits, seconds.
     pub waits: Vec<(&'static str, u64, f64)>,
     /// By PE and other PE.
@@ -40,7 +40,7 @@ pub struct Pe {
 
 /// A routine in a class of sizes by a way.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Line {
+pub struct Usage {
     pub routine: String,
     pub way: String,
     pub distance: String,
@@ -71,7 +71,7 @@ impl Pair {
     }
 }
 
-impl Line {
+impl Usage {
     /// The size in words.
     pub fn size_words(&self) -> String {
         match self.size {
@@ -92,17 +92,17 @@ impl Line {
 
 impl Summary {
     pub fn new(size: usize, counted: &[Counted], machines: Vec<String>) -> Summary {
-        let mut lines: BTreeMap<(String, u64, String, String), Line> = BTreeMap::new();
+        let mut lines: BTreeMap<(String, u64, String, String), Usage> = BTreeMap::new();
         for row in counted.iter().flat_map(|counted| &counted.rows) {
             let bytes = row.word(Cell::Bytes);
             let class = if bytes == 0 { 0 } else { class_max(usize::from(row.class)) };
             let key = (row.routine.clone(), class, row.way.clone(), row.distance.clone());
-            let line = lines.entry(key).or_insert_with(|| Line {
+            let line = lines.entry(key).or_insert_with(|| Usage {
                 routine: row.routine.clone(),
                 way: row.way.clone(),
                 distance: row.distance.clone(),
                 size: class,
-                ..Line::default()
+                ..Usage::default()
             });
             line.pes += 1;
             line.count += row.word(Cell::Count);
@@ -111,7 +111,7 @@ impl Summary {
             line.longest = line.longest.max(row.word(Cell::LongestNs) as f64 / 1e9);
             line.blocked += row.word(Cell::BlockedNs) as f64 / 1e9;
         }
-        let mut lines: Vec<Line> = lines.into_values().collect();
+        let mut lines: Vec<Usage> = lines.into_values().collect();
         lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let machine = |pe: usize| machines.get(pe).cloned().unwrap_or_default();
         let pes = counted.iter().map(|counted| pe(counted, machine(counted.pe))).collect();

@@ -35,7 +35,7 @@ pub struct Facts {
 
 /// A link as its chip sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ChipLink {
     /// Both sides are enabled.
     pub up: bool,
     pub trained: Trained,
@@ -65,7 +65,7 @@ pub trait Chip: Send + Sync + 'static {
     fn aim(&self, window: usize, address: Option<u64>) -> Result<()>;
 
     /// The link; none when the device does not answer.
-    fn line(&self) -> Option<Line>;
+    fn link(&self) -> Option<ChipLink>;
 
     /// Takes what interrupts have told, and clears it: `raised` are the vectors whose events were
     /// there.

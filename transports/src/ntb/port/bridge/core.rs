@@ -2,7 +2,7 @@
 //! What a port, its thread and the windows made through it share: the state of the link, doorbells
 //! that have rung, and what is behind the slots.
 
-use super::chip::{Aperture, Chip, Facts, Line};
+use super::chip::{Aperture, Chip, ChipLink, Facts};
 use super::device::{self, Device};
 use super::layout::{self, PAGE, Page, SLOTS, first_slot, word_at};
 use crate::ntb::port::listener::{self, Source, Waiters};
@@ -182,13 +182,13 @@ impl Core {
 
     /// Follows the link; `told` that it may have changed, which it may have more than once.
     fn follow(&self, state: &mut State, told: bool) -> bool {
-        let line = if state.gone { None } else { self.chip.line() };
-        if line.is_none() && !state.gone {
+        let link = if state.gone { None } else { self.chip.link() };
+        if link.is_none() && !state.gone {
             state.gone = true;
             tracing::warn!("{}", device::gone(&*self.device));
         }
-        let up = state.enabled && line.is_some_and(|line| line.up);
-        state.trained = line.map_or(state.trained, |line| line.trained);
+        let up = state.enabled && link.is_some_and(|link| link.up);
+        state.trained = link.map_or(state.trained, |link| link.trained);
         if up == state.up && !(told && up) {
             return false;
         }
@@ -429,6 +429,6 @@ impl Drop for Core {
 }
 
 /// The link of a chip that is up or not, and is no more than that.
-pub fn line(up: bool, trained: Trained) -> Option<Line> {
-    Some(Line { up, trained })
+pub fn chip_link(up: bool, trained: Trained) -> Option<ChipLink> {
+    Some(ChipLink { up, trained })
 }

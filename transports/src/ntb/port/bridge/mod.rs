@@ -27,8 +27,8 @@ mod outbound;
 #[cfg(test)]
 pub mod testing;
 
-pub use chip::{Aperture, Chip, Facts, Line, News};
-pub use core::line;
+pub use chip::{Aperture, Chip, ChipLink, Facts, News};
+pub use core::chip_link;
 pub use device::{Device, PciDevice, gone};
 
 use self::core::{Behind, Core};

@@ -2,7 +2,7 @@
 //! Commands, doorbells and scratchpads of the endpoint function.
 
 use super::layout::*;
-use crate::ntb::port::bridge::{Aperture, Chip, Device, Facts, Line, News, gone, line};
+use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -141,10 +141,10 @@ impl Chip for EpfChip {
         self.command(CONFIGURE_WINDOW, window as u32)
     }
 
-    fn line(&self) -> Option<Line> {
+    fn link(&self) -> Option<ChipLink> {
         match self.device.read16(REGISTERS, LINK) {
             u16::MAX => None,
-            status => line(status & 1 == 1, self.device.trained()),
+            status => chip_link(status & 1 == 1, self.device.trained()),
         }
     }
 

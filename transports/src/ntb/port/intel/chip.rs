@@ -2,7 +2,7 @@
 //! Windows, doorbells, scratchpads and the link of the bridge.
 
 use super::layout::*;
-use crate::ntb::port::bridge::{Aperture, Chip, Device, Facts, Line, News, gone, line};
+use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
 use crate::ntb::port::vfio::Trained;
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -184,7 +184,7 @@ impl Chip for IntelChip {
         Ok(())
     }
 
-    fn line(&self) -> Option<Line> {
+    fn link(&self) -> Option<ChipLink> {
         if self.device.read32(REGISTERS, CONTROL) == u32::MAX {
             return None;
         }
@@ -199,7 +199,7 @@ impl Chip for IntelChip {
         // The largest payload is that of the function.
         let trained = Trained::of_status(status);
         let trained = trained.map_or(own, |line| Trained { max_payload: own.max_payload, ..line });
-        line(status & LINK_ACTIVE != 0, trained)
+        chip_link(status & LINK_ACTIVE != 0, trained)
     }
 
     fn take(&self, _raised: u64) -> News {

@@ -2,7 +2,7 @@
 //! Translations, doorbells and the state of a link on the chip.
 
 use super::layout::*;
-use crate::ntb::port::bridge::{Aperture, Chip, Device, Facts, Line, News, gone, line};
+use crate::ntb::port::bridge::{Aperture, Chip, ChipLink, Device, Facts, News, chip_link, gone};
 use crate::ntb::port::{DoorbellDelivery, PortError, Result};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -185,7 +185,7 @@ impl Chip for PlxChip {
         Ok(())
     }
 
-    fn line(&self) -> Option<Line> {
+    fn link(&self) -> Option<ChipLink> {
         if self.read(IDS) == u32::MAX {
             return None;
         }
@@ -195,9 +195,9 @@ impl Chip for PlxChip {
             // The link was down: everything again. It is up when both sides have done so.
             self.prepare(&state);
             self.say(&state);
-            return line(false, self.device.trained());
+            return chip_link(false, self.device.trained());
         }
-        line(is_on(own) && is_on(self.read(self.state_at(false))), self.device.trained())
+        chip_link(is_on(own) && is_on(self.read(self.state_at(false))), self.device.trained())
     }
 
     /// Takes all doorbells, whatever has told of them. The chip fires when the first becomes pending,
