@@ -78,11 +78,10 @@ impl<'a> Comparison<'a> {
             }
         }
         targets.sort_unstable();
-        let base = |kind| match kind {
-            SegmentKind::Heap => world.heap().base(),
-            SegmentKind::Static => world.static_data().map_or(std::ptr::null_mut(), |d| d.base()),
+        let mapped = |pe, kind| {
+            let base = world.base(kind);
+            !base.is_null() && !world.ptr(base, pe).is_null()
         };
-        let mapped = |pe, kind| !base(kind).is_null() && !world.ptr(base(kind), pe).is_null();
         let cached_max = tuning.routes().cached_max(mapped);
         let readers = Readers::new(world);
         Comparison { world, ring, cached_max, targets, readers, there, here, ring_there }

@@ -20,6 +20,7 @@ use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, CACHED, Operation};
 use tombolo_selector::{Origin, Reuse, retune, tune};
 use tombolo_tests::doubles::{Faults, Faulty};
+use tombolo_transports::create;
 
 const ROUTINE: &str = "test";
 
@@ -102,6 +103,23 @@ fn the_budget_is_kept_even_when_pes_outnumber_processors() {
         assert!(measured.curves.iter().all(|c| c.points.len() <= 5), "only the coarse tier");
         tuning.apply(world);
     });
+}
+
+#[test]
+fn pes_know_how_many_share_a_processor_whatever_way_they_reach_each_other() {
+    let cpus = tombolo_core::wait::usable_cpus();
+    for transport in ["shm", "cma"] {
+        let transports = |_| vec![create(transport).expect("known")];
+        for (n_pes, bound, expected) in
+            [(1, "off", 1), (cpus, "off", 1), (2 * cpus + 1, "off", 3), (2 * cpus + 1, "on", 1)]
+        {
+            let environment =
+                [("SHMEM_TUNE", "off"), ("SHMEM_SYMMETRIC_SIZE", "1m"), ("TOMBOLO_BOUND", bound)];
+            run_job(n_pes, &environment, &transports, |world| {
+                assert_eq!(world.crowd(), expected, "{n_pes} PEs, bound {bound}");
+            });
+        }
+    }
 }
 
 /// Time that processors have spent on this thread.
