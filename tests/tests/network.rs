@@ -5,9 +5,11 @@
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 use tombolo_tests::conformance::{BACK_ENDS, unavailable};
 use tombolo_tests::nodes::{self, Nodes};
 
@@ -42,7 +44,11 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let places = |program: Arc<Program>| PLACES.map(|places| runs(&program, places));
     let counted = crate_dir().join("c/special/counted.c");
     let counted = Program::new(prefix, &counted, "", &["-pthread"]);
+    let beating = Program::new(prefix, &crate_dir().join("c/special/beating.c"), "", &[]);
+    let (cut, many) = (beating.clone(), beating);
     let tools = [
+        Trial::test("a_cut_cable_ends_a_job_by_default", move || cable(&cut)),
+        Trial::test("many_pes_make_few_connections", move || connections(&many)),
         tool(prefix, "oshperf_compares_the_network_between_hosts", compares),
         tool(prefix, "oshinfo_examines_other_hosts", examines),
         Trial::test("profiles_come_from_all_hosts", move || profiles(&counted)),
@@ -116,6 +122,72 @@ fn profiles(program: &Program) -> Result<(), Failed> {
         let own = |e: &&Value| e["pid"] == pe && e["name"] == "shmem_barrier_all" && e["ph"] == "X";
         assert_eq!(events.iter().filter(own).count(), 3, "{trace}");
     }
+    Ok(())
+}
+
+/// A job whose PEs wait for each other again and again, once it has said that it does; it ends with this
+/// value.
+struct Beating(Child);
+
+impl Beating {
+    fn start(program: &Program, nodes: &Nodes, options: &str) -> Result<Beating, Failed> {
+        let mut oshrun = program.oshrun();
+        oshrun.args(options.split(' ')).arg(program.executable()?);
+        oshrun.env("SHMEM_TUNE", "off").env_remove("SHMEM_ON_LOSS");
+        nodes.enter(&mut oshrun);
+        oshrun.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut job = Beating(oshrun.spawn()?);
+        let mut line = String::new();
+        BufReader::new(job.0.stdout.as_mut().expect("piped")).read_line(&mut line)?;
+        match line.as_str() {
+            "ready\n" => Ok(job),
+            _ => Err(format!("the job does not start: {line}{}", job.said()?).into()),
+        }
+    }
+
+    fn said(&mut self) -> Result<String, Failed> {
+        let mut said = String::new();
+        self.0.stderr.as_mut().expect("piped").read_to_string(&mut said)?;
+        Ok(said)
+    }
+}
+
+impl Drop for Beating {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The provider itself would go on sending for a quarter of an hour.
+fn cable(program: &Program) -> Result<(), Failed> {
+    let nodes = Nodes::start(2)?;
+    let mut job = Beating::start(program, &nodes, "--host n1,n2")?;
+    let begun = Instant::now();
+    nodes.plug(2, false);
+    let said = job.said()?;
+    let took = begun.elapsed();
+    assert_eq!(job.0.wait()?.code(), Some(1), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], "tombolo: PE 0: shmem_barrier_all: PE 1 on n2 cannot be reached any more");
+    assert!(lines[1].starts_with("oshrun: host n2 does not answer"), "{said}");
+    assert_eq!(lines.len(), 2, "{said}");
+    // 10 seconds until it is noticed, and 5 for the agent that does not answer.
+    assert!(took < Duration::from_secs(16), "{took:?}");
+    Ok(())
+}
+
+/// Each host talks to few PEs of the other, although all have each other's addresses.
+fn connections(program: &Program) -> Result<(), Failed> {
+    let job = Beating::start(program, &NODES, "--host n1:32,n2:32 -x SHMEM_SYMMETRIC_SIZE=2m")?;
+    let mut command = NODES.on(1, "cat");
+    let output = command.arg("/proc/net/tcp").output()?;
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    // State 01: established. One is that of ssh.
+    let open = table.lines().skip(1).filter(|line| line.split_whitespace().nth(3) == Some("01"));
+    let count = open.count();
+    drop(job);
+    assert!((1..200).contains(&count), "{count} connections: {table}");
     Ok(())
 }
 
