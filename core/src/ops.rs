@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::copy;
 use crate::reroute::Observation;
 use crate::route::Channel;
-use crate::transport::{Amo, AtomicDomain, Remote, SegmentKind, Signal, SignalOp, Status, Stream};
+use crate::transport::{Amo, Remote, SegmentKind, Signal, SignalOp, Status, Stream};
 use crate::wait::Reason;
 use crate::world::World;
 use crate::world::peers::Peer;
@@ -210,14 +210,15 @@ impl World {
         routine: &'static str,
     ) -> u64 {
         let target = self.amo_target(routine, variable, amo, pe);
-        match self.amo_channel(target, amo, pe) {
+        let (channel, by_device) = self.amo_channel(target, amo, pe);
+        match channel {
             // SAFETY: located and aligned.
             Channel::Cached | Channel::Streaming => unsafe {
                 amo::execute(self.mapped(target, pe), amo)
             },
             Channel::Endpoint(index) => {
                 let way = Way { context, index, target, pe, routine };
-                self.amo_over_endpoint(way, amo)
+                self.amo_over_endpoint(way, amo, by_device)
             }
             Channel::Service => self.request_amo(target, amo, pe, routine),
             Channel::Unreachable => self.no_route(routine, target, pe),
@@ -238,15 +239,14 @@ impl World {
         routine: &'static str,
     ) {
         let target = self.amo_target(routine, variable, amo, pe);
-        if let Channel::Endpoint(index) = self.amo_channel(target, amo, pe)
+        if let (Channel::Endpoint(index), by_device) = self.amo_channel(target, amo, pe)
             && let peer = self.peer_of(index, pe, routine)
-            && peer.can(target.segment).amos.has(amo.op, amo.size)
+            && peer.amos(target.segment, by_device).has(amo.op, amo.size)
         {
-            let endpoint = &peer.endpoint;
             let stream = context.stream(index.into());
             // SAFETY: the caller vouches for `fetch`.
             let accepted = self.until_accepted(routine, pe, || unsafe {
-                endpoint.amo(stream, target, amo, fetch)
+                peer.amo(stream, target, amo, fetch, by_device)
             });
             if let Some(fetch) = fetch.filter(|_| !accepted) {
                 // SAFETY: as above.
@@ -287,14 +287,14 @@ impl World {
             let target = self.target(routine, "dest", dest, len, pe);
             let routes = &self.routes().peers[pe];
             let put = routes.put[target.segment as usize].choose(len);
-            let by_amo = self.amo_channel(word_at, signal_amo, pe);
+            let (by_amo, by_device) = self.amo_channel(word_at, signal_amo, pe);
             if let Channel::Endpoint(index) = put {
                 let peer = self.peer_of(index, pe, routine);
                 let can = peer.can(target.segment);
                 let whole = len <= can.put_max && can.put_align <= 1;
                 // Setting a word is a store, and so in the CPU's domain by any way.
                 let coherent = by_amo == put || op == SignalOp::Set && by_amo == Channel::Service;
-                if coherent && whole && can.signals.has(signal_amo.op, 8) {
+                if coherent && !by_device && whole && can.signals.has(signal_amo.op, 8) {
                     let signal = Signal { word: word_at, op, value };
                     let shared = context.stream(index.into());
                     let own = Stream::new(shared.id, true);
@@ -418,16 +418,25 @@ impl World {
         unsafe { self.table().remote(self.base(target.segment).wrapping_add(target.offset), pe) }
     }
 
-    /// The channel of an AMO. What an endpoint does not do in the CPU's domain, the target does.
-    fn amo_channel(&self, target: Remote, amo: Amo, pe: usize) -> Channel {
+    /// The channel of an AMO, and whether a device carries it out. What an endpoint does not do in the
+    /// CPU's domain, the target does.
+    fn amo_channel(&self, target: Remote, amo: Amo, pe: usize) -> (Channel, bool) {
         let channel = self.routes().peers[pe].amo[target.segment as usize];
-        let Channel::Endpoint(index) = channel else { return channel };
+        let Channel::Endpoint(index) = channel else { return (channel, false) };
+        let devices = &self.devices[pe];
+        if devices[usize::from(amo.size == 8)].is_some() {
+            return (channel, true);
+        }
+        // The device has variables of the other size.
+        if devices.iter().any(Option::is_some)
+            && !self.ptr(self.base(target.segment).cast_const(), pe).is_null()
+        {
+            return (Channel::Cached, false);
+        }
         let can = self.peer(index.into(), pe).map(|peer| peer.can(target.segment));
         match can {
-            Some(can) if can.domain == AtomicDomain::Cpu && !can.amos.has(amo.op, amo.size) => {
-                Channel::Service
-            }
-            _ => channel,
+            Some(can) if !can.amos.has(amo.op, amo.size) => (Channel::Service, false),
+            _ => (channel, false),
         }
     }
 

@@ -5,7 +5,7 @@
 //! measured the channels replaces them with [`crate::World::set_routes`].
 
 use crate::cost::Costs;
-use crate::transport::{AmoSet, AtomicDomain, Capabilities, SegmentKind};
+use crate::transport::{AmoSet, Capabilities, SegmentKind};
 use crate::world::peers::Peer;
 
 /// A way to carry an operation to one peer.
@@ -147,11 +147,11 @@ impl Routes {
             }
             // An operation that the endpoint does not do itself is asked of the target, in the same
             // domain of atomicity.
-            let coherent =
-                |can: &Capabilities| can.domain == AtomicDomain::Cpu && !can.amos.is_empty();
-            first(segment, &coherent).unwrap_or_else(|| match first(segment, &|can| can.reach()) {
-                Some(_) if service => Channel::Service,
-                _ => Channel::Unreachable,
+            first(segment, &|can| !can.amos.is_empty()).unwrap_or_else(|| {
+                match first(segment, &|can| can.reach()) {
+                    Some(_) if service => Channel::Service,
+                    _ => Channel::Unreachable,
+                }
             })
         };
         let inline = |segment: SegmentKind| match copy(segment, &|can| can.put).choose(0) {

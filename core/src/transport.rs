@@ -120,20 +120,6 @@ pub enum Status {
     Failed,
 }
 
-/// Which atomic operations exclude each other.
-///
-/// All atomic operations on one variable, from whatever PE, go through one domain: the core uses
-/// that of the CPU unless every PE of the job reaches the variable's PE, itself included, through
-/// the same device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AtomicDomain {
-    /// Atomic with atomic instructions of the target's CPU.
-    #[default]
-    Cpu,
-    /// Atomic among operations of this transport alone, such as those of a network card.
-    Device,
-}
-
 /// What an endpoint does by itself on one segment of its peer. What is missing is emulated in the
 /// core; a segment on which there is neither `put` nor `get` is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,10 +128,13 @@ pub struct Capabilities {
     pub put: bool,
     /// `get`.
     pub get: bool,
-    /// AMOs that are carried out. The core has the target execute all others.
+    /// `amo`: AMOs that are atomic with atomic instructions of the target's CPU. The core has the target
+    /// execute all others.
     pub amos: AmoSet,
-    /// What the AMOs are atomic with.
-    pub domain: AtomicDomain,
+    /// `device_amo`: AMOs that are atomic among each other alone, such as those of a network card. All
+    /// AMOs on one variable, from whatever PE, exclude each other: the core uses these for the
+    /// variables of one size of a PE only if every PE of the job does, that PE included.
+    pub device_amos: AmoSet,
     /// `put_signal` with these operations on its word.
     pub signals: AmoSet,
     /// Aligned words of 4 and 8 bytes appear whole; where they do not, the target writes them.
@@ -178,7 +167,7 @@ impl Capabilities {
         put: false,
         get: false,
         amos: AmoSet::NONE,
-        domain: AtomicDomain::Cpu,
+        device_amos: AmoSet::NONE,
         signals: AmoSet::NONE,
         whole_words: false,
         ends_last: false,
@@ -199,14 +188,7 @@ impl Capabilities {
     /// Whether the core never has to ask the target for what the endpoint does not do by itself.
     pub fn is_sufficient(&self) -> bool {
         let words = self.whole_words && self.put_align == 1;
-        let amos = self.amos == AmoSet::ALL && matches!(self.domain, AtomicDomain::Cpu);
-        self.put && self.get && words && amos
-    }
-
-    /// Whether an AMO is carried out in the CPU's domain.
-    #[inline]
-    pub const fn does(&self, op: AmoOp, size: u8) -> bool {
-        matches!(self.domain, AtomicDomain::Cpu) && self.amos.has(op, size)
+        self.put && self.get && words && self.amos == AmoSet::ALL
     }
 }
 
@@ -306,6 +288,20 @@ pub trait Endpoint: Send + Sync {
     /// # Safety
     /// See the trait.
     unsafe fn amo(
+        &self,
+        _stream: &Stream,
+        _target: Remote,
+        _amo: Amo,
+        _result: Option<*mut u8>,
+    ) -> Status {
+        Status::Failed
+    }
+
+    /// As `amo`, atomic among such operations alone. Needs the operation in `device_amos`.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn device_amo(
         &self,
         _stream: &Stream,
         _target: Remote,

@@ -69,8 +69,8 @@ pub struct World {
     routes: AtomicPtr<InForce>,
     /// Replaced routes, from boxes: other threads may still be reading them.
     retired: Mutex<Vec<Retired>>,
-    /// By PE, the transport whose device carries out all atomic operations on its variables.
-    devices: Box<[Option<u8>]>,
+    /// By PE, the devices that carry out all atomic operations on its variables.
+    pub(crate) devices: Box<[domain::Devices]>,
     /// Transports that have failed towards a PE.
     dropped: Mutex<Dropped>,
     losses: Losses,
@@ -438,9 +438,10 @@ impl World {
 }
 
 /// Routes in which no atomic operation leaves the domain of its variable.
-fn with_devices(mut routes: Routes, devices: &[Option<u8>]) -> Routes {
-    for (peer, device) in routes.peers.iter_mut().zip(devices) {
-        if let Some(device) = device {
+fn with_devices(mut routes: Routes, devices: &[domain::Devices]) -> Routes {
+    for (peer, devices) in routes.peers.iter_mut().zip(devices) {
+        // Variables of the other size are told apart with each operation.
+        if let Some(device) = devices.iter().flatten().next() {
             peer.amo = [Channel::Endpoint(*device); 2];
         }
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tombolo_core::World;
 use tombolo_core::cost::Costs;
 use tombolo_core::route::{Channel, PeerRoutes, Routes, STEPS_MAX, Steps};
-use tombolo_core::transport::{AtomicDomain, Capabilities, SegmentKind};
+use tombolo_core::transport::{Capabilities, SegmentKind};
 use tombolo_core::world::peers;
 
 /// Where the measurements come from.
@@ -433,7 +433,7 @@ impl<'a> Peer<'a> {
             | Operation::ZeroCopy
             | Operation::PutRead => can.put,
             Operation::Get | Operation::GetRead => can.get,
-            Operation::Amo => can.domain == AtomicDomain::Cpu && !can.amos.is_empty(),
+            Operation::Amo => !can.amos.is_empty(),
         };
         able.then_some(Channel::Endpoint(index as u8))
     }

@@ -111,6 +111,12 @@ pub const BACK_ENDS: &[BackEnd] = &[
     on_one_host("ofi_udp", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "udp;ofi_rxd")]),
     on_one_host("ofi_sockets", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "sockets")]),
     on_one_host("ofi_shm", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "shm")]),
+    on_one_host(
+        "ofi_tcp_atomics",
+        || named(["ofi"]),
+        &[OFI, ("SHMEM_OFI_PROVIDER", "tcp;ofi_rxm"), ("SHMEM_OFI_ATOMICS", "provider")],
+    ),
+    on_one_host("ofi_two_rails", || named(["ofi"]), &[OFI, ("SHMEM_OFI_INTERFACE", "lo,lo")]),
 ];
 
 /// On one host it is used only if it is named.

@@ -103,15 +103,14 @@ impl World {
 
     /// Executes an AMO over an endpoint and waits for the old value. An operation that a device does
     /// not have is made from its compare-and-swap, so that all stay in one domain of atomicity.
-    pub(super) fn amo_over_endpoint(&self, way: Way<'_>, amo: Amo) -> u64 {
+    pub(super) fn amo_over_endpoint(&self, way: Way<'_>, amo: Amo, by_device: bool) -> u64 {
         let peer = self.peer_of(way.index, way.pe, way.routine);
-        let amos = peer.can(way.target.segment).amos;
-        if amos.has(amo.op, amo.size) {
-            return self.fetch_over_endpoint(way, peer, amo);
+        if peer.amos(way.target.segment, by_device).has(amo.op, amo.size) {
+            return self.fetch_over_endpoint(way, peer, amo, by_device);
         }
         let swap = |compare, operand| {
             let amo = Amo { op: AmoOp::CompareSwap, compare, operand, ..amo };
-            self.fetch_over_endpoint(way, peer, amo)
+            self.fetch_over_endpoint(way, peer, amo, by_device)
         };
         let mut old = swap(0, 0);
         loop {
@@ -127,7 +126,7 @@ impl World {
         }
     }
 
-    fn fetch_over_endpoint(&self, way: Way<'_>, peer: &Peer, amo: Amo) -> u64 {
+    fn fetch_over_endpoint(&self, way: Way<'_>, peer: &Peer, amo: Amo, by_device: bool) -> u64 {
         let Way { context, index, target, pe, routine } = way;
         let own = Stream::new(context.stream(index.into()).id, true);
         // What a lost PE answers.
@@ -135,7 +134,7 @@ impl World {
         let place = (&raw mut result).cast::<u8>();
         self.until_accepted(routine, pe, || {
             // SAFETY: the result lives until the stream is quiet, waited for below.
-            unsafe { peer.endpoint.amo(&own, target, amo, Some(place)) }
+            unsafe { peer.amo(&own, target, amo, Some(place), by_device) }
         });
         self.until_quiet(index, &own, routine, pe);
         // SAFETY: written by another thread before the count seen above.

@@ -3,7 +3,10 @@
 
 use super::exchange::Endpoints;
 use crate::service::Pollable;
-use crate::transport::{Capabilities, Distance, Endpoint, Progress, SegmentKind, Transport};
+use crate::transport::{
+    Amo, AmoSet, Capabilities, Distance, Endpoint, Progress, Remote, SegmentKind, Status, Stream,
+    Transport,
+};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +30,33 @@ impl Peer {
     #[inline]
     pub fn can(&self, segment: SegmentKind) -> &Capabilities {
         &self.can[segment as usize]
+    }
+
+    /// The AMOs that are carried out on a segment, by the device or not.
+    pub(crate) fn amos(&self, segment: SegmentKind, by_device: bool) -> AmoSet {
+        let can = self.can(segment);
+        if by_device { can.device_amos } else { can.amos }
+    }
+
+    /// Issues an AMO, by the device or not.
+    ///
+    /// # Safety
+    /// As [`Endpoint::amo`].
+    pub(crate) unsafe fn amo(
+        &self,
+        stream: &Stream,
+        target: Remote,
+        amo: Amo,
+        result: Option<*mut u8>,
+        by_device: bool,
+    ) -> Status {
+        // SAFETY: by the caller's word.
+        unsafe {
+            match by_device {
+                true => self.endpoint.device_amo(stream, target, amo, result),
+                false => self.endpoint.amo(stream, target, amo, result),
+            }
+        }
     }
 
     /// Whether an operation has failed for good.

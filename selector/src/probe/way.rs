@@ -165,7 +165,7 @@ impl Way<'_> {
                             can.put && word_safe && can.needs_target_cpu
                         }
                         Operation::Get => can.get,
-                        Operation::Amo => can.does(AmoOp::Add, 8),
+                        Operation::Amo => can.amos.has(AmoOp::Add, 8),
                         // They tell plain copies on mapped memory apart.
                         Operation::PutRead | Operation::GetRead => false,
                     }

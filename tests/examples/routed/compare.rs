@@ -236,7 +236,7 @@ impl<'a> Comparison<'a> {
             let can = endpoint.capabilities(remote.segment);
             let able = match case.operation {
                 Operation::Get => can.get,
-                Operation::Amo => can.does(AmoOp::Add, 8),
+                Operation::Amo => can.amos.has(AmoOp::Add, 8),
                 _ => can.put,
             };
             if !able || endpoint.mapped(remote.segment).is_some() {

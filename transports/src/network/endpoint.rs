@@ -8,8 +8,8 @@ use super::port::Port;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use tombolo_core::transport::{
-    Amo, AmoOp, AmoSet, AtomicDomain, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal,
-    Status, Stream,
+    Amo, AmoOp, AmoSet, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status,
+    Stream,
 };
 
 /// Longest put that goes in a message: it is copied twice, but shares the message with others.
@@ -26,6 +26,10 @@ pub struct NetworkEndpoint<N: Network> {
     pub(super) served_max: usize,
     /// Longest operation in bytes.
     pub(super) piece: usize,
+    /// What the network carries out.
+    pub(super) device_amos: AmoSet,
+    /// It is this PE's way to itself, which AMOs of the network take.
+    pub(super) is_self: bool,
 }
 
 impl<N: Network> NetworkEndpoint<N> {
@@ -39,11 +43,14 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
         if self.segments[segment as usize].len == 0 {
             return Capabilities::NONE;
         }
+        if self.is_self {
+            return Capabilities { device_amos: self.device_amos, ..Capabilities::NONE };
+        }
         Capabilities {
             put: true,
             get: true,
             amos: AmoSet::ALL,
-            domain: AtomicDomain::Cpu,
+            device_amos: self.device_amos,
             signals: AmoSet::SIGNALS,
             whole_words: true,
             // Requests and RMA overtake each other.
@@ -110,6 +117,21 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
         let result = result.unwrap_or(null_mut());
         // SAFETY: the caller vouches for the place of the result.
         self.port.issue(|e| unsafe { e.request(stream, self.pe, &record, result) })
+    }
+
+    unsafe fn device_amo(
+        &self,
+        stream: &Stream,
+        target: Remote,
+        amo: Amo,
+        result: Option<*mut u8>,
+    ) -> Status {
+        if !self.holds(target, amo.size.into()) {
+            return Status::Failed;
+        }
+        let result = result.unwrap_or(null_mut());
+        // SAFETY: the caller vouches for the place of the result.
+        self.port.issue(|e| unsafe { e.amo(stream, self.pe, target, amo, result) })
     }
 
     unsafe fn put_signal(

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! - Long transfers are RMA; AMOs, and what the network does not keep whole, are carried out by the
-//!   target's processor ([`engine`]).
-//! - A back end provides a [`Network`], and says which one is to be used. [`trial`] finds out whether
-//!   it works.
+//!   target's processor ([`engine`]), or AMOs by the network where that is asked for.
+//! - A back end ([`transport`]) provides a [`Network`], and says which one is to be used. [`trial`] finds
+//!   out whether it works.
 
 pub mod address;
 pub mod endpoint;
@@ -17,13 +17,14 @@ pub mod engine;
 pub mod message;
 pub mod open;
 pub mod port;
+pub mod transport;
 pub mod trial;
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use tombolo_core::config::Transports;
 use tombolo_core::registration::Device;
-use tombolo_core::transport::Job;
+use tombolo_core::transport::{Amo, AmoSet, Job};
 
 /// A network as one PE uses it, from one thread at a time.
 ///
@@ -121,6 +122,27 @@ pub trait Network: Device<Key: Default> + Send {
         context: *mut c_void,
     ) -> isize;
 
+    /// AMOs that are carried out on peers' memory, and on that of this PE, atomic among each other alone.
+    fn amos(&self) -> AmoSet {
+        AmoSet::NONE
+    }
+
+    /// Changes a variable of a peer, or of this PE. The completion says that it was changed, and that the
+    /// old value is in the third of the words.
+    ///
+    /// # Safety
+    /// Words and context are valid until the completion.
+    unsafe fn amo(
+        &mut self,
+        _to: u64,
+        _amo: Amo,
+        _words: Words<Self::Key>,
+        _remote: RemoteAddress,
+        _context: *mut c_void,
+    ) -> isize {
+        -(libc::ENOSYS as isize)
+    }
+
     /// Sees to it that what was accepted completes: somebody is about to wait.
     fn confirm(&mut self) {}
 
@@ -171,6 +193,38 @@ pub struct Local<K> {
     pub len: usize,
     /// In which registered memory it lies.
     pub key: K,
+}
+
+/// What an AMO needs of local memory: its operand, its comparand and a place for the old value, as words
+/// of 8 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<K> {
+    /// The first of them.
+    pub at: *mut u64,
+    /// In which registered memory they lie.
+    pub key: K,
+}
+
+impl<K> Words<K> {
+    /// Bytes of all.
+    pub const SIZE: usize = 3 * size_of::<u64>();
+
+    /// Writes what an AMO is to be given, zero-extended.
+    ///
+    /// # Safety
+    /// The words are valid, and nobody else uses them.
+    pub unsafe fn fill(at: *mut u64, amo: Amo) {
+        // SAFETY: by the caller's word.
+        unsafe {
+            at.write(amo.operand);
+            at.add(1).write(amo.compare);
+        }
+    }
+
+    /// Operand, comparand and the place of the old value.
+    pub fn places(&self) -> [*mut u64; 3] {
+        [0, 1, 2].map(|index| self.at.wrapping_add(index))
+    }
 }
 
 /// The far end of an operation.

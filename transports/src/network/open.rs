@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind};
+use tombolo_core::transport::{AmoSet, Endpoint, Job, Segment, SegmentKind};
 
 /// Longest operation that is issued: a peer that takes one at a time over a slow network must not
 /// seem silent meanwhile.
@@ -38,6 +38,7 @@ pub struct Opened<N: Network> {
     told: [Told; SegmentKind::ALL.len()],
     served_max: usize,
     piece: usize,
+    device_amos: AmoSet,
 }
 
 impl<N: Network + 'static> Opened<N> {
@@ -59,13 +60,13 @@ impl<N: Network + 'static> Opened<N> {
             own[kind] = Own { base, len, shared };
             told[kind] = Told::of(&own[kind], segment.layout);
         }
-        let (name, token) = (net.name()?, random()?);
+        let (name, token, device_amos) = (net.name()?, random()?, net.amos());
         let lost = Arc::new(Lost::none(job.n_pes()));
         let engine = Engine::new(net, job.pe, token, own, lost.clone())?;
         let port = Arc::new(Port::new(engine, lost, kind.wait_fd));
         let (served_max, piece) = (kind.served_max, kind.max_len.min(PIECE));
         let address = Address { kind: kind.name, name, token, told };
-        Ok((Opened { port, told, served_max, piece }, address.encode()))
+        Ok((Opened { port, told, served_max, piece, device_amos }, address.encode()))
     }
 
     /// Enters the peers' addresses, and makes an endpoint for each that can be reached. `unlike` says
@@ -100,7 +101,8 @@ impl<N: Network + 'static> Opened<N> {
         let met: Vec<_> = (0..job.n_pes()).map(meet).collect();
         let endpoint = |(pe, met): (usize, &Result<Theirs, String>)| {
             let theirs = met.clone()?;
-            if pe == job.pe {
+            let is_self = pe == job.pe;
+            if is_self && self.device_amos.is_empty() {
                 return Err("this PE itself".into());
             }
             let endpoint = NetworkEndpoint {
@@ -109,6 +111,8 @@ impl<N: Network + 'static> Opened<N> {
                 segments: theirs.segments,
                 served_max: self.served_max,
                 piece: self.piece,
+                device_amos: self.device_amos,
+                is_self,
             };
             Ok(Box::new(endpoint) as Box<dyn Endpoint>)
         };

@@ -4,9 +4,10 @@
 //! What it claims of itself does not count. One that completes a put before the data can be read at
 //! the target, or never, is found out here, before anybody relies on it.
 
-use super::{Completion, Local, Network, RemoteAddress, Shared};
+use super::{Completion, Local, Network, RemoteAddress, Shared, Words};
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
+use tombolo_core::transport::{Amo, AmoOp};
 
 /// Bytes of the memory that puts go to.
 const SPACE: usize = 64 << 10;
@@ -22,6 +23,7 @@ struct End<N: Network> {
     memory: Vec<u64>,
     shared: Shared<N::Key>,
     other: u64,
+    myself: u64,
     done: usize,
     contexts: Box<[[u64; 8]; 4]>,
 }
@@ -36,7 +38,15 @@ pub fn run<N: Network>(near: N, far: N) -> Result<(), String> {
         put(&mut near, &mut far, round, len)?;
         get(&mut near, &mut far, round, len)?;
     }
-    message(&mut near, &mut far)
+    message(&mut near, &mut far)?;
+    // Each PE uses those of the network on its own memory as well.
+    if !near.net.amos().is_empty() {
+        near.myself = near.net.insert(&near.net.name()?)?;
+        for to_self in [false, true] {
+            amos(&mut near, &mut far, to_self)?;
+        }
+    }
+    Ok(())
 }
 
 impl<N: Network> End<N> {
@@ -45,7 +55,15 @@ impl<N: Network> End<N> {
         let base = memory.as_mut_ptr().cast();
         // SAFETY: the memory is freed after the network, by the order of the fields.
         let shared = unsafe { net.share(base, 2 * SPACE, key) }?;
-        Ok(End { net, memory, shared, other: u64::MAX, done: 0, contexts: Box::default() })
+        Ok(End {
+            net,
+            memory,
+            shared,
+            other: u64::MAX,
+            myself: u64::MAX,
+            done: 0,
+            contexts: Box::default(),
+        })
     }
 
     /// A word of the memory as it is now: others write to it.
@@ -191,4 +209,41 @@ fn message<N: Network>(near: &mut End<N>, far: &mut End<N>) -> Result<(), String
         true => Ok(()),
         false => Err(format!("{what} arrives without its data")),
     }
+}
+
+/// Each AMO that the network claims to carry out, on a variable of the far end or of the near end itself.
+fn amos<N: Network>(near: &mut End<N>, far: &mut End<N>, to_self: bool) -> Result<(), String> {
+    let all = AmoOp::ALL.into_iter().flat_map(|op| [4, 8].map(|size| (op, size)));
+    let claimed = near.net.amos();
+    for (op, size) in all.filter(|(op, size)| claimed.has(*op, *size)) {
+        let what =
+            format!("an atomic {op:?} of {size} bytes{}", if to_self { " by itself" } else { "" });
+        let amo = Amo { op, size, operand: 5, compare: 0x11 };
+        // The other half of a word of 4 bytes is not to be touched.
+        let (old, rest) = (0x11, if size == 4 { 0x77 << 32 } else { 0 });
+        let target = if to_self { &mut *near } else { &mut *far };
+        target.memory[1] = old | rest;
+        let start = if to_self { near.start() } else { far.start() };
+        let at = RemoteAddress { address: start.address + 8, ..start };
+        let buffer = near.buffer(Words::<N::Key>::SIZE);
+        let words = Words { at: buffer.at.cast(), key: buffer.key };
+        let (before, context) = (near.done, near.context(0));
+        near.memory[SPACE / 8 + 2] = u64::MAX;
+        post(near, far, &what, |near| {
+            let to = if to_self { near.myself } else { near.other };
+            // SAFETY: words and context live until the network is closed, and are used for this alone.
+            unsafe {
+                Words::<N::Key>::fill(words.at, amo);
+                near.net.amo(to, amo, words, at, context)
+            }
+        })?;
+        await_done(near, far, &what, Duration::ZERO, |near, _| near.done > before)?;
+        let mask = if size == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        let told = near.word(SPACE / 8 + 2) & mask;
+        let now = if to_self { near.word(1) } else { far.word(1) };
+        if told != old || now != amo.applied_to(old) | rest {
+            return Err(format!("{what} gives {told:#x} and leaves {now:#x}"));
+        }
+    }
+    Ok(())
 }

@@ -2,17 +2,19 @@
 //! libfabric: TCP between any hosts, and whatever else its providers drive.
 //!
 //! ```text
-//! network (shared) -> rdm: libfabric's objects -> sys
+//! network (shared) -> rails: several interfaces -> rdm: libfabric's objects -> sys
 //! choose: which provider on which interface
 //! ```
 //!
 //! - The library is loaded at run time; without it the transport says so and is not used.
 //! - A provider is taken when it has worked in a trial of puts, gets and messages, not because of
 //!   what it lists.
-//! - Long transfers are RMA; words, short puts and AMOs are carried out by the target's processor.
+//! - Long transfers are RMA; words, short puts and AMOs are carried out by the target's processor. With
+//!   `SHMEM_OFI_ATOMICS` the provider carries out AMOs, where all PEs reach each other by it alone.
 //! - Addresses of peers are entered at start; connections are made when they are first used.
 
 mod choose;
+mod rails;
 mod rdm;
 mod settings;
 mod sys;
@@ -23,58 +25,72 @@ mod trials;
 
 use crate::network::endpoint::SHORT;
 use crate::network::engine::ENTRIES;
-use crate::network::open::{Connected, Kind, Opened};
-use crate::network::{Network, is_on_one_machine, is_wanted, trial};
+use crate::network::open::Kind;
+use crate::network::transport::{BackEnd, Over};
+use crate::network::{Network, is_on_one_machine, trial};
 use choose::{Candidate, Offers, Wish};
+use rails::{PIECE, Rails};
 use rdm::Rdm;
-use settings::OfiSettings;
-use std::os::fd::RawFd;
+use settings::{Atomics, OfiSettings};
 use std::sync::Mutex;
 use sys::Library;
 use tombolo_core::config::Table;
-use tombolo_core::error::{Error, Result};
-use tombolo_core::transport::{Distance, Job, Progress, Segment, Status, Stream, Transport};
-
-const NAME: &str = "ofi";
+use tombolo_core::transport::Job;
 
 /// The libfabric transport.
-#[derive(Default)]
-pub struct Ofi {
-    /// Set by `probe`.
-    chosen: Mutex<Option<Chosen>>,
-    opened: Option<Opened<Rdm>>,
-    description: Vec<String>,
-}
+pub type Ofi = Over<Libfabric>;
 
-/// The provider that works.
-struct Chosen {
+/// The back end.
+pub struct Libfabric;
+
+/// The providers that work, all of one kind, each on an interface of its own.
+pub struct Chosen {
     library: &'static Library,
-    offers: Offers,
-    candidate: Candidate,
+    rails: Vec<Rail>,
     /// What was tried before and does not work, and why.
     failed: Vec<String>,
 }
 
-impl Ofi {
-    /// A transport with nothing open.
-    pub fn new() -> Ofi {
-        Ofi::default()
+/// One of them.
+struct Rail {
+    offers: Offers,
+    candidate: Candidate,
+}
+
+/// What the settings and the job ask for, for each interface or domain that they name.
+fn wishes(job: &Job<'_>) -> Result<Vec<Wish>, String> {
+    let settings = OfiSettings::read(job.config.environment()).map_err(|e| e.to_string())?;
+    let OfiSettings { provider, domain, interface, atomics } = settings;
+    let split = |list: &str| list.split(',').map(|one| one.trim().to_owned()).collect();
+    let (domains, interfaces): (Vec<String>, Vec<String>) = (split(&domain), split(&interface));
+    let count = domains.len().max(interfaces.len());
+    if [&domains, &interfaces].iter().any(|list| list.len() > 1 && list.len() < count) {
+        return Err(
+            "SHMEM_OFI_DOMAIN and SHMEM_OFI_INTERFACE are lists of different lengths".into()
+        );
     }
+    let of =
+        |list: &[String], at: usize| list.get(at).or(list.first()).cloned().unwrap_or_default();
+    let wish = |at: usize| Wish {
+        provider: provider.clone(),
+        domain: of(&domains, at),
+        interface: of(&interfaces, at),
+        one_machine: is_on_one_machine(job),
+        atomics: atomics == Atomics::Provider,
+    };
+    Ok((0..count).map(wish).collect())
 }
 
-/// What the settings and the job ask for.
-fn wish(job: &Job<'_>) -> Result<Wish> {
-    let OfiSettings { provider, domain, interface } = OfiSettings::read(job.config.environment())?;
-    Ok(Wish { provider, domain, interface, one_machine: is_on_one_machine(job) })
-}
-
-fn choose(wish: &Wish) -> std::result::Result<Chosen, String> {
-    let library = Library::get()?;
+/// The best that works; adds to `failed` what does not.
+fn choose(
+    library: &'static Library,
+    wish: &Wish,
+    failed: &mut Vec<String>,
+) -> Result<Rail, String> {
     let offers = Offers::find(library, wish)?;
-    let mut failed = Vec::new();
     for candidate in offers.candidates.clone() {
-        match try_once(library, &offers, &candidate) {
-            Ok(()) => return Ok(Chosen { library, offers, candidate, failed }),
+        match try_once(library, &offers, &candidate, wish.atomics) {
+            Ok(()) => return Ok(Rail { offers, candidate }),
             Err(why) => failed.push(format!("{}: {why}", candidate.describe())),
         }
     }
@@ -87,14 +103,15 @@ fn try_once(
     library: &'static Library,
     offers: &Offers,
     candidate: &Candidate,
-) -> std::result::Result<(), String> {
-    static WORKING: Mutex<Vec<Candidate>> = Mutex::new(Vec::new());
+    atomics: bool,
+) -> Result<(), String> {
+    static WORKING: Mutex<Vec<(Candidate, bool)>> = Mutex::new(Vec::new());
     let working = || WORKING.lock().unwrap_or_else(|e| e.into_inner());
-    if working().iter().any(|one| one.is_like(candidate)) {
+    if working().iter().any(|(one, with)| one.is_like(candidate) && *with == atomics) {
         return Ok(());
     }
-    try_out(library, offers, candidate)?;
-    working().push(candidate.clone());
+    try_out(library, offers, candidate, atomics)?;
+    working().push((candidate.clone(), atomics));
     Ok(())
 }
 
@@ -103,103 +120,69 @@ fn try_out(
     library: &'static Library,
     offers: &Offers,
     candidate: &Candidate,
-) -> std::result::Result<(), String> {
+    atomics: bool,
+) -> Result<(), String> {
     // SAFETY: of the offers, which are only read.
-    let open = || unsafe { Rdm::open(library, offers.info(candidate), 2, 16) };
+    let open = || unsafe { Rdm::open(library, offers.info(candidate), 3, 16, atomics) };
     trial::run(open()?, open()?)
 }
 
-impl Transport for Ofi {
-    fn name(&self) -> &'static str {
-        NAME
+impl BackEnd for Libfabric {
+    const NAME: &'static str = "ofi";
+    const SETTINGS: Table = OfiSettings::TABLE;
+    type Net = Rails;
+    type Chosen = Chosen;
+
+    fn choose(job: &Job<'_>) -> Result<Chosen, String> {
+        let wishes = wishes(job)?;
+        let library = Library::get()?;
+        let (mut rails, mut failed): (Vec<Rail>, _) = (vec![], vec![]);
+        for mut wish in wishes {
+            if let Some(first) = rails.first() {
+                wish.provider = first.candidate.provider.clone();
+            }
+            rails.push(choose(library, &wish, &mut failed)?);
+        }
+        Ok(Chosen { library, rails, failed })
     }
 
-    fn settings(&self) -> Table {
-        OfiSettings::TABLE
-    }
-
-    fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
-        let wish = wish(job).map_err(|e| e.to_string())?;
-        is_wanted(job, NAME)?;
-        *self.chosen.lock().unwrap_or_else(|e| e.into_inner()) = Some(choose(&wish)?);
-        Ok(())
-    }
-
-    fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
-        let chosen = self.chosen.get_mut().unwrap_or_else(|e| e.into_inner()).take();
-        let chosen = chosen.ok_or_else(|| failure("it was not probed"))?;
-        let info = chosen.offers.info(&chosen.candidate);
-        // SAFETY: of the offers, which are only read.
-        let rdm = unsafe { Rdm::open(chosen.library, info, job.n_pes(), ENTRIES) };
-        let rdm = rdm.map_err(failure)?;
-        self.description = describe(&chosen, &rdm);
-        let provider = chosen.candidate.provider.clone();
+    fn open(chosen: Chosen, job: &Job<'_>) -> Result<(Rails, Kind, Vec<String>), String> {
+        // A PE may enter itself, for AMOs of the provider.
+        let peers = job.n_pes() + 1;
+        let atomics = wishes(job)?.iter().any(|wish| wish.atomics);
+        let open = |rail: &Rail| {
+            // SAFETY: of the offers, which are only read.
+            unsafe {
+                Rdm::open(
+                    chosen.library,
+                    rail.offers.info(&rail.candidate),
+                    peers,
+                    ENTRIES,
+                    atomics,
+                )
+            }
+        };
+        let rails = chosen.rails.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let description = describe(&chosen, &rails[0]);
+        let rails = Rails::new(rails)?;
+        let name = chosen.rails[0].candidate.provider.clone();
         let kind = Kind {
             // The target's processor does the provider's work: then it may as well do all of it, which
             // keeps words whole and gathers short operations.
-            served_max: if choose::is_software(&provider) { SHORT } else { 0 },
-            max_len: rdm.max_len,
-            wait_fd: rdm.wait_fd(),
-            name: provider,
+            served_max: if choose::is_software(&name) { SHORT } else { 0 },
+            max_len: if rails.are_several() { PIECE.min(rails.max_len()) } else { rails.max_len() },
+            wait_fd: rails.wait_fd(),
+            name,
         };
-        let (opened, address) = Opened::new(rdm, kind, job, segments).map_err(failure)?;
-        self.opened = Some(opened);
-        Ok(address)
+        Ok((rails, kind, description))
     }
 
-    fn connect(&mut self, job: &Job<'_>, addresses: &[Vec<u8>]) -> Result<Connected> {
-        let opened = self.opened.as_ref().ok_or_else(|| failure("it was not opened"))?;
-        Ok(opened.meet(job, addresses, |theirs, mine| {
-            format!("it uses provider {theirs} and this PE {mine}: set SHMEM_OFI_PROVIDER")
-        }))
+    fn unlike(theirs: &str, mine: &str) -> String {
+        format!("it uses provider {theirs} and this PE {mine}: set SHMEM_OFI_PROVIDER")
     }
 
-    fn distance(&self, _a: usize, _b: usize) -> Option<Distance> {
-        Some(Distance::Network)
-    }
-
-    fn fence(&self, stream: &Stream) -> Status {
-        self.opened.as_ref().map_or(Status::Complete, |opened| opened.port.fence(stream))
-    }
-
-    fn progress(&self) -> bool {
-        self.opened.as_ref().is_some_and(|opened| opened.port.progress())
-    }
-
-    fn progress_needed(&self) -> Progress {
-        // Providers are asked to make none by themselves, and requests are carried out here.
-        Progress::Always
-    }
-
-    fn event_fd(&self) -> Option<RawFd> {
-        self.opened.as_ref()?.port.wait_fd()
-    }
-
-    fn arm(&self) -> bool {
-        self.opened.as_ref().is_none_or(|opened| opened.port.arm())
-    }
-
-    fn first_unreachable(&self) -> Option<usize> {
-        self.opened.as_ref()?.port.lost().first()
-    }
-
-    fn has_given_up(&self, pe: usize) -> bool {
-        self.opened.as_ref().is_some_and(|opened| opened.port.lost().has(pe))
-    }
-
-    fn describe(&self) -> Vec<String> {
-        self.description.clone()
-    }
-
-    fn describe_own(&self) -> Vec<String> {
-        self.opened.as_ref().map_or_else(Vec::new, |opened| vec![opened.port.counters().describe()])
-    }
-
-    fn close(&mut self) {
-        if let Some(opened) = &self.opened {
-            opened.port.close();
-            give_back();
-        }
+    fn closed() {
+        give_back();
     }
 }
 
@@ -215,18 +198,21 @@ fn give_back() {
 
 fn describe(chosen: &Chosen, rdm: &Rdm) -> Vec<String> {
     let (major, minor) = chosen.library.version();
+    let used: Vec<String> = chosen.rails.iter().map(|rail| rail.candidate.describe()).collect();
     let mut lines = vec![format!(
         "libfabric {major}.{minor}, provider {}: the first that worked when tried",
-        chosen.candidate.describe()
+        used[0]
     )];
+    lines.extend(used[1..].iter().map(|other| format!("long transfers also by {other}")));
     lines.extend(chosen.failed.iter().map(|why| format!("failed: {why}")));
-    lines.extend(chosen.offers.left_out.iter().map(|why| format!("left out, {why}")));
+    lines.extend(chosen.rails[0].offers.left_out.iter().map(|why| format!("left out, {why}")));
     let order = if rdm.ordered { "in the order issued" } else { "in any order" };
     let local = if rdm.needs_local_registration() { "must" } else { "need not" };
     lines.push(format!("puts arrive {order}; local buffers {local} be registered"));
+    if !rdm.amos().is_empty() {
+        lines.push(
+            "the provider carries out AMOs where all PEs reach each other by it alone".into(),
+        );
+    }
     lines
-}
-
-fn failure(what: impl Into<String>) -> Error {
-    Error::Transport { transport: NAME, what: what.into() }
 }

@@ -5,11 +5,12 @@
 //! The objects are opened for use by one thread at a time; whoever owns an [`Rdm`] sees to that.
 
 use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
-use crate::network::{Completion, Failure, Local, Network, RemoteAddress, Shared};
+use crate::network::{Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null, null_mut};
 use tombolo_core::registration::Device;
+use tombolo_core::transport::{Amo, AmoOp, AmoSet};
 
 /// Version of the interface that this is written for.
 pub const API: u32 = sys::version(1, 17);
@@ -36,6 +37,8 @@ pub struct Rdm {
     pub max_len: usize,
     /// Writes to one peer are carried out in the order issued, and messages after writes.
     pub ordered: bool,
+    /// What the provider carries out, if it is to.
+    amos: AmoSet,
 }
 
 // SAFETY: the objects may be used from any thread, by one at a time (FI_THREAD_DOMAIN).
@@ -84,7 +87,7 @@ enum Access {
 
 impl Rdm {
     /// Opens an endpoint as `info` describes it, for up to `peers` peers and `entries` operations
-    /// under way.
+    /// under way; with `atomics` the provider carries out AMOs as far as it says that it can.
     ///
     /// # Safety
     /// `info` came from `fi_getinfo` and is not changed by anybody meanwhile.
@@ -93,6 +96,7 @@ impl Rdm {
         info: NonNull<Info>,
         peers: usize,
         entries: usize,
+        atomics: bool,
     ) -> Result<Rdm, String> {
         let info = info.as_ptr();
         // SAFETY: `fi_getinfo` fills in all attributes.
@@ -114,6 +118,7 @@ impl Rdm {
             inject_size: tx.inject_size,
             max_len: endpoint.max_msg_size,
             ordered: tx.msg_order & order == order,
+            amos: AmoSet::NONE,
         };
         // SAFETY: objects are made in the order in which they depend on each other, each from those
         // before it; a failure leaves the rest null, and `Drop` closes what there is.
@@ -133,8 +138,37 @@ impl Rdm {
             let control = (*(*rdm.ep).fid.ops).control;
             let enabled = control(rdm.ep.cast(), sys::ENABLE, null_mut());
             rdm.check("fi_enable", enabled)?;
+            if atomics {
+                rdm.amos = rdm.valid_amos();
+            }
         }
-        Ok(rdm)
+        match atomics && rdm.amos.is_empty() {
+            true => Err("the provider has no atomic operations".into()),
+            false => Ok(rdm),
+        }
+    }
+
+    /// AMOs that the provider says it has.
+    ///
+    /// # Safety
+    /// The endpoint is enabled.
+    unsafe fn valid_amos(&self) -> AmoSet {
+        let mut found = AmoSet::NONE;
+        // SAFETY: by the caller's word; the table is there as long as the endpoint, if there is one.
+        let Some(ops) = (unsafe { (*self.ep).atomic.as_ref() }) else { return found };
+        for (op, size) in AmoOp::ALL.into_iter().flat_map(|op| [4, 8].map(|size| (op, size))) {
+            let (kind, number) = numbers(op, size);
+            let is_valid = match op {
+                AmoOp::CompareSwap => ops.compwritevalid,
+                _ => ops.readwritevalid,
+            };
+            let mut count = 0;
+            // SAFETY: by the caller's word; `count` is a place for the result.
+            if unsafe { is_valid(self.ep, kind, number, &raw mut count) } == 0 && count > 0 {
+                found = found.with(op, size);
+            }
+        }
+        found
     }
 
     /// # Safety
@@ -198,6 +232,12 @@ impl Rdm {
         // SAFETY: by the caller's word.
         let bound = unsafe { ((*(*self.ep).fid.ops).bind)(self.ep.cast(), other, flags) };
         self.check("fi_ep_bind", bound)
+    }
+
+    /// Whether another endpoint takes and does the same.
+    pub fn is_like(&self, other: &Rdm) -> bool {
+        let of = |rdm: &Rdm| (rdm.mr_mode, rdm.inject_size, rdm.ordered, rdm.amos);
+        of(self) == of(other)
     }
 
     fn check(&self, call: &str, status: c_int) -> Result<(), String> {
@@ -275,6 +315,20 @@ impl Rdm {
             Some(Failure { context: entry.op_context, is_refusal: is_refusal(entry.err), why })
         }
     }
+}
+
+/// Type and operation of an AMO as libfabric numbers them.
+fn numbers(op: AmoOp, size: u8) -> (c_int, c_int) {
+    let op = match op {
+        AmoOp::Set => sys::ATOMIC_WRITE,
+        AmoOp::Add => sys::SUM,
+        AmoOp::And => sys::BAND,
+        AmoOp::Or => sys::BOR,
+        AmoOp::Xor => sys::BXOR,
+        AmoOp::Fetch => sys::ATOMIC_READ,
+        AmoOp::CompareSwap => sys::CSWAP,
+    };
+    (if size == 4 { sys::UINT32 } else { sys::UINT64 }, op)
 }
 
 /// Whether an error tells that the peer refused the operation, not that it is gone.
@@ -408,6 +462,36 @@ impl Network for Rdm {
         let flags = self.write_flags;
         // SAFETY: by the caller's word; the vectors are read during the call.
         unsafe { ((*(*self.ep).rma).writemsg)(self.ep, &raw const message, flags) }
+    }
+
+    fn amos(&self) -> AmoSet {
+        self.amos
+    }
+
+    unsafe fn amo(
+        &mut self,
+        to: FiAddr,
+        amo: Amo,
+        words: Words<Registered>,
+        remote: RemoteAddress,
+        context: *mut c_void,
+    ) -> isize {
+        let [operand, compare, result] = words.places().map(|word| word.cast::<c_void>());
+        let ((kind, op), desc, ep) = (numbers(amo.op, amo.size), words.key.desc, self.ep);
+        let RemoteAddress { address, key } = remote;
+        // SAFETY: by the caller's word; an endpoint that has AMOs has the table.
+        unsafe {
+            let ops = &*(*ep).atomic;
+            match amo.op {
+                AmoOp::CompareSwap => (ops.compwrite)(
+                    ep, operand, 1, desc, compare, desc, result, desc, to, address, key, kind, op,
+                    context,
+                ),
+                _ => (ops.readwrite)(
+                    ep, operand, 1, desc, result, desc, to, address, key, kind, op, context,
+                ),
+            }
+        }
     }
 
     fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure> {

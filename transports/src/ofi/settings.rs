@@ -7,10 +7,25 @@ tombolo_core::settings! {
         /// Provider of libfabric, whole as "tcp;ofi_rxm" or its first part; empty for the best that
         /// works. The same on all PEs.
         User provider: String = "", "SHMEM_OFI_PROVIDER", alike;
-        /// Domain of libfabric, as fi_info lists them; empty for any.
+        /// Domain of libfabric, as fi_info lists them; empty for any. Of several, separated by commas, each
+        /// carries a part of long transfers, to the one at the same place in the other PE's list.
         User domain: String = "", "SHMEM_OFI_DOMAIN";
         /// Network interface for libfabric: its name, its address, or a subnet such as 10.1.0.0/16;
-        /// empty for any that leads to other hosts.
+        /// empty for any that leads to other hosts. Several as with SHMEM_OFI_DOMAIN.
         User interface: String = "", "SHMEM_OFI_INTERFACE";
+        /// Who carries out atomic operations: the target's processor, or the provider, which is worth a
+        /// trial where a network card does. The provider does where every PE reaches every other one by
+        /// libfabric alone, so not where two share a host; else the processor.
+        User atomics: Atomics = "target", "SHMEM_OFI_ATOMICS", alike;
+    }
+}
+
+tombolo_core::choice! {
+    /// Who carries out atomic operations.
+    Atomics {
+        /// The target's processor.
+        Target = "target",
+        /// The provider.
+        Provider = "provider",
     }
 }

@@ -49,7 +49,7 @@ fn pair(harder: Harder) -> Option<[End; 2]> {
         // SAFETY: of the offers; the memory goes after the engine, by the order of the fields.
         let (rdm, shared) = unsafe {
             let mut rdm =
-                Rdm::open(library, offers.info(&offers.candidates[0]), 2, ENTRIES).unwrap();
+                Rdm::open(library, offers.info(&offers.candidates[0]), 2, ENTRIES, false).unwrap();
             rdm.ordered &= harder != Harder::Unordered;
             if harder == Harder::Local {
                 rdm.demand_local_registration();

@@ -140,13 +140,26 @@ impl Endpoint for UnorderedEndpoint {
         amo: Amo,
         result: Option<*mut u8>,
     ) -> Status {
-        let able = self.can.amos.has(amo.op, amo.size);
+        // What is atomic with the CPU will do for a device as well.
+        let able =
+            [self.can.amos, self.can.device_amos].iter().any(|set| set.has(amo.op, amo.size));
         let Some(at) = self.at(target, amo.size.into()).filter(|_| able) else {
             return Status::Failed;
         };
         let buffer = result.map(|to| Buffer { at: to, len: amo.size.into(), is_source: false });
         // SAFETY: the caller vouches for the result.
         unsafe { self.submit(stream, buffer, |result| Action::Amo { at, amo, result }) }
+    }
+
+    unsafe fn device_amo(
+        &self,
+        stream: &Stream,
+        target: Remote,
+        amo: Amo,
+        result: Option<*mut u8>,
+    ) -> Status {
+        // SAFETY: by the caller's word.
+        unsafe { self.amo(stream, target, amo, result) }
     }
 
     unsafe fn put_signal(

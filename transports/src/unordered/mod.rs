@@ -24,8 +24,8 @@ use std::sync::Arc;
 use tombolo_core::config::Table;
 use tombolo_core::error::Result;
 use tombolo_core::transport::{
-    AmoOp, AmoSet, AtomicDomain, Capabilities, Endpoint, Job, Mapping, Progress, Segment,
-    SegmentKind, Status, Stream, Transport,
+    AmoOp, AmoSet, Capabilities, Endpoint, Job, Mapping, Progress, Segment, SegmentKind, Status,
+    Stream, Transport,
 };
 
 const NAME: &str = "unordered";
@@ -63,7 +63,10 @@ fn capabilities(seed: u64) -> Capabilities {
             }
         }
     }
-    let domain = if random.one_in(3) { AtomicDomain::Device } else { AtomicDomain::Cpu };
+    let (amos, device_amos) = match random.one_in(3) {
+        true => (AmoSet::NONE, amos),
+        false => (amos, AmoSet::NONE),
+    };
     let mut signals = AmoSet::NONE;
     for op in [AmoOp::Set, AmoOp::Add] {
         // A signal is an AMO, and both are in the domain of the CPU.
@@ -76,7 +79,7 @@ fn capabilities(seed: u64) -> Capabilities {
         put: true,
         get: true,
         amos,
-        domain,
+        device_amos,
         signals,
         whole_words: !random.one_in(4),
         // Drawn apart, so that it does not change what else the seed says.
@@ -164,9 +167,11 @@ mod tests {
         let all: Vec<Capabilities> = (0..200).map(capabilities).collect();
         assert!(all.iter().any(|can| can.amos == AmoSet::ALL));
         assert!(all.iter().any(|can| can.amos != AmoSet::ALL));
-        let device = |can: &Capabilities| can.domain == AtomicDomain::Device;
-        assert!(all.iter().any(|can| device(can) && can.amos.is_sufficient()));
-        assert!(all.iter().any(|can| device(can) && !can.amos.is_sufficient()));
+        for both in [[true, true], [true, false], [false, true], [false, false]] {
+            let device =
+                |can: &Capabilities| [4, 8].map(|size| can.device_amos.is_sufficient(size));
+            assert!(all.iter().any(|can| !can.device_amos.is_empty() && device(can) == both));
+        }
         for aligned in [true, false] {
             assert!(all.iter().any(|can| (can.put_align > 1) == aligned));
             assert!(all.iter().any(|can| (can.get_align > 1) == aligned));

@@ -310,6 +310,8 @@ impl<N: Network> Engine<N> {
             return Status::Complete;
         }
         self.net.fence();
+        // What networks say of the order of their writes need not hold for their AMOs.
+        let is_ordered = self.net.is_ordered() && self.net.amos().is_empty();
         let mut unordered = false;
         for at in 0..self.used.len() {
             let pe = self.used[at];
@@ -317,7 +319,7 @@ impl<N: Network> Engine<N> {
             // order among each other.
             let peer = &mut self.peers[pe as usize];
             peer.fenced = peer.turn;
-            unordered |= !self.net.is_ordered() && self.has_rma(stream, pe);
+            unordered |= !is_ordered && self.has_rma(stream, pe);
         }
         if unordered { Status::Pending } else { Status::Complete }
     }

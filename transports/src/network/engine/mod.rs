@@ -2,7 +2,7 @@
 //! Everything one PE has under way over its endpoint. One thread at a time works on it.
 //!
 //! - Long puts and gets are RMA writes and reads ([`rma`]); a write completes when it can be read at
-//!   the target.
+//!   the target. AMOs of a device are RMA as well.
 //! - Words, short puts and AMOs are records in messages ([`batch`]), which the target's processor
 //!   carries out ([`serve`]), so that words arrive whole and AMOs are atomic with those of its CPU.
 //! - Every operation has a place in a pool from which its context comes; nothing is allocated while
@@ -15,7 +15,7 @@ mod serve;
 pub mod slab;
 
 use super::message::{Header, Kind, MESSAGE};
-use super::{Completion, Failure, Network, Shared};
+use super::{Completion, Failure, Network, Shared, Words};
 use batch::Batch;
 use peer::Peer;
 use rma::Rma;
@@ -44,8 +44,11 @@ pub const ENTRIES: usize = RMAS + BATCHES + ANSWERS + RECEIVES;
 pub const CHUNK: usize = 64 << 10;
 /// Number of these buffers.
 pub(crate) const CHUNKS: usize = 32;
+/// Where the words of AMOs begin among the buffers, and the bytes of each.
+const WORDS_AT: usize = (BATCHES + ANSWERS + RECEIVES) * MESSAGE + CHUNKS * CHUNK;
+const WORDS: usize = Words::<()>::SIZE.next_power_of_two();
 /// Bytes of all buffers.
-const BUFFERS: usize = (BATCHES + ANSWERS + RECEIVES) * MESSAGE + CHUNKS * CHUNK;
+const BUFFERS: usize = WORDS_AT + RMAS * WORDS;
 /// Polls between looks at the clock.
 const POLLS: u32 = 64;
 
@@ -252,6 +255,11 @@ impl<N: Network> Engine<N> {
             Owner::Rma(_) => unreachable!("RMA operations have chunks"),
         };
         self.slab.at(index * MESSAGE)
+    }
+
+    /// The words of an AMO.
+    fn words(&self, index: u16) -> *mut u64 {
+        self.slab.at(WORDS_AT + usize::from(index) * WORDS).cast()
     }
 
     fn chunk(&self, index: u16) -> *mut u8 {

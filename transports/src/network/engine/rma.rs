@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts and gets by RMA.
+//! Puts and gets by RMA, and AMOs of the network.
 
 use super::{CHUNK, Engine, Owner, RMAS, accepted, count_issued};
 use crate::network::message::Record;
-use crate::network::{Failure, Local, Network, RemoteAddress};
+use crate::network::{Failure, Local, Network, RemoteAddress, Words};
+use std::ffi::c_void;
 use std::ptr::{copy_nonoverlapping, null, null_mut};
 use std::sync::atomic::Ordering;
 use tombolo_core::registration::Held;
@@ -16,7 +17,8 @@ pub struct Rma<K> {
     pub pe: u32,
     /// Buffer that the network works on instead of the caller's.
     chunk: Option<u16>,
-    /// Where a get goes from the chunk, and how much.
+    /// What is copied when it is complete, where to, and how much; nothing if that is null.
+    copy_from: *const u8,
     copy_to: *mut u8,
     len: usize,
     /// Registration of the caller's buffer.
@@ -31,6 +33,7 @@ impl<K> Default for Rma<K> {
             stream: null(),
             pe: 0,
             chunk: None,
+            copy_from: null(),
             copy_to: null_mut(),
             len: 0,
             held: None,
@@ -54,6 +57,16 @@ struct Buffer<K> {
     key: K,
     chunk: Option<u16>,
     held: Option<Held<K>>,
+}
+
+impl<K> Rma<K> {
+    /// An operation with a buffer, after which nothing is to be done.
+    fn of(stream: &Stream, pe: u32, local: &Buffer<K>) -> Rma<K>
+    where
+        K: Copy,
+    {
+        Rma { stream, pe, chunk: local.chunk, held: local.held, ..Rma::default() }
+    }
 }
 
 impl<N: Network> Engine<N> {
@@ -88,26 +101,17 @@ impl<N: Network> Engine<N> {
         if let Some((at, amo)) = signal.filter(|_| at_once) {
             let record = Record::Amo { at, amo, fetch: false };
             if self.room(pe, record.len()).is_none() {
-                self.release(&local);
+                self.release(local.chunk, local.held);
                 return Status::Again;
             }
         }
-        let Some(index) = self.free_rmas.pop() else {
-            self.release(&local);
-            return Status::Again;
-        };
-        let theirs = self.peers[pe as usize].theirs;
-        let segment = theirs.segments[dest.segment as usize];
-        let context = self.context(Owner::Rma(index.into()));
-        let address = segment.base.wrapping_add(dest.offset as u64);
-        // SAFETY: source or chunk and the context stay until the completion.
-        let result = unsafe {
-            let near = Local { at: local.at, len, key: local.key };
-            let far = RemoteAddress { address, key: segment.key };
-            self.net.write(theirs.address, near, far, context)
-        };
         let later = signal.filter(|_| !at_once);
-        let status = self.posted(stream, pe, index, local, (null_mut(), len), later, result);
+        let rma = Rma { signal: later, ..Rma::of(stream, pe, &local) };
+        let near = Local { at: local.at, len, key: local.key };
+        let status = self.issue(rma, dest, |net, to, far, context| {
+            // SAFETY: source or chunk and the context stay until the completion.
+            unsafe { net.write(to, near, far, context) }
+        });
         if let Some((at, amo)) = signal.filter(|_| at_once && status == Status::Pending) {
             let record = Record::Amo { at, amo, fetch: false };
             self.append(stream, pe, &record, null_mut());
@@ -135,22 +139,49 @@ impl<N: Network> Engine<N> {
             Ok(local) => local,
             Err(status) => return status,
         };
-        let Some(index) = self.free_rmas.pop() else {
-            self.release(&local);
-            return Status::Again;
+        let mut rma = Rma::of(stream, pe, &local);
+        if local.chunk.is_some() {
+            (rma.copy_from, rma.copy_to, rma.len) = (local.at, dest, len);
+        }
+        let near = Local { at: local.at, len, key: local.key };
+        self.issue(rma, source, |net, from, far, context| {
+            // SAFETY: destination or chunk and the context stay until the completion.
+            unsafe { net.read(from, near, far, context) }
+        })
+    }
+
+    /// Has the network change a variable of a peer.
+    ///
+    /// # Safety
+    /// As `Endpoint::device_amo`; `result` is null if nobody wants the old value.
+    pub unsafe fn amo(
+        &mut self,
+        stream: &Stream,
+        pe: u32,
+        target: Remote,
+        amo: Amo,
+        result: *mut u8,
+    ) -> Status {
+        if let Some(status) = self.not_now(pe, target, amo.size.into()) {
+            return status;
+        }
+        // The place that `issue` takes has words of its own.
+        let Some(index) = self.free_rmas.last() else { return Status::Again };
+        let words = Words { at: self.words(*index), key: self.key };
+        // SAFETY: the engine's own, and free as the place is.
+        unsafe { Words::<N::Key>::fill(words.at, amo) };
+        let rma = Rma {
+            stream,
+            pe,
+            copy_from: words.places()[2].cast(),
+            copy_to: result,
+            len: amo.size.into(),
+            ..Rma::default()
         };
-        let theirs = self.peers[pe as usize].theirs;
-        let segment = theirs.segments[source.segment as usize];
-        let context = self.context(Owner::Rma(index.into()));
-        let address = segment.base.wrapping_add(source.offset as u64);
-        // SAFETY: destination or chunk and the context stay until the completion.
-        let result = unsafe {
-            let near = Local { at: local.at, len, key: local.key };
-            let far = RemoteAddress { address, key: segment.key };
-            self.net.read(theirs.address, near, far, context)
-        };
-        let copy_to = if local.chunk.is_some() { dest } else { null_mut() };
-        self.posted(stream, pe, index, local, (copy_to, len), None, result)
+        self.issue(rma, target, |net, to, far, context| {
+            // SAFETY: the words and the context stay until the completion.
+            unsafe { net.amo(to, amo, words, far, context) }
+        })
     }
 
     /// Why an operation cannot be issued now, if it cannot.
@@ -209,34 +240,42 @@ impl<N: Network> Engine<N> {
         }
     }
 
-    fn release(&mut self, local: &Buffer<N::Key>) {
-        self.free_chunks.extend(local.chunk);
-        if let Some(held) = local.held {
+    fn release(&mut self, chunk: Option<u16>, held: Option<Held<N::Key>>) {
+        self.free_chunks.extend(chunk);
+        if let Some(held) = held {
             self.cache.release(&mut self.net, held);
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of an operation")]
-    fn posted(
+    /// Posts an operation on `at` of its peer, if there is a place for it. `post` gets the network, the
+    /// peer's address, the far end and the context.
+    fn issue(
         &mut self,
-        stream: &Stream,
-        pe: u32,
-        index: u16,
-        local: Buffer<N::Key>,
-        (copy_to, len): (*mut u8, usize),
-        signal: Option<(Remote, Amo)>,
-        result: isize,
+        rma: Rma<N::Key>,
+        at: Remote,
+        post: impl FnOnce(&mut N, u64, RemoteAddress, *mut c_void) -> isize,
     ) -> Status {
+        let Some(index) = self.free_rmas.pop() else {
+            self.release(rma.chunk, rma.held);
+            return Status::Again;
+        };
+        let pe = rma.pe;
+        let theirs = self.peers[pe as usize].theirs;
+        let segment = theirs.segments[at.segment as usize];
+        let address = segment.base.wrapping_add(at.offset as u64);
+        let context = self.context(Owner::Rma(index.into()));
+        let far = RemoteAddress { address, key: segment.key };
+        let result = post(&mut self.net, theirs.address, far, context);
         let status = accepted(result);
         self.peers[pe as usize].is_blocked = status == Some(Status::Again);
         if status == Some(Status::Pending) {
-            let (chunk, held) = (local.chunk, local.held);
-            self.rmas[usize::from(index)] = Rma { stream, pe, chunk, copy_to, len, held, signal };
+            // SAFETY: the stream of an operation that is just being issued.
+            count_issued(unsafe { &*rma.stream }, 1);
+            self.rmas[usize::from(index)] = rma;
             self.peers[pe as usize].rmas += 1;
-            count_issued(stream, 1);
             return Status::Pending;
         }
-        self.release(&local);
+        self.release(rma.chunk, rma.held);
         self.free_rmas.push(index);
         status.unwrap_or_else(|| {
             let why = self.net.meaning(result);
@@ -251,16 +290,11 @@ impl<N: Network> Engine<N> {
         self.free_rmas.push(index as u16);
         // SAFETY: streams live until everything issued on them has completed.
         let stream = unsafe { rma.stream.as_ref() };
-        if let (Some(chunk), Some(_), Ok(())) = (rma.chunk, stream, &result)
-            && !rma.copy_to.is_null()
-        {
-            // SAFETY: the caller vouched for the destination; the data are in the chunk.
-            unsafe { copy_nonoverlapping(self.chunk(chunk), rma.copy_to, rma.len) };
+        if stream.is_some() && result.is_ok() && !rma.copy_to.is_null() {
+            // SAFETY: the caller vouched for the destination; the data are in the operation's own buffer.
+            unsafe { copy_nonoverlapping(rma.copy_from, rma.copy_to, rma.len) };
         }
-        self.free_chunks.extend(rma.chunk);
-        if let Some(held) = rma.held {
-            self.cache.release(&mut self.net, held);
-        }
+        self.release(rma.chunk, rma.held);
         // Of a peer that was given up.
         let Some(stream) = stream else { return };
         self.peers[rma.pe as usize].rmas -= 1;

@@ -274,7 +274,7 @@ pub struct Ep {
     pub msg: *const MsgOps,
     pub rma: *const RmaOps,
     pub tagged: Unused,
-    pub atomic: Unused,
+    pub atomic: *const AtomicOps,
     pub collective: Unused,
 }
 
@@ -331,6 +331,57 @@ pub struct RmaOps {
     pub writemsg: unsafe extern "C" fn(*mut Ep, *const MsgRma, u64) -> isize,
 }
 
+/// Whether a provider has an operation on a type, and on how many values at a time.
+pub type IsValid = unsafe extern "C" fn(*mut Ep, c_int, c_int, *mut usize) -> c_int;
+
+#[repr(C)]
+pub struct AtomicOps {
+    pub size: usize,
+    pub write: Unused,
+    pub writev: Unused,
+    pub writemsg: Unused,
+    pub inject: Unused,
+    /// Operand, count, its region; result, its region; peer, address, key, type, operation, context.
+    pub readwrite: unsafe extern "C" fn(
+        *mut Ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        *mut c_void,
+        *mut c_void,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub readwritev: Unused,
+    pub readwritemsg: Unused,
+    /// As above, with comparand and its region before the result.
+    pub compwrite: unsafe extern "C" fn(
+        *mut Ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        *const c_void,
+        *mut c_void,
+        *mut c_void,
+        *mut c_void,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub compwritev: Unused,
+    pub compwritemsg: Unused,
+    pub writevalid: Unused,
+    pub readwritevalid: IsValid,
+    pub compwritevalid: IsValid,
+}
+
 #[repr(C)]
 pub struct MsgRma {
     pub msg_iov: *const libc::iovec,
@@ -360,6 +411,7 @@ pub const fn version(major: u32, minor: u32) -> u32 {
 
 pub const MSG: u64 = 1 << 1;
 pub const RMA: u64 = 1 << 2;
+pub const ATOMIC: u64 = 1 << 4;
 pub const READ: u64 = 1 << 8;
 pub const WRITE: u64 = 1 << 9;
 pub const RECV: u64 = 1 << 10;
@@ -376,6 +428,18 @@ pub const CONTEXT2: u64 = 1 << 52;
 pub const ORDER_WAW: u64 = 1 << 4;
 pub const ORDER_SAW: u64 = 1 << 7;
 pub const ORDER_SAS: u64 = 1 << 8;
+
+/// Types of atomic operations.
+pub const UINT32: c_int = 5;
+pub const UINT64: c_int = 7;
+/// Atomic operations.
+pub const SUM: c_int = 2;
+pub const BOR: c_int = 6;
+pub const BAND: c_int = 7;
+pub const BXOR: c_int = 9;
+pub const ATOMIC_READ: c_int = 10;
+pub const ATOMIC_WRITE: c_int = 11;
+pub const CSWAP: c_int = 12;
 
 pub const MR_LOCAL: c_int = 1 << 2;
 pub const MR_VIRT_ADDR: c_int = 1 << 4;
