@@ -338,7 +338,7 @@
 
   header();
   plots();
-  new ResizeObserver(() => {
+  window.addEventListener("resize", () => {
     if (document.getElementById("plots").clientWidth !== drawnFor) plots();
-  }).observe(document.getElementById("plots"));
+  });
 })();
