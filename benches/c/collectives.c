@@ -9,7 +9,9 @@
  *     fcollect, alltoall  (n - 1) put + copy   (each PE writes a block at each)
  *     sum                 2 (n - 1) / n put + (n - 1) / n copy (shares are sent, combined, and sent)
  * - On one host also sums against a program of plain loads and stores: each PE adds up its share of all
- *   arrays, where they are, and stores it to all. */
+ *   arrays, where they are, and stores it to all. And against one that reads nothing of others, as over
+ *   links (plain_push): each PE stores to each its share, adds up what was stored to it, and stores the
+ *   sums to all. */
 #include "bench.h"
 
 #include <sched.h>
@@ -20,7 +22,7 @@ static const size_t sizes[SIZES] = {4 << 10, 256 << 10, LONGEST};
 static const int calls[SIZES] = {50, 10, 2};
 static const char *const size_names[SIZES] = {"4k", "256k", "4m"};
 
-static char *from, *to;
+static char *from, *to, *inbox;
 static long *word, *flags;
 static int me, n;
 
@@ -76,6 +78,31 @@ static void plain_sum(size_t bytes)
     plain_meet();
 }
 
+static void plain_push(size_t bytes)
+{
+    size_t count = bytes / sizeof(long), begin = count * me / n, end = count * (me + 1) / n;
+    long *restrict sums = (long *)to, *restrict boxes = (long *)inbox;
+    size_t room = count / n + 1;
+    plain_meet();
+    for (int pe = 0; pe < n; pe++)
+        if (pe != me) {
+            size_t start = count * pe / n, stop = count * (pe + 1) / n;
+            memcpy((long *)mapped(inbox, pe) + me * room, (long *)from + start, (stop - start) * sizeof(long));
+        }
+    plain_meet();
+    memcpy(sums + begin, (long *)from + begin, (end - begin) * sizeof(long));
+    for (int pe = 0; pe < n; pe++)
+        if (pe != me) {
+            const long *restrict theirs = boxes + pe * room;
+            for (size_t k = 0; k < end - begin; k++)
+                sums[begin + k] += theirs[k];
+        }
+    for (int pe = 0; pe < n; pe++)
+        if (pe != me)
+            memcpy((long *)mapped(to, pe) + begin, sums + begin, (end - begin) * sizeof(long));
+    plain_meet();
+}
+
 static void sum(size_t bytes)
 {
     shmem_long_sum_reduce(SHMEM_TEAM_WORLD, (long *)to, (long *)from, bytes / sizeof(long));
@@ -93,8 +120,8 @@ static void verify(size_t bytes, long expected, const char *what)
 int main(void)
 {
     static double trip[BATCHES], barrier[BATCHES], broadcast8[BATCHES], sum8[BATCHES];
-    static double times[7][SIZES][BATCHES];
-    static const char *const names[] = {"put", "copy", "broadcast", "fcollect", "alltoall", "sum", "plain_sum"};
+    static double times[8][SIZES][BATCHES];
+    static const char *const names[] = {"put", "copy", "broadcast", "fcollect", "alltoall", "sum", "plain_sum", "plain_push"};
     shmem_init();
     me = shmem_my_pe(), n = shmem_n_pes();
     if (n < 2) {
@@ -102,6 +129,7 @@ int main(void)
         shmem_global_exit(2);
     }
     from = symmetric((size_t)n * LONGEST), to = symmetric((size_t)n * LONGEST);
+    inbox = symmetric(LONGEST + (size_t)n * n * sizeof(long));
     word = symmetric(CACHE_LINE), flags = symmetric((size_t)n * CACHE_LINE);
     int plain = 1;
     for (int pe = 0; pe < n; pe++)
@@ -114,6 +142,8 @@ int main(void)
     if (plain) {
         plain_sum(LONGEST);
         verify(LONGEST, (long)n * (n + 1) / 2, "plain sum");
+        plain_push(LONGEST);
+        verify(LONGEST, (long)n * (n + 1) / 2, "plain push");
     }
     for (int batch = 0; batch < BATCHES; batch++) {
         trip[batch] = one_way((long)batch * TRIPS);
@@ -132,8 +162,10 @@ int main(void)
             of[3][s][batch] = NS_EACH(calls[s], shmem_fcollectmem(SHMEM_TEAM_WORLD, to, from, bytes));
             of[4][s][batch] = NS_EACH(calls[s], shmem_alltoallmem(SHMEM_TEAM_WORLD, to, from, bytes));
             of[5][s][batch] = NS_EACH(calls[s], sum(bytes));
-            if (plain)
+            if (plain) {
                 of[6][s][batch] = NS_EACH(calls[s], plain_sum(bytes));
+                of[7][s][batch] = NS_EACH(calls[s], plain_push(bytes));
+            }
         }
     }
     if (me == 0) {
@@ -141,7 +173,7 @@ int main(void)
         print_samples("barrier_all", "ns", barrier, BATCHES);
         print_samples("broadcast_8", "ns", broadcast8, BATCHES);
         print_samples("sum_8", "ns", sum8, BATCHES);
-        for (int k = 0; k < (plain ? 7 : 6); k++)
+        for (int k = 0; k < (plain ? 8 : 6); k++)
             for (int s = 0; s < SIZES; s++) {
                 char name[64];
                 snprintf(name, sizeof name, "%s_%s", names[k], size_names[s]);

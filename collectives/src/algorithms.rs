@@ -125,7 +125,15 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::broadcast_both_ways,
-            run: both_ways::broadcast,
+            run: broadcast::both_ways,
+        },
+        Algorithm {
+            name: "halves",
+            about: "from member to member in pieces, half of the data each way round the ring of members",
+            taken: Taken::ByCost,
+            applies: with_memory,
+            cost_ns: estimate::broadcast_halves,
+            run: broadcast::halves,
         },
         Algorithm {
             name: "scatter",

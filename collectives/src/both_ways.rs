@@ -14,13 +14,11 @@
 //! - Everything that a member passes on is complete when it leaves. Who sends in collective n + 2 has
 //!   left n + 1, so all have left n.
 
-use crate::broadcast::{Broadcast, PIECE};
 use crate::gather::Gather;
 use crate::group::Group;
 use crate::letters::Letters;
 use crate::reduce::Reduce;
 use crate::reduce_push::{combine_letters, team};
-use crate::schedule::blocks;
 use crate::stream::{Stream, neighbours};
 use crate::table::Call;
 use tombolo_core::ops::Mode;
@@ -99,43 +97,4 @@ pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
     });
     // SAFETY: the caller's promise.
     unsafe { combine_letters(group, call, &letters) };
-}
-
-/// From the root in pieces, to the right half way round the ring of members and to the left for the
-/// rest.
-///
-/// # Safety
-/// The buffers are as `shmem_broadcast` promises.
-pub unsafe fn broadcast(group: &Group<'_>, call: &Broadcast) {
-    let n = group.n;
-    let pieces = call.len.div_ceil(PIECE).max(1);
-    let stream = Stream::begin(group, team(group), pieces);
-    let (right, left) = neighbours(group.me, n);
-    let number = call.turned(group, group.me);
-    // Members 1 to `last` get the data from the left, those after it from the right.
-    let last = n / 2;
-    for (index, range) in blocks(0..call.len.max(1), PIECE).enumerate() {
-        let letter = stream.letter(index);
-        if number > 0 {
-            letter.receive(if number <= last { left } else { right });
-        }
-        let (at, len) = (range.start, range.end.min(call.len) - range.start);
-        let (dest, data) = (call.dest.wrapping_add(at), call.data(group).wrapping_add(at));
-        let send = |to: usize| {
-            // SAFETY: the data stay as they are until the letters are complete; the member's dest is
-            // ready before any of them calls.
-            unsafe { letter.send_to(to, dest, data, len, Mode::NonBlocking) };
-        };
-        if number < last {
-            send(right);
-        }
-        if number == 0 && last + 1 < n || number > last + 1 {
-            send(left);
-        }
-    }
-    // SAFETY: the caller's promise.
-    unsafe { call.keep(group) };
-    (0..pieces.min(2)).for_each(|index| stream.letter(index).complete());
-    // The root may not be ahead of members that have not come: see `letters`.
-    group.sync();
 }

@@ -3,9 +3,10 @@
 
 use crate::group::Group;
 use crate::letters::Letters;
-use crate::schedule::{blocks, others, rounds, share};
-use crate::stream::{self, Stream, neighbours};
+use crate::schedule::{others, rounds, share};
+use crate::stream::{self, Pieces, neighbours, piece_of};
 use crate::table::Call;
+use std::ops::Range;
 use tombolo_core::ops::Mode;
 
 /// The arguments of a broadcast.
@@ -191,33 +192,129 @@ pub unsafe fn by_hosts(group: &Group<'_>, call: &Broadcast) {
     group.sync();
 }
 
-/// The data go from member to member in pieces, so that all send at the same time.
+/// What goes which way round the ring of members, which are numbered from the root.
+struct Ways {
+    /// Bytes that go to the right, to members 1 to `last`.
+    right: Range<usize>,
+    last: usize,
+    /// Bytes that go to the left, from the last member to `first`.
+    left: Range<usize>,
+    first: usize,
+}
+
+impl Ways {
+    /// To the right alone.
+    fn chain(n: usize, len: usize) -> Ways {
+        Ways { right: 0..len, last: n - 1, left: 0..0, first: n }
+    }
+
+    /// Everything to the right half way round, and to the left for the rest.
+    fn half_way(n: usize, len: usize) -> Ways {
+        Ways { right: 0..len, last: n / 2, left: 0..len, first: n / 2 + 1 }
+    }
+
+    /// Half of the data all the way round to the right, and half to the left. Of two members each has
+    /// the other on both sides.
+    fn halves(n: usize, len: usize) -> Ways {
+        match n {
+            ..3 => Ways::chain(n, len),
+            _ => {
+                let cut = (len / 2).next_multiple_of(LINE).min(len);
+                Ways { right: 0..cut, last: n - 1, left: cut..len, first: 1 }
+            }
+        }
+    }
+}
+
+/// From member to member in pieces, so that all send at the same time.
+///
+/// # Safety
+/// As [`root_puts`].
+unsafe fn along(group: &Group<'_>, call: &Broadcast, ways: Ways) {
+    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
+    let (right, left) = neighbours(group.me, group.n);
+    let number = call.turned(group, group.me);
+    let links = ways.last.max(group.n - ways.first);
+    let longest = ways.right.len().max(ways.left.len());
+    let piece = piece_of(longest, links, group.world.costs());
+    let count = longest.div_ceil(piece).max(1);
+    let [rightwards, leftwards] = [0; 2].map(|_| Pieces::begin(group, team, count));
+    let part = |way: &Range<usize>, index: usize| {
+        let start = way.end.min(way.start + index * piece);
+        start..way.end.min(start + piece)
+    };
+    let send = |pieces: &Pieces<'_>, index: usize, to: usize, part: Range<usize>| {
+        let (dest, data) =
+            (call.dest.wrapping_add(part.start), call.data(group).wrapping_add(part.start));
+        // SAFETY: the data stay as they are until the pieces are complete; the member's dest is
+        // ready before any of them calls.
+        unsafe { pieces.send(index, to, dest, data, part.len()) };
+    };
+    let keep = |part: Range<usize>| {
+        if group.me == call.root && call.reaches(group, group.me) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                call.source.add(part.start).copy_to(call.dest.add(part.start), part.len());
+            }
+        }
+    };
+    // A piece comes after as many turns as there are links between the root and this member. To the left
+    // the root is behind the last member.
+    let back = if number == 0 { 0 } else { group.n - number };
+    for turn in 0..count + number.max(back) {
+        if let Some(index) = turn.checked_sub(number).filter(|index| *index < count) {
+            if (1..=ways.last).contains(&number) {
+                rightwards.receive(index, left);
+            }
+            if number < ways.last {
+                send(&rightwards, index, right, part(&ways.right, index));
+            }
+            // The root's copies, while the piece is in the cache.
+            keep(part(&ways.right, index));
+        }
+        if let Some(index) = turn.checked_sub(back).filter(|index| *index < count) {
+            if number >= ways.first {
+                leftwards.receive(index, right);
+            }
+            if group.n - back > ways.first {
+                send(&leftwards, index, left, part(&ways.left, index));
+            }
+            if ways.right != ways.left {
+                keep(part(&ways.left, index));
+            }
+        }
+    }
+    rightwards.complete();
+    leftwards.complete();
+    // The root may not be ahead of members that have not come: see `letters`.
+    group.sync();
+}
+
+/// From member to member, to the right.
 ///
 /// # Safety
 /// As [`root_puts`].
 pub unsafe fn chain(group: &Group<'_>, call: &Broadcast) {
-    let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
-    let pieces = call.len.div_ceil(PIECE).max(1);
-    let stream = Stream::begin(group, team, pieces);
-    let (right, left) = neighbours(group.me, group.n);
-    let number = call.turned(group, group.me);
-    for (index, range) in blocks(0..call.len.max(1), PIECE).enumerate() {
-        let letter = stream.letter(index);
-        if number > 0 {
-            letter.receive(left);
-        }
-        if number + 1 < group.n {
-            let (at, len) = (range.start, range.end.min(call.len) - range.start);
-            let (dest, data) = (call.dest.wrapping_add(at), call.data(group).wrapping_add(at));
-            // SAFETY: as in `tree`.
-            unsafe { letter.send_to(right, dest, data, len, Mode::NonBlocking) };
-        }
-    }
     // SAFETY: the caller's promise.
-    unsafe { call.keep(group) };
-    (0..pieces.min(2)).for_each(|index| stream.letter(index).complete());
-    // The root may not be ahead of members that have not come: see `letters`.
-    group.sync();
+    unsafe { along(group, call, Ways::chain(group.n, call.len)) };
+}
+
+/// To the right half way round the ring of members, and to the left for the rest.
+///
+/// # Safety
+/// As [`root_puts`].
+pub unsafe fn both_ways(group: &Group<'_>, call: &Broadcast) {
+    // SAFETY: the caller's promise.
+    unsafe { along(group, call, Ways::half_way(group.n, call.len)) };
+}
+
+/// Half of the data each way all round the ring of members.
+///
+/// # Safety
+/// As [`root_puts`].
+pub unsafe fn halves(group: &Group<'_>, call: &Broadcast) {
+    // SAFETY: the caller's promise.
+    unsafe { along(group, call, Ways::halves(group.n, call.len)) };
 }
 
 /// The root sends each member a share, and the shares go round the ring of members.
@@ -247,8 +344,6 @@ pub unsafe fn scatter(group: &Group<'_>, call: &Broadcast) {
     unsafe { stream::round_the_ring(group, team, call.dest, range) };
 }
 
-/// Bytes that go on along a chain at a time: enough for a link to be busy meanwhile.
-pub(crate) const PIECE: usize = 64 << 10;
 const LINE: usize = 64;
 
 /// The parent of a number in a binomial tree of `n`, and its children, those with the most children
@@ -267,6 +362,26 @@ fn binomial(number: usize, n: usize) -> (Option<usize>, impl Iterator<Item = usi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_byte_comes_to_every_member_once() {
+        const LEN: usize = 1000;
+        for n in 2..=9 {
+            let all = [Ways::chain(n, LEN), Ways::half_way(n, LEN), Ways::halves(n, LEN)];
+            for ways in &all {
+                for number in 1..n {
+                    let right = ways.right.clone().filter(|_| number <= ways.last);
+                    let left = ways.left.clone().filter(|_| number >= ways.first);
+                    let mut bytes: Vec<usize> = right.chain(left).collect();
+                    bytes.sort_unstable();
+                    assert!(bytes.into_iter().eq(0..LEN), "{number} of {n}");
+                }
+            }
+        }
+        // No link of a longer ring carries more than half.
+        let halves = Ways::halves(5, LEN);
+        assert!(halves.right.len().max(halves.left.len()) <= LEN / 2 + LINE);
+    }
 
     #[test]
     fn every_number_but_the_root_is_the_child_of_its_parent() {

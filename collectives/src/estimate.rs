@@ -5,12 +5,12 @@
 //!   and where PEs share processors, waiting for one.
 //! - Work that all members do at the same time takes as many times as long as PEs share a processor.
 
-use crate::broadcast::PIECE;
 use crate::group::Group;
 use crate::letters::{SHORT_MAX, long_max};
 use crate::notes::Hosts;
 use crate::reduce::Block;
 use crate::schedule::rounds;
+use crate::stream::piece_of;
 use tombolo_core::cost::{Costs, LINE_NS};
 use tombolo_core::transport::Distance;
 
@@ -83,18 +83,37 @@ pub fn reduce_both_ways(group: &Group<'_>, bytes: usize) -> u64 {
     both_steps(group, bytes) + costs(group).shared_ns(work)
 }
 
-/// Along two chains, in pieces, that begin at the root.
-pub fn broadcast_both_ways(group: &Group<'_>, len: usize) -> u64 {
+/// Pieces of so many bytes go along so many links, one piece after the other: what goes on beside the work
+/// of sending all of them.
+fn pipeline(group: &Group<'_>, len: usize, links: usize) -> u64 {
     let (costs, next) = (costs(group), next(group));
-    let piece = costs.notice_ns(next) + costs.put_ns(next, len.min(PIECE));
-    let pieces = len.div_ceil(PIECE) as u64;
+    let piece = piece_of(len, links, costs);
+    let first = costs.notice_ns(next) + costs.put_ns(next, len.min(piece));
+    let waits = len.div_ceil(piece).max(1) as u64 - 1;
+    links as u64 * first + waits * (LINE + costs.switch_ns())
+}
+
+/// Along two chains that begin at the root.
+pub fn broadcast_both_ways(group: &Group<'_>, len: usize) -> u64 {
+    let costs = costs(group);
     // The root sends both ways.
     let two = if group.n > 2 { 2 } else { 1 };
-    let whole = costs.put_ns(next, len);
+    let whole = costs.put_ns(next(group), len);
     // While the root is busy with one way, the other one is idle.
     let whole = (two - 1) * whole + costs.shared_ns(whole);
-    let waits = (pieces.max(1) - 1) * costs.switch_ns() + group.n as u64 / 2 * piece;
-    whole + copied(group, len) + waits + sync(group)
+    whole + copied(group, len) + pipeline(group, len, group.n / 2) + sync(group)
+}
+
+/// Half along each of two chains.
+pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
+    let costs = costs(group);
+    let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < 3);
+    if few || costs.crowd > 1 {
+        return u64::MAX;
+    }
+    // What is the processor's of a put takes as long as in one chain; the links both carry a half.
+    let work = costs.shared_ns(costs.put_ns(next(group), len)) * 3 / 4 + copied(group, len);
+    work + pipeline(group, len / 2, group.n - 1) + sync(group)
 }
 
 /// Members of a host come to one and are told by it; these meet by dissemination.
@@ -163,18 +182,15 @@ pub fn broadcast_by_hosts(group: &Group<'_>, len: usize) -> u64 {
     tree + if hosts.most > 1 { local } else { 0 } + sync(group)
 }
 
-/// Along the chain of members, in pieces. With one piece nobody sends while others do; on two hosts
-/// there is nobody to send at the same time.
+/// Along the chain of members. On two hosts there is nobody to send at the same time.
 pub fn chain(group: &Group<'_>, len: usize) -> u64 {
-    let Some(hosts) = hosts(group) else { return u64::MAX };
-    if hosts.leaders.len() < 3 || len <= PIECE {
+    let costs = costs(group);
+    let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < 3);
+    if few || len <= piece_of(len, group.n - 1, costs) {
         return u64::MAX;
     }
-    let costs = costs(group);
-    let piece = costs.notice_ns(hosts.step) + costs.put_ns(hosts.step, PIECE);
-    let waits = len.div_ceil(PIECE) as u64 * costs.switch_ns();
-    let work = costs.shared_ns(costs.put_ns(hosts.step, len)) + copied(group, len);
-    work + waits + others(group) * piece + sync(group)
+    let work = costs.shared_ns(costs.put_ns(next(group), len)) + copied(group, len);
+    work + pipeline(group, len, group.n - 1) + sync(group)
 }
 
 /// A share to each, then the shares go round the ring.
@@ -319,10 +335,17 @@ pub fn reduce_scatter(group: &Group<'_>, bytes: usize) -> u64 {
 
 /// Shares go round the ring of members and are combined on the way, then results.
 pub fn reduce_ring(group: &Group<'_>, bytes: usize) -> u64 {
-    let share = share_of(group, bytes);
-    let combined = others(group) * (copied(group, share) + read(share));
-    let waits = (pieces(group, bytes) - 1) * others(group) * costs(group).switch_ns();
-    2 * ring(group, bytes) + costs(group).shared_ns(combined) + waits
+    let (costs, share) = (costs(group), share_of(group, bytes));
+    if costs.crowd > 1 {
+        let combined = others(group) * (copied(group, share) + read(share));
+        let waits = (pieces(group, bytes) - 1) * others(group) * costs.switch_ns();
+        return 2 * ring(group, bytes) + costs.shared_ns(combined) + waits;
+    }
+    let sent = 2 * others(group) * costs.put_ns(next(group), share);
+    let combined = others(group) * copied(group, share);
+    let ways = if group.n == 2 { 1 } else { 2 };
+    let links = 2 * group.n - 2;
+    costs.shared_ns(sent + combined) + pipeline(group, share.div_ceil(ways), links)
 }
 
 /// By the members of each host, then by those at the same place of all hosts.

@@ -19,6 +19,9 @@
 //!   a collective before all have entered it: either its result depends on all, or a sync ends it. Who
 //!   sends in collective n + 2 has left n + 1, so all have entered n + 1 and left n: they have read
 //!   what lies in the lines and the half of its kind.
+//! - Pieces of something long have flags of their own, [`SLOTS`] from each member, and each piece a place
+//!   of its own at its receiver. Half of the flags belong to either context, and before one of a half
+//!   is used again, what was sent with that half is complete: see [`crate::stream`].
 //! - A collective may take many numbers, to send to the same member many times, if it uses flags
 //!   alone: a flag that is overwritten by a later number says as much. A use of the halves by many
 //!   messages says itself why each finds its part free.
@@ -35,6 +38,8 @@ use tombolo_core::{Context, Team, Waiting};
 
 /// Members of a team that writes messages.
 pub const MEMBERS_MAX: usize = 64;
+/// Flags that a member has at each other for pieces of something long, used in turn.
+pub const SLOTS: usize = 16;
 /// Bytes that go into a line beside the flag.
 pub const SHORT_MAX: usize = LINE - FLAG;
 
@@ -47,7 +52,9 @@ const BACK: usize = 2 * LINES;
 const MEET: usize = BACK + LINES;
 /// Flags of hosts.
 const ROUNDS: usize = MEET + LINES;
-const HALVES: usize = ROUNDS + 32 * LINE;
+/// Flags of pieces, by sender.
+const PIECES: usize = ROUNDS + 32 * LINE;
+const HALVES: usize = PIECES + MEMBERS_MAX * SLOTS * FLAG;
 /// Bytes of a half.
 const HALF: usize = (MEMORY_LEN - HALVES) / 2 / LINE * LINE;
 const _: () = assert!(HALVES + 2 * HALF <= MEMORY_LEN && tombolo_core::control::ROUNDS_MAX <= 32);
@@ -69,6 +76,10 @@ impl TeamWord {
 
     fn line(number: u64, member: usize) -> TeamWord {
         TeamWord((number & 1) as usize * LINES + member * LINE)
+    }
+
+    fn piece(slot: usize, member: usize) -> TeamWord {
+        TeamWord(PIECES + (member * SLOTS + slot) * FLAG)
     }
 
     fn back(number: u64, member: usize) -> TeamWord {
@@ -103,6 +114,8 @@ pub struct Letters<'a> {
     number: u64,
     /// Whether bytes go to a half.
     long: bool,
+    /// Which of the flags of pieces is its own, if any.
+    slot: Option<usize>,
     /// Whether older messages of this kind are known to be complete.
     ready: Cell<bool>,
 }
@@ -112,7 +125,8 @@ impl<'a> Letters<'a> {
     pub fn begin(group: &'a Group<'a>, team: &'a Team, len: usize) -> Letters<'a> {
         debug_assert!(len <= SHORT_MAX.max(long_max(group.n)));
         let number = Notes::of(group.world, team).next_message();
-        Letters { group, team, number, long: len > SHORT_MAX, ready: Cell::new(false) }
+        let (long, ready) = (len > SHORT_MAX, Cell::new(false));
+        Letters { group, team, number, long, slot: None, ready }
     }
 
     /// Takes the numbers of `count` messages that have no bytes of their own; gives the first.
@@ -123,7 +137,14 @@ impl<'a> Letters<'a> {
 
     /// A message whose number was taken.
     pub fn numbered(group: &'a Group<'a>, team: &'a Team, number: u64) -> Letters<'a> {
-        Letters { group, team, number, long: false, ready: Cell::new(false) }
+        Letters { group, team, number, long: false, slot: None, ready: Cell::new(false) }
+    }
+
+    /// A piece of something long, whose number was taken. Everything that was sent with its flag before
+    /// is complete.
+    pub fn piece(group: &'a Group<'a>, team: &'a Team, number: u64, slot: usize) -> Letters<'a> {
+        let slot = Some(slot % SLOTS);
+        Letters { group, team, number, long: false, slot, ready: Cell::new(true) }
     }
 
     /// The same with this member's part of a half for its bytes. Who sends them sees itself that the
@@ -133,7 +154,20 @@ impl<'a> Letters<'a> {
     }
 
     fn context(&self) -> &Context {
-        &self.group.world.letter_contexts()[(self.number & 1) as usize]
+        let kind = match self.slot {
+            None => (self.number & 1) as usize,
+            Some(slot) => slot * 2 / SLOTS,
+        };
+        &self.group.world.letter_contexts()[kind]
+    }
+
+    /// The flag of member `from`, at this PE and at every other.
+    #[inline]
+    fn flag(&self, from: usize) -> TeamWord {
+        match self.slot {
+            None => TeamWord::line(self.number, from),
+            Some(slot) => TeamWord::piece(slot, from),
+        }
     }
 
     /// Where member `from` writes at this PE, and at every other.
@@ -194,7 +228,7 @@ impl<'a> Letters<'a> {
     ) {
         let Group { world, routine, .. } = *self.group;
         let pe = self.group.pe(member);
-        let flag = at(self.group, self.team, TeamWord::line(self.number, from));
+        let flag = at(self.group, self.team, self.flag(from));
         let theirs = world.ptr(flag, pe);
         if theirs.is_null() {
             // SAFETY: the caller's promise.
@@ -308,7 +342,7 @@ impl<'a> Letters<'a> {
     /// Waits for the message of a member; gives where its bytes are.
     #[inline]
     pub fn receive(&self, member: usize) -> *const u8 {
-        self.until(TeamWord::line(self.number, member));
+        self.until(self.flag(member));
         self.bytes(member)
     }
 

@@ -5,13 +5,16 @@ use crate::group::Group;
 use crate::letters::{Letters, long_max};
 use crate::reduce::{Block, Reduce};
 use crate::schedule::{blocks, others, share};
-use crate::stream::{self, Stream, neighbours};
+use crate::stream::{self, Pieces, Stream, neighbours, piece_of};
 use crate::table::Call;
 use std::mem::swap;
 use std::ops::Range;
 use tombolo_core::ops::Mode;
 use tombolo_core::{Team, copy};
 
+/// Turns between two hops of a piece round the ring: what has to come in one turn was sent in the one
+/// before the last.
+const AHEAD: usize = 2;
 /// Bytes that are sent without waiting for their arrival.
 pub(crate) const COPIED_MAX: usize = 1 << 10;
 /// Bytes combined at a time. From 8 KiB on the C library copies with a string instruction, which takes
@@ -240,11 +243,15 @@ pub unsafe fn scattered(group: &Group<'_>, call: &Reduce) {
 }
 
 /// Shares go round the ring of members, each of which adds its elements, and the results go round
-/// once more.
+/// once more: half of the elements to the right, and half to the left.
 ///
-/// Pieces of shares go through the part that the left neighbour has in the halves, by turns. Who sends
-/// a piece has been told that the one before the last was read; of the first ones it is told that its
-/// neighbour has come, which has read everything older then.
+/// What others have combined goes to the dest of the next member, where the result comes later, in pieces. A
+/// member lets a piece go on, and begins with the next ones, before it goes on with the pieces that it
+/// has to wait for.
+///
+/// Why a result is not overwritten by what was sent to its place before: both come from the same neighbour, who
+/// sends the second when the first is complete. That the first is sent from the place to which the result
+/// comes does not matter: when that comes, the receiver has read what was sent.
 ///
 /// # Safety
 /// As [`scattered`].
@@ -254,6 +261,116 @@ pub unsafe fn ring(group: &Group<'_>, call: &Reduce) {
         // SAFETY: both hold the elements, and may be the same.
         return unsafe { call.dest.copy_from(call.source, call.bytes()) };
     }
+    // Where PEs share processors each piece that is waited for costs a change of processes.
+    if std::ptr::eq(call.dest, call.source) || group.world.costs().crowd > 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { ring_by_memory(group, call) };
+    }
+    // Of two members each has the other on both sides.
+    let cut = if n == 2 { call.nelems } else { share(0, 2, call.nelems, call.grain()).end };
+    let (right, left) = neighbours(me, n);
+    let way = |to, from, elements: Range<usize>| {
+        let (start, len) = (elements.start, elements.len());
+        Way { to, from, start, len, grain: call.grain(), n, me }
+    };
+    let ways = [way(right, left, 0..cut), way(left, right, cut..call.nelems)];
+    let ways = if n == 2 { &ways[..1] } else { &ways[..] };
+    let longest = ways.iter().map(Way::longest).max().unwrap_or(0);
+    let size = call.reducer.size();
+    let piece = (piece_of(longest * size, 2 * n - 2, group.world.costs()) / size)
+        .max(1)
+        .next_multiple_of(call.grain());
+    let count = longest.div_ceil(piece).max(1);
+    // In a turn each piece that is under way takes its next hop. The last hop brings the last result.
+    let (hops, turns) = (2 * n - 1, count + (2 * n - 2) * AHEAD);
+    let pieces = Pieces::begin(group, team(group), count * (hops - 1));
+    let first = |turn: usize| (turn + 1).saturating_sub(count).div_ceil(AHEAD);
+    let end = |turn: usize, hops: usize| hops.min(turn / AHEAD + 1);
+    let (mut sent, mut received, mut before) = (0, 0, 0);
+    for turn in 0..turns {
+        // The turn in which each piece went to the place where its result goes now.
+        let old = turn.checked_sub(n * AHEAD);
+        for hop in first(turn)..end(turn, hops) {
+            if let Some(old) = old.filter(|_| (n..hops - 1).contains(&hop)) {
+                pieces.settle(before + hop - n - first(old));
+            }
+            for way in ways {
+                let range = way.piece(hop, turn - hop * AHEAD, piece);
+                let at = call.offset(&range);
+                let (dest, source) = (call.dest.wrapping_add(at), call.source.wrapping_add(at));
+                if hop > 0 {
+                    pieces.receive(received, way.from);
+                }
+                if (1..n).contains(&hop) {
+                    // SAFETY: both hold these elements; nobody else uses them now.
+                    unsafe { call.reducer.combine(dest, source, range.len()) };
+                }
+                if hop + 1 < hops {
+                    let from = if hop == 0 { source } else { dest };
+                    // SAFETY: a place of the neighbour's dest that waits for this; what is sent
+                    // stays as it is for as long as anybody reads it.
+                    unsafe { pieces.send(sent, way.to, dest, from, call.len_of(&range)) };
+                }
+            }
+            received += usize::from(hop > 0);
+            sent += usize::from(hop + 1 < hops);
+        }
+        if let Some(old) = old {
+            before += end(old, hops - 1).saturating_sub(first(old));
+        }
+    }
+    pieces.complete();
+}
+
+/// A part of the elements that goes round the ring of members.
+#[derive(Clone, Copy)]
+struct Way {
+    /// The neighbours to whom and from whom it goes.
+    to: usize,
+    from: usize,
+    /// The first of the elements, and how many there are.
+    start: usize,
+    len: usize,
+    grain: usize,
+    n: usize,
+    me: usize,
+}
+
+impl Way {
+    /// Elements of the longest share.
+    fn longest(&self) -> usize {
+        (0..self.n).map(|share| self.share(share).len()).max().unwrap_or(0)
+    }
+
+    fn share(&self, number: usize) -> Range<usize> {
+        share(number, self.n, self.len, self.grain)
+    }
+
+    /// The piece of that number of the share that this member gets with one hop and sends with the
+    /// next one. It begins its way with the share of the member before this one, and ends with that of the
+    /// member behind it.
+    fn piece(&self, hop: usize, number: usize, len: usize) -> Range<usize> {
+        let Way { n, me, .. } = *self;
+        let steps = (hop + 1) % n;
+        let to_the_right = self.to == (me + 1) % n;
+        let steps = if to_the_right { n - steps } else { steps };
+        let share = self.share((me + steps) % n);
+        let start = share.end.min(share.start + number * len);
+        self.start + start..self.start + share.end.min(start + len)
+    }
+}
+
+/// As [`ring`], one way alone, and through memory of the team: for a source that is the dest, where nothing of
+/// the others has room.
+///
+/// Pieces of shares go through the part that the left neighbour has in the halves, by turns. Who sends
+/// a piece has been told that the one before the last was read; of the first ones it is told that its
+/// neighbour has come, which has read everything older then.
+///
+/// # Safety
+/// As [`scattered`].
+unsafe fn ring_by_memory(group: &Group<'_>, call: &Reduce) {
+    let (me, n) = (group.me, group.n);
     let (right, left) = neighbours(me, n);
     let pieces = call.pieces(group);
     // Two more numbers at the start, in which members only tell that they have come.

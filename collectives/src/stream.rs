@@ -2,8 +2,11 @@
 //! Numbers of messages that follow each other round a ring of members, or along a chain of them.
 
 use crate::group::Group;
-use crate::letters::Letters;
+use crate::letters::{Letters, SLOTS};
+use std::cell::Cell;
 use tombolo_core::Team;
+use tombolo_core::cost::Costs;
+use tombolo_core::ops::Mode;
 
 /// Messages from each member to the next one, in order.
 pub struct Stream<'a> {
@@ -23,6 +26,94 @@ impl<'a> Stream<'a> {
         Letters::numbered(self.group, self.team, self.first + index as u64)
     }
 }
+
+/// Pieces of something long, from each member to its neighbours: many are under way at the same time. Piece
+/// number i to the right and piece number i to the left have the same flag at different members, or for
+/// different senders. Each goes to a place of its own.
+pub struct Pieces<'a> {
+    group: &'a Group<'a>,
+    team: &'a Team,
+    first: u64,
+    /// Batches that were begun: so many pieces are sent without waiting for the arrival of others.
+    begun: Cell<usize>,
+}
+
+/// Pieces whose completion is asked for at once.
+const BATCH: usize = SLOTS / 2;
+
+impl<'a> Pieces<'a> {
+    /// The next `count` pieces of a team with memory; all members begin them.
+    pub fn begin(group: &'a Group<'a>, team: &'a Team, count: usize) -> Pieces<'a> {
+        let first = Letters::reserve(group, team, count);
+        Pieces { group, team, first, begun: Cell::new(0) }
+    }
+
+    fn letter(&self, index: usize) -> Letters<'a> {
+        Letters::piece(self.group, self.team, self.first + index as u64, index)
+    }
+
+    /// Sends a piece to symmetric `dest` of a neighbour. Numbers grow, and are the same for both neighbours.
+    ///
+    /// # Safety
+    /// `source` is readable, and stays as it is until [`Pieces::complete`]; the neighbour's `dest` is
+    /// ready.
+    pub unsafe fn send(
+        &self,
+        index: usize,
+        to: usize,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+    ) {
+        let letter = self.letter(index);
+        let batch = index / BATCH;
+        if self.begun.get() <= batch {
+            self.begun.set(batch + 1);
+            // Flags of the batch before the last one are used again. Nobody leaves before what it has sent
+            // with them is complete, so the first ones are free.
+            if batch > 1 {
+                letter.complete();
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { letter.send_to(to, dest, source, len, Mode::NonBlocking) };
+    }
+
+    /// Waits for a piece.
+    pub fn receive(&self, index: usize, from: usize) {
+        self.letter(index).receive(from);
+    }
+
+    /// All pieces up to number `index` are complete. Those of batches before the last two are.
+    pub fn settle(&self, index: usize) {
+        let begun = self.begun.get();
+        for batch in begun.saturating_sub(2)..begun.min(index / BATCH + 1) {
+            self.letter(batch * BATCH).complete();
+        }
+    }
+
+    /// Everything is complete.
+    pub fn complete(&self) {
+        self.settle((self.begun.get() * BATCH).saturating_sub(1));
+    }
+}
+
+/// What pipelines along so many links are cut into, in bytes: the time of a piece on a link is then about what
+/// its handing on costs, shared among all pieces. Where PEs share processors, handing on costs a change of
+/// processes.
+pub fn piece_of(len: usize, links: usize, costs: &Costs) -> usize {
+    /// Bytes that a link carries in the time in which a piece is noticed and handed on.
+    const HANDING_ON: usize = 10_000;
+    /// Pieces stay in the nearest caches of both members.
+    const MOST: usize = 32 << 10;
+    if costs.crowd > 1 {
+        return 2 * MOST;
+    }
+    let best = (len / links.max(1)).saturating_mul(HANDING_ON).isqrt();
+    best.clamp(PAGE, MOST) / PAGE * PAGE
+}
+
+const PAGE: usize = 4 << 10;
 
 /// The members to the right and to the left.
 pub fn neighbours(me: usize, n: usize) -> (usize, usize) {
@@ -58,4 +149,22 @@ pub unsafe fn round_the_ring(
     }
     // The program may change its dest.
     (0..n.min(3) - 1).for_each(|step| stream.letter(step).complete());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longer_ways_have_shorter_pieces() {
+        let alone = &Costs::default();
+        assert_eq!(piece_of(0, 0, alone), PAGE);
+        assert_eq!(piece_of(4 << 20, 1, alone), 32 << 10);
+        let lens = [1, 3, 31, 63].map(|links| piece_of(512 << 10, links, alone));
+        assert!(lens.is_sorted_by(|a, b| a >= b) && lens[0] > lens[3], "{lens:?}");
+        assert!(lens.iter().all(|len| len.is_multiple_of(PAGE) && *len > 0));
+        assert!(piece_of(usize::MAX, 1, alone) <= 32 << 10);
+        let crowded = &Costs { crowd: 2, ..Costs::default() };
+        assert!(piece_of(512 << 10, 31, crowded) > lens[0]);
+    }
 }

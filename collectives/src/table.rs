@@ -9,6 +9,7 @@
 use crate::algorithms::{ALLTOALL, BROADCAST, COLLECT, FCOLLECT, REDUCE, SCAN, SYNC};
 use crate::group::Group;
 use crate::notes::class;
+use crate::reducer::Reducer;
 use tombolo_core::config::Algorithms;
 use tombolo_core::{Team, World};
 
@@ -181,8 +182,7 @@ pub struct Choice {
 
 const SIZES: &[usize] = &[8, 256, 4 << 10, 64 << 10, 256 << 10, 4 << 20];
 
-/// A call by an algorithm that is named, of `size` bytes per member; reductions are sums of 8-byte
-/// integers.
+/// A call by an algorithm that is named, of `size` bytes per member.
 pub struct Trial {
     /// Name of the operation.
     pub operation: &'static str,
@@ -194,6 +194,8 @@ pub struct Trial {
     pub source: *const u8,
     /// Bytes.
     pub size: usize,
+    /// How reductions and scans combine elements.
+    pub reducer: Reducer,
 }
 
 /// Carries a call out, if its algorithm can: the same answer at all members, who all call this.
@@ -203,9 +205,10 @@ pub struct Trial {
 pub unsafe fn carry_out(world: &World, team: &Team, trial: &Trial, routine: &'static str) -> bool {
     use crate::{barrier, broadcast, exchange, gather, reduce};
     let group = &Group::team(world, team, routine);
-    let Trial { operation, algorithm, dest, source, size } = *trial;
+    let Trial { operation, algorithm, dest, source, size, reducer } = *trial;
     let gather = gather::Gather { dest, source, len: size };
-    let reduce = reduce::Reduce { dest, source, ..reduce::Reduce::of_size(size) };
+    let nelems = size / reducer.size();
+    let reduce = reduce::Reduce { dest, source, nelems, reducer };
     // SAFETY: by the caller's word.
     unsafe {
         match operation {
@@ -225,6 +228,25 @@ pub unsafe fn carry_out(world: &World, team: &Team, trial: &Trial, routine: &'st
             _ if operation == REDUCE.name => REDUCE.by(algorithm, group, &reduce),
             _ => SCAN.by(algorithm, group, &reduce::Scan { reduce, inclusive: true }),
         }
+    }
+}
+
+/// The algorithm that a team takes for an operation of `size` bytes per member.
+pub fn taken(world: &World, team: &Team, operation: &str, size: usize) -> Option<&'static str> {
+    use crate::{barrier, broadcast, exchange, gather, reduce};
+    let group = &Group::team(world, team, "");
+    match operation {
+        _ if operation == SYNC.name => SYNC.taken(group, &barrier::Sync),
+        _ if operation == BROADCAST.name => {
+            BROADCAST.taken(group, &broadcast::Broadcast::of_size(size))
+        }
+        _ if operation == COLLECT.name => COLLECT.taken(group, &gather::Collect::of_size(size)),
+        _ if operation == FCOLLECT.name => FCOLLECT.taken(group, &gather::Gather::of_size(size)),
+        _ if operation == ALLTOALL.name => {
+            ALLTOALL.taken(group, &exchange::Alltoall::of_size(size))
+        }
+        _ if operation == REDUCE.name => REDUCE.taken(group, &reduce::Reduce::of_size(size)),
+        _ => SCAN.taken(group, &reduce::Scan::of_size(size)),
     }
 }
 
@@ -250,8 +272,7 @@ fn choice<A: Call>(
 ) -> Choice {
     let mut steps: Vec<(usize, &str)> = Vec::new();
     for size in (3..=24).map(|shift| 1 << shift) {
-        let Some(best) = operation.find(group, &call(size)) else { continue };
-        let name = operation.algorithms[best].name;
+        let Some(name) = operation.taken(group, &call(size)) else { continue };
         match steps.last_mut() {
             Some(last) if last.1 == name => last.0 = size,
             _ => steps.push((size, name)),
@@ -267,8 +288,7 @@ fn choice<A: Call>(
     };
     let estimates = operation.algorithms.iter().map(estimate);
     let estimates = estimates.filter(|(_, times)| times.iter().any(Option::is_some)).collect();
-    let taken = |size: &usize| operation.find(group, &call(*size));
-    let taken = sizes.iter().map(|size| Some(operation.algorithms[taken(size)?].name)).collect();
+    let taken = sizes.iter().map(|size| operation.taken(group, &call(*size))).collect();
     Choice { operation: operation.name, steps, sizes, taken, estimates }
 }
 
@@ -300,6 +320,11 @@ impl<A: Call> Operation<A> {
         let algorithm = self.algorithms.iter().find(of_name).filter(able);
         // SAFETY: the caller's promise.
         algorithm.map(|algorithm| unsafe { (algorithm.run)(group, call) }).is_some()
+    }
+
+    /// The name of the algorithm to take.
+    fn taken(&self, group: &Group<'_>, call: &A) -> Option<&'static str> {
+        self.find(group, call).map(|number| self.algorithms[number].name)
     }
 
     #[cold]

@@ -117,7 +117,8 @@ fn fairness() -> Result<(), String> {
     Ok(())
 }
 
-fn settings(hosts: u16, writer: Writer, cores: usize) -> Result<Choice, String> {
+/// What a program would choose on the link of the tables.
+pub fn settings(hosts: u16, writer: Writer, cores: usize) -> Result<Choice, String> {
     let link = base(hosts, Pattern::Pair(1), Operation::Put, writer).link;
     let costs = costs(&link, &HostModel::desktop(writer));
     let room = |lanes: usize| WINDOW / lanes.next_power_of_two();

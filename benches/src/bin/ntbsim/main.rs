@@ -4,6 +4,7 @@
 //! All figures it prints are modelled, and the same arguments give the same output, to the byte;
 //! `engine` alone measures wall-clock time.
 
+mod collectives;
 mod contexts;
 mod engine;
 mod figures;
@@ -46,6 +47,8 @@ enum Command {
     },
     /// Compares the simulated ring with its targets; fails if one is missed.
     Targets,
+    /// Collectives of the library on 2 to 64 hosts: what they take, and what the links would allow.
+    Collectives(collectives::Collectives),
     /// Small operations of one context beside large ones of another; fails if a median is more than
     /// three times that alone and the wire time of two packets.
     Contexts,
@@ -171,6 +174,7 @@ fn main() -> ExitCode {
         Some(Command::Figures { dir }) => figures::draw(dir),
         Some(Command::Targets) => targets::check(),
         Some(Command::Load) => load::show(),
+        Some(Command::Collectives(collectives)) => collectives.show(),
         Some(Command::Contexts) => contexts::check(),
         Some(Command::Tune { json }) => tune::tune(*json),
         Some(Command::Engine) => engine::measure(),

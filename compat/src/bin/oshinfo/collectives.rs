@@ -5,7 +5,7 @@ use crate::clock::{Clock, Effort};
 use std::time::Duration;
 use tombolo::describe::Block;
 use tombolo::describe::{self, Section};
-use tombolo_collectives::table;
+use tombolo_collectives::{Sum, reducer, table};
 use tombolo_core::World;
 
 const ROUTINE: &str = "oshinfo --collectives";
@@ -26,7 +26,8 @@ pub fn measured(world: &World) -> tombolo_core::Result<Section> {
         // SAFETY: memory of this PE; any bytes make numbers.
         unsafe { source.write_bytes(1, bytes) };
         let once = |index: usize| {
-            let call = table::Trial { operation, algorithm: algorithms[index], dest, source, size };
+            let (algorithm, reducer) = (algorithms[index], reducer::<Sum, i64>());
+            let call = table::Trial { operation, algorithm, dest, source, size, reducer };
             // SAFETY: symmetric buffers with room for a block of each PE, used here alone.
             _ = unsafe { table::carry_out(world, world.team(), &call, ROUTINE) };
         };

@@ -9,7 +9,7 @@ use crate::ntb::ring::Side;
 /// Software learns of a link event so much later.
 const LINK_NOTICE_NS: u64 = 20_000;
 /// A lane's thread looks round so often when there is nothing to do.
-const LOOK_ROUND_PS: u64 = 30_000;
+pub(super) const LOOK_ROUND_PS: u64 = 30_000;
 
 impl World<'_> {
     pub(super) fn arrive(&mut self, post: PostedWrite, now_ps: u64) {

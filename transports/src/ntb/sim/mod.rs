@@ -11,6 +11,7 @@
 
 mod faults;
 mod incidents;
+pub mod live;
 mod memory;
 mod model;
 mod network;

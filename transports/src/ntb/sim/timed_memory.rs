@@ -56,13 +56,19 @@ pub struct TimedMemory<'a> {
 }
 
 impl TimedMemory<'_> {
-    fn copy_ps(&self, len: usize) -> u64 {
+    pub(super) fn copy_ps(&self, len: usize) -> u64 {
         (len as f64 * 1000.0 / self.model.copy_rate) as u64 + self.model.touch_ps
     }
 
     /// Writes payload through a window; the thread goes on when the rest fits the posted buffers. Gives
     /// the time at which the last byte leaves.
-    fn write_out(&mut self, side: Side, offset: usize, bytes: &[u8], relayed: bool) -> u64 {
+    pub(super) fn write_out(
+        &mut self,
+        side: Side,
+        offset: usize,
+        bytes: &[u8],
+        relayed: bool,
+    ) -> u64 {
         let start = self.now_ps;
         let (cpu_ps, from_ps, until_ps, tlp_bytes) = match self.model.writer {
             Writer::Cpu => {

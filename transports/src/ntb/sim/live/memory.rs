@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The [`Memory`] of the engines of a PE that is a thread of this process: its real memory, at the pace of
+//! the model.
+
+use tombolo_core::amo;
+use tombolo_core::transport::Amo;
+
+use super::super::memory::sealed;
+use super::super::model::Writer;
+use super::super::timed_memory::TimedMemory;
+use crate::ntb::ring::{
+    Completion, Event, LineWords, Location, Memory, OutOfRange, Side, Span, Transfer,
+};
+
+/// The symmetric heap of a PE.
+#[derive(Clone, Copy)]
+pub struct Heap {
+    /// Where it lies.
+    pub base: *mut u8,
+    /// Bytes.
+    pub len: usize,
+}
+
+// SAFETY: an address. Who uses it vouches for the memory.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Default for Heap {
+    fn default() -> Heap {
+        Heap { base: std::ptr::null_mut(), len: 0 }
+    }
+}
+
+/// What was written to the heap, or to buffers of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Delivered {
+    Nothing,
+    Bytes,
+    Word,
+}
+
+/// What a lane of a PE works with while it does something.
+pub struct LiveMemory<'a> {
+    pub timed: TimedMemory<'a>,
+    pub heap: Heap,
+    pub delivered: Delivered,
+}
+
+impl LiveMemory<'_> {
+    /// Where `len` bytes of this PE lie.
+    fn at(&mut self, span: Span, len: usize) -> Result<*mut u8, OutOfRange> {
+        Ok(match span {
+            Span::Inbound(side, at) => {
+                self.timed.memory.inbound[side as usize][at..at + len].as_mut_ptr()
+            }
+            Span::Retained(at) => self.timed.memory.retained[at..at + len].as_mut_ptr(),
+            Span::Local(at) => at as *mut u8,
+            Span::Symmetric(Location { pe: 0, segment: 0, offset }) => {
+                let at = usize::try_from(offset).map_err(|_| OutOfRange)?;
+                let end = at.checked_add(len).ok_or(OutOfRange)?;
+                if end > self.heap.len {
+                    return Err(OutOfRange);
+                }
+                self.heap.base.wrapping_add(at)
+            }
+            Span::Symmetric(_) => return Err(OutOfRange),
+        })
+    }
+
+    fn note(&mut self, to: Span, what: Delivered) {
+        if matches!(to, Span::Symmetric(_) | Span::Local(_)) {
+            self.delivered = self.delivered.max(what);
+        }
+    }
+
+    fn bytes(&mut self, span: Span, len: usize) -> Result<&[u8], OutOfRange> {
+        let at = self.at(span, len)?;
+        // SAFETY: a range of the lane, checked, or of the program, which vouches for it; PEs run by
+        // turns, so nobody writes it now.
+        Ok(unsafe { std::slice::from_raw_parts(at, len) })
+    }
+}
+
+impl Memory for LiveMemory<'_> {
+    fn load_word(&mut self, side: Side, offset: usize) -> u64 {
+        self.timed.load_word(side, offset)
+    }
+
+    fn load_line(&mut self, side: Side, offset: usize) -> LineWords {
+        self.timed.load_line(side, offset)
+    }
+
+    fn store_line(&mut self, side: Side, offset: usize, line: &LineWords) {
+        self.timed.store_line(side, offset, line);
+    }
+
+    fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
+        let (source, dest) = (self.at(from, len)?, self.at(to, len)?);
+        // SAFETY: both hold `len` bytes, checked or vouched for by the program.
+        unsafe { dest.copy_from(source, len) };
+        let cost_ps = self.timed.copy_ps(len);
+        self.timed.now_ps += cost_ps;
+        self.timed.cpu.deliver_ps += cost_ps;
+        self.note(to, Delivered::Bytes);
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        from: Span,
+        side: Side,
+        offset: usize,
+        len: usize,
+        seal: u64,
+    ) -> Result<Transfer, OutOfRange> {
+        let bytes = sealed(self.bytes(from, len)?, seal);
+        let gone_ps = self.timed.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)));
+        if self.timed.model.writer == Writer::Cpu {
+            return Ok(Transfer::Done);
+        }
+        if let Span::Inbound(side, at) = from {
+            self.timed.memory.note_reading(side, at..at + len, gone_ps);
+        }
+        Ok(Transfer::Queued(gone_ps))
+    }
+
+    fn has_left(&mut self, side: Side, transfer: Transfer) -> bool {
+        self.timed.has_left(side, transfer)
+    }
+
+    fn checksum(&mut self, span: Span, len: usize) -> u32 {
+        let cost_ps = (len as f64 * 1000.0 / self.timed.model.crc_rate) as u64;
+        self.timed.now_ps += cost_ps;
+        self.timed.cpu.crc_ps += cost_ps;
+        crc32c::crc32c(self.bytes(span, len).expect("sums are taken of slots and buffers"))
+    }
+
+    fn read(&mut self, span: Span, bytes: &mut [u8]) -> Result<(), OutOfRange> {
+        self.timed.now_ps += self.timed.model.touch_ps;
+        self.timed.cpu.inject_ps += self.timed.model.touch_ps;
+        bytes.copy_from_slice(self.bytes(span, bytes.len())?);
+        Ok(())
+    }
+
+    fn write(&mut self, span: Span, bytes: &[u8]) -> Result<(), OutOfRange> {
+        let dest = self.at(span, bytes.len())?;
+        // SAFETY: as in `copy`.
+        unsafe { dest.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.timed.now_ps += self.timed.model.touch_ps;
+        self.timed.cpu.deliver_ps += self.timed.model.touch_ps;
+        self.note(span, Delivered::Word);
+        Ok(())
+    }
+
+    fn amo(&mut self, place: Location, request: &Amo) -> Result<u64, OutOfRange> {
+        let at = self.at(Span::Symmetric(place), request.size.into())?;
+        if !at.addr().is_multiple_of(request.size.into()) {
+            return Err(OutOfRange);
+        }
+        self.timed.now_ps += self.timed.model.touch_ps;
+        self.timed.cpu.deliver_ps += self.timed.model.touch_ps;
+        self.delivered = Delivered::Word;
+        // SAFETY: inside the heap and aligned, both just checked.
+        Ok(unsafe { amo::execute(at, *request) })
+    }
+
+    fn ring(&mut self, side: Side) {
+        self.timed.ring(side);
+    }
+
+    fn link_is_up(&mut self, side: Side) -> bool {
+        self.timed.link_is_up(side)
+    }
+
+    fn complete(&mut self, token: u64, outcome: Completion) {
+        self.timed.complete(token, outcome);
+    }
+
+    fn event(&mut self, event: Event) {
+        self.timed.event(event);
+    }
+}
