@@ -102,5 +102,5 @@ impl Soak {
 
 /// Who moves payload: processors and DMA engines by turns, each with all numbers of hosts.
 fn writer(seed: u64) -> Writer {
-    if seed / 2 % 2 == 0 { Writer::Cpu } else { Writer::Dma }
+    if (seed / 2).is_multiple_of(2) { Writer::Cpu } else { Writer::Dma }
 }
