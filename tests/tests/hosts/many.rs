@@ -134,12 +134,12 @@ fn codes_and_signals_pass_through_relays() {
 }
 
 fn a_job_behind_relays_can_be_stopped_and_continued() {
-    let (nodes, job) = long_job("--silence 3");
+    let (nodes, job) = long_job("--silence 8");
     job.send(Signal::SIGTSTP);
     let scripts = |host| commands_like(&nodes, host, |it| it.starts_with("sh -c"));
     let stopped = || (1..=COUNT).flat_map(scripts).filter(|pid| is_stopped(*pid)).count();
     wait_until("all are stopped", || is_stopped(job.pid()) && stopped() == COUNT);
-    std::thread::sleep(Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(9));
     job.send(Signal::SIGCONT);
     wait_until("all go on", || stopped() == 0);
     std::thread::sleep(Duration::from_secs(1));
@@ -193,14 +193,14 @@ fn what_is_killed_behind_a_relay_ends_the_job() {
 }
 
 fn a_host_without_power_behind_a_relay_ends_the_job() {
-    let (mut nodes, job) = long_job("--silence 3");
+    let (mut nodes, job) = long_job("--silence 8");
     nodes.power_off(6);
-    let what = "host n6 is lost: nothing was heard of it for 3 s; ending the job";
+    let what = "host n6 is lost: nothing was heard of it for 8 s; ending the job";
     ends_with(&nodes, &job.finish(), what, Some(6));
 }
 
 fn a_relay_without_power_ends_the_job() {
-    let (mut nodes, job) = long_job("--silence 3");
+    let (mut nodes, job) = long_job("--silence 8");
     nodes.power_off(5);
     let outcome = job.finish();
     assert_eq!(outcome.code(), 1, "{}", outcome.stderr);
@@ -215,7 +215,7 @@ fn a_relay_without_power_ends_the_job() {
 
 fn jobs_that_go_on_need_no_relay() {
     let mut nodes = nodes(COUNT);
-    let line = format!("--silence 3 -x SHMEM_ON_LOSS=continue --host {} PE outlive 4", all_hosts());
+    let line = format!("--silence 8 -x SHMEM_ON_LOSS=continue --host {} PE outlive 4", all_hosts());
     let mut command = oshrun_on(&nodes, &line);
     command.env("SHMEM_ON_LOSS", "continue");
     let mut job = Job::start(command);
