@@ -212,12 +212,10 @@ impl DirectPeer {
             if current.is_some_and(|mapped| mapped.window.is_open()) {
                 continue;
             }
+            // The engine after the mapping: as long as that is open, it is as well.
             let engine = self.engines[side as usize].as_ref();
-            if engine.is_some_and(|engine| !engine.open(offset, len)) {
-                whole = false;
-                continue;
-            }
-            let Some(mapping) = window.map(offset, len) else {
+            let opens = || engine.is_none_or(|engine| engine.open(offset, len));
+            let Some(mapping) = window.map(offset, len).filter(|_| opens()) else {
                 whole = false;
                 continue;
             };

@@ -90,17 +90,23 @@ impl DmaWriter {
         state.stale = state.submitted;
     }
 
-    /// Opens a range of the window. False: something is under way that must end first, or the link
-    /// is down.
+    /// Opens a range of the window. False: not yet, because something is under way that must end first,
+    /// the link is down, or the peer has not opened the range. Try again: a range that is open for the
+    /// CPU's stores alone would swallow what the engine writes.
     pub fn open(&self, offset: usize, len: usize) -> bool {
         let mut state = self.lock();
         state.look();
         let cleared = state.progress.finished >= state.stale;
-        match &mut state.channel {
-            None => true,
-            // What cannot be opened for another reason is found out by who stores there.
-            Some(channel) => {
-                cleared && !matches!(channel.open(offset, len), Err(PortError::NotConnected))
+        let Some(channel) = state.channel.as_mut().filter(|_| cleared) else {
+            return state.channel.is_none();
+        };
+        match channel.open(offset, len) {
+            Ok(()) => true,
+            Err(PortError::NotConnected | PortError::Closed { .. }) => false,
+            Err(error) => {
+                tracing::warn!(%error, "opening a window for a DMA engine");
+                state.give_up();
+                true
             }
         }
     }
@@ -225,7 +231,7 @@ mod tests {
     use super::*;
     use crate::ntb::port::{DmaRefusal, Result};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     const LIMITS: DmaCapability =
         DmaCapability { channels: 1, max_len: 100, descriptors: 4, start_ns: 0 };
@@ -237,6 +243,7 @@ mod tests {
         failed: AtomicU64,
         opened: AtomicU64,
         flags: AtomicU64,
+        closed: AtomicBool,
     }
 
     struct Channel(Arc<Engine>, u64);
@@ -244,7 +251,10 @@ mod tests {
     impl DmaChannel for Channel {
         fn open(&mut self, _: usize, _: usize) -> Result<()> {
             self.0.opened.fetch_add(1, Ordering::Relaxed);
-            Ok(())
+            match self.0.closed.load(Ordering::Relaxed) {
+                true => Err(PortError::Closed { window: 0, slot: 0 }),
+                false => Ok(()),
+            }
         }
 
         unsafe fn submit(&mut self, transfer: DmaTransfer) -> Result<u64, DmaRefusal> {
@@ -311,6 +321,15 @@ mod tests {
         engine.finished.store(2, Ordering::Relaxed);
         assert!(writer.open(0, 1));
         assert_eq!(engine.opened.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn what_the_peer_has_not_opened_yet_is_not_open() {
+        let (writer, engine) = writer();
+        engine.closed.store(true, Ordering::Relaxed);
+        assert!(!writer.open(0, 1));
+        engine.closed.store(false, Ordering::Relaxed);
+        assert!(writer.open(0, 1));
     }
 
     #[test]

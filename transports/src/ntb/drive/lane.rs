@@ -165,7 +165,10 @@ impl Lane {
     /// Opens the neighbour's region at `side` for writing, unless the link is in use already.
     pub fn open_link(&self, side: Side) -> Result<(), PortError> {
         let mut state = self.lock();
-        if state.engine.link_in_use(side) { Ok(()) } else { state.host.open(side) }
+        match state.engine.link_in_use(side) {
+            true => state.host.open_engine(side),
+            false => state.host.open(side),
+        }
     }
 
     /// Hands over the memory that packets are delivered to.

@@ -46,6 +46,8 @@ pub struct Engine {
     pub least: usize,
     /// Registered memory for header lines that wait for it: one for each descriptor.
     pub lines: InboundMemory,
+    /// The region is open for it: until then the CPU moves all.
+    open: bool,
     /// The header stored next belongs to a payload in its queue.
     header_follows: bool,
     /// Something was queued, and was not seen to have ended.
@@ -57,7 +59,15 @@ pub struct Engine {
 impl Engine {
     /// With an empty queue.
     pub fn new(writer: DmaWriter, least: usize, lines: InboundMemory) -> Engine {
-        Engine { writer, least, lines, header_follows: false, busy: false, rings: false }
+        Engine {
+            writer,
+            least,
+            lines,
+            open: false,
+            header_follows: false,
+            busy: false,
+            rings: false,
+        }
     }
 }
 
@@ -174,16 +184,27 @@ impl PortMemory {
     pub fn open(&mut self, side: Side) -> Result<(), PortError> {
         let (start, len) = (self.start, self.region_bytes);
         let state = &mut self.sides[side as usize];
-        if state.engine.as_ref().is_some_and(|engine| !engine.writer.open(start, len)) {
-            return Err(PortError::NotConnected);
+        if let Some(engine) = &mut state.engine {
+            engine.open = false;
         }
-        state.outbound.open(start, len)
+        state.outbound.open(start, len)?;
+        self.open_engine(side)
+    }
+
+    /// The same for the DMA engine, if that is still to be done. It comes after the CPU: a link whose
+    /// lines get through then lets packets through, too.
+    pub fn open_engine(&mut self, side: Side) -> Result<(), PortError> {
+        let (start, len) = (self.start, self.region_bytes);
+        let Some(engine) = &mut self.sides[side as usize].engine else { return Ok(()) };
+        engine.open = engine.open || engine.writer.open(start, len);
+        if engine.open { Ok(()) } else { Err(PortError::NotConnected) }
     }
 
     /// The link at `side` has changed.
     pub fn cut(&mut self, side: Side) {
-        if let Some(engine) = &self.sides[side as usize].engine {
+        if let Some(engine) = &mut self.sides[side as usize].engine {
             engine.writer.cut();
+            engine.open = false;
         }
     }
 
@@ -351,6 +372,7 @@ impl Memory for PortMemory {
         // With CRC the bytes of a reply are fixed in the retained area, which the next reply uses again.
         let may_wait = !matches!(from, Span::Retained(_));
         if let Some(engine) = &mut state.engine
+            && engine.open
             && len >= engine.least
             && may_wait
             && let Some(number) = engine.payload(at, source, len, seal)
@@ -367,6 +389,10 @@ impl Memory for PortMemory {
         state.dirty = true;
         state.jam.end(begun);
         Ok(Transfer::Done)
+    }
+
+    fn is_idle(&mut self, side: Side) -> bool {
+        self.sides[side as usize].engine.as_ref().is_none_or(|engine| engine.writer.is_idle())
     }
 
     fn has_left(&mut self, side: Side, transfer: Transfer) -> bool {

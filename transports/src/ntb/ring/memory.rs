@@ -180,6 +180,11 @@ pub trait Memory {
         false
     }
 
+    /// Whether nothing that was sent to that side is still to be written there.
+    fn is_idle(&mut self, _side: Side) -> bool {
+        true
+    }
+
     /// Rings the neighbour's doorbell for this lane behind what was stored and sent there. Called for a
     /// sleeper only.
     fn ring(&mut self, side: Side);

@@ -488,6 +488,11 @@ impl Port {
             self.write_hello(memory);
         }
         if self.state == State::Greeting && echo == self.epoch {
+            if !memory.is_idle(self.side) {
+                // What an engine still has to write under another epoch would overwrite packets of this.
+                self.hello_seen = 0;
+                return true;
+            }
             self.state = State::Up;
             self.silent = false;
         }

@@ -113,6 +113,10 @@ impl Memory for Parts {
         Ok(Transfer::Queued(engine.submitted))
     }
 
+    fn is_idle(&mut self, side: Side) -> bool {
+        self.engines.as_ref().is_none_or(|engines| engines[side as usize].queue.is_empty())
+    }
+
     fn has_left(&mut self, side: Side, transfer: Transfer) -> bool {
         match (transfer, &self.engines) {
             (Transfer::Queued(number), Some(engines)) => engines[side as usize].moved >= number,
@@ -448,8 +452,7 @@ proptest! {
             // The link from the source to who relays: what is on it is lost.
             if flaps && step % 97 == 96 {
                 for (host, side) in [(way[0], out), (way[1], out.opposite())] {
-                    // Its own engine has come to an end before the driver opens the window again.
-                    while world.move_on(host, side) {}
+                    // What its own engine has queued comes late.
                     world.sides[host].wires[side as usize].clear();
                     let now = world.now;
                     world.with(host, |engine, parts| {
