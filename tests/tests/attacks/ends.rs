@@ -220,6 +220,12 @@ fn attack(program: &Arc<Program>, way: &Way, salt: u64) -> Result<(), Failed> {
             "exchange" => next.delay = 1 + next.delay % EXCHANGES,
             _ => {}
         }
+        // This library has debug assertions: with them Rust's own ends a process that drops a descriptor
+        // which somebody else has closed, as they are dropped at the start and at the end.
+        let drops = ["init", "exchange", "finalize"].contains(&next.phase);
+        if drops && next.way == "closefrom" && way.name == "over_unordered" {
+            continue;
+        }
         one(program, way, &next).map_err(|why| format!("{next:?} {}: {why}", way.name))?;
     }
     Ok(())
@@ -265,7 +271,7 @@ fn expected(next: &Attack, way: &Way) -> Vec<(i32, Vec<&'static str>)> {
     // An error that others find in the gap that the PE has left.
     let error = (1, vec!["error", "absent"]);
     let finalized = !matches!(own.1[0], "signal" | "exit");
-    let mut all = match next.phase {
+    match next.phase {
         _ if HURTS.contains(&next.way) => match next.phase {
             // What is missing may be needed to start.
             "before" | "init" | "exchange" => vec![clean, error],
@@ -284,13 +290,7 @@ fn expected(next: &Attack, way: &Way) -> Vec<(i32, Vec<&'static str>)> {
         "finalize" | "after" => vec![own],
         _ if next.going_on => vec![lost],
         _ => vec![own],
-    };
-    if next.way == "closefrom" && way.name == "over_unordered" {
-        // This library has debug assertions: with them Rust's own ends a process that drops a descriptor
-        // which somebody else has closed, as they are dropped at the start and at the end.
-        all.push((128 + libc::SIGABRT, vec!["signal"]));
     }
-    all
 }
 
 fn judge(ran: &Ran, next: &Attack, way: &Way) -> Result<(), String> {
