@@ -232,8 +232,9 @@ fn a_cache_in_unsafe_hands_is_not_used(program: &Program) -> Result<(), Failed> 
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
     let cache = folder.display().to_string();
     let ran = ran(program, &format!("-n 3 -x SHMEM_TUNE_CACHE={cache} PE"))?.succeeded()?;
-    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.account("one warning"));
-    assert!(ran.stderr.contains("all users can write"), "{}", ran.stderr);
+    // A busy machine may be warned of as well.
+    let told = ran.stderr.lines().filter(|line| line.contains("all users can write")).count();
+    assert_eq!(told, 1, "{}", ran.account("one warning of the cache"));
     assert_eq!(fs::read_dir(&folder)?.count(), 0, "something was kept");
     fs::remove_dir(&folder)?;
     Ok(())
