@@ -5,7 +5,6 @@
 use crate::team::Team;
 use crate::transport::Stream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Promises a program makes about a context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,13 +25,10 @@ pub struct Context {
     streams: Box<[Stream]>,
 }
 
-static NEXT_STREAM: AtomicU32 = AtomicU32::new(0);
-
 impl Context {
-    /// A context over `team` with a stream for each of `transports` transports.
-    pub fn new(team: Arc<Team>, options: ContextOptions, transports: usize) -> Context {
+    /// A context over `team` with a stream of number `id` for each of `transports` transports.
+    pub fn new(team: Arc<Team>, options: ContextOptions, transports: usize, id: u32) -> Context {
         let exclusive = options.private || options.serialized;
-        let id = NEXT_STREAM.fetch_add(1, Ordering::Relaxed);
         let streams = (0..transports).map(|_| Stream::new(id, exclusive)).collect();
         Context { team, options, streams }
     }

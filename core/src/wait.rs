@@ -124,6 +124,11 @@ pub struct Patience {
 }
 
 impl Patience {
+    /// Looks again and again, for a PE whose transport itself waits whenever it is to make progress: that
+    /// lives in virtual time.
+    pub const UNENDING: Patience =
+        Patience { checks: 1, spin_ns: u64::MAX, yield_ns: 0, sleep_max: Duration::ZERO };
+
     /// Where so many PEs share a processor.
     pub fn for_crowd(crowd: u32) -> Patience {
         if crowd <= 1 {
@@ -255,6 +260,15 @@ mod tests {
             [Reason::Completion, Reason::Credit].map(|r| waited.ns[r as usize]);
         assert_eq!((completion, credit, waited.ns.iter().sum::<u64>()), (19, 31, 50));
         assert!(Reason::ALL.into_iter().enumerate().all(|(at, reason)| reason as usize == at));
+    }
+
+    #[test]
+    fn where_time_is_virtual_nobody_sleeps() {
+        let begun = monotonic_ns();
+        // Longer than anybody looks before sleeping.
+        let mut ready = || monotonic_ns() - begun > 150_000_000;
+        let mut slept = || panic!("it sleeps");
+        Patience::UNENDING.wait(&mut ready, &mut slept);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::team::{Team, TeamSlots};
 use crate::transport::{Distance, Endpoint, Locality, SegmentKind, Told, Transport};
 use crate::wait::{Patience, Reason, Waited, Waiting, Watcher};
 use peers::{Peer, Peers};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 mod domain;
@@ -82,6 +82,8 @@ pub struct World {
     team_slots: TeamSlots,
     world_team: Arc<Team>,
     shared_team: Arc<Team>,
+    /// Contexts made so far, by which their streams are numbered.
+    contexts: AtomicU32,
     context: Context,
     internal_context: Context,
     sync_contexts: [Context; 2],
@@ -211,7 +213,8 @@ impl World {
 
     /// A context over `team`.
     pub fn new_context(&self, team: Arc<Team>, options: ContextOptions) -> Context {
-        Context::new(team, options, self.transports().len())
+        let id = self.contexts.fetch_add(1, Ordering::Relaxed);
+        Context::new(team, options, self.transports().len(), id)
     }
 
     /// The transports in use.
@@ -370,6 +373,11 @@ impl World {
     /// How this PE waits.
     pub fn patience(&self) -> &Patience {
         &self.patience
+    }
+
+    /// Has this PE wait in another way from now on, whatever shares its processors.
+    pub fn wait_by(&mut self, patience: Patience) {
+        self.patience = patience;
     }
 
     /// How many PEs share a processor of this one, rounded up.

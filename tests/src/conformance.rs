@@ -506,6 +506,8 @@ fn contexts(world: &World) {
         .flat_map(|context| context.streams().first().map(|stream| stream.id))
         .collect();
     let streams = ids.len();
+    // Lanes are chosen by them, in each run alike: no other PE of the process counts.
+    assert_eq!(ids[8], 0, "the default context is not the first");
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), streams, "contexts share a stream");

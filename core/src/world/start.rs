@@ -23,7 +23,7 @@ use crate::table::Table;
 use crate::team::{Team, TeamSlots};
 use crate::transport::{Job, Locality, Mapping, Progress, Segment, SegmentKind};
 use crate::wait::{self, Patience};
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 impl World {
@@ -83,9 +83,11 @@ impl World {
             local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();
         let me = shared.iter().position(|peer| *peer as usize == pe).unwrap_or(0);
         let shared_team = Arc::new(Team::new(SHARED_SLOT, shared, me, i32::MAX));
+        let contexts = AtomicU32::new(0);
         let context = || {
-            let options = ContextOptions::default();
-            Context::new(world_team.clone(), options, peers.transports().len())
+            let (options, id) =
+                (ContextOptions::default(), contexts.fetch_add(1, Ordering::Relaxed));
+            Context::new(world_team.clone(), options, peers.transports().len(), id)
         };
         let control_wire = ControlWire { heaps: mapped[0].clone().into(), peers: peers.clone() };
         let service = start_service(&heap, statics.as_ref(), &mapped, &config, &control_wire, pe);
@@ -124,6 +126,7 @@ impl World {
             internal_context: context(),
             sync_contexts: [context(), context()],
             letter_contexts: [context(), context()],
+            contexts,
             world_team,
             shared_team,
             service,

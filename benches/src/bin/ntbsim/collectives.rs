@@ -16,7 +16,7 @@ use tombolo_core::config::{Bytes, Environment};
 use tombolo_core::cost::{Costs, HOPS, SIZES, Times};
 use tombolo_core::ops::Mode;
 use tombolo_core::route::Routes;
-use tombolo_core::wait::{Reason, Waiting};
+use tombolo_core::wait::{Patience, Reason, Waiting};
 use tombolo_core::{Config as Settings, Setup, World};
 use tombolo_transports::ntb::ring::Config;
 use tombolo_transports::ntb::sim::live::{LiveRing, LiveSetup, spend_ns};
@@ -26,8 +26,6 @@ use crate::load::settings;
 use crate::profile;
 
 const ROUTINE: &str = "ntbsim collectives";
-/// The longest call.
-const LONGEST: usize = 4 << 20;
 /// Share of what the links carry that is wanted, from this size on.
 const GOAL: (usize, f64) = (1 << 20, 0.85);
 /// Bytes that a core combines in a nanosecond: two are read and one is written for each.
@@ -36,10 +34,13 @@ const COMBINE_RATE: f64 = 11.0;
 /// What is run.
 #[derive(Args)]
 pub struct Collectives {
-    /// Numbers of hosts, up to 64; more take long, as PEs sleep while they wait for each other.
-    #[arg(long, value_delimiter = ',', default_values_t = [2, 4])]
+    /// Numbers of hosts, up to 64.
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8])]
     hosts: Vec<u16>,
-    /// Also shows what each algorithm takes.
+    /// The longest call, in bytes.
+    #[arg(long, default_value_t = 4 << 20)]
+    most: usize,
+    /// Also shows what each algorithm takes, not only that which the library chooses.
     #[arg(long)]
     all: bool,
     /// Link: plx8749 (Gen3 x8), intel-gen3 (x16) or switchtec (Gen4 x8).
@@ -63,18 +64,18 @@ const CASES: [Case; 16] = [
     case("broadcast", 8),
     case("broadcast", 64 << 10),
     case("broadcast", 1 << 20),
-    case("broadcast", LONGEST),
+    case("broadcast", 4 << 20),
     case("reduce", 8),
     case("reduce", 64 << 10),
     case("reduce", 1 << 20),
-    case("reduce", LONGEST),
+    case("reduce", 4 << 20),
     case("fcollect", 8),
     case("fcollect", 1 << 20),
-    case("fcollect", LONGEST),
+    case("fcollect", 4 << 20),
     case("alltoall", 8),
     case("alltoall", 64 << 10),
     case("alltoall", 1 << 20),
-    case("alltoall", LONGEST),
+    case("alltoall", 4 << 20),
 ];
 
 impl Case {
@@ -82,7 +83,7 @@ impl Case {
     /// the shortest.
     fn len(&self, hosts: u16) -> usize {
         match self.operation {
-            "fcollect" | "alltoall" if self.bytes > 8 => self.bytes / usize::from(hosts),
+            "fcollect" | "alltoall" if self.bytes > 8 => self.bytes / usize::from(hosts) / 8 * 8,
             _ => self.bytes,
         }
     }
@@ -143,7 +144,7 @@ impl Collectives {
         println!("round; share: links / time, and (links + latency) / time");
         let mut missed = 0;
         for hosts in &self.hosts {
-            let (latency_ns, rows) = run(*hosts, link)?;
+            let (latency_ns, rows) = self.run(*hosts, link)?;
             println!("\n{hosts} hosts, latency {:.2} us", latency_ns / 1000.0);
             println!(
                 "{:<10} {:>8}  {:<14} {:>10} {:>10} {:>6} {:>6}  fastest",
@@ -157,6 +158,51 @@ impl Collectives {
             0 => Ok(()),
             _ => Err(format!("{missed} calls of {} MiB or more below {}", GOAL.0 >> 20, GOAL.1)),
         }
+    }
+
+    /// Runs all cases on so many hosts: the latency to the farthest host, and the rows.
+    fn run(&self, hosts: u16, link: LinkModel) -> Result<(f64, Vec<Row>), String> {
+        let choice = settings(hosts, Writer::Dma, 5)?;
+        let mut config = Config::simulated(choice.geometry, false);
+        config.handling_bytes = choice.handling_bytes;
+        config.split = hosts == 2;
+        let host = HostModel::desktop(Writer::Dma);
+        let lanes = choice.lanes as u16;
+        let ring = LiveRing::new(LiveSetup { hosts, lanes, config, link, host, seed: 1 });
+        let ring = ring.map_err(|error| error.to_string())?;
+        let results = Mutex::new((0.0, Vec::new()));
+        let n = usize::from(hosts);
+        let board = Arc::new(Board::create(n).map_err(|error| error.to_string())?);
+        std::thread::scope(|scope| {
+            for (pe, bootstrap) in Threads::job(n).into_iter().enumerate() {
+                let (ring, board, results) = (&ring, board.clone(), &results);
+                scope.spawn(move || {
+                    let environment: Environment =
+                        [("TOMBOLO_HOST", pe.to_string())].into_iter().collect();
+                    let mut config =
+                        Settings::from_environment(environment).expect("sound settings");
+                    config.symmetric_size = Bytes((2 * self.most + (16 << 20)) as u64);
+                    let world = World::start(Setup {
+                        bootstrap: Arc::new(bootstrap),
+                        board,
+                        config,
+                        transports: vec![ring.transport(pe)],
+                        share_statics: false,
+                    });
+                    let mut world = world.expect("a world of threads starts");
+                    world.wait_by(Patience::UNENDING);
+                    ring.enter(pe);
+                    let member = Member::new(ring, &world, self.most);
+                    let measured = member.measure(&link, self);
+                    ring.leave(pe);
+                    if pe == 0 {
+                        *results.lock().expect("nobody panics with it") = measured;
+                    }
+                    world.stop().expect("a world of threads stops");
+                });
+            }
+        });
+        results.into_inner().map_err(|error| error.to_string())
     }
 
     /// Prints a row; true if it misses the goal.
@@ -187,49 +233,6 @@ impl Collectives {
     }
 }
 
-/// Runs all cases on so many hosts: the latency to the farthest host, and the rows.
-fn run(hosts: u16, link: LinkModel) -> Result<(f64, Vec<Row>), String> {
-    let choice = settings(hosts, Writer::Dma, 5)?;
-    let mut config = Config::simulated(choice.geometry, false);
-    config.handling_bytes = choice.handling_bytes;
-    config.split = hosts == 2;
-    let host = HostModel::desktop(Writer::Dma);
-    let lanes = choice.lanes as u16;
-    let ring = LiveRing::new(LiveSetup { hosts, lanes, config, link, host, seed: 1 });
-    let ring = ring.map_err(|error| error.to_string())?;
-    let results = Mutex::new((0.0, Vec::new()));
-    let n = usize::from(hosts);
-    let board = Arc::new(Board::create(n).map_err(|error| error.to_string())?);
-    std::thread::scope(|scope| {
-        for (pe, bootstrap) in Threads::job(n).into_iter().enumerate() {
-            let (ring, board, results) = (&ring, board.clone(), &results);
-            scope.spawn(move || {
-                let environment: Environment =
-                    [("TOMBOLO_HOST", pe.to_string())].into_iter().collect();
-                let mut config = Settings::from_environment(environment).expect("sound settings");
-                config.symmetric_size = Bytes((2 * LONGEST + (16 << 20)) as u64);
-                let world = World::start(Setup {
-                    bootstrap: Arc::new(bootstrap),
-                    board,
-                    config,
-                    transports: vec![ring.transport(pe)],
-                    share_statics: false,
-                });
-                let world = world.expect("a world of threads starts");
-                ring.enter(pe);
-                let member = Member::new(ring, &world);
-                let measured = member.measure(&link);
-                ring.leave(pe);
-                if pe == 0 {
-                    *results.lock().expect("nobody panics with it") = measured;
-                }
-                world.stop().expect("a world of threads stops");
-            });
-        }
-    });
-    results.into_inner().map_err(|error| error.to_string())
-}
-
 /// What a PE works with.
 struct Member<'a> {
     ring: &'a LiveRing,
@@ -241,17 +244,17 @@ struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    fn new(ring: &'a LiveRing, world: &'a World) -> Member<'a> {
+    fn new(ring: &'a LiveRing, world: &'a World, most: usize) -> Member<'a> {
         let array = |bytes: usize| {
             let place = world.heap().allocate(bytes, 4096);
             assert!(!place.is_null(), "room for {bytes} bytes");
             place
         };
-        let (source, dest) = (array(LONGEST), array(LONGEST));
+        let (source, dest) = (array(most), array(most));
         Member { ring, world, source, dest, words: array(8 * world.n_pes().max(HOPS)).cast() }
     }
 
-    fn measure(&self, link: &LinkModel) -> (f64, Vec<Row>) {
+    fn measure(&self, link: &LinkModel, wanted: &Collectives) -> (f64, Vec<Row>) {
         let n = self.world.n_pes();
         let latency = |hops: usize| self.latency_ns(hops.min(n / 2));
         let hops: [f64; HOPS] = std::array::from_fn(|index| latency(index + 1));
@@ -259,15 +262,16 @@ impl<'a> Member<'a> {
         let costs = costs(link, hops);
         self.world.set_routes(Routes { costs, ..self.world.routes().clone() });
         let mut rows = Vec::new();
-        for case in CASES {
+        for case in CASES.into_iter().filter(|case| case.bytes <= wanted.most) {
             let len = case.len(n as u16);
-            let names = table::listing();
-            let names = names.iter().filter(|row| row.operation == case.operation);
-            let times = names.filter_map(|row| Some((row.name, self.time(case, row.name, len)?)));
-            let times = times.collect();
             let taken = table::taken(self.world, self.world.team(), case.operation, len);
             let taken = taken.expect("some algorithm applies");
-            rows.push(Row { case, taken, times });
+            let names = table::listing();
+            let names = names
+                .iter()
+                .filter(|row| row.operation == case.operation && (wanted.all || row.name == taken));
+            let times = names.filter_map(|row| Some((row.name, self.time(case, row.name, len)?)));
+            rows.push(Row { case, taken, times: times.collect() });
         }
         (farthest, rows)
     }
@@ -323,7 +327,7 @@ impl<'a> Member<'a> {
         let Case { operation, .. } = case;
         let mut took = 0.0;
         for _ in 0..2 {
-            self.fill();
+            self.fill(case.bytes.max(8 * world.n_pes()));
             let (dest, source, reducer) = (self.dest, self.source, timed_sum());
             let trial = Trial { operation, algorithm, dest, source, size, reducer };
             self.ring.align(me);
@@ -339,22 +343,19 @@ impl<'a> Member<'a> {
         Some(self.share(took).into_iter().fold(0.0, f64::max))
     }
 
-    fn elements(&self) -> usize {
-        LONGEST / 8
-    }
-
     /// The value of an element of the source of a PE.
     fn value(pe: usize, index: usize) -> i64 {
         (pe * 1_000_003 + index * 7) as i64
     }
 
-    fn fill(&self) {
+    /// Puts what is to be sent into the source, and something else into the dest.
+    fn fill(&self, bytes: usize) {
         // SAFETY: this PE's arrays, which nobody else uses now.
         unsafe {
-            let source = std::slice::from_raw_parts_mut(self.source.cast::<i64>(), self.elements());
+            let source = std::slice::from_raw_parts_mut(self.source.cast::<i64>(), bytes / 8);
             let me = self.world.pe();
             source.iter_mut().enumerate().for_each(|(index, v)| *v = Member::value(me, index));
-            self.dest.write_bytes(0xee, LONGEST);
+            self.dest.write_bytes(0xee, bytes);
         }
     }
 

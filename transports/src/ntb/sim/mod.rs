@@ -17,6 +17,7 @@ mod model;
 mod network;
 mod program;
 mod prototype;
+mod queue;
 mod random;
 mod report;
 mod timed_memory;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The scheduler: threads, cables, faults and programs on one virtual clock.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 
 use tombolo_core::transport::Status;
 
@@ -11,6 +10,7 @@ use super::memory::{LaneMemory, Symmetric};
 use super::model::{HostModel, LinkModel};
 use super::network::{Network, PostedWrite};
 use super::program::{Beside, Call, Part, PeId, Step, Workload, WorkloadPlan};
+use super::queue::Queue;
 use super::random::Random;
 use super::report::Report;
 use super::timed_memory::{CpuTime, TimedMemory};
@@ -95,32 +95,6 @@ pub(super) enum What {
     Flap,
 }
 
-pub(super) struct Timed {
-    at_ps: u64,
-    number: u64,
-    what: What,
-}
-
-impl PartialEq for Timed {
-    fn eq(&self, other: &Timed) -> bool {
-        (self.at_ps, self.number) == (other.at_ps, other.number)
-    }
-}
-
-impl Eq for Timed {}
-
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Timed) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timed {
-    fn cmp(&self, other: &Timed) -> std::cmp::Ordering {
-        (self.at_ps, self.number).cmp(&(other.at_ps, other.number))
-    }
-}
-
 pub(super) struct Lane {
     pub engine: Engine,
     pub(super) memory: LaneMemory,
@@ -166,8 +140,7 @@ pub(super) struct World<'a> {
     pub(super) news: u64,
     pub(super) dead: Vec<bool>,
     pub(super) transfers: Vec<Transfer>,
-    pub(super) queue: BinaryHeap<Reverse<Timed>>,
-    pub(super) number: u64,
+    pub(super) queue: Queue<What>,
     pub(super) random: Random,
     pub cpu: CpuTime,
     pub events: Vec<(u64, u16, Event)>,
@@ -241,8 +214,7 @@ impl<'a> World<'a> {
             news: 0,
             dead: vec![false; usize::from(hosts)],
             transfers: Vec::new(),
-            queue: BinaryHeap::new(),
-            number: 0,
+            queue: Queue::new(),
             random,
             cpu: CpuTime::default(),
             events: Vec::new(),
@@ -277,9 +249,8 @@ impl<'a> World<'a> {
     fn play(&mut self) -> Result<(), SimError> {
         let mut last_ps = 0;
         let mut news = self.news;
-        while let Some(Reverse(timed)) = self.queue.pop() {
-            let now_ps = timed.at_ps;
-            match timed.what {
+        while let Some((now_ps, what)) = self.queue.pop() {
+            match what {
                 What::Run(lane) if self.lanes[lane].wake_ps == now_ps => {
                     self.poll_lane(lane, now_ps)
                 }
@@ -618,8 +589,7 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn push(&mut self, at_ps: u64, what: What) {
-        self.number += 1;
-        self.queue.push(Reverse(Timed { at_ps, number: self.number, what }));
+        self.queue.push(at_ps, what);
     }
 
     pub(super) fn pe_id(&self, number: usize) -> PeId {

@@ -33,11 +33,24 @@ impl Default for Heap {
 }
 
 /// What was written to the heap, or to buffers of the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Delivered {
-    Nothing,
-    Bytes,
-    Word,
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delivered {
+    /// Payloads.
+    copies: usize,
+    /// Words and other short pieces: the last one of each payload, and what came alone.
+    short: usize,
+}
+
+impl Delivered {
+    /// Something that a PE may wait for: a flag is never part of a payload.
+    pub fn any_alone(&self) -> bool {
+        self.short > self.copies
+    }
+
+    /// A payload.
+    pub fn any_payload(&self) -> bool {
+        self.copies > 0
+    }
 }
 
 /// What a lane of a PE works with while it does something.
@@ -68,18 +81,16 @@ impl LiveMemory<'_> {
         })
     }
 
-    fn note(&mut self, to: Span, what: Delivered) {
-        if matches!(to, Span::Symmetric(_) | Span::Local(_)) {
-            self.delivered = self.delivered.max(what);
-        }
-    }
-
     fn bytes(&mut self, span: Span, len: usize) -> Result<&[u8], OutOfRange> {
         let at = self.at(span, len)?;
         // SAFETY: a range of the lane, checked, or of the program, which vouches for it; PEs run by
         // turns, so nobody writes it now.
         Ok(unsafe { std::slice::from_raw_parts(at, len) })
     }
+}
+
+fn is_of_program(to: Span) -> bool {
+    matches!(to, Span::Symmetric(_) | Span::Local(_))
 }
 
 impl Memory for LiveMemory<'_> {
@@ -102,7 +113,7 @@ impl Memory for LiveMemory<'_> {
         let cost_ps = self.timed.copy_ps(len);
         self.timed.now_ps += cost_ps;
         self.timed.cpu.deliver_ps += cost_ps;
-        self.note(to, Delivered::Bytes);
+        self.delivered.copies += usize::from(is_of_program(to));
         Ok(())
     }
 
@@ -149,7 +160,7 @@ impl Memory for LiveMemory<'_> {
         unsafe { dest.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.timed.now_ps += self.timed.model.touch_ps;
         self.timed.cpu.deliver_ps += self.timed.model.touch_ps;
-        self.note(span, Delivered::Word);
+        self.delivered.short += usize::from(is_of_program(span));
         Ok(())
     }
 
@@ -160,7 +171,7 @@ impl Memory for LiveMemory<'_> {
         }
         self.timed.now_ps += self.timed.model.touch_ps;
         self.timed.cpu.deliver_ps += self.timed.model.touch_ps;
-        self.delivered = Delivered::Word;
+        self.delivered.short += 1;
         // SAFETY: inside the heap and aligned, both just checked.
         Ok(unsafe { amo::execute(at, *request) })
     }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tombolo_core::Config as Settings;
 use tombolo_core::config::Environment;
-use tombolo_core::transport::{Job, Locality, Remote, Segment, SegmentKind, Status, Stream};
+use tombolo_core::transport::{
+    Job, Locality, Remote, Segment, SegmentKind, Signal, SignalOp, Status, Stream,
+};
 
 use super::{LiveRing, LiveSetup, spend_ns};
 use crate::ntb::ring::{Config, Geometry};
@@ -33,7 +35,7 @@ fn localities() -> Vec<Locality> {
     (0..HOSTS).map(locality).collect()
 }
 
-/// PE 0 puts `words` words to PE `to`, which waits for the last one: its clock then.
+/// PE 0 puts `words` words to PE `to`, which waits for the flag behind them: its clock then.
 fn one_way_ns(to: usize, words: usize) -> f64 {
     let (ring, localities) = (ring(), localities());
     let mut took = [0.0; HOSTS as usize];
@@ -43,11 +45,11 @@ fn one_way_ns(to: usize, words: usize) -> f64 {
             scope.spawn(move || {
                 let config = Settings::from_environment(Environment::default()).expect("sound");
                 let job = Job { pe, localities, config: &config };
-                let heap: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+                let heap: Vec<AtomicU64> = (0..=WORDS).map(|_| AtomicU64::new(0)).collect();
                 let segment = Segment {
                     kind: SegmentKind::Heap,
                     base: heap.as_ptr().cast_mut().cast(),
-                    len: WORDS * 8,
+                    len: (WORDS + 1) * 8,
                     file: None,
                     file_offset: 0,
                     layout: 0,
@@ -61,11 +63,13 @@ fn one_way_ns(to: usize, words: usize) -> f64 {
                 let stream = Stream::new(0, true);
                 if pe == 0 {
                     let source = vec![7u64; words];
-                    let dest = Remote { segment: SegmentKind::Heap, offset: 0 };
+                    let at = |offset| Remote { segment: SegmentKind::Heap, offset };
+                    let signal = Signal { word: at(WORDS * 8), value: 1, op: SignalOp::Set };
                     let endpoint = endpoints[to].as_ref().expect("reached");
                     // SAFETY: the source lives until the put is complete.
                     let put = unsafe {
-                        endpoint.put(&stream, dest, source.as_ptr().cast(), words * 8, false)
+                        let source = source.as_ptr().cast();
+                        endpoint.put_signal(&stream, at(0), source, words * 8, signal, false)
                     };
                     assert_eq!(put, Status::Pending);
                     while !stream.is_quiet() {
@@ -74,7 +78,7 @@ fn one_way_ns(to: usize, words: usize) -> f64 {
                     assert_eq!(stream.failed.load(Ordering::Relaxed), 0);
                 }
                 if pe == to {
-                    while heap[words - 1].load(Ordering::Acquire) == 0 {
+                    while heap[WORDS].load(Ordering::Acquire) == 0 {
                         transport.progress();
                     }
                 }
