@@ -58,37 +58,31 @@ mod queue;
 mod settings;
 mod sys;
 
-use crate::network::open::{Connected, Kind, Opened, random};
-use crate::network::{is_on_one_machine, is_wanted, trial};
+use crate::network::open::{Kind, random};
+use crate::network::transport::{BackEnd, Over};
+use crate::network::{is_on_one_machine, trial};
 use card::Port;
 use choose::{DeviceState, GidKind};
 use devices::Devices;
 use net::{Manner, Net};
 use settings::{Confirm, VerbsSettings};
-use std::os::fd::RawFd;
-use std::sync::Mutex;
 use sys::Library;
 use tombolo_core::config::Table;
-use tombolo_core::error::{Error, Result};
-use tombolo_core::transport::{Distance, Job, Progress, Segment, Status, Stream, Transport};
+use tombolo_core::transport::Job;
 
-const NAME: &str = "verbs";
 /// Messages that may come in at a time; the engine posts no more buffers.
 const RECEIVES: u32 = 128;
 /// Longest put that is a message where the device does not keep words whole.
 const WORD: usize = 8;
 
 /// The transport over verbs.
-#[derive(Default)]
-pub struct Verbs {
-    /// Set by `probe`.
-    chosen: Mutex<Option<Chosen>>,
-    opened: Option<Opened<Net>>,
-    description: Vec<String>,
-}
+pub type Verbs = Over<Cards>;
+
+/// The back end.
+pub struct Cards;
 
 /// The port that works.
-struct Chosen {
+pub struct Chosen {
     devices: Devices,
     index: usize,
     state: DeviceState,
@@ -98,14 +92,7 @@ struct Chosen {
     failed: Vec<String>,
 }
 
-impl Verbs {
-    /// A transport with nothing open.
-    pub fn new() -> Verbs {
-        Verbs::default()
-    }
-}
-
-fn choose(job: &Job<'_>) -> std::result::Result<Chosen, String> {
+fn choose(job: &Job<'_>) -> Result<Chosen, String> {
     let settings = VerbsSettings::read(job.config.environment()).map_err(|e| e.to_string())?;
     let library = Library::get()?;
     let devices = Devices::list(library)?;
@@ -135,7 +122,7 @@ fn choose(job: &Job<'_>) -> std::result::Result<Chosen, String> {
 }
 
 /// How a device is used.
-fn manner(device: &DeviceState, confirm: Confirm) -> std::result::Result<Manner, String> {
+fn manner(device: &DeviceState, confirm: Confirm) -> Result<Manner, String> {
     let ends_prove = match confirm {
         Confirm::Auto => device.is_software,
         Confirm::Read => false,
@@ -173,105 +160,35 @@ impl Chosen {
     }
 }
 
-impl Transport for Verbs {
-    fn name(&self) -> &'static str {
-        NAME
+impl BackEnd for Cards {
+    const NAME: &'static str = "verbs";
+    const SETTINGS: Table = VerbsSettings::TABLE;
+    type Net = Net;
+    type Chosen = Chosen;
+
+    fn choose(job: &Job<'_>) -> Result<Chosen, String> {
+        choose(job)
     }
 
-    fn settings(&self) -> Table {
-        VerbsSettings::TABLE
-    }
-
-    fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
-        is_wanted(job, NAME)?;
-        *self.chosen.lock().unwrap_or_else(|e| e.into_inner()) = Some(choose(job)?);
-        Ok(())
-    }
-
-    fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
-        let chosen = self.chosen.get_mut().unwrap_or_else(|e| e.into_inner()).take();
-        let chosen = chosen.ok_or_else(|| failure("it was not probed"))?;
+    fn open(chosen: Chosen, _job: &Job<'_>) -> Result<(Net, Kind, Vec<String>), String> {
+        let is_software = chosen.state.is_software;
         let manner = Manner {
-            is_software: chosen.state.is_software,
+            is_software,
             ends_prove: chosen.ends_prove,
             receives: RECEIVES,
-            id: random().map_err(failure)?,
+            id: random()?,
         };
-        let card = chosen.devices.open(chosen.index).map_err(failure)?;
-        let net = Net::open(card, chosen.port, &manner).map_err(failure)?;
+        let net = Net::open(chosen.devices.open(chosen.index)?, chosen.port, &manner)?;
         let kind = Kind {
             name: chosen.kind(),
-            served_max: if chosen.state.is_software { WORD } else { 0 },
+            served_max: if is_software { WORD } else { 0 },
             max_len: chosen.port.max_len,
             wait_fd: Some(net.wait_fd()),
         };
-        self.description = chosen.describe();
-        let (opened, address) = Opened::new(net, kind, job, segments).map_err(failure)?;
-        self.opened = Some(opened);
-        Ok(address)
+        Ok((net, kind, chosen.describe()))
     }
 
-    fn connect(&mut self, job: &Job<'_>, addresses: &[Vec<u8>]) -> Result<Connected> {
-        let opened = self.opened.as_ref().ok_or_else(|| failure("it was not opened"))?;
-        Ok(opened.meet(job, addresses, |theirs, mine| {
-            format!(
-                "it uses {theirs} and this PE {mine}: see SHMEM_VERBS_DEVICE and SHMEM_VERBS_GID"
-            )
-        }))
+    fn unlike(theirs: &str, mine: &str) -> String {
+        format!("it uses {theirs} and this PE {mine}: see SHMEM_VERBS_DEVICE and SHMEM_VERBS_GID")
     }
-
-    fn distance(&self, _a: usize, _b: usize) -> Option<Distance> {
-        Some(Distance::Network)
-    }
-
-    fn fence(&self, stream: &Stream) -> Status {
-        self.opened.as_ref().map_or(Status::Complete, |opened| opened.port.fence(stream))
-    }
-
-    fn quiet(&self, stream: &Stream) -> Status {
-        self.opened.as_ref().map_or(Status::Complete, |opened| opened.port.quiet(stream))
-    }
-
-    fn progress(&self) -> bool {
-        self.opened.as_ref().is_some_and(|opened| opened.port.progress())
-    }
-
-    fn progress_needed(&self) -> Progress {
-        // Requests are carried out here, and connections are agreed on.
-        Progress::Always
-    }
-
-    fn event_fd(&self) -> Option<RawFd> {
-        self.opened.as_ref()?.port.wait_fd()
-    }
-
-    fn arm(&self) -> bool {
-        self.opened.as_ref().is_none_or(|opened| opened.port.arm())
-    }
-
-    fn first_unreachable(&self) -> Option<usize> {
-        self.opened.as_ref()?.port.lost().first()
-    }
-
-    fn has_given_up(&self, pe: usize) -> bool {
-        self.opened.as_ref().is_some_and(|opened| opened.port.lost().has(pe))
-    }
-
-    fn describe(&self) -> Vec<String> {
-        self.description.clone()
-    }
-
-    fn describe_own(&self) -> Vec<String> {
-        self.opened.as_ref().map_or_else(Vec::new, |opened| vec![opened.port.counters().describe()])
-    }
-
-    fn close(&mut self) {
-        if let Some(opened) = &self.opened {
-            opened.port.close();
-        }
-    }
-}
-
-fn failure(what: impl Into<String>) -> Error {
-    Error::Transport { transport: NAME, what: what.into() }
 }
