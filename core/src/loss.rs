@@ -31,6 +31,10 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long a process may take from the loss of its memory to its end.
 const DYING: Duration = Duration::from_millis(100);
 
+/// How long a PE that has lost one of another host waits for the launcher to end the job: where the lost
+/// PE's process has ended, the launcher hears of it about when the connections break.
+const NEWS_FROM_ELSEWHERE: Duration = Duration::from_millis(500);
+
 /// Part of the names of all routines that finalise the library.
 const FINALIZE: &str = "shmem_finalize";
 
@@ -241,9 +245,15 @@ impl World {
         }
     }
 
-    /// Ends the job because of a lost PE.
+    /// Ends the job because of a lost PE. If the PE's process has ended, the launcher ends the job, says
+    /// why and gives its exit code: waits for that.
     #[cold]
     pub(crate) fn abort_lost(&self, routine: &'static str, pe: usize) -> ! {
+        let localities = self.localities();
+        match localities.get(pe).is_some_and(|lost| lost.host == localities[self.pe()].host) {
+            true => self.await_end_with(pe),
+            false => std::thread::sleep(NEWS_FROM_ELSEWHERE),
+        }
         let host = self.localities().get(pe).map_or("?", |l| &l.host_name);
         self.stop_job(routine, format_args!("PE {pe} on {host} cannot be reached any more"))
     }

@@ -98,6 +98,11 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     }
     trials.push(waits_end(&deaths));
     trials.extend(scripts_and_programs_are_lost_together(&deaths));
+    let crash = a_crash_gives_its_code_over_a_network(&deaths);
+    trials.push(match &no_ofi {
+        None => crash,
+        Some(why) => crash.with_kind(why.clone()).with_ignored_flag(true),
+    });
     trials.push(the_last_pe_ends_the_job(&deaths));
     let deprived = special("deprived.c");
     for loss in DEPRIVED {
@@ -313,6 +318,25 @@ fn the_last_pe_ends_the_job(program: &Arc<Program>) -> Trial {
             return Ok(());
         }
         Err(ran.account("expected two PEs to be lost and the third to end the job").into())
+    })
+}
+
+/// The others, which lose their connections to it at once, wait for the launcher to say why.
+fn a_crash_gives_its_code_over_a_network(program: &Arc<Program>) -> Trial {
+    let program = program.clone();
+    Trial::test(format!("{}: a crash over ofi gives its exit code", program.name), move || {
+        let options = ["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi"];
+        for _ in 0..2 {
+            let args = ["0", "segv", "go-on"];
+            let ran = program.launch_with(&options, 3, &args, &[ENDING, UNTUNED])?;
+            let named = |line: &str| {
+                line.starts_with("oshrun: PE 0 ") && line.contains("was killed by SIGSEGV")
+            };
+            if ran.code != Some(128 + libc::SIGSEGV) || !ran.stderr.lines().any(named) {
+                return Err(ran.account("expected the crash of PE 0 to be told").into());
+            }
+        }
+        Ok(())
     })
 }
 
