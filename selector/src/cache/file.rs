@@ -60,6 +60,7 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
 /// Whether files in a directory can be trusted; the error is for people. One that does not exist can
 /// be made.
 pub fn check_directory(path: &Path) -> Result<(), String> {
+    check_above(path)?;
     let found = match path.metadata() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e.to_string()),
@@ -75,6 +76,21 @@ pub fn check_directory(path: &Path) -> Result<(), String> {
         0 => Ok(()),
         _ => Err("all users can write to it".into()),
     }
+}
+
+/// Refuses a place that others can move away and replace: below a directory that all users can write to,
+/// unless only the owners of what lies there may remove it (the sticky bit, as in /tmp).
+fn check_above(path: &Path) -> Result<(), String> {
+    let nearest = path.ancestors().skip(1).find_map(|above| above.canonicalize().ok());
+    // Where the directory itself is a link, also above what it leads to.
+    let itself = path.canonicalize().ok().and_then(|found| Some(found.parent()?.to_owned()));
+    for above in nearest.iter().chain(&itself).flat_map(|directory| directory.ancestors()) {
+        let mode = above.metadata().map_err(|e| e.to_string())?.mode();
+        if mode & 0o1002 == 0o002 {
+            return Err(format!("all users can write to {}", above.display()));
+        }
+    }
+    Ok(())
 }
 
 fn is_own(found: &Metadata) -> bool {
@@ -171,6 +187,26 @@ mod tests {
         let file = directory.path().join("file");
         File::create(&file).unwrap();
         assert!(check_directory(&file).unwrap_err().contains("no directory"));
+    }
+
+    #[test]
+    fn a_directory_that_others_can_replace_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let above = directory.path().join("shared");
+        let path = above.join("of mine/deeper");
+        make_directory(&path).unwrap();
+        let set = |mode| std::fs::set_permissions(&above, PermissionsExt::from_mode(mode)).unwrap();
+        let link = directory.path().join("link");
+        symlink(&path, &link).unwrap();
+        set(0o777);
+        for path in [&path, &path.join("to/be/made"), &link, &link.join("made")] {
+            let why = check_directory(path).unwrap_err();
+            assert!(why.contains("all users can write to") && why.ends_with("/shared"), "{why}");
+        }
+        set(0o1777);
+        assert_eq!(check_directory(&path), Ok(()));
+        set(0o755);
+        assert_eq!(check_directory(&link.join("made")), Ok(()));
     }
 
     #[test]
