@@ -41,16 +41,23 @@ impl Bits {
         self.words.iter().all(|&word| word == 0)
     }
 
-    /// The first member at or after `start`, going round.
+    /// The first member at or after `start`, which is at most the size, going round.
+    #[inline]
     pub(super) fn next_from(&self, start: usize) -> Option<usize> {
+        // Most searches are of polls that find nothing.
+        if self.is_empty() { None } else { self.find_next(start) }
+    }
+
+    fn find_next(&self, start: usize) -> Option<usize> {
         let count = self.words.len();
-        let first = start / 64 % count;
+        // No division: it would take longer than all else here.
+        let first = if start / 64 < count { start / 64 } else { 0 };
         let head = self.words[first] & (u64::MAX << (start % 64));
         if head != 0 {
             return Some(first * 64 + head.trailing_zeros() as usize);
         }
         (1..=count).find_map(|step| {
-            let index = (first + step) % count;
+            let index = if first + step < count { first + step } else { first + step - count };
             let word = self.words[index];
             (word != 0).then(|| index * 64 + word.trailing_zeros() as usize)
         })

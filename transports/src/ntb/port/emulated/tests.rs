@@ -301,6 +301,25 @@ fn a_modelled_writer_goes_on_and_its_bytes_follow_when_they_are_due() {
 }
 
 #[test]
+fn modelled_bytes_arrive_though_those_who_polled_have_stopped() {
+    let tied = tied(&spec(Profile::IntelGen3, Speed::Modelled));
+    let mut window = tied.a.outbound(0).unwrap();
+    for value in 1..=40 {
+        // The thread that would place the bytes finds others polling, or has not looked yet.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(100 * (value % 40)) {
+            tied.a.poll();
+        }
+        post(&mut *window, value);
+        window.flush();
+        while tied.memory.load(0) != value {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
 fn a_modelled_doorbell_follows_what_was_written_before() {
     let tied = tied(&long_link());
     tied.fabric.inject(Fault::Delay { link: 0, by: Duration::from_millis(5) }).unwrap();

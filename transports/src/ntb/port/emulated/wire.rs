@@ -7,26 +7,38 @@ use super::link::Link;
 use super::posted::lock;
 use super::words::LinkWord;
 use super::writer::Writer;
-use super::{doorbell, sys};
+use super::{doorbell, pace, sys};
 use crate::ntb::port::{DoorbellDelivery, Event};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 /// Between looks of the thread while something is, or was a short while ago, under way.
 const NAP: Duration = Duration::from_micros(20);
-/// The longest one, and the one while others poll, who place what is due in time: where threads share a
-/// processor each nap costs the others some 20 microseconds. A fault may hold bytes up for a second.
+/// The longest one. A fault may hold bytes up for a second.
 const LONG_NAP: Duration = Duration::from_millis(1);
+/// The one while others poll, who place what is due in time: where threads share a processor each look
+/// of this one costs the others some 30 microseconds.
+const POLLED_NAP: Duration = Duration::from_millis(2);
 /// How long who rings stays to deliver it, picoseconds: several trips of a link with default timing.
 const RINGING_PS: u64 = 5_000_000;
+/// What is due so soon is waited for, picoseconds: the next poll of the same thread would come later, and
+/// bytes would arrive that much after their time.
+const NEAR_PS: u64 = 250_000;
 /// Looks that find nothing before the thread sleeps until it is woken: few, or heartbeats would keep it
 /// awake.
 const IDLE_LOOKS: u32 = 4;
 /// See [`Wire::due_ps`].
 const NOTHING: u64 = u64::MAX;
+
+/// It looks by itself before long.
+const AWAKE: u8 = 0;
+/// Others poll: it looks after [`POLLED_NAP`], or when it is woken because they do so no more.
+const NAPPING: u8 = 1;
+/// Nothing is under way: it looks when it is woken.
+const ASLEEP: u8 = 2;
 
 /// See the module.
 pub struct Wire {
@@ -38,8 +50,10 @@ pub struct Wire {
     due_ps: AtomicU64,
     /// Changes whenever somebody polls.
     polls: AtomicU64,
-    /// The thread sleeps.
-    asleep: AtomicBool,
+    /// What it was when the thread last might have been woken.
+    polls_at_wake: AtomicU64,
+    /// How the thread sleeps: [`AWAKE`], [`NAPPING`] or [`ASLEEP`].
+    sleep: AtomicU8,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -72,7 +86,8 @@ impl Wire {
             under_way: Mutex::default(),
             due_ps: AtomicU64::new(NOTHING),
             polls: AtomicU64::new(0),
-            asleep: AtomicBool::new(false),
+            polls_at_wake: AtomicU64::new(0),
+            sleep: AtomicU8::new(AWAKE),
             thread: Mutex::default(),
         })
     }
@@ -118,8 +133,15 @@ impl Wire {
     pub fn wake(&self) {
         self.due_ps.store(0, Ordering::Release);
         // What was put under way was so under a lock that the thread takes after it has said so.
-        if self.asleep.load(Ordering::SeqCst) {
-            self.wake_now();
+        match self.sleep.load(Ordering::SeqCst) {
+            AWAKE => {}
+            NAPPING => {
+                let polls = self.polls.load(Ordering::Relaxed);
+                if self.polls_at_wake.swap(polls, Ordering::Relaxed) == polls {
+                    self.wake_now();
+                }
+            }
+            _ => self.wake_now(),
         }
     }
 
@@ -133,14 +155,18 @@ impl Wire {
     /// Places what is due, unless another thread is at it.
     #[inline]
     pub fn poll(&self) {
+        // Polls at the same time may count as one.
+        self.polls.store(self.polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let due_ps = self.due_ps.load(Ordering::Relaxed);
         if due_ps == NOTHING {
             return;
         }
-        // Polls at the same time may count as one.
-        self.polls.store(self.polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        if due_ps > 0 && self.link.now_ps() < due_ps {
-            return;
+        if due_ps > 0 {
+            let now = self.link.now_ps();
+            if due_ps.saturating_sub(now) > NEAR_PS {
+                return;
+            }
+            pace::wait_until(&self.link, due_ps);
         }
         match self.under_way.try_lock() {
             Ok(mut under_way) => _ = self.advance(&mut under_way),
@@ -194,22 +220,31 @@ impl Wire {
         let (mut idle, mut seen) = (0, 0);
         while !stop.load(Ordering::SeqCst) {
             let next = self.advance(&mut self.lock());
+            let polls = self.polls.load(Ordering::Relaxed);
+            if polls != seen {
+                (seen, idle) = (polls, 0);
+                self.sleep(NAPPING, |_| std::thread::park_timeout(POLLED_NAP));
+                continue;
+            }
             idle = if next.is_some() { 0 } else { idle + 1 };
             if idle < IDLE_LOOKS {
                 let left = Duration::from_nanos(next.unwrap_or(0) / 1000);
-                let polls = self.polls.load(Ordering::Relaxed);
-                let least = if polls == seen { NAP } else { LONG_NAP };
-                seen = polls;
-                std::thread::sleep(left.clamp(least, LONG_NAP));
+                std::thread::sleep(left.clamp(NAP, LONG_NAP));
                 continue;
             }
-            self.asleep.store(true, Ordering::SeqCst);
-            if !self.is_anything_under_way() && !stop.load(Ordering::SeqCst) {
-                std::thread::park();
-            }
-            self.asleep.store(false, Ordering::SeqCst);
+            self.sleep(ASLEEP, |wire| {
+                if !wire.is_anything_under_way() && !stop.load(Ordering::SeqCst) {
+                    std::thread::park();
+                }
+            });
             idle = 0;
         }
+    }
+
+    fn sleep(&self, how: u8, sleep: impl FnOnce(&Wire)) {
+        self.sleep.store(how, Ordering::SeqCst);
+        sleep(self);
+        self.sleep.store(AWAKE, Ordering::SeqCst);
     }
 
     fn is_anything_under_way(&self) -> bool {
