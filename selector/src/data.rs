@@ -156,6 +156,33 @@ pub struct Rejected {
     pub why: String,
 }
 
+/// How undisturbed the measuring was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batches {
+    /// Batches of operations that were timed.
+    pub taken: u64,
+    /// Those of them that do not count, because the processor was taken away or the clock jumped.
+    pub discarded: u64,
+}
+
+impl Batches {
+    /// The part that was discarded.
+    pub fn share_discarded(self) -> f64 {
+        self.discarded as f64 / self.taken.max(1) as f64
+    }
+}
+
+/// How far measurements can be relied on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grade {
+    /// Nothing speaks against them.
+    Good,
+    /// The machine was busy, but what it disturbed was left out: the reason, for people.
+    Disturbed(String),
+    /// They cannot be relied on: the reason, for people.
+    Doubtful(String),
+}
+
 /// Everything that was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurements {
@@ -168,6 +195,9 @@ pub struct Measurements {
     /// measured; 0 if unknown.
     #[serde(default)]
     pub cache_share: u64,
+    /// How undisturbed the measuring was.
+    #[serde(default)]
+    pub batches: Batches,
 }
 
 impl Measurements {
@@ -220,6 +250,8 @@ impl Measurements {
         self.rejected.extend(other.rejected);
         let shares = [self.cache_share, other.cache_share].into_iter();
         self.cache_share = shares.filter(|share| *share > 0).min().unwrap_or(0);
+        self.batches.taken += other.batches.taken;
+        self.batches.discarded += other.batches.discarded;
         self.put_in_order();
     }
 
@@ -268,29 +300,56 @@ impl Measurements {
         Ok(())
     }
 
-    /// Why the measurements cannot be relied on, for people; none if they can.
+    /// How far the measurements can be relied on.
     ///
     /// Measurements on a busy machine tell the time that others took. They are told by the processor
     /// being taken away during them, and by a model that does not fit a second set of measurements.
-    pub fn doubt(&self) -> Option<String> {
-        /// Part of the measurements that may have been interrupted, each of them throughout.
+    pub fn grade(&self) -> Grade {
+        /// Part of the sizes during each of whose batches the processor was taken away.
         const INTERRUPTED: f64 = 0.25;
-        /// Mean error of the model.
-        const ERROR: f64 = 0.25;
+        /// Part of the batches that were discarded: what was left says little, or something.
+        const DISCARDED: [f64; 2] = [0.5, 0.05];
+        /// Mean error of the model, likewise.
+        const ERROR: [f64; 2] = [0.25, 0.12];
         let points = || self.curves.iter().flat_map(|c| c.points.iter().chain(&c.checks));
         let interrupted = points().filter(|point| point.batches == 0).count();
         let share = interrupted as f64 / points().count().max(1) as f64;
         if share > INTERRUPTED {
-            return Some(format!(
+            return Grade::Doubtful(format!(
                 "other processes took the processor away during {:.0} % of the measurements",
                 share * 100.0
             ));
         }
-        let (error, _) = crate::model::error(&self.curves).filter(|(error, _)| *error > ERROR)?;
-        Some(format!(
-            "the model made of the measurements is {:.0} % away from a second set, on average",
-            error * 100.0
-        ))
+        let discarded = self.batches.share_discarded();
+        let taken_away = || {
+            format!(
+                "{:.0} % of the batches were discarded, because the processor was taken away or the \
+                 clock jumped",
+                discarded * 100.0
+            )
+        };
+        let error = crate::model::error(&self.curves).map_or(0.0, |(error, _)| error);
+        let off = || {
+            format!(
+                "the model made of the measurements is {:.0} % away from a second set, on average",
+                error * 100.0
+            )
+        };
+        match () {
+            () if discarded > DISCARDED[0] => Grade::Doubtful(taken_away()),
+            () if error > ERROR[0] => Grade::Doubtful(off()),
+            () if discarded > DISCARDED[1] => Grade::Disturbed(taken_away()),
+            () if error > ERROR[1] => Grade::Disturbed(off()),
+            () => Grade::Good,
+        }
+    }
+
+    /// Why the measurements cannot be relied on, for people; none if they can.
+    pub fn doubt(&self) -> Option<String> {
+        match self.grade() {
+            Grade::Doubtful(why) => Some(why),
+            Grade::Good | Grade::Disturbed(_) => None,
+        }
     }
 
     /// A number that changes with any measured value.
@@ -311,6 +370,8 @@ impl Measurements {
             digest.text(&rejected.why);
         }
         digest.number(self.cache_share);
+        digest.number(self.batches.taken);
+        digest.number(self.batches.discarded);
         digest.0
     }
 }
@@ -328,6 +389,16 @@ pub fn rank(channel: &str) -> u8 {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} {}", self.class, self.operation, self.buffer, self.channel)
+    }
+}
+
+impl fmt::Display for Grade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Grade::Good => f.write_str("good"),
+            Grade::Disturbed(why) => write!(f, "disturbed: {why}"),
+            Grade::Doubtful(why) => write!(f, "doubtful: {why}"),
+        }
     }
 }
 
@@ -353,5 +424,50 @@ impl Digest {
         for byte in number.to_le_bytes() {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(taken: u64, discarded: u64, checked_ns: f32) -> Measurements {
+        let key = Key {
+            class: Class::Cache,
+            operation: Operation::Put,
+            buffer: Buffer::Heap,
+            channel: CACHED.to_owned(),
+        };
+        let point = |bytes, ns| Point { bytes, ns, spread: 0.0, batches: 7 };
+        let points = vec![point(8, 100.0), point(24, 100.0)];
+        let curves = vec![Curve { key, points, checks: vec![point(16, checked_ns)] }];
+        Measurements { curves, batches: Batches { taken, discarded }, ..Measurements::default() }
+    }
+
+    #[test]
+    fn batches_that_were_discarded_lower_the_grade() {
+        let grade = |discarded| measured(1000, discarded, 100.0).grade();
+        assert_eq!(grade(40), Grade::Good);
+        let disturbed = grade(200);
+        assert!(matches!(disturbed, Grade::Disturbed(_)), "{disturbed}");
+        assert!(disturbed.to_string().starts_with("disturbed: 20 % of the batches were discarded"));
+        assert!(measured(1000, 200, 100.0).doubt().is_none());
+        assert!(measured(1000, 600, 100.0).doubt().is_some_and(|why| why.starts_with("60 %")));
+        assert_eq!(measured(0, 0, 100.0).grade(), Grade::Good);
+    }
+
+    #[test]
+    fn a_model_that_does_not_fit_lowers_the_grade() {
+        assert_eq!(measured(1000, 0, 95.0).grade(), Grade::Good);
+        assert!(matches!(measured(1000, 0, 85.0).grade(), Grade::Disturbed(_)));
+        assert!(matches!(measured(1000, 0, 50.0).grade(), Grade::Doubtful(_)));
+    }
+
+    #[test]
+    fn merged_measurements_count_the_batches_of_both() {
+        let mut both = measured(100, 10, 100.0);
+        both.merge(measured(50, 1, 100.0));
+        assert_eq!(both.batches, Batches { taken: 150, discarded: 11 });
+        assert_ne!(both.digest(), measured(100, 10, 100.0).digest());
     }
 }

@@ -7,13 +7,14 @@
 
 use crate::class::Class;
 use crate::data::{
-    Buffer, CACHED, Curve, Key, Measurements, Operation, Rejected, SERVICE, STREAMING,
+    Batches, Buffer, CACHED, Curve, Key, Measurements, Operation, Rejected, SERVICE, STREAMING,
 };
 use std::time::Instant;
 use tombolo_core::transport::SegmentKind;
 use tombolo_core::{Context, ContextOptions, World};
 
 mod batch;
+mod clock;
 pub mod plan;
 mod scratch;
 mod way;
@@ -61,6 +62,7 @@ pub fn run(
         class,
         target,
         curves: Vec::new(),
+        batches: Batches::default(),
         lost: Vec::new(),
         warmed: false,
     };
@@ -127,6 +129,7 @@ struct Prober<'a> {
     class: Class,
     target: usize,
     curves: Vec<Curve>,
+    batches: Batches,
     lost: Vec<(String, Lost)>,
     /// Whether the whole area for cold buffers has been touched.
     warmed: bool,
@@ -195,7 +198,9 @@ impl Prober<'_> {
             let left = (self.ways.len() - index) as u32;
             let share = until.saturating_duration_since(Instant::now()) / left;
             match batch::time(task.bytes, share, issue) {
-                Ok(mut point) => {
+                Ok(batch::Timed { mut point, discarded }) => {
+                    self.batches.taken += u64::from(point.batches) + u64::from(discarded);
+                    self.batches.discarded += u64::from(discarded);
                     point.ns /= way::operations(task.operation) as f32;
                     let key = Key {
                         class: self.class,
@@ -215,7 +220,7 @@ impl Prober<'_> {
     fn outcome(self) -> Probed {
         let mut measured = Measurements {
             curves: self.curves.clone(),
-            rejected: Vec::new(),
+            batches: self.batches,
             ..Measurements::default()
         };
         // A channel that failed once is no candidate at any size.

@@ -3,7 +3,7 @@
 //! page with plots that needs no network.
 
 use crate::class::Class;
-use crate::data::{Buffer, CACHED, Curve, Operation, Rejected, SERVICE, STREAMING};
+use crate::data::{Batches, Buffer, CACHED, Curve, Operation, Rejected, SERVICE, STREAMING};
 use crate::model::{self, Interpolation};
 use crate::policy::{Decision, MARGIN};
 use crate::tuning::Tuning;
@@ -34,8 +34,10 @@ pub struct Explanation {
     pub model_error: Option<f64>,
     /// Measurements in the second set.
     pub model_checks: usize,
-    /// Why the measurements cannot be relied on; none if they can.
-    pub doubt: Option<String>,
+    /// How far the measurements can be relied on, in words; none where there are none.
+    pub grade: Option<String>,
+    /// Batches of operations that were timed, and those of them that were discarded.
+    pub batches: Batches,
     /// `SHMEM_ROUTE`, rule by rule.
     pub forced: Vec<String>,
     /// What was decided beside channels by size, and what stands for what was not measured.
@@ -107,7 +109,8 @@ impl Explanation {
             machine: tuning.machine().to_owned(),
             model_error: error.map(|(error, _)| error),
             model_checks: error.map_or(0, |(_, count)| count),
-            doubt: measured.doubt(),
+            grade: (!measured.curves.is_empty()).then(|| measured.grade().to_string()),
+            batches: measured.batches,
             forced: tuning.rules().iter().map(|rule| rule.text.clone()).collect(),
             remarks: remarks::of(measured),
             sections: sections(tuning),
@@ -135,8 +138,15 @@ impl Explanation {
             None if self.sections.is_empty() => {}
             None => line("  model error unknown: there was no time to measure a second set".into()),
         }
-        if let Some(why) = &self.doubt {
-            line(format!("  doubtful: {why}"));
+        if let Some(grade) = &self.grade {
+            line(format!("  grade: {grade}"));
+        }
+        let Batches { taken, discarded } = self.batches;
+        if taken > 0 {
+            line(format!(
+                "  {taken} batches were timed, {discarded} of them in vain: the processor was taken away or \
+                 the clock jumped"
+            ));
         }
         for rule in &self.forced {
             line(format!("  forced by SHMEM_ROUTE: {rule}"));

@@ -146,6 +146,11 @@ impl TuningSession<'_> {
             let what = invalid("SHMEM_TUNE", path, why).to_string();
             Error::Common { speaker: 0, what }
         })?;
+        if self.world.pe() == 0
+            && let Some(why) = saved.measured.doubt()
+        {
+            tracing::warn!("what {path} says of the transports' speeds is doubtful: {why}");
+        }
         self.machine = saved.machine;
         Ok(saved.measured)
     }

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, programs one of which the case needs, and the case.
-const CASES: [(&str, &[&str], Case); 10] = [
+const CASES: [(&str, &[&str], Case); 11] = [
     ("ways_of_one_host_are_compared", &["sh"], ways_of_one_host_are_compared),
     ("ways_across_hosts_are_compared", &["sh"], ways_across_hosts_are_compared),
     ("ways_that_cannot_be_used_say_why", &["sh"], ways_that_cannot_be_used_say_why),
@@ -28,6 +28,7 @@ const CASES: [(&str, &[&str], Case); 10] = [
     ("reports_are_compared", &["sh"], reports_are_compared),
     ("wrong_arguments_are_named", &["sh"], wrong_arguments_are_named),
     ("limits_are_measured", &["sh"], limits_are_measured),
+    ("routes_are_compared_in_one_job", &["sh"], routes_are_compared_in_one_job),
     ("programs_run_against_another_library", &["cc"], programs_run_against_another_library),
     ("published_experiments_stand_beside_ours", &["cc"], published_experiments_stand_beside_ours),
     ("a_browser_shows_the_page", BROWSERS, a_browser_shows_the_page),
@@ -295,6 +296,53 @@ fn limits_are_measured(prefix: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
+/// By `SHMEM_ROUTE` it is known which route is taken.
+fn routes_are_compared_in_one_job(prefix: &Path) -> Result<(), Failed> {
+    let file = file("routes", "json");
+    let groups = |arguments: &str, route: &str| -> Result<(Ran, Vec<Value>), Failed> {
+        let mut command = oshperf(prefix, "routes --budget 0.05 --sizes 8,4K,100K --json");
+        command.arg(&file).args(arguments.split_whitespace()).env("SHMEM_ROUTE", route);
+        let ran = run(&mut command, LIMIT)?.succeeded()?;
+        check_table(&ran.stdout);
+        let read: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
+        Ok((ran, read.as_array().ok_or("no groups")?.clone()))
+    };
+    let taken = |group: &Value| -> Vec<String> {
+        let sizes = group["sizes"].as_array().unwrap().iter();
+        sizes.map(|size| size["taken"].as_str().unwrap().to_owned()).collect()
+    };
+    let (ran, all) = groups("", "put:>=4K=streaming")?;
+    assert_eq!(all.len(), 4, "put and get, heap and private: {}", ran.stdout);
+    for group in &all {
+        let expected = match group["op"].as_str().unwrap() {
+            "put" => ["cached", "streaming", "streaming"],
+            _ => ["cached"; 3],
+        };
+        assert_eq!(taken(group), expected, "{group}");
+        for size in group["sizes"].as_array().unwrap() {
+            let times = size["ns"].as_array().unwrap().iter();
+            let times: Vec<(&str, f64)> =
+                times.map(|t| (t[0].as_str().unwrap(), t[1].as_f64().unwrap())).collect();
+            let of = |name: &str| times.iter().find(|(known, _)| *known == name).unwrap().1;
+            assert!(of("cached") > 0.0 && of("streaming") > 0.0, "{size}");
+            let ratio = size["ratio"].as_f64().unwrap();
+            if size["read"].is_null() {
+                let least = times.iter().map(|(_, ns)| *ns).fold(f64::INFINITY, f64::min);
+                let own = of(size["taken"].as_str().unwrap()) / least;
+                assert!((ratio - own).abs() < 1e-6, "{size}");
+            }
+        }
+    }
+    // Eight bytes past the caches take tens of times as long, whatever the machine does meanwhile.
+    let (ran, all) = groups("--ops put", "put:*=streaming")?;
+    assert!(all[0]["sizes"][0]["ratio"].as_f64().unwrap() > 1.05, "{}", ran.stdout);
+    assert!(!ran.stdout.contains("In all: 0 of"), "{}", ran.stdout);
+    let (ran, all) = groups("-n 3 --hosts 3", "")?;
+    let puts: Vec<&Value> = all.iter().filter(|group| group["op"] == "puts").collect();
+    assert!(puts.len() == 2 && taken(puts[0])[0] == "ntb copied", "{}", ran.stdout);
+    Ok(())
+}
+
 /// Against itself, under another name.
 fn programs_run_against_another_library(prefix: &Path) -> Result<(), Failed> {
     let bin = prefix.join("bin");
@@ -317,6 +365,14 @@ fn published_experiments_stand_beside_ours(prefix: &Path) -> Result<(), Failed> 
         assert!(ran.stdout.contains(here) && row["published"] == "right result", "{ran:?}");
     }
     assert!(ran.stdout.contains("# Published: two PCs"), "{ran:?}");
+    let ran = run(&mut oshperf(prefix, "paper tuning --only list"), LIMIT)?.succeeded()?;
+    let parts = ["paper_tuning@4", "paper_tuning@4.untuned", "paper_tuning@4x2"];
+    assert!(ran.stdout.lines().take(3).eq(parts), "{}", ran.stdout);
+    let wrong = run(&mut oshperf(prefix, "paper tuning --only paper_tuning@9"), LIMIT)?;
+    assert!(
+        wrong.code == Some(1) && wrong.stderr.contains("no part 'paper_tuning@9'"),
+        "{wrong:?}"
+    );
     let wrong = run(&mut oshperf(prefix, "paper none"), LIMIT)?;
     assert!(wrong.code == Some(2) && wrong.stderr.contains("contexts"), "{wrong:?}");
     Ok(())

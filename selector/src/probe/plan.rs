@@ -92,21 +92,29 @@ const BOTH: &[Operation] = &[Operation::Put, Operation::Get];
 
 /// What decides, most telling first.
 ///
-/// The coarse sizes come twice, the better time counts: what is measured first finds processors and
-/// the other side's threads half asleep. Sizes for the model and sizes to judge it by come together,
-/// so that a machine that changes its pace does not pass for an error of the model.
+/// The coarse sizes come twice, and so does whether sources are copied; the better time counts: what is
+/// measured first finds processors and the other side's threads half asleep. Sizes for the model and sizes to
+/// judge it by come together, so that a machine that changes its pace does not pass for an error of the model.
 pub fn decisive(class: Class, room: u64, coarse: bool) -> Vec<Task> {
     let mut plan = Tasks { tasks: Vec::new(), room };
     plan.add(&[Operation::Amo], Buffer::Heap, &[8]);
     plan.add(BOTH, Buffer::Heap, COARSE);
     plan.add(BOTH, Buffer::Private, COARSE);
     plan.add(&[Operation::Get], Buffer::Static, COARSE);
+    let sources = |plan: &mut Tasks| {
+        if class.hops() > 0 {
+            // One right after the other: a processor may change its pace between others.
+            plan.add(&[Operation::Blocking, Operation::ZeroCopy], Buffer::Heap, BLOCKING);
+        }
+    };
     if coarse {
         if class != Class::Own {
             plan.add(BOTH, Buffer::Heap, COARSE_CHECKS);
         }
         return plan.tasks;
     }
+    // A choice even where there is one channel only, so that it comes before more sizes do.
+    sources(&mut plan);
     let mut sizes = LADDER.to_vec();
     if class != Class::Own {
         sizes.extend(CHECKS);
@@ -119,10 +127,7 @@ pub fn decisive(class: Class, room: u64, coarse: bool) -> Vec<Task> {
         plan.add(BOTH, Buffer::Heap, &[HUGE]);
         plan.add(&[Operation::PutRead, Operation::GetRead], Buffer::Heap, READ);
     }
-    if class.hops() > 0 {
-        // One right after the other: a processor may change its pace between others.
-        plan.add(&[Operation::Blocking, Operation::ZeroCopy], Buffer::Heap, BLOCKING);
-    }
+    sources(&mut plan);
     plan.add(BOTH, Buffer::Heap, &large);
     if class != Class::Own {
         let more: Vec<u64> =
@@ -141,9 +146,9 @@ pub fn besides(room: u64) -> Vec<Task> {
     plan.tasks
 }
 
-/// Points that may have been disturbed: their batches disagree, they took clearly longer than larger
-/// sizes, or they stand out above their neighbours. They are measured once more, and the better time
-/// counts. The curves are in order.
+/// Points that may have been disturbed: their batches disagree or were all interrupted, they took clearly
+/// longer than larger sizes, or they stand out above their neighbours. They are measured once more, and the
+/// better time counts. The curves are in order.
 pub fn doubtful(curves: &[Curve]) -> Vec<Task> {
     let mut tasks = Vec::new();
     for Curve { key, points, checks } in curves {
@@ -163,7 +168,7 @@ pub fn doubtful(curves: &[Curve]) -> Vec<Task> {
                 let between = Interpolation::new(&[*before, *after])?.at(point.bytes) as f32;
                 Some(is_above(point, between))
             };
-            if point.spread > DISTURBED || is_above(point, least) || stands_out() == Some(true) {
+            if is_unsettled(point) || is_above(point, least) || stands_out() == Some(true) {
                 ask(point, false);
             }
             least = least.min(point.ns);
@@ -171,11 +176,16 @@ pub fn doubtful(curves: &[Curve]) -> Vec<Task> {
         // Whether they stand out is for the model's error to say, not a reason to measure again.
         let disturbed = |check: &&Point| {
             let larger = points.iter().filter(|point| point.bytes > check.bytes);
-            check.spread > DISTURBED || larger.into_iter().any(|point| is_above(check, point.ns))
+            is_unsettled(check) || larger.into_iter().any(|point| is_above(check, point.ns))
         };
         checks.iter().filter(disturbed).for_each(|point| ask(point, true));
     }
     tasks
+}
+
+/// Whether the batches of a point disagree, or the processor was taken away during each of them.
+fn is_unsettled(point: &Point) -> bool {
+    point.spread > DISTURBED || point.batches == 0
 }
 
 /// Whether a point took clearly longer than a time.
@@ -330,6 +340,9 @@ mod tests {
         apart[3].2 = 0.5;
         let again = doubtful(&[curve(&apart)]);
         assert_eq!((sizes(&again), again[0].channel.as_deref()), (vec![2000], Some(CACHED)));
+        let mut interrupted = curve(&smooth);
+        interrupted.points[0].batches = 0;
+        assert_eq!(sizes(&doubtful(&[interrupted])), [8]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! One operation over one channel, as it is timed.
 
 use super::Scratch;
+use super::clock::give_way;
 use crate::data::{Buffer, Operation};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -318,7 +319,7 @@ impl Issuer<'_> {
                     return Err(Lost::Stuck);
                 }
                 if begun.elapsed() > Duration::from_micros(50) {
-                    std::thread::yield_now();
+                    give_way();
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! What differs between two saved tables.
 
 use super::{choice, describe, size, time};
-use crate::data::{Curve, Point};
+use crate::data::{Curve, Grade, Point};
 use crate::policy::MARGIN;
 use crate::tuning::Tuning;
 use std::fmt::Write as _;
@@ -20,8 +20,9 @@ pub fn text(first: &Tuning, second: &Tuning) -> String {
         );
     }
     for (which, tuning) in [("first", first), ("second", second)] {
-        if let Some(why) = tuning.measured().doubt() {
-            let _ = writeln!(text, "The {which} is doubtful: {why}");
+        let grade = tuning.measured().grade();
+        if grade != Grade::Good {
+            let _ = writeln!(text, "The {which} is {grade}");
         }
     }
     let _ = writeln!(text, "\nTimes");

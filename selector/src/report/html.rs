@@ -38,6 +38,9 @@ pub fn page(explanation: &Explanation) -> String {
             explanation.model_checks
         );
     }
+    if let Some(grade) = &explanation.grade {
+        let _ = writeln!(page, "<p>Grade: {}.</p>", escape(grade));
+    }
     for rule in &explanation.forced {
         let _ = writeln!(page, "<p>Forced by SHMEM_ROUTE: <code>{}</code></p>", escape(rule));
     }

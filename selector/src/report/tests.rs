@@ -27,6 +27,7 @@ fn explanation() -> Explanation {
             channel: "ntb".into(),
             why: "no <window>".into(),
         }],
+        batches: Batches { taken: 140, discarded: 3 },
         ..Measurements::default()
     };
     measured.put_in_order();

@@ -13,6 +13,7 @@ mod paper;
 mod pe;
 mod progress;
 mod raw;
+mod routes;
 mod sizes;
 mod stats;
 #[path = "../../../../compat/src/tool.rs"]
@@ -27,6 +28,7 @@ Examples:
   oshperf compare --ways shm,cma --ops put,get --sizes 8..64K
   oshperf compare --host n1,n2 --ways ofi:tcp --html page.html
   oshperf compare --json new.json; oshperf diff old.json new.json
+  oshperf routes --hosts 2                               is the fastest route taken, at every size?
   oshperf paper contexts                                 a published experiment, redone here
   oshperf limits                                         what the machine does without a library
 
@@ -56,6 +58,8 @@ enum Command {
     Diff(diff::Options),
     /// Measure what this machine can do without any library
     Limits(limits::Options),
+    /// Compare the route that is taken at each size with all others that are usable
+    Routes(routes::Options),
     /// Redo published experiments, with the published figures beside
     Paper(paper::Options),
     /// The program of the jobs that the other commands start
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Command::Against(options) => against::measure(&options).map(|()| true),
         Command::Diff(options) => diff::diff(&options),
         Command::Limits(options) => limits::limits(&options),
+        Command::Routes(options) => routes::routes(&options),
         Command::Paper(options) => paper::paper(&options),
         Command::Pe(options) => pe::main(&options).map(|()| true),
     };

@@ -47,6 +47,10 @@ pub struct Options {
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
 
+    /// Run only these parts; `list` names all
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    only: Vec<String>,
+
     /// Installation to measure; that of this oshperf unless given
     #[arg(long, value_name = "DIR")]
     prefix: Option<PathBuf>,
@@ -130,6 +134,18 @@ struct Report<'a> {
 pub fn paper(options: &Options) -> Result<bool, String> {
     interrupt::catch().map_err(|why| format!("cannot catch Ctrl-C: {why}"))?;
     let paper = papers::of(options.paper);
+    let Jobs { mut run, not_here } = (paper.jobs)();
+    if options.only == ["list"] {
+        run.iter().for_each(|job| println!("{}", job.part()));
+        return Ok(true);
+    }
+    if !options.only.is_empty() {
+        let known: Vec<String> = run.iter().map(Job::part).collect();
+        if let Some(other) = options.only.iter().find(|only| !known.contains(only)) {
+            return Err(format!("there is no part '{other}'; there are {}", known.join(", ")));
+        }
+        run.retain(|job| options.only.contains(&job.part()));
+    }
     let prefix = match &options.prefix {
         Some(prefix) => prefix.clone(),
         None => {
@@ -138,7 +154,6 @@ pub fn paper(options: &Options) -> Result<bool, String> {
         }
     };
     let machine = Machine::here();
-    let Jobs { run, not_here } = (paper.jobs)();
     let (samples, notes) = measure(&run, &prefix, options.repeat).map_err(|why| why.to_string())?;
     let complete = !interrupt::wanted() && notes.is_empty();
     let rows = (paper.rows)(&samples);
@@ -194,6 +209,11 @@ fn measure(
 }
 
 impl Job {
+    /// The job as a part of the paper, for `--only`.
+    fn part(&self) -> String {
+        format!("{}@{}", self.program, self.place)
+    }
+
     fn command(&self, own: &Implementation, folder: &Path) -> std::process::Command {
         let mut job = own.job(false, None);
         if let Some((hosts, modelled)) = self.hosts {

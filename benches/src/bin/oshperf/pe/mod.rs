@@ -4,7 +4,7 @@
 //! PE 0 measures against the PE half way round; the others take part in collective operations, and
 //! wait in a barrier otherwise. PE 0 prints a line per point, as JSON.
 
-mod api;
+pub mod api;
 mod ceilings;
 mod points;
 pub mod timing;

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `oshperf routes`: whether the route that is taken is the fastest one, at every size.
+//!
+//! All happens in one job: at each size the usable routes are forced in turns, so that what else the machine
+//! does hits them alike, and the one that the selector takes there is compared with the fastest. Started
+//! outside of a job it starts one of itself.
+
+mod judge;
+mod text;
+mod turns;
+mod ways;
+
+use crate::job;
+use crate::pe::api::shmem_barrier_all;
+use crate::sizes::{self, Sizes};
+use clap::{Args, ValueEnum};
+use judge::Size;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+use tombolo::describe::Block;
+use tombolo::tools::{self, Session};
+use tombolo_core::bootstrap;
+use tombolo_selector::Reuse;
+use tombolo_selector::class::Class;
+use tombolo_selector::report::describe;
+use turns::Buffers;
+
+/// The largest size unless sizes are given.
+const LARGEST: u64 = 4 << 20;
+/// What buffers that are used once stand for: more than the caches of a core hold.
+const COLD_ROOM: usize = 16 << 20;
+/// Between the buffers, so that they do not compete for the same sets of a cache.
+const GAP: usize = 4096 + 256;
+
+/// See the parts of `oshperf(1)`.
+#[derive(Args)]
+pub struct Options {
+    /// PEs of the job
+    #[arg(short = 'n', long = "pes", value_name = "COUNT", default_value = "2",
+        value_parser = clap::value_parser!(u32).range(2..=1024))]
+    pes: u32,
+
+    /// Spread the PEs over this many emulated hosts
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    hosts: Option<u32>,
+
+    /// What is measured
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "put,get,puts"
+    )]
+    ops: Vec<Op>,
+
+    /// Sizes in bytes: 8..4M for the powers of two, or a list such as 8,1000,64K; without it the powers of
+    /// two from 8 to 4M and the sizes half-way between them
+    #[arg(long, value_name = "SIZES", value_parser = Sizes::read)]
+    sizes: Option<Sizes>,
+
+    /// Milliseconds for each route at each size
+    #[arg(long, value_name = "MS", default_value = "4", value_parser = sizes::budget)]
+    budget: f64,
+
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// An operation that is routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Op {
+    /// A blocking put, waited for
+    Put,
+    /// A blocking get
+    Get,
+    /// One of four blocking puts that are waited for together, where their sources may be copied
+    Puts,
+}
+
+/// Where the local buffer lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Local {
+    /// In the symmetric heap.
+    Heap,
+    /// In memory of this process alone.
+    Private,
+}
+
+/// All sizes of an operation towards PEs of a class.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Group {
+    /// The class, in words.
+    pub to: String,
+    /// The operation.
+    pub op: Op,
+    /// Where its local buffer lies.
+    pub local: Local,
+    /// By size.
+    pub sizes: Vec<Size>,
+}
+
+/// Measures in this job, or starts one that does. True if all was measured.
+pub fn routes(options: &Options) -> Result<bool, String> {
+    if bootstrap::is_launched() { in_job(options).map(|()| true) } else { start(options) }
+}
+
+/// Starts a job of this program with the same options.
+fn start(options: &Options) -> Result<bool, String> {
+    let own = std::env::current_exe().map_err(|why| format!("where is oshperf? {why}"))?;
+    let mut command = Command::new(job::oshrun());
+    command.arg("-n").arg(options.pes.to_string());
+    if let Some(hosts) = options.hosts {
+        command.arg("--hosts").arg(hosts.to_string());
+    }
+    command.arg(own).args(std::env::args_os().skip(1));
+    let status = command.status();
+    let status = status.map_err(|why| format!("{}: {why}", job::oshrun().display()))?;
+    Ok(status.success())
+}
+
+/// Takes part in the job: PE 0 measures and prints, while the others wait.
+fn in_job(options: &Options) -> Result<(), String> {
+    let session = tools::join().map_err(|why| why.to_string())?;
+    let sizes = options.sizes.as_ref().map_or_else(usual, |sizes| sizes.0.clone());
+    let largest = sizes.last().copied().unwrap_or(8) as usize;
+    // As the routes are made for: the same memory again and again, or always other memory.
+    let cold = session.tuning().reuse() == Reuse::Cold;
+    let room = if cold { largest.max(COLD_ROOM) } else { largest };
+    let whole = room.next_multiple_of(4096) + GAP;
+    let memory = Block::take(&session, 2 * whole).map_err(|why| why.to_string())?;
+    let mut private = vec![1u8; whole];
+    // SAFETY: this PE's block, which nobody else uses yet.
+    unsafe { memory.start.write_bytes(1, 2 * whole) };
+    barrier();
+    let result = (session.pe() == 0).then(|| {
+        let buffers = Buffers {
+            there: memory.start,
+            heap: memory.start.wrapping_add(whole),
+            private: private.as_mut_ptr(),
+            room: if cold { room } else { 0 },
+        };
+        measure(&session, options, &sizes, buffers)
+    });
+    barrier();
+    result.unwrap_or(Ok(()))
+}
+
+fn barrier() {
+    // SAFETY: the library is initialised, and all PEs come here.
+    unsafe { shmem_barrier_all() };
+}
+
+/// Powers of two and the sizes half-way between them.
+fn usual() -> Vec<u64> {
+    let powers = (3..).map(|shift| 1u64 << shift).take_while(|size| *size <= LARGEST);
+    powers.flat_map(|size| [size, size + size / 2]).filter(|size| *size <= LARGEST).collect()
+}
+
+fn measure(
+    session: &Session,
+    options: &Options,
+    sizes: &[u64],
+    buffers: Buffers,
+) -> Result<(), String> {
+    let tuning = session.tuning();
+    println!("# Routes taken against the fastest usable one; {}", text::place(session));
+    println!("# For the routes: {}, grade {}", tuning.origin(), tuning.measured().grade());
+    let taken = session.routes().clone();
+    let budget = Duration::from_secs_f64(options.budget / 1e3);
+    let mut targets: Vec<(Class, usize)> = Vec::new();
+    for pe in (0..session.n_pes()).filter(|pe| *pe != session.pe()) {
+        let class = tuning.class_of(pe);
+        if !targets.iter().any(|(known, _)| *known == class) {
+            targets.push((class, pe));
+        }
+    }
+    let mut groups = Vec::new();
+    for (class, pe) in targets {
+        for &op in &options.ops {
+            for local in [Local::Heap, Local::Private] {
+                let names = ways::names(session, &taken, pe, op, sizes);
+                let mut group = Group { to: describe(class), op, local, sizes: Vec::new() };
+                for &bytes in sizes {
+                    let ways = ways::of(session, &taken, pe, op, bytes as usize);
+                    if ways.all.is_empty() || op == Op::Puts && !ways.copy {
+                        continue;
+                    }
+                    let place = turns::Place::new(session, &buffers, local, pe, op, bytes as usize);
+                    let size = judge::size(&place, &ways, budget, tuning.reuse());
+                    if group.sizes.is_empty() {
+                        print!("{}", text::head(&group, &names));
+                    }
+                    print!("{}", text::line(&size, &names));
+                    group.sizes.push(size);
+                }
+                if !group.sizes.is_empty() {
+                    print!("{}", text::foot(&group));
+                    groups.push(group);
+                }
+            }
+        }
+    }
+    session.set_routes(taken);
+    print!("{}", text::end(&groups));
+    let Some(path) = &options.json else { return Ok(()) };
+    let json = serde_json::to_string_pretty(&groups).map_err(|why| why.to_string())?;
+    fs::write(path, json + "\n").map_err(|why| format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_sizes_are_powers_of_two_and_what_is_between() {
+        let sizes = usual();
+        assert_eq!(sizes[..4], [8, 12, 16, 24]);
+        assert_eq!(sizes[sizes.len() - 2..], [3 << 20, 4 << 20]);
+        assert!(sizes.is_sorted());
+    }
+}
