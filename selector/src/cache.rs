@@ -12,7 +12,7 @@ use std::ffi::CStr;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tombolo_core::config::{Audience, CacheDirectory};
+use tombolo_core::config::{Audience, CacheDirectory, Reuse};
 use tombolo_core::wait::{self, usable_cpus};
 use tombolo_core::{Result, World};
 
@@ -201,10 +201,12 @@ pub fn machine(world: &World) -> Result<String> {
     let several = if most_pes(world) > 1 { "several PEs" } else { "one PE" };
     let transports: Vec<&str> = world.transports().iter().map(|t| t.name()).collect();
     let huge = if world.heap().huge_pages() { ", huge pages" } else { "" };
+    // Other sizes are measured then.
+    let once = if world.config().tune_hint == Reuse::Cold { ", buffers used once" } else { "" };
     let tool = tool().map(|tool| format!(", under {tool}")).unwrap_or_default();
     let mut text = format!(
         "Tombolo {}; {cpu}, {} CPUs; Linux {kernel}; {hosts} hosts, {several} each{crowded}; \
-         {}{huge}{tool}",
+         {}{huge}{once}{tool}",
         env!("CARGO_PKG_VERSION"),
         usable_cpus(),
         transports.join("+"),

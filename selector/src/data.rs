@@ -52,6 +52,8 @@ words! {
         PutRead = "put-read",
         /// A get by plain copies, and then reading what it brought, once.
         GetRead = "get-read",
+        /// Until a PE that waits for a word sees what another one put there.
+        Notice = "notice",
     }
 }
 

@@ -25,6 +25,9 @@ pub const MARGIN: f64 = 0.05;
 /// Beyond this spread nothing more is asked: the measurement then says little about anything.
 const MARGIN_MAX: f64 = 0.30;
 
+/// No size counts as more than so many times faster or slower where several decide together.
+const CREDIT: f64 = 1.5;
+
 /// Copies longer than this part of a processor's share of the last-level cache leave nothing in it that
 /// is used again: C libraries bypass the caches from here on, too.
 const SHARE: (u64, u64) = (3, 4);
@@ -83,20 +86,32 @@ pub fn decide(measured: &Measurements, preference: &[&str], reuse: Reuse) -> Vec
 /// one; none if their sources are better copied first at every size, or never are.
 ///
 /// A copy lets the next put begin while this one is under way, and costs its time. So what counts is
-/// several blocking puts one after another: where waiting for each of them is faster nevertheless, by
-/// the margin and at all larger sizes, the copy is not worth its time for a single one either. (Puts
-/// to several PEs in turn are not measured; non-blocking ones are for programs that overlap those.)
+/// several blocking puts one after another: where waiting for each of them is faster nevertheless, the copy
+/// is not worth its time for a single one either. Of all sizes to begin at the one is taken from which on most is
+/// gained, all larger sizes together, if that is more than the margin asks of each: single sizes are measured
+/// too unevenly, since both sides' threads may just sleep, to decide by themselves. (Puts to several PEs in turn
+/// are not measured; non-blocking ones are for programs that overlap those.)
 pub fn zero_copy(measured: &Measurements, class: Class, channel: &str) -> Option<u64> {
     let curve = |operation| measured.curve(class, operation, Buffer::Heap, channel);
     let (copied, waited) = (curve(Operation::Blocking)?, curve(Operation::ZeroCopy)?);
     let at = |point: &Point| waited.points.iter().find(|other| other.bytes == point.bytes).copied();
-    let both = copied.points.iter().rev().filter_map(|point| Some((*point, at(point)?)));
-    both.map_while(|(copied, waited)| {
+    let (mut gain, mut needed, mut best) = (0.0, 0.0, None);
+    for (copied, waited) in
+        copied.points.iter().rev().filter_map(|point| Some((*point, at(point)?)))
+    {
+        let faster = f64::from(copied.ns / waited.ns).ln();
+        if faster < 0.0 && gain == 0.0 {
+            // What was measured last stands for all that is larger.
+            return None;
+        }
         let spread = f64::from(copied.spread + waited.spread) / 2.0;
-        let most = f64::from(copied.ns) * (1.0 - spread.clamp(MARGIN, MARGIN_MAX));
-        (f64::from(waited.ns) < most).then_some(copied.bytes)
-    })
-    .last()
+        needed -= (1.0 - spread.clamp(MARGIN, MARGIN_MAX)).ln();
+        gain += faster.clamp(-CREDIT.ln(), CREDIT.ln());
+        if gain > needed && best.is_none_or(|(most, _)| gain > most) {
+            best = Some((gain, copied.bytes));
+        }
+    }
+    best.map(|(_, bytes)| bytes)
 }
 
 /// Curves that compete for one decision.

@@ -15,6 +15,7 @@ use tombolo_core::{Context, ContextOptions, World};
 
 mod batch;
 mod clock;
+pub mod notice;
 pub mod plan;
 mod scratch;
 mod way;
@@ -69,7 +70,11 @@ pub fn run(
     let room = scratch.capacity() as u64;
     let now = Instant::now();
     let part = |tenths| now + effort.deadline.saturating_duration_since(now) * tenths / 10;
-    prober.work_off(&plan::decisive(class, room, effort.coarse), scratch, part(8));
+    prober.work_off(
+        &plan::decisive(class, room, effort.coarse, world.config().tune_hint),
+        scratch,
+        part(8),
+    );
     prober.look_again(scratch, part(9));
     if !effort.coarse && class != Class::Own {
         let bends = plan::bends(&prober.in_order().curves);

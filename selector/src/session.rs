@@ -3,9 +3,9 @@
 
 use crate::cache::{self, Saved};
 use crate::class::{self, Binding, Class};
-use crate::data::Measurements;
+use crate::data::{Buffer, Curve, Key, Measurements, Operation, Point};
 use crate::force;
-use crate::probe::{self, Effort, Scratch};
+use crate::probe::{self, Effort, Scratch, notice};
 use crate::tuning::{Origin, Tuning};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -277,13 +277,70 @@ impl TuningSession<'_> {
             }
             measured.merge(told.measured);
         }
-        measured.check().map_err(Error::Bootstrap)?;
         if stuck {
             scratch.abandon();
         } else {
-            scratch.give_back(world, written);
+            self.measure_notice(pairs, &scratch, &mut measured)?;
+            scratch.give_back(world, written.max(notice::WRITTEN));
         }
+        measured.check().map_err(Error::Bootstrap)?;
         Ok(Some(measured))
+    }
+
+    /// How soon waiting PEs see words of others: both PEs of a pair take part, pair by pair.
+    fn measure_notice(
+        &self,
+        pairs: &[(Class, usize, usize)],
+        scratch: &Scratch,
+        measured: &mut Measurements,
+    ) -> Result<()> {
+        let world = self.world;
+        if cache::is_crowded(world) {
+            return Ok(());
+        }
+        let me = world.pe();
+        let mut found: Vec<(Class, String, Point)> = Vec::new();
+        for (class, from, to) in pairs.iter().copied().filter(|(_, from, to)| from != to) {
+            // Nobody writes any more what the PEs of this pair empty, and both begin at the same time.
+            let mine = from == me || to == me;
+            if mine {
+                notice::clear(scratch);
+            }
+            world.bootstrap().barrier()?;
+            let other = if from == me { to } else { from };
+            // A channel that dropped out is not taken again: both PEs know that.
+            let channel = mine.then(|| notice::channel(world, other)).flatten().filter(|channel| {
+                let of = |c: &Curve| c.key.class == class && c.key.channel == *channel;
+                measured.curves.iter().any(of)
+            });
+            match channel {
+                Some(channel) if from == me => {
+                    let point = notice::ask(world, scratch, to);
+                    found.extend(point.map(|point| (class, channel, point)));
+                }
+                Some(_) => notice::answer(world, scratch, from),
+                None => {}
+            }
+        }
+        let told: Vec<(String, String, Point)> =
+            found.into_iter().map(|(c, channel, point)| (c.to_string(), channel, point)).collect();
+        let told = serde_json::to_vec(&told)
+            .map_err(|e| Error::Bootstrap(format!("measurements cannot be told: {e}")))?;
+        for (pe, text) in world.bootstrap().allgather(&told)?.iter().enumerate() {
+            let unreadable = |e: String| {
+                Error::Bootstrap(format!("PE {pe} tells its measurements unreadably: {e}"))
+            };
+            let told: Vec<(String, String, Point)> =
+                serde_json::from_slice(text).map_err(|e| unreadable(e.to_string()))?;
+            for (class, channel, point) in told {
+                let class = class.parse().map_err(unreadable)?;
+                let (operation, buffer) = (Operation::Notice, Buffer::Heap);
+                let key = Key { class, operation, buffer, channel };
+                measured.curves.push(Curve { key, points: vec![point], checks: Vec::new() });
+            }
+        }
+        measured.put_in_order();
+        Ok(())
     }
 
     /// Measures the pairs that start here. A PE and itself need little time.

@@ -223,6 +223,21 @@ impl Tuning {
         self.predicted(class, Operation::Pipeline, Operation::Put, bytes)
     }
 
+    /// Nanoseconds until a PE that waits sees a word that another one puts; none where that is not known.
+    pub fn notice(&self, class: Class) -> Option<f64> {
+        let of = |class| {
+            let mut curves = self.measured.curves.iter();
+            let found =
+                curves.find(|c| c.key.class == class && c.key.operation == Operation::Notice);
+            found.map(|curve| f64::from(curve.points[0].ns))
+        };
+        of(class).or_else(|| match class {
+            // Over more links than were measured it takes as much longer as there are more of them.
+            Class::Hops(hops) => of(Class::Hops(1)).map(|ns| ns * f64::from(hops)),
+            _ => None,
+        })
+    }
+
     /// An operation by the channel that is chosen for `routed`.
     fn predicted(
         &self,
@@ -431,7 +446,8 @@ impl<'a> Peer<'a> {
             | Operation::Pipeline
             | Operation::Blocking
             | Operation::ZeroCopy
-            | Operation::PutRead => can.put,
+            | Operation::PutRead
+            | Operation::Notice => can.put,
             Operation::Get | Operation::GetRead => can.get,
             Operation::Amo => !can.amos.is_empty(),
         };

@@ -333,9 +333,9 @@ fn routes_are_compared_in_one_job(prefix: &Path) -> Result<(), Failed> {
             }
         }
     }
-    // Eight bytes past the caches take tens of times as long, whatever the machine does meanwhile.
+    // 4 KiB past the caches take several times as long, whatever the machine does meanwhile.
     let (ran, all) = groups("--ops put", "put:*=streaming")?;
-    assert!(all[0]["sizes"][0]["ratio"].as_f64().unwrap() > 1.05, "{}", ran.stdout);
+    assert!(all[0]["sizes"][1]["ratio"].as_f64().unwrap() > 1.05, "{}", ran.stdout);
     assert!(!ran.stdout.contains("In all: 0 of"), "{}", ran.stdout);
     let (ran, all) = groups("-n 3 --hosts 3", "")?;
     let puts: Vec<&Value> = all.iter().filter(|group| group["op"] == "puts").collect();

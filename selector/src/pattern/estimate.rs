@@ -26,11 +26,16 @@ pub struct PatternCosts<'a> {
     pub of: &'a dyn Fn(Class, Operation, u64) -> Option<f64>,
     /// The class of PEs of one host.
     pub local: Option<Class>,
+    /// How many times as long as usual it takes until words are seen, where that was not measured.
+    pub notice: f64,
 }
 
-/// Until a PE that waits sees a word which another processor has written: the line moves there and
-/// back, and the one that waits has to come to it.
+/// Until a PE that waits sees a word which another processor has written, where that was not measured: the
+/// line moves there and back, and the one that waits has to come to it.
 const NOTICE_NS: f64 = 140.0;
+/// In a barrier on one host PEs write to each other at the same time, so that lines move more often than for
+/// words that go to and fro: by so many times longer it takes.
+const BOTH_WRITE: f64 = 1.5;
 /// A line that another processor has written, or is reading, a moment ago.
 const CONTENDED_NS: f64 = 70.0;
 /// Bytes of a line: who writes less shares it with the writers of the blocks beside.
@@ -161,6 +166,17 @@ impl Known<'_> {
         Some(put < get / 4.0)
     }
 
+    /// Until a PE that waits sees a word which another one puts.
+    fn notice(&self, class: Class) -> Option<f64> {
+        if let Some(ns) = self.get(class, Operation::Notice, 8) {
+            return Some(if class.hops() > 0 { ns } else { BOTH_WRITE * ns });
+        }
+        let word = self.get(class, Operation::Put, 8)?;
+        // A packet has arrived long before its answer is back.
+        let packet = class.hops() > 0 && !self.stores(class)?;
+        Some(NOTICE_NS * self.costs.notice + if packet { word / 2.0 } else { word })
+    }
+
     /// A barrier by dissemination: in each round every PE waits for a word of another.
     fn barrier(&self) -> Option<f64> {
         let n = self.layout.pes();
@@ -170,12 +186,9 @@ impl Known<'_> {
             let mut longest = 0.0f64;
             for pe in 0..n {
                 let class = self.between(pe, (pe + step) % n)?;
-                let word = self.get(class, Operation::Put, 8)?;
-                // A packet has arrived long before its answer is back.
-                let packet = class.hops() > 0 && !self.stores(class)?;
-                longest = longest.max(if packet { word / 2.0 } else { word });
+                longest = longest.max(self.notice(class)?);
             }
-            sum += longest + NOTICE_NS;
+            sum += longest;
             step *= 2;
         }
         Some(sum)

@@ -112,7 +112,17 @@ impl Layout {
 
     /// Whether a host, or the machine of emulated hosts, has more PEs than processors.
     pub fn is_crowded(&self) -> bool {
-        self.cpus < if self.emulated { self.pes() } else { most_pes(self) }
+        self.cpus < self.pes_of_processors()
+    }
+
+    /// Whether it has more PEs and threads that serve their links, one each, than processors.
+    pub fn lacks_processors_for_links(&self) -> bool {
+        self.hosts() > 1 && self.cpus < 2 * self.pes_of_processors()
+    }
+
+    /// PEs that one set of processors has to run.
+    fn pes_of_processors(&self) -> usize {
+        if self.emulated { self.pes() } else { most_pes(self) }
     }
 
     /// Whether one set of processors serves all hosts.

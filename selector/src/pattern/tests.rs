@@ -6,6 +6,9 @@ use tombolo_core::transport::Distance;
 /// 100 ns and 0.1 ns per byte on a host; 10 us per hop and 1 ns per byte over the ring, a tenth of
 /// the start for one of several puts.
 fn cost(class: Class, operation: Operation, bytes: u64) -> Option<f64> {
+    if operation == Operation::Notice {
+        return None;
+    }
     let start = if operation == Operation::Pipeline { 1e3 } else { 1e4 };
     match class {
         Class::Own | Class::Cache => Some(100.0 + bytes as f64 * 0.1),
@@ -16,7 +19,7 @@ fn cost(class: Class, operation: Operation, bytes: u64) -> Option<f64> {
 }
 
 fn predicted(layout: &Layout, pattern: Pattern, by: By, bytes: u64) -> f64 {
-    let costs = PatternCosts { of: &cost, local: Some(Class::Cache) };
+    let costs = PatternCosts { of: &cost, local: Some(Class::Cache), notice: 1.0 };
     estimate(&costs, layout, pattern, by, bytes).unwrap()
 }
 
@@ -96,21 +99,43 @@ fn estimates_go_by_the_distances_asked_for() {
 
 #[test]
 fn an_estimate_says_how_far_it_may_be_off() {
-    let estimate = Estimate::new(1000.0, 1, 0.0);
-    assert_eq!((estimate.low, estimate.high), (800.0, 1250.0));
-    assert_eq!(
-        [799.0, 800.0, 1250.0, 1251.0].map(|ns| estimate.holds(ns)),
-        [false, true, true, false]
-    );
-    let vague = Estimate::new(1000.0, 1, 0.1);
-    assert!(vague.low < 670.0 && vague.high > 1490.0, "{vague:?}");
-    let over_links = Estimate::new(1000.0, 2, 0.0);
-    assert!(over_links.low < estimate.low && over_links.high > estimate.high, "{over_links:?}");
+    let range =
+        |hosts, cpus, error| Range::of(&Layout::regular(hosts, 1, cpus, Topology::Ring), error);
+    let on_a_host = range(1, 2, 0.0).unwrap();
+    assert_eq!(on_a_host.operations, [0.80, 1.25]);
+    let vague = range(1, 2, 0.1).unwrap();
+    assert!(vague.operations[0] < 0.67 && vague.operations[1] > 1.49, "{vague:?}");
+    let width = |range: Option<Range>| range.map(|r| r.operations[1] / r.operations[0]).unwrap();
+    assert!(width(range(2, 2, 0.0)) > width(Some(on_a_host)));
+    // A thread for the links and no processor for it.
+    assert!(width(range(2, 1, 0.0)) > width(range(2, 2, 0.0)));
+    let crowded = Layout::regular(1, 3, 2, Topology::Ring);
+    assert_eq!(Range::of(&crowded, 0.0), None, "PEs that wait for processors");
+    let estimate = Estimate { ns: 1000.0, within: Some([800.0, 1250.0]) };
+    let holds = [799.0, 800.0, 1250.0, 1251.0].map(|ns| estimate.holds(ns).unwrap());
+    assert_eq!(holds, [false, true, true, false]);
+    assert_eq!(Estimate { within: None, ..estimate }.holds(1000.0), None);
+}
+
+#[test]
+fn a_barrier_takes_what_was_measured_where_words_were_noticed() {
+    let noticed = |class: Class, operation: Operation, bytes: u64| match operation {
+        Operation::Notice => Some(if class.hops() > 0 { 3000.0 } else { 90.0 }),
+        _ => cost(class, operation, bytes),
+    };
+    let costs = PatternCosts { of: &noticed, local: Some(Class::Cache), notice: 1.0 };
+    let layout = Layout::regular(1, 4, 4, Topology::Ring);
+    let time = |by| estimate(&costs, &layout, Pattern::RingShift, by, 64).unwrap();
+    assert_near(time(By::Put), 106.4 + 2.0 * 1.5 * 90.0);
+    let pair = Layout::regular(2, 1, 4, Topology::Ring);
+    let over_a_link = estimate(&costs, &pair, Pattern::Gather, By::Put, 8).unwrap();
+    let without = predicted(&pair, Pattern::Gather, By::Put, 8);
+    assert_near(without - over_a_link, 5004.0 + 140.0 - 3000.0);
 }
 
 #[test]
 fn what_was_not_measured_is_not_guessed() {
-    let costs = PatternCosts { of: &|_, _, _| None, local: None };
+    let costs = PatternCosts { of: &|_, _, _| None, local: None, notice: 1.0 };
     let ring = Layout::regular(3, 4, 4, Topology::Ring);
     assert_eq!(estimate(&costs, &ring, Pattern::Gather, By::Put, 8), None);
 }

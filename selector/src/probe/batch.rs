@@ -138,7 +138,7 @@ fn counting(batches: &[Batch], repeats: u32) -> Vec<f64> {
 /// The median of the faster half, and how far it lies above the fastest, as a fraction: whatever
 /// disturbs a batch makes it slower, never faster. Of few batches the second fastest stands for the
 /// median, so that two that disagree are not taken for two that agree.
-fn summary(times: &mut [f64]) -> (f32, f32) {
+pub fn summary(times: &mut [f64]) -> (f32, f32) {
     times.sort_unstable_by(f64::total_cmp);
     let half = times.len().div_ceil(2);
     let (least, middle) = (times[0].max(0.01), times[(half - 1) / 2].max(0.01));

@@ -4,6 +4,7 @@
 use crate::class::Class;
 use crate::data::{Buffer, Curve, Operation, Point};
 use crate::model::Interpolation;
+use tombolo_core::config::Reuse;
 
 /// Sizes measured for the model; denser where copies change their ways: a few words, a few lines,
 /// the sizes of the inner caches.
@@ -37,8 +38,8 @@ pub const STREAMING_FROM: u64 = 1_048_576;
 /// Sizes at which copies are timed together with reading what they wrote.
 const READ: &[u64] = &[1_048_576, 2_097_152, 4_194_304];
 
-/// Sizes for buffers that were not used a moment ago; below, the caches hold all that matters.
-const COLD: &[u64] = &[65536, 262_144, 1_048_576, 2_097_152];
+/// Sizes for buffers that were not used a moment ago.
+const COLD: &[u64] = &[2048, 8192, 32768, 131_072, 524_288, 2_097_152];
 
 /// Sizes of blocking puts one after another. Shorter ones are never worth waiting for each.
 const BLOCKING: &[u64] = &[32768, 131_072, 262_144, 524_288, 1_048_576];
@@ -90,12 +91,12 @@ impl Tasks {
 
 const BOTH: &[Operation] = &[Operation::Put, Operation::Get];
 
-/// What decides, most telling first.
+/// What decides, most telling first; `reuse` is what the user says of the program's buffers.
 ///
 /// The coarse sizes come twice, and so does whether sources are copied; the better time counts: what is
 /// measured first finds processors and the other side's threads half asleep. Sizes for the model and sizes to
 /// judge it by come together, so that a machine that changes its pace does not pass for an error of the model.
-pub fn decisive(class: Class, room: u64, coarse: bool) -> Vec<Task> {
+pub fn decisive(class: Class, room: u64, coarse: bool, reuse: Reuse) -> Vec<Task> {
     let mut plan = Tasks { tasks: Vec::new(), room };
     plan.add(&[Operation::Amo], Buffer::Heap, &[8]);
     plan.add(BOTH, Buffer::Heap, COARSE);
@@ -112,6 +113,9 @@ pub fn decisive(class: Class, room: u64, coarse: bool) -> Vec<Task> {
             plan.add(BOTH, Buffer::Heap, COARSE_CHECKS);
         }
         return plan.tasks;
+    }
+    if reuse == Reuse::Cold && class != Class::Own && class.hops() == 0 {
+        plan.add(BOTH, Buffer::Cold, COLD);
     }
     // A choice even where there is one channel only, so that it comes before more sizes do.
     sources(&mut plan);
@@ -301,7 +305,7 @@ mod tests {
     #[test]
     fn sizes_that_judge_the_model_do_not_make_it() {
         for class in [Class::Cache, Class::Hops(1)] {
-            let tasks = decisive(class, u64::MAX, false);
+            let tasks = decisive(class, u64::MAX, false, Reuse::Hot);
             assert!(tasks.iter().all(|t| t.check == CHECKS.contains(&t.bytes)));
             assert!(CHECKS.iter().all(|n| tasks.iter().any(|t| t.bytes == *n)));
         }
@@ -311,7 +315,9 @@ mod tests {
     #[test]
     fn only_channels_between_hosts_copy_the_sources_of_blocking_puts() {
         let asks = |class| {
-            decisive(class, u64::MAX, false).iter().any(|t| t.operation == Operation::Blocking)
+            decisive(class, u64::MAX, false, Reuse::Hot)
+                .iter()
+                .any(|t| t.operation == Operation::Blocking)
         };
         assert_eq!(
             [asks(Class::Own), asks(Class::Host), asks(Class::Hops(2))],
@@ -320,8 +326,18 @@ mod tests {
     }
 
     #[test]
+    fn buffers_that_are_used_once_come_early_where_the_user_says_so() {
+        let before = |reuse| {
+            let tasks = decisive(Class::Cache, u64::MAX, false, reuse);
+            tasks.iter().position(|task| task.buffer == Buffer::Cold)
+        };
+        assert_eq!(before(Reuse::Hot), None);
+        assert!(before(Reuse::Cold).is_some_and(|at| at < 40));
+    }
+
+    #[test]
     fn nothing_is_planned_beyond_the_room() {
-        let tasks = [decisive(Class::Cache, 4096, false), besides(4096)].concat();
+        let tasks = [decisive(Class::Cache, 4096, false, Reuse::Hot), besides(4096)].concat();
         assert!(tasks.iter().all(|task| task.bytes <= 4096));
         assert!(tasks.iter().any(|task| task.bytes == 4096));
     }

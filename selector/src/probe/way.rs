@@ -26,7 +26,8 @@ pub fn operations(operation: Operation) -> usize {
         | Operation::Get
         | Operation::Amo
         | Operation::PutRead
-        | Operation::GetRead => 1,
+        | Operation::GetRead
+        | Operation::Notice => 1,
     }
 }
 
@@ -146,7 +147,10 @@ impl Way<'_> {
                         Operation::Put | Operation::Get => large || !streaming,
                         Operation::PutRead | Operation::GetRead => true,
                         Operation::Amo => !streaming,
-                        Operation::Pipeline | Operation::Blocking | Operation::ZeroCopy => false,
+                        Operation::Pipeline
+                        | Operation::Blocking
+                        | Operation::ZeroCopy
+                        | Operation::Notice => false,
                     }
             }
             WayKind::Endpoint { endpoint, .. } => {
@@ -168,7 +172,7 @@ impl Way<'_> {
                         Operation::Get => can.get,
                         Operation::Amo => can.amos.has(AmoOp::Add, 8),
                         // They tell plain copies on mapped memory apart.
-                        Operation::PutRead | Operation::GetRead => false,
+                        Operation::PutRead | Operation::GetRead | Operation::Notice => false,
                     }
             }
             WayKind::Service => operation == Operation::Amo,

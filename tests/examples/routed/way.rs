@@ -89,8 +89,10 @@ fn routed(world: &World, cached_max: usize, case: &Case<'_>) {
         let at = world.table().remote(there, pe);
         let fast = !at.is_null() && bytes <= cached_max;
         match case.operation {
-            Operation::Put | Operation::PutRead if fast => return copy::cached(at, here, bytes),
-            Operation::Put | Operation::PutRead => {
+            Operation::Put | Operation::PutRead | Operation::Notice if fast => {
+                return copy::cached(at, here, bytes);
+            }
+            Operation::Put | Operation::PutRead | Operation::Notice => {
                 world.put(context, there, here, bytes, pe, Mode::Blocking, ROUTINE)
             }
             Operation::Get | Operation::GetRead if fast => return copy::cached(here, at, bytes),
@@ -125,7 +127,7 @@ fn mapped(at: *mut u8, streaming: bool, case: &Case<'_>) {
     // SAFETY: both ranges lie inside the buffers of the comparison.
     unsafe {
         match case.operation {
-            Operation::Put | Operation::PutRead => copy(at, here, bytes),
+            Operation::Put | Operation::PutRead | Operation::Notice => copy(at, here, bytes),
             Operation::Get | Operation::GetRead => copy(here, at, bytes),
             Operation::Amo => {
                 std::hint::black_box(amo::execute(at, ADD));

@@ -67,14 +67,23 @@ pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result
 }
 
 fn within(estimate: &Estimate) -> String {
-    format!("{} to {}", report::time(estimate.low), report::time(estimate.high))
+    match estimate.within {
+        Some([low, high]) => format!("{} to {}", report::time(low), report::time(high)),
+        None => "not known".to_owned(),
+    }
 }
 
 /// What to think of estimates for more PEs than there are processors.
 fn crowded(layout: &Layout) -> &'static str {
-    match layout.is_crowded() {
-        true => "PEs outnumber processors; waiting for a processor is not estimated.\n",
-        false => "",
+    match () {
+        () if layout.is_crowded() => {
+            "PEs outnumber processors; waiting for a processor is not estimated.\n"
+        }
+        () if layout.lacks_processors_for_links() => {
+            "There are fewer processors than PEs and threads that serve their links; waiting for a processor is \
+             not estimated.\n"
+        }
+        () => "",
     }
 }
 
@@ -96,14 +105,14 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
         layout = layout.with_slow_links();
     }
     settle(world, &layout)?;
-    let (mut rows, mut errors, mut held) = (String::new(), Vec::new(), 0);
+    let (mut rows, mut errors, mut held) = (String::new(), Vec::new(), Vec::new());
     for bytes in sizes(options) {
         for by in ways(options) {
             let measured = measure(world, &layout, pattern, by, bytes as usize)?;
             let predicted = pattern::predict(&tuning, &layout, pattern, by, bytes);
             let error = predicted.map(|estimate| estimate.ns / measured - 1.0);
             errors.extend(error.map(f64::abs));
-            held += usize::from(predicted.is_some_and(|estimate| estimate.holds(measured)));
+            held.extend(predicted.and_then(|estimate| estimate.holds(measured)));
             rows += &row(
                 &report::size(bytes),
                 &by.to_string(),
@@ -118,8 +127,9 @@ pub fn compared(session: &Session, pattern: Pattern, options: &Options) -> Resul
         0 => "Nothing is known to estimate from: ".to_owned() + UNKNOWN,
         count => {
             let mean = errors.iter().sum::<f64>() / count as f64;
+            let (stated, held) = (held.len(), held.iter().filter(|held| **held).count());
             format!(
-                "Mean error {:.0} % over {count} estimates, {held} of them within what was said",
+                "Mean error {:.0} % over {count} estimates; {held} of {stated} within what was said",
                 mean * 100.0
             )
         }

@@ -44,7 +44,7 @@ pub fn line(size: &Size, ways: &[String]) -> String {
         .map_or(String::new(), |read| format!("  past the caches and read: {read:.2} times"));
     let mark = if size.ratio > GOAL { " *" } else { "" };
     let Size { taken, ratio, .. } = size;
-    format!("{:>8}  {ratio:>6.3}  {taken:15}{times}{read}{mark}\n", show(size.bytes))
+    format!("{:>8}  {ratio:>6.3}  {taken:15}{times}{read}{mark}\n", size.bytes)
 }
 
 /// After the sizes of a group.
@@ -103,7 +103,7 @@ mod tests {
         let ways = ["cached", "shm", "cma"].map(str::to_owned);
         let miss = line(&groups[1].sizes[0], &ways);
         let cells: Vec<&str> = miss.split_whitespace().collect();
-        assert_eq!(cells, ["1K", "1.060", "cached", "106.0", "ns", "-", "100.0", "ns", "*"]);
+        assert_eq!(cells, ["1024", "1.060", "cached", "106.0", "ns", "-", "100.0", "ns", "*"]);
         assert!(line(&groups[0].sizes[1], &ways).ends_with(" ns\n"));
         assert!(end(&[]).contains("Nothing"));
     }
