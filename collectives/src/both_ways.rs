@@ -16,10 +16,10 @@
 
 use crate::gather::Gather;
 use crate::group::Group;
-use crate::letters::Letters;
+use crate::letters::{Letters, Way};
 use crate::reduce::Reduce;
 use crate::reduce_push::{combine_letters, team};
-use crate::stream::{Stream, neighbours};
+use crate::stream::{self, Pieces, Stream, neighbours};
 use crate::table::Call;
 use tombolo_core::ops::Mode;
 
@@ -64,20 +64,47 @@ fn pass_on(group: &Group<'_>, letters: &Letters<'_>, send: impl Fn(usize, usize)
     letters.complete();
 }
 
-/// Blocks of equal length.
+/// Blocks of equal length, in pieces that each member passes on as they come. Of an even number of members
+/// the pieces of the opposite one come by turns one way and the other.
+///
+/// Nobody leaves before all have come: all have the blocks of all.
 ///
 /// # Safety
 /// The buffers are as `shmem_fcollect` promises.
 pub unsafe fn gather(group: &Group<'_>, call: &Gather) {
-    let letters = Letters::begin(group, team(group), 0);
-    let at = |member: usize| call.dest.wrapping_add(member * call.len);
+    let Group { n, me, .. } = *group;
+    let hops = n / 2;
+    let (piece, count) = stream::cut(call.len, hops, group.world.costs());
+    let begin = |way| Pieces::begin(group, team(group), way, hops * count);
+    let ways = [Way::Right, Way::Left].map(|way| (way, begin(way)));
+    // Whether a piece goes so many hops this way, and one more.
+    let goes = |way: Way, hop: usize, number: usize| {
+        n % 2 == 1 || hop + 1 < hops || number.is_multiple_of(2) == (way == Way::Right)
+    };
     // SAFETY: dest holds a block of each member.
-    unsafe { call.source.copy_to(at(group.me), call.len) };
-    pass_on(group, &letters, |to, from| {
-        // SAFETY: a block that is here, and is not written any more before all is complete; every
-        // member's dest is ready before any of them calls.
-        unsafe { letters.pass_to(to, from, at(from), at(from), call.len, Mode::NonBlocking) };
-    });
+    unsafe { call.source.copy_to(call.dest.add(me * call.len), call.len) };
+    // Piece after piece of this member's block, then of those that came, in the order in which they did.
+    for step in 0..(hops + 1) * count {
+        let (hop, number) = (step / count, step % count);
+        let start = call.len.min(number * piece);
+        let len = call.len.min(start + piece) - start;
+        for (way, pieces) in &ways {
+            if hop > 0 && goes(*way, hop - 1, number) {
+                pieces.receive(step - count);
+            }
+            if hop < hops && goes(*way, hop, number) {
+                let member = match way {
+                    Way::Right => (me + n - hop) % n,
+                    Way::Left => (me + hop) % n,
+                };
+                let at = call.dest.wrapping_add(member * call.len + start);
+                // SAFETY: bytes that are here, and are not written any more before all is complete; every
+                // member's dest is ready before any of them calls.
+                unsafe { pieces.send(step, at, at, len) };
+            }
+        }
+    }
+    ways.iter().for_each(|(_, pieces)| pieces.complete());
 }
 
 /// Everybody's elements come to all, which combine them in the order of the members.

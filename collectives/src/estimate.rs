@@ -17,6 +17,8 @@ use tombolo_core::transport::Distance;
 const LINE: u64 = LINE_NS as u64;
 /// Up to this size what others write to memory of the team stays in the nearest cache.
 const NEAR_MAX: usize = 8 << 10;
+/// What passing a message on takes a host that is on its way.
+const RELAY: u64 = 130;
 /// Bytes that the caches of a processor hold.
 const CACHED_MAX: usize = 1 << 20;
 
@@ -56,7 +58,7 @@ pub fn sync_by_dissemination(group: &Group<'_>) -> u64 {
 
 /// Each tells all.
 pub fn sync_by_all(group: &Group<'_>) -> u64 {
-    let flags = others(group) * (put(group, 8) + LINE);
+    let flags = others(group) * (put(group, 8) + LINE) + passed_on(group);
     costs(group).shared_ns(flags) + step(group)
 }
 
@@ -72,9 +74,18 @@ fn both_steps(group: &Group<'_>, len: usize) -> u64 {
     half * costs.notice_ns(next) + costs.shared_ns(others(group) * (costs.put_ns(next, len) + LINE))
 }
 
-/// Blocks go both ways round the ring of members.
+/// Blocks go both ways round the ring of members, in pieces.
 pub fn both_ways(group: &Group<'_>, len: usize) -> u64 {
-    both_steps(group, len) + costs(group).shared_ns(copied(group, len))
+    let costs = costs(group);
+    let work = costs.shared_ns(others(group) * costs.put_ns(next(group), len));
+    both_links(group, work) + copied(group, len) + pipeline(group, len, group.n / 2)
+}
+
+/// What takes so long in one direction, if half of it goes each way: what is the processor's of a put takes
+/// as long. Between two hosts puts may use both links by themselves.
+fn both_links(group: &Group<'_>, work: u64) -> u64 {
+    let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < 3);
+    if few || costs(group).crowd > 1 { work } else { work * 3 / 4 }
 }
 
 /// Elements go both ways round the ring of members, and all are combined.
@@ -111,9 +122,11 @@ pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
     if few || costs.crowd > 1 {
         return u64::MAX;
     }
-    // What is the processor's of a put takes as long as in one chain; the links both carry a half.
-    let work = costs.shared_ns(costs.put_ns(next(group), len)) * 3 / 4 + copied(group, len);
-    work + pipeline(group, len / 2, group.n - 1) + sync(group)
+    let work = costs.shared_ns(costs.put_ns(next(group), len));
+    both_links(group, work)
+        + copied(group, len)
+        + pipeline(group, len / 2, group.n - 1)
+        + sync(group)
 }
 
 /// Members of a host come to one and are told by it; these meet by dissemination.
@@ -214,19 +227,39 @@ fn published(group: &Group<'_>, bytes: usize) -> u64 {
 
 /// Each puts so many bytes to each, and all meet. Across hosts they wait until all have arrived.
 pub fn all_put(group: &Group<'_>, len: usize) -> u64 {
-    let work = others(group) * put(group, len) + copied(group, len);
+    let work = to_all(group, len) + copied(group, len);
     costs(group).shared_ns(work) + arrival(group) + sync(group)
 }
 
 /// Each puts so many bytes to each, with signals.
 pub fn signals(group: &Group<'_>, len: usize) -> u64 {
-    let work = others(group) * (put(group, len) + LINE) + copied(group, len);
+    let work = to_all(group, len) + others(group) * LINE + copied(group, len);
     costs(group).shared_ns(work) + step(group)
+}
+
+/// Each puts so many bytes to each, which on a ring of hosts pass half of them on the way to the farthest:
+/// either the processor of each is busy for longest, or a link.
+fn to_all(group: &Group<'_>, len: usize) -> u64 {
+    let (costs, n) = (costs(group), group.n as u64);
+    let carried = match group.extent() {
+        Distance::Hops(2..) => {
+            costs.put_ns(next(group), len).saturating_sub(costs.put_ns(next(group), 8))
+        }
+        _ => 0,
+    };
+    (others(group) * put(group, len)).max(n * n / 8 * carried) + passed_on(group)
+}
+
+/// What all send each passes on a ring of hosts, for the processor of a member.
+fn passed_on(group: &Group<'_>) -> u64 {
+    let (Some(hosts), Distance::Hops(2..)) = (hosts(group), group.extent()) else { return 0 };
+    let links = group.n as u64 * hosts.leaders.len() as u64 / 4;
+    links.saturating_sub(group.n as u64 - hosts.most as u64) * RELAY
 }
 
 /// A message of so many bytes from each to each.
 pub fn letters(group: &Group<'_>, len: usize) -> u64 {
-    let work = others(group) * letter(group, len) + copied(group, len);
+    let work = to_all(group, len) + others(group) * read(len) + copied(group, len);
     costs(group).shared_ns(work) + step(group)
 }
 
@@ -307,7 +340,7 @@ pub fn share(group: &Group<'_>, bytes: usize) -> u64 {
 
 /// Each sends its elements to all and combines those of all.
 pub fn reduce_exchange(group: &Group<'_>, bytes: usize) -> u64 {
-    let work = others(group) * (letter(group, bytes) + copied(group, bytes));
+    let work = to_all(group, bytes) + others(group) * (read(bytes) + copied(group, bytes));
     costs(group).shared_ns(work) + step(group)
 }
 

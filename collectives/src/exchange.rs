@@ -4,6 +4,7 @@
 use crate::group::Group;
 use crate::letters::Letters;
 use crate::schedule::{others, others_then_self};
+use crate::stream::Stream;
 use crate::table::Call;
 use tombolo_core::ops::Mode;
 
@@ -119,27 +120,33 @@ pub unsafe fn exchanged(group: &Group<'_>, call: &Alltoall) {
     }
 }
 
-/// Everybody puts to everybody, with signals.
+/// Everybody puts to everybody, with signals: by two messages, to members at an odd and at an even distance,
+/// so that more lanes of a transport share the work.
 ///
 /// # Safety
 /// As [`alltoall`]; blocks are contiguous.
 pub unsafe fn signalled(group: &Group<'_>, call: &Alltoall) {
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
-    let len = call.bytes();
-    let letters = Letters::begin(group, team, 0);
+    let (n, len) = (group.n, call.bytes());
+    let messages = Stream::begin(group, team, 2);
+    let both = [0, 1].map(|index| messages.letter(index));
+    let letters = |from: usize, to: usize| &both[(to + n - from) % n % 2];
     let dest = call.dest.wrapping_add(group.me * len);
     for member in others(group.me, group.n) {
         let source = call.source.wrapping_add(member * len);
         // SAFETY: block `member` of my source and block `me` of its dest, which is ready before
         // anybody calls. The source is not changed before the call has returned.
-        unsafe { letters.send_to(member, dest, source, len, Mode::NonBlocking) };
+        unsafe {
+            let letter = letters(group.me, member);
+            letter.send_to(member, dest, source, len, Mode::NonBlocking);
+        }
     }
     // SAFETY: both hold a block for each.
     unsafe { call.source.add(group.me * len).copy_to(dest, len) };
     for member in others(group.me, group.n) {
-        letters.receive(member);
+        letters(member, group.me).receive(member);
     }
-    letters.complete();
+    both.iter().for_each(Letters::complete);
 }
 
 /// # Safety

@@ -20,8 +20,8 @@
 //!   sends in collective n + 2 has left n + 1, so all have entered n + 1 and left n: they have read
 //!   what lies in the lines and the half of its kind.
 //! - Pieces of something long have flags of their own, [`SLOTS`] from each member, and each piece a place
-//!   of its own at its receiver. Half of the flags belong to either context, and before one of a half
-//!   is used again, what was sent with that half is complete: see [`crate::stream`].
+//!   of its own at its receiver. Each half of the flags has contexts of its own, and before one of a half
+//!   is used again, what was sent the same way with that half is complete: see [`crate::stream`].
 //! - A collective may take many numbers, to send to the same member many times, if it uses flags
 //!   alone: a flag that is overwritten by a later number says as much. A use of the halves by many
 //!   messages says itself why each finds its part free.
@@ -58,6 +58,16 @@ const HALVES: usize = PIECES + MEMBERS_MAX * SLOTS * FLAG;
 /// Bytes of a half.
 const HALF: usize = (MEMORY_LEN - HALVES) / 2 / LINE * LINE;
 const _: () = assert!(HALVES + 2 * HALF <= MEMORY_LEN && tombolo_core::control::ROUNDS_MAX <= 32);
+
+/// What goes which way round the ring of members has contexts of its own, so that several lanes of a
+/// transport do the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To members of higher numbers.
+    Right,
+    /// To members of lower ones.
+    Left,
+}
 
 /// A word in a team's memory, by its offset there.
 #[derive(Clone, Copy)]
@@ -114,8 +124,8 @@ pub struct Letters<'a> {
     number: u64,
     /// Whether bytes go to a half.
     long: bool,
-    /// Which of the flags of pieces is its own, if any.
-    slot: Option<usize>,
+    /// Which of the flags of pieces is its own, and which way the pieces go, if it is one.
+    slot: Option<(usize, Way)>,
     /// Whether older messages of this kind are known to be complete.
     ready: Cell<bool>,
 }
@@ -142,8 +152,13 @@ impl<'a> Letters<'a> {
 
     /// A piece of something long, whose number was taken. Everything that was sent with its flag before
     /// is complete.
-    pub fn piece(group: &'a Group<'a>, team: &'a Team, number: u64, slot: usize) -> Letters<'a> {
-        let slot = Some(slot % SLOTS);
+    pub fn piece(
+        group: &'a Group<'a>,
+        team: &'a Team,
+        number: u64,
+        (slot, way): (usize, Way),
+    ) -> Letters<'a> {
+        let slot = Some((slot % SLOTS, way));
         Letters { group, team, number, long: false, slot, ready: Cell::new(true) }
     }
 
@@ -153,12 +168,29 @@ impl<'a> Letters<'a> {
         Letters { long: true, ..self }
     }
 
-    fn context(&self) -> &Context {
-        let kind = match self.slot {
-            None => (self.number & 1) as usize,
-            Some(slot) => slot * 2 / SLOTS,
+    /// Those of messages with numbers of this kind: one for each way. Or those of pieces that go this way with
+    /// this half of the flags: by turns.
+    ///
+    /// Transports deal their lanes to contexts in turn, so that four lanes share what goes both ways
+    /// with both kinds of numbers, or as pieces.
+    fn contexts(&self) -> [&Context; 2] {
+        let all = self.group.world.letter_contexts();
+        let (first, next) = match self.slot {
+            None => ((self.number & 1) as usize * 5, 2),
+            Some((slot, way)) => (slot * 2 / SLOTS * 4 + way as usize * 2, 1),
         };
-        &self.group.world.letter_contexts()[kind]
+        [&all[first], &all[first + next]]
+    }
+
+    /// That of what goes to a member: half of them are on either side.
+    fn context(&self, member: usize) -> &Context {
+        let Group { me, n, .. } = *self.group;
+        let second = match self.slot {
+            // Every second piece may be left out.
+            Some((slot, _)) => slot / 2 % 2 == 1,
+            None => (member + n - me) % n > n / 2,
+        };
+        self.contexts()[usize::from(second)]
     }
 
     /// The flag of member `from`, at this PE and at every other.
@@ -166,7 +198,9 @@ impl<'a> Letters<'a> {
     fn flag(&self, from: usize) -> TeamWord {
         match self.slot {
             None => TeamWord::line(self.number, from),
-            Some(slot) => TeamWord::piece(slot, from),
+            // Of two members each has the other on both sides.
+            Some((slot, Way::Left)) if self.group.n == 2 => TeamWord::piece(slot, from + 2),
+            Some((slot, _)) => TeamWord::piece(slot, from),
         }
     }
 
@@ -246,7 +280,7 @@ impl<'a> Letters<'a> {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { world.put(self.context(), dest, source, len, pe, mode, routine) };
+        unsafe { world.put(self.context(member), dest, source, len, pe, mode, routine) };
         // A long put to mapped memory may take another channel than a copy, which is complete.
         if !world.copies(dest, len, pe) {
             self.complete();
@@ -273,7 +307,7 @@ impl<'a> Letters<'a> {
         mode: Mode,
     ) {
         let Group { world, routine, .. } = *self.group;
-        let (context, notes) = (self.context(), Notes::of(world, self.team));
+        let (context, notes) = (self.context(member), Notes::of(world, self.team));
         self.prepare();
         // What this PE stored before is visible with the flag.
         fence(Ordering::Release);
@@ -292,7 +326,7 @@ impl<'a> Letters<'a> {
             notes.does_not_arrive_at_once(member);
             world.fence(context, routine);
         }
-        self.put_flag(flag, pe);
+        self.put_flag(flag, member);
     }
 
     /// A message without bytes.
@@ -301,12 +335,13 @@ impl<'a> Letters<'a> {
         unsafe { self.send_to(member, self.bytes(0), std::ptr::null(), 0, Mode::Blocking) };
     }
 
-    fn put_flag(&self, flag: *mut AtomicU64, pe: usize) {
+    fn put_flag(&self, flag: *mut AtomicU64, member: usize) {
         let Group { world, routine, .. } = *self.group;
+        let (context, pe) = (self.context(member), self.group.pe(member));
         let source = (&raw const self.number).cast();
         fence(Ordering::Release);
         // SAFETY: a local word, reusable when a blocking put returns.
-        unsafe { world.put(self.context(), flag.cast(), source, 8, pe, Mode::Blocking, routine) };
+        unsafe { world.put(context, flag.cast(), source, 8, pe, Mode::Blocking, routine) };
     }
 
     /// Before the first put: everything put to flags of this kind is complete.
@@ -317,11 +352,11 @@ impl<'a> Letters<'a> {
         }
     }
 
-    /// Waits until what was sent with this message is complete.
+    /// Waits until what was sent with this message is complete, and of pieces what went the same way.
     #[inline]
     pub fn complete(&self) {
-        if !self.context().is_quiet() {
-            self.group.world.quiet(self.context(), self.group.routine);
+        for context in self.contexts().into_iter().filter(|context| !context.is_quiet()) {
+            self.group.world.quiet(context, self.group.routine);
         }
     }
 
@@ -334,7 +369,7 @@ impl<'a> Letters<'a> {
             Some(theirs) => theirs.store(self.number, Ordering::Release),
             None => {
                 self.prepare();
-                self.put_flag(flag, pe);
+                self.put_flag(flag, member);
             }
         }
     }
@@ -351,16 +386,33 @@ impl<'a> Letters<'a> {
         self.until(TeamWord::back(self.number, member));
     }
 
+    /// Whether the message of a member is here.
+    #[inline]
+    pub fn has_come(&self, member: usize) -> bool {
+        self.own(self.flag(member)).load(Ordering::Acquire) >= self.number
+    }
+
     #[inline]
     fn until(&self, place: TeamWord) {
+        let flag = self.own(place);
+        self.wait(|| flag.load(Ordering::Acquire) >= self.number);
+    }
+
+    #[inline]
+    fn own(&self, place: TeamWord) -> &'a AtomicU64 {
         // SAFETY: this PE's own flag, only ever accessed as a whole.
-        let flag = unsafe { &*at(self.group, self.team, place) };
+        unsafe { &*at(self.group, self.team, place) }
+    }
+
+    /// Waits until `ready` says so: for what other members send.
+    #[inline]
+    pub fn wait(&self, ready: impl FnMut() -> bool) {
         let waiting = Waiting {
             routine: self.group.routine,
             argument: self.team.slot as u64,
             reason: Reason::Members,
         };
-        self.group.world.wait(waiting, || flag.load(Ordering::Acquire) >= self.number);
+        self.group.world.wait(waiting, ready);
     }
 }
 

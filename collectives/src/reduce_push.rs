@@ -2,10 +2,10 @@
 //! Reductions in which members send their elements, so that nothing is read across a link.
 
 use crate::group::Group;
-use crate::letters::{Letters, long_max};
+use crate::letters::{Letters, Way, long_max};
 use crate::reduce::{Block, Reduce};
 use crate::schedule::{blocks, others, share};
-use crate::stream::{self, Pieces, Stream, neighbours, piece_of};
+use crate::stream::{self, Pieces, Stream, neighbours};
 use crate::table::Call;
 use std::mem::swap;
 use std::ops::Range;
@@ -266,24 +266,22 @@ pub unsafe fn ring(group: &Group<'_>, call: &Reduce) {
         // SAFETY: the caller's promise.
         return unsafe { ring_by_memory(group, call) };
     }
-    // Of two members each has the other on both sides.
-    let cut = if n == 2 { call.nelems } else { share(0, 2, call.nelems, call.grain()).end };
-    let (right, left) = neighbours(me, n);
-    let way = |to, from, elements: Range<usize>| {
+    let cut = share(0, 2, call.nelems, call.grain()).end;
+    let part = |way, elements: Range<usize>| {
         let (start, len) = (elements.start, elements.len());
-        Way { to, from, start, len, grain: call.grain(), n, me }
+        Part { way, start, len, grain: call.grain(), n, me }
     };
-    let ways = [way(right, left, 0..cut), way(left, right, cut..call.nelems)];
-    let ways = if n == 2 { &ways[..1] } else { &ways[..] };
-    let longest = ways.iter().map(Way::longest).max().unwrap_or(0);
+    let parts = [part(Way::Right, 0..cut), part(Way::Left, cut..call.nelems)];
+    let longest = parts.iter().map(Part::longest).max().unwrap_or(0);
     let size = call.reducer.size();
-    let piece = (piece_of(longest * size, 2 * n - 2, group.world.costs()) / size)
-        .max(1)
-        .next_multiple_of(call.grain());
+    let (piece, _) = stream::cut(longest * size, 2 * n - 2, group.world.costs());
+    let piece = (piece / size).max(1).next_multiple_of(call.grain());
     let count = longest.div_ceil(piece).max(1);
     // In a turn each piece that is under way takes its next hop. The last hop brings the last result.
     let (hops, turns) = (2 * n - 1, count + (2 * n - 2) * AHEAD);
-    let pieces = Pieces::begin(group, team(group), count * (hops - 1));
+    let begin = |way| Pieces::begin(group, team(group), way, count * (hops - 1));
+    let pieces = [Way::Right, Way::Left].map(begin);
+    let ways = || parts.iter().zip(&pieces);
     let first = |turn: usize| (turn + 1).saturating_sub(count).div_ceil(AHEAD);
     let end = |turn: usize, hops: usize| hops.min(turn / AHEAD + 1);
     let (mut sent, mut received, mut before) = (0, 0, 0);
@@ -292,14 +290,15 @@ pub unsafe fn ring(group: &Group<'_>, call: &Reduce) {
         let old = turn.checked_sub(n * AHEAD);
         for hop in first(turn)..end(turn, hops) {
             if let Some(old) = old.filter(|_| (n..hops - 1).contains(&hop)) {
-                pieces.settle(before + hop - n - first(old));
+                let at = before + hop - n - first(old);
+                ways().for_each(|(_, pieces)| pieces.settle(at));
             }
-            for way in ways {
-                let range = way.piece(hop, turn - hop * AHEAD, piece);
+            for (part, pieces) in ways() {
+                let range = part.piece(hop, turn - hop * AHEAD, piece);
                 let at = call.offset(&range);
                 let (dest, source) = (call.dest.wrapping_add(at), call.source.wrapping_add(at));
                 if hop > 0 {
-                    pieces.receive(received, way.from);
+                    pieces.receive(received);
                 }
                 if (1..n).contains(&hop) {
                     // SAFETY: both hold these elements; nobody else uses them now.
@@ -309,7 +308,7 @@ pub unsafe fn ring(group: &Group<'_>, call: &Reduce) {
                     let from = if hop == 0 { source } else { dest };
                     // SAFETY: a place of the neighbour's dest that waits for this; what is sent
                     // stays as it is for as long as anybody reads it.
-                    unsafe { pieces.send(sent, way.to, dest, from, call.len_of(&range)) };
+                    unsafe { pieces.send(sent, dest, from, call.len_of(&range)) };
                 }
             }
             received += usize::from(hop > 0);
@@ -319,15 +318,13 @@ pub unsafe fn ring(group: &Group<'_>, call: &Reduce) {
             before += end(old, hops - 1).saturating_sub(first(old));
         }
     }
-    pieces.complete();
+    ways().for_each(|(_, pieces)| pieces.complete());
 }
 
 /// A part of the elements that goes round the ring of members.
 #[derive(Clone, Copy)]
-struct Way {
-    /// The neighbours to whom and from whom it goes.
-    to: usize,
-    from: usize,
+struct Part {
+    way: Way,
     /// The first of the elements, and how many there are.
     start: usize,
     len: usize,
@@ -336,7 +333,7 @@ struct Way {
     me: usize,
 }
 
-impl Way {
+impl Part {
     /// Elements of the longest share.
     fn longest(&self) -> usize {
         (0..self.n).map(|share| self.share(share).len()).max().unwrap_or(0)
@@ -350,10 +347,9 @@ impl Way {
     /// next one. It begins its way with the share of the member before this one, and ends with that of the
     /// member behind it.
     fn piece(&self, hop: usize, number: usize, len: usize) -> Range<usize> {
-        let Way { n, me, .. } = *self;
+        let Part { n, me, .. } = *self;
         let steps = (hop + 1) % n;
-        let to_the_right = self.to == (me + 1) % n;
-        let steps = if to_the_right { n - steps } else { steps };
+        let steps = if self.way == Way::Right { n - steps } else { steps };
         let share = self.share((me + steps) % n);
         let start = share.end.min(share.start + number * len);
         self.start + start..self.start + share.end.min(start + len)

@@ -2,7 +2,7 @@
 //! Numbers of messages that follow each other round a ring of members, or along a chain of them.
 
 use crate::group::Group;
-use crate::letters::{Letters, SLOTS};
+use crate::letters::{Letters, SLOTS, Way};
 use std::cell::Cell;
 use tombolo_core::Team;
 use tombolo_core::cost::Costs;
@@ -27,12 +27,13 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Pieces of something long, from each member to its neighbours: many are under way at the same time. Piece
-/// number i to the right and piece number i to the left have the same flag at different members, or for
-/// different senders. Each goes to a place of its own.
+/// Pieces of something long, from each member to its neighbour on one side: many are under way at the same
+/// time. Piece number i to the right and piece number i to the left have the same flag at different
+/// members, or for different senders. Each goes to a place of its own.
 pub struct Pieces<'a> {
     group: &'a Group<'a>,
     team: &'a Team,
+    way: Way,
     first: u64,
     /// Batches that were begun: so many pieces are sent without waiting for the arrival of others.
     begun: Cell<usize>,
@@ -42,29 +43,31 @@ pub struct Pieces<'a> {
 const BATCH: usize = SLOTS / 2;
 
 impl<'a> Pieces<'a> {
-    /// The next `count` pieces of a team with memory; all members begin them.
-    pub fn begin(group: &'a Group<'a>, team: &'a Team, count: usize) -> Pieces<'a> {
+    /// The next `count` pieces of a team with memory, which go one way; all members begin them.
+    pub fn begin(group: &'a Group<'a>, team: &'a Team, way: Way, count: usize) -> Pieces<'a> {
         let first = Letters::reserve(group, team, count);
-        Pieces { group, team, first, begun: Cell::new(0) }
+        Pieces { group, team, way, first, begun: Cell::new(0) }
     }
 
     fn letter(&self, index: usize) -> Letters<'a> {
-        Letters::piece(self.group, self.team, self.first + index as u64, index)
+        Letters::piece(self.group, self.team, self.first + index as u64, (index, self.way))
     }
 
-    /// Sends a piece to symmetric `dest` of a neighbour. Numbers grow, and are the same for both neighbours.
+    /// The neighbour to which they go, and the one from which they come.
+    fn neighbours(&self) -> (usize, usize) {
+        let (right, left) = neighbours(self.group.me, self.group.n);
+        match self.way {
+            Way::Right => (right, left),
+            Way::Left => (left, right),
+        }
+    }
+
+    /// Sends a piece to symmetric `dest` of the neighbour. Numbers grow.
     ///
     /// # Safety
     /// `source` is readable, and stays as it is until [`Pieces::complete`]; the neighbour's `dest` is
     /// ready.
-    pub unsafe fn send(
-        &self,
-        index: usize,
-        to: usize,
-        dest: *mut u8,
-        source: *const u8,
-        len: usize,
-    ) {
+    pub unsafe fn send(&self, index: usize, dest: *mut u8, source: *const u8, len: usize) {
         let letter = self.letter(index);
         let batch = index / BATCH;
         if self.begun.get() <= batch {
@@ -76,12 +79,24 @@ impl<'a> Pieces<'a> {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { letter.send_to(to, dest, source, len, Mode::NonBlocking) };
+        unsafe {
+            letter.send_to(self.neighbours().0, dest, source, len, Mode::NonBlocking);
+        }
     }
 
     /// Waits for a piece.
-    pub fn receive(&self, index: usize, from: usize) {
-        self.letter(index).receive(from);
+    pub fn receive(&self, index: usize) {
+        self.letter(index).receive(self.neighbours().1);
+    }
+
+    /// Whether a piece is here.
+    pub fn has_come(&self, index: usize) -> bool {
+        self.letter(index).has_come(self.neighbours().1)
+    }
+
+    /// Waits until `ready` says so: for what other members send.
+    pub fn wait(&self, ready: impl FnMut() -> bool) {
+        self.letter(0).wait(ready);
     }
 
     /// All pieces up to number `index` are complete. Those of batches before the last two are.
@@ -98,9 +113,9 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// What pipelines along so many links are cut into, in bytes: the time of a piece on a link is then about what
-/// its handing on costs, shared among all pieces. Where PEs share processors, handing on costs a change of
-/// processes.
+/// What pipelines along so many links are cut into, in bytes, but for the last pieces: the time of a piece on a
+/// link is then about what its handing on costs, shared among all pieces. Where PEs share processors,
+/// handing on costs a change of processes.
 pub fn piece_of(len: usize, links: usize, costs: &Costs) -> usize {
     /// Bytes that a link carries in the time in which a piece is noticed and handed on.
     const HANDING_ON: usize = 10_000;
@@ -109,10 +124,21 @@ pub fn piece_of(len: usize, links: usize, costs: &Costs) -> usize {
     if costs.crowd > 1 {
         return 2 * MOST;
     }
-    let best = (len / links.max(1)).saturating_mul(HANDING_ON).isqrt();
-    best.clamp(PAGE, MOST) / PAGE * PAGE
+    // The power of two nearest to the root.
+    let square = (len / links.max(1)).saturating_mul(HANDING_ON);
+    let best = 1 << square.max(1).ilog2().div_ceil(2);
+    best.clamp(PAGE, MOST)
 }
 
+/// Length and number of the pieces of so many bytes that go along so many links. They are alike: a short one
+/// among long ones would pass for something urgent.
+pub fn cut(len: usize, links: usize, costs: &Costs) -> (usize, usize) {
+    let count = len.div_ceil(piece_of(len, links, costs)).max(1);
+    let piece = len.div_ceil(count).next_multiple_of(LINE).max(LINE);
+    (piece, len.div_ceil(piece).max(1))
+}
+
+const LINE: usize = 64;
 const PAGE: usize = 4 << 10;
 
 /// The members to the right and to the left.
@@ -164,6 +190,12 @@ mod tests {
         assert!(lens.is_sorted_by(|a, b| a >= b) && lens[0] > lens[3], "{lens:?}");
         assert!(lens.iter().all(|len| len.is_multiple_of(PAGE) && *len > 0));
         assert!(piece_of(usize::MAX, 1, alone) <= 32 << 10);
+        for len in [0, 1, 4096, 4097, 131_072, 1_000_001] {
+            let (piece, count) = cut(len, 7, alone);
+            assert!(piece * count >= len && piece * (count - 1) <= len, "{count} of {piece}");
+            // The last one is hardly shorter.
+            assert!(len < PAGE || len - piece * (count - 1) >= piece / 2, "{count} of {piece}");
+        }
         let crowded = &Costs { crowd: 2, ..Costs::default() };
         assert!(piece_of(512 << 10, 31, crowded) > lens[0]);
     }

@@ -75,9 +75,17 @@ impl Costs {
         between(&self.at(distance).get, bytes)
     }
 
-    /// From storing a word to its being noticed.
+    /// From storing a word to its being noticed. Each further hop takes as long as the last one that was
+    /// measured.
     pub fn latency_ns(&self, distance: Distance) -> u64 {
-        self.at(distance).latency.into()
+        let measured = u64::from(self.at(distance).latency);
+        match distance {
+            Distance::Hops(hops) if hops as usize > HOPS => {
+                let hop = measured.saturating_sub(self.hops[HOPS - 2].latency.into());
+                measured + u64::from(hops - HOPS as u32) * hop
+            }
+            _ => measured,
+        }
     }
 
     /// From storing a word to its being noticed by a PE that waits for it, and may have to wait for a
@@ -155,13 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn further_than_the_last_distance_goes_like_the_last() {
-        let costs = Costs::default();
+    fn each_hop_after_the_last_distance_takes_as_long_as_that_to_the_last() {
+        let mut costs = Costs::default();
+        for (index, times) in costs.hops.iter_mut().enumerate() {
+            times.latency = 700 + 500 * index as u32;
+        }
         let [host, near, far] = [Distance::Host, Distance::Hops(1), Distance::Hops(2)];
-        assert_eq!(
-            costs.latency_ns(Distance::Hops(HOPS as u32)),
-            costs.latency_ns(Distance::Hops(60))
-        );
+        assert_eq!(costs.latency_ns(Distance::Hops(HOPS as u32)), 2200);
+        assert_eq!(costs.latency_ns(Distance::Hops(60)), 2200 + 56 * 500);
         assert!(costs.latency_ns(host) < costs.latency_ns(near));
         assert!(costs.latency_ns(near) < costs.latency_ns(far));
         assert!(costs.get_ns(far, 8) > costs.get_ns(near, 8));

@@ -87,7 +87,7 @@ pub struct World {
     context: Context,
     internal_context: Context,
     sync_contexts: [Context; 2],
-    letter_contexts: [Context; 2],
+    letter_contexts: [Context; 8],
     service: Option<Service<ControlWire>>,
     pub(crate) control_wire: ControlWire,
     pub(crate) requesters: Requesters,
@@ -205,9 +205,9 @@ impl World {
         &self.sync_contexts
     }
 
-    /// Two contexts for what members of a team write to each other's memory for collectives, by turns
-    /// like those of barriers.
-    pub fn letter_contexts(&self) -> &[Context; 2] {
+    /// Contexts for what members of a team write to each other's memory for collectives: four by turns with
+    /// four others, like those of barriers, so that several lanes of a transport do the work.
+    pub fn letter_contexts(&self) -> &[Context; 8] {
         &self.letter_contexts
     }
 

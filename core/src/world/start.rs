@@ -125,7 +125,7 @@ impl World {
             context: context(),
             internal_context: context(),
             sync_contexts: [context(), context()],
-            letter_contexts: [context(), context()],
+            letter_contexts: std::array::from_fn(|_| context()),
             contexts,
             world_team,
             shared_team,

@@ -56,6 +56,7 @@ fn every_algorithm(run: impl Fn(&[(&str, &str)], &(dyn Fn(&World) + Sync))) {
             scans(world);
             sums_have_the_same_bits(world);
             more_than_one_piece(world);
+            long_blocks(world);
             barriers_wait_for_all(world);
         });
     }
@@ -86,6 +87,15 @@ fn every_algorithm_through_windows_to_neighbours() {
 #[test]
 fn every_algorithm_by_packets_alone() {
     every_algorithm(|asked, body| across(ring::RING_ONLY, &["ntb"], 3, asked, body));
+}
+
+/// Each of two members has the other on both sides.
+#[test]
+fn every_algorithm_between_two() {
+    every_algorithm(|asked, body| {
+        over("unordered", 2, &[asked[0], ("SHMEM_UNORDERED_SEED", "3")], body);
+        across(ring::RING_ONLY, &["ntb"], 2, asked, body);
+    });
 }
 
 /// Two PEs on each of two hosts, where reductions may go by levels: all operators, floating-point
@@ -155,6 +165,36 @@ fn more_than_one_piece(world: &World) {
         before.iter_mut().zip(theirs).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
     }
     assert!(contents(dest, LONG) == before, "of those before");
+}
+
+/// Blocks that go round the ring of members in more than one piece, twice, so that what is left of the first
+/// call is seen.
+fn long_blocks(world: &World) {
+    let (n, me) = (world.n_pes(), world.pe());
+    let [source, dest] = [0; 2].map(|_| array::<u64>(world, n * LONG));
+    for call in 0..2 {
+        let of = |pe: usize, to: usize| values(pe * n + to, call, LONG);
+        let mine: Vec<u64> = (0..n).flat_map(|to| of(me, to)).collect();
+        fill(source, &mine);
+        fill(dest, &vec![0; n * LONG]);
+        coll::sync_all(world, ROUTINE);
+        // SAFETY: symmetric arrays of the test.
+        unsafe {
+            let (dest, source) = (dest.cast(), source.cast());
+            coll::fcollect(world, world.team(), dest, source, LONG * 8, ROUTINE);
+        }
+        let expected: Vec<u64> = (0..n).flat_map(|pe| of(pe, 0)).collect();
+        assert!(contents(dest, n * LONG) == expected, "fcollect, call {call}");
+        fill(dest, &vec![0; n * LONG]);
+        coll::sync_all(world, ROUTINE);
+        // SAFETY: as above.
+        unsafe {
+            let (dest, source) = (dest.cast(), source.cast());
+            coll::alltoall(world, world.team(), dest, source, LONG * 8, ROUTINE);
+        }
+        let expected: Vec<u64> = (0..n).flat_map(|pe| of(pe, me)).collect();
+        assert!(contents(dest, n * LONG) == expected, "alltoall, call {call}");
+    }
 }
 
 /// Each algorithm has one order in which it adds: the same bits on all PEs and in every run.

@@ -276,14 +276,20 @@ impl<'a> Member<'a> {
         (farthest, rows)
     }
 
+    /// All begin when nothing is under way any more, not even an acknowledgement: the time.
+    fn begin(&self) -> f64 {
+        spend_ns(2e5);
+        self.ring.align(self.world.pe());
+        self.ring.now_ns(self.world.pe())
+    }
+
     /// One way of a word over so many links.
     fn latency_ns(&self, hops: usize) -> f64 {
         let (world, me) = (self.world, self.world.pe());
         // SAFETY: a word of this PE's array, used by nobody else now.
         let word = unsafe { std::sync::atomic::AtomicU64::from_ptr(self.words) };
         word.store(0, std::sync::atomic::Ordering::Relaxed);
-        self.ring.align(me);
-        let begun = self.ring.now_ns(me);
+        let begun = self.begin();
         if me == 0 {
             let one = 1u64;
             let (dest, source) = (self.words.cast(), (&raw const one).cast());
@@ -330,8 +336,7 @@ impl<'a> Member<'a> {
             self.fill(case.bytes.max(8 * world.n_pes()));
             let (dest, source, reducer) = (self.dest, self.source, timed_sum());
             let trial = Trial { operation, algorithm, dest, source, size, reducer };
-            self.ring.align(me);
-            let begun = self.ring.now_ns(me);
+            let begun = self.begin();
             // SAFETY: arrays of all PEs, with room for what is named.
             if !unsafe { table::carry_out(world, world.team(), &trial, ROUTINE) } {
                 return None;

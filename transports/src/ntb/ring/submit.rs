@@ -13,6 +13,8 @@ use tombolo_core::transport::Status;
 
 /// Packets of an operation that is one packet of the first flow.
 const ONCE: [(u32, u32); 2] = [(0, 1), (0, 0)];
+/// The same of the second flow.
+const SECOND_ONCE: [(u32, u32); 2] = [(0, 0), (0, 1)];
 /// Shorter puts are not worth a second way, unless they fill a slot: a fence has to wait for what goes
 /// that way.
 const BALANCED_BYTES_MIN: usize = 2 << 10;
@@ -55,11 +57,16 @@ impl Engine {
         }
         if let Some(signal) = put.signal {
             // Behind the data in the same flow: applied after it, and completes after it.
+            let second = data != NONE && self.ops.at(data).split.is_some();
+            let flow = if second { SECOND_ONCE } else { ONCE };
             let target = Target { remote: signal.word, ..target };
             let action = Action::Amo(signal.amo());
-            let signal = self.submit(Some(put.token), put.stream, action, target, 8, ONCE);
+            let signal = self.submit(Some(put.token), put.stream, action, target, 8, flow);
             if data != NONE {
                 self.ops.at_mut(data).signal = signal;
+            }
+            if second {
+                self.note_split(signal);
             }
         }
         Status::Pending
@@ -137,22 +144,30 @@ impl Engine {
         let packets = put.len.div_ceil(packet_bytes) as u32;
         let host = put.target.host;
         let either_way = matches!(action, Action::Put { .. } | Action::PutRetained { .. })
-            && put.signal.is_none()
             && self.sender.may_split(put.stream, host);
         let other = match (either_way, action) {
             (false, _) => 0,
             (true, _) if self.is_second_way_freer(host, put.len) => packets,
-            (true, Action::Put { .. }) => self.second_share(host, put.len, packets),
+            // A signal follows in one flow.
+            (true, Action::Put { .. }) if put.signal.is_none() => {
+                self.second_share(host, put.len, packets)
+            }
             (true, _) => 0,
         };
         let todo = [(0, packets - other), (packets - other, packets)];
         let op = self.submit(token, put.stream, action, put.target, put.len, todo);
         self.ops.at_mut(op).packet_bytes = packet_bytes as u32;
         if other > 0 {
-            self.sender.begin_split(put.stream, put.target.host);
-            self.ops.at_mut(op).split = Some(put.stream);
+            self.note_split(op);
         }
         op
+    }
+
+    /// An operation goes both ways, or the second way.
+    fn note_split(&mut self, op: u32) {
+        let op = self.ops.at_mut(op);
+        op.split = Some(op.stream);
+        self.sender.begin_split(op.stream, op.host);
     }
 
     fn submit(

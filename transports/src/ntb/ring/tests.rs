@@ -589,6 +589,31 @@ fn between_two_hosts_a_put_takes_the_way_on_which_less_waits() {
 }
 
 #[test]
+fn a_signal_follows_its_data_on_the_way_on_which_less_waits() {
+    let balanced = Config { split: true, split_bytes_min: 8192, ..config(512, 16) };
+    let mut world = World::new(2, balanced);
+    world.sides[0].memory.local[..900].fill(1);
+    for (token, word) in [(1, 1000), (2, 1008)] {
+        let signal = Signal { word: target(1, word).remote, op: SignalOp::Set, value: 5 };
+        let put =
+            PutRequest { stream: 3, signal: Some(signal), ..put(token, target(1, 0), 0, 900) };
+        assert_eq!(world.put(0, put), Status::Pending);
+    }
+    assert!(!world.engines[0].fence(3, 1), "the second goes the other way");
+    for _ in 0..50 {
+        world.poll(0);
+        world.deliver(0, Side::Left);
+        world.poll(1);
+    }
+    assert_eq!((world.word(1, 1000), world.word(1, 1008)), (0, 5));
+    assert!(world.segment(1)[..900].iter().all(|&byte| byte == 1));
+    world.settle();
+    assert_eq!((world.word(1, 1000), world.word(1, 1008)), (5, 5));
+    assert!(world.engines[0].fence(3, 1));
+    assert_eq!(world.engines[0].outstanding(), 0);
+}
+
+#[test]
 fn what_is_alone_is_cut_into_pieces_and_what_follows_fills_its_slots() {
     let mut world = World::new(2, Config { handling_bytes: 600, ..config(2048, 4) });
     let before = world.engines[1].stats().delivered;
