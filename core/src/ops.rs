@@ -292,9 +292,12 @@ impl World {
                 let peer = self.peer_of(index, pe, routine);
                 let can = peer.can(target.segment);
                 let whole = len <= can.put_max && can.put_align <= 1;
-                // Setting a word is a store, and so in the CPU's domain by any way.
-                let coherent = by_amo == put || op == SignalOp::Set && by_amo == Channel::Service;
-                if coherent && !by_device && whole && can.signals.has(signal_amo.op, 8) {
+                // Setting a word is a store, in the CPU's domain by any way. A device may lose it to an
+                // AMO that it carries out at the same time; the standard has a signal that sets exclude
+                // none but such signals.
+                let elsewhere = by_device || by_amo == Channel::Service;
+                let coherent = if elsewhere { op == SignalOp::Set } else { by_amo == put };
+                if coherent && whole && can.signals.has(signal_amo.op, 8) {
                     let signal = Signal { word: word_at, op, value };
                     let shared = context.stream(index.into());
                     let own = Stream::new(shared.id, true);

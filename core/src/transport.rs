@@ -424,6 +424,10 @@ pub trait Transport: Send + Sync {
         Ok(())
     }
 
+    /// Says, by PE, whether `device_amo` of this transport carries out the AMOs on variables there, of the
+    /// sizes for which `device_amos` is sufficient. Called once, after `connect`.
+    fn amos_settled(&self, _by_device: &[bool]) {}
+
     /// How far apart two PEs of different hosts are on this transport, if it can tell: the same for
     /// both and on every PE. Called after `connect`.
     fn distance(&self, _a: usize, _b: usize) -> Option<Distance> {

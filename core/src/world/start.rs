@@ -97,6 +97,7 @@ impl World {
         let wishes = domain::wishes(&peers, pe, localities.len(), &kinds, is_mapped);
         let (service, wishes) = exchange::agree(&*bootstrap, reached.and(service), &wishes)?;
         let devices = domain::settled(&wishes, localities.len());
+        domain::tell(&peers, &devices);
         let routes = with_devices(routes, &devices);
         Ok(World {
             pe,

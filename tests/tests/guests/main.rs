@@ -181,7 +181,7 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         trials
             .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
     };
-    for back_end in ["verbs", "verbs_read"] {
+    for back_end in ["verbs", "verbs_read", "verbs_target"] {
         let case = move |stage: &Stage| rdma::conforms(stage, back_end);
         add(format!("{back_end}_conforms"), false, Box::new(case));
     }
@@ -189,14 +189,24 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
     for program in stage.programs.iter().filter(|program| program.name != "survivors") {
         for (place, places, transports) in places {
             let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
-            let case = format!("{name}_over_verbs_{place}");
-            let run = move |stage: &Stage| rdma::runs(stage, &name, places, transports);
-            add(case, slow, Box::new(run));
+            for (by, amo) in [("", "auto"), ("_by_target", "target")] {
+                let (case, name) = (format!("{name}_over_verbs_{place}{by}"), name.clone());
+                let run = move |stage: &Stage| rdma::runs(stage, &name, places, transports, amo);
+                add(case, slow || amo == "target", Box::new(run));
+            }
+        }
+    }
+    for (place, places, transports) in rdma::MIXED {
+        for amo in ["card", "target"] {
+            let case = format!("amos_by_{amo}_over_verbs_{place}");
+            let run = move |stage: &Stage| rdma::runs(stage, "mixed_amos", places, transports, amo);
+            add(case, false, Box::new(run));
         }
     }
     type Function = fn(&Stage) -> Result<(), Failed>;
-    let others: [(&str, Function); 3] = [
+    let others: [(&str, Function); 4] = [
         ("oshinfo_tells_of_the_rdma_device", rdma::oshinfo_tells_of_the_device),
+        ("amos_over_verbs_by_processors_are_told", rdma::amos_by_processors_are_told),
         ("wrong_settings_of_verbs_are_told", rdma::wrong_settings_are_told),
         ("the_others_go_on_without_a_guest_over_verbs", rdma::the_others_go_on),
     ];

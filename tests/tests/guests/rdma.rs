@@ -129,11 +129,51 @@ pub fn conforms(stage: &Stage, back_end: &str) -> Result<(), Failed> {
 }
 
 /// A program with PEs at these places, over verbs alone where that is asked for.
-pub fn runs(stage: &Stage, name: &str, places: &str, transports: &str) -> Result<(), Failed> {
+pub fn runs(
+    stage: &Stage,
+    name: &str,
+    places: &str,
+    transports: &str,
+    amo: &str,
+) -> Result<(), Failed> {
     let pair = stage.pair()?;
     let pair = pair.as_ref().expect("just made");
     let executable = stage.program(name).executable()?;
-    pair.job(pair.oshrun(places, transports).arg(executable))?.succeeded()?;
+    let mut oshrun = pair.oshrun(places, transports);
+    oshrun.args(["-x", &format!("SHMEM_VERBS_AMO={amo}")]).arg(executable);
+    pair.job(&mut oshrun)?.succeeded()?;
+    Ok(())
+}
+
+/// Where AMOs meet: in the card alone, or on some PEs in the card and on others in the processor.
+pub const MIXED: [(&str, &str, &str); 3] = [
+    ("between_two_guests", "g1:1,g2:1", "shm,verbs"),
+    ("with_two_pes_on_a_guest", "g1:2,g2:1", "verbs"),
+    ("with_two_pes_that_share_memory", "g1:2,g2:1", "shm,verbs"),
+];
+
+/// The card is asked for, and used for the variables of one PE alone.
+pub fn amos_by_processors_are_told(stage: &Stage) -> Result<(), Failed> {
+    let pair = stage.pair()?;
+    let pair = pair.as_ref().expect("just made");
+    let executable = stage.program("setup").executable()?;
+    for (places, amo, told) in [
+        ("g1:2,g2:1", "card", Some("2 PEs, from 0 to 1, nevertheless")),
+        ("g1:2,g2:1", "auto", None),
+        ("g1:1,g2:1", "card", None),
+    ] {
+        let mut oshrun = pair.oshrun(places, "shm,verbs");
+        oshrun.args(["-x", &format!("SHMEM_VERBS_AMO={amo}")]).arg(&executable);
+        let ran = pair.job(&mut oshrun)?.succeeded()?;
+        let lines =
+            ran.stderr.lines().filter(|line| line.contains("processors carry out the AMOs"));
+        let lines: Vec<&str> = lines.collect();
+        let right = match told {
+            Some(words) => lines.len() == 1 && lines[0].contains(words),
+            None => lines.is_empty(),
+        };
+        assert!(right, "{places}, {amo}: {}", ran.stderr);
+    }
     Ok(())
 }
 
@@ -142,7 +182,12 @@ pub fn oshinfo_tells_of_the_device(stage: &Stage) -> Result<(), Failed> {
     let pair = pair.as_ref().expect("just made");
     let mut oshrun = pair.oshrun("g1:1,g2:1", "all");
     let told = pair.job(oshrun.arg(pair.prefix.join("bin/oshinfo")))?.succeeded()?.stdout;
-    for words in ["RoCE v2 in software, device rxe0, port 1", "(10.9.0.1)"] {
+    for words in [
+        "RoCE v2 in software, device rxe0, port 1",
+        "(10.9.0.1)",
+        "the card carries out AMOs of 8 bytes, where",
+        "the network carries out AMOs on variables of 2 of 2 PEs",
+    ] {
         assert!(told.contains(words), "{words}\n{told}");
     }
     Ok(())
@@ -157,6 +202,7 @@ pub fn wrong_settings_are_told(stage: &Stage) -> Result<(), Failed> {
         ("SHMEM_VERBS_DEVICE=mlx5_0", "there is no RDMA device mlx5_0; there are rxe0"),
         ("SHMEM_VERBS_PORT=2", "it has no port 2"),
         ("SHMEM_VERBS_GID=77", "port 1 has no GID 77"),
+        ("SHMEM_VERBS_AMO=nic", "SHMEM_VERBS_AMO"),
     ] {
         let mut oshrun = pair.oshrun("g1:2", "verbs");
         let ran = pair.job(oshrun.args(["-x", setting]).arg(&executable))?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The data path to one peer.
 
-use super::Network;
 use super::engine::{CHUNK, TheirSegment};
 use super::message::{DATA_MAX, Record};
 use super::port::Port;
+use super::{Atomics, Network};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use tombolo_core::transport::{
@@ -27,7 +27,7 @@ pub struct NetworkEndpoint<N: Network> {
     /// Longest operation in bytes.
     pub(super) piece: usize,
     /// What the network carries out.
-    pub(super) device_amos: AmoSet,
+    pub(super) atomics: Atomics,
     /// It is this PE's way to itself, which AMOs of the network take.
     pub(super) is_self: bool,
 }
@@ -44,13 +44,13 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
             return Capabilities::NONE;
         }
         if self.is_self {
-            return Capabilities { device_amos: self.device_amos, ..Capabilities::NONE };
+            return Capabilities { device_amos: self.atomics.of_device(), ..Capabilities::NONE };
         }
         Capabilities {
             put: true,
             get: true,
             amos: AmoSet::ALL,
-            device_amos: self.device_amos,
+            device_amos: self.atomics.of_device(),
             signals: AmoSet::SIGNALS,
             whole_words: true,
             // Requests and RMA overtake each other.
@@ -112,6 +112,10 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
     ) -> Status {
         if !self.holds(target, amo.size.into()) {
             return Status::Failed;
+        }
+        if self.atomics.of_processor().has(amo.op, amo.size) {
+            // SAFETY: the caller vouches for the place of the result.
+            return unsafe { self.device_amo(stream, target, amo, result) };
         }
         let record = Record::Amo { at: target, amo, fetch: result.is_some() };
         let result = result.unwrap_or(null_mut());

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - Long transfers are RMA; AMOs, and what the network does not keep whole, are carried out by the
-//!   target's processor ([`engine`]), or AMOs by the network where that is asked for.
+//!   target's processor ([`engine`]), or AMOs by the network, which says in whose domain ([`Atomics`]).
 //! - A back end ([`transport`]) provides a [`Network`], and says which one is to be used. [`trial`] finds
 //!   out whether it works.
 
@@ -17,6 +17,8 @@ pub mod engine;
 pub mod message;
 pub mod open;
 pub mod port;
+#[cfg(test)]
+mod tests;
 pub mod transport;
 pub mod trial;
 
@@ -122,9 +124,14 @@ pub trait Network: Device<Key: Default> + Send {
         context: *mut c_void,
     ) -> isize;
 
-    /// AMOs that are carried out on peers' memory, and on that of this PE, atomic among each other alone.
-    fn amos(&self) -> AmoSet {
-        AmoSet::NONE
+    /// What is carried out on the variables of a peer, or of this PE.
+    fn atomics(&self, _peer: u64) -> Atomics {
+        Atomics::default()
+    }
+
+    /// What is posted after [`Network::fence`] may overtake AMOs posted before it.
+    fn overtakes_amos(&self) -> bool {
+        false
     }
 
     /// Changes a variable of a peer, or of this PE. The completion says that it was changed, and that the
@@ -146,7 +153,7 @@ pub trait Network: Device<Key: Default> + Send {
     /// Sees to it that what was accepted completes: somebody is about to wait.
     fn confirm(&mut self) {}
 
-    /// Writes that are posted from now on follow reads posted before.
+    /// What is posted from now on follows reads posted before.
     fn fence(&mut self) {}
 
     /// Makes progress and takes completions: their number, or the operation that failed.
@@ -157,6 +164,27 @@ pub trait Network: Device<Key: Default> + Send {
 
     /// Whether all there was has been taken, so that what comes next shows at the descriptor.
     fn may_sleep(&mut self) -> bool;
+}
+
+/// AMOs that a network carries out by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Atomics {
+    /// Which.
+    pub amos: AmoSet,
+    /// They are atomic with those of the target's processor too, not among each other alone.
+    pub coherent: bool,
+}
+
+impl Atomics {
+    /// Those that are atomic among each other alone.
+    pub fn of_device(&self) -> AmoSet {
+        if self.coherent { AmoSet::NONE } else { self.amos }
+    }
+
+    /// Those that are atomic with those of the target's processor.
+    pub fn of_processor(&self) -> AmoSet {
+        if self.coherent { self.amos } else { AmoSet::NONE }
+    }
 }
 
 /// The end of an operation.

@@ -9,8 +9,8 @@ use super::{Network, Shared};
 use std::io::Read;
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
-use std::sync::Arc;
-use tombolo_core::transport::{AmoSet, Endpoint, Job, Segment, SegmentKind};
+use std::sync::{Arc, OnceLock};
+use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind};
 
 /// Longest operation that is issued: a peer that takes one at a time over a slow network must not
 /// seem silent meanwhile.
@@ -29,6 +29,9 @@ pub struct Kind {
     pub max_len: usize,
     /// Becomes readable when there is something to do.
     pub wait_fd: Option<RawFd>,
+    /// The setting by which the user asks for AMOs of the network, where they are atomic among each other
+    /// alone.
+    pub amos_asked_for: Option<&'static str>,
 }
 
 /// What is open on this PE.
@@ -38,7 +41,10 @@ pub struct Opened<N: Network> {
     told: [Told; SegmentKind::ALL.len()],
     served_max: usize,
     piece: usize,
-    device_amos: AmoSet,
+    me: usize,
+    amos_asked_for: Option<&'static str>,
+    /// By PE, whether the network carries out all AMOs there, of the sizes that it can.
+    by_device: OnceLock<Box<[bool]>>,
 }
 
 impl<N: Network + 'static> Opened<N> {
@@ -60,13 +66,17 @@ impl<N: Network + 'static> Opened<N> {
             own[kind] = Own { base, len, shared };
             told[kind] = Told::of(&own[kind], segment.layout);
         }
-        let (name, token, device_amos) = (net.name()?, random()?, net.amos());
+        let (name, token) = (net.name()?, random()?);
         let lost = Arc::new(Lost::none(job.n_pes()));
         let engine = Engine::new(net, job.pe, token, own, lost.clone())?;
         let port = Arc::new(Port::new(engine, lost, kind.wait_fd));
         let (served_max, piece) = (kind.served_max, kind.max_len.min(PIECE));
+        let amos_asked_for = kind.amos_asked_for;
         let address = Address { kind: kind.name, name, token, told };
-        Ok((Opened { port, told, served_max, piece, device_amos }, address.encode()))
+        let by_device = OnceLock::new();
+        let opened =
+            Opened { port, told, served_max, piece, me: job.pe, amos_asked_for, by_device };
+        Ok((opened, address.encode()))
     }
 
     /// Enters the peers' addresses, and makes an endpoint for each that can be reached. `unlike` says
@@ -102,7 +112,8 @@ impl<N: Network + 'static> Opened<N> {
         let endpoint = |(pe, met): (usize, &Result<Theirs, String>)| {
             let theirs = met.clone()?;
             let is_self = pe == job.pe;
-            if is_self && self.device_amos.is_empty() {
+            let atomics = self.port.atomics(theirs.address);
+            if is_self && atomics.of_device().is_empty() {
                 return Err("this PE itself".into());
             }
             let endpoint = NetworkEndpoint {
@@ -111,7 +122,7 @@ impl<N: Network + 'static> Opened<N> {
                 segments: theirs.segments,
                 served_max: self.served_max,
                 piece: self.piece,
-                device_amos: self.device_amos,
+                atomics,
                 is_self,
             };
             Ok(Box::new(endpoint) as Box<dyn Endpoint>)
@@ -120,6 +131,51 @@ impl<N: Network + 'static> Opened<N> {
         self.port.meet(met.into_iter().map(Result::ok).collect());
         endpoints
     }
+}
+
+impl<N: Network> Opened<N> {
+    /// See [`Transport::amos_settled`](tombolo_core::transport::Transport::amos_settled).
+    pub fn amos_settled(&self, by_device: &[bool]) {
+        let asked_for = self.amos_asked_for.filter(|_| self.me == 0);
+        if let Some(what) = asked_for.and_then(|asked_for| unsettled(asked_for, by_device)) {
+            tracing::warn!("{what}");
+        }
+        _ = self.by_device.set(by_device.into());
+    }
+
+    /// Lines for people.
+    pub fn describe(&self) -> Vec<String> {
+        let mut lines = vec![self.port.counters().describe()];
+        let all = self.by_device.get().map_or(&[][..], |all| all);
+        if let count @ 1.. = all.iter().filter(|by_device| **by_device).count() {
+            lines.push(format!(
+                "the network carries out AMOs on variables of {count} of {} PEs",
+                all.len()
+            ));
+        }
+        lines
+    }
+}
+
+/// What is to be said of PEs whose variables the network was to change and does not, if there are any.
+pub fn unsettled(asked_for: &str, by_device: &[bool]) -> Option<String> {
+    let others: Vec<String> = by_device
+        .iter()
+        .enumerate()
+        .filter(|(_, by_device)| !**by_device)
+        .map(|(pe, _)| pe.to_string())
+        .collect();
+    let pes = match &others[..] {
+        [] => return None,
+        all if all.len() == by_device.len() => "all PEs".to_owned(),
+        [one] => format!("PE {one}"),
+        [first, .., last] => format!("{} PEs, from {first} to {last},", others.len()),
+    };
+    Some(format!(
+        "{asked_for}: processors carry out the AMOs on variables of {pes} nevertheless, because other \
+         PEs of the same host map their memory, or because not all PEs reach them in this way; one PE \
+         per host, or SHMEM_TRANSPORTS with this transport alone, changes that"
+    ))
 }
 
 /// A number that nobody guesses.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A PE's endpoint as its threads share it.
 
-use super::Network;
 use super::engine::{Counters, Engine, Lost, Theirs};
+use super::{Atomics, Network};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use tombolo_core::transport::{Status, Stream};
@@ -28,6 +28,11 @@ impl<N: Network> Port<N> {
     /// Enters a peer's address; sends nothing.
     pub fn insert(&self, name: &[u8]) -> Result<u64, String> {
         self.lock().as_mut().ok_or("closed")?.insert(name)
+    }
+
+    /// See [`Network::atomics`].
+    pub fn atomics(&self, peer: u64) -> Atomics {
+        self.lock().as_ref().map_or_else(Atomics::default, |engine| engine.net.atomics(peer))
     }
 
     /// See [`Engine::meet`].

@@ -92,6 +92,12 @@ impl<B: BackEnd> Transport for Over<B> {
         Ok(opened.meet(job, addresses, B::unlike))
     }
 
+    fn amos_settled(&self, by_device: &[bool]) {
+        if let Some(opened) = &self.opened {
+            opened.amos_settled(by_device);
+        }
+    }
+
     fn distance(&self, _a: usize, _b: usize) -> Option<Distance> {
         Some(Distance::Network)
     }
@@ -134,7 +140,7 @@ impl<B: BackEnd> Transport for Over<B> {
     }
 
     fn describe_own(&self) -> Vec<String> {
-        self.opened.as_ref().map_or_else(Vec::new, |opened| vec![opened.port.counters().describe()])
+        self.opened.as_ref().map_or_else(Vec::new, Opened::describe)
     }
 
     fn close(&mut self) {

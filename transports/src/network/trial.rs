@@ -39,12 +39,11 @@ pub fn run<N: Network>(near: N, far: N) -> Result<(), String> {
         get(&mut near, &mut far, round, len)?;
     }
     message(&mut near, &mut far)?;
-    // Each PE uses those of the network on its own memory as well.
-    if !near.net.amos().is_empty() {
+    amos(&mut near, &mut far, false)?;
+    // Of those that are atomic among each other alone each PE uses them on its own memory as well.
+    if !near.net.atomics(near.other).of_device().is_empty() {
         near.myself = near.net.insert(&near.net.name()?)?;
-        for to_self in [false, true] {
-            amos(&mut near, &mut far, to_self)?;
-        }
+        amos(&mut near, &mut far, true)?;
     }
     Ok(())
 }
@@ -214,7 +213,7 @@ fn message<N: Network>(near: &mut End<N>, far: &mut End<N>) -> Result<(), String
 /// Each AMO that the network claims to carry out, on a variable of the far end or of the near end itself.
 fn amos<N: Network>(near: &mut End<N>, far: &mut End<N>, to_self: bool) -> Result<(), String> {
     let all = AmoOp::ALL.into_iter().flat_map(|op| [4, 8].map(|size| (op, size)));
-    let claimed = near.net.amos();
+    let claimed = near.net.atomics(if to_self { near.myself } else { near.other }).amos;
     for (op, size) in all.filter(|(op, size)| claimed.has(*op, *size)) {
         let what =
             format!("an atomic {op:?} of {size} bytes{}", if to_self { " by itself" } else { "" });

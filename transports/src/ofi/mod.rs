@@ -172,6 +172,7 @@ impl BackEnd for Libfabric {
             served_max: if choose::is_software(&name) { SHORT } else { 0 },
             max_len: if rails.are_several() { PIECE.min(rails.max_len()) } else { rails.max_len() },
             wait_fd: rails.wait_fd(),
+            amos_asked_for: atomics.then_some("SHMEM_OFI_ATOMICS=provider"),
             name,
         };
         Ok((rails, kind, description))
@@ -209,7 +210,7 @@ fn describe(chosen: &Chosen, rdm: &Rdm) -> Vec<String> {
     let order = if rdm.ordered { "in the order issued" } else { "in any order" };
     let local = if rdm.needs_local_registration() { "must" } else { "need not" };
     lines.push(format!("puts arrive {order}; local buffers {local} be registered"));
-    if !rdm.amos().is_empty() {
+    if !rdm.amos.is_empty() {
         lines.push(
             "the provider carries out AMOs where all PEs reach each other by it alone".into(),
         );

@@ -7,12 +7,12 @@
 //! - Nothing orders what takes different rails, so that a network of several keeps no order of writes.
 
 use super::rdm::{Rdm, Registered};
-use crate::network::{Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
+use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use tombolo_core::registration::Device;
-use tombolo_core::transport::{Amo, AmoSet};
+use tombolo_core::transport::Amo;
 
 /// Rails at most.
 const MOST: usize = 4;
@@ -255,8 +255,12 @@ impl Network for Rails {
         unsafe { self.rails[rail].write(to, local, remote, context) }
     }
 
-    fn amos(&self) -> AmoSet {
-        self.rails[0].amos()
+    fn atomics(&self, peer: u64) -> Atomics {
+        self.rails[0].atomics(peer)
+    }
+
+    fn overtakes_amos(&self) -> bool {
+        self.rails[0].overtakes_amos()
     }
 
     unsafe fn amo(

@@ -5,7 +5,7 @@
 //! The objects are opened for use by one thread at a time; whoever owns an [`Rdm`] sees to that.
 
 use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
-use crate::network::{Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
+use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null, null_mut};
@@ -38,7 +38,7 @@ pub struct Rdm {
     /// Writes to one peer are carried out in the order issued, and messages after writes.
     pub ordered: bool,
     /// What the provider carries out, if it is to.
-    amos: AmoSet,
+    pub amos: AmoSet,
 }
 
 // SAFETY: the objects may be used from any thread, by one at a time (FI_THREAD_DOMAIN).
@@ -464,8 +464,13 @@ impl Network for Rdm {
         unsafe { ((*(*self.ep).rma).writemsg)(self.ep, &raw const message, flags) }
     }
 
-    fn amos(&self) -> AmoSet {
-        self.amos
+    fn atomics(&self, _peer: u64) -> Atomics {
+        Atomics { amos: self.amos, coherent: false }
+    }
+
+    /// What providers say of the order of their writes need not hold for their AMOs.
+    fn overtakes_amos(&self) -> bool {
+        !self.amos.is_empty()
     }
 
     unsafe fn amo(

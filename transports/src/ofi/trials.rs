@@ -4,7 +4,7 @@
 use super::choose::{Offers, Wish};
 use super::rdm::Rdm;
 use super::sys::{self, Library};
-use crate::network::{Network, trial};
+use crate::network::trial;
 
 /// Both ends of a trial of a provider, if it is there.
 fn ends(provider: &str, atomics: bool) -> Option<(Rdm, Rdm)> {
@@ -38,7 +38,7 @@ fn completions_that_are_not_delivery_are_found_out() {
 
 fn carries_out_amos(provider: &str) {
     if let Some((near, far)) = ends(provider, true) {
-        assert!([4, 8].iter().all(|size| near.amos().is_sufficient(*size)));
+        assert!([4, 8].iter().all(|size| near.amos.is_sufficient(*size)));
         assert_eq!(trial::run(near, far), Ok(()));
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! The objects are used by one thread at a time; whoever owns a [`Card`] sees to that.
 
+use super::amos::Domain;
 use super::choose::{self, GidEntry, GidKind, PortState};
 use super::sys::{self, AhAttr, Gid, Library, QpAttr};
 use std::ffi::{CStr, c_int};
@@ -31,7 +32,9 @@ pub struct Card {
     sysfs: PathBuf,
     /// Most bytes that are posted with an operation itself.
     pub inline: u32,
-    /// Reads under way on a connection, as the device that issues them and as the other one allows.
+    /// What its atomic operations that are used exclude.
+    pub domain: Domain,
+    /// Reads and atomic operations under way on a connection, as the device that issues them and as the other one allows.
     pub reads: (u8, u8),
 }
 
@@ -124,6 +127,7 @@ impl Card {
             regions: vec![],
             sysfs,
             inline: 0,
+            domain: Domain::None,
             reads: (0, 0),
         })
     }
@@ -135,6 +139,17 @@ impl Card {
             check("ibv_query_device", (self.library.query_device)(self.context, &raw mut attr))?;
             Ok(attr)
         }
+    }
+
+    /// What the atomic operations of the device exclude.
+    pub fn atomic_operations(&self) -> Result<Domain, String> {
+        Ok(Domain::of(self.attributes()?.atomic_cap))
+    }
+
+    /// What peers may do to memory, by the names of the interface.
+    pub fn remote_access(&self) -> c_int {
+        let atomic = if self.domain == Domain::None { 0 } else { sys::ACCESS_REMOTE_ATOMIC };
+        sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE | atomic
     }
 
     fn port(&self, number: u8) -> Result<sys::PortAttr, String> {

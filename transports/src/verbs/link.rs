@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A peer: how it is addressed, and the connection to it.
 
+use super::amos::Domain;
 use super::card::{Card, Port, PortAddress};
 use super::hello::{Hello, Progress};
 use super::queue::{DEPTH, Queue};
@@ -9,9 +10,9 @@ use crate::network::RemoteAddress;
 use std::ptr::null_mut;
 
 /// Changes with the form of addresses and messages.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
 /// Bytes of an address.
-const ADDRESS: usize = 1 + 2 + 1 + 1 + 16 + 4 + 8;
+const ADDRESS: usize = 1 + 1 + 1 + 2 + 16 + 4 + 8 + 1;
 
 /// The time without an acknowledgement after which something is sent again is 4 us times 2 to the power
 /// of this; it is sent up to seven times before the peer is given up. Packets may be lost where the
@@ -30,8 +31,10 @@ const NO_BUFFER: u8 = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndAddress {
     pub port: PortAddress,
-    /// Reads that it serves at a time on a connection.
+    /// Reads and atomic operations that it serves at a time on a connection.
     pub reads: u8,
+    /// What atomic operations of its card exclude.
+    pub domain: Domain,
     /// Its queue pair for datagrams.
     pub queue: u32,
     /// A number that strangers do not know.
@@ -46,6 +49,7 @@ impl EndAddress {
         bytes.extend(self.port.gid);
         bytes.extend(self.queue.to_le_bytes());
         bytes.extend(self.id.to_le_bytes());
+        bytes.push(self.domain as u8);
         bytes
     }
 
@@ -62,6 +66,7 @@ impl EndAddress {
                 mtu,
             },
             reads,
+            domain: Domain::from_bits(bytes[ADDRESS - 1])?,
             queue: u32::from_le_bytes(*bytes[21..].first_chunk()?),
             id: u64::from_le_bytes(*bytes[25..].first_chunk()?),
         })
@@ -118,7 +123,7 @@ impl Link {
             return Ok(());
         }
         self.qp = card.queue_pair(sys::QPT_RC, DEPTH as u32, 0)?;
-        let access = sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE;
+        let access = card.remote_access();
         let attr = QpAttr {
             qp_state: sys::QPS_INIT,
             port_num: port.number,
@@ -196,9 +201,11 @@ mod tests {
     proptest! {
         #[test]
         fn an_address_comes_back_as_it_was_and_a_torn_one_does_not(
-            lid: u16, gid: Gid, mtu in 1u8..=5, reads in 1u8..=16, queue: u32, id: u64,
+            lid: u16, gid: Gid, mtu in 1u8..=5, reads in 1u8..=16, domain in 0u8..=2, queue: u32, id: u64,
         ) {
-            let address = EndAddress { port: PortAddress { lid, gid, mtu }, reads, queue, id };
+            let port = PortAddress { lid, gid, mtu };
+            let domain = Domain::from_bits(domain).unwrap();
+            let address = EndAddress { port, reads, domain, queue, id };
             let bytes = address.encode();
             prop_assert_eq!(EndAddress::decode(&bytes), Some(address));
             prop_assert_eq!(EndAddress::decode(&bytes[1..]), None);

@@ -4,6 +4,7 @@
 //! ```text
 //! network (shared) -> net: connections, one queue for completions -> card, link, datagrams -> sys
 //! choose: which device, port and address       hello: how two PEs connect       queue: what has ended
+//! amos: which atomic operations the card does
 //! ```
 //!
 //! - The library is loaded at run time, and only where the transport is wanted; without it, or without a
@@ -13,8 +14,25 @@
 //!   Buffers for messages are shared by all of them. The heap and static data are registered, and so
 //!   held in memory, once; pages that the card fetches on demand are not used, because only some cards
 //!   have them and each first access takes long.
-//! - AMOs are carried out by the target's processor: those of cards are 8 bytes only, and atomic among
-//!   each other alone.
+//!
+//! # AMOs
+//!
+//! Cards add to variables of 8 bytes, and compare and swap them; to read is to add nothing. `SHMEM_VERBS_AMO`
+//! decides whether they do. What a card's operations exclude it says itself:
+//!
+//! - Each other, and not those of processors: most cards, and rxe. They are offered as `device_amos`, so
+//!   that the core uses them for all AMOs of 8 bytes on the variables of a PE, or for none: where several
+//!   PEs of a host map each other's memory, the target's processor carries out all. A PE reaches its own
+//!   variables by a connection to itself. What the card does not have the core makes of compare-and-swap,
+//!   which takes two round trips; a signal that sets is a store, and as before.
+//! - Those of processors too: some cards, over PCI Express. Then the card does what it has and the target's
+//!   processor the rest, wherever the variable is, and a PE's own processor goes on by itself.
+//!
+//! The card is used where it can be, because fetch-add and compare-and-swap then take no longer when the
+//! target's processor is busy, and locks and counters are made of these. Other things take longer: AMOs of
+//! a PE on its own variables, those made of compare-and-swap, and many without a result, which travel
+//! together to a processor. A program that lives by these is better served by `target`. Variables of 4
+//! bytes are the processor's always.
 //!
 //! # When a put is complete
 //!
@@ -26,7 +44,7 @@
 //! A card fetches that over the bus on which it has sent the writes, which a read does not overtake on
 //! PCI Express.
 //!
-//! So a write is taken for complete when a read of a byte has ended that was posted after it on the
+//! So a write, or a variable that the card changes, is taken for complete when a read of a byte has ended that was posted after it on the
 //! same connection, at the place of the last write. Nobody reads after each: a read is posted when
 //! somebody waits, or when many writes do ([`queue`]). A signal is a message after the data, and needs no
 //! read.
@@ -45,8 +63,9 @@
 //!
 //! Writes of one connection reach memory in the order posted (the memory is not registered for relaxed
 //! order), and a message that follows them is told of when they have. `fence` therefore waits for
-//! nothing; a write after a fence waits for reads before it in the card.
+//! nothing; what follows a fence waits in the card for reads and AMOs before it.
 
+mod amos;
 mod card;
 mod choose;
 mod datagrams;
@@ -61,11 +80,12 @@ mod sys;
 use crate::network::open::{Kind, random};
 use crate::network::transport::{BackEnd, Over};
 use crate::network::{is_on_one_machine, trial};
+use amos::Domain;
 use card::Port;
 use choose::{DeviceState, GidKind};
 use devices::Devices;
 use net::{Manner, Net};
-use settings::{Confirm, VerbsSettings};
+use settings::{AmoBy, Confirm, VerbsSettings};
 use sys::Library;
 use tombolo_core::config::Table;
 use tombolo_core::transport::Job;
@@ -88,6 +108,9 @@ pub struct Chosen {
     state: DeviceState,
     port: Port,
     ends_prove: bool,
+    domain: Domain,
+    /// By the user: the card is to carry out AMOs.
+    amos_asked_for: bool,
     /// What was tried before and does not work, and why.
     failed: Vec<String>,
 }
@@ -98,22 +121,47 @@ fn choose(job: &Job<'_>) -> Result<Chosen, String> {
     let devices = Devices::list(library)?;
     let states = devices.states();
     let mut failed = vec![];
+    let amos_asked_for = settings.amo == AmoBy::Card;
     for (index, number) in choose::candidates(&states, &settings.device, settings.port)? {
         let state = &states[index];
         let one_machine = is_on_one_machine(job);
+        let ends_prove = match settings.confirm {
+            Confirm::Auto => state.is_software,
+            Confirm::Read => false,
+            Confirm::Acknowledgement => true,
+        };
+        let try_out = |port: Port, domain: Domain| {
+            let open =
+                || Net::open(devices.open(index)?, port, &manner(state, ends_prove, domain)?);
+            trial::run(open()?, open()?)
+        };
         let tried = devices.open(index).and_then(|card| {
             let port = card.choose_port(number, settings.gid, one_machine)?;
-            let manner = manner(state, settings.confirm)?;
-            trial::run(
-                Net::open(card, port, &manner)?,
-                Net::open(devices.open(index)?, port, &self::manner(state, settings.confirm)?)?,
-            )?;
-            Ok((port, manner.ends_prove))
+            let domain = card.atomic_operations()?.wished(settings.amo)?;
+            match try_out(port, domain) {
+                // Without those operations it may do.
+                Err(why) if !amos_asked_for && domain != Domain::None => {
+                    try_out(port, Domain::None)?;
+                    failed
+                        .push(format!("{} port {number} with AMOs of the card: {why}", state.name));
+                    Ok((port, Domain::None))
+                }
+                tried => tried.map(|()| (port, domain)),
+            }
         });
         match tried {
-            Ok((port, ends_prove)) => {
+            Ok((port, domain)) => {
                 let state = state.clone();
-                return Ok(Chosen { devices, index, state, port, ends_prove, failed });
+                return Ok(Chosen {
+                    devices,
+                    index,
+                    state,
+                    port,
+                    ends_prove,
+                    domain,
+                    amos_asked_for,
+                    failed,
+                });
             }
             Err(why) => failed.push(format!("{} port {number}: {why}", state.name)),
         }
@@ -122,13 +170,9 @@ fn choose(job: &Job<'_>) -> Result<Chosen, String> {
 }
 
 /// How a device is used.
-fn manner(device: &DeviceState, confirm: Confirm) -> Result<Manner, String> {
-    let ends_prove = match confirm {
-        Confirm::Auto => device.is_software,
-        Confirm::Read => false,
-        Confirm::Acknowledgement => true,
-    };
-    Ok(Manner { is_software: device.is_software, ends_prove, receives: RECEIVES, id: random()? })
+fn manner(device: &DeviceState, ends_prove: bool, domain: Domain) -> Result<Manner, String> {
+    let (is_software, id) = (device.is_software, random()?);
+    Ok(Manner { is_software, ends_prove, domain, receives: RECEIVES, id })
 }
 
 impl Chosen {
@@ -156,6 +200,7 @@ impl Chosen {
         lines.extend(self.failed.iter().map(|why| format!("failed: {why}")));
         let shown = if self.ends_prove { "their acknowledgement" } else { "a read after them" };
         lines.push(format!("{shown} shows puts to have arrived"));
+        lines.push(self.domain.describe().into());
         lines
     }
 }
@@ -172,18 +217,15 @@ impl BackEnd for Cards {
 
     fn open(chosen: Chosen, _job: &Job<'_>) -> Result<(Net, Kind, Vec<String>), String> {
         let is_software = chosen.state.is_software;
-        let manner = Manner {
-            is_software,
-            ends_prove: chosen.ends_prove,
-            receives: RECEIVES,
-            id: random()?,
-        };
+        let manner = manner(&chosen.state, chosen.ends_prove, chosen.domain)?;
         let net = Net::open(chosen.devices.open(chosen.index)?, chosen.port, &manner)?;
         let kind = Kind {
             name: chosen.kind(),
             served_max: if is_software { WORD } else { 0 },
             max_len: chosen.port.max_len,
             wait_fd: Some(net.wait_fd()),
+            amos_asked_for: (chosen.amos_asked_for && chosen.domain == Domain::Card)
+                .then_some("SHMEM_VERBS_AMO=card"),
         };
         Ok((net, kind, chosen.describe()))
     }

@@ -2,19 +2,23 @@
 //! The network as one PE uses it: connections to peers, made when they are first used, and one queue
 //! for all completions.
 
+mod connect;
+mod post;
+
+use super::amos::Domain;
 use super::card::{Card, Key, Port};
 use super::datagrams::Datagrams;
-use super::hello::Hello;
 use super::link::{EndAddress, Link};
 use super::queue::Work;
-use super::sys::{self, ToMemory, Wc};
-use crate::network::{Completion, Failure, Local, Network, RemoteAddress, Shared};
+use super::sys::{self, Wc};
+use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
+use post::{Far, NOWHERE};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use tombolo_core::board::monotonic_ns;
 use tombolo_core::registration::Device;
+use tombolo_core::transport::{Amo, AmoOp};
 
 /// What a completion belongs to, in the upper four bits of its number.
 const RECEIVE: u64 = 1 << 60;
@@ -26,8 +30,6 @@ const KINDS: u64 = 15 << 60;
 /// Longest message that is sent without a completion: it is copied when it is posted, where the card
 /// copies so much.
 const INJECT: usize = 128;
-/// Time between two greetings of a peer that does not answer, nanoseconds.
-const AGAIN_NS: u64 = 50_000_000;
 /// Completions that are taken at a time.
 const TAKEN: usize = 16;
 
@@ -60,6 +62,8 @@ pub struct Manner {
     pub is_software: bool,
     /// The acknowledgement of a write shows that its data can be read.
     pub ends_prove: bool,
+    /// What the atomic operations of the card exclude, if they are to be used.
+    pub domain: Domain,
     /// Messages that may come in at a time.
     pub receives: u32,
     /// A number that strangers do not know.
@@ -69,10 +73,12 @@ pub struct Manner {
 impl Net {
     /// Opens a port of a card.
     pub fn open(mut card: Card, port: Port, manner: &Manner) -> Result<Net, String> {
+        card.domain = manner.domain;
         card.prepare(manner.receives)?;
         let datagrams = Datagrams::new(&mut card, &port, DATAGRAM_IN)?;
         let (queue, id) = (datagrams.number(), manner.id);
-        let own = EndAddress { port: port.address, reads: card.reads.1, queue, id };
+        let (reads, domain) = (card.reads.1, manner.domain);
+        let own = EndAddress { port: port.address, reads, domain, queue, id };
         Ok(Net {
             links: vec![],
             waiting: vec![],
@@ -93,205 +99,6 @@ impl Net {
     /// Becomes readable when there is something to do, after `may_sleep`.
     pub fn wait_fd(&self) -> i32 {
         self.card.wait_fd()
-    }
-
-    /// Why nothing can be posted to a peer now, if so.
-    fn not_now(&mut self, peer: usize) -> Option<isize> {
-        let Some(link) = self.links.get(peer) else { return Some(-(libc::EINVAL as isize)) };
-        if link.progress.ready && !link.is_gone {
-            return (!link.queue.has_room()).then_some(-(libc::EAGAIN as isize));
-        }
-        if !link.is_wanted && !link.is_gone {
-            self.want(peer);
-        }
-        let gone = self.links[peer].is_gone;
-        Some(-(if gone { libc::ENOTCONN } else { libc::EAGAIN } as isize))
-    }
-
-    /// Posts an operation; `context` is null where nobody is told of its end.
-    ///
-    /// # Safety
-    /// The buffer is valid until the completion.
-    unsafe fn post(
-        &mut self,
-        peer: u64,
-        work: Work,
-        local: Local<Key>,
-        remote: RemoteAddress,
-        context: *mut c_void,
-    ) -> isize {
-        let peer = peer as usize;
-        if let Some(not_now) = self.not_now(peer) {
-            return not_now;
-        }
-        let link = &self.links[peer];
-        let mut flags = 0;
-        let signalled = link.queue.should_signal(work, !context.is_null());
-        if signalled {
-            flags |= sys::SEND_SIGNALED;
-        }
-        if work != Work::Read && local.len <= self.card.inline as usize {
-            flags |= sys::SEND_INLINE;
-        }
-        if work != Work::Read && link.is_fenced && link.queue.reads > 0 {
-            flags |= sys::SEND_FENCE;
-        }
-        // SAFETY: by the caller's word.
-        let posted = unsafe { self.hand_over(peer, work, local, remote, flags) };
-        if posted != 0 {
-            return posted;
-        }
-        let link = &mut self.links[peer];
-        link.queue.push(work, context, signalled);
-        link.is_fenced &= work == Work::Read;
-        if work == Work::Write {
-            link.place = remote;
-            if link.queue.is_open && !link.is_listed {
-                link.is_listed = true;
-                self.open.push(peer as u32);
-            }
-            if self.links[peer].queue.is_long() {
-                self.prove(peer);
-            }
-        }
-        0
-    }
-
-    /// # Safety
-    /// As `post`.
-    unsafe fn hand_over(
-        &mut self,
-        peer: usize,
-        work: Work,
-        local: Local<Key>,
-        remote: RemoteAddress,
-        send_flags: u32,
-    ) -> isize {
-        let link = &self.links[peer];
-        let mut sge =
-            sys::Sge { addr: local.at as u64, length: local.len as u32, lkey: local.key.local };
-        let memory = ToMemory { remote_addr: remote.address, rkey: remote.key as u32 };
-        let mut wr = sys::SendWr {
-            wr_id: OPERATION | (peer as u64) << 32 | u64::from(link.queue.next()),
-            next: null_mut(),
-            sg_list: &raw mut sge,
-            num_sge: 1,
-            opcode: match work {
-                Work::Write => sys::WR_WRITE,
-                Work::Read => sys::WR_READ,
-                Work::Send => sys::WR_SEND,
-            },
-            send_flags,
-            imm_data: 0,
-            to: sys::To { memory },
-            unused: [0; 7],
-        };
-        let mut bad = null_mut();
-        // SAFETY: the queue pair is open; the buffer is the caller's matter.
-        let posted =
-            unsafe { ((*self.card.context).ops.post_send)(link.qp, &raw mut wr, &raw mut bad) };
-        match posted.abs() {
-            0 => 0,
-            // The queue is full.
-            libc::ENOMEM | libc::EAGAIN => -(libc::EAGAIN as isize),
-            error => -(error as isize),
-        }
-    }
-
-    /// Reads a byte from where the last write went: that shows it, and all before, to be readable.
-    fn prove(&mut self, peer: usize) {
-        let link = &self.links[peer];
-        if link.is_gone || !link.queue.is_open || !link.queue.has_room_for_proof() {
-            return;
-        }
-        let (local, place) = (Local { len: 1, ..self.datagrams.scratch() }, link.place);
-        // SAFETY: the word lives as long as the queue pairs.
-        let posted = unsafe { self.hand_over(peer, Work::Read, local, place, sys::SEND_SIGNALED) };
-        if posted == 0 {
-            self.links[peer].queue.push(Work::Read, null_mut(), true);
-        }
-    }
-
-    /// Begins to connect.
-    #[cold]
-    fn want(&mut self, peer: usize) {
-        self.links[peer].is_wanted = true;
-        self.waiting.push(peer as u32);
-        self.greet(peer);
-    }
-
-    /// Says hello.
-    fn greet(&mut self, peer: usize) {
-        let link = &mut self.links[peer];
-        link.said_ns = monotonic_ns();
-        if let Err(why) = link.prepare(&mut self.card, &self.port) {
-            return self.give_up(peer, why);
-        }
-        if link.ah.is_null() {
-            let mut way = self.port.way_to(&link.address.port);
-            // SAFETY: the protection domain is open.
-            link.ah = unsafe { (self.card.library.create_ah)(self.card.pd, &raw mut way) };
-            if link.ah.is_null() {
-                // It may be found later: addresses are resolved by the network.
-                let why = io::Error::last_os_error();
-                tracing::debug!("verbs: ibv_create_ah: {why}");
-                return;
-            }
-        }
-        // SAFETY: the queue pair is open.
-        let queue = unsafe { (*link.qp).qp_num };
-        let hello = Hello {
-            to: link.address.id,
-            from: self.own.id,
-            queue,
-            packet: link.packet,
-            connected: link.progress.connected,
-            ready: link.progress.ready,
-        };
-        self.datagrams.send(&self.card, link.ah, link.address.queue, &hello, DATAGRAM_OUT);
-    }
-
-    /// Somebody says hello.
-    fn hear(&mut self, hello: &Hello) {
-        let from = |link: &Link| link.address.id == hello.from && !link.is_gone;
-        let Some(peer) = self.links.iter().position(from).filter(|_| hello.to == self.own.id)
-        else {
-            return;
-        };
-        let link = &mut self.links[peer];
-        if let Err(why) = link.prepare(&mut self.card, &self.port) {
-            return self.give_up(peer, why);
-        }
-        let todo = link.progress.hear(hello);
-        if todo.connect
-            && let Err(why) = link.connect(&self.card, &self.port, hello, self.is_software)
-        {
-            return self.give_up(peer, why);
-        }
-        if todo.answer {
-            self.greet(peer);
-        }
-    }
-
-    /// Nothing can be sent to a peer: whoever tries is told.
-    fn give_up(&mut self, peer: usize, why: String) {
-        tracing::info!("verbs: no connection: {why}");
-        self.why = why;
-        self.links[peer].is_gone = true;
-    }
-
-    /// Says hello again to those who have not answered.
-    fn greet_again(&mut self) {
-        let now = monotonic_ns();
-        for at in (0..self.waiting.len()).rev() {
-            let peer = self.waiting[at] as usize;
-            let link = &self.links[peer];
-            if link.progress.ready || link.is_gone {
-                self.waiting.swap_remove(at);
-            } else if now.saturating_sub(link.said_ns) > AGAIN_NS {
-                self.greet(peer);
-            }
-        }
     }
 
     /// Takes completions from the card.
@@ -389,7 +196,7 @@ impl Network for Net {
     }
 
     unsafe fn share(&mut self, at: *mut u8, len: usize, _key: u64) -> Result<Shared<Key>, String> {
-        let access = sys::ACCESS_LOCAL_WRITE | sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE;
+        let access = sys::ACCESS_LOCAL_WRITE | self.card.remote_access();
         // SAFETY: by the caller's word.
         let (local, key) = unsafe { self.card.enter(at, len, access) }?;
         Ok(Shared { local, key: key.into(), base: at as u64 })
@@ -445,17 +252,15 @@ impl Network for Net {
         context: *mut c_void,
     ) -> isize {
         let local = Local { at: buffer.cast_mut(), len, key };
-        let nowhere = RemoteAddress { address: 0, key: 0 };
         // SAFETY: by the caller's word.
-        unsafe { self.post(to, Work::Send, local, nowhere, context) }
+        unsafe { self.post(to, Work::Send, local, NOWHERE, context) }
     }
 
     fn inject(&mut self, to: u64, message: &[u8]) -> isize {
         let at = message.as_ptr().cast_mut();
         let local = Local { at, len: message.len(), key: Key::default() };
-        let nowhere = RemoteAddress { address: 0, key: 0 };
         // SAFETY: messages of up to `inject_max` bytes are copied by the call.
-        unsafe { self.post(to, Work::Send, local, nowhere, null_mut()) }
+        unsafe { self.post(to, Work::Send, local, NOWHERE, null_mut()) }
     }
 
     unsafe fn read(
@@ -466,7 +271,7 @@ impl Network for Net {
         context: *mut c_void,
     ) -> isize {
         // SAFETY: by the caller's word.
-        unsafe { self.post(from, Work::Read, local, remote, context) }
+        unsafe { self.post(from, Work::Read, local, remote.into(), context) }
     }
 
     unsafe fn write(
@@ -477,7 +282,32 @@ impl Network for Net {
         context: *mut c_void,
     ) -> isize {
         // SAFETY: by the caller's word.
-        unsafe { self.post(to, Work::Write, local, remote, context) }
+        unsafe { self.post(to, Work::Write, local, remote.into(), context) }
+    }
+
+    fn atomics(&self, peer: u64) -> Atomics {
+        let link = self.links.get(peer as usize);
+        link.map_or_else(Atomics::default, |link| self.own.domain.with(link.address.domain))
+    }
+
+    unsafe fn amo(
+        &mut self,
+        to: u64,
+        amo: Amo,
+        words: Words<Key>,
+        remote: RemoteAddress,
+        context: *mut c_void,
+    ) -> isize {
+        let (work, operands) = match amo.op {
+            AmoOp::Add => (Work::FetchAdd, [amo.operand, 0]),
+            AmoOp::Fetch => (Work::FetchAdd, [0; 2]),
+            AmoOp::CompareSwap => (Work::CompareSwap, [amo.compare, amo.operand]),
+            AmoOp::Set | AmoOp::And | AmoOp::Or | AmoOp::Xor => return -(libc::ENOSYS as isize),
+        };
+        let [_, _, old] = words.places();
+        let local = Local { at: old.cast(), len: size_of::<u64>(), key: words.key };
+        // SAFETY: by the caller's word.
+        unsafe { self.post(to, work, local, Far { at: remote, operands }, context) }
     }
 
     fn confirm(&mut self) {

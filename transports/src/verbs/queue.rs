@@ -26,6 +26,22 @@ pub enum Work {
     Read,
     /// It sends a message.
     Send,
+    /// It adds to a variable of the target and reads its old value.
+    FetchAdd,
+    /// It replaces a variable of the target that has a certain value and reads its old one.
+    CompareSwap,
+}
+
+impl Work {
+    /// Whether it changes the target's memory.
+    pub fn changes(self) -> bool {
+        matches!(self, Work::Write | Work::FetchAdd | Work::CompareSwap)
+    }
+
+    /// Whether it brings something from there: what is posted after it may overtake it.
+    pub fn brings(self) -> bool {
+        matches!(self, Work::Read | Work::FetchAdd | Work::CompareSwap)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -49,7 +65,7 @@ pub struct Queue {
     ends_prove: bool,
     /// Whether a write was posted after the last operation that will show it to be readable.
     pub is_open: bool,
-    /// Reads under way.
+    /// Operations under way that bring something.
     pub reads: u32,
 }
 
@@ -88,8 +104,8 @@ impl Queue {
         match work {
             Work::Read => true,
             Work::Send => told || self.unsignalled + 1 >= UNSIGNALLED,
-            Work::Write if self.unsignalled + 1 >= UNSIGNALLED => true,
-            Work::Write => self.ends_prove && self.posted.len() < FEW,
+            _ if self.unsignalled + 1 >= UNSIGNALLED => true,
+            _ => self.ends_prove && self.posted.len() < FEW,
         }
     }
 
@@ -102,9 +118,9 @@ impl Queue {
     pub fn push(&mut self, work: Work, context: *mut c_void, signalled: bool) {
         self.posted.push_back(Posted { work, context });
         self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
-        self.reads += u32::from(work == Work::Read);
+        self.reads += u32::from(work.brings());
         let proves = work == Work::Read || signalled && self.ends_prove;
-        self.is_open = !proves && (self.is_open || work == Work::Write);
+        self.is_open = !proves && (self.is_open || work.changes());
     }
 
     /// Operation `number` and all before it have ended; `told` gets the contexts of those that are
@@ -119,10 +135,10 @@ impl Queue {
             self.unproven.drain(..).for_each(&mut told);
         }
         for Posted { work, context } in self.posted.drain(..count) {
-            self.reads -= u32::from(work == Work::Read);
+            self.reads -= u32::from(work.brings());
             match context {
                 context if context.is_null() => {}
-                context if work == Work::Write && !proves => self.unproven.push_back(context),
+                context if work.changes() && !proves => self.unproven.push_back(context),
                 context => told(context),
             }
         }
@@ -136,17 +152,17 @@ impl Queue {
         let at = number.wrapping_sub(self.first) as usize;
         self.posted.get(at)?;
         for Posted { work, context } in self.posted.drain(..at) {
-            self.reads -= u32::from(work == Work::Read);
+            self.reads -= u32::from(work.brings());
             match context {
                 context if context.is_null() => {}
-                context if work == Work::Write && !self.ends_prove => {
+                context if work.changes() && !self.ends_prove => {
                     self.unproven.push_back(context);
                 }
                 context => told(context),
             }
         }
         let failed = self.posted.pop_front()?;
-        self.reads -= u32::from(failed.work == Work::Read);
+        self.reads -= u32::from(failed.work.brings());
         self.first = number.wrapping_add(1);
         if !failed.context.is_null() {
             return Some(failed.context);
@@ -219,6 +235,22 @@ mod tests {
         let mut left = vec![];
         queue.clear(|one| left.push(one.addr()));
         assert_eq!((left, queue.is_open), (vec![4], false));
+    }
+
+    #[test]
+    fn an_old_value_alone_is_no_proof_of_the_new_one() {
+        for ends_prove in [true, false] {
+            let mut queue = Queue::new(ends_prove);
+            for (number, work) in [Work::FetchAdd, Work::CompareSwap].into_iter().enumerate() {
+                // Where it is proof, somebody may wait for it.
+                assert_eq!(post(&mut queue, work, number + 1), ends_prove);
+            }
+            assert_eq!((queue.reads, queue.is_open), (2, !ends_prove));
+            assert_eq!(end(&mut queue, 1), if ends_prove { vec![1, 2] } else { vec![] });
+            assert_eq!(queue.reads, 0);
+            assert!(post(&mut queue, Work::Read, 0) && !queue.is_open);
+            assert_eq!(end(&mut queue, 2), if ends_prove { vec![] } else { vec![1, 2] });
+        }
     }
 
     #[test]

@@ -15,6 +15,23 @@ tombolo_core::settings! {
         /// acknowledgement of the card, which takes less time but is not meant to say that. auto: read,
         /// but for devices that are software.
         User confirm: Confirm = "auto", "SHMEM_VERBS_CONFIRM";
+        /// Who carries out atomic operations on variables of 8 bytes: the RDMA card of the target, or the
+        /// target's processor. Where those of a card are not atomic with those of processors, it does on
+        /// the variables of PEs whose memory nobody else of their host maps, for the PE itself too. auto:
+        /// the card where it can. card: the same, and it is told where it cannot.
+        User amo: AmoBy = "auto", "SHMEM_VERBS_AMO", alike;
+    }
+}
+
+tombolo_core::choice! {
+    /// Who carries out atomic operations.
+    AmoBy {
+        /// The card where it can.
+        Auto = "auto",
+        /// The card; it is told where it cannot.
+        Card = "card",
+        /// The target's processor.
+        Target = "target",
     }
 }
 

@@ -310,8 +310,7 @@ impl<N: Network> Engine<N> {
             return Status::Complete;
         }
         self.net.fence();
-        // What networks say of the order of their writes need not hold for their AMOs.
-        let is_ordered = self.net.is_ordered() && self.net.amos().is_empty();
+        let is_ordered = self.net.is_ordered() && !self.net.overtakes_amos();
         let mut unordered = false;
         for at in 0..self.used.len() {
             let pe = self.used[at];

@@ -8,6 +8,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 pub const WR_WRITE: c_int = 0;
 pub const WR_SEND: c_int = 2;
 pub const WR_READ: c_int = 4;
+pub const WR_COMPARE_SWAP: c_int = 5;
+pub const WR_FETCH_ADD: c_int = 6;
 
 /// Starts after all reads and atomic operations before it have ended.
 pub const SEND_FENCE: c_uint = 1 << 0;
@@ -43,6 +45,12 @@ pub const QP_DEST_QPN: c_int = 1 << 20;
 pub const ACCESS_LOCAL_WRITE: c_int = 1 << 0;
 pub const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
 pub const ACCESS_REMOTE_READ: c_int = 1 << 2;
+pub const ACCESS_REMOTE_ATOMIC: c_int = 1 << 3;
+
+/// `ibv_atomic_cap`: atomic operations of one device exclude each other.
+pub const ATOMIC_HCA: c_int = 1;
+/// They exclude those of processors too.
+pub const ATOMIC_GLOB: c_int = 2;
 
 pub const WC_SUCCESS: c_int = 0;
 /// The peer has no such memory, or not with these rights.
@@ -162,6 +170,17 @@ pub struct ToMemory {
     pub rkey: u32,
 }
 
+/// Where an atomic operation goes, and its operands.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ToVariable {
+    pub remote_addr: u64,
+    /// What is added, or compared with.
+    pub compare_add: u64,
+    pub swap: u64,
+    pub rkey: u32,
+}
+
 /// Where a datagram goes.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -176,8 +195,7 @@ pub struct ToQueue {
 pub union To {
     pub memory: ToMemory,
     pub queue: ToQueue,
-    /// The longest form, that of atomic operations.
-    room: [u64; 4],
+    pub variable: ToVariable,
 }
 
 #[repr(C)]
@@ -322,7 +340,9 @@ pub struct DeviceAttr {
     pub max_ee_rd_atom: c_int,
     pub max_res_rd_atom: c_int,
     pub max_qp_init_rd_atom: c_int,
-    unused_2: [c_int; 14],
+    pub max_ee_init_rd_atom: c_int,
+    pub atomic_cap: c_int,
+    unused_2: [c_int; 12],
     pub max_srq_wr: c_int,
     pub max_srq_sge: c_int,
     pub max_pkeys: u16,

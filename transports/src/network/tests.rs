@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who carries out AMOs, as the network says what its own exclude. The network notes what it is asked
+//! for, and ends nothing.
+
+use super::open::{Kind, Opened, unsettled};
+use super::*;
+use std::sync::{Arc, Mutex};
+use tombolo_core::Config;
+use tombolo_core::transport::{
+    AmoOp, Endpoint, Locality, Remote, Segment, SegmentKind, Status, Stream,
+};
+
+type Log = Arc<Mutex<Vec<&'static str>>>;
+
+struct Noting {
+    atomics: Atomics,
+    overtakes: bool,
+    log: Log,
+}
+
+impl Noting {
+    fn note(&self, what: &'static str) -> isize {
+        self.log.lock().unwrap().push(what);
+        0
+    }
+}
+
+impl Device for Noting {
+    type Key = ();
+
+    unsafe fn register(&mut self, _: *mut u8, _: usize) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn unregister(&mut self, (): ()) {}
+}
+
+impl Network for Noting {
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn needs_local_registration(&self) -> bool {
+        false
+    }
+
+    fn inject_max(&self) -> usize {
+        0
+    }
+
+    unsafe fn share(&mut self, at: *mut u8, _: usize, key: u64) -> Result<Shared<()>, String> {
+        Ok(Shared { local: (), key, base: at as u64 })
+    }
+
+    fn name(&self) -> Result<Vec<u8>, String> {
+        Ok(vec![1])
+    }
+
+    fn insert(&mut self, _: &[u8]) -> Result<u64, String> {
+        Ok(0)
+    }
+
+    fn remove(&mut self, _: u64) {}
+
+    unsafe fn receive(&mut self, _: *mut u8, _: usize, _: (), _: *mut c_void) -> isize {
+        0
+    }
+
+    unsafe fn send(&mut self, _: u64, _: *const u8, _: usize, _: (), _: *mut c_void) -> isize {
+        self.note("message")
+    }
+
+    fn inject(&mut self, _: u64, _: &[u8]) -> isize {
+        self.note("message")
+    }
+
+    unsafe fn read(&mut self, _: u64, _: Local<()>, _: RemoteAddress, _: *mut c_void) -> isize {
+        self.note("read")
+    }
+
+    unsafe fn write(&mut self, _: u64, _: Local<()>, _: RemoteAddress, _: *mut c_void) -> isize {
+        self.note("write")
+    }
+
+    fn atomics(&self, _: u64) -> Atomics {
+        self.atomics
+    }
+
+    fn overtakes_amos(&self) -> bool {
+        self.overtakes
+    }
+
+    unsafe fn amo(
+        &mut self,
+        _: u64,
+        _: Amo,
+        _: Words<()>,
+        _: RemoteAddress,
+        _: *mut c_void,
+    ) -> isize {
+        self.note("AMO")
+    }
+
+    fn poll(&mut self, _: &mut [Completion]) -> Result<usize, Failure> {
+        Ok(0)
+    }
+
+    fn meaning(&self, _: isize) -> String {
+        String::new()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        true
+    }
+}
+
+/// The ways of PE 0 of two to itself, where there is one, and to PE 1.
+struct Two {
+    opened: Opened<Noting>,
+    own: Option<Box<dyn Endpoint>>,
+    other: Box<dyn Endpoint>,
+    log: Log,
+}
+
+fn two(atomics: Atomics, overtakes: bool) -> Two {
+    let place = |pe: u32| Locality {
+        host: pe.into(),
+        host_index: pe,
+        local_index: 0,
+        host_name: "here".into(),
+        pid: 1,
+    };
+    let config = Config::from_environment([("SHMEM_DEBUG", "0")].into_iter().collect()).unwrap();
+    let job = Job { pe: 0, localities: &[place(0), place(1)], config: &config };
+    let memory = Box::leak(vec![0u64; 512].into_boxed_slice());
+    let segment = Segment {
+        kind: SegmentKind::Heap,
+        base: memory.as_mut_ptr().cast(),
+        len: 4096,
+        file: None,
+        file_offset: 0,
+        layout: 7,
+    };
+    let log = Log::default();
+    let net = Noting { atomics, overtakes, log: log.clone() };
+    let kind = Kind {
+        name: "noting".into(),
+        served_max: 0,
+        max_len: 1 << 20,
+        wait_fd: None,
+        amos_asked_for: None,
+    };
+    let (opened, address) = Opened::new(net, kind, &job, &[segment]).unwrap();
+    let mut ways = opened.meet(&job, &[address.clone(), address], |_, _| String::new());
+    let other = ways.pop().unwrap().unwrap();
+    Two { own: ways.pop().unwrap().ok(), other, opened, log }
+}
+
+const VARIABLE: Remote = Remote { segment: SegmentKind::Heap, offset: 8 };
+
+impl Two {
+    /// What an AMO on PE 1 leads to.
+    fn amo(&self, stream: &Stream, op: AmoOp, size: u8) -> &'static str {
+        let amo = Amo { op, size, operand: 1, compare: 0 };
+        // SAFETY: there is no result.
+        let status = unsafe { self.other.amo(stream, VARIABLE, amo, None) };
+        assert_eq!(status, Status::Pending);
+        self.log.lock().unwrap().pop().unwrap()
+    }
+}
+
+const ADDS: AmoSet = AmoSet::NONE.with(AmoOp::Add, 8).with(AmoOp::CompareSwap, 8);
+
+#[test]
+fn what_is_atomic_with_processors_is_mixed_with_what_they_do() {
+    let two = two(Atomics { amos: ADDS, coherent: true }, false);
+    // A PE changes its own variables itself.
+    assert!(two.own.is_none());
+    let can = two.other.capabilities(SegmentKind::Heap);
+    assert!(can.device_amos.is_empty() && can.amos == AmoSet::ALL);
+    let stream = Stream::new(1, true);
+    let by = |op, size| two.amo(&stream, op, size);
+    assert_eq!((by(AmoOp::Add, 8), by(AmoOp::CompareSwap, 8)), ("AMO", "AMO"));
+    assert_eq!((by(AmoOp::Or, 8), by(AmoOp::Add, 4)), ("message", "message"));
+}
+
+#[test]
+fn what_is_atomic_among_itself_alone_is_left_to_the_core() {
+    let two = two(Atomics { amos: ADDS, coherent: false }, false);
+    let can = two.other.capabilities(SegmentKind::Heap);
+    assert!(can.device_amos == ADDS && can.amos == AmoSet::ALL);
+    let own = two.own.as_ref().expect("a way to itself").capabilities(SegmentKind::Heap);
+    assert!(own.device_amos == ADDS && own.amos.is_empty() && !own.reach());
+    // In the domain of the target's processor.
+    let stream = Stream::new(1, true);
+    assert_eq!(two.amo(&stream, AmoOp::Add, 8), "message");
+    let amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
+    for way in [two.own.as_ref().unwrap(), &two.other] {
+        // SAFETY: there is no result.
+        let status = unsafe { way.device_amo(&stream, VARIABLE, amo, None) };
+        assert_eq!((status, two.log.lock().unwrap().pop()), (Status::Pending, Some("AMO")));
+    }
+}
+
+#[test]
+fn a_network_without_amos_has_no_way_to_its_own_pe() {
+    let two = two(Atomics::default(), false);
+    assert!(two.own.is_none());
+    assert!(two.other.capabilities(SegmentKind::Heap).device_amos.is_empty());
+}
+
+#[test]
+fn a_fence_waits_for_amos_that_are_overtaken_alone() {
+    for overtakes in [false, true] {
+        let two = two(Atomics { amos: ADDS, coherent: true }, overtakes);
+        let stream = Stream::new(1, true);
+        assert_eq!(two.amo(&stream, AmoOp::Add, 8), "AMO");
+        let expected = if overtakes { Status::Pending } else { Status::Complete };
+        assert_eq!(two.opened.port.fence(&stream), expected);
+    }
+}
+
+#[test]
+fn who_asks_for_the_card_is_told_where_it_is_not_used() {
+    assert_eq!(unsettled("X=card", &[true, true]), None);
+    let told = |by_device: &[bool]| unsettled("X=card", by_device).unwrap();
+    assert!(told(&[false, false]).contains("variables of all PEs nevertheless"));
+    assert!(told(&[true, false]).contains("variables of PE 1 nevertheless"));
+    let some = told(&[false, true, false, false]);
+    assert!(some.contains("X=card: processors") && some.contains("3 PEs, from 0 to 3, never"));
+}
