@@ -312,10 +312,10 @@ fn routes_are_compared_in_one_job(prefix: &Path) -> Result<(), Failed> {
         sizes.map(|size| size["taken"].as_str().unwrap().to_owned()).collect()
     };
     let (ran, all) = groups("", "put:>=4K=streaming")?;
-    assert_eq!(all.len(), 4, "put and get, heap and private: {}", ran.stdout);
+    assert_eq!(all.len(), 6, "put, get and nbi, heap and private: {}", ran.stdout);
     for group in &all {
         let expected = match group["op"].as_str().unwrap() {
-            "put" => ["cached", "streaming", "streaming"],
+            "put" | "nbi" => ["cached", "streaming", "streaming"],
             _ => ["cached"; 3],
         };
         assert_eq!(taken(group), expected, "{group}");

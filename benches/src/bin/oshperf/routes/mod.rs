@@ -53,7 +53,7 @@ pub struct Options {
         value_name = "LIST",
         value_enum,
         value_delimiter = ',',
-        default_value = "put,get,puts"
+        default_value = "put,get,puts,nbi"
     )]
     ops: Vec<Op>,
 
@@ -81,6 +81,19 @@ pub enum Op {
     Get,
     /// One of four blocking puts that are waited for together, where their sources may be copied
     Puts,
+    /// One of sixteen nonblocking puts that are waited for together
+    Nbi,
+}
+
+impl Op {
+    /// Operations that are timed together.
+    fn count(self) -> usize {
+        match self {
+            Op::Put | Op::Get => 1,
+            Op::Puts => 4,
+            Op::Nbi => 16,
+        }
+    }
 }
 
 /// Where the local buffer lies.

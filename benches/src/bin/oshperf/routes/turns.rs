@@ -18,8 +18,6 @@ const TURN_NS: f64 = 20_000.0;
 const REPEATS_MAX: f64 = 2_000.0;
 /// Operations before a turn that do not count: they find the caches as another route left them.
 const UNTIMED: usize = 3;
-/// Puts of a series.
-const SERIES: usize = 4;
 
 /// Memory that operations move bytes between.
 pub struct Buffers {
@@ -75,13 +73,13 @@ impl<'a> Place<'a> {
     fn perform(&self, (there, here): (*mut u8, *mut u8)) {
         let Place { world, op, bytes, pe, .. } = *self;
         let context = world.context();
-        let count = if op == Op::Puts { SERIES } else { 1 };
-        for _ in 0..count {
+        let mode = if op == Op::Nbi { Mode::NonBlocking } else { Mode::Blocking };
+        for _ in 0..op.count() {
             // SAFETY: both places lie in buffers that hold the largest size, and the PE is one of the job.
             unsafe {
                 match op {
-                    Op::Get => world.get(context, here, there, bytes, pe, Mode::Blocking, ROUTINE),
-                    _ => world.put(context, there, here, bytes, pe, Mode::Blocking, ROUTINE),
+                    Op::Get => world.get(context, here, there, bytes, pe, mode, ROUTINE),
+                    _ => world.put(context, there, here, bytes, pe, mode, ROUTINE),
                 }
             }
         }
@@ -140,8 +138,8 @@ impl<'a> Place<'a> {
                 times[way].push(begun.elapsed().as_nanos() as f64 / f64::from(repeats[way]));
             }
         }
-        let each = if self.op == Op::Puts { SERIES as f64 } else { 1.0 };
-        times.iter_mut().map(|times| faster_half(times) / each).collect()
+        let each = |times: &mut Vec<f64>| faster_half(times) / self.op.count() as f64;
+        times.iter_mut().map(each).collect()
     }
 }
 
