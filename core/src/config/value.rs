@@ -122,6 +122,11 @@ pub enum Transports {
 }
 
 impl Transports {
+    /// Whether it was asked for by its name.
+    pub fn asks_for(&self, name: &str) -> bool {
+        matches!(self, Transports::Only(names) if names.iter().any(|one| one == name))
+    }
+
     /// The names of `known` that are wanted, in order of preference.
     pub fn choose<'a>(&self, known: &[&'a str]) -> Vec<&'a str> {
         match self {

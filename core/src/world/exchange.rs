@@ -278,6 +278,10 @@ pub fn connect(
             }
             Err(why) => {
                 tracing::info!("transport {} is not used: {why}", transport.name());
+                if job.config.transports.asks_for(transport.name()) {
+                    append(&mut blob, refusal_of(transport.name()).as_bytes());
+                    append(&mut blob, why.as_bytes());
+                }
                 reasons.iter_mut().for_each(|r| r.push(format!("{}: {why}", transport.name())));
                 false
             }
@@ -297,6 +301,10 @@ pub fn connect(
         let row = connected.into_iter().enumerate().map(|(pe, result)| match result {
             Ok(endpoint) => Some(endpoint),
             Err(why) => {
+                let refusal = find(&blobs[pe], refusal_of(transport.name()).as_bytes());
+                let why = refusal.map_or(why, |why| {
+                    format!("not available there: {}", String::from_utf8_lossy(&why))
+                });
                 reasons[pe].push(format!("{}: {why}", transport.name()));
                 None
             }
@@ -307,12 +315,18 @@ pub fn connect(
     Ok((endpoints, reasons.into_iter().map(join).collect()))
 }
 
+/// Under which a PE tells why a transport that users ask for by name does not work there.
+fn refusal_of(transport: &str) -> String {
+    format!("-{transport}")
+}
+
 fn append(blob: &mut Vec<u8>, bytes: &[u8]) {
     blob.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     blob.extend_from_slice(bytes);
 }
 
-/// The address that follows `name` in a blob of alternating names and addresses.
+/// What follows `name` in a blob of alternating names and texts: the address of a transport, or why there
+/// is none.
 fn find(mut blob: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let mut next = || -> Option<&[u8]> {
         let (len, rest) = blob.split_first_chunk::<4>()?;

@@ -24,7 +24,6 @@ pub mod trial;
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use tombolo_core::config::Transports;
 use tombolo_core::registration::Device;
 use tombolo_core::transport::{Amo, AmoSet, Job};
 
@@ -283,11 +282,7 @@ pub fn is_on_one_machine(job: &Job<'_>) -> bool {
 
 /// Why a network is not wanted, if so: where there is another way to all PEs, unless it is named.
 pub fn is_wanted(job: &Job<'_>, name: &str) -> Result<(), String> {
-    let named = match &job.config.transports {
-        Transports::Only(names) => names.iter().any(|one| one == name),
-        Transports::AllBut(_) => false,
-    };
-    match named || !is_on_one_machine(job) {
+    match job.config.transports.asks_for(name) || !is_on_one_machine(job) {
         true => Ok(()),
         false => Err("all PEs are on this machine; it is used there if it is named in \
                       SHMEM_TRANSPORTS"

@@ -3,6 +3,7 @@
 
 use super::open::{Connected, Kind, Opened};
 use super::{Network, is_wanted};
+use nix::sys::resource::{Resource, getrlimit};
 use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 use tombolo_core::config::Table;
@@ -57,6 +58,22 @@ impl<B: BackEnd> Default for Over<B> {
     }
 }
 
+/// Files that a process must be able to open besides those it has: libraries of networks open up to three
+/// dozens at start, and may crash, or never answer, where that fails half-way.
+const DESCRIPTORS: u64 = 64;
+
+fn has_descriptors() -> std::result::Result<(), String> {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+    // Where that cannot be read, what happens then shows whether they suffice.
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    match limit.saturating_sub(open) >= DESCRIPTORS {
+        true => Ok(()),
+        false => Err(format!(
+            "this process may have {limit} files open and has {open}: {DESCRIPTORS} more are needed, see ulimit -n"
+        )),
+    }
+}
+
 fn failure<B: BackEnd>(what: impl Into<String>) -> Error {
     Error::Transport { transport: B::NAME, what: what.into() }
 }
@@ -72,6 +89,7 @@ impl<B: BackEnd> Transport for Over<B> {
 
     fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
         is_wanted(job, B::NAME)?;
+        has_descriptors()?;
         let chosen = B::choose(job)?;
         *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some(chosen);
         Ok(())
