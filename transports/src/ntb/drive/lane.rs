@@ -73,9 +73,13 @@ impl Lane {
     pub fn submit(&self, mut act: impl FnMut(&mut Engine, &mut PortMemory) -> Status) -> Status {
         let mut state = self.lock();
         let state = &mut *state;
-        let mut status = act(&mut state.engine, &mut state.host);
         let now = monotonic_ns();
-        state.poll_at(now);
+        state.begin(now);
+        let mut status = act(&mut state.engine, &mut state.host);
+        // Before a look at what has arrived, which takes as long as a short packet does.
+        state.engine.send(now, &mut state.host);
+        state.host.flush();
+        state.poll_engine(now);
         if status == Status::Again {
             status = act(&mut state.engine, &mut state.host);
         }
@@ -250,11 +254,20 @@ impl State {
     }
 
     fn poll_at(&mut self, now: u64) -> Polled {
+        self.begin(now);
+        self.poll_engine(now)
+    }
+
+    /// The ports are polled once before anything is stored.
+    fn begin(&mut self, now: u64) {
         if now.saturating_sub(self.polled_at) > LATE_NS {
             self.host.time_stores();
         }
         self.polled_at = now;
         self.host.poll();
+    }
+
+    fn poll_engine(&mut self, now: u64) -> Polled {
         let busy = self.engine.poll(now, &mut self.host);
         self.host.flush();
         if busy { Polled::Busy } else { Polled::Idle }

@@ -55,6 +55,8 @@ pub struct Engine {
     pub(super) sharing: Sharing,
     /// Whether flows, and not gets, go first in a direction.
     pub(super) flows_first: [bool; 2],
+    /// Nothing is to be done before something arrives, is handed in, or is due.
+    pub(super) at_rest: bool,
     pub(super) stats: Stats,
 }
 
@@ -89,6 +91,7 @@ impl Engine {
             receiver: Receiver::new(&config, hosts),
             sharing: Sharing::default(),
             flows_first: [false; 2],
+            at_rest: false,
             now: 0,
             clock: RunClock::default(),
             timers: Timers::default(),
@@ -104,6 +107,7 @@ impl Engine {
     /// The link at `side` came up or went down.
     pub fn link_event<M: Memory>(&mut self, side: Side, up: bool, now: u64, memory: &mut M) {
         self.now = self.clock.advance(now, self.config.step_ns);
+        self.at_rest = false;
         let port = &mut self.ports[side as usize];
         match up {
             true if port.is_down() => port.greet(self.now, memory),
@@ -119,6 +123,26 @@ impl Engine {
     pub fn poll<M: Memory>(&mut self, now: u64, memory: &mut M) -> bool {
         let now = self.clock.advance(now, self.config.step_ns);
         self.now = now;
+        if self.at_rest && !self.timers.are_due(now) && !self.has_news(memory) {
+            return false;
+        }
+        let busy = self.poll_all(memory);
+        self.at_rest = !busy && !self.ports.iter().any(Port::is_read);
+        busy
+    }
+
+    /// Whether something may have arrived since a poll that found nothing to do; what comes most often is
+    /// looked for first.
+    fn has_news<M: Memory>(&self, memory: &mut M) -> bool {
+        let ports = &self.ports;
+        [Class::Request, Class::Control, Class::Reply]
+            .into_iter()
+            .any(|class| ports.iter().any(|port| port.has_packet(class, memory)))
+            || ports.iter().any(|port| port.has_said(memory))
+    }
+
+    fn poll_all<M: Memory>(&mut self, memory: &mut M) -> bool {
+        let now = self.now;
         let mut busy = false;
         let flaps = [self.ports[0].flaps(), self.ports[1].flaps()];
         let up = [self.ports[0].is_up(), self.ports[1].is_up()];
@@ -149,6 +173,14 @@ impl Engine {
             port.return_credits(memory, &mut self.stats);
         }
         busy
+    }
+
+    /// Sends what was handed in, as far as that may be sent, before what has arrived is looked at.
+    pub fn send<M: Memory>(&mut self, now: u64, memory: &mut M) {
+        self.now = self.clock.advance(now, self.config.step_ns);
+        for side in Side::BOTH {
+            self.send_requests(side, memory);
+        }
     }
 
     /// Whether packets wait to be sent, be it for room or for the next poll.

@@ -8,6 +8,7 @@ use super::flow::RequestQueue;
 use super::memory::Side;
 use super::ops::{Ops, Request, Tags};
 use super::sender::{BACKOFF_MAX, is_within};
+use std::ops::Range;
 
 /// Queues are numbered as flows are. Rows are those of gets, and after them those of AMOs.
 #[derive(Clone, Debug, Hash)]
@@ -200,9 +201,11 @@ impl Fetcher {
         self.amos.remove(tag);
     }
 
-    /// Number of rows.
-    pub(super) fn rows(&self) -> usize {
-        self.gets.len() + self.amos.len()
+    /// Rows of which some may have outstanding requests.
+    pub(super) fn rows(&self) -> Range<usize> {
+        let (gets, amos) = (self.gets.len(), self.amos.len());
+        let first = if self.gets.is_empty() { gets } else { 0 };
+        first..if self.amos.is_empty() { gets } else { gets + amos }
     }
 
     /// Looks at the time for which a request has had no answer.
@@ -264,7 +267,7 @@ impl Fetcher {
             self.queues[id] = RequestQueue::new();
             self.refresh(id);
         }
-        for row in 0..self.rows() {
+        for row in self.rows() {
             let Some((tag, request)) = self.request(row) else { continue };
             if ops.at(request.op).host == host {
                 self.again.set(row, false);

@@ -194,6 +194,11 @@ impl Tags {
         self.rows.len()
     }
 
+    /// Whether no request is outstanding.
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.rows.len()
+    }
+
     /// Takes a tag; the caller has checked `has_room`.
     pub(super) fn insert(&mut self, request: Request) -> u32 {
         let row = self.free.pop().expect("room was checked");

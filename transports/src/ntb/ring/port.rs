@@ -230,15 +230,54 @@ impl Port {
             self.hello_seen = word;
             news = self.hear_hello(now, memory, stats);
         }
-        if self.state == State::Up {
-            let word = memory.load_word(self.side, CREDIT_OFFSET + 56);
-            if word != self.credit_seen && word as u32 == self.peer_epoch {
-                self.credit_seen = word;
-                news = true;
-                self.hear_credits(now, slow_ns, memory, stats);
-            }
+        if self.state == State::Up
+            && let Some(word) = self.new_credits(memory)
+        {
+            self.credit_seen = word;
+            news = true;
+            self.hear_credits(now, slow_ns, memory, stats);
         }
         news
+    }
+
+    /// Whether the neighbour may have said something that [`Port::listen`] would take in.
+    #[inline]
+    pub(super) fn has_said<M: Memory>(&self, memory: &mut M) -> bool {
+        let hello =
+            |memory: &mut M| memory.load_word(self.side, HELLO_OFFSET + 8) != self.hello_seen;
+        match self.state {
+            State::Down | State::Resting => false,
+            State::Greeting => hello(memory),
+            State::Up => self.new_credits(memory).is_some() || hello(memory),
+        }
+    }
+
+    /// What ends a credit line that was not read yet.
+    #[inline]
+    fn new_credits<M: Memory>(&self, memory: &mut M) -> Option<u64> {
+        let word = memory.load_word(self.side, CREDIT_OFFSET + 56);
+        (word != self.credit_seen && word as u32 == self.peer_epoch).then_some(word)
+    }
+
+    /// Whether the next slot of an inbound ring has been written, of a link in use.
+    #[inline]
+    pub(super) fn has_packet<M: Memory>(&self, class: Class, memory: &mut M) -> bool {
+        if self.state != State::Up {
+            return false;
+        }
+        let header = self.geometry.header_offset(class, self.consumers[class as usize].next);
+        memory.load_word(self.side, header + 56) == self.inbound_seal(class)
+    }
+
+    /// What ends the next packet of an inbound ring, and its payload.
+    #[inline]
+    fn inbound_seal(&self, class: Class) -> u64 {
+        word(self.peer_epoch, self.consumers[class as usize].next.wrapping_add(1))
+    }
+
+    /// Whether transfers to the other side still read slots that came in here.
+    pub(super) fn is_read(&self) -> bool {
+        self.consumers.iter().any(|consumer| !consumer.read.is_empty())
     }
 
     /// Repeats what the neighbour must know; called every heartbeat.
@@ -356,16 +395,11 @@ impl Port {
 
     /// Looks at the next slot of an inbound ring.
     pub(super) fn peek<M: Memory>(&mut self, class: Class, memory: &mut M) -> Found {
-        if self.state != State::Up {
+        if !self.has_packet(class, memory) {
             return Found::Nothing;
         }
-        let consumer = &self.consumers[class as usize];
-        let offset = self.geometry.header_offset(class, consumer.next);
-        let expected = word(self.peer_epoch, consumer.next.wrapping_add(1));
-        if memory.load_word(self.side, offset + 56) != expected {
-            return Found::Nothing;
-        }
-        let line = memory.load_line(self.side, offset);
+        let next = self.consumers[class as usize].next;
+        let line = memory.load_line(self.side, self.geometry.header_offset(class, next));
         let limits = Limits {
             class,
             hosts: self.identity.hosts,
@@ -376,7 +410,7 @@ impl Port {
         match Packet::decode(&line, &limits) {
             Ok(packet) if packet.has(flag::BULK) => {
                 let seal = self.inbound_offset(class) + body_bytes(packet.len as usize);
-                match memory.load_word(self.side, seal) == expected {
+                match memory.load_word(self.side, seal) == self.inbound_seal(class) {
                     true => Found::Packet(packet, line),
                     false => Found::Bad(Malformed::Unsealed),
                 }
@@ -566,11 +600,10 @@ impl Port {
         line[0] = MAGIC;
         // The neighbour writes from the first slot on once it hears its epoch: not as long as a slot is
         // read that it wrote under another one.
-        let read = self.consumers.iter_mut().any(|consumer| {
+        self.consumers.iter_mut().for_each(|consumer| {
             consumer.kept_from(out, memory);
-            !consumer.read.is_empty()
         });
-        line[1] = word(self.epoch, if read { 0 } else { self.peer_epoch });
+        line[1] = word(self.epoch, if self.is_read() { 0 } else { self.peer_epoch });
         line[2] = identity_word(me, neighbour, hosts, lane, self.crc);
         line[3] = self.geometry.digest();
         line[7] = u64::from(line_crc(&line));

@@ -68,7 +68,7 @@ impl Engine {
                 self.give_up((id / 2) as u16, memory);
             }
         }
-        for row in 0..self.fetcher.rows() {
+        for row in self.fetcher.rows() {
             self.ask_late(row, memory);
         }
         self.look_for_lost(memory);
@@ -109,7 +109,7 @@ impl Engine {
                 self.stats.rerouted += u64::from(self.sender.reroute(id, side, deadline));
             }
         }
-        for row in 0..self.fetcher.rows() {
+        for row in self.fetcher.rows() {
             let Some(request) = self.fetcher.get_at(row) else { continue };
             let dst = self.ops.at(request.op).host;
             if self.is_broken(request.side, dst, origin, changed) {

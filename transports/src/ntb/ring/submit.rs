@@ -94,7 +94,7 @@ impl Engine {
         op.packet_bytes = packet_bytes as u32;
         op.remaining = packets;
         op.todo = [(0, packets - other), (packets - other, packets)];
-        let op = self.ops.insert(op);
+        let op = self.insert(op);
         for share in 0..if other > 0 { 2 } else { 1 } {
             let id = usize::from(target.host) * 2 + share;
             let Engine { fetcher, ops, topology, .. } = self;
@@ -182,7 +182,7 @@ impl Engine {
         let mut op = self.op(token, stream, action, target, len);
         op.todo = todo;
         op.remaining = todo[0].1 - todo[0].0 + todo[1].1 - todo[1].0;
-        let op = self.ops.insert(op);
+        let op = self.insert(op);
         for (which, (from, to)) in todo.into_iter().enumerate() {
             if from < to {
                 let id = usize::from(target.host) * 2 + which;
@@ -192,6 +192,11 @@ impl Engine {
             }
         }
         op
+    }
+
+    fn insert(&mut self, op: Op) -> u32 {
+        self.at_rest = false;
+        self.ops.insert(op)
     }
 
     fn op(
