@@ -2,6 +2,8 @@
 //! Lines that no engine would write: refused and counted, never followed.
 
 use super::*;
+use crate::ntb::sim::line_bytes;
+use proptest::prelude::*;
 
 /// What is damaged, and how.
 type Damage = (&'static str, fn(&mut Vec<u8>));
