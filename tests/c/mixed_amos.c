@@ -2,25 +2,10 @@
 /* Atomic operations of all kinds at the same time, on variables of other PEs and of the PE itself, of 4
  * and of 8 bytes side by side. Several PEs change a variable, each its own byte of it, so that each
  * knows what it must find there. SEED=<number> repeats a run. */
-#include "check.h"
+#include "seeded.h"
 
 #define ROUNDS 10
 #define WORDS  1000
-static uint64_t state, seed;
-
-static uint64_t next_random(void) { /* xorshift64* */
-    state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
-    return state * 2685821657736338717u;
-}
-static unsigned below(unsigned limit) { return (unsigned)(next_random() >> 33) % limit; }
-
-#define EXPECT(CONDITION)                                                                          \
-    do {                                                                                           \
-        if (!(CONDITION)) {                                                                        \
-            fprintf(stderr, "repeat with SEED=%llu\n", (unsigned long long)seed);                  \
-            CHECK(CONDITION);                                                                      \
-        }                                                                                          \
-    } while (0)
 
 /* Neighbours. */
 struct place {
@@ -34,38 +19,38 @@ struct place {
 #define MIX(T, AT, PE, MINE)                                                                       \
     do {                                                                                           \
         T##_t *at = (AT), old, new, found;                                                         \
-        unsigned shift = 8 * (unsigned)me, bits = below(256), more = below(256u - (MINE));         \
-        unsigned less = below((MINE) + 1u);                                                        \
+        unsigned shift = 8 * (unsigned)me, bits = (unsigned)below(256);                            \
+        unsigned more = (unsigned)below(256u - (MINE)), less = (unsigned)below((MINE) + 1u);       \
         _Bool known = 1;                                                                           \
         old = (T##_t)(MINE) << shift;                                                              \
         switch (below(11)) {                                                                       \
         case 0: known = 0, shmem_##T##_atomic_add(at, (T##_t)more << shift, PE);                   \
             (MINE) = (unsigned char)((MINE) + more); break;                                        \
         case 1: old = shmem_##T##_atomic_fetch_add(at, (T##_t)more << shift, PE);                  \
-            EXPECT((old >> shift & 255) == (MINE)); (MINE) = (unsigned char)((MINE) + more); break; \
+            EXPECT_SEED((old >> shift & 255) == (MINE)); (MINE) = (unsigned char)((MINE) + more); break; \
         case 2: old = shmem_##T##_atomic_fetch_add(at, -((T##_t)less << shift), PE);               \
-            EXPECT((old >> shift & 255) == (MINE)); (MINE) = (unsigned char)((MINE) - less); break; \
+            EXPECT_SEED((old >> shift & 255) == (MINE)); (MINE) = (unsigned char)((MINE) - less); break; \
         case 3: known = 0, shmem_##T##_atomic_or(at, (T##_t)bits << shift, PE);                    \
             (MINE) |= (unsigned char)bits; break;                                                  \
         case 4: old = shmem_##T##_atomic_fetch_xor(at, (T##_t)bits << shift, PE);                  \
-            EXPECT((old >> shift & 255) == (MINE)); (MINE) ^= (unsigned char)bits; break;          \
+            EXPECT_SEED((old >> shift & 255) == (MINE)); (MINE) ^= (unsigned char)bits; break;     \
         case 5: known = 0, shmem_##T##_atomic_and(at, ~((T##_t)bits << shift), PE);                \
             (MINE) &= (unsigned char)~bits; break;                                                 \
         case 6: old = shmem_##T##_atomic_fetch_and(at, ~((T##_t)bits << shift), PE);               \
-            EXPECT((old >> shift & 255) == (MINE)); (MINE) &= (unsigned char)~bits; break;         \
+            EXPECT_SEED((old >> shift & 255) == (MINE)); (MINE) &= (unsigned char)~bits; break;    \
         case 7:                                                                                    \
             for (old = shmem_##T##_atomic_fetch(at, PE);; old = found) {                           \
-                EXPECT((old >> shift & 255) == (MINE));                                            \
+                EXPECT_SEED((old >> shift & 255) == (MINE));                                       \
                 new = (old & ~((T##_t)255 << shift)) | (T##_t)bits << shift;                       \
                 found = shmem_##T##_atomic_compare_swap(at, old, new, PE);                         \
                 if (found == old) break;                                                           \
             }                                                                                      \
             (MINE) = (unsigned char)bits; break;                                                   \
         case 8: shmem_##T##_atomic_fetch_nbi(&found, at, PE), shmem_quiet();                       \
-            EXPECT((found >> shift & 255) == (MINE)); break;                                       \
+            EXPECT_SEED((found >> shift & 255) == (MINE)); break;                                  \
         case 9: shmem_##T##_atomic_fetch_add_nbi(&found, at, (T##_t)more << shift, PE);            \
             shmem_quiet();                                                                         \
-            EXPECT((found >> shift & 255) == (MINE));                                              \
+            EXPECT_SEED((found >> shift & 255) == (MINE));                                         \
             (MINE) = (unsigned char)((MINE) + more); break;                                        \
         default: known = 0, shmem_##T##_atomic_xor(at, (T##_t)bits << shift, PE);                  \
             (MINE) ^= (unsigned char)bits;                                                         \
@@ -86,21 +71,21 @@ static void mix(struct place *place, unsigned char (*mine)[3]) {
     for (int pe = 0; pe < npes; pe++) {
         struct place now;
         shmem_getmem(&now, place, sizeof now, pe);
-        EXPECT(now.before == 0 && now.also_after == 0);
-        if (me < 4) EXPECT((now.also_before >> 8 * me & 255) == mine[pe][0]);
-        if (me < 8) EXPECT((now.middle >> 8 * me & 255) == mine[pe][1]);
-        if (me < 4) EXPECT((now.after >> 8 * me & 255) == mine[pe][2]);
+        EXPECT_SEED(now.before == 0 && now.also_after == 0);
+        if (me < 4) EXPECT_SEED((now.also_before >> 8 * me & 255) == mine[pe][0]);
+        if (me < 8) EXPECT_SEED((now.middle >> 8 * me & 255) == mine[pe][1]);
+        if (me < 4) EXPECT_SEED((now.after >> 8 * me & 255) == mine[pe][2]);
     }
     shmem_barrier_all();
     /* The halves of the variable by themselves, and whole again: in turn, not at the same time. */
     uint64_t before = shmem_uint64_atomic_fetch(&place->middle, next_pe);
     shmem_barrier_all();
     uint32_t *halves = (uint32_t *)(void *)&place->middle;
-    EXPECT(shmem_uint32_atomic_fetch_add(&halves[0], 3, next_pe) == (uint32_t)before);
-    EXPECT(shmem_uint32_atomic_swap(&halves[1], 5, next_pe) == (uint32_t)(before >> 32));
+    EXPECT_SEED(shmem_uint32_atomic_fetch_add(&halves[0], 3, next_pe) == (uint32_t)before);
+    EXPECT_SEED(shmem_uint32_atomic_swap(&halves[1], 5, next_pe) == (uint32_t)(before >> 32));
     uint64_t expected = (uint64_t)5 << 32 | (uint32_t)(before + 3);
-    EXPECT(shmem_uint64_atomic_fetch_inc(&place->middle, next_pe) == expected);
-    EXPECT(shmem_uint64_atomic_swap(&place->middle, 0, next_pe) == expected + 1);
+    EXPECT_SEED(shmem_uint64_atomic_fetch_inc(&place->middle, next_pe) == expected);
+    EXPECT_SEED(shmem_uint64_atomic_swap(&place->middle, 0, next_pe) == expected + 1);
     shmem_barrier_all();
 }
 
@@ -175,13 +160,7 @@ static void order(long *data, long *flags, uint64_t *signals) {
 
 int main(void) {
     check_start();
-    const char *given = getenv("SEED");
-    static uint64_t shared_seed;
-    uint64_t by_chance = (uint64_t)(uintptr_t)&given * 2654435761u; /* where the stack is */
-    if (me == 0) shared_seed = given ? strtoull(given, NULL, 0) : by_chance;
-    shmem_barrier_all();
-    seed = shmem_uint64_g(&shared_seed, 0);
-    state = (seed ^ ((uint64_t)me * 0x9e3779b97f4a7c15u)) | 1;
+    seed_start();
 
     static struct place in_static;
     static long counter[3], taken, lock;

@@ -250,7 +250,7 @@ fn attack(program: &Arc<Program>, way: &Way, salt: u64) -> Result<(), Failed> {
         if drops && next.way == "closefrom" && way.name == "over_unordered" {
             continue;
         }
-        // It is the start of libfabric that ends then: it frees memory twice where a file cannot be opened.
+        // libfabric itself crashes if it cannot open a file while it starts: it frees memory twice.
         if next.phase == "init" && next.way == "descriptors" && way.name == "over_ofi" {
             continue;
         }

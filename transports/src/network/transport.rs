@@ -58,18 +58,18 @@ impl<B: BackEnd> Default for Over<B> {
     }
 }
 
-/// Files that a process must be able to open besides those it has: libraries of networks open up to three
-/// dozens at start, and may crash, or never answer, where that fails half-way.
+/// Files that a process must still be able to open. A library of networks opens up to 26 of them at start; it
+/// may crash or hang if one of them cannot be opened.
 const DESCRIPTORS: u64 = 64;
 
-fn has_descriptors() -> std::result::Result<(), String> {
+fn check_descriptors() -> std::result::Result<(), String> {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
     // Where that cannot be read, what happens then shows whether they suffice.
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     match limit.saturating_sub(open) >= DESCRIPTORS {
         true => Ok(()),
         false => Err(format!(
-            "this process may have {limit} files open and has {open}: {DESCRIPTORS} more are needed, see ulimit -n"
+            "this process has {open} files open and may have {limit} (ulimit -n): it needs {DESCRIPTORS} more"
         )),
     }
 }
@@ -89,7 +89,7 @@ impl<B: BackEnd> Transport for Over<B> {
 
     fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String> {
         is_wanted(job, B::NAME)?;
-        has_descriptors()?;
+        check_descriptors()?;
         let chosen = B::choose(job)?;
         *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some(chosen);
         Ok(())

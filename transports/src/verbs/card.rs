@@ -34,7 +34,8 @@ pub struct Card {
     pub inline: u32,
     /// What its atomic operations that are used exclude.
     pub domain: Domain,
-    /// Reads and atomic operations under way on a connection, as the device that issues them and as the other one allows.
+    /// Reads and atomic operations under way on a connection, as the device that issues them and as the
+    /// other one allows.
     pub reads: (u8, u8),
 }
 

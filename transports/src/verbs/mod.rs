@@ -44,10 +44,10 @@
 //! A card fetches that over the bus on which it has sent the writes, which a read does not overtake on
 //! PCI Express.
 //!
-//! So a write, or a variable that the card changes, is taken for complete when a read of a byte has ended that was posted after it on the
-//! same connection, at the place of the last write. Nobody reads after each: a read is posted when
-//! somebody waits, or when many writes do ([`queue`]). A signal is a message after the data, and needs no
-//! read.
+//! So a write, or a variable that the card changes, is taken for complete when a read of a byte has ended
+//! that was posted after it on the same connection, at the place of the last write. Nobody reads after
+//! each: a read is posted when somebody waits, or when many writes do ([`queue`]). A signal is a message
+//! after the data, and needs no read.
 //!
 //! Where the device is software, the kernel of the target has copied the data before it acknowledges
 //! them: there the acknowledgement is enough, and one is asked for with the last of many writes.
