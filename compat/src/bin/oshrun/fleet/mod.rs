@@ -266,8 +266,18 @@ impl Fleet {
 
     /// When to look after the agents next.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let ends = self.agents.iter().map(|agent| agent.deadline(self.silence));
+        let now = Instant::now();
+        let ends =
+            (0..self.agents.len()).map(|host| self.agents[host].deadline(self.lost_at(host, now)));
         ends.flatten().chain([self.beat_at]).min()
+    }
+
+    /// When an agent with PEs counts as lost unless it is heard of before.
+    fn lost_at(&self, host: usize, now: Instant) -> Instant {
+        let agent = &self.agents[host];
+        let relay = agent.relay.map(|relay| &self.agents[self.relays[relay].host]);
+        let relay = relay.filter(|relay| relay.phase == Phase::Started);
+        lost_at(agent.heard, relay.map(|relay| relay.heard), now, self.silence)
     }
 
     /// Tells the agents that this side is there, and finds out which of them are not.
@@ -279,7 +289,8 @@ impl Fleet {
         }
         let mut losses = vec![];
         for host in 0..self.agents.len() {
-            let Some(why) = self.agents[host].loss(now, self.silence) else { continue };
+            let lost_at = self.lost_at(host, now);
+            let Some(why) = self.agents[host].loss(now, lost_at, self.silence) else { continue };
             if self.is_left_to_us(host)
                 && let Ok(agent) = self.caller.call(host)
             {
@@ -340,6 +351,13 @@ pub fn beat(silence: Duration) -> Duration {
     (silence / 4).min(Duration::from_secs(2))
 }
 
+/// When an agent that was `heard` of last counts as lost. Behind a relay that is late itself it waits for
+/// the verdict on that one: when a machine that reaches others fails, it is the one to name.
+fn lost_at(heard: Instant, relay: Option<Instant>, now: Instant, silence: Duration) -> Instant {
+    let late = relay.filter(|relay| *relay + 2 * beat(silence) <= now);
+    late.map_or(heard, |relay| relay.max(heard)) + silence
+}
+
 impl Agent {
     fn expect_end(&mut self, within: Duration) {
         let at = Instant::now() + within;
@@ -367,10 +385,10 @@ impl Agent {
         self.drained && self.status.is_some() && self.said.is_some()
     }
 
-    fn deadline(&self, silence: Duration) -> Option<Instant> {
+    fn deadline(&self, lost_at: Instant) -> Option<Instant> {
         let quiet = match self.phase {
             Phase::Called => Some(self.heard + CONNECT),
-            Phase::Started => Some(self.heard + silence),
+            Phase::Started => Some(lost_at),
             Phase::Answered => None,
             Phase::Done | Phase::Gone => return None,
         };
@@ -378,7 +396,7 @@ impl Agent {
     }
 
     /// Why the agent is lost, if it is.
-    fn loss(&self, now: Instant, silence: Duration) -> Option<String> {
+    fn loss(&self, now: Instant, lost_at: Instant, silence: Duration) -> Option<String> {
         if matches!(self.phase, Phase::Done | Phase::Gone) {
             return None;
         }
@@ -393,7 +411,7 @@ impl Agent {
             Phase::Called if self.heard + CONNECT <= now => {
                 Some(format!("no answer from {what} within {} s", CONNECT.as_secs()))
             }
-            Phase::Started if self.heard + silence <= now => {
+            Phase::Started if lost_at <= now => {
                 Some(format!("is lost: nothing was heard of it for {} s", silence.as_secs_f64()))
             }
             _ => None,
@@ -419,5 +437,23 @@ impl Agent {
             Phase::Called => format!("cannot start oshrun there: {how}"),
             _ => format!("is lost: {how}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_behind_a_silent_relay_is_not_lost_before_it() {
+        let silence = Duration::from_secs(8);
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        assert_eq!(lost_at(at(1), None, at(9), silence), at(9));
+        // The relay was heard of later, and is silent since.
+        assert_eq!(lost_at(at(1), Some(at(3)), at(9), silence), at(11));
+        assert_eq!(lost_at(at(3), Some(at(1)), at(9), silence), at(11));
+        // It is well: the agent alone is silent.
+        assert_eq!(lost_at(at(1), Some(at(8)), at(9), silence), at(9));
     }
 }
