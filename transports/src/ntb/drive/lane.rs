@@ -79,11 +79,11 @@ impl Lane {
         // Before a look at what has arrived, which takes as long as a short packet does.
         state.engine.send(now, &mut state.host);
         state.host.flush();
-        state.poll_engine(now);
+        let polled = state.poll_engine(now);
         if status == Status::Again {
             status = act(&mut state.engine, &mut state.host);
         }
-        self.note_caller(now, monotonic_ns());
+        self.note_caller(now, end_of(polled, now));
         status
     }
 
@@ -99,9 +99,8 @@ impl Lane {
     pub fn progress(&self) {
         if let Some(mut state) = self.try_lock() {
             let now = monotonic_ns();
-            // A poll that finds nothing takes no time to speak of.
-            let end = if state.poll_at(now) == Polled::Busy { monotonic_ns() } else { now };
-            self.note_caller(now, end);
+            let polled = state.poll_at(now);
+            self.note_caller(now, end_of(polled, now));
         }
     }
 
@@ -246,6 +245,11 @@ impl Lane {
         self.wanted.fetch_sub(1, Ordering::Relaxed);
         state
     }
+}
+
+/// When a poll ended that began at `now`. One that finds nothing takes no time to speak of.
+fn end_of(polled: Polled, now: u64) -> u64 {
+    if polled == Polled::Busy { monotonic_ns() } else { now }
 }
 
 impl State {

@@ -5,20 +5,22 @@
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Bits {
     words: Vec<u64>,
+    /// How many there are: most looks are of polls that find none.
+    count: usize,
 }
 
 impl Bits {
     pub(super) fn new(size: usize) -> Bits {
-        Bits { words: vec![0; size.div_ceil(64)] }
+        Bits { words: vec![0; size.div_ceil(64)], count: 0 }
     }
 
     pub(super) fn set(&mut self, index: usize, value: bool) {
+        let word = &mut self.words[index / 64];
+        let before = *word;
         let bit = 1 << (index % 64);
-        if value {
-            self.words[index / 64] |= bit;
-        } else {
-            self.words[index / 64] &= !bit;
-        }
+        *word = if value { before | bit } else { before & !bit };
+        // It is one more, one less or the same.
+        self.count = self.count + usize::from(*word > before) - usize::from(*word < before);
     }
 
     pub(super) fn contains(&self, index: usize) -> bool {
@@ -38,7 +40,7 @@ impl Bits {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.words.iter().all(|&word| word == 0)
+        self.count == 0
     }
 
     /// The first member at or after `start`, which is at most the size, going round.

@@ -57,6 +57,8 @@ pub struct Engine {
     pub(super) flows_first: [bool; 2],
     /// Nothing is to be done before something arrives, is handed in, or is due.
     pub(super) at_rest: bool,
+    /// Something was handed in of which more may be to send.
+    pub(super) handed_in: bool,
     pub(super) stats: Stats,
 }
 
@@ -92,6 +94,7 @@ impl Engine {
             sharing: Sharing::default(),
             flows_first: [false; 2],
             at_rest: false,
+            handed_in: false,
             now: 0,
             clock: RunClock::default(),
             timers: Timers::default(),
@@ -123,36 +126,41 @@ impl Engine {
     pub fn poll<M: Memory>(&mut self, now: u64, memory: &mut M) -> bool {
         let now = self.clock.advance(now, self.config.step_ns);
         self.now = now;
-        if self.at_rest && !self.timers.are_due(now) && !self.has_news(memory) {
+        let arrivals = self.arrivals(memory);
+        let has_work = !self.at_rest || self.handed_in || self.timers.are_due(now);
+        if arrivals == 0 && !has_work {
             return false;
         }
-        let busy = self.poll_all(memory);
+        self.handed_in = false;
+        let busy = self.poll_all(arrivals, memory);
         self.at_rest = !busy && !self.ports.iter().any(Port::is_read);
         busy
     }
 
-    /// Whether something may have arrived since a poll that found nothing to do; what comes most often is
-    /// looked for first.
-    fn has_news<M: Memory>(&self, memory: &mut M) -> bool {
-        let ports = &self.ports;
-        [Class::Request, Class::Control, Class::Reply]
-            .into_iter()
-            .any(|class| ports.iter().any(|port| port.has_packet(class, memory)))
-            || ports.iter().any(|port| port.has_said(memory))
+    /// Where something has arrived: a bit for each side of each ring, [`arrived`], and for each side that
+    /// has [`said`] something else.
+    #[inline]
+    fn arrivals<M: Memory>(&self, memory: &mut M) -> u8 {
+        let mut arrivals = 0;
+        for side in Side::BOTH {
+            let port = &self.ports[side as usize];
+            for class in Class::ALL {
+                if port.has_packet(class, memory) {
+                    arrivals |= arrived(side, class);
+                }
+            }
+            if port.has_said(memory) {
+                arrivals |= said(side);
+            }
+        }
+        arrivals
     }
 
-    fn poll_all<M: Memory>(&mut self, memory: &mut M) -> bool {
+    fn poll_all<M: Memory>(&mut self, arrivals: u8, memory: &mut M) -> bool {
         let now = self.now;
         let mut busy = false;
-        let flaps = [self.ports[0].flaps(), self.ports[1].flaps()];
-        let up = [self.ports[0].is_up(), self.ports[1].is_up()];
-        for port in &mut self.ports {
-            busy |= port.listen(now, self.config.slow_ns, memory, &mut self.stats);
-        }
-        if up != [self.ports[0].is_up(), self.ports[1].is_up()]
-            || flaps != [self.ports[0].flaps(), self.ports[1].flaps()]
-        {
-            self.notice_ports(memory);
+        if arrivals & (said(Side::Right) | said(Side::Left)) != 0 {
+            busy |= self.listen(memory);
         }
         if self.timers.are_due(now) {
             self.tick(memory);
@@ -160,7 +168,9 @@ impl Engine {
         let held = self.stats.held_transit;
         for class in [Class::Control, Class::Reply, Class::Request] {
             for side in Side::BOTH {
-                busy |= self.take(side, class, memory);
+                if arrivals & arrived(side, class) != 0 {
+                    busy |= self.take(side, class, memory);
+                }
             }
         }
         // Transit that was held back goes on by itself after some polls.
@@ -175,17 +185,35 @@ impl Engine {
         busy
     }
 
+    /// Takes in what the neighbours have said about the links and their rings.
+    fn listen<M: Memory>(&mut self, memory: &mut M) -> bool {
+        let state = |ports: &[Port; 2]| [0, 1].map(|at| (ports[at].is_up(), ports[at].flaps()));
+        let (before, now) = (state(&self.ports), self.now);
+        let mut busy = false;
+        for port in &mut self.ports {
+            busy |= port.listen(now, self.config.slow_ns, memory, &mut self.stats);
+        }
+        if state(&self.ports) != before {
+            self.notice_ports(memory);
+        }
+        busy
+    }
+
     /// Sends what was handed in, as far as that may be sent, before what has arrived is looked at.
     pub fn send<M: Memory>(&mut self, now: u64, memory: &mut M) {
         self.now = self.clock.advance(now, self.config.step_ns);
         for side in Side::BOTH {
             self.send_requests(side, memory);
         }
+        self.handed_in = self.has_more_to_send();
     }
 
     /// Whether packets wait to be sent, be it for room or for the next poll.
+    #[inline]
     pub fn has_more_to_send(&self) -> bool {
-        self.sender.has_ready() || self.fetcher.has_ready()
+        Side::BOTH
+            .into_iter()
+            .any(|side| self.sender.has_ready(side) || self.fetcher.has_ready(side))
     }
 
     /// What holds up operations of this engine's PE, as of the last poll.
@@ -288,6 +316,16 @@ impl Engine {
     pub(super) fn shared_limit(&self, host: u16) -> Option<usize> {
         shared_limit(&self.sharing, &self.topology, self.now, host)
     }
+}
+
+/// The bit of a ring in [`Engine::arrivals`].
+fn arrived(side: Side, class: Class) -> u8 {
+    1 << (class as usize * 2 + side as usize)
+}
+
+/// The bit of the lines in which a neighbour tells of itself.
+fn said(side: Side) -> u8 {
+    1 << (Class::COUNT * 2 + side as usize)
 }
 
 /// As [`Engine::shared_limit`], without a borrow of the engine.

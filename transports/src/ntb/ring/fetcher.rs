@@ -58,9 +58,10 @@ impl Fetcher {
         }
     }
 
-    /// Whether a queue waits to ask.
-    pub(super) fn has_ready(&self) -> bool {
-        self.ready.iter().any(|queues| !queues.is_empty())
+    /// Whether a queue waits to ask in this direction, or requests are to be repeated in some.
+    #[inline]
+    pub(super) fn has_ready(&self, side: Side) -> bool {
+        !self.ready[side as usize].is_empty() || !self.again.is_empty()
     }
 
     /// Queues an operation behind those of its stream. An empty queue takes the direction that `side`

@@ -37,7 +37,13 @@ impl Engine {
     }
 
     /// One packet after the other while the bubble rule allows, of flows and of gets alternately.
+    #[inline]
     pub(super) fn send_requests<M: Memory>(&mut self, side: Side, memory: &mut M) -> bool {
+        let waiting = self.sender.has_ready(side) || self.fetcher.has_ready(side);
+        waiting && self.send_waiting(side, memory)
+    }
+
+    fn send_waiting<M: Memory>(&mut self, side: Side, memory: &mut M) -> bool {
         let at = side as usize;
         let mut busy = false;
         for _ in 0..self.config.burst {

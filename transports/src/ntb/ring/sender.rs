@@ -75,9 +75,10 @@ impl Sender {
         self.flows.len()
     }
 
-    /// Whether a flow waits to send.
-    pub(super) fn has_ready(&self) -> bool {
-        self.ready.iter().any(|flows| !flows.is_empty())
+    /// Whether a flow waits to send in this direction.
+    #[inline]
+    pub(super) fn has_ready(&self, side: Side) -> bool {
+        !self.ready[side as usize].is_empty()
     }
 
     /// Whether something is to be sent for which there is no way.

@@ -195,7 +195,7 @@ impl Engine {
     }
 
     fn insert(&mut self, op: Op) -> u32 {
-        self.at_rest = false;
+        self.handed_in = true;
         self.ops.insert(op)
     }
 
