@@ -228,7 +228,7 @@ fn a_flapping_link_and_dma_transfers_that_fail_lose_nothing() {
 
 #[test]
 fn without_the_setting_engines_make_long_puts_where_links_are_slower_than_memory() {
-    const LEN: usize = 1 << 18;
+    const LEN: usize = 1 << 20;
     for (ring, expected) in [(DIRECT, false), (MODELLED, true)] {
         let fabric = ring.fabric(2);
         ring.run(&fabric, 2, &ntb, |world| {

@@ -31,7 +31,8 @@ tombolo_core::settings! {
         /// engine of the NTB port, where it has one, and packets with at least so many bytes moved by
         /// it: the program can compute meanwhile. "auto" for those puts that the engine completes
         /// sooner than the processor would, and packets with 4 KiB and more, where links are
-        /// slower than memory.
+        /// slower than memory. The engine of an emulated link is a thread: where each PE has but one
+        /// processor, "auto" leaves packets and shorter puts to the processor.
         User dma: DmaUse = "auto", "SHMEM_NTB_DMA";
         /// Lanes of each PE on the NTB ring, each with service threads of its own; the same on all
         /// PEs. Empty for as many as links and processors can use.

@@ -233,8 +233,13 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-    const LIMITS: DmaCapability =
-        DmaCapability { channels: 1, max_len: 100, descriptors: 4, start_ns: 0 };
+    const LIMITS: DmaCapability = DmaCapability {
+        channels: 1,
+        max_len: 100,
+        descriptors: 4,
+        start_ns: 0,
+        needs_processor: false,
+    };
 
     /// An engine that works when it is told to.
     #[derive(Default)]

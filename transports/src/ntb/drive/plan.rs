@@ -56,6 +56,10 @@ pub struct LanePlan {
 /// CPU as long as a copy of some KiB.
 const PACKET_LEAST: usize = 4096;
 
+/// Time that an engine's thread may take to get a processor where each PE has but one: it is woken, and
+/// takes turns with the threads of PEs.
+const TURNS_NS: f64 = 35_000.0;
+
 impl PlanInputs {
     /// Words of [`PlanInputs::to_words`].
     pub const WORDS: usize = 7;
@@ -77,18 +81,19 @@ impl PlanInputs {
             _ => job.sharers(),
         };
         let line_mbs = rates.min();
+        let cores = (usable_cpus() / sharing).min(u16::MAX.into()) as u16;
         let has_engine = |port: &Arc<dyn NtbPort>| port.capabilities().dma.is_some();
         let wanted = match settings.dma {
             DmaUse::Never => false,
             DmaUse::From(_) => true,
-            // An engine of links that are as fast as memory is a thread.
-            DmaUse::Auto => line_mbs.is_some(),
+            // Packets are waited for, and each would wait for the engine's thread.
+            DmaUse::Auto => line_mbs.is_some() && !takes_turns(hardware, cores),
         };
         PlanInputs {
             line_mbs,
             dma: wanted && hardware.ports.iter().all(has_engine),
             max_payload: states[0].max_payload.min(states[1].max_payload).max(64),
-            cores: (usable_cpus() / sharing).min(u16::MAX.into()) as u16,
+            cores,
             window: common_window(hardware, RING_WINDOW),
             doorbells: hardware
                 .ports
@@ -259,7 +264,8 @@ impl LanePlan {
 ///
 /// By itself from where the engine is done sooner than the CPU would be, for it leaves the CPU to the
 /// program as well. Where links are as fast as memory the engine is emulated, by a thread that does what
-/// the CPU would do.
+/// the CPU would do. Such a thread on links that are slower makes puts that take longer than it waits for a
+/// processor.
 pub fn dma_least(
     hardware: &Hardware,
     inputs: &PlanInputs,
@@ -276,9 +282,19 @@ pub fn dma_least(
             let line_rate = f64::from(inputs.line_mbs?) / 1e3;
             let [cpu, dma] =
                 [false, true].map(|dma| LinkCosts::desktop(line_rate, inputs.max_payload, dma));
+            let turns = if takes_turns(hardware, inputs.cores) { TURNS_NS } else { 0.0 };
             dma_crossing(&cpu, &dma)
+                .map(|least| least.max((turns * line_rate) as usize).next_multiple_of(4096))
         }
     }
+}
+
+/// Whether engines are threads that share their processors with those of PEs.
+fn takes_turns(hardware: &Hardware, cores: u16) -> bool {
+    let is_thread = |port: &Arc<dyn NtbPort>| {
+        port.capabilities().dma.is_some_and(|engine| engine.needs_processor)
+    };
+    cores < 2 && hardware.ports.iter().any(is_thread)
 }
 
 /// PEs of the host with most of them.

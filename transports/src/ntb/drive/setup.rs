@@ -183,7 +183,9 @@ impl Opened {
             lane_doorbells.push(doorbell);
         }
         let max_bytes = own.first().map_or(0, |lane| lane.retain_bytes_max());
-        let dma_least = plan::dma_least(&hardware, &inputs, settings);
+        // Longer puts come in pieces of so many bytes.
+        let dma_least = plan::dma_least(&hardware, &inputs, settings)
+            .map(|least| if max_bytes > 0 { least.min(max_bytes) } else { least });
         let used = settings.direct.0 && dma_least.is_some();
         let engines = Side::BOTH.map(|side| {
             let port = &*hardware.ports[side as usize];

@@ -119,6 +119,8 @@ pub struct DmaCapability {
     pub descriptors: usize,
     /// Fixed cost of a transfer, nanoseconds: a first guess for the threshold between CPU and DMA.
     pub start_ns: u64,
+    /// It is a thread of this machine, which needs a processor like any other, and has to be woken.
+    pub needs_processor: bool,
 }
 
 /// What a port has.

@@ -107,6 +107,7 @@ impl Profile {
             max_len: 8 << 20,
             descriptors: 64,
             start_ns: if modelled { super::dma::START_NS } else { 0 },
+            needs_processor: true,
         };
         Capabilities {
             name: self.name(),
