@@ -150,9 +150,7 @@ pub fn cache_share() -> u64 {
         ))
         .ok()
     };
-    let Some(last) = (0..8).take_while(|index| read(*index, "level").is_some()).last() else {
-        return 0;
-    };
+    let Some(last) = (0..8).rev().find(|index| read(*index, "level").is_some()) else { return 0 };
     let size = read(last, "size").and_then(|text| parse_kib(&text)).unwrap_or(0);
     let sharers = read(last, "shared_cpu_list").map_or(0, |list| parse_cpu_list(&list).len());
     size / sharers.max(1) as u64
@@ -174,11 +172,8 @@ pub fn here() -> Binding {
     let caches = format!("/sys/devices/system/cpu/cpu{first}/cache");
     let read = |path: String| std::fs::read_to_string(path).ok();
     // Indices rise with the level: the last one is the last-level cache.
-    let last = (0..8).take_while(|i| read(format!("{caches}/index{i}/level")).is_some()).last();
-    let cache = last
-        .and_then(|i| read(format!("{caches}/index{i}/shared_cpu_list")))
-        .and_then(|list| holds_mine(&list))
-        .unwrap_or(-1);
+    let last = (0..8).rev().find_map(|i| read(format!("{caches}/index{i}/shared_cpu_list")));
+    let cache = last.and_then(|list| holds_mine(&list)).unwrap_or(-1);
     let node = (0..64)
         .map_while(|node| {
             Some((node, read(format!("/sys/devices/system/node/node{node}/cpulist"))?))

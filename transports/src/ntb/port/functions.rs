@@ -10,6 +10,8 @@ use std::path::Path;
 /// The driver of the kernel through which this process can use a function.
 pub const DRIVER: &str = "vfio-pci";
 const SYSTEM: &str = "/sys";
+/// Where the kernel lists all functions in one file: "0008 1af41110 ...", tabs between.
+const LIST: &str = "/proc/bus/pci/devices";
 
 /// A kind of NTB device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,11 @@ impl Kind {
         devices: &[0x1110],
         port: Some("ivshmem"),
     };
+
+    fn of(vendor: u16, device: u16) -> Option<Kind> {
+        let is = |kind: &&Kind| kind.vendor == vendor && kind.devices.contains(&device);
+        KINDS.iter().find(is).copied()
+    }
 
     /// Whether its port puts memory of the program behind the windows: that takes an IOMMU, and
     /// memory that the kernel locks.
@@ -79,6 +86,14 @@ const KINDS: &[Kind] = &[
     },
 ];
 
+/// Whether the kernel's list of functions has one of an NTB device, or a line that cannot be read.
+fn lists_any(list: &str) -> bool {
+    list.lines().any(|line| {
+        let number = line.split_whitespace().nth(1).and_then(|id| u32::from_str_radix(id, 16).ok());
+        number.is_none_or(|id| Kind::of((id >> 16) as u16, id as u16).is_some())
+    })
+}
+
 /// A function of an NTB device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
@@ -97,7 +112,11 @@ pub struct Function {
 impl Function {
     /// All of this machine, in the order of their addresses.
     pub fn all() -> Vec<Function> {
-        Function::below(Path::new(SYSTEM))
+        // Every PE asks when it starts, and a server has hundreds of functions with a folder each.
+        match fs::read_to_string(LIST) {
+            Ok(list) if !lists_any(&list) => vec![],
+            _ => Function::below(Path::new(SYSTEM)),
+        }
     }
 
     /// All of a machine whose `/sys` is `system`.
@@ -118,8 +137,7 @@ impl Function {
             u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
         };
         let (vendor, device) = (number("vendor")?, number("device")?);
-        let kind = |kind: &&Kind| kind.vendor == vendor && kind.devices.contains(&device);
-        let kind = *KINDS.iter().find(kind)?;
+        let kind = Kind::of(vendor, device)?;
         let target = |place: &Path| {
             let target = fs::read_link(place).ok()?;
             Some(target.file_name()?.to_string_lossy().into_owned())
@@ -281,6 +299,13 @@ mod tests {
     }
 
     const AT: &str = "0000:00:10.0";
+
+    #[test]
+    fn the_kernels_list_tells_whether_there_is_any() {
+        assert!(!lists_any("0000\t80860d57\t0\n0008\t1af41045\tb\t4000000004\n"));
+        assert!(lists_any("0000\t80860d57\t0\n0a08\t10b587b0\tb\t4000000004\n"));
+        assert!(lists_any("0000\t80860d57\t0\nwhat is this\n"), "then the folders are read");
+    }
 
     #[test]
     fn functions_are_known_by_vendor_and_device() {
