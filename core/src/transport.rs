@@ -453,6 +453,12 @@ pub trait Transport: Send + Sync {
         false
     }
 
+    /// Whether another thread works on the transport at this moment, so that there is nothing to do for
+    /// `progress`. A guess is enough: a service thread then looks again a little later.
+    fn is_taken(&self) -> bool {
+        false
+    }
+
     /// Who has to call `progress`.
     fn progress_needed(&self) -> Progress {
         Progress::None

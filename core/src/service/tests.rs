@@ -262,6 +262,56 @@ mod native {
         }
     }
 
+    /// A transport that always moves, while another thread is at it or not.
+    struct Moving {
+        taken: bool,
+        polls: Arc<AtomicU64>,
+    }
+
+    impl Pollable for Moving {
+        fn progress(&self) -> bool {
+            self.polls.fetch_add(1, Ordering::Relaxed);
+            true
+        }
+
+        fn is_taken(&self) -> bool {
+            self.taken
+        }
+
+        fn event_fds(&self) -> Option<Vec<std::os::fd::RawFd>> {
+            None
+        }
+
+        fn arm(&self) -> bool {
+            false
+        }
+    }
+
+    /// How long a service thread takes for so many polls.
+    fn time_of_polls(taken: bool, count: u64) -> std::time::Duration {
+        let (shared, polls) = (shared(), Arc::new(AtomicU64::new(0)));
+        let transports = Box::new(Moving { taken, polls: polls.clone() });
+        let bell = &raw const shared.bell;
+        let begun = std::time::Instant::now();
+        // SAFETY: the bell outlives the service, which is dropped before it.
+        let service =
+            unsafe { Service::<Local>::start(bell, None, Announced::ByBell, Some(transports)) };
+        while polls.load(Ordering::Relaxed) < count {
+            std::thread::yield_now();
+        }
+        let took = begun.elapsed();
+        drop(service);
+        took
+    }
+
+    #[test]
+    fn where_the_program_issues_operations_the_thread_looks_now_and_then() {
+        let nap = std::time::Duration::from_micros(50);
+        assert!(time_of_polls(true, 200) >= 199 * nap);
+        let free = (0..50).map(|_| time_of_polls(false, 200)).min().unwrap_or_default();
+        assert!(free < 199 * nap, "{free:?}");
+    }
+
     /// Not even somebody who asks for a line in vain frees it.
     #[test]
     fn a_line_has_one_user_at_a_time() {

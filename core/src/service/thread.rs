@@ -39,6 +39,9 @@ pub trait Pollable: Send + Sync {
     /// Moves work on; true if something moved.
     fn progress(&self) -> bool;
 
+    /// Whether a thread of the program works on some of it at this moment.
+    fn is_taken(&self) -> bool;
+
     /// Descriptors that become readable when there is work, or none if there is work of which no
     /// descriptor tells.
     fn event_fds(&self) -> Option<Vec<RawFd>>;
@@ -175,6 +178,11 @@ impl<W: Wire> Shared<W> {
             if self.answer() || moved {
                 (looks, nap) = (0, NAP[0]);
                 work.looked(true, self.told.get());
+                if self.transports.as_ref().is_some_and(|transports| transports.is_taken()) {
+                    // A program that issues one operation after the other: looking on would only take
+                    // the processor from it, or from the target.
+                    self.bell().rings.wait(rings, nap);
+                }
                 continue;
             }
             work.looked(false, self.told.get());
@@ -183,13 +191,16 @@ impl<W: Wire> Shared<W> {
                 thread::yield_now();
                 continue;
             }
-            self.sleep(rings, nap);
+            if self.sleep(rings, nap) {
+                // Transfers that need nothing but polls come in several pieces as a rule.
+                looks = 0;
+            }
             nap = (nap * 2).min(NAP[1]);
         }
     }
 
-    /// Sleeps until there may be work.
-    fn sleep(&self, rings: u32, nap: Duration) {
+    /// Sleeps until there may be work; says whether a descriptor tells of some.
+    fn sleep(&self, rings: u32, nap: Duration) -> bool {
         let fds = self.transports.as_ref().map(|transports| transports.event_fds());
         let limit = match (&fds, self.announced) {
             (None | Some(Some(_)), Announced::ByBell) => SLEEP,
@@ -203,16 +214,17 @@ impl<W: Wire> Shared<W> {
                 // Sleeps only if nobody has rung since.
                 bell.rings.wait(rings, limit);
                 bell.asleep.store(0, Ordering::SeqCst);
+                false
             }
         }
     }
 
     /// Sleeps on descriptors. The bell cannot end that, so it is not for long where requests are
     /// announced by the bell alone.
-    fn sleep_on(&self, fds: &[RawFd], rings: u32, limit: Duration) {
+    fn sleep_on(&self, fds: &[RawFd], rings: u32, limit: Duration) -> bool {
         let armed = self.transports.as_ref().is_some_and(|transports| transports.arm());
         if !armed || self.bell().rings.load() != rings {
-            return;
+            return false;
         }
         let limit = if self.server.is_some() { limit.min(NAP[1]) } else { limit.min(SLEEP / 10) };
         let poll = |fd: &RawFd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
@@ -224,6 +236,7 @@ impl<W: Wire> Shared<W> {
         // SAFETY: an array of that length and a valid time. Errors mean: look again.
         unsafe {
             libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &limit, std::ptr::null())
-        };
+                > 0
+        }
     }
 }

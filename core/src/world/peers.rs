@@ -156,6 +156,10 @@ impl Pollable for Polled {
         self.transports().fold(false, |moved, transport| transport.progress() | moved)
     }
 
+    fn is_taken(&self) -> bool {
+        self.transports().any(Transport::is_taken)
+    }
+
     fn event_fds(&self) -> Option<Vec<RawFd>> {
         self.transports().map(Transport::event_fd).collect()
     }

@@ -59,6 +59,11 @@ impl<N: Network> Port<N> {
         }
     }
 
+    /// Whether a thread works on it at this moment.
+    pub fn is_taken(&self) -> bool {
+        matches!(self.engine.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
     /// See [`Engine::fence`].
     pub fn fence(&self, stream: &Stream) -> Status {
         self.lock().as_mut().map_or(Status::Complete, |engine| engine.fence(stream))

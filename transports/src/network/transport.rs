@@ -132,6 +132,10 @@ impl<B: BackEnd> Transport for Over<B> {
         self.opened.as_ref().is_some_and(|opened| opened.port.progress())
     }
 
+    fn is_taken(&self) -> bool {
+        self.opened.as_ref().is_some_and(|opened| opened.port.is_taken())
+    }
+
     fn progress_needed(&self) -> Progress {
         // Networks are asked to make none by themselves, and requests are carried out here.
         Progress::Always
