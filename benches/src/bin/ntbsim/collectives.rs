@@ -43,6 +43,13 @@ pub struct Collectives {
     /// Also shows what each algorithm takes, not only that which the library chooses.
     #[arg(long)]
     all: bool,
+    /// Only these operations.
+    #[arg(long, value_delimiter = ',', value_parser = OPERATIONS, default_values_t = OPERATIONS.map(String::from))]
+    operations: Vec<String>,
+    /// Algorithms to run instead of those that the library chooses, with a row for each: of every
+    /// operation those that it has.
+    #[arg(long, value_delimiter = ',', conflicts_with = "all")]
+    algorithms: Vec<String>,
     /// Link: plx8749 (Gen3 x8), intel-gen3 (x16) or switchtec (Gen4 x8).
     #[arg(long, default_value = "plx8749")]
     profile: String,
@@ -58,6 +65,8 @@ struct Case {
 const fn case(operation: &'static str, bytes: usize) -> Case {
     Case { operation, bytes }
 }
+
+const OPERATIONS: [&str; 5] = ["sync", "broadcast", "reduce", "fcollect", "alltoall"];
 
 const CASES: [Case; 16] = [
     case("sync", 0),
@@ -132,6 +141,7 @@ fn timed_sum() -> Reducer {
 impl Collectives {
     /// Prints times and shares.
     pub fn show(&self) -> Result<(), String> {
+        self.check()?;
         let link = profile(&self.profile)?.link();
         println!(
             "modelled link: {}; one PE per host, polling; chunk, slots and lanes as",
@@ -158,6 +168,23 @@ impl Collectives {
             0 => Ok(()),
             _ => Err(format!("{missed} calls of {} MiB or more below {}", GOAL.0 >> 20, GOAL.1)),
         }
+    }
+
+    /// Whether some operation has each of the algorithms asked for; the error lists what there is.
+    fn check(&self) -> Result<(), String> {
+        let all = table::listing();
+        let names = |operation: &str| -> Vec<&str> {
+            all.iter().filter(|row| row.operation == operation).map(|row| row.name).collect()
+        };
+        let known = |name: &str| self.operations.iter().any(|o| names(o).contains(&name));
+        let Some(unknown) = self.algorithms.iter().find(|name| !known(name)) else { return Ok(()) };
+        let choices = self.operations.iter().map(|o| format!("{o}: {}", names(o).join(", ")));
+        let choices = choices.collect::<Vec<_>>().join("; ");
+        Err(format!("'{unknown}' is no algorithm of what is to be run; there are {choices}"))
+    }
+
+    fn wants(&self, case: &Case) -> bool {
+        case.bytes <= self.most && self.operations.iter().any(|name| name == case.operation)
     }
 
     /// Runs all cases on so many hosts: the latency to the farthest host, and the rows.
@@ -207,6 +234,11 @@ impl Collectives {
 
     /// Prints a row; true if it misses the goal.
     fn print(&self, hosts: u16, link: LinkModel, latency_ns: f64, row: &Row) -> bool {
+        if row.times.is_empty() {
+            let Case { operation, bytes } = row.case;
+            println!("{operation:<10} {bytes:>8}  {:<14} does not apply", row.taken);
+            return false;
+        }
         let time =
             |name| row.times.iter().find(|(other, _)| *other == name).map_or(f64::NAN, |t| t.1);
         let (took, rate) = (time(row.taken), link.raw_rate(tlp_bytes(&link, Writer::Dma)));
@@ -262,15 +294,22 @@ impl<'a> Member<'a> {
         let costs = costs(link, hops);
         self.world.set_routes(Routes { costs, ..self.world.routes().clone() });
         let mut rows = Vec::new();
-        for case in CASES.into_iter().filter(|case| case.bytes <= wanted.most) {
+        let listing = table::listing();
+        for case in CASES.into_iter().filter(|case| wanted.wants(case)) {
             let len = case.len(n as u16);
+            let names = listing.iter().filter(|row| row.operation == case.operation);
+            let names = names.map(|row| row.name);
+            if !wanted.algorithms.is_empty() {
+                for taken in names.filter(|name| wanted.algorithms.iter().any(|a| a == name)) {
+                    let times = self.time(case, taken, len).map(|time| (taken, time));
+                    rows.push(Row { case, taken, times: times.into_iter().collect() });
+                }
+                continue;
+            }
             let taken = table::taken(self.world, self.world.team(), case.operation, len);
             let taken = taken.expect("some algorithm applies");
-            let names = table::listing();
-            let names = names
-                .iter()
-                .filter(|row| row.operation == case.operation && (wanted.all || row.name == taken));
-            let times = names.filter_map(|row| Some((row.name, self.time(case, row.name, len)?)));
+            let names = names.filter(|name| wanted.all || *name == taken);
+            let times = names.filter_map(|name| Some((name, self.time(case, name, len)?)));
             rows.push(Row { case, taken, times: times.collect() });
         }
         (farthest, rows)
@@ -401,4 +440,45 @@ fn costs(link: &LinkModel, hops: [f64; HOPS]) -> Costs {
     };
     let here = Times { put: copies, get: copies, ..Costs::default().host };
     Costs { host: here, hops: hops.map(times), ..Costs::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        collectives: Collectives,
+    }
+
+    fn asked(words: &[&str]) -> Result<Collectives, String> {
+        let line = Line::try_parse_from([&["collectives"], words].concat());
+        line.map(|line| line.collectives).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn names_that_do_not_exist_are_refused_with_a_list() {
+        let why = asked(&["--operations", "redduce"]).err().expect("no such operation");
+        assert!(why.contains("sync, broadcast, reduce, fcollect, alltoall"), "{why}");
+        let words = ["--operations", "reduce,fcollect", "--algorithms", "ring,put"];
+        assert_eq!(asked(&words).expect("well formed").check(), Ok(()));
+        let words = ["--operations", "reduce", "--algorithms", "ring,put"];
+        let why = asked(&words).expect("well formed").check().unwrap_err();
+        assert!(why.starts_with("'put' is no algorithm of what is to be run; there are"), "{why}");
+        assert!(why.contains("reduce: publish, share, exchange"), "{why}");
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_run() {
+        let wanted = asked(&["--operations", "reduce", "--most", "65536"]).expect("well formed");
+        let cases: Vec<(&str, usize)> = CASES
+            .iter()
+            .filter(|case| wanted.wants(case))
+            .map(|case| (case.operation, case.bytes))
+            .collect();
+        assert_eq!(cases, [("reduce", 8), ("reduce", 64 << 10)]);
+        assert!(CASES.iter().all(|case| OPERATIONS.contains(&case.operation)));
+    }
 }
