@@ -39,12 +39,14 @@ pub struct Delivered {
     copies: usize,
     /// Words and other short pieces: the last one of each payload, and what came alone.
     short: usize,
+    /// When the last of them was written.
+    short_ps: u64,
 }
 
 impl Delivered {
-    /// Something that a PE may wait for: a flag is never part of a payload.
-    pub fn any_alone(&self) -> bool {
-        self.short > self.copies
+    /// When something came that a PE may wait for, if it did: a flag is never part of a payload.
+    pub fn alone_ps(&self) -> Option<u64> {
+        (self.short > self.copies).then_some(self.short_ps)
     }
 
     /// A payload.
@@ -86,6 +88,11 @@ impl LiveMemory<'_> {
         // SAFETY: a range of the lane, checked, or of the program, which vouches for it; PEs run by
         // turns, so nobody writes it now.
         Ok(unsafe { std::slice::from_raw_parts(at, len) })
+    }
+
+    fn note_short(&mut self) {
+        self.delivered.short += 1;
+        self.delivered.short_ps = self.timed.now_ps;
     }
 }
 
@@ -160,7 +167,9 @@ impl Memory for LiveMemory<'_> {
         unsafe { dest.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.timed.now_ps += self.timed.model.touch_ps;
         self.timed.cpu.deliver_ps += self.timed.model.touch_ps;
-        self.delivered.short += usize::from(is_of_program(span));
+        if is_of_program(span) {
+            self.note_short();
+        }
         Ok(())
     }
 
@@ -171,7 +180,7 @@ impl Memory for LiveMemory<'_> {
         }
         self.timed.now_ps += self.timed.model.touch_ps;
         self.timed.cpu.deliver_ps += self.timed.model.touch_ps;
-        self.delivered.short += 1;
+        self.note_short();
         // SAFETY: inside the heap and aligned, both just checked.
         Ok(unsafe { amo::execute(at, *request) })
     }

@@ -7,6 +7,8 @@
 //! - One thread runs at a time: the PE whose clock is behind those of all others and all events. It runs
 //!   on until it issues an operation or waits, and then lets the events before its own time happen. So
 //!   the same program gives the same times.
+//! - Lanes work beside their PE, which is held up by what it waits for, and by a lane that it hands an
+//!   operation to, but not by copies that lanes make for it.
 //! - What a PE does between two calls of the transport takes no time but what it says by [`spend_ns`].
 //! - A PE that waits looks again when a word was written to its memory, when all operations of a stream of
 //!   its own are complete, and a while after bytes were: it waits for flags, as a rule, and not for data.

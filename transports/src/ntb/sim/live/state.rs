@@ -40,7 +40,7 @@ pub struct Lane {
 pub struct Pe {
     pub heap: Heap,
     pub now_ps: u64,
-    /// When something was delivered or completed last.
+    /// When something that it may wait for was delivered or completed last.
     news_ps: u64,
     /// It goes on when there is news.
     pub waits: bool,
@@ -175,7 +175,7 @@ impl State {
             What::Notice(host, side) => self.notice(setup, host, side, now_ps),
             What::Resume(at) => {
                 let pe = &mut self.pes[at];
-                // What a poll has brought is there only when the poll has ended.
+                // A poll has brought it at once; it is there only when the poll would have.
                 pe.now_ps = now_ps.max(pe.news_ps);
                 self.turn = Some(at);
             }
@@ -254,13 +254,10 @@ impl State {
         for post in std::mem::take(&mut self.network.outbox) {
             self.queue.push(post.at_ps, What::Arrive(post));
         }
-        if delivered.any_alone() {
-            self.news(pe, until_ps, setup);
-        } else if delivered.any_payload() {
-            self.pes[pe].news_ps = until_ps.max(self.pes[pe].news_ps);
-            if !std::mem::replace(&mut self.pes[pe].looks, true) {
-                self.queue.push(until_ps + LATER_PS, What::Look(pe));
-            }
+        if let Some(at_ps) = delivered.alone_ps() {
+            self.news(pe, at_ps, setup);
+        } else if delivered.any_payload() && !std::mem::replace(&mut self.pes[pe].looks, true) {
+            self.queue.push(until_ps + LATER_PS, What::Look(pe));
         }
         for (token, outcome) in std::mem::take(&mut self.completions) {
             self.complete(setup, token as usize, outcome, until_ps);

@@ -37,6 +37,12 @@ fn localities() -> Vec<Locality> {
 
 /// PE 0 puts `words` words to PE `to`, which waits for the flag behind them: its clock then.
 fn one_way_ns(to: usize, words: usize) -> f64 {
+    one_way_beside_ns(to, words, 0)
+}
+
+/// The same for a PE that first works for so many steps of a tenth of a microsecond, and looks at its clock
+/// after each.
+fn one_way_beside_ns(to: usize, words: usize, steps: usize) -> f64 {
     let (ring, localities) = (ring(), localities());
     let mut took = [0.0; HOSTS as usize];
     std::thread::scope(|scope| {
@@ -78,6 +84,11 @@ fn one_way_ns(to: usize, words: usize) -> f64 {
                     assert_eq!(stream.failed.load(Ordering::Relaxed), 0);
                 }
                 if pe == to {
+                    for step in 1..=steps {
+                        spend_ns(100.0);
+                        let late = ring.now_ns(pe) - begun - 100.0 * step as f64;
+                        assert!(late.abs() < 1.0, "held up for {late} ns by step {step}");
+                    }
                     while heap[WORDS].load(Ordering::Acquire) == 0 {
                         transport.progress();
                     }
@@ -106,6 +117,15 @@ fn puts_take_the_time_of_their_links() {
     let wire = (WORDS * 8) as f64 / PROFILES[0].link().raw_rate(256);
     let long = one_way_ns(1, WORDS);
     assert!(long > wire && long < 2.0 * wire + 4.0 * propagation, "{long} ns, wire {wire} ns");
+}
+
+/// Most of the words are copied while the receiver works; it is not held up, nor gets them later.
+#[test]
+fn a_pe_works_while_a_lane_copies() {
+    let long = one_way_ns(1, WORDS);
+    let steps = (long / 100.0) as usize - 5;
+    assert!(steps > 20, "{long} ns");
+    assert!((one_way_beside_ns(1, WORDS, steps) - long).abs() < 100.0);
 }
 
 #[test]
