@@ -11,6 +11,7 @@ use crate::group::Group;
 use crate::letters::{SHORT_MAX, long_max};
 use crate::levels;
 use crate::reduce::{self, Reduce, Scan};
+use crate::reduce_meet;
 use crate::reduce_push;
 use crate::scan_push;
 use crate::table::{Algorithm, Call, Operation, Taken};
@@ -310,6 +311,14 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
             applies: with_memory,
             cost_ns: estimate::reduce_ring,
             run: reduce_push::ring,
+        },
+        Algorithm {
+            name: "meet",
+            about: "shares are combined by a member half way round the ring, to which elements come from both sides",
+            taken: Taken::ByCostIfExact,
+            applies: with_memory,
+            cost_ns: estimate::reduce_meet,
+            run: reduce_meet::meet,
         },
         Algorithm {
             name: "both",

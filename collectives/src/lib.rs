@@ -29,6 +29,7 @@ pub mod locks;
 mod long_double;
 mod notes;
 mod reduce;
+mod reduce_meet;
 mod reduce_push;
 mod reducer;
 mod scan_push;

@@ -14,7 +14,7 @@ use tombolo_core::{Team, copy};
 
 /// Turns between two hops of a piece round the ring: what has to come in one turn was sent in the one
 /// before the last.
-const AHEAD: usize = 2;
+pub(crate) const AHEAD: usize = 2;
 /// Bytes that are sent without waiting for their arrival.
 pub(crate) const COPIED_MAX: usize = 1 << 10;
 /// Bytes combined at a time. From 8 KiB on the C library copies with a string instruction, which takes

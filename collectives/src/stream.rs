@@ -133,7 +133,27 @@ pub fn piece_of(len: usize, links: usize, costs: &Costs) -> usize {
 /// Length and number of the pieces of so many bytes that go along so many links. They are alike: a short one
 /// among long ones would pass for something urgent.
 pub fn cut(len: usize, links: usize, costs: &Costs) -> (usize, usize) {
-    let count = len.div_ceil(piece_of(len, links, costs)).max(1);
+    alike(len, piece_of(len, links, costs))
+}
+
+/// The same of each of the shares of `len` bytes, all of which are on their way round the ring of members at the
+/// same time.
+pub fn cut_shares(len: usize, share: usize, costs: &Costs) -> (usize, usize) {
+    alike(share, piece_of_shares(len, share, costs))
+}
+
+/// What [`cut_shares`] cuts shares into. A member goes on with another share while it waits for a piece: the
+/// time of a piece counts only while few are under way, first and last, and what handing on costs is
+/// that of a processor alone. With fewer than four pieces of each share a member may wait all the same.
+pub fn piece_of_shares(len: usize, share: usize, costs: &Costs) -> usize {
+    /// So many links would have bytes cut alike that go along them one after the other: measured.
+    const LINKS: usize = 40;
+    piece_of(len, LINKS, costs).min(share / 4).max(PAGE)
+}
+
+/// Length and number of pieces of about so many bytes.
+fn alike(len: usize, piece: usize) -> (usize, usize) {
+    let count = len.div_ceil(piece).max(1);
     let piece = len.div_ceil(count).next_multiple_of(LINE).max(LINE);
     (piece, len.div_ceil(piece).max(1))
 }
@@ -195,6 +215,14 @@ mod tests {
             assert!(piece * count >= len && piece * (count - 1) <= len, "{count} of {piece}");
             // The last one is hardly shorter.
             assert!(len < PAGE || len - piece * (count - 1) >= piece / 2, "{count} of {piece}");
+        }
+        // Four pieces of each share, or more.
+        for len in [64 << 10, 1 << 20, 4 << 20] {
+            for n in [5, 8, 16, 64] {
+                let (piece, count) = cut_shares(len, len / n, alone);
+                assert!(count >= 4 || piece <= PAGE + LINE, "{count} of {piece}");
+                assert!(piece * count >= len / n && piece <= 32 << 10, "{count} of {piece}");
+            }
         }
         let crowded = &Costs { crowd: 2, ..Costs::default() };
         assert!(piece_of(512 << 10, 31, crowded) > lens[0]);

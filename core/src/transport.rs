@@ -18,8 +18,8 @@
 //!   bytes more than once until it is complete, and never afterwards.
 //! - [`Transport::fence`] puts everything that a stream issued before it ahead of everything that it
 //!   issues afterwards, PE by PE.
-//! - [`Endpoint::put_signal`] changes its signal word after its own data are visible. It orders
-//!   nothing else.
+//! - [`Endpoint::put_signal`] changes its signal word after its own data are visible, and does not write
+//!   them again afterwards. It orders nothing else.
 //! - AMOs are executed exactly once, however often a transport repeats them on the way.
 //! - Nothing orders operations of different streams, or of different transports, or operations on
 //!   different PEs, but completion: what is issued after another operation was seen to be complete

@@ -114,6 +114,54 @@ fn reductions_by_levels() {
     });
 }
 
+/// On two and three PEs another algorithm does it, on four one that has no last share which is shorter.
+#[test]
+fn reductions_that_meet_half_way() {
+    let asked = ("SHMEM_COLL", "reduce:meet+share");
+    let taken = |world: &World| table::taken(world, world.team(), "reduce", 64 << 10);
+    for n_pes in 2..=9 {
+        over("shm", n_pes, &[asked], |world| {
+            assert_eq!(taken(world), Some("meet"));
+            reductions(world);
+            sums_have_the_same_bits(world);
+            more_than_one_piece(world);
+            sums_of_many_lengths(world, 24_000);
+        });
+    }
+    for n_pes in [4, 5, 6, 9] {
+        let seed = n_pes.to_string();
+        let unordered = [asked, ("SHMEM_UNORDERED_SEED", &seed)];
+        over("unordered", n_pes, &unordered, |world| sums_of_many_lengths(world, 5_000));
+    }
+    across(ring::RING_ONLY, &["ntb"], 5, &[asked], |world| sums_of_many_lengths(world, 24_000));
+}
+
+/// Shares of equal and of different lengths, in one piece and in several, one call after the other without
+/// anything between them.
+fn sums_of_many_lengths(world: &World, most: usize) {
+    let (n, sum) = (world.n_pes(), reducer::<Sum, u64>());
+    let source = array::<u64>(world, most);
+    let dests = [0; 2].map(|_| array::<u64>(world, most));
+    let lengths = [n * 8, n * 400, n * 400 - 1, n * 400 - 60, n * n * 8 + 5, most - 7, most];
+    for (call, nelems) in lengths.into_iter().enumerate() {
+        let mut expected = vec![0u64; nelems];
+        for pe in 0..n {
+            let theirs = values(pe, call, nelems);
+            expected.iter_mut().zip(theirs).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+        }
+        fill(source, &values(world.pe(), call, nelems));
+        let dest = dests[call % 2];
+        // SAFETY: symmetric arrays of the test.
+        unsafe {
+            let team = world.team();
+            coll::reduce(world, team, dest.cast(), source.cast(), nelems, sum, ROUTINE);
+        }
+        fill(source, &vec![0; nelems]);
+        assert!(contents(dest, nelems) == expected, "{nelems} numbers on {n} PEs");
+    }
+    coll::barrier_all(world, ROUTINE);
+}
+
 fn reductions(world: &World) {
     let cases = [
         Case { reducer: reducer::<Sum, u32>(), apply: u32::wrapping_add },
