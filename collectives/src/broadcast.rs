@@ -200,25 +200,30 @@ struct Ways {
     /// Bytes that go to the left, from the last member to `first`.
     left: Range<usize>,
     first: usize,
+    /// The longest pieces.
+    most: usize,
 }
 
 impl Ways {
     /// To the right alone.
     fn chain(n: usize, len: usize) -> Ways {
-        Ways { right: 0..len, last: n - 1, left: 0..0, first: n }
+        Ways { right: 0..len, last: n - 1, left: 0..0, first: n, most: usize::MAX }
     }
 
     /// Everything to the right half way round, and to the left for the rest.
     fn half_way(n: usize, len: usize) -> Ways {
-        Ways { right: 0..len, last: n / 2, left: 0..len, first: n / 2 + 1 }
+        Ways { right: 0..len, last: n / 2, left: 0..len, first: n / 2 + 1, most: usize::MAX }
     }
 
     /// Half of the data all the way round to the right, and half to the left.
     fn halves(n: usize, len: usize) -> Ways {
         let cut = (len / 2).next_multiple_of(LINE).min(len);
-        Ways { right: 0..cut, last: n - 1, left: cut..len, first: 1 }
+        Ways { right: 0..cut, last: n - 1, left: cut..len, first: 1, most: HALVES_MAX }
     }
 }
+
+/// The longest pieces of halves: from three hosts on longer ones were slower, by up to a half.
+const HALVES_MAX: usize = 8 << 10;
 
 /// What goes one way, at a member.
 struct Flow<'a> {
@@ -244,7 +249,8 @@ unsafe fn along(group: &Group<'_>, call: &Broadcast, ways: Ways) {
     let links = ways.last.max(group.n - ways.first);
     let longest = ways.right.len().max(ways.left.len());
     // What is passed on and not combined takes a processor a quarter of the time.
-    let (piece, count) = stream::cut(longest, 4 * links, group.world.costs());
+    let costs = group.world.costs();
+    let (piece, count) = stream::cut_at_most(longest, 4 * links, ways.most, costs);
     // To the left the root is behind the last member.
     let back = (group.n - number) % group.n;
     let mut flows = [

@@ -136,6 +136,12 @@ pub fn cut(len: usize, links: usize, costs: &Costs) -> (usize, usize) {
     alike(len, piece_of(len, links, costs))
 }
 
+/// The same in pieces of at most so many bytes, where each PE has a processor.
+pub fn cut_at_most(len: usize, links: usize, most: usize, costs: &Costs) -> (usize, usize) {
+    let piece = piece_of(len, links, costs);
+    alike(len, if costs.crowd > 1 { piece } else { piece.min(most) })
+}
+
 /// The same of each of the shares of `len` bytes, all of which are on their way round the ring of members at the
 /// same time.
 pub fn cut_shares(len: usize, share: usize, costs: &Costs) -> (usize, usize) {
@@ -224,7 +230,10 @@ mod tests {
                 assert!(piece * count >= len / n && piece <= 32 << 10, "{count} of {piece}");
             }
         }
+        let (piece, count) = cut_at_most(2 << 20, 12, 8 << 10, alone);
+        assert_eq!((piece, count), (8 << 10, 256));
         let crowded = &Costs { crowd: 2, ..Costs::default() };
         assert!(piece_of(512 << 10, 31, crowded) > lens[0]);
+        assert_eq!(cut_at_most(2 << 20, 12, 8 << 10, crowded), cut(2 << 20, 12, crowded));
     }
 }
