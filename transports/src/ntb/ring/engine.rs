@@ -57,7 +57,7 @@ pub struct Engine {
     pub(super) flows_first: [bool; 2],
     /// Nothing is to be done before something arrives, is handed in, or is due.
     pub(super) at_rest: bool,
-    /// Something was handed in of which more may be to send.
+    /// Something was handed in, and not all of it may have been sent.
     pub(super) handed_in: bool,
     pub(super) stats: Stats,
 }
