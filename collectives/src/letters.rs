@@ -15,8 +15,8 @@
 //!   with even and with odd numbers have lines, halves and contexts of their own, and before the first one
 //!   of a number is sent, all of its kind sent before are complete. So no smaller number follows a
 //!   larger one in a line, and nothing of an older message is written later.
-//! - What was seen is not written again: `put_signal` and a fence before the flag promise it too. So the
-//!   reader may write where it lies.
+//! - Bytes are not written again once their flag was seen: `put_signal` promises it, and so does a fence
+//!   between the bytes and the flag. So the reader may write to them.
 //! - A collective takes the next number, and in it no member sends to another twice. No member leaves
 //!   a collective before all have entered it: either its result depends on all, or a sync ends it. Who
 //!   sends in collective n + 2 has left n + 1, so all have entered n + 1 and left n: they have read

@@ -32,7 +32,7 @@ tombolo_core::settings! {
         /// it: the program can compute meanwhile. "auto" for those puts that the engine completes
         /// sooner than the processor would, and packets with 4 KiB and more, where links are
         /// slower than memory. The engine of an emulated link is a thread: where each PE has but one
-        /// processor, "auto" leaves packets and shorter puts to the processor.
+        /// processor, "auto" leaves packets to it, and puts of less than about 250 KiB.
         User dma: DmaUse = "auto", "SHMEM_NTB_DMA";
         /// Lanes of each PE on the NTB ring, each with service threads of its own; the same on all
         /// PEs. Empty for as many as links and processors can use.

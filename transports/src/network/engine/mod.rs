@@ -272,16 +272,19 @@ impl<N: Network> Engine<N> {
         // What one round brings may make room for the next; but others wait for the lock.
         for _ in 0..4 {
             let mut taken = [Completion::NONE; 16];
-            let found = self.net.poll(&mut taken);
-            let more = !matches!(found, Ok(count) if count < taken.len());
-            busy |= !matches!(found, Ok(0));
-            match found {
-                Ok(count) => taken.iter().take(count).for_each(|one| self.take(*one)),
-                Err(failure) => self.take_failure(failure),
-            }
-            // Another look at a queue that was not full takes as long as the first one.
-            if !more {
-                break;
+            match self.net.poll(&mut taken) {
+                Ok(count) => {
+                    taken.iter().take(count).for_each(|one| self.take(*one));
+                    busy |= count > 0;
+                    // Another look at a queue that was not full takes as long as the first one.
+                    if count < taken.len() {
+                        break;
+                    }
+                }
+                Err(failure) => {
+                    self.take_failure(failure);
+                    busy = true;
+                }
             }
         }
         if busy || self.has_leftovers() {

@@ -211,9 +211,13 @@ impl Engine {
     /// Whether packets wait to be sent, be it for room or for the next poll.
     #[inline]
     pub fn has_more_to_send(&self) -> bool {
-        Side::BOTH
-            .into_iter()
-            .any(|side| self.sender.has_ready(side) || self.fetcher.has_ready(side))
+        Side::BOTH.into_iter().any(|side| self.has_waiting(side))
+    }
+
+    /// The same in this direction.
+    #[inline]
+    pub(super) fn has_waiting(&self, side: Side) -> bool {
+        self.sender.has_ready(side) || self.fetcher.has_ready(side)
     }
 
     /// What holds up operations of this engine's PE, as of the last poll.

@@ -36,13 +36,13 @@ impl Engine {
         busy
     }
 
-    /// One packet after the other while the bubble rule allows, of flows and of gets alternately.
+    /// Sends what waits in this direction, as far as there is room; says whether anything was sent. Most polls find nothing.
     #[inline]
     pub(super) fn send_requests<M: Memory>(&mut self, side: Side, memory: &mut M) -> bool {
-        let waiting = self.sender.has_ready(side) || self.fetcher.has_ready(side);
-        waiting && self.send_waiting(side, memory)
+        self.has_waiting(side) && self.send_waiting(side, memory)
     }
 
+    /// One packet after the other while the bubble rule allows, of flows and of gets alternately.
     fn send_waiting<M: Memory>(&mut self, side: Side, memory: &mut M) -> bool {
         let at = side as usize;
         let mut busy = false;
