@@ -55,6 +55,7 @@ impl World {
     }
 
     /// Checks that a PE number is one of `n_pes`.
+    #[inline]
     pub fn check_pe(&self, routine: &'static str, pe: i64, n_pes: usize) {
         if usize::try_from(pe).is_ok_and(|pe| pe < n_pes) {
             return;

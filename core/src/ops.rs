@@ -99,8 +99,8 @@ impl World {
             Channel::Endpoint(index) => {
                 let peer = self.peer_of(index, pe, routine);
                 let can = peer.can(target.segment);
-                let word = matches!(len, 4 | 8) && target.offset.is_multiple_of(len);
-                if (word && !can.whole_words) || can.put_align > 1 {
+                let is_word = || matches!(len, 4 | 8) && target.offset.is_multiple_of(len);
+                if can.put_align > 1 || (!can.whole_words && is_word()) {
                     let align = can.put_align;
                     // SAFETY: the caller vouches for the source.
                     if unsafe {

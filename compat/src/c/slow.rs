@@ -170,15 +170,17 @@ pub fn check_root(library: &Library, routine: &'static str, root: c_int, n_pes: 
 #[cold]
 #[inline(never)]
 pub unsafe fn p<T: Copy>(dest: *mut T, value: T, pe: c_int, ctx: Ctx, routine: &'static str) {
-    if let Some(state) = profile::on() {
-        // SAFETY: by the caller's word; so below.
-        if unsafe { profile::p(state, routine, ctx, dest, value, pe) } {
-            return;
+    let (source, len) = ((&raw const value).cast(), size_of::<T>());
+    // SAFETY: by the caller's word; the source lives until the call returns, and the put blocks.
+    unsafe {
+        match profile::on() {
+            None => {
+                checked_put::<false>(dest.cast(), source, len, pe, ctx, routine, Mode::Blocking)
+            }
+            Some(state) if profile::p(state, routine, ctx, dest, value, pe) => {}
+            _ => checked_put::<true>(dest.cast(), source, len, pe, ctx, routine, Mode::Blocking),
         }
     }
-    let source = (&raw const value).cast();
-    // SAFETY: the source lives until the call returns, and the put blocks.
-    unsafe { put(dest.cast(), source, size_of::<T>(), pe, ctx, routine, Mode::Blocking) }
 }
 
 /// # Safety
@@ -186,17 +188,18 @@ pub unsafe fn p<T: Copy>(dest: *mut T, value: T, pe: c_int, ctx: Ctx, routine: &
 #[cold]
 #[inline(never)]
 pub unsafe fn g<T: Copy>(source: *const T, pe: c_int, ctx: Ctx, routine: &'static str) -> T {
-    if let Some(state) = profile::on() {
-        // SAFETY: by the caller's word.
-        if let Some(value) = unsafe { profile::g(state, routine, ctx, source, pe) } {
-            return value;
-        }
-    }
     let mut value = MaybeUninit::<T>::uninit();
-    let dest = value.as_mut_ptr().cast();
-    // SAFETY: the destination lives until the call returns, and the get blocks and fills it.
+    let (dest, from, len) = (value.as_mut_ptr().cast(), source.cast(), size_of::<T>());
+    // SAFETY: by the caller's word; the destination lives until the call returns, and the get blocks and
+    // fills it.
     unsafe {
-        get(dest, source.cast(), size_of::<T>(), pe, ctx, routine, Mode::Blocking);
+        match profile::on() {
+            None => checked_get::<false>(dest, from, len, pe, ctx, routine, Mode::Blocking),
+            Some(state) => match profile::g(state, routine, ctx, source, pe) {
+                Some(value) => return value,
+                None => checked_get::<true>(dest, from, len, pe, ctx, routine, Mode::Blocking),
+            },
+        }
         value.assume_init()
     }
 }
@@ -213,20 +216,40 @@ pub unsafe fn put(
     routine: &'static str,
     mode: Mode,
 ) {
-    // SAFETY: by the caller's word; so below.
+    // SAFETY: by the caller's word.
     unsafe {
-        if let Some(state) = profile::on() {
-            if !profile::put(state, routine, ctx, dest, source, len, pe) {
-                checked_put::<true>(dest, source, len, pe, ctx, routine, mode);
-            }
-        } else {
-            checked_put::<false>(dest, source, len, pe, ctx, routine, mode);
+        match profile::on() {
+            None => checked_put::<false>(dest, source, len, pe, ctx, routine, mode),
+            Some(_) => counted_put(dest, source, len, pe, ctx, routine, mode),
         }
     }
 }
 
-/// Apart from [`put`], whose arguments then stay in registers while calls are counted, as this call is if
-/// `COUNTED` says so.
+/// Apart from [`put`], which then has nothing to keep over a call.
+///
+/// # Safety
+/// See [`p`].
+#[inline(never)]
+unsafe fn counted_put(
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    pe: c_int,
+    ctx: Ctx,
+    routine: &'static str,
+    mode: Mode,
+) {
+    // SAFETY: by the caller's word.
+    unsafe {
+        let counted = |state| profile::put(state, routine, ctx, dest, source, len, pe);
+        if !profile::on().is_some_and(counted) {
+            checked_put::<true>(dest, source, len, pe, ctx, routine, mode);
+        }
+    }
+}
+
+/// A put, counted if `COUNTED` says so. Apart from [`put`] and [`p`], whose arguments then stay in
+/// registers.
 ///
 /// # Safety
 /// See [`p`].
@@ -261,20 +284,40 @@ pub unsafe fn get(
     routine: &'static str,
     mode: Mode,
 ) {
-    // SAFETY: by the caller's word; so below.
+    // SAFETY: by the caller's word.
     unsafe {
-        if let Some(state) = profile::on() {
-            if !profile::get(state, routine, ctx, dest, source, len, pe) {
-                checked_get::<true>(dest, source, len, pe, ctx, routine, mode);
-            }
-        } else {
-            checked_get::<false>(dest, source, len, pe, ctx, routine, mode);
+        match profile::on() {
+            None => checked_get::<false>(dest, source, len, pe, ctx, routine, mode),
+            Some(_) => counted_get(dest, source, len, pe, ctx, routine, mode),
         }
     }
 }
 
-/// Apart from [`get`], whose arguments then stay in registers while calls are counted, as this call is if
-/// `COUNTED` says so.
+/// Apart from [`get`], which then has nothing to keep over a call.
+///
+/// # Safety
+/// See [`p`].
+#[inline(never)]
+unsafe fn counted_get(
+    dest: *mut u8,
+    source: *const u8,
+    len: usize,
+    pe: c_int,
+    ctx: Ctx,
+    routine: &'static str,
+    mode: Mode,
+) {
+    // SAFETY: by the caller's word.
+    unsafe {
+        let counted = |state| profile::get(state, routine, ctx, dest, source, len, pe);
+        if !profile::on().is_some_and(counted) {
+            checked_get::<true>(dest, source, len, pe, ctx, routine, mode);
+        }
+    }
+}
+
+/// A get, counted if `COUNTED` says so. Apart from [`get`] and [`g`], whose arguments then stay in
+/// registers.
 ///
 /// # Safety
 /// See [`p`].

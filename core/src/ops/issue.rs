@@ -63,12 +63,38 @@ impl World {
         true
     }
 
-    /// Puts in pieces that the endpoint takes; false if it fails.
+    /// Puts, at once where the endpoint takes it as a whole and has room; false if it fails.
     ///
     /// # Safety
     /// As [`World::put`].
     #[inline]
     pub(super) unsafe fn send(
+        &self,
+        way: Way<'_>,
+        peer: &Peer,
+        source: *const u8,
+        len: usize,
+        mode: Mode,
+    ) -> bool {
+        if len <= peer.can(way.target.segment).put_max {
+            let stream = way.context.stream(way.index.into());
+            let blocking = mode == Mode::Blocking;
+            // SAFETY: the caller vouches for the source.
+            let status = unsafe { peer.endpoint.put(stream, way.target, source, len, blocking) };
+            if status != Status::Again {
+                return status != Status::Failed;
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.send_in_pieces(way, peer, source, len, mode) }
+    }
+
+    /// Puts in pieces that the endpoint takes, with waiting for room; false if it fails.
+    ///
+    /// # Safety
+    /// As [`World::put`].
+    #[inline(never)]
+    unsafe fn send_in_pieces(
         &self,
         way: Way<'_>,
         peer: &Peer,

@@ -58,6 +58,29 @@ impl NtbEndpoint {
             .is_some_and(|d| unsafe { d.put(dest.segment, dest.offset, source, len) })
     }
 
+    /// A put that is not complete when it returns. Apart from `put`, which has little to keep then.
+    ///
+    /// # Safety
+    /// As `Endpoint::put`, and the range was checked.
+    #[inline(never)]
+    unsafe fn put_otherwise(
+        &self,
+        stream: &Stream,
+        dest: Remote,
+        source: *const u8,
+        len: usize,
+        blocking: bool,
+    ) -> Status {
+        if let Some(arrivals) = self.arrivals.as_ref().filter(|_| !blocking && len > 0) {
+            // SAFETY: by the caller's word; the source stays until the put has completed.
+            if let Some(status) = unsafe { arrivals.put(stream, dest, source, len) } {
+                return status;
+            }
+        }
+        let put = self.put_request(stream, dest, source, len, blocking);
+        stream.counted(|| self.lane(stream).submit(|engine, host| engine.put(&put, host)))
+    }
+
     fn put_request(
         &self,
         stream: &Stream,
@@ -128,14 +151,8 @@ impl Endpoint for NtbEndpoint {
         if unsafe { self.put_directly(dest, source, len) } {
             return Status::Complete;
         }
-        if let Some(arrivals) = self.arrivals.as_ref().filter(|_| !blocking && len > 0) {
-            // SAFETY: as above; the source stays until the put has completed.
-            if let Some(status) = unsafe { arrivals.put(stream, dest, source, len) } {
-                return status;
-            }
-        }
-        let put = self.put_request(stream, dest, source, len, blocking);
-        stream.counted(|| self.lane(stream).submit(|engine, host| engine.put(&put, host)))
+        // SAFETY: as above.
+        unsafe { self.put_otherwise(stream, dest, source, len, blocking) }
     }
 
     unsafe fn get(&self, stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status {

@@ -235,18 +235,61 @@ impl EmulatedMapping {
         })
     }
 
-    /// Something in the window has changed: was it ours?
+    /// Whether the link and the window are as they were when last looked at.
+    #[inline]
+    fn is_unchanged(&self) -> bool {
+        let memory = self.link.memory();
+        let changes = memory.sides[self.owner].window_changes[self.window].load(Ordering::Acquire);
+        memory.status.read() == self.word && changes == self.changes.load(Ordering::Relaxed)
+    }
+
+    /// The same, or what has changed in the window was not ours.
     #[cold]
-    fn check_targets(&self, changes: u64) -> bool {
+    #[inline(never)]
+    fn is_still_open(&self) -> bool {
         let side = self.link.side(self.owner);
-        let same = self.targets.iter().enumerate().all(|(index, target)| {
-            let entry = &side.windows[self.window][self.first_slot + index];
-            entry.generation.load(Ordering::Acquire) == target.generation
-        });
-        if same {
+        let changes = side.window_changes[self.window].load(Ordering::Acquire);
+        let open = self.link.memory().status.read() == self.word
+            && self.targets.iter().enumerate().all(|(index, target)| {
+                let entry = &side.windows[self.window][self.first_slot + index];
+                entry.generation.load(Ordering::Acquire) == target.generation
+            });
+        if open {
             self.changes.store(changes, Ordering::Relaxed);
         }
-        same
+        open
+    }
+
+    /// A write that takes its time, or one after a change. Apart from `write`, which then has nothing to
+    /// keep over a call.
+    ///
+    /// # Safety
+    /// As [`WindowMapping::write`], and the range is inside.
+    #[inline(never)]
+    unsafe fn write_otherwise(&self, offset: usize, source: *const u8, len: usize) -> bool {
+        if !self.is_open() {
+            return false;
+        }
+        match &self.requester {
+            // SAFETY: by the caller's word.
+            None => unsafe { self.store(offset, source, len) },
+            Some(requester) => {
+                let mut requester = requester.lock().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: by the caller's word.
+                unsafe { requester.send(self.offset + offset, source, len, TLP) };
+                requester.leave();
+            }
+        }
+        self.is_open()
+    }
+
+    /// # Safety
+    /// As [`WindowMapping::write`], and the range is inside.
+    #[inline(always)]
+    unsafe fn store(&self, offset: usize, source: *const u8, len: usize) {
+        // SAFETY: inside the mapping; the caller vouches for the source.
+        unsafe { copy::cached(self.mapping.base().add(self.start + offset), source, len) };
+        fence(Ordering::Release);
     }
 }
 
@@ -257,33 +300,20 @@ impl WindowMapping for EmulatedMapping {
 
     #[inline]
     unsafe fn write(&self, offset: usize, source: *const u8, len: usize) -> bool {
-        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
-        if !inside || !self.is_open() {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return false;
         }
-        match &self.requester {
-            None => {
-                // SAFETY: inside the mapping, as was just checked; the caller vouches for the source.
-                unsafe {
-                    let to = self.mapping.base().add(self.start + offset);
-                    copy::cached(to, source, len);
-                }
-                fence(Ordering::Release);
-            }
-            Some(requester) => {
-                let mut requester = requester.lock().unwrap_or_else(PoisonError::into_inner);
-                // SAFETY: the caller's promise.
-                unsafe { requester.send(self.offset + offset, source, len, TLP) };
-                requester.leave();
-            }
+        if self.requester.is_some() || !self.is_unchanged() {
+            // SAFETY: the caller's promise; inside, as was just checked.
+            return unsafe { self.write_otherwise(offset, source, len) };
         }
+        // SAFETY: as above.
+        unsafe { self.store(offset, source, len) };
         self.is_open()
     }
 
+    #[inline]
     fn is_open(&self) -> bool {
-        let memory = self.link.memory();
-        let changes = memory.sides[self.owner].window_changes[self.window].load(Ordering::Acquire);
-        memory.status.read() == self.word
-            && (changes == self.changes.load(Ordering::Relaxed) || self.check_targets(changes))
+        self.is_unchanged() || self.is_still_open()
     }
 }
