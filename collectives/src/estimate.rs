@@ -112,7 +112,7 @@ pub fn broadcast_both_ways(group: &Group<'_>, len: usize) -> u64 {
     let whole = costs.put_ns(next(group), len);
     // While the root is busy with one way, the other one is idle.
     let whole = (two - 1) * whole + costs.shared_ns(whole);
-    whole + copied(group, len) + pipeline(group, len, group.n / 2) + sync(group)
+    whole + copied(group, len) + pipeline(group, len, group.n / 2)
 }
 
 /// Half along each of two chains.
@@ -123,10 +123,7 @@ pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
         return u64::MAX;
     }
     let work = costs.shared_ns(costs.put_ns(next(group), len));
-    both_links(group, work)
-        + copied(group, len)
-        + pipeline(group, len / 2, group.n - 1)
-        + sync(group)
+    both_links(group, work) + copied(group, len) + pipeline(group, len / 2, group.n - 1)
 }
 
 /// Members of a host come to one and are told by it; these meet by dissemination.
@@ -203,7 +200,7 @@ pub fn chain(group: &Group<'_>, len: usize) -> u64 {
         return u64::MAX;
     }
     let work = costs.shared_ns(costs.put_ns(next(group), len)) + copied(group, len);
-    work + pipeline(group, len, group.n - 1) + sync(group)
+    work + pipeline(group, len, group.n - 1)
 }
 
 /// A share to each, then the shares go round the ring.

@@ -44,8 +44,11 @@ const BATCH: usize = SLOTS / 2;
 
 impl<'a> Pieces<'a> {
     /// The next `count` pieces of a team with memory, which go one way; all members begin them.
+    ///
+    /// They take an even number of numbers: the messages before and after them are of the kinds of which they
+    /// would be without them.
     pub fn begin(group: &'a Group<'a>, team: &'a Team, way: Way, count: usize) -> Pieces<'a> {
-        let first = Letters::reserve(group, team, count);
+        let first = Letters::reserve(group, team, count.next_multiple_of(2));
         Pieces { group, team, way, first, begun: Cell::new(0) }
     }
 

@@ -7,6 +7,8 @@ use super::data::{
     collects, fcollects, reduce, reductions_of, scans,
 };
 use super::support::{ROUTINE, Random, across, array, contents, fill, over, values};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tombolo_collectives::table::{self, check, listing};
 use tombolo_collectives::{self as coll, Max, Prod, Sum, reducer};
 use tombolo_core::World;
@@ -134,6 +136,120 @@ fn reductions_that_meet_half_way() {
         over("unordered", n_pes, &unordered, |world| sums_of_many_lengths(world, 5_000));
     }
     across(ring::RING_ONLY, &["ntb"], 5, &[asked], |world| sums_of_many_lengths(world, 24_000));
+}
+
+/// Members may be many broadcasts ahead of others, and of collectives between them that use the team's memory.
+#[test]
+fn broadcasts_without_anything_between_them() {
+    let by_memory = "fcollect:exchange,reduce:exchange";
+    let by_ring = "fcollect:both+signal,reduce:both+meet";
+    for (broadcast, others) in [("chain", by_ring), ("both", by_memory), ("halves", by_memory)] {
+        let all = format!("broadcast:{broadcast},{others}");
+        let asked = [("SHMEM_COLL", &all[..]), ("SHMEM_UNORDERED_SEED", "1")];
+        for n_pes in [2, 3, 5] {
+            over("shm", n_pes, &asked[..1], |world| broadcasts_in_a_row(world, 40_000));
+            over("shm", n_pes, &asked[..1], broadcasts_that_nobody_has_entered);
+        }
+        for (n_pes, seed) in [(2, "4"), (3, "1"), (3, "6"), (4, "2"), (5, "3")] {
+            let asked = [asked[0], ("SHMEM_UNORDERED_SEED", seed)];
+            over("unordered", n_pes, &asked, |world| broadcasts_in_a_row(world, 1_500));
+        }
+        over("unordered", 3, &asked, broadcasts_that_nobody_has_entered);
+        across(ring::RING_ONLY, &["ntb"], 3, &asked[..1], |world| {
+            broadcasts_in_a_row(world, 40_000);
+            broadcasts_that_nobody_has_entered(world);
+        });
+    }
+}
+
+/// The root returns from several before the others call the first one.
+fn broadcasts_that_nobody_has_entered(world: &World) {
+    const CALLS: usize = 20;
+    let [source, dest, word] = [0; 3].map(|_| array::<u64>(world, CALLS));
+    let mine: Vec<u64> = (0..CALLS as u64).collect();
+    fill(source, &mine);
+    fill(word, &[0]);
+    coll::barrier_all(world, ROUTINE);
+    // SAFETY: a word of the test's array, only ever accessed as a whole.
+    let has_left = unsafe { AtomicU64::from_ptr(word) };
+    let begun = Instant::now();
+    while world.pe() > 0 && has_left.load(Ordering::Acquire) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the root waits for others");
+        std::thread::yield_now();
+    }
+    for call in 0..CALLS {
+        let (team, at) = (world.team(), |array: *mut u64| array.wrapping_add(call).cast());
+        // SAFETY: symmetric arrays of the test, another word for each call.
+        unsafe { coll::broadcast(world, team, at(dest), at(source), 8, 0, ROUTINE) };
+    }
+    for pe in 1..if world.pe() == 0 { world.n_pes() } else { 1 } {
+        let one = 1u64;
+        let (word, one) = (word.cast(), (&raw const one).cast());
+        // SAFETY: a word of each.
+        unsafe { world.put(world.context(), word, one, 8, pe, Mode::Blocking, ROUTINE) };
+    }
+    assert!(contents(dest, CALLS) == mine);
+    coll::barrier_all(world, ROUTINE);
+}
+
+/// Broadcasts from changing roots, of changing lengths, some of which take more pieces than there are flags, with other
+/// collectives between some of them. PEs come late by turns, and change their buffers as soon as they may.
+fn broadcasts_in_a_row(world: &World, most: usize) {
+    const CALLS: usize = 32;
+    /// Elements of the other collectives: more than go beside a flag.
+    const FEW: usize = 12;
+    let (n, me, sum) = (world.n_pes(), world.pe(), reducer::<Sum, u64>());
+    let length = |call: usize| [1, 300, 0, 1_000, 1, most, 9, 8][call % 8];
+    let start = |call: usize| (0..call).map(length).sum::<usize>();
+    let [source, dest] = [0; 2].map(|_| array::<u64>(world, start(CALLS)));
+    let [own, sums] = [0; 2].map(|_| array::<u64>(world, CALLS * FEW));
+    let all = array::<u64>(world, CALLS * FEW * n);
+    let at = |array: *mut u64, call: usize| array.wrapping_add(start(call));
+    (0..CALLS).for_each(|call| fill(at(source, call), &values(me, call, length(call))));
+    coll::barrier_all(world, ROUTINE);
+    for call in 0..CALLS {
+        // One is late at a time, and others run ahead of it until they need it.
+        if call / 3 % n == me {
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        let (root, len) = (call / 5 % n, length(call));
+        let (team, to, from) = (world.team(), at(dest, call), at(source, call));
+        // SAFETY: symmetric arrays of the test, another part for each call.
+        unsafe {
+            coll::broadcast(world, team, to.cast(), from.cast(), len * 8, root as i32, ROUTINE);
+        }
+        assert!(contents(to, len) == values(root, call, len), "call {call}");
+        fill(from, &vec![!0; len]);
+        fill(to, &vec![call as u64; len]);
+        // Two of them, so that members that are ahead use the same memory again.
+        if call % 4 < 2 {
+            let own = own.wrapping_add(call * FEW);
+            fill(own, &values(me, call, FEW));
+            let (all, sums) = (all.wrapping_add(call * FEW * n), sums.wrapping_add(call * FEW));
+            let expected: Vec<u64> = (0..n).flat_map(|pe| values(pe, call, FEW)).collect();
+            // SAFETY: as above; the source is this PE's alone when a call has returned.
+            unsafe {
+                if call % 4 == 0 {
+                    coll::fcollect(world, team, all.cast(), own.cast(), FEW * 8, ROUTINE);
+                    assert!(contents(all, FEW * n) == expected, "fcollect after {call}");
+                } else {
+                    coll::reduce(world, team, sums.cast(), own.cast(), FEW, sum, ROUTINE);
+                    let of = |index| {
+                        let theirs = (0..n).map(|pe| expected[pe * FEW + index]);
+                        theirs.fold(0, u64::wrapping_add)
+                    };
+                    let expected: Vec<u64> = (0..FEW).map(of).collect();
+                    assert!(contents(sums, FEW) == expected, "sum after {call}");
+                }
+            }
+            fill(own, &[!0; FEW]);
+        }
+    }
+    coll::barrier_all(world, ROUTINE);
+    for call in 0..CALLS {
+        let expected = vec![call as u64; length(call)];
+        assert!(contents(at(dest, call), length(call)) == expected, "written after call {call}");
+    }
 }
 
 /// Shares of equal and of different lengths, in one piece and in several, one call after the other without

@@ -68,21 +68,34 @@ const fn case(operation: &'static str, bytes: usize) -> Case {
 
 const OPERATIONS: [&str; 5] = ["sync", "broadcast", "reduce", "fcollect", "alltoall"];
 
-const CASES: [Case; 16] = [
+const CASES: [Case; 29] = [
     case("sync", 0),
     case("broadcast", 8),
+    case("broadcast", 4 << 10),
+    case("broadcast", 16 << 10),
     case("broadcast", 64 << 10),
+    case("broadcast", 256 << 10),
     case("broadcast", 1 << 20),
     case("broadcast", 4 << 20),
     case("reduce", 8),
+    case("reduce", 4 << 10),
+    case("reduce", 16 << 10),
     case("reduce", 64 << 10),
+    case("reduce", 256 << 10),
     case("reduce", 1 << 20),
     case("reduce", 4 << 20),
     case("fcollect", 8),
+    case("fcollect", 4 << 10),
+    case("fcollect", 16 << 10),
+    case("fcollect", 64 << 10),
+    case("fcollect", 256 << 10),
     case("fcollect", 1 << 20),
     case("fcollect", 4 << 20),
     case("alltoall", 8),
+    case("alltoall", 4 << 10),
+    case("alltoall", 16 << 10),
     case("alltoall", 64 << 10),
+    case("alltoall", 256 << 10),
     case("alltoall", 1 << 20),
     case("alltoall", 4 << 20),
 ];
@@ -478,7 +491,8 @@ mod tests {
             .filter(|case| wanted.wants(case))
             .map(|case| (case.operation, case.bytes))
             .collect();
-        assert_eq!(cases, [("reduce", 8), ("reduce", 64 << 10)]);
+        let sizes = [8, 4 << 10, 16 << 10, 64 << 10];
+        assert_eq!(cases, sizes.map(|bytes| ("reduce", bytes)));
         assert!(CASES.iter().all(|case| OPERATIONS.contains(&case.operation)));
     }
 }
