@@ -7,6 +7,7 @@ use crate::schedule::{others, rounds, share};
 use crate::stream::{self, Pieces};
 use crate::table::Call;
 use std::ops::Range;
+use tombolo_core::cost::Costs;
 use tombolo_core::ops::Mode;
 
 /// The arguments of a broadcast.
@@ -222,8 +223,14 @@ impl Ways {
     }
 }
 
+/// Length and number of the pieces in which so many bytes go along so many links, `most` bytes long at most.
+pub fn cut(len: usize, links: usize, most: usize, costs: &Costs) -> (usize, usize) {
+    // What is passed on and not combined takes a processor a quarter of the time.
+    stream::cut_at_most(len, 4 * links, most, costs)
+}
+
 /// The longest pieces of halves: from three hosts on longer ones were slower, by up to a half.
-const HALVES_MAX: usize = 8 << 10;
+pub const HALVES_MAX: usize = 8 << 10;
 
 /// What goes one way, at a member.
 struct Flow<'a> {
@@ -266,9 +273,7 @@ unsafe fn along(group: &Group<'_>, call: &Broadcast, ways: Ways) {
     let number = call.turned(group, group.me);
     let links = ways.last.max(group.n - ways.first);
     let longest = ways.right.len().max(ways.left.len());
-    // What is passed on and not combined takes a processor a quarter of the time.
-    let costs = group.world.costs();
-    let (piece, count) = stream::cut_at_most(longest, 4 * links, ways.most, costs);
+    let (piece, count) = cut(longest, links, ways.most, group.world.costs());
     // To the left the root is behind the last member.
     let back = (group.n - number) % group.n;
     let mut flows = [

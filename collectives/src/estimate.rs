@@ -5,12 +5,13 @@
 //!   and where PEs share processors, waiting for one.
 //! - Work that all members do at the same time takes as many times as long as PEs share a processor.
 
+use crate::broadcast::{self, HALVES_MAX};
 use crate::group::Group;
 use crate::letters::{SHORT_MAX, long_max};
 use crate::notes::Hosts;
 use crate::reduce::Block;
 use crate::schedule::rounds;
-use crate::stream::{piece_of, piece_of_shares};
+use crate::stream::{HANDING_ON, piece_of, piece_of_shares};
 use tombolo_core::cost::{Costs, LINE_NS};
 use tombolo_core::transport::Distance;
 
@@ -76,32 +77,91 @@ fn both_steps(group: &Group<'_>, len: usize) -> u64 {
 
 /// Blocks go both ways round the ring of members, in pieces.
 pub fn both_ways(group: &Group<'_>, len: usize) -> u64 {
-    let costs = costs(group);
-    let work = costs.shared_ns(others(group) * costs.put_ns(next(group), len));
-    both_links(group, work) + copied(group, len) + pipeline(group, len, group.n / 2)
+    let work = costs(group).shared_ns(both_links(group, others(group), len));
+    let links = group.n / 2;
+    let way = match is_ring(group) {
+        true => {
+            let piece = piece_of(len, links, costs(group));
+            passing_on_by(group, len, links, piece) + completion(group)
+        }
+        false => pipeline(group, len, links),
+    };
+    work + copied(group, len) + way
 }
 
-/// What takes so long in one direction, if half of it goes each way: what is the processor's of a put takes
+/// So many puts to neighbours, half of what they carry each way: what is the processor's of a put takes
 /// as long. Between two hosts puts may use both links by themselves.
-fn both_links(group: &Group<'_>, work: u64) -> u64 {
+fn both_links(group: &Group<'_>, puts: u64, len: usize) -> u64 {
+    let (costs, next) = (costs(group), next(group));
+    let (whole, short) = (costs.put_ns(next, len), costs.put_ns(next, len.min(8)));
+    let carried = whole.saturating_sub(short);
+    // More than a half, because members take in and send at the same time.
+    puts * if is_ring(group) { short + carried * 5 / 8 } else { whole }
+}
+
+/// Whether members on three hosts or more send both ways at the same time, and each has a processor.
+fn is_ring(group: &Group<'_>) -> bool {
     let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < 3);
-    if few || costs(group).crowd > 1 { work } else { work * 3 / 4 }
+    !few && costs(group).crowd <= 1
 }
 
 /// Elements go both ways round the ring of members, and all are combined.
 pub fn reduce_both_ways(group: &Group<'_>, bytes: usize) -> u64 {
     let work = others(group) * (read(bytes) + copied(group, bytes));
-    both_steps(group, bytes) + costs(group).shared_ns(work)
+    let handing_on = group.n as u64 / 2 * handing_on(group, bytes);
+    both_steps(group, bytes) + handing_on + costs(group).shared_ns(work)
 }
 
 /// Pieces of so many bytes go along so many links, one piece after the other: what goes on beside the work
 /// of sending all of them.
 fn pipeline(group: &Group<'_>, len: usize, links: usize) -> u64 {
+    pipeline_of(group, len, links, piece_of(len, links, costs(group)))
+}
+
+/// The same in pieces of so many bytes.
+fn pipeline_of(group: &Group<'_>, len: usize, links: usize, piece: usize) -> u64 {
     let (costs, next) = (costs(group), next(group));
-    let piece = piece_of(len, links, costs);
     let first = costs.notice_ns(next) + costs.put_ns(next, len.min(piece));
     let waits = len.div_ceil(piece).max(1) as u64 - 1;
     links as u64 * first + waits * (LINE + costs.switch_ns())
+}
+
+/// What handing a piece on takes each member beside the time of the piece on the link: counted where members send both
+/// ways, as it was measured there.
+fn handing_on(group: &Group<'_>, piece: usize) -> u64 {
+    if !is_ring(group) {
+        return 0;
+    }
+    let (costs, next) = (costs(group), next(group));
+    // Something short sets out at once.
+    let late = costs.put_ns(next, HANDING_ON.min(16 * piece));
+    LINE + late.saturating_sub(costs.put_ns(next, 8))
+}
+
+/// The same on the way to the farthest member, for something that hosts pass on.
+fn handing_on_to_all(group: &Group<'_>, len: usize) -> u64 {
+    let hops = match group.extent() {
+        Distance::Hops(hops) => u64::from(hops),
+        _ => 1,
+    };
+    hops * handing_on(group, len)
+}
+
+/// What goes on in a broadcast in pieces that go along so many links, beside the work of sending all of them.
+fn passing_on(group: &Group<'_>, len: usize, links: usize, most: usize) -> u64 {
+    if !is_ring(group) {
+        return pipeline(group, len, links);
+    }
+    let (piece, _) = broadcast::cut(len, links, most, costs(group));
+    passing_on_by(group, len, links, piece)
+}
+
+/// The same in pieces of so many bytes, where members send both ways. One piece is among the work of sending all.
+fn passing_on_by(group: &Group<'_>, len: usize, links: usize, piece: usize) -> u64 {
+    let (piece, costs) = (len.min(piece), costs(group));
+    let late = links as u64 * handing_on(group, piece);
+    let way = pipeline_of(group, len, links, piece.max(1)) + late;
+    way.saturating_sub(costs.put_ns(next(group), piece))
 }
 
 /// Along two chains that begin at the root.
@@ -110,20 +170,21 @@ pub fn broadcast_both_ways(group: &Group<'_>, len: usize) -> u64 {
     // The root sends both ways.
     let two = if group.n > 2 { 2 } else { 1 };
     let whole = costs.put_ns(next(group), len);
-    // While the root is busy with one way, the other one is idle.
-    let whole = (two - 1) * whole + costs.shared_ns(whole);
-    whole + copied(group, len) + pipeline(group, len, group.n / 2)
+    let whole = match is_ring(group) {
+        true => both_links(group, two, len),
+        // While the root is busy with one way, the other one is idle.
+        false => (two - 1) * whole + costs.shared_ns(whole),
+    };
+    whole + copied(group, len) + passing_on(group, len, group.n / 2, usize::MAX)
 }
 
 /// Half along each of two chains.
 pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
-    let costs = costs(group);
-    let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < 3);
-    if few || costs.crowd > 1 {
+    if !is_ring(group) {
         return u64::MAX;
     }
-    let work = costs.shared_ns(costs.put_ns(next(group), len));
-    both_links(group, work) + copied(group, len) + pipeline(group, len / 2, group.n - 1)
+    let work = both_links(group, 1, len);
+    work + copied(group, len) + passing_on(group, len / 2, group.n - 1, HALVES_MAX)
 }
 
 /// Members of a host come to one and are told by it; these meet by dissemination.
@@ -158,7 +219,7 @@ pub fn broadcast_put(group: &Group<'_>, len: usize) -> u64 {
     // One PE goes through the memory of all.
     let beyond = !group.extent().is_remote() && group.n * len >= CACHED_MAX;
     let all = if beyond { 2 * all } else { all };
-    all + 2 * arrival(group) + sync(group)
+    all + 2 * arrival(group) + handing_on_to_all(group, len) + sync(group)
 }
 
 /// On one host all copy at the same time, across hosts the root's host serves them one after another.
@@ -177,7 +238,8 @@ fn request(group: &Group<'_>, len: usize) -> u64 {
 
 /// The root puts to one, both to others, and so on.
 pub fn broadcast_tree(group: &Group<'_>, len: usize) -> u64 {
-    rounds(group.n) as u64 * (put(group, len) + step(group)) + copied(group, len) + sync(group)
+    let round = put(group, len) + step(group) + handing_on_to_all(group, len);
+    rounds(group.n) as u64 * round + copied(group, len) + sync(group)
 }
 
 /// By a tree of hosts, then within each.
@@ -185,7 +247,10 @@ pub fn broadcast_by_hosts(group: &Group<'_>, len: usize) -> u64 {
     let Some(hosts) = hosts(group) else { return u64::MAX };
     let tree = match hosts.leaders.len() {
         1 => 0,
-        count => rounds(count) as u64 * (put(group, len) + step(group)) + copied(group, len),
+        count => {
+            let round = put(group, len) + step(group) + handing_on_to_all(group, len);
+            rounds(count) as u64 * round + copied(group, len)
+        }
     };
     let costs = costs(group);
     let local = costs.notice_ns(Distance::Host) + costs.shared_ns(copied(group, len));
@@ -200,7 +265,7 @@ pub fn chain(group: &Group<'_>, len: usize) -> u64 {
         return u64::MAX;
     }
     let work = costs.shared_ns(costs.put_ns(next(group), len)) + copied(group, len);
-    work + pipeline(group, len, group.n - 1)
+    work + passing_on(group, len, group.n - 1, usize::MAX)
 }
 
 /// A share to each, then the shares go round the ring.
@@ -225,13 +290,20 @@ fn published(group: &Group<'_>, bytes: usize) -> u64 {
 /// Each puts so many bytes to each, and all meet. Across hosts they wait until all have arrived.
 pub fn all_put(group: &Group<'_>, len: usize) -> u64 {
     let work = to_all(group, len) + copied(group, len);
-    costs(group).shared_ns(work) + arrival(group) + sync(group)
+    let late = arrival(group).max(completion(group)) + handing_on_to_all(group, len);
+    costs(group).shared_ns(work) + late + sync(group)
 }
 
 /// Each puts so many bytes to each, with signals.
 pub fn signals(group: &Group<'_>, len: usize) -> u64 {
     let work = to_all(group, len) + others(group) * LINE + copied(group, len);
-    costs(group).shared_ns(work) + step(group)
+    let wait = step(group) + completion(group) + handing_on_to_all(group, len);
+    costs(group).shared_ns(work) + wait
+}
+
+/// Non-blocking puts to neighbours are waited for at the end: counted where members send both ways.
+fn completion(group: &Group<'_>) -> u64 {
+    if is_ring(group) { costs(group).latency_ns(next(group)) } else { 0 }
 }
 
 /// Each puts so many bytes to each, which on a ring of hosts pass half of them on the way to the farthest:
@@ -257,7 +329,7 @@ fn passed_on(group: &Group<'_>) -> u64 {
 /// A message of so many bytes from each to each.
 pub fn letters(group: &Group<'_>, len: usize) -> u64 {
     let work = to_all(group, len) + others(group) * read(len) + copied(group, len);
-    costs(group).shared_ns(work) + step(group)
+    costs(group).shared_ns(work) + step(group) + handing_on_to_all(group, len)
 }
 
 /// A message among others, written and read.
@@ -293,8 +365,9 @@ fn share_of(group: &Group<'_>, bytes: usize) -> usize {
 /// Shares of so many bytes go round the ring of members.
 fn ring(group: &Group<'_>, bytes: usize) -> u64 {
     let (costs, next) = (costs(group), next(group));
-    let work = costs.shared_ns(costs.put_ns(next, share_of(group, bytes)) + LINE);
-    others(group) * (costs.notice_ns(next) + work)
+    let share = share_of(group, bytes);
+    let work = costs.shared_ns(costs.put_ns(next, share) + LINE);
+    others(group) * (costs.notice_ns(next) + work + handing_on(group, share))
 }
 
 /// Blocks go round the ring of members.
@@ -338,13 +411,14 @@ pub fn share(group: &Group<'_>, bytes: usize) -> u64 {
 /// Each sends its elements to all and combines those of all.
 pub fn reduce_exchange(group: &Group<'_>, bytes: usize) -> u64 {
     let work = to_all(group, bytes) + others(group) * (read(bytes) + copied(group, bytes));
-    costs(group).shared_ns(work) + step(group)
+    costs(group).shared_ns(work) + step(group) + handing_on_to_all(group, bytes)
 }
 
 /// Twice as many elements are combined in each round.
 pub fn reduce_doubling(group: &Group<'_>, bytes: usize) -> u64 {
     let work = letter(group, bytes) + copied(group, bytes) + LINE;
-    rounds(group.n) as u64 * (costs(group).shared_ns(work) + step(group))
+    let wait = step(group) + handing_on_to_all(group, bytes);
+    rounds(group.n) as u64 * (costs(group).shared_ns(work) + wait)
 }
 
 /// Pieces of a share that go through memory of the team one after another.
@@ -360,7 +434,8 @@ pub fn reduce_scatter(group: &Group<'_>, bytes: usize) -> u64 {
     let sent = (others(group) - near) * letter(group, share) + others(group) * copied(group, share);
     // Results are copied to the dest once more than they are sent.
     let work = sent + shares(group, bytes) + 2 * copied(group, share) + 2 * passed_on(group);
-    costs(group).shared_ns(work) + 2 * pieces(group, bytes) * step(group)
+    let steps = 2 * pieces(group, bytes);
+    costs(group).shared_ns(work) + steps * (step(group) + handing_on_to_all(group, share))
 }
 
 /// Shares go round the ring of members and are combined on the way, then results.
@@ -375,22 +450,28 @@ pub fn reduce_ring(group: &Group<'_>, bytes: usize) -> u64 {
     let combined = others(group) * copied(group, share);
     let ways = if group.n == 2 { 1 } else { 2 };
     let links = 2 * group.n - 2;
-    costs.shared_ns(sent + combined) + pipeline(group, share.div_ceil(ways), links)
+    let part = share.div_ceil(ways);
+    let piece = part.min(piece_of(part, links, costs));
+    let handing_on = links as u64 * handing_on(group, piece);
+    costs.shared_ns(sent + combined) + pipeline(group, part, links) + handing_on
 }
 
 /// Elements of shares come to a member from both sides of the ring, and the results go back: each member
 /// sends and combines as much as with [`reduce_ring`], and goes on with other shares while it waits for a
-/// piece. It was measured on five hosts and more, where each has a share of a line or more.
+/// piece. It was measured on five hosts and more, where each has a share of a line or more, and takes less on
+/// four if shares are short.
 pub fn reduce_meet(group: &Group<'_>, bytes: usize) -> u64 {
     let (costs, next, share) = (costs(group), next(group), share_of(group, bytes));
-    let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < 5);
+    let least = if share <= 16 << 10 { 4 } else { 5 };
+    let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < least);
     if few || costs.crowd > 1 || bytes < 64 * group.n {
         return u64::MAX;
     }
     let sent = 2 * others(group) * costs.put_ns(next, share);
     let combined = others(group) * copied(group, share);
     let piece = piece_of_shares(bytes, share, costs).min(share);
-    sent + combined + group.n as u64 * costs.notice_ns(next) + 4 * costs.put_ns(next, piece)
+    let hops = group.n as u64 * (costs.notice_ns(next) + handing_on(group, piece));
+    sent + combined + hops + 4 * costs.put_ns(next, piece)
 }
 
 /// By the members of each host, then by those at the same place of all hosts.

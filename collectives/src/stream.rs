@@ -116,12 +116,13 @@ impl<'a> Pieces<'a> {
     }
 }
 
+/// Bytes that a link carries in the time in which a piece is noticed and handed on.
+pub const HANDING_ON: usize = 10_000;
+
 /// What pipelines along so many links are cut into, in bytes, but for the last pieces: the time of a piece on a
 /// link is then about what its handing on costs, shared among all pieces. Where PEs share processors,
 /// handing on costs a change of processes.
 pub fn piece_of(len: usize, links: usize, costs: &Costs) -> usize {
-    /// Bytes that a link carries in the time in which a piece is noticed and handed on.
-    const HANDING_ON: usize = 10_000;
     /// Pieces stay in the nearest caches of both members.
     const MOST: usize = 32 << 10;
     if costs.crowd > 1 {
