@@ -223,7 +223,7 @@ impl Ways {
     }
 }
 
-/// Length and number of the pieces in which so many bytes go along so many links, `most` bytes long at most.
+/// Length and number of the pieces, of at most `most` bytes, in which so many bytes go along so many links.
 pub fn cut(len: usize, links: usize, most: usize, costs: &Costs) -> (usize, usize) {
     // What is passed on and not combined takes a processor a quarter of the time.
     stream::cut_at_most(len, 4 * links, most, costs)
@@ -246,21 +246,20 @@ struct Flow<'a> {
     next: usize,
 }
 
-/// From member to member in pieces, so that all send at the same time. A member leaves when it has all pieces and
-/// those that it passed on are complete: others may not have entered yet.
+/// From member to member in pieces, so that all send at the same time. A member leaves when it has all
+/// pieces and those that it passed on are complete: others may not have entered yet.
 ///
 /// Why a member that comes late, while its neighbours are many calls ahead, finds what it waits for:
 ///
-/// - The data go to its dest, which is ready before the root calls, and stays so until this member has
-///   returned: who calls a collective with the same dest before that breaks the routine's own rule. Memory of
-///   the team is not used, but for flags of pieces.
-/// - Each flag has one writer, which sends the next piece with the same flag only when all that it sent with that flag is
-///   complete: numbers in a flag grow, whatever the order in which puts arrive. So a number that is
-///   larger than the one awaited comes from the same neighbour and says as much: the piece is complete,
-///   which means visible here.
-/// - Nothing is written once a member has left. A piece is not written again after its flag was seen, with which `put_signal` and
-///   fences follow the data, and not after it was complete, of which a later flag tells. The
-///   program may change its dest.
+/// - The data go to its dest. The program has it ready before the root calls, and until this member has
+///   returned: the standard asks that of callers. Of the team's memory only flags of pieces are used.
+/// - Each flag has one writer, which sends the next piece with the same flag only when all that it sent
+///   with that flag is complete: numbers in a flag grow, whatever the order in which puts arrive. So a
+///   number that is larger than the one awaited comes from the same neighbour and says as much: the piece
+///   is complete, which means visible here.
+/// - Nothing is written once a member has left. A piece is not written again after its flag was seen, with
+///   which `put_signal` and fences follow the data, and not after it was complete, of which a later flag
+///   tells. The program may change its dest.
 /// - What a member passed on has been read when it is complete. The program may change the source at
 ///   the root, and the dest elsewhere.
 ///

@@ -126,8 +126,8 @@ fn pipeline_of(group: &Group<'_>, len: usize, links: usize, piece: usize) -> u64
     links as u64 * first + waits * (LINE + costs.switch_ns())
 }
 
-/// What handing a piece on takes each member beside the time of the piece on the link: counted where members send both
-/// ways, as it was measured there.
+/// What handing a piece on takes each member beside the time of the piece on the link: counted where
+/// members send both ways, as it was measured there.
 fn handing_on(group: &Group<'_>, piece: usize) -> u64 {
     if !is_ring(group) {
         return 0;
@@ -147,7 +147,7 @@ fn handing_on_to_all(group: &Group<'_>, len: usize) -> u64 {
     hops * handing_on(group, len)
 }
 
-/// What goes on in a broadcast in pieces that go along so many links, beside the work of sending all of them.
+/// What goes on in a broadcast in pieces that go along so many links, beside the work of sending all.
 fn passing_on(group: &Group<'_>, len: usize, links: usize, most: usize) -> u64 {
     if !is_ring(group) {
         return pipeline(group, len, links);
@@ -156,7 +156,8 @@ fn passing_on(group: &Group<'_>, len: usize, links: usize, most: usize) -> u64 {
     passing_on_by(group, len, links, piece)
 }
 
-/// The same in pieces of so many bytes, where members send both ways. One piece is among the work of sending all.
+/// The same in pieces of so many bytes, where members send both ways. One piece is among the work of
+/// sending all.
 fn passing_on_by(group: &Group<'_>, len: usize, links: usize, piece: usize) -> u64 {
     let (piece, costs) = (len.min(piece), costs(group));
     let late = links as u64 * handing_on(group, piece);

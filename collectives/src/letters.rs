@@ -21,10 +21,10 @@
 //!   a collective before all have entered it: either its result depends on all, or a sync ends it. Who
 //!   sends in collective n + 2 has left n + 1, so all have entered n + 1 and left n: they have read
 //!   what lies in the lines and the half of its kind.
-//! - Broadcasts in pieces ([`crate::broadcast`]) are no such collectives: members may leave them, many of them, before others
-//!   have entered. They write to no line and no half, and [`Stream`](crate::stream) pieces take an even number of numbers, so
-//!   that the other collectives have even and odd numbers in the same turns as if there were no broadcasts between
-//!   them: the argument above holds for those others alone.
+//! - Broadcasts in pieces ([`crate::broadcast`]) are no such collectives: members may leave many of them
+//!   before others have entered. They write to no line and no half, and pieces ([`crate::stream`]) take an
+//!   even count of message numbers. So the other collectives have even and odd numbers in the same turns
+//!   as if there were no broadcasts between them: the argument above holds for those others alone.
 //! - Pieces of something long have flags of their own, [`SLOTS`] from each member, and each piece a place
 //!   of its own at its receiver. Each half of the flags has contexts of its own, and before one of a half
 //!   is used again, what was sent the same way with that half is complete: see [`crate::stream`].

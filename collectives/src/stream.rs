@@ -45,8 +45,8 @@ const BATCH: usize = SLOTS / 2;
 impl<'a> Pieces<'a> {
     /// The next `count` pieces of a team with memory, which go one way; all members begin them.
     ///
-    /// They take an even number of numbers: the messages before and after them are of the kinds of which they
-    /// would be without them.
+    /// They take an even count of message numbers: whether the number of a later message is even does not
+    /// depend on them.
     pub fn begin(group: &'a Group<'a>, team: &'a Team, way: Way, count: usize) -> Pieces<'a> {
         let first = Letters::reserve(group, team, count.next_multiple_of(2));
         Pieces { group, team, way, first, begun: Cell::new(0) }

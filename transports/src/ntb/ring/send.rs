@@ -36,7 +36,8 @@ impl Engine {
         busy
     }
 
-    /// Sends what waits in this direction, as far as there is room; says whether anything was sent. Most polls find nothing.
+    /// Sends what waits in this direction, as far as there is room; says whether anything was sent. Most
+    /// polls find nothing.
     #[inline]
     pub(super) fn send_requests<M: Memory>(&mut self, side: Side, memory: &mut M) -> bool {
         self.has_waiting(side) && self.send_waiting(side, memory)
