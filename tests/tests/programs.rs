@@ -37,10 +37,11 @@ const CROWDED: [&str; 4] = ["teams", "locks", "contended", "collectives"];
 const UNDER_HYDRA: [&str; 4] = ["setup", "rma", "collectives", "static_data"];
 
 /// Rings on which every program runs: number of PEs, and options of `oshrun`.
-const RINGS: [(usize, &[&str]); 8] = [
+const RINGS: [(usize, &[&str]); 9] = [
     (4, &["--hosts", "2"]),
     (6, &["--hosts", "3", "--placement", "cyclic", "-x", "SHMEM_NTB_WINDOW=1m"]),
     (5, &["--hosts", "5", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CRC=on"]),
+    (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_STEPS=on"]),
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_DIRECT=off", "-x", "SHMEM_NTB_CHUNK=512"]),
     (5, &["--hosts", "3", "-x", "SHMEM_NTB_LANES=2", "-x", "SHMEM_NTB_PROFILE=switchtec"]),
     (3, &["--hosts", "3", "-x", "SHMEM_NTB_SPEED=modelled"]),
@@ -58,13 +59,14 @@ const FLAPS: &str = "link 1 down at 100ms; up at 300ms; link 0 down at 400ms; up
 const DAMAGE: &str =
     "link 0 corrupt 300; link 1 corrupt 300; delay 20us at 200ms; delay 0us at 300ms";
 /// Rings that survive it: PEs, options, and the faults.
-const HARDSHIPS: [(usize, &[&str], &str); 7] = [
+const HARDSHIPS: [(usize, &[&str], &str); 8] = [
     (6, &["--hosts", "3"], FLAPS),
     (4, &["--hosts", "2", "-x", "SHMEM_NTB_WINDOW=1m"], FLAPS),
     (5, &["--hosts", "5", "-x", "SHMEM_NTB_PROFILE=intel-gen3"], FLAPS),
     (3, &["--hosts", "3", "-x", "SHMEM_NTB_DMA=1"], FLAPS),
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_DMA=1", "-x", "SHMEM_NTB_DIRECT=off"], FLAPS),
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_CRC=on", "-x", "SHMEM_NTB_DIRECT=off"], DAMAGE),
+    (4, &["--hosts", "4", "-x", "SHMEM_NTB_STEPS=on", "-x", "SHMEM_NTB_DIRECT=off"], FLAPS),
     (12, &["--hosts", "4"], FLAPS),
 ];
 /// Rings that do not: PEs, options, the faults, and which PEs may be found to be out of reach.

@@ -34,6 +34,10 @@ tombolo_core::settings! {
         /// slower than memory. The engine of an emulated link is a thread: where each PE has but one
         /// processor, "auto" leaves packets to it, and puts of less than about 250 KiB.
         User dma: DmaUse = "auto", "SHMEM_NTB_DMA";
+        /// The processor stores a packet's data in steps of 1 KiB, between which it takes in what has
+        /// arrived; the same on all PEs. Empty: where links are slower than memory, but emulated ones only where
+        /// each PE has two processors.
+        User steps: Option<Switch> = "", "SHMEM_NTB_STEPS", alike;
         /// Lanes of each PE on the NTB ring, each with service threads of its own; the same on all
         /// PEs. Empty for as many as links and processors can use.
         User lanes: Option<Lanes> = "", "SHMEM_NTB_LANES" or "SHMEM_NTB_THREADS", alike;

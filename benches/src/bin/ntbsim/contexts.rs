@@ -58,7 +58,7 @@ fn play_with(
 ) -> Result<Report, String> {
     let mut case = base(7, Pattern::Pair(hops), small, writer);
     case.workload.size = SMALL;
-    case.workload.count = 1000;
+    case.workload.count = 8000;
     case.workload.depth = 1;
     case.beside = large.map(|operation| Beside { operation, size: LARGE });
     play(&case)

@@ -133,8 +133,7 @@ pub fn measure() -> Result<(), String> {
     let geometry = Geometry::new(8192, [32, 32, 64]).map_err(|error| error.to_string())?;
     let config = Config { split: false, ..Config::new(geometry, 77) };
     let engine = |me| Engine::new(config, me, 2, 0).map_err(|error| error.to_string());
-    let memory =
-        || LaneMemory::new(geometry.region_bytes(), config.retained_bytes(), SEGMENT_BYTES);
+    let memory = || LaneMemory::new(&config, SEGMENT_BYTES);
     let segment = || vec![vec![0; SEGMENT_BYTES]];
     let mut pair = Pair {
         engines: [engine(0)?, engine(1)?],

@@ -10,7 +10,7 @@
 use super::memory::HostMemory;
 use super::port_memory::PortMemory;
 use crate::ntb::port::PortError;
-use crate::ntb::ring::{Engine, Event, Side, Stats};
+use crate::ntb::ring::{Engine, Event, Memory, Side, Stats};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -24,6 +24,8 @@ const CALLER_GAP_NS: u64 = 20_000;
 /// Between two polls. After more, either the threads did not run or a link did not take what was
 /// stored to it: the next stores tell which.
 const LATE_NS: u64 = 20_000_000;
+/// Steps of payloads that the CPU stores in a poll.
+const STEPS: usize = 64;
 /// Tries for the lock before sleeping on it.
 const TRIES: u32 = 2_000;
 
@@ -272,7 +274,14 @@ impl State {
     }
 
     fn poll_engine(&mut self, now: u64) -> Polled {
-        let busy = self.engine.poll(now, &mut self.host);
+        let mut busy = self.engine.poll(now, &mut self.host);
+        // Between two steps a look at what has arrived. What is left after so many is for the next poll.
+        for _ in 0..STEPS {
+            if !self.host.has_steps() {
+                break;
+            }
+            busy |= self.engine.poll(now, &mut self.host);
+        }
         self.host.flush();
         if busy { Polled::Busy } else { Polled::Idle }
     }

@@ -50,6 +50,8 @@ pub struct LanePlan {
     pub doorbells: u32,
     /// DMA engines move packets from so many bytes of payload on.
     pub dma_least: Option<usize>,
+    /// Where the CPU moves payloads, it does in steps: links are slower than memory.
+    pub in_steps: bool,
 }
 
 /// Bytes of payload from which on DMA engines move packets by themselves: beginning a transfer takes the
@@ -206,7 +208,12 @@ impl LanePlan {
             ));
         }
         let line_rate = inputs.line_mbs.map_or(f64::INFINITY, |mbs| f64::from(mbs) / 1e3);
-        let costs = LinkCosts::desktop(line_rate, inputs.max_payload, inputs.dma);
+        // An emulated link takes stores at the cost of a processor: there is no time to use.
+        let is_modelled = |port: &Arc<dyn NtbPort>| port.capabilities().modelled;
+        let no_gain = inputs.cores < 2 && hardware.ports.iter().any(is_modelled);
+        let in_steps = settings.steps.map_or(inputs.line_mbs.is_some() && !no_gain, |it| it.0);
+        let costs =
+            LinkCosts { in_steps, ..LinkCosts::desktop(line_rate, inputs.max_payload, inputs.dma) };
         let overrides = Overrides {
             chunk: settings.chunk.map(|chunk| chunk.0),
             lanes: settings.lanes.map(|lanes| lanes.0),
@@ -223,7 +230,7 @@ impl LanePlan {
             DmaUse::From(bytes) => bytes,
             _ => PACKET_LEAST,
         });
-        Ok(LanePlan { lanes, lanes_per_pe, choice, window, doorbells, dma_least })
+        Ok(LanePlan { lanes, lanes_per_pe, choice, window, doorbells, dma_least, in_steps })
     }
 
     /// Rings of a lane.

@@ -11,7 +11,8 @@ use super::dma::DmaWriter;
 use super::memory::{self, HostMemory};
 use crate::ntb::port::{self, InboundMemory, NtbPort, Outbound, PortError};
 use crate::ntb::ring::{
-    Completion, Event, LINE, LineWords, Location, Memory, OutOfRange, Side, Span, Transfer,
+    Completion, Config, Event, LINE, LineWords, Location, Memory, OutOfRange, STEP_BYTES, Side,
+    Span, Step, Steps, Transfer,
 };
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -37,6 +38,8 @@ pub struct SideParts {
     pub inbound: Arc<InboundMemory>,
     pub outbound: Box<dyn Outbound>,
     pub engine: Option<Engine>,
+    /// The CPU stores long payloads in steps: the link is slower than memory.
+    pub in_steps: bool,
 }
 
 /// A DMA engine that moves payload.
@@ -81,6 +84,8 @@ struct SideState {
     dirty: bool,
     jam: Jam,
     engine: Option<Engine>,
+    /// Where the CPU stores in steps and no engine does.
+    steps: Option<Steps>,
 }
 
 /// Whether a link takes what is stored to it. Stores are timed only after a poll that took long:
@@ -139,6 +144,8 @@ pub struct PortMemory {
     /// Bytes of it.
     region_bytes: usize,
     doorbell: u64,
+    /// Bytes of the retained area that stay as they are until their packets have been acknowledged.
+    kept_bytes: usize,
     /// Written through pointers that `kept` makes of a shared borrow, which atomics allow.
     retained: Box<[AtomicU64]>,
     memory: HostMemory,
@@ -152,7 +159,7 @@ impl PortMemory {
         sides: [SideParts; 2],
         region: Range<usize>,
         doorbell: u64,
-        retained: usize,
+        config: &Config,
     ) -> PortMemory {
         let state = |parts: SideParts| SideState {
             combining: parts.port.capabilities().write_combining,
@@ -161,6 +168,7 @@ impl PortMemory {
             outbound: parts.outbound,
             dirty: false,
             jam: Jam::default(),
+            steps: (parts.in_steps && parts.engine.is_none()).then(Steps::new),
             engine: parts.engine,
         };
         PortMemory {
@@ -168,7 +176,8 @@ impl PortMemory {
             start: region.start,
             region_bytes: region.len(),
             doorbell,
-            retained: (0..retained.div_ceil(8)).map(|_| AtomicU64::new(0)).collect(),
+            kept_bytes: config.kept_bytes(),
+            retained: (0..config.retained_bytes().div_ceil(8)).map(|_| AtomicU64::new(0)).collect(),
             memory: HostMemory::default(),
             events: VecDeque::with_capacity(EVENTS),
             refused: 0,
@@ -202,6 +211,9 @@ impl PortMemory {
 
     /// The link at `side` has changed.
     pub fn cut(&mut self, side: Side) {
+        if let Some(steps) = &mut self.sides[side as usize].steps {
+            steps.clear();
+        }
         if let Some(engine) = &mut self.sides[side as usize].engine {
             engine.writer.cut();
             engine.open = false;
@@ -261,6 +273,61 @@ impl PortMemory {
         }
     }
 
+    /// Stores the next step of a side, if anything waits there.
+    fn store_step(&mut self, side: Side) -> bool {
+        let state = &mut self.sides[side as usize];
+        let Some(step) = state.steps.as_mut().and_then(Steps::take) else { return false };
+        match step {
+            Step::Header { offset, line } => self.store_line(side, offset, &line),
+            Step::Payload { from, offset, len, seal, .. } => {
+                // A PE's memory may not be reached any more: the packet is then without its seal.
+                if let Ok(source) = self.source(from, len) {
+                    // SAFETY: resolved for `len` bytes; a local source stays until its operation
+                    // has ended, which waits for this.
+                    unsafe { self.store_payload(side, offset, source, len, seal) };
+                }
+            }
+        }
+        if self.sides[side as usize].steps.as_ref().is_some_and(Steps::is_header_next) {
+            self.store_step(side);
+        }
+        true
+    }
+
+    fn must_store_first(&self, side: Side, stays: bool) -> bool {
+        let steps = self.sides[side as usize].steps.as_ref();
+        steps.is_some_and(|steps| steps.must_store_first(stays))
+    }
+
+    /// Stores bytes of a payload, and its seal with the last of them.
+    ///
+    /// # Safety
+    /// `source` is readable for `len` bytes.
+    unsafe fn store_payload(
+        &mut self,
+        side: Side,
+        offset: usize,
+        source: *const u8,
+        len: usize,
+        seal: Option<u64>,
+    ) {
+        let at = self.start + offset;
+        let state = &mut self.sides[side as usize];
+        if state.jam.drops() {
+            return;
+        }
+        let begun = state.jam.begin();
+        // SAFETY: by the caller's word; the seal is a local.
+        unsafe {
+            state.outbound.write(at, source, len);
+            if let Some(seal) = seal {
+                state.outbound.write(at + len, (&raw const seal).cast(), 8);
+            }
+        }
+        state.dirty = true;
+        state.jam.end(begun);
+    }
+
     fn kept(&self, offset: usize, len: usize) -> *mut u8 {
         debug_assert!(offset + len <= self.retained.len() * 8);
         self.retained.as_ptr().cast_mut().cast::<u8>().wrapping_add(offset)
@@ -290,7 +357,7 @@ impl Engine {
 
     /// Queues a header line. Where the engine was given up meanwhile, the packet is lost with it: its
     /// slot stays empty, and its source sends it again.
-    fn header(&mut self, at: usize, line: &LineWords) {
+    fn header(&mut self, at: usize, line: &LineWords) -> Transfer {
         let lines = self.lines.size() / LINE;
         let from = (self.writer.next_number() % lines as u64) as usize * LINE;
         for (word, value) in line.iter().enumerate() {
@@ -299,7 +366,8 @@ impl Engine {
         let source = self.lines.base().wrapping_add(from);
         let body = LINE - 8;
         // SAFETY: a line of this engine's, written again after as many transfers as can be queued.
-        unsafe { self.writer.submit(at, source, body, Some((at + body, line[7]))) };
+        let ticket = unsafe { self.writer.submit(at, source, body, Some((at + body, line[7]))) };
+        ticket.map_or(Transfer::Done, |ticket| Transfer::Queued(ticket.number()))
     }
 }
 
@@ -327,31 +395,47 @@ impl Memory for PortMemory {
         state.jam.end(begun);
     }
 
-    fn store_header(&mut self, side: Side, offset: usize, line: &LineWords) {
+    fn store_header(&mut self, side: Side, offset: usize, line: &LineWords) -> Transfer {
         if let Some(engine) = &mut self.sides[side as usize].engine
             && std::mem::take(&mut engine.header_follows)
         {
             return engine.header(self.start + offset, line);
         }
+        let steps = self.sides[side as usize].steps.as_mut();
+        if let Some(number) = steps.and_then(|steps| steps.header(offset, line)) {
+            return Transfer::Queued(number);
+        }
         self.store_line(side, offset, line);
+        Transfer::Done
+    }
+
+    fn has_steps(&self) -> bool {
+        self.sides.iter().filter_map(|side| side.steps.as_ref()).any(|steps| !steps.is_empty())
+    }
+
+    fn store_some(&mut self) -> bool {
+        Side::BOTH.into_iter().fold(false, |some, side| self.store_step(side) | some)
     }
 
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
         let source = self.source(from, len)?;
-        match to {
-            // SAFETY: checked against the segment, and the two never overlap: what comes in lies in
-            // memory of the ring.
-            Span::Symmetric(place) => unsafe {
-                copy::cached(self.memory.at(place, len)?, source, len);
-            },
-            // SAFETY: the submitter of the operation vouches for the buffer.
-            Span::Local(address) => unsafe { copy::cached(address as *mut u8, source, len) },
-            // SAFETY: retained memory is touched under the lane's lock alone.
-            Span::Retained(offset) => unsafe {
-                copy::cached(self.kept(offset, len), source, len);
-            },
+        let dest = match to {
+            Span::Symmetric(place) => self.memory.at(place, len)?,
+            Span::Local(address) => address as *mut u8,
+            Span::Retained(offset) => self.kept(offset, len),
             Span::Inbound(..) => return Err(OutOfRange),
+        };
+        let mut done = 0;
+        while self.has_steps() && len - done > STEP_BYTES {
+            // SAFETY: as below.
+            unsafe { copy::cached(dest.add(done), source.add(done), STEP_BYTES) };
+            done += STEP_BYTES;
+            self.store_some();
         }
+        // SAFETY: a segment's range was checked, the submitter of the operation vouches for a local buffer,
+        // and retained memory is touched under the lane's lock alone. Source and destination never
+        // overlap: what comes in lies in memory of the ring.
+        unsafe { copy::cached(dest.add(done), source.add(done), len - done) };
         Ok(())
     }
 
@@ -379,27 +463,37 @@ impl Memory for PortMemory {
         {
             return Ok(Transfer::Queued(number));
         }
-        let begun = state.jam.begin();
-        // SAFETY: the source was resolved for `len` bytes; a local one the submitter of the
-        // operation vouches for. The seal is a local.
-        unsafe {
-            state.outbound.write(at, source, len);
-            state.outbound.write(at + len, (&raw const seal).cast(), 8);
+        let stays = !matches!(from, Span::Retained(at) if at >= self.kept_bytes);
+        // What is stored out of order looks as if something were lost.
+        while self.must_store_first(side, stays) && self.store_some() {}
+        if stays
+            && let Some(steps) = &mut self.sides[side as usize].steps
+            && let Some(number) = steps.payload(from, offset, len, seal)
+        {
+            // What this host sends begins at once. Packets of others wait for a while in any case, and this
+            // host takes in what has arrived first.
+            if !matches!(from, Span::Inbound(..)) {
+                self.store_step(side);
+            }
+            return Ok(Transfer::Queued(number));
         }
-        state.dirty = true;
-        state.jam.end(begun);
+        // SAFETY: the source was resolved for `len` bytes; a local one the submitter of the
+        // operation vouches for.
+        unsafe { self.store_payload(side, offset, source, len, Some(seal)) };
         Ok(Transfer::Done)
     }
 
     fn is_idle(&mut self, side: Side) -> bool {
-        self.sides[side as usize].engine.as_ref().is_none_or(|engine| engine.writer.is_idle())
+        let SideState { engine, steps, .. } = &self.sides[side as usize];
+        engine.as_ref().is_none_or(|engine| engine.writer.is_idle())
+            && steps.as_ref().is_none_or(Steps::is_empty)
     }
 
     fn has_left(&mut self, side: Side, transfer: Transfer) -> bool {
-        match (transfer, &self.sides[side as usize].engine) {
-            (Transfer::Queued(number), Some(engine)) => engine.writer.has_ended(number),
-            _ => true,
-        }
+        let Transfer::Queued(number) = transfer else { return true };
+        let SideState { engine, steps, .. } = &self.sides[side as usize];
+        engine.as_ref().is_none_or(|engine| engine.writer.has_ended(number))
+            && steps.as_ref().is_none_or(|steps| steps.has_ended(number))
     }
 
     fn checksum(&mut self, span: Span, len: usize) -> u32 {

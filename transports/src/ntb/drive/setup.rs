@@ -466,7 +466,13 @@ fn open_lane(
         let outbound = port.outbound(RING_WINDOW).map_err(bad)?;
         let slots = size.div_ceil(window.slot_size()) as usize;
         let translation = Translation { window: RING_WINDOW, slot, slots, address, size };
-        let parts = SideParts { port: port.clone(), inbound, outbound, engine: None };
+        let parts = SideParts {
+            port: port.clone(),
+            inbound,
+            outbound,
+            engine: None,
+            in_steps: plan.in_steps,
+        };
         Ok((parts, translation))
     };
     let (mut right, mut left) = (open(Side::Right)?, open(Side::Left)?);
@@ -480,7 +486,7 @@ fn open_lane(
     let engine = Engine::new(config, hardware.host, hardware.hosts, lane)
         .map_err(|e| failure(e.to_string()))?;
     let region = start as usize..start as usize + bytes;
-    let host = PortMemory::new([right.0, left.0], region, doorbell, config.retained_bytes());
+    let host = PortMemory::new([right.0, left.0], region, doorbell, &config);
     Ok(Lane::new(engine, host))
 }
 

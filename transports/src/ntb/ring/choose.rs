@@ -21,6 +21,9 @@ use std::cmp::Reverse;
 const PACKET_BYTES_MIN: usize = 512;
 /// Slot payloads that are considered, bytes.
 const CHUNKS: [usize; 6] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
+/// The longest of them for a CPU that stores in steps: in longer ones it handles hardly fewer bytes, and short
+/// transfers have too few packets to be under way in.
+const CHUNK_IN_STEPS_MAX: usize = 16 << 10;
 /// Bytes that a lane takes from a window at most: more would not stay in the processor's cache.
 const REGION_BYTES_MAX: usize = 9 << 19;
 /// The same where a link is as fast as memory and all depends on the cache, and the slots that
@@ -80,6 +83,8 @@ pub struct LinkCosts {
     pub look: f64,
     /// Bytes that the bridge takes before a copy into the window has to wait.
     pub posted_bytes: f64,
+    /// The CPU stores in steps, between which it takes in what has arrived.
+    pub in_steps: bool,
 }
 
 /// What lanes have to run on. Counts of the host with most PEs.
@@ -140,6 +145,7 @@ impl LinkCosts {
             detect: 70.0,
             look: 20.0,
             posted_bytes: 2048.0,
+            in_steps: true,
         }
     }
 
@@ -166,9 +172,13 @@ impl LinkCosts {
         self.touch + bytes / self.copy_rate
     }
 
-    /// CPU time of putting a packet into a window.
+    /// CPU time of putting a packet into a window. One that stores in steps waits for the link only when it
+    /// has nothing to take in meanwhile.
     fn send(&self, bytes: f64) -> f64 {
-        let stalled = self.wire(bytes) - self.posted_bytes / self.line_rate;
+        let stalled = match self.in_steps {
+            true => 0.0,
+            false => self.wire(bytes) - self.posted_bytes / self.line_rate,
+        };
         let write = self.dma.map_or(self.copy(bytes).max(stalled), |(submit, _)| submit);
         self.look + self.store + write
     }
@@ -277,7 +287,10 @@ fn candidates(
 ) -> Result<Vec<Candidate>, GeometryError> {
     let lanes_max = resources.cores.saturating_sub(1).clamp(1, LANES_MAX);
     let range = overrides.lanes.map_or(1..=lanes_max, |lanes| lanes..=lanes);
-    let chunks = overrides.chunk.map_or(CHUNKS.to_vec(), |chunk| vec![chunk]);
+    let mut chunks = overrides.chunk.map_or(CHUNKS.to_vec(), |chunk| vec![chunk]);
+    if costs.in_steps && costs.dma.is_none() && overrides.chunk.is_none() {
+        chunks.retain(|chunk| *chunk <= CHUNK_IN_STEPS_MAX);
+    }
     let (most, slots_wanted) = match costs.line_rate.is_finite() {
         true => (REGION_BYTES_MAX, 0),
         false => CACHED,
@@ -407,8 +420,8 @@ mod tests {
     #[test]
     fn faster_links_get_longer_packets() {
         let chunk = |rate| chosen(rate, 1, 64 << 20, Overrides::default()).geometry.chunk_bytes();
-        assert!(chunk(PLX) < chunk(2.0 * PLX));
-        assert!(chunk(PLX) < chunk(f64::INFINITY));
+        assert!(chunk(PLX / 4.0) < chunk(PLX));
+        assert!(chunk(PLX) <= chunk(f64::INFINITY));
     }
 
     #[test]

@@ -131,6 +131,11 @@ impl Config {
     /// Bytes of the retained area that [`Span::Retained`](super::Span) addresses: the chunks, and
     /// one in which data asked for are fixed before their CRC is taken.
     pub fn retained_bytes(&self) -> usize {
-        (self.retained_chunks + 1) * self.geometry.chunk_bytes()
+        self.kept_bytes() + self.geometry.chunk_bytes()
+    }
+
+    /// Bytes of the chunks alone: they stay as they are until their packets have been acknowledged.
+    pub fn kept_bytes(&self) -> usize {
+        self.retained_chunks * self.geometry.chunk_bytes()
     }
 }

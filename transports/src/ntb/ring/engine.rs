@@ -7,8 +7,8 @@ use super::fair::{Sharing, shared_bytes};
 use super::fetcher::Fetcher;
 use super::health::RunClock;
 use super::losses::Losses;
-use super::memory::{Completion, Memory, Side};
-use super::ops::Ops;
+use super::memory::{Completion, Memory, Side, Transfer};
+use super::ops::{Action, Ops};
 use super::packet::Class;
 use super::port::{Identity, Port};
 use super::receiver::Receiver;
@@ -132,7 +132,7 @@ impl Engine {
             return false;
         }
         self.handed_in = false;
-        let busy = self.poll_all(arrivals, memory);
+        let busy = self.poll_all(arrivals, memory) | memory.store_some();
         self.at_rest = !busy && !self.ports.iter().any(Port::is_read);
         busy
     }
@@ -205,7 +205,7 @@ impl Engine {
         for side in Side::BOTH {
             self.send_requests(side, memory);
         }
-        self.handed_in = self.has_more_to_send();
+        self.handed_in = self.has_more_to_send() || memory.has_steps();
     }
 
     /// Whether packets wait to be sent, be it for room or for the next poll.
@@ -307,6 +307,14 @@ impl Engine {
     /// Ends an operation and tells the submitter, unless that has been done.
     pub(super) fn finish<M: Memory>(&mut self, index: u32, outcome: Completion, memory: &mut M) {
         let op = self.ops.at(index);
+        if matches!(op.action, Action::Put { .. }) && memory.has_steps() {
+            // The program gets its buffer back, but a repetition that nobody needs any more, or a packet that
+            // a broken peer has acknowledged too early, may still be to be stored from there.
+            for side in Side::BOTH {
+                let last = Transfer::Queued(op.queued[side as usize]);
+                while !memory.has_left(side, last) && memory.store_some() {}
+            }
+        }
         if let Some(token) = op.token {
             memory.complete(token, if op.refused { Completion::Refused } else { outcome });
         }

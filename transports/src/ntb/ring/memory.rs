@@ -118,8 +118,8 @@ pub enum Transfer {
     /// The CPU: it has, and the source may be used again.
     #[default]
     Done,
-    /// A DMA engine, by a number that grows: the source must stay as it is until the engine has read
-    /// it ([`Memory::has_left`]).
+    /// A DMA engine, or the CPU later ([`Memory::store_some`]), by a number that grows: the source must stay
+    /// as it is until it has been read ([`Memory::has_left`]).
     Queued(u64),
 }
 
@@ -136,9 +136,10 @@ pub trait Memory {
     fn store_line(&mut self, side: Side, offset: usize, line: &LineWords);
 
     /// Stores the header line of a packet: as [`store_line`](Self::store_line), and after the payload that
-    /// was sent to that side last, whoever moves it.
-    fn store_header(&mut self, side: Side, offset: usize, line: &LineWords) {
+    /// was sent to that side last, whoever moves it. Says whether it has been stored, or when.
+    fn store_header(&mut self, side: Side, offset: usize, line: &LineWords) -> Transfer {
         self.store_line(side, offset, line);
+        Transfer::Done
     }
 
     /// Copies `len` bytes. Aligned words of up to 8 bytes never tear in symmetric memory.
@@ -154,6 +155,17 @@ pub trait Memory {
         len: usize,
         seal: u64,
     ) -> Result<Transfer, OutOfRange>;
+
+    /// Stores a little of what [`send`](Self::send) has left for the CPU to store later; false where nothing is
+    /// left. Called in each poll that does anything, and polls go on as long as something is left.
+    fn store_some(&mut self) -> bool {
+        false
+    }
+
+    /// Whether something is left for [`store_some`](Self::store_some).
+    fn has_steps(&self) -> bool {
+        false
+    }
 
     /// Whether the source of what was sent to that side is not needed any more.
     fn has_left(&mut self, _side: Side, transfer: Transfer) -> bool {

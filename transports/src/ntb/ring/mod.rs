@@ -51,6 +51,7 @@ mod request;
 mod send;
 mod sender;
 mod stats;
+mod steps;
 mod submit;
 mod take;
 mod topology;
@@ -67,3 +68,4 @@ pub use memory::{Completion, Event, Location, Memory, OutOfRange, Side, Span, Tr
 pub use packet::{Class, INLINE_BYTES, Kind, Limits, LineWords, Malformed, Packet, flag};
 pub use request::{AmoRequest, GetRequest, PutRequest, Target};
 pub use stats::Stats;
+pub use steps::{STEP_BYTES, Step, Steps};

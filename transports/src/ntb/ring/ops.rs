@@ -63,6 +63,8 @@ pub(super) struct Op {
     pub split: Option<u32>,
     /// The signal that follows this put, or `NONE`.
     pub signal: u32,
+    /// By side: what was queued last of it ([`Transfer::Queued`](super::memory::Transfer)), or 0.
+    pub queued: [u64; 2],
 }
 
 impl std::hash::Hash for Op {

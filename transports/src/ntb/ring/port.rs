@@ -88,6 +88,37 @@ impl Consumer {
     }
 }
 
+/// Slots that the neighbour may miss: those of which all has been stored. What a DMA engine or the CPU will store
+/// later is not lost, however long it takes.
+#[derive(Clone, Debug, Default, Hash)]
+struct Leaving {
+    /// Heads of the rings, by class: all before has left.
+    left: [u32; Class::COUNT],
+    /// Heads of the rings some time ago, and the last that had to leave before them.
+    seen: ([u32; Class::COUNT], Transfer),
+    /// The last that is to leave.
+    last: Transfer,
+}
+
+impl Leaving {
+    /// What has left of rings with such heads.
+    fn look<M: Memory>(
+        &mut self,
+        heads: [u32; Class::COUNT],
+        side: Side,
+        memory: &mut M,
+    ) -> [u32; Class::COUNT] {
+        if memory.has_left(side, self.last) {
+            self.left = heads;
+            self.seen = (heads, self.last);
+        } else if memory.has_left(side, self.seen.1) {
+            self.left = self.seen.0;
+            self.seen = (heads, self.last);
+        }
+        self.left
+    }
+}
+
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Port {
     side: Side,
@@ -102,6 +133,7 @@ pub(super) struct Port {
     credit_count: u32,
     producers: [Producer; Class::COUNT],
     consumers: [Consumer; Class::COUNT],
+    leaving: Leaving,
     heard_at: u64,
     /// The latest stamp of the neighbour's clock, to be sent back.
     stamp: u32,
@@ -140,6 +172,7 @@ impl Port {
                 read: VecDeque::with_capacity(config.geometry.slots(class) as usize),
                 ..Consumer::default()
             }),
+            leaving: Leaving::default(),
             heard_at: 0,
             stamp: 0,
             now_us: 0,
@@ -389,7 +422,9 @@ impl Port {
             producer.passed = (producer.passed + 1).min(self.identity.hosts);
         }
         line[7] = word(self.epoch, producer.head);
-        memory.store_header(self.side, offset, &line);
+        if let queued @ Transfer::Queued(_) = memory.store_header(self.side, offset, &line) {
+            self.leaving.last = queued;
+        }
         self.wake(memory, stats);
     }
 
@@ -487,6 +522,7 @@ impl Port {
             self.flaps = self.flaps.wrapping_add(1);
         }
         self.producers = Default::default();
+        self.leaving = Leaving::default();
         self.consumers.iter_mut().for_each(Consumer::restart);
         self.peer_epoch = 0;
         self.stamp = 0;
@@ -616,12 +652,13 @@ impl Port {
             consumer.returned = consumer.kept_from(out, memory);
         }
         let consumed = |class: usize| self.consumers[class].returned;
-        let produced = |class: usize| self.producers[class].head;
+        let heads = std::array::from_fn(|class| self.producers[class].head);
+        let left = self.leaving.look(heads, self.side, memory);
         let mut line = [0; 8];
         line[0] = word(consumed(0), consumed(1));
         line[1] = word(consumed(2), u32::from(self.sleeping));
-        line[2] = word(produced(0), produced(1));
-        line[3] = word(produced(2), 0);
+        line[2] = word(left[0], left[1]);
+        line[3] = word(left[2], 0);
         line[4] = word(self.now_us, self.stamp);
         self.credit_count = self.credit_count.wrapping_add(1);
         line[7] = word(self.epoch, self.credit_count);

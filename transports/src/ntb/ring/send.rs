@@ -166,12 +166,15 @@ impl Engine {
         if id % 2 == 1 {
             packet.flags |= flag::SECOND_FLOW;
         }
-        self.fill(&mut packet, side, op, &out.entry, memory);
+        let transfer = self.fill(&mut packet, side, op, &out.entry, memory);
         self.stats.replayed += u64::from(out.repeated);
         let limit = self.shared_limit(op.host);
         let times = self.times();
         if self.sender.note_sent(id, &out, op, limit, times) {
             packet.flags |= flag::ACK_NOW;
+        }
+        if let Transfer::Queued(number) = transfer {
+            self.ops.at_mut(out.entry.op).queued[side as usize] = number;
         }
         self.inject(side, &packet, memory);
         packet.len as usize > SHORT_BYTES
@@ -185,10 +188,10 @@ impl Engine {
         op: &Op,
         entry: &Entry,
         memory: &mut M,
-    ) {
+    ) -> Transfer {
         if op.refused {
             packet.flags |= flag::REFUSED;
-            return;
+            return Transfer::Done;
         }
         let size = self.chunk_bytes();
         let at = entry.packet as usize * op.packet_bytes as usize;
@@ -199,7 +202,7 @@ impl Engine {
             Action::PutRetained { .. } => Span::Retained(entry.retained as usize * size),
             Action::PutInline { words } => {
                 packet.words = words;
-                return;
+                return Transfer::Done;
             }
             Action::Amo(amo) | Action::Fetch { amo, .. } => {
                 packet.kind = Kind::Amo;
@@ -209,7 +212,7 @@ impl Engine {
                     packet.tag = tag;
                     packet.flags |= flag::FETCH;
                 }
-                return;
+                return Transfer::Done;
             }
             Action::Get { .. } => unreachable!("gets have no place in a flow"),
         };
@@ -220,10 +223,11 @@ impl Engine {
             let read = memory.read(from, &mut bytes[..len]);
             debug_assert!(read.is_ok(), "only symmetric ranges can be refused");
             packet.words = super::packet::words_of(&bytes);
-            return;
+            return Transfer::Done;
         }
         let sent = self.load_payload(packet, side, Class::Request, from, memory);
         debug_assert!(sent.is_ok(), "only symmetric ranges can be refused");
+        sent.unwrap_or_default()
     }
 
     /// Moves a payload of `packet.len` bytes to where that of the next packet of a ring belongs, and what
@@ -235,7 +239,7 @@ impl Engine {
         class: Class,
         from: Span,
         memory: &mut M,
-    ) -> Result<(), OutOfRange> {
+    ) -> Result<Transfer, OutOfRange> {
         let len = packet.len as usize;
         let body = body_bytes(len);
         let mut tail = [0; 8];
@@ -245,7 +249,7 @@ impl Engine {
         if self.config.crc {
             packet.words[0] = u64::from(memory.checksum(from, body));
         }
-        self.send_body(side, class, from, len, memory).map(|_| ())
+        self.send_body(side, class, from, len, memory)
     }
 
     /// Moves all but the tail of a payload of `len` bytes, and seals it.

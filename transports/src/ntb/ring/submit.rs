@@ -225,6 +225,7 @@ impl Engine {
             refused: false,
             split: None,
             signal: NONE,
+            queued: [0; 2],
         }
     }
 

@@ -246,11 +246,11 @@ impl Engine {
         memory: &mut M,
     ) -> Result<(), OutOfRange> {
         if !self.config.crc {
-            return self.load_payload(reply, out, Class::Reply, from, memory);
+            return self.load_payload(reply, out, Class::Reply, from, memory).map(|_| ());
         }
-        let fixed = Span::Retained(self.config.retained_chunks * self.chunk_bytes());
+        let fixed = Span::Retained(self.config.kept_bytes());
         memory.copy(from, fixed, reply.len as usize)?;
-        self.load_payload(reply, out, Class::Reply, fixed, memory)
+        self.load_payload(reply, out, Class::Reply, fixed, memory).map(|_| ())
     }
 
     fn take_get_reply<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {

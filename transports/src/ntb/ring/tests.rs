@@ -39,7 +39,7 @@ fn fetch_add(token: u64, target: Target, result: u64) -> AmoRequest {
 
 #[test]
 fn a_link_that_comes_back_is_not_written_to_while_an_engine_reads_what_came_before() {
-    let mut world = World::with_dma(4, config(64, 4), true);
+    let mut world = World::moved_by(4, config(64, 4), Mover::Dma);
     let out = world.engines[0].way(2).unwrap().0;
     let relay = if out == Side::Right { 1 } else { 3 };
     assert_eq!(world.put(0, put(1, target(2, 0), 0, 64)), Status::Pending);
@@ -72,6 +72,27 @@ fn a_link_that_comes_back_is_not_written_to_while_an_engine_reads_what_came_befo
     while world.move_on(relay, out) {}
     pass(&mut world);
     assert!(world.engines[0].link_in_use(out));
+    assert_eq!(world.sides[0].done.len(), 1);
+}
+
+#[test]
+fn packets_that_leave_late_are_not_taken_for_lost() {
+    let mut world = World::moved_by(2, config(64, 4), Mover::Dma);
+    let out = world.engines[0].way(1).unwrap().0;
+    assert_eq!(world.put(0, put(1, target(1, 0), 0, 64)), Status::Pending);
+    // Everything but the engine, for longer than a packet may be missing.
+    for _ in 0..600 {
+        world.now += 50_000;
+        for host in 0..2 {
+            world.poll(host);
+            for side in Side::BOTH {
+                while world.deliver(host, side) {}
+            }
+        }
+    }
+    assert!(!world.sides[0].engines.as_ref().unwrap()[out as usize].queue.is_empty());
+    assert_eq!(world.engines[1].stats().slots_lost, 0);
+    world.settle();
     assert_eq!(world.sides[0].done.len(), 1);
 }
 

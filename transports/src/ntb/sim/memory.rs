@@ -5,7 +5,7 @@
 use std::ops::Range;
 use tombolo_core::transport::{Amo, AmoOp};
 
-use crate::ntb::ring::{LINE, LineWords, Location, OutOfRange, Side, Span};
+use crate::ntb::ring::{Config, LINE, LineWords, Location, OutOfRange, Side, Span, Steps};
 
 /// Symmetric memory of the PEs of a host: by PE, one segment each.
 pub type Symmetric = Vec<Vec<u8>>;
@@ -19,19 +19,50 @@ pub struct LaneMemory {
     pub retained: Vec<u8>,
     /// Addresses are indices.
     pub local: Vec<u8>,
+    /// Bytes of the retained area that stay as they are for long enough to be stored in steps.
+    pub kept_bytes: usize,
+    /// What the CPU has still to store, by side.
+    pub steps: [Steps; 2],
     /// What a DMA engine reads of the inbound regions, and until when.
     reading: Vec<(Side, Range<usize>, u64)>,
 }
 
 impl LaneMemory {
     /// Zeroed memory.
-    pub fn new(region_bytes: usize, retained_bytes: usize, local_bytes: usize) -> LaneMemory {
+    pub fn new(config: &Config, local_bytes: usize) -> LaneMemory {
+        let region_bytes = config.geometry.region_bytes();
         LaneMemory {
             inbound: [vec![0; region_bytes], vec![0; region_bytes]],
-            retained: vec![0; retained_bytes],
+            retained: vec![0; config.retained_bytes()],
             local: vec![0; local_bytes],
+            kept_bytes: config.kept_bytes(),
+            steps: [Steps::new(), Steps::new()],
             reading: Vec::new(),
         }
+    }
+
+    /// Whether something that waits has to be stored before a payload from there.
+    pub fn must_store_first(&self, side: Side, from: Span) -> bool {
+        self.steps[side as usize].must_store_first(self.stays(from))
+    }
+
+    /// Whether bytes stay as they are until their packets have been acknowledged.
+    fn stays(&self, from: Span) -> bool {
+        !matches!(from, Span::Retained(at) if at >= self.kept_bytes)
+    }
+
+    /// Leaves a payload to be stored in steps: its number, or none where it has to be stored now.
+    pub fn leave(
+        &mut self,
+        from: Span,
+        side: Side,
+        offset: usize,
+        len: usize,
+        seal: u64,
+    ) -> Option<u64> {
+        let stays = self.stays(from);
+        let steps = &mut self.steps[side as usize];
+        stays.then(|| steps.payload(from, offset, len, seal)).flatten()
     }
 
     /// A DMA engine reads a part of an inbound region until `until_ps`.

@@ -129,6 +129,7 @@ pub fn costs(link: &LinkModel, host: &HostModel) -> LinkCosts {
         // A look at each of three rings on both sides, and at what the neighbours say.
         look: 10.0 * ns(host.look_ps),
         posted_bytes: host.posted_bytes as f64,
+        in_steps: true,
     }
 }
 

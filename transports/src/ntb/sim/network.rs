@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cables under virtual time: posted writes in order, at the model's rate, subject to faults.
 
+use std::collections::VecDeque;
+
 use super::faults::Faults;
 use super::model::{LinkModel, TLP_OVERHEAD_BYTES};
 use super::random::Random;
@@ -25,10 +27,64 @@ pub struct PostedWrite {
     generation: u32,
 }
 
+/// Stretches of time that are remembered as taken: more than lanes write at the same time.
+const STRETCHES: usize = 64;
+
+/// When a direction of a link is in use. A lane's thread is carried on for a while before another one is, so
+/// writes are not posted in the order of their times: one takes what earlier ones have left free.
+#[derive(Clone, Debug, Default)]
+struct Wire {
+    /// Begin and end, in order, without touching each other.
+    taken: VecDeque<(u64, u64)>,
+    /// Nothing is free before.
+    closed_ps: u64,
+}
+
+impl Wire {
+    /// Takes the first `need_ps` that are free from `from_ps` on, and all until `least_ps`: when they begin and
+    /// end.
+    fn take(&mut self, from_ps: u64, need_ps: u64, least_ps: u64) -> (u64, u64) {
+        let from_ps = from_ps.max(self.closed_ps);
+        let (mut start, mut at, mut need) = (None, from_ps, need_ps);
+        for &(begin, end) in self.taken.iter().filter(|(_, end)| *end > from_ps) {
+            let free = begin.saturating_sub(at);
+            if free > 0 {
+                start = start.or(Some(at));
+            }
+            if free >= need {
+                break;
+            }
+            (need, at) = (need - free, end);
+        }
+        let (start, end) = (start.unwrap_or(at), (at + need).max(least_ps));
+        let (mut first, mut last) = (start, end);
+        self.taken.retain(|(begin, end)| {
+            let apart = *end < first || *begin > last;
+            if !apart {
+                (first, last) = (first.min(*begin), last.max(*end));
+            }
+            apart
+        });
+        let place = self.taken.partition_point(|(begin, _)| *begin < first);
+        self.taken.insert(place, (first, last));
+        if self.taken.len() > STRETCHES {
+            self.closed_ps = self.taken.pop_front().map_or(0, |(_, end)| end);
+        }
+        (start, end)
+    }
+
+    /// When it is free for good.
+    fn free_ps(&self) -> u64 {
+        self.taken.back().map_or(self.closed_ps, |(_, end)| *end)
+    }
+}
+
 /// What a direction of a link has carried.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Direction {
-    free_ps: u64,
+    wire: Wire,
+    /// By lane: when what it has written has left. It stays in order.
+    left_ps: Vec<u64>,
     /// Time the wire was in use.
     pub busy_ps: u64,
     /// Payload bytes.
@@ -115,7 +171,7 @@ impl Network {
             model,
             hosts,
             cables: vec![down; usize::from(hosts)],
-            directions: vec![[Direction::default(); 2]; usize::from(hosts)],
+            directions: vec![Default::default(); usize::from(hosts)],
             faults,
             random,
             outbox: Vec::new(),
@@ -182,10 +238,14 @@ impl Network {
         let held_ps =
             if self.random.chance(self.faults.delay.0) { self.faults.delay.1 * 1000 } else { 0 };
         let direction = &mut self.directions[usize::from(host)][side as usize];
-        let start = from_ps.max(direction.free_ps) + held_ps;
-        let end = (start + wire_ps).max(until_ps + last_tlp_ps);
+        if direction.left_ps.len() <= lane {
+            direction.left_ps.resize(lane + 1, 0);
+        }
+        let left_ps = &mut direction.left_ps[lane];
+        let ready_ps = from_ps.max(*left_ps) + held_ps;
+        let (start, end) = direction.wire.take(ready_ps, wire_ps, until_ps + last_tlp_ps);
+        *left_ps = end;
         let tlps = payload.div_ceil(tlp_bytes);
-        direction.free_ps = end;
         direction.busy_ps += wire_ps;
         direction.payload_bytes += payload;
         direction.wire_bytes += payload + tlps * TLP_OVERHEAD_BYTES;
@@ -214,7 +274,7 @@ impl Network {
     /// Rings a doorbell behind what was written before.
     pub fn ring(&mut self, host: u16, side: Side, lane: usize, now_ps: u64, after_ps: u64) {
         self.doorbells += 1;
-        let free_ps = self.directions[usize::from(host)][side as usize].free_ps;
+        let free_ps = self.directions[usize::from(host)][side as usize].wire.free_ps();
         let at_ps = now_ps.max(free_ps) + self.model.propagation_ns * 1000 + after_ps;
         self.post(
             host,
@@ -263,5 +323,31 @@ impl Network {
             Side::Right => host,
             Side::Left => (host + self.hosts - 1) % self.hosts,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wire_is_taken_where_it_is_free_and_by_one_at_a_time() {
+        let mut wire = Wire::default();
+        assert_eq!(wire.take(100, 50, 0), (100, 150));
+        assert_eq!(wire.take(300, 50, 0), (300, 350));
+        assert_eq!(wire.take(0, 20, 0), (0, 20), "before others");
+        assert_eq!(wire.take(120, 200, 0), (150, 400), "between and behind them");
+        assert_eq!(wire.take(110, 10, 500), (400, 500), "as long as it is handed over");
+        assert_eq!(wire.free_ps(), 500);
+        assert_eq!(wire.taken, [(0, 20), (100, 500)]);
+    }
+
+    #[test]
+    fn what_is_long_ago_is_forgotten_as_taken() {
+        let mut wire = Wire::default();
+        for at in 0..=STRETCHES as u64 {
+            assert_eq!(wire.take(at * 100, 10, 0), (at * 100, at * 100 + 10));
+        }
+        assert_eq!(wire.take(0, 10, 0), (10, 20));
     }
 }

@@ -7,7 +7,8 @@ use super::memory::{LaneMemory, Symmetric, amo, line_bytes, sealed};
 use super::model::{HostModel, Writer};
 use super::network::{Network, Writing};
 use crate::ntb::ring::{
-    Completion, Event, LineWords, Location, Memory, OutOfRange, Side, Span, Transfer,
+    Completion, Event, LineWords, Location, Memory, OutOfRange, STEP_BYTES, Side, Span, Step,
+    Transfer,
 };
 
 /// CPU time by what it was spent on.
@@ -56,8 +57,15 @@ pub struct TimedMemory<'a> {
 }
 
 impl TimedMemory<'_> {
-    pub(super) fn copy_ps(&self, len: usize) -> u64 {
-        (len as f64 * 1000.0 / self.model.copy_rate) as u64 + self.model.touch_ps
+    /// Time of a copy that has begun.
+    pub(super) fn bytes_ps(&self, len: usize) -> u64 {
+        (len as f64 * 1000.0 / self.model.copy_rate) as u64
+    }
+
+    /// Copies to a destination for a while.
+    pub(super) fn spend_copying(&mut self, ps: u64) {
+        self.now_ps += ps;
+        self.cpu.deliver_ps += ps;
     }
 
     /// Writes payload through a window; the thread goes on when the rest fits the posted buffers. Gives
@@ -68,12 +76,14 @@ impl TimedMemory<'_> {
         offset: usize,
         bytes: &[u8],
         relayed: bool,
+        touched: bool,
     ) -> u64 {
         let start = self.now_ps;
         let (cpu_ps, from_ps, until_ps, tlp_bytes) = match self.model.writer {
             Writer::Cpu => {
-                let cpu = self.copy_ps(bytes.len());
-                (cpu, start + self.model.touch_ps, start + cpu, 64)
+                let touch_ps = if touched { 0 } else { self.model.touch_ps };
+                let cpu = touch_ps + self.bytes_ps(bytes.len());
+                (cpu, start + touch_ps, start + cpu, 64)
             }
             Writer::Dma => {
                 let first = start + self.model.dma_submit_ps + self.model.dma_start_ps;
@@ -105,20 +115,36 @@ impl TimedMemory<'_> {
     }
 }
 
-impl Memory for TimedMemory<'_> {
-    fn load_word(&mut self, side: Side, offset: usize) -> u64 {
-        self.now_ps += self.model.look_ps;
-        self.cpu.detect_ps += self.model.look_ps;
-        self.memory.word(side, offset)
+impl TimedMemory<'_> {
+    /// Stores the next step of a side, if anything waits there.
+    fn store_step(&mut self, side: Side) -> bool {
+        let Some(step) = self.memory.steps[side as usize].take() else { return false };
+        let bytes = match step {
+            Step::Payload { from, len, .. } => self.memory.bytes(self.symmetric, from, len),
+            Step::Header { .. } => Ok(&[][..]),
+        };
+        let bytes = bytes.expect("the range was found to be good").to_vec();
+        self.store(side, step, bytes);
+        if self.memory.steps[side as usize].is_header_next() {
+            self.store_step(side);
+        }
+        true
     }
 
-    fn load_line(&mut self, side: Side, offset: usize) -> LineWords {
-        self.now_ps += self.model.detect_ps;
-        self.cpu.detect_ps += self.model.detect_ps;
-        self.memory.line(side, offset)
+    /// Stores the next step of a side, whose payload `bytes` gives.
+    pub(super) fn store(&mut self, side: Side, step: Step, bytes: Vec<u8>) {
+        match step {
+            Step::Header { offset, line } => self.line_out(side, offset, &line),
+            Step::Payload { from, offset, seal, is_first, .. } => {
+                let bytes = seal.map_or_else(|| bytes.clone(), |seal| sealed(&bytes, seal));
+                let relayed = matches!(from, Span::Inbound(..));
+                self.write_out(side, offset, &bytes, relayed, !is_first);
+            }
+        }
     }
 
-    fn store_line(&mut self, side: Side, offset: usize, line: &LineWords) {
+    /// Stores a header or control line.
+    fn line_out(&mut self, side: Side, offset: usize, line: &LineWords) {
         let from_ps = self.now_ps;
         self.now_ps += self.model.store_ps;
         self.cpu.store_ps += self.model.store_ps;
@@ -135,13 +161,53 @@ impl Memory for TimedMemory<'_> {
             self.back_up(gone);
         }
     }
+}
+
+impl Memory for TimedMemory<'_> {
+    fn load_word(&mut self, side: Side, offset: usize) -> u64 {
+        self.now_ps += self.model.look_ps;
+        self.cpu.detect_ps += self.model.look_ps;
+        self.memory.word(side, offset)
+    }
+
+    fn load_line(&mut self, side: Side, offset: usize) -> LineWords {
+        self.now_ps += self.model.detect_ps;
+        self.cpu.detect_ps += self.model.detect_ps;
+        self.memory.line(side, offset)
+    }
+
+    fn store_line(&mut self, side: Side, offset: usize, line: &LineWords) {
+        self.line_out(side, offset, line);
+    }
+
+    fn store_header(&mut self, side: Side, offset: usize, line: &LineWords) -> Transfer {
+        if let Some(number) = self.memory.steps[side as usize].header(offset, line) {
+            return Transfer::Queued(number);
+        }
+        self.line_out(side, offset, line);
+        Transfer::Done
+    }
 
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
         let bytes = self.memory.bytes(self.symmetric, from, len)?.to_vec();
-        let cost = self.copy_ps(len);
-        self.now_ps += cost;
-        self.cpu.deliver_ps += cost;
+        self.spend_copying(self.model.touch_ps);
+        for part in bytes.chunks(STEP_BYTES) {
+            self.spend_copying(self.bytes_ps(part.len()));
+            self.store_some();
+        }
         self.memory.write(self.symmetric, to, &bytes)
+    }
+
+    fn has_steps(&self) -> bool {
+        self.memory.steps.iter().any(|steps| !steps.is_empty())
+    }
+
+    fn is_idle(&mut self, side: Side) -> bool {
+        self.memory.steps[side as usize].is_empty()
+    }
+
+    fn store_some(&mut self) -> bool {
+        Side::BOTH.into_iter().fold(false, |some, side| self.store_step(side) | some)
     }
 
     fn send(
@@ -153,7 +219,18 @@ impl Memory for TimedMemory<'_> {
         seal: u64,
     ) -> Result<Transfer, OutOfRange> {
         let bytes = sealed(self.memory.bytes(self.symmetric, from, len)?, seal);
-        let gone_ps = self.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)));
+        // What is stored out of order looks as if something were lost.
+        while self.memory.must_store_first(side, from) && self.store_some() {}
+        if self.model.writer == Writer::Cpu
+            && let Some(number) = self.memory.leave(from, side, offset, len, seal)
+        {
+            if !matches!(from, Span::Inbound(..)) {
+                self.store_step(side);
+            }
+            return Ok(Transfer::Queued(number));
+        }
+        let gone_ps =
+            self.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)), false);
         if self.model.writer == Writer::Cpu {
             return Ok(Transfer::Done);
         }
@@ -164,9 +241,12 @@ impl Memory for TimedMemory<'_> {
         Ok(Transfer::Queued(gone_ps))
     }
 
-    fn has_left(&mut self, _: Side, transfer: Transfer) -> bool {
+    fn has_left(&mut self, side: Side, transfer: Transfer) -> bool {
         match transfer {
             Transfer::Done => true,
+            Transfer::Queued(number) if self.model.writer == Writer::Cpu => {
+                self.memory.steps[side as usize].has_ended(number)
+            }
             Transfer::Queued(gone_ps) => self.now_ps >= gone_ps,
         }
     }

@@ -176,12 +176,7 @@ impl<'a> World<'a> {
             for index in 0..lanes_per_host {
                 let mut config = simulation.config;
                 config.incarnation = random.bits() as u32 | 1;
-                let geometry = config.geometry;
-                let mut memory = LaneMemory::new(
-                    geometry.region_bytes(),
-                    config.retained_bytes(),
-                    plan.local_bytes(),
-                );
+                let mut memory = LaneMemory::new(&config, plan.local_bytes());
                 let number = plan.number(PeId { host, pe: index / lanes_per_pe });
                 plan.fill_local(number, &mut memory.local);
                 lanes.push(Lane {

@@ -36,11 +36,12 @@ proptest! {
     #[test]
     fn random_histories_complete_and_count(
         hosts in 2usize..=5, slots in prop::sample::select(vec![2u32, 4, 8]),
-        crc in any::<bool>(), dma in any::<bool>(), actions in actions(),
+        crc in any::<bool>(), mover in prop::sample::select(vec![Mover::Cpu, Mover::CpuInSteps, Mover::Dma]),
+        actions in actions(),
     ) {
         let mut config = config(64, slots);
         config.crc = crc;
-        let mut world = World::with_dma(hosts as u16, config, dma && !crc);
+        let mut world = World::moved_by(hosts as u16, config, if crc && mover == Mover::Dma { Mover::Cpu } else { mover });
         let mut accepted = vec![0usize; hosts];
         let mut counts = vec![[0u64; 2]; hosts];
         for (token, (from, steps, action)) in actions.into_iter().enumerate() {
@@ -105,7 +106,7 @@ proptest! {
         slots in prop::sample::select(vec![2u32, 4]), flaps in any::<bool>(),
         slow in 0u8..40, steps in prop::collection::vec((0usize..3, 0u8..40), 300..900),
     ) {
-        let mut world = World::with_dma(4, config(64, slots), true);
+        let mut world = World::moved_by(4, config(64, slots), Mover::Dma);
         for at in 0..LOCAL_BYTES {
             world.sides[0].memory.local[at] = (at * 7 + at / 64) as u8;
         }

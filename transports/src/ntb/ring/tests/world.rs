@@ -30,8 +30,18 @@ pub(super) struct Parts {
     pub(super) silent: u32,
     pub(super) rests: u32,
     pub(super) stuck: Option<Side>,
+    /// The CPU stores payload in steps.
+    pub(super) in_steps: bool,
     /// By side, where a DMA engine moves payload: what it has been told to do.
     pub(super) engines: Option<[Dma; 2]>,
+}
+
+/// What moves payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mover {
+    Cpu,
+    CpuInSteps,
+    Dma,
 }
 
 /// A DMA engine that reads and writes when it is told to.
@@ -70,15 +80,41 @@ impl Memory for Parts {
         self.wires[side as usize].push_back((offset, line_bytes(line).to_vec()));
     }
 
-    fn store_header(&mut self, side: Side, offset: usize, line: &LineWords) {
+    fn store_header(&mut self, side: Side, offset: usize, line: &LineWords) -> Transfer {
         if let Some(engines) = &mut self.engines {
             let engine = &mut engines[side as usize];
             if std::mem::take(&mut engine.header_follows) {
                 engine.submitted += 1;
-                return engine.queue.push_back(DmaJob::Header(offset, line_bytes(line).to_vec()));
+                engine.queue.push_back(DmaJob::Header(offset, line_bytes(line).to_vec()));
+                return Transfer::Queued(engine.submitted);
             }
         }
+        if let Some(number) = self.memory.steps[side as usize].header(offset, line) {
+            return Transfer::Queued(number);
+        }
         self.store_line(side, offset, line);
+        Transfer::Done
+    }
+
+    fn has_steps(&self) -> bool {
+        self.memory.steps.iter().any(|steps| !steps.is_empty())
+    }
+
+    fn store_some(&mut self) -> bool {
+        let mut some = false;
+        for side in Side::BOTH {
+            let Some(step) = self.memory.steps[side as usize].take() else { continue };
+            some = true;
+            match step {
+                Step::Header { offset, line } => self.store_line(side, offset, &line),
+                Step::Payload { from, offset, len, seal, .. } => {
+                    let bytes = self.memory.bytes(&self.symmetric, from, len).unwrap();
+                    let bytes = seal.map_or(bytes.to_vec(), |seal| sealed(bytes, seal));
+                    self.wires[side as usize].push_back((offset, bytes));
+                }
+            }
+        }
+        some
     }
 
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
@@ -95,6 +131,11 @@ impl Memory for Parts {
         seal: u64,
     ) -> Result<Transfer, OutOfRange> {
         let bytes = sealed(self.memory.bytes(&self.symmetric, from, len)?, seal);
+        if self.in_steps
+            && let Some(number) = self.memory.leave(from, side, offset, len, seal)
+        {
+            return Ok(Transfer::Queued(number));
+        }
         let Some(engines) = &mut self.engines else {
             self.wires[side as usize].push_back((offset, bytes));
             return Ok(Transfer::Done);
@@ -107,12 +148,14 @@ impl Memory for Parts {
     }
 
     fn is_idle(&mut self, side: Side) -> bool {
-        self.engines.as_ref().is_none_or(|engines| engines[side as usize].queue.is_empty())
+        self.memory.steps[side as usize].is_empty()
+            && self.engines.as_ref().is_none_or(|engines| engines[side as usize].queue.is_empty())
     }
 
     fn has_left(&mut self, side: Side, transfer: Transfer) -> bool {
         match (transfer, &self.engines) {
             (Transfer::Queued(number), Some(engines)) => engines[side as usize].moved >= number,
+            (Transfer::Queued(number), None) => self.memory.steps[side as usize].has_ended(number),
             _ => true,
         }
     }
@@ -169,17 +212,13 @@ impl Memory for Parts {
 impl World {
     /// A ring whose links are all in use.
     pub(super) fn new(hosts: u16, config: Config) -> World {
-        World::with_dma(hosts, config, false)
+        World::moved_by(hosts, config, Mover::Cpu)
     }
 
-    /// The same, with DMA engines or without.
-    pub(super) fn with_dma(hosts: u16, config: Config, dma: bool) -> World {
+    /// The same, with payload moved in some way.
+    pub(super) fn moved_by(hosts: u16, config: Config, mover: Mover) -> World {
         let side = || Parts {
-            memory: LaneMemory::new(
-                config.geometry.region_bytes(),
-                config.retained_bytes(),
-                LOCAL_BYTES,
-            ),
+            memory: LaneMemory::new(&config, LOCAL_BYTES),
             symmetric: vec![vec![0; SEGMENT_BYTES]],
             wires: Default::default(),
             done: Vec::new(),
@@ -188,7 +227,8 @@ impl World {
             silent: 0,
             rests: 0,
             stuck: None,
-            engines: dma.then(Default::default),
+            in_steps: mover == Mover::CpuInSteps,
+            engines: (mover == Mover::Dma).then(Default::default),
         };
         let engine = |host| Engine::new(config, host, hosts, 0).unwrap();
         let mut world = World {

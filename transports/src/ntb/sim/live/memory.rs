@@ -9,7 +9,8 @@ use super::super::memory::sealed;
 use super::super::model::Writer;
 use super::super::timed_memory::TimedMemory;
 use crate::ntb::ring::{
-    Completion, Event, LineWords, Location, Memory, OutOfRange, Side, Span, Transfer,
+    Completion, Event, LineWords, Location, Memory, OutOfRange, STEP_BYTES, Side, Span, Step,
+    Transfer,
 };
 
 /// The symmetric heap of a PE.
@@ -90,6 +91,21 @@ impl LiveMemory<'_> {
         Ok(unsafe { std::slice::from_raw_parts(at, len) })
     }
 
+    /// Stores the next step of a side, if anything waits there.
+    fn store_step(&mut self, side: Side) -> bool {
+        let Some(step) = self.timed.memory.steps[side as usize].take() else { return false };
+        let bytes = match step {
+            Step::Payload { from, len, .. } => self.bytes(from, len),
+            Step::Header { .. } => Ok(&[][..]),
+        };
+        let bytes = bytes.expect("the range was found to be good").to_vec();
+        self.timed.store(side, step, bytes);
+        if self.timed.memory.steps[side as usize].is_header_next() {
+            self.store_step(side);
+        }
+        true
+    }
+
     fn note_short(&mut self) {
         self.delivered.short += 1;
         self.delivered.short_ps = self.timed.now_ps;
@@ -113,13 +129,32 @@ impl Memory for LiveMemory<'_> {
         self.timed.store_line(side, offset, line);
     }
 
+    fn store_header(&mut self, side: Side, offset: usize, line: &LineWords) -> Transfer {
+        self.timed.store_header(side, offset, line)
+    }
+
+    fn has_steps(&self) -> bool {
+        self.timed.has_steps()
+    }
+
+    fn is_idle(&mut self, side: Side) -> bool {
+        self.timed.is_idle(side)
+    }
+
+    fn store_some(&mut self) -> bool {
+        Side::BOTH.into_iter().fold(false, |some, side| self.store_step(side) | some)
+    }
+
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange> {
         let (source, dest) = (self.at(from, len)?, self.at(to, len)?);
         // SAFETY: both hold `len` bytes, checked or vouched for by the program.
         unsafe { dest.copy_from(source, len) };
-        let cost_ps = self.timed.copy_ps(len);
-        self.timed.now_ps += cost_ps;
-        self.timed.cpu.deliver_ps += cost_ps;
+        self.timed.spend_copying(self.timed.model.touch_ps);
+        for at in (0..len).step_by(STEP_BYTES) {
+            let part_ps = self.timed.bytes_ps(STEP_BYTES.min(len - at));
+            self.timed.spend_copying(part_ps);
+            self.store_some();
+        }
         self.delivered.copies += usize::from(is_of_program(to));
         Ok(())
     }
@@ -133,7 +168,18 @@ impl Memory for LiveMemory<'_> {
         seal: u64,
     ) -> Result<Transfer, OutOfRange> {
         let bytes = sealed(self.bytes(from, len)?, seal);
-        let gone_ps = self.timed.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)));
+        // What is stored out of order looks as if something were lost.
+        while self.timed.memory.must_store_first(side, from) && self.store_some() {}
+        if self.timed.model.writer == Writer::Cpu
+            && let Some(number) = self.timed.memory.leave(from, side, offset, len, seal)
+        {
+            if !matches!(from, Span::Inbound(..)) {
+                self.store_step(side);
+            }
+            return Ok(Transfer::Queued(number));
+        }
+        let gone_ps =
+            self.timed.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)), false);
         if self.timed.model.writer == Writer::Cpu {
             return Ok(Transfer::Done);
         }

@@ -92,8 +92,7 @@ impl State {
             for index in 0..per_pe {
                 let incarnation = random.bits() as u32 | 1;
                 let config = Config { incarnation, ..setup.config };
-                let region = config.geometry.region_bytes();
-                let memory = LaneMemory::new(region, config.retained_bytes(), 0);
+                let memory = LaneMemory::new(&config, 0);
                 let engine = Engine::new(config, host, hosts, index as u8)?;
                 lanes.push(Lane { engine, memory, free_ps: 0, wake_ps: u64::MAX });
             }
