@@ -50,7 +50,7 @@ pub struct LanePlan {
     pub doorbells: u32,
     /// DMA engines move packets from so many bytes of payload on.
     pub dma_least: Option<usize>,
-    /// Where the CPU moves payloads, it does in steps: links are slower than memory.
+    /// The CPU stores payloads in steps: links are slower than memory.
     pub in_steps: bool,
 }
 

@@ -131,8 +131,8 @@ pub trait Memory {
     /// Loads a line of the inbound region.
     fn load_line(&mut self, side: Side, offset: usize) -> LineWords;
 
-    /// Stores a line in the neighbour's region, its last word last, after all that was stored or
-    /// sent to that side before has been posted.
+    /// Stores a line in the neighbour's region, its last word last, after all that was stored to that side before
+    /// has been posted, and all that was sent but what is still queued ([`Transfer::Queued`]).
     fn store_line(&mut self, side: Side, offset: usize, line: &LineWords);
 
     /// Stores the header line of a packet: as [`store_line`](Self::store_line), and after the payload that

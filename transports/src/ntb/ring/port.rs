@@ -559,7 +559,7 @@ impl Port {
         }
         if self.state == State::Greeting && echo == self.epoch {
             if !memory.is_idle(self.side) {
-                // What an engine still has to write under another epoch would overwrite packets of this.
+                // What is still to be written under another epoch would overwrite packets of this one.
                 self.hello_seen = 0;
                 return true;
             }

@@ -115,7 +115,8 @@ impl Steps {
         self.waiting.len() + 2 > 2 * PAYLOADS
     }
 
-    /// Whether something that waits is to be stored before a payload whose bytes stay as they are, or do not.
+    /// Whether something that waits is to be stored before the next payload. One whose bytes do not stay as they
+    /// are cannot wait behind others.
     pub fn must_store_first(&self, stays: bool) -> bool {
         self.is_full() || !stays && !self.is_empty()
     }
