@@ -77,7 +77,7 @@ impl Engine {
         if config.incarnation == 0 || config.burst == 0 {
             return Err(EngineError::Setting("the incarnation and the burst must not be 0"));
         }
-        let topology = Topology::new(me, hosts);
+        let topology = Topology::new(me, hosts, lane);
         let port = |side: Side| {
             let neighbour = topology.step(me, side);
             Port::new(side, Identity { me, neighbour, hosts, lane }, &config)

@@ -41,14 +41,25 @@ impl LinkState {
 pub(super) struct Topology {
     me: u16,
     hosts: u16,
+    /// Which of two equal ways is taken.
+    tie: Side,
     states: Vec<LinkState>,
     hop_span: [u16; 2],
 }
 
 impl Topology {
-    pub(super) fn new(me: u16, hosts: u16) -> Topology {
+    /// What host `me` knows for one of its lanes.
+    ///
+    /// Of two equal ways half of the hosts take each, by their parity. (The parity of source plus destination
+    /// is the same for all opposite pairs of a ring, and would send all of them one way.) On a ring of two
+    /// hosts, where all ways are equal, half of a host's lanes take each, which know nothing of each other's
+    /// load: lanes that follow each other and lanes two apart take different ways.
+    pub(super) fn new(me: u16, hosts: u16, lane: u8) -> Topology {
         let states = vec![LinkState::default(); usize::from(hosts)];
-        Topology { me, hosts, states, hop_span: [0; 2] }
+        let shares = if hosts == 2 { lane.count_ones() } else { 0 };
+        let even = (u32::from(me) + shares).is_multiple_of(2);
+        let tie = if even { Side::Right } else { Side::Left };
+        Topology { me, hosts, tie, states, hop_span: [0; 2] }
     }
 
     pub(super) fn state(&self, origin: u16) -> LinkState {
@@ -92,9 +103,8 @@ impl Topology {
         self.distance(side, near) < self.distance(side, dst)
     }
 
-    /// The way to `dst`: the shorter one that is up; of two equal ones, by the parity of this host,
-    /// so that both directions carry their share. (The parity of source plus destination is the
-    /// same for all opposite pairs of a ring, and would send all of them one way.)
+    /// The way to `dst`: the shorter one that is up; of two equal ones that of this lane, so that both
+    /// directions carry their share.
     pub(super) fn choose(&self, dst: u16) -> Option<Side> {
         let right = self.reaches(Side::Right, dst);
         let left = self.reaches(Side::Left, dst);
@@ -106,8 +116,7 @@ impl Topology {
             (false, true) => Some(Side::Left),
             (true, true) if far_right < far_left => Some(Side::Right),
             (true, true) if far_left < far_right => Some(Side::Left),
-            (true, true) if self.me.is_multiple_of(2) => Some(Side::Right),
-            (true, true) => Some(Side::Left),
+            (true, true) => Some(self.tie),
         }
     }
 
@@ -169,7 +178,11 @@ mod tests {
     use super::*;
 
     fn whole(me: u16, hosts: u16) -> Topology {
-        let mut topology = Topology::new(me, hosts);
+        whole_of_lane(me, hosts, 0)
+    }
+
+    fn whole_of_lane(me: u16, hosts: u16, lane: u8) -> Topology {
+        let mut topology = Topology::new(me, hosts, lane);
         for host in 0..hosts {
             topology.learn(
                 host,
@@ -186,6 +199,16 @@ mod tests {
         assert_eq!(topology.choose(5), Some(Side::Left));
         assert_eq!(topology.choose(3), Some(Side::Right));
         assert_eq!(whole(1, 6).choose(4), Some(Side::Left));
+    }
+
+    #[test]
+    fn between_two_hosts_lanes_that_follow_each_other_and_lanes_two_apart_take_different_ways() {
+        let way = |hosts, lane, dst| whole_of_lane(0, hosts, lane).choose(dst);
+        let (right, left) = (Some(Side::Right), Some(Side::Left));
+        assert_eq!([0, 1, 2, 3].map(|lane| way(2, lane, 1)), [right, left, left, right]);
+        // On other rings all lanes of a host take one, whether it is shorter or as long.
+        assert_eq!([0, 1, 2, 3].map(|lane| way(6, lane, 1)), [right; 4]);
+        assert_eq!([0, 1, 2, 3].map(|lane| way(6, lane, 3)), [right; 4]);
     }
 
     #[test]
