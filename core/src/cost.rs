@@ -35,6 +35,9 @@ pub struct Times {
     pub get: [u32; SIZES.len()],
     /// One-way latency: from storing a word to its being noticed.
     pub latency: u32,
+    /// From the last of some puts to the news that all have arrived; next to nothing where puts have arrived
+    /// when they return, as those through a window of a neighbour have.
+    pub completion: u32,
 }
 
 impl Default for Costs {
@@ -48,11 +51,17 @@ impl Default for Costs {
             put: line(100, 5),
             get: line(2000 * hops, 5),
             latency: 1000 * hops as u32,
+            completion: if hops == 1 { 0 } else { 2000 * hops as u32 },
         };
         Costs {
-            host: Times { put: line(1, 64), get: line(1, 64), latency: 2 * LINE_NS },
+            host: Times { put: line(1, 64), get: line(1, 64), latency: 2 * LINE_NS, completion: 0 },
             hops: std::array::from_fn(|index| far(index + 1)),
-            network: Times { put: line(1000, 1), get: line(20_000, 1), latency: 10_000 },
+            network: Times {
+                put: line(1000, 1),
+                get: line(20_000, 1),
+                latency: 10_000,
+                completion: 20_000,
+            },
             crowd: 1,
         }
     }
@@ -73,6 +82,11 @@ impl Costs {
     /// Of a get.
     pub fn get_ns(&self, distance: Distance, bytes: usize) -> u64 {
         between(&self.at(distance).get, bytes)
+    }
+
+    /// From the last of some puts to the news that all have arrived.
+    pub fn completion_ns(&self, distance: Distance) -> u64 {
+        self.at(distance).completion.into()
     }
 
     /// From storing a word to its being noticed. Each further hop takes as long as the last one that was

@@ -42,6 +42,10 @@ fn times(tuning: &Tuning, class: Class, otherwise: Times) -> Times {
     if class.hops() > 0 {
         // A short get goes there and back. On one host it is a load, of which nobody takes notice.
         set(&mut times.latency, tuning.predict(class, Operation::Get, 8).map(|ns| ns / 2.0));
+        // A put alone is waited for; of several under way together each takes the processor alone.
+        let alone = tuning.predict(class, Operation::Put, 8);
+        let waited = alone.zip(tuning.predict_pipelined(class, 8)).map(|(all, one)| all - one);
+        set(&mut times.completion, waited);
     }
     times
 }
@@ -82,6 +86,8 @@ mod tests {
             measured.curves.push(curve(class, Operation::Get, channel, start, 30.0));
         }
         measured.curves.push(curve(Class::Hops(1), Operation::Get, "ntb", 2000.0, 200.0));
+        measured.curves.push(curve(Class::Hops(2), Operation::Put, "ntb", 3000.0, 200.0));
+        measured.curves.push(curve(Class::Hops(2), Operation::Pipeline, "ntb", 500.0, 200.0));
         measured.put_in_order();
         let costs = costs(&measured);
         // The slowest pairs of the host, not a PE with itself.
@@ -90,5 +96,7 @@ mod tests {
         // There and back takes 2 us.
         assert!((990..=1010).contains(&costs.latency_ns(Hops(1))), "{}", costs.latency_ns(Hops(1)));
         assert_eq!(costs.put_ns(Hops(1), 8), Costs::default().put_ns(Hops(1), 8));
+        // A put alone takes 3 us, one of several 0.5 us: the rest is the wait for the last one.
+        assert_eq!((costs.completion_ns(Hops(1)), costs.completion_ns(Hops(2))), (0, 2500));
     }
 }

@@ -450,6 +450,7 @@ fn costs(link: &LinkModel, hops: [f64; HOPS]) -> Costs {
         put,
         get: SIZES.map(|size| (2.0 * latency + size as f64 / rate) as u32),
         latency: latency as u32,
+        completion: (2.0 * latency) as u32,
     };
     let here = Times { put: copies, get: copies, ..Costs::default().host };
     Costs { host: here, hops: hops.map(times), ..Costs::default() }
@@ -494,5 +495,14 @@ mod tests {
         let sizes = [8, 4 << 10, 16 << 10, 64 << 10];
         assert_eq!(cases, sizes.map(|bytes| ("reduce", bytes)));
         assert!(CASES.iter().all(|case| OPERATIONS.contains(&case.operation)));
+    }
+
+    #[test]
+    fn two_hosts_exchange_words_and_do_not_wait_for_puts_of_them() {
+        let words = ["--operations", "fcollect,alltoall", "--most", "8"];
+        let link = profile("plx8749").expect("a profile").link();
+        let (_, rows) = asked(&words).expect("well formed").run(2, link).expect("runs");
+        let taken = rows.iter().map(|row| (row.case.operation, row.taken)).collect::<Vec<_>>();
+        assert_eq!(taken, [("fcollect", "exchange"), ("alltoall", "exchange")]);
     }
 }
