@@ -205,8 +205,8 @@ fn copied(group: &Group<'_>, bytes: usize) -> u64 {
     costs(group).get_ns(Distance::Host, bytes)
 }
 
-/// What is put, not sent with a signal, is also waited for, unless puts to a neighbour have arrived when they
-/// return, as those through its window have.
+/// The one-way time that data takes to arrive after its put has returned. Puts through a neighbour's window have
+/// arrived by then; packets to a neighbour have not.
 fn arrival(group: &Group<'_>) -> u64 {
     match group.extent() {
         Distance::Myself | Distance::Host => 0,

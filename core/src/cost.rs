@@ -35,8 +35,8 @@ pub struct Times {
     pub get: [u32; SIZES.len()],
     /// One-way latency: from storing a word to its being noticed.
     pub latency: u32,
-    /// From the last of some puts to the news that all have arrived; next to nothing where puts have arrived
-    /// when they return, as those through a window of a neighbour have.
+    /// From the last of several puts to the news that all have arrived. Puts through a window have arrived
+    /// when they return, so that this is about 0.
     pub completion: u32,
 }
 
@@ -84,7 +84,7 @@ impl Costs {
         between(&self.at(distance).get, bytes)
     }
 
-    /// From the last of some puts to the news that all have arrived.
+    /// From the last of several puts to the news that all have arrived.
     pub fn completion_ns(&self, distance: Distance) -> u64 {
         self.at(distance).completion.into()
     }

@@ -42,7 +42,7 @@ fn times(tuning: &Tuning, class: Class, otherwise: Times) -> Times {
     if class.hops() > 0 {
         // A short get goes there and back. On one host it is a load, of which nobody takes notice.
         set(&mut times.latency, tuning.predict(class, Operation::Get, 8).map(|ns| ns / 2.0));
-        // A put alone is waited for; of several under way together each takes the processor alone.
+        // The time of a put alone includes the wait for its arrival; that of one of several does not.
         let alone = tuning.predict(class, Operation::Put, 8);
         let waited = alone.zip(tuning.predict_pipelined(class, 8)).map(|(all, one)| all - one);
         set(&mut times.completion, waited);

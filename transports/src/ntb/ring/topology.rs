@@ -41,7 +41,7 @@ impl LinkState {
 pub(super) struct Topology {
     me: u16,
     hosts: u16,
-    /// Which of two equal ways is taken.
+    /// The way to take where both are equally long.
     tie: Side,
     states: Vec<LinkState>,
     hop_span: [u16; 2],
@@ -50,14 +50,14 @@ pub(super) struct Topology {
 impl Topology {
     /// What host `me` knows for one of its lanes.
     ///
-    /// Of two equal ways half of the hosts take each, by their parity. (The parity of source plus destination
-    /// is the same for all opposite pairs of a ring, and would send all of them one way.) On a ring of two
-    /// hosts, where all ways are equal, half of a host's lanes take each, which know nothing of each other's
-    /// load: lanes that follow each other and lanes two apart take different ways.
+    /// Where both ways to a host are equally long, even hosts send right and odd hosts left. (The parity of source
+    /// plus destination is the same for all opposite pairs of a ring, and would send all of them one way.)
+    /// Between two hosts both ways are always equally long. There half of a host's lanes send each way, so that
+    /// a transfer over lanes 0 and 1, or over lanes 0 and 2, uses both links.
     pub(super) fn new(me: u16, hosts: u16, lane: u8) -> Topology {
         let states = vec![LinkState::default(); usize::from(hosts)];
-        let shares = if hosts == 2 { lane.count_ones() } else { 0 };
-        let even = (u32::from(me) + shares).is_multiple_of(2);
+        let swaps = if hosts == 2 { lane.count_ones() } else { 0 };
+        let even = (u32::from(me) + swaps).is_multiple_of(2);
         let tie = if even { Side::Right } else { Side::Left };
         Topology { me, hosts, tie, states, hop_span: [0; 2] }
     }
@@ -103,8 +103,7 @@ impl Topology {
         self.distance(side, near) < self.distance(side, dst)
     }
 
-    /// The way to `dst`: the shorter one that is up; of two equal ones that of this lane, so that both
-    /// directions carry their share.
+    /// The way to `dst`: the shorter one that is up, or `tie` if both are equally long.
     pub(super) fn choose(&self, dst: u16) -> Option<Side> {
         let right = self.reaches(Side::Right, dst);
         let left = self.reaches(Side::Left, dst);
