@@ -26,11 +26,12 @@ use tombolo_core::transport::{Amo, Stream};
 const EVENTS: usize = 64;
 /// A store that takes so long was not taken by its link, or its thread did not run.
 const LONG_STORE_NS: u64 = 50_000_000;
-/// So many of them in a row were not taken: a thread that runs at all makes thousands of stores
-/// while it has the processor.
+/// So many of them with fewer than [`TIMED_STORES`] short ones after each were not taken.
 const LONG_STORES_MAX: u32 = 3;
-/// Stores that are timed after a poll took long. A few: on a busy machine many polls do.
-const TIMED_STORES: u32 = 16;
+/// Stores that are timed after a poll took long, or after a long store. More than a link takes at once
+/// when what has held it up has passed (an emulated one takes 256), and fewer than the thousands that a
+/// thread makes while it has a processor.
+const TIMED_STORES: u32 = 512;
 
 /// One side of a lane.
 pub struct SideParts {
@@ -94,7 +95,7 @@ struct SideState {
 struct Jam {
     /// Stores still to be timed.
     timed: u32,
-    /// Long ones in a row.
+    /// Long ones since stores are timed.
     long: u32,
     /// The link did not take stores lately: a single one tells.
     known: bool,
@@ -124,14 +125,23 @@ impl Jam {
         }
     }
 
+    /// Times stores, if none are timed. What was seen of those that are remains.
+    fn time(&mut self) {
+        if self.timed == 0 {
+            self.timed = TIMED_STORES;
+        }
+    }
+
     #[cold]
     fn note(&mut self, took_ns: u64) {
         self.timed -= 1;
-        self.long = if took_ns >= LONG_STORE_NS { self.long + 1 } else { 0 };
-        if self.long >= if self.known { 1 } else { LONG_STORES_MAX } {
-            (self.timed, self.long, self.known, self.stuck) = (TIMED_STORES, 0, true, true);
+        if took_ns >= LONG_STORE_NS {
+            (self.timed, self.long) = (TIMED_STORES, self.long + 1);
         } else if self.timed == 0 {
             (self.long, self.known) = (0, false);
+        }
+        if self.long >= if self.known { 1 } else { LONG_STORES_MAX } {
+            (self.long, self.known, self.stuck) = (0, true, true);
         }
     }
 }
@@ -247,7 +257,7 @@ impl PortMemory {
     /// A poll took long: times stores for a while.
     #[cold]
     pub fn time_stores(&mut self) {
-        self.sides.iter_mut().for_each(|side| side.jam.timed = TIMED_STORES);
+        self.sides.iter_mut().for_each(|side| side.jam.time());
     }
 
     /// The oldest event not yet told.
@@ -593,22 +603,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_stuck_after_long_stores_in_a_row_and_then_after_one() {
-        let mut jam = Jam { timed: TIMED_STORES, may_drop: true, ..Jam::default() };
+    fn a_link_is_stuck_after_several_long_stores_and_then_after_one() {
+        let mut jam = Jam { may_drop: true, ..Jam::default() };
         let long = |jam: &mut Jam| jam.note(LONG_STORE_NS);
+        let short = |jam: &mut Jam, count| (0..count).for_each(|_| jam.note(LONG_STORE_NS - 1));
+        jam.time();
         for _ in 0..LONG_STORES_MAX {
             (1..LONG_STORES_MAX).for_each(|_| long(&mut jam));
-            jam.note(LONG_STORE_NS - 1);
+            short(&mut jam, TIMED_STORES);
             assert!(!jam.drops(), "a thread that did not run for a while now and then");
+            assert!(jam.begin().is_none());
+            jam.time();
         }
-        (0..LONG_STORES_MAX).for_each(|_| long(&mut jam));
+        for _ in 0..LONG_STORES_MAX {
+            assert!(!jam.drops());
+            short(&mut jam, TIMED_STORES - 1);
+            jam.time();
+            long(&mut jam);
+        }
         assert!(jam.drops() && jam.begin().is_some());
         jam.may_drop = false;
         assert!(!jam.drops(), "a bad link is better than none");
         assert!(std::mem::take(&mut jam.stuck));
         long(&mut jam);
         assert!(std::mem::take(&mut jam.stuck), "tried again, and still so");
-        (0..TIMED_STORES).for_each(|_| jam.note(100));
+        short(&mut jam, TIMED_STORES);
         assert!(jam.begin().is_none() && !jam.known, "long good again: not timed any more");
     }
 
