@@ -20,7 +20,7 @@ pub use declare::{Audience, Row, Table, Variable, parse, row};
 pub use environment::Environment;
 pub use tuning::{Algorithms, CacheDirectory, Forced, Report, ReportForm, Reuse, Tune};
 pub use value::{
-    Bytes, Descriptor, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports, Value,
+    Asked, Bytes, Descriptor, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports, Value,
 };
 
 crate::settings! {
@@ -32,11 +32,11 @@ crate::settings! {
             or "SHMEM_SYMMETRIC_HEAP_SIZE", alike;
         /// Check the arguments of every call and stop with a clear message at the first wrong one;
         /// the same on all PEs.
-        User debug: Switch = "off", "SHMEM_DEBUG" or "SMA_DEBUG", alike;
+        User debug: Asked = "off", "SHMEM_DEBUG" or "SMA_DEBUG", alike;
         /// Print all variables and their values from PE 0 at start.
-        User info: Switch = "off", "SHMEM_INFO" or "SMA_INFO";
+        User info: Asked = "off", "SHMEM_INFO" or "SMA_INFO";
         /// Print the version of the library from PE 0 at start.
-        User version: Switch = "off", "SHMEM_VERSION" or "SMA_VERSION";
+        User version: Asked = "off", "SHMEM_VERSION" or "SMA_VERSION";
         /// Transports in order of preference, for example "shm,cma,ntb"; "^name" leaves one out of
         /// the default list. The same on all PEs.
         User transports: Transports = "all", "SHMEM_TRANSPORTS", alike;

@@ -129,6 +129,8 @@ fn a_bad_value_is_named_once(program: &Program) -> Result<(), Failed> {
         "SHMEM_NTB_LANES=0",
         "SHMEM_NTB_CHUNK=100",
         "SHMEM_NTB_WINDOW=3m",
+        "SHMEM_NTB_DIRECT=none",
+        "SHMEM_HUGE_PAGES=maybe",
     ] {
         let name = setting.split('=').next().unwrap_or_default();
         let all = ran(program, &format!("-n 3 -x {setting} PE"))?;

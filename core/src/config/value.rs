@@ -95,7 +95,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// On or off. Any value switches on, save 0, off, no, false and the empty text.
+/// On (also 1, yes, true) or off (also 0, no, false and the empty text).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch(pub bool);
 
@@ -103,8 +103,31 @@ impl Value for Switch {
     const FORM: &'static str = "on or off";
 
     fn parse(text: &str) -> Result<Self, String> {
-        let off = ["", "0", "off", "no", "false"].contains(&text.to_ascii_lowercase().as_str());
-        Ok(Switch(!off))
+        match text.to_ascii_lowercase().as_str() {
+            "on" | "1" | "yes" | "true" => Ok(Switch(true)),
+            off if OFF.contains(&off) => Ok(Switch(false)),
+            _ => Err(format!("expected {}", Self::FORM)),
+        }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { "on" } else { "off" })
+    }
+}
+
+/// What does not switch on.
+const OFF: [&str; 5] = ["", "0", "off", "no", "false"];
+
+/// What is asked for by any value, as OpenSHMEM 1.6 ("Environment Variables") has it for its own
+/// variables; but not by 0, off, no, false and the empty text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked(pub bool);
+
+impl Value for Asked {
+    const FORM: &'static str = "off, or anything else for on";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(Asked(!OFF.contains(&text.to_ascii_lowercase().as_str())))
     }
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -350,6 +373,26 @@ mod tests {
         }
         for text in ["", "-1", "x", "1q", ".", "1.2.3", "99999999999t", "1e3"] {
             assert!(Bytes::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn switches_know_their_words_and_what_is_asked_for_takes_any() {
+        for text in ["on", "1", "Yes", "TRUE"] {
+            assert_eq!(
+                (Switch::parse(text), Asked::parse(text)),
+                (Ok(Switch(true)), Ok(Asked(true)))
+            );
+        }
+        for text in ["", "0", "Off", "no", "false"] {
+            assert_eq!(
+                (Switch::parse(text), Asked::parse(text)),
+                (Ok(Switch(false)), Ok(Asked(false)))
+            );
+        }
+        for text in ["none", "maybe", "of", "2", "auto"] {
+            assert_eq!(Switch::parse(text), Err("expected on or off".into()), "{text}");
+            assert_eq!(Asked::parse(text), Ok(Asked(true)), "{text}");
         }
     }
 
