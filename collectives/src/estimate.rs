@@ -82,7 +82,7 @@ pub fn both_ways(group: &Group<'_>, len: usize) -> u64 {
     let way = match is_ring(group) {
         true => {
             let piece = piece_of(len, links, costs(group));
-            passing_on_by(group, len, links, piece) + completion(group)
+            passing_on_by(group, len, links, piece) + last_put(group)
         }
         false => pipeline(group, len, links),
     };
@@ -205,14 +205,9 @@ fn copied(group: &Group<'_>, bytes: usize) -> u64 {
     costs(group).get_ns(Distance::Host, bytes)
 }
 
-/// The one-way time that data takes to arrive after its put has returned. Puts through a neighbour's window have
-/// arrived by then; packets to a neighbour have not.
+/// What puts take to arrive after they have returned.
 fn arrival(group: &Group<'_>) -> u64 {
-    match group.extent() {
-        Distance::Myself | Distance::Host => 0,
-        extent @ Distance::Hops(..2) => costs(group).completion_ns(extent) / 2,
-        extent => costs(group).latency_ns(extent),
-    }
+    costs(group).arrival_ns(group.extent())
 }
 
 /// The root puts to each, to itself too.
@@ -296,7 +291,7 @@ fn published(group: &Group<'_>, bytes: usize) -> u64 {
 /// copies its own.
 pub fn all_put(group: &Group<'_>, len: usize) -> u64 {
     let own = copied(group, len);
-    let late = arrival(group).saturating_sub(own).max(completion(group));
+    let late = arrival(group).saturating_sub(own).max(last_put(group));
     let work = costs(group).shared_ns(to_all(group, len) + own);
     work + late + handing_on_to_all(group, len) + sync(group)
 }
@@ -304,12 +299,12 @@ pub fn all_put(group: &Group<'_>, len: usize) -> u64 {
 /// Each puts so many bytes to each, with signals.
 pub fn signals(group: &Group<'_>, len: usize) -> u64 {
     let work = to_all(group, len) + others(group) * LINE + copied(group, len);
-    let wait = step(group) + completion(group) + handing_on_to_all(group, len);
+    let wait = step(group) + last_put(group) + handing_on_to_all(group, len);
     costs(group).shared_ns(work) + wait
 }
 
 /// Non-blocking puts to neighbours are waited for at the end: counted where members send both ways.
-fn completion(group: &Group<'_>) -> u64 {
+fn last_put(group: &Group<'_>) -> u64 {
     if is_ring(group) { costs(group).latency_ns(next(group)) } else { 0 }
 }
 

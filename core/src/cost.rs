@@ -84,18 +84,22 @@ impl Costs {
         between(&self.at(distance).get, bytes)
     }
 
-    /// From the last of several puts to the news that all have arrived.
-    pub fn completion_ns(&self, distance: Distance) -> u64 {
-        self.at(distance).completion.into()
+    /// From the return of a put to the arrival of its data: half of the time until the news of it.
+    pub fn arrival_ns(&self, distance: Distance) -> u64 {
+        self.beyond(distance, |times| times.completion) / 2
     }
 
-    /// From storing a word to its being noticed. Each further hop takes as long as the last one that was
-    /// measured.
+    /// From storing a word to its being noticed.
     pub fn latency_ns(&self, distance: Distance) -> u64 {
-        let measured = u64::from(self.at(distance).latency);
+        self.beyond(distance, |times| times.latency)
+    }
+
+    /// A time for a distance. Each hop after the last distance takes as long as that to the last.
+    fn beyond(&self, distance: Distance, time: impl Fn(&Times) -> u32) -> u64 {
+        let measured = u64::from(time(self.at(distance)));
         match distance {
             Distance::Hops(hops) if hops as usize > HOPS => {
-                let hop = measured.saturating_sub(self.hops[HOPS - 2].latency.into());
+                let hop = measured.saturating_sub(time(&self.hops[HOPS - 2]).into());
                 measured + u64::from(hops - HOPS as u32) * hop
             }
             _ => measured,
@@ -181,10 +185,12 @@ mod tests {
         let mut costs = Costs::default();
         for (index, times) in costs.hops.iter_mut().enumerate() {
             times.latency = 700 + 500 * index as u32;
+            times.completion = 2 * times.latency;
         }
         let [host, near, far] = [Distance::Host, Distance::Hops(1), Distance::Hops(2)];
         assert_eq!(costs.latency_ns(Distance::Hops(HOPS as u32)), 2200);
         assert_eq!(costs.latency_ns(Distance::Hops(60)), 2200 + 56 * 500);
+        assert_eq!(costs.arrival_ns(Distance::Hops(60)), costs.latency_ns(Distance::Hops(60)));
         assert!(costs.latency_ns(host) < costs.latency_ns(near));
         assert!(costs.latency_ns(near) < costs.latency_ns(far));
         assert!(costs.get_ns(far, 8) > costs.get_ns(near, 8));

@@ -97,6 +97,6 @@ mod tests {
         assert!((990..=1010).contains(&costs.latency_ns(Hops(1))), "{}", costs.latency_ns(Hops(1)));
         assert_eq!(costs.put_ns(Hops(1), 8), Costs::default().put_ns(Hops(1), 8));
         // A put alone takes 3 us, one of several 0.5 us: the rest is the wait for the last one.
-        assert_eq!((costs.completion_ns(Hops(1)), costs.completion_ns(Hops(2))), (0, 2500));
+        assert_eq!((costs.arrival_ns(Hops(1)), costs.arrival_ns(Hops(2))), (0, 1250));
     }
 }
