@@ -35,6 +35,8 @@ MaxSessions 100
 LoginGraceTime 0
 END
 /usr/sbin/sshd -f /run/sshd_config
+# It returns before it listens.
+until grep -q ' 00000000:0016 00000000:0000 0A ' /proc/net/tcp; do sleep 0.1; done
 echo READY > /dev/console
 # Processes that nobody waits for are taken by the first one.
 while :; do sleep 1; done

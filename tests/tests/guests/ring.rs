@@ -4,7 +4,7 @@
 use crate::Stage;
 use crate::support::{Ran, run};
 use libtest_mimic::Failed;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -26,8 +26,42 @@ pub struct Ring {
     pub guests: Guests,
     count: usize,
     prefix: PathBuf,
+    // Ends after the guests, which it ties.
+    _links: Links,
+}
+
+/// The sockets of links between guests, and the server behind them. Both end with this value.
+struct Links {
     server: Child,
-    links: Vec<String>,
+    sockets: Vec<String>,
+}
+
+impl Links {
+    fn start(prefix: &Path, sockets: Vec<String>) -> Result<Links, String> {
+        let mut server = Command::new(prefix.join("bin/oshivshmem"));
+        server.args(["--size", "16m"]).args(&sockets);
+        let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let server = server.map_err(|e| format!("oshivshmem: {e}"))?;
+        let mut links = Links { server, sockets };
+        let mut ready = String::new();
+        let stdout = links.server.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut ready).map_err(|e| e.to_string())?;
+        if ready.is_empty() {
+            let mut said = String::new();
+            let mut stderr = links.server.stderr.take().expect("piped");
+            stderr.read_to_string(&mut said).map_err(|e| e.to_string())?;
+            return Err(format!("oshivshmem ended: {said}"));
+        }
+        Ok(links)
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        self.sockets.iter().for_each(|socket| _ = std::fs::remove_file(socket));
+    }
 }
 
 impl Ring {
@@ -37,13 +71,7 @@ impl Ring {
             let name = format!("tombolo-link-{}-{count}-{number}", std::process::id());
             std::env::temp_dir().join(name).display().to_string()
         };
-        let mut server = Command::new(prefix.join("bin/oshivshmem"));
-        server.args(["--size", "16m"]).args((0..=count).map(link));
-        let server = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut server = server.map_err(|e| format!("oshivshmem: {e}"))?;
-        let mut ready = String::new();
-        let stdout = server.stdout.take().expect("piped");
-        BufReader::new(stdout).read_line(&mut ready).map_err(|e| e.to_string())?;
+        let links = Links::start(prefix, (0..=count).map(link).collect())?;
         // The left port is the one with the lower address.
         let ends = |guest: usize| match (guest, count) {
             (1, 2) => vec![count - 1, 0, count, count],
@@ -69,21 +97,8 @@ impl Ring {
             memory: 512,
             ..Spec::default()
         };
-        let guests = Guests::start(count, &spec);
-        match guests {
-            Ok(guests) => Ok(Ring {
-                guests,
-                count,
-                prefix: prefix.to_owned(),
-                server,
-                links: (0..=count).map(&link).collect(),
-            }),
-            Err(why) => {
-                let _ = server.kill();
-                let _ = server.wait();
-                Err(why)
-            }
-        }
+        let guests = Guests::start(count, &spec)?;
+        Ok(Ring { guests, count, prefix: prefix.to_owned(), _links: links })
     }
 
     /// `oshrun` with PEs on guests, as in `g1:1,g2:1`.
@@ -126,14 +141,6 @@ impl Ring {
 
     pub fn tool(&self, name: &str) -> PathBuf {
         self.prefix.join("bin").join(name)
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-        self.links.iter().for_each(|link| _ = std::fs::remove_file(link));
     }
 }
 
