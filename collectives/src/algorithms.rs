@@ -140,7 +140,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
             name: "scatter",
             about: "a share to each member, then the shares go round the ring of members",
             taken: Taken::OnRequest,
-            applies: with_memory,
+            applies: broadcast::fills_all,
             cost_ns: estimate::broadcast_scatter,
             run: broadcast::scatter,
         },

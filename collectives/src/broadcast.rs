@@ -348,6 +348,12 @@ pub unsafe fn halves(group: &Group<'_>, call: &Broadcast) {
     unsafe { along(group, call, Ways::halves(group.n, call.len)) };
 }
 
+/// Whether every member's dest may be written, the root's too, and members can write to memory of the
+/// team.
+pub fn fills_all(group: &Group<'_>, _: &Broadcast) -> bool {
+    group.with_memory().is_some() && !group.is_active_set()
+}
+
 /// The root sends each member a share, and the shares go round the ring of members.
 ///
 /// # Safety

@@ -171,7 +171,7 @@ impl Reduce {
 
 /// Whether a reduction's elements fit the words a member can publish.
 pub fn fits_words(group: &Group<'_>, call: &Reduce) -> bool {
-    !group.is_active_set() && call.nelems <= PUBLISHED_MAX * 8 / call.reducer.size()
+    group.as_team().is_some() && call.nelems <= PUBLISHED_MAX * 8 / call.reducer.size()
 }
 
 /// Everybody publishes its elements and combines those of all.

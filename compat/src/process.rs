@@ -79,24 +79,25 @@ impl Drop for Session {
 
 /// Collective: joins the job in which this process was started, as [`crate::init`] does.
 pub fn join() -> Result<Session> {
-    enter(SHMEM_THREAD_MULTIPLE)?;
+    enter(None)?;
     Ok(Session { library: library("shmem_init") })
 }
 
-/// Initialises the library if it is not, and counts the call. Gives the thread level provided.
-pub fn enter(level: c_int) -> Result<c_int> {
+/// Initialises the library if it is not, and counts the call. Gives the thread level provided: the one
+/// that was asked for, or else the highest.
+pub fn enter(asked: Option<c_int>) -> Result<c_int> {
     let mut process = process();
     if process.calls == 0 {
-        start(&mut process)?;
-        process.level = level;
+        start(&mut process, asked == Some(SHMEM_THREAD_MULTIPLE))?;
+        process.level = asked.unwrap_or(SHMEM_THREAD_MULTIPLE);
     }
     process.calls += 1;
     Ok(process.level)
 }
 
 /// As [`enter`]; a failure ends the job.
-pub fn enter_or_exit(routine: &str, level: c_int) {
-    if let Err(error) = enter(level) {
+pub fn enter_or_exit(routine: &str) {
+    if let Err(error) = enter(None) {
         fail(routine, &error);
     }
 }
@@ -137,7 +138,7 @@ fn process() -> MutexGuard<'static, Process> {
     PROCESS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-fn start(process: &mut Process) -> Result<()> {
+fn start(process: &mut Process, several_threads: bool) -> Result<()> {
     let mut setting = settings();
     if process.job.is_none() {
         setting = setting.and_then(|(config, transports)| {
@@ -162,6 +163,7 @@ fn start(process: &mut Process) -> Result<()> {
         board: job.board.clone(),
         transports,
         share_statics: true,
+        several_threads,
         config,
     })?;
     tune::start(&world)?;

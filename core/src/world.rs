@@ -47,6 +47,8 @@ pub struct Setup {
     /// Whether static data of the executable is made symmetric. Threads that play PEs of one
     /// process share their static data and must say no.
     pub share_statics: bool,
+    /// Whether the program may call collective operations from several threads at the same time.
+    pub several_threads: bool,
 }
 
 /// One PE's part of a job.
@@ -79,6 +81,7 @@ pub struct World {
     patience: Patience,
     /// How many PEs share a processor of this one.
     crowd: u32,
+    several_threads: bool,
     team_slots: TeamSlots,
     world_team: Arc<Team>,
     shared_team: Arc<Team>,
@@ -378,6 +381,12 @@ impl World {
     /// Has this PE wait in another way from now on, whatever shares its processors.
     pub fn wait_by(&mut self, patience: Patience) {
         self.patience = patience;
+    }
+
+    /// Whether collective operations may be called from several threads of some PE at the same time: all
+    /// PEs have the same answer.
+    pub fn has_several_threads(&self) -> bool {
+        self.several_threads
     }
 
     /// How many PEs share a processor of this one, rounded up.

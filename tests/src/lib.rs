@@ -56,6 +56,7 @@ pub fn run_job_of(
                     config,
                     transports: transports(pe),
                     share_statics: false,
+                    several_threads: false,
                 })
                 .expect("the world starts");
                 body(&world);

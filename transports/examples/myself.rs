@@ -131,6 +131,7 @@ fn main() {
         config: Config::default(),
         transports: vec![Box::new(Myself::default())],
         share_statics: false,
+        several_threads: false,
     })
     .expect("a job of one PE starts");
     // Memory of the PE itself is always mapped, so the core would not ask the transport: ask it here.

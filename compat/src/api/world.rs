@@ -57,7 +57,7 @@ pub fn init() -> Result<World> {
     if TAKEN.swap(true, Ordering::AcqRel) {
         return Err(Error::Bootstrap("this process has a tombolo::World already".into()));
     }
-    let entered = process::enter(SHMEM_THREAD_MULTIPLE);
+    let entered = process::enter(Some(SHMEM_THREAD_MULTIPLE));
     entered.inspect_err(|_| TAKEN.store(false, Ordering::Release))?;
     let library = library("tombolo::init");
     panics::watch();

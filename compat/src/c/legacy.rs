@@ -3,7 +3,6 @@
 //! (OpenSHMEM 1.6, "Deprecated API").
 
 use super::memory;
-use crate::abi::SHMEM_THREAD_MULTIPLE;
 use crate::library::{self, library};
 use crate::process;
 use std::ffi::{c_int, c_void};
@@ -14,7 +13,7 @@ plain_routines! {
     // A call on top of an initialisation changes nothing; the program's exit finalises.
     start_pes(_npes: c_int) {
         if !library::is_initialized() {
-            process::enter_or_exit("start_pes", SHMEM_THREAD_MULTIPLE);
+            process::enter_or_exit("start_pes");
         }
     }
     _my_pe() -> c_int {

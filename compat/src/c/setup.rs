@@ -13,7 +13,7 @@ routines! {
     callers: "results are writable, or null where the standard allows it; addresses that are asked about \
         are compared, never read";
     [shmem_init]() {
-        process::enter_or_exit(ROUTINE, SHMEM_THREAD_MULTIPLE)
+        process::enter_or_exit(ROUTINE)
     }
     // The library is safe at every level, so the level provided is the one asked for.
     [shmem_init_thread](requested: c_int, provided: *mut c_int) -> c_int {
@@ -21,7 +21,7 @@ routines! {
             report(format_args!("{ROUTINE}: requested = {requested} is not a thread level"));
             return 1;
         }
-        match process::enter(requested) {
+        match process::enter(Some(requested)) {
             Ok(level) => {
                 if !provided.is_null() {
                     provided.write(level);

@@ -71,11 +71,12 @@ struct Hello {
     settings: Vec<Setting>,
     notices: Vec<String>,
     need: Need,
+    several_threads: bool,
 }
 
 impl Hello {
     fn encode(&self) -> String {
-        let Hello { host, pid, host_name, settings, notices, need } = self;
+        let Hello { host, pid, host_name, settings, notices, need, several_threads } = self;
         let Need { heap, statics, address } = need;
         let address: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}"));
@@ -83,7 +84,7 @@ impl Hello {
         let (settings, notices) = (list(settings.collect()), list(notices.clone()));
         format!(
             "{VERSION}\n{host}\n{pid}\n{host_name}\n{settings}\n{notices}\n\
-             {heap}\n{statics}\n{address}"
+             {heap}\n{statics}\n{address}\n{several_threads}"
         )
     }
 
@@ -111,6 +112,7 @@ impl Hello {
                 statics: fields.next()?.parse().ok()?,
                 address: bytes_of(fields.next()?)?,
             },
+            several_threads: fields.next()?.parse().ok()?,
         }))
     }
 }
@@ -163,15 +165,17 @@ pub fn agree<T>(
     }
 }
 
-/// Tells the others where this PE is, and what it needs of the memory of its host, and learns that of
-/// them. An error if a PE cannot start, and
-/// if PEs run different versions or differ in settings that they must have alike.
+/// Tells the others where this PE is, what it needs of the memory of its host, and whether several of its
+/// threads may call collective operations; learns that of them, of the last whether it is so of any PE. An
+/// error if a PE cannot start, and if PEs run different versions or differ in settings that they must have
+/// alike.
 pub fn localities(
     bootstrap: &dyn Bootstrap,
     config: &Config,
     transports: &[Box<dyn Transport>],
     need: Need,
-) -> Result<(Vec<Locality>, Vec<Need>)> {
+    several_threads: bool,
+) -> Result<(Vec<Locality>, Vec<Need>, bool)> {
     let settings = match settings(config, transports) {
         Ok(settings) => settings,
         Err(why) => return Err(refuse(bootstrap, why)),
@@ -190,6 +194,7 @@ pub fn localities(
         settings,
         notices: config.notices.iter().map(|notice| plain(notice)).collect(),
         need,
+        several_threads,
     };
     let (me, all) = (bootstrap.pe(), bootstrap.allgather(mine.encode().as_bytes())?);
     if let Some(error) = first_failure(me, &all) {
@@ -219,6 +224,7 @@ pub fn localities(
         notices.dedup();
         notices.into_iter().for_each(|notice| tracing::warn!("{notice}"));
     }
+    let several_threads = hellos.iter().any(|hello| hello.several_threads);
     let mut hosts: HashMap<u64, (u32, u32)> = HashMap::new();
     let locality = |hello: Hello| {
         let next = hosts.len() as u32;
@@ -228,7 +234,8 @@ pub fn localities(
         let Hello { host, pid, host_name, need, .. } = hello;
         (Locality { host, host_index: *host_index, local_index, host_name, pid }, need)
     };
-    Ok(hellos.into_iter().map(locality).unzip())
+    let (localities, needs) = hellos.into_iter().map(locality).unzip();
+    Ok((localities, needs, several_threads))
 }
 
 /// Equal for two processes exactly if they may share memory: same kernel, same network namespace
@@ -385,12 +392,14 @@ mod tests {
         let settings = of(&[("SHMEM_A", "x=1;y"), ("SHMEM_B", "")]);
         let notices = vec!["one".to_owned(), "two".to_owned()];
         let need = Need { heap: 1 << 40, statics: 5, address: vec![0, 255, 16] };
-        let hello = Hello { host: 7, pid: 9, host_name: "h n".into(), settings, notices, need };
+        let host_name = "h n".into();
+        let several_threads = true;
+        let hello = Hello { host: 7, pid: 9, host_name, settings, notices, need, several_threads };
         let text = hello.encode();
         let read = Hello::decode(&text).unwrap().unwrap();
         assert_eq!((read.host, read.pid, &*read.host_name), (7, 9, "h n"));
         assert_eq!((read.settings, read.notices), (hello.settings, hello.notices));
-        assert_eq!(read.need, hello.need);
+        assert_eq!((read.need, read.several_threads), (hello.need, true));
         for cut in 0..text.len() {
             Hello::decode(&text[..cut]);
         }
@@ -401,7 +410,7 @@ mod tests {
         /// Whatever a PE says first: it is understood, or refused.
         #[test]
         fn garbage_in_what_pes_tell_does_no_harm(
-            lines in prop::collection::vec("[0-9]{0,21}|[A-Z_=\u{1f}]{0,9}|\\PC{0,9}", 0..9),
+            lines in prop::collection::vec("[0-9]{0,21}|[A-Z_=\u{1f}]{0,9}|\\PC{0,9}", 0..10),
             bytes in prop::collection::vec(any::<u8>(), 0..60), len in 0u32..70,
         ) {
             let text = format!("{VERSION}\n{}", lines.join("\n"));

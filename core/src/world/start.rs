@@ -29,14 +29,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 impl World {
     /// Collective: joins the job. On failure the error says what to change.
     pub fn start(setup: Setup) -> Result<World> {
-        let Setup { bootstrap, board, config, mut transports, share_statics } = setup;
+        let Setup { bootstrap, board, config, mut transports, share_statics, several_threads } =
+            setup;
         let pe = bootstrap.pe();
         board.announce(pe, State::Starting);
         let n_pes = bootstrap.n_pes();
         let refuse = |why| exchange::refuse(&*bootstrap, why);
         let host = Host::meet();
         let need = need(&config, n_pes, share_statics, host.address()).map_err(refuse)?;
-        let (localities, needs) = exchange::localities(&*bootstrap, &config, &transports, need)?;
+        let (localities, needs, several_threads) =
+            exchange::localities(&*bootstrap, &config, &transports, need, several_threads)?;
         let job = Job { pe, localities: &localities, config: &config };
         let local: Vec<u32> =
             (0..job.n_pes()).filter(|pe| job.is_local(*pe)).map(|pe| pe as u32).collect();
@@ -122,6 +124,7 @@ impl World {
             watcher: OnceLock::new(),
             patience: Patience::for_crowd(crowd),
             crowd,
+            several_threads,
             team_slots: TeamSlots::new(2),
             context: context(),
             internal_context: context(),

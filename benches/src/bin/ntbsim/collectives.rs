@@ -228,6 +228,7 @@ impl Collectives {
                         config,
                         transports: vec![ring.transport(pe)],
                         share_statics: false,
+                        several_threads: false,
                     });
                     let mut world = world.expect("a world of threads starts");
                     world.wait_by(Patience::UNENDING);

@@ -84,6 +84,7 @@ fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
                     config: config.expect("a valid environment"),
                     transports: vec![Box::new(Ntb { ports, ..Ntb::default() })],
                     share_statics: false,
+                    several_threads: false,
                 })
                 .unwrap_or_else(|why| panic!("PE {pe}: {why}"));
                 let place = world.heap().allocate(HOSTS * BYTES, 64);
