@@ -37,6 +37,7 @@ pub fn survey(config: &Config) -> Vec<Survey> {
     let wanted = config.transports.choose(NAMES);
     let here = Locality {
         host: 0,
+        processors: 0,
         host_index: config.host.unwrap_or(0),
         local_index: 0,
         host_name: String::new(),

@@ -333,6 +333,9 @@ pub trait Endpoint: Send + Sync {
 pub struct Locality {
     /// Equal on two PEs if and only if they may share memory. Emulated hosts count as hosts.
     pub host: u64,
+    /// Equal on two PEs if they may run on the same processors, also where those of one machine are on several
+    /// hosts: containers, or emulated hosts.
+    pub processors: u64,
     /// Position of the host in the job, in order of its lowest PE.
     pub host_index: u32,
     /// Position of the PE among those of its host.
@@ -365,14 +368,14 @@ impl Job<'_> {
         self.localities[pe].host == self.localities[self.pe].host
     }
 
-    /// PEs that share the processors of this one, itself included: one that is bound shares its own with
-    /// nobody, and emulated hosts have those of one machine.
+    /// PEs that share the processors of this one, itself included: one that `oshrun` has bound shares its
+    /// own with nobody.
     pub fn sharers(&self) -> usize {
-        match self.config.host {
-            _ if self.config.bound.0 => 1,
-            Some(_) => self.n_pes(),
-            None => (0..self.n_pes()).filter(|pe| self.is_local(*pe)).count(),
+        if self.config.bound.0 {
+            return 1;
         }
+        let own = self.localities[self.pe].processors;
+        self.localities.iter().filter(|locality| locality.processors == own).count()
     }
 }
 
@@ -509,4 +512,28 @@ pub trait Transport: Send + Sync {
 
     /// Ends service. Endpoints may not be used afterwards. May be called again.
     fn close(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pes_of_several_hosts_share_processors_and_bound_ones_do_not() {
+        let locality = |host: u32, processors| Locality {
+            host: host.into(),
+            processors,
+            host_index: host,
+            local_index: 0,
+            host_name: String::new(),
+            pid: 1,
+        };
+        let localities = [locality(0, 7), locality(1, 7), locality(2, 8)];
+        let sharers = |pe, bound: &'static str| {
+            let config = Config::from_environment([("TOMBOLO_BOUND", bound)].into_iter().collect());
+            Job { pe, localities: &localities, config: &config.unwrap() }.sharers()
+        };
+        assert_eq!([0, 1, 2].map(|pe| sharers(pe, "off")), [2, 2, 1]);
+        assert_eq!(sharers(0, "on"), 1);
+    }
 }

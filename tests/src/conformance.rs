@@ -131,6 +131,7 @@ pub fn unavailable(back_end: &BackEnd) -> Option<String> {
     let config = Config::from_environment(environment).expect("valid settings");
     let here = Locality {
         host: 0,
+        processors: 0,
         host_index: 0,
         local_index: 0,
         host_name: "here".into(),

@@ -322,6 +322,7 @@ fn oshinfo_lines_name_ports_links_windows_epoch_and_counters() {
 fn without_a_fabric_the_reason_is_said() {
     let place = |host| Locality {
         host,
+        processors: 0,
         host_index: host as u32,
         local_index: 0,
         host_name: "here".into(),

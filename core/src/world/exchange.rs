@@ -6,6 +6,9 @@ use crate::config::{Config, CoreSettings, Row};
 use crate::error::{Error, Result};
 use crate::memory::common::Need;
 use crate::transport::{Endpoint, Job, Locality, Segment, Transport};
+use crate::wait::usable_cpus;
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
@@ -66,6 +69,7 @@ fn difference(all: &[Vec<Setting>]) -> Option<String> {
 /// What a PE tells of itself when it starts.
 struct Hello {
     host: u64,
+    processors: u64,
     pid: i32,
     host_name: String,
     settings: Vec<Setting>,
@@ -76,14 +80,15 @@ struct Hello {
 
 impl Hello {
     fn encode(&self) -> String {
-        let Hello { host, pid, host_name, settings, notices, need, several_threads } = self;
+        let Hello { host, processors, pid, host_name, settings, notices, need, several_threads } =
+            self;
         let Need { heap, statics, address } = need;
         let address: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}"));
         let list = |items: Vec<String>| items.join(&SEPARATOR.to_string());
         let (settings, notices) = (list(settings.collect()), list(notices.clone()));
         format!(
-            "{VERSION}\n{host}\n{pid}\n{host_name}\n{settings}\n{notices}\n\
+            "{VERSION}\n{host}\n{processors}\n{pid}\n{host_name}\n{settings}\n{notices}\n\
              {heap}\n{statics}\n{address}\n{several_threads}"
         )
     }
@@ -103,6 +108,7 @@ impl Hello {
         };
         Some(Ok(Hello {
             host: fields.next()?.parse().ok()?,
+            processors: fields.next()?.parse().ok()?,
             pid: fields.next()?.parse().ok()?,
             host_name: fields.next()?.to_owned(),
             settings: items(fields.next()?).into_iter().map(setting).collect::<Option<_>>()?,
@@ -189,6 +195,7 @@ pub fn localities(
     };
     let mine = Hello {
         host: host_id(config),
+        processors: processors_id(config),
         pid: std::process::id() as i32,
         host_name,
         settings,
@@ -231,8 +238,9 @@ pub fn localities(
         let (host_index, count) = hosts.entry(hello.host).or_insert((next, 0));
         let local_index = *count;
         *count += 1;
-        let Hello { host, pid, host_name, need, .. } = hello;
-        (Locality { host, host_index: *host_index, local_index, host_name, pid }, need)
+        let Hello { host, processors, pid, host_name, need, .. } = hello;
+        let host_index = *host_index;
+        (Locality { host, processors, host_index, local_index, host_name, pid }, need)
     };
     let (localities, needs) = hellos.into_iter().map(locality).unzip();
     Ok((localities, needs, several_threads))
@@ -243,7 +251,7 @@ pub fn localities(
 /// containers of one kernel may have the same, and two of one network different ones. Process
 /// namespaces do not matter here: what numbers processes finds out about them itself.
 fn host_id(config: &Config) -> u64 {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let boot = boot_id();
     let network = std::fs::metadata("/proc/self/ns/net").ok().map(|m| (m.dev(), m.ino()));
     let name = nix::unistd::gethostname().ok();
     host_id_of(boot, network, name, config.host)
@@ -259,6 +267,25 @@ fn host_id_of(
     // Without /proc the name is all there is: better than taking all machines for one.
     let name = name.filter(|_| boot.is_none() || network.is_none());
     (boot, network, name, emulated).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn boot_id() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()
+}
+
+/// Equal for two processes if they run on the same processors: same kernel, same affinity mask. A cgroup
+/// with a quota has its own share of them.
+fn processors_id(config: &Config) -> u64 {
+    let mask = sched_getaffinity(Pid::from_raw(0)).ok();
+    let usable = |mask: CpuSet| -> Vec<usize> {
+        (0..CpuSet::count()).filter(|cpu| mask.is_set(*cpu).unwrap_or(false)).collect()
+    };
+    let usable = mask.map(usable).unwrap_or_default();
+    let (boot, own) = (boot_id(), host_id(config));
+    let shares = boot.is_some() && usable.len() == usable_cpus();
+    let mut hasher = DefaultHasher::new();
+    (boot, usable, (!shares).then_some(own)).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -394,10 +421,12 @@ mod tests {
         let need = Need { heap: 1 << 40, statics: 5, address: vec![0, 255, 16] };
         let host_name = "h n".into();
         let several_threads = true;
-        let hello = Hello { host: 7, pid: 9, host_name, settings, notices, need, several_threads };
+        let (host, processors, pid) = (7, 8, 9);
+        let hello =
+            Hello { host, processors, pid, host_name, settings, notices, need, several_threads };
         let text = hello.encode();
         let read = Hello::decode(&text).unwrap().unwrap();
-        assert_eq!((read.host, read.pid, &*read.host_name), (7, 9, "h n"));
+        assert_eq!((read.host, read.processors, read.pid, &*read.host_name), (7, 8, 9, "h n"));
         assert_eq!((read.settings, read.notices), (hello.settings, hello.notices));
         assert_eq!((read.need, read.several_threads), (hello.need, true));
         for cut in 0..text.len() {
@@ -410,7 +439,7 @@ mod tests {
         /// Whatever a PE says first: it is understood, or refused.
         #[test]
         fn garbage_in_what_pes_tell_does_no_harm(
-            lines in prop::collection::vec("[0-9]{0,21}|[A-Z_=\u{1f}]{0,9}|\\PC{0,9}", 0..10),
+            lines in prop::collection::vec("[0-9]{0,21}|[A-Z_=\u{1f}]{0,9}|\\PC{0,9}", 0..11),
             bytes in prop::collection::vec(any::<u8>(), 0..60), len in 0u32..70,
         ) {
             let text = format!("{VERSION}\n{}", lines.join("\n"));

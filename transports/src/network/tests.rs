@@ -125,6 +125,7 @@ struct Two {
 fn two(atomics: Atomics, overtakes: bool) -> Two {
     let place = |pe: u32| Locality {
         host: pe.into(),
+        processors: 0,
         host_index: pe,
         local_index: 0,
         host_name: "here".into(),

@@ -427,6 +427,7 @@ mod tests {
         let config = Config::from_environment(environment).unwrap();
         let place = |host: u32| Locality {
             host: host.into(),
+            processors: 0,
             host_index: host,
             local_index: 0,
             host_name: "here".into(),

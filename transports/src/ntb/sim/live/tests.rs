@@ -27,6 +27,7 @@ fn ring() -> LiveRing {
 fn localities() -> Vec<Locality> {
     let locality = |host: u16| Locality {
         host: host.into(),
+        processors: 0,
         host_index: host.into(),
         local_index: 0,
         host_name: String::new(),
