@@ -28,6 +28,7 @@ pub mod locks;
 #[cfg(target_arch = "x86_64")]
 mod long_double;
 mod notes;
+mod operations;
 mod reduce;
 mod reduce_meet;
 mod reduce_push;
@@ -36,15 +37,14 @@ mod scan_push;
 mod schedule;
 mod stream;
 pub mod table;
-mod team;
 pub mod teams;
 
 pub use active::ActiveSet;
 pub use exchange::Strided;
 #[cfg(target_arch = "x86_64")]
 pub use long_double::LongDouble;
-pub use reducer::{And, Complex, Max, Min, Operator, Or, Prod, Reducer, Sum, Xor, reducer};
-pub use team::{
+pub use operations::{
     alltoall, alltoalls, barrier_all, broadcast, collect, exscan, fcollect, inscan, reduce, sync,
     sync_all,
 };
+pub use reducer::{And, Complex, Max, Min, Operator, Or, Prod, Reducer, Sum, Xor, reducer};
