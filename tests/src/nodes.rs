@@ -9,7 +9,8 @@
 //! ```
 //!
 //! - Hosts are called `n1`, `n2` and so on, and have the addresses `10.99.0.1` and following on an
-//!   interface `eth0`. Each has its own network, host name, IPC, processes, `/dev/shm`, `/run` and
+//!   interface `eth0`; where there are two networks ([`Nodes::with_networks`]), also `10.98.0.1` and following
+//!   on an `eth1`, and so on. Each has its own network, host name, IPC, processes, `/dev/shm`, `/run` and
 //!   `/tmp`, and an `sshd`. All other files are those of the machine, as on a cluster with a shared
 //!   file system.
 //! - Tests see them from a host `login` (`10.99.0.254`), which has its own network and host name, and
@@ -34,9 +35,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 /// What the hosts are made with.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "bash",
     "ip",
+    "tc",
     "mount",
     "nsenter",
     "unshare",
@@ -50,6 +52,7 @@ const PROGRAMS: [&str; 9] = [
 pub struct Nodes {
     login: Anchor,
     hosts: Vec<Anchor>,
+    networks: usize,
 }
 
 /// A process that keeps the name spaces of a host, and a pipe that keeps the process.
@@ -88,14 +91,20 @@ pub fn unavailable() -> Option<&'static str> {
 }
 
 impl Nodes {
-    /// Makes `count` hosts, at most 200. The error says why the machine does not allow it.
+    /// Makes `count` hosts, at most 200, on one network. The error says why the machine does not allow it.
     pub fn start(count: usize) -> Result<Nodes, String> {
+        Nodes::with_networks(count, 1)
+    }
+
+    /// The same, on each of several networks. `ssh` takes the first one.
+    pub fn with_networks(count: usize, networks: usize) -> Result<Nodes, String> {
         assert!(count <= 200, "the addresses end at 10.99.0.200");
         let mut command = Command::new("unshare");
         command.args(["--net", "--uts", "--ipc", "--mount", "--propagation", "private"]);
         command.args(["bash", "-c", include_str!("nodes/login.sh"), "login", &count.to_string()]);
+        command.arg(networks.to_string());
         let login = Anchor::start(&mut command, |child| Ok(child.id()))?;
-        let mut nodes = Nodes { login, hosts: vec![] };
+        let mut nodes = Nodes { login, hosts: vec![], networks };
         for host in 1..=count {
             let anchor = nodes.add(host)?;
             nodes.hosts.push(anchor);
@@ -110,14 +119,17 @@ impl Nodes {
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.args(["bash", "-c", include_str!("nodes/host.sh"), "host", &name(host)]).arg(own);
         let anchor = Anchor::start(&mut command, first_child)?;
-        let (pid, address) = (anchor.pid.to_string(), format!("10.99.0.{host}/24"));
-        let outside = format!("cable{host}");
-        let link = |words: &str| self.ip(words.split(' '));
-        link(&format!("link add {outside} type veth peer name eth0 netns {pid}"))?;
-        link(&format!("link set {outside} master bridge up"))?;
-        let inside = |words: &str| succeed(on(&anchor, "ip").args(words.split(' ')));
-        inside(&format!("address add {address} dev eth0"))?;
-        inside("link set eth0 up")?;
+        let pid = anchor.pid.to_string();
+        for network in 0..self.networks {
+            let address = format!("10.{}.0.{host}/24", 99 - network);
+            let outside = cable(host, network);
+            let link = |words: &str| self.ip(words.split(' '));
+            link(&format!("link add {outside} type veth peer name eth{network} netns {pid}"))?;
+            link(&format!("link set {outside} master bridge{network} up"))?;
+            let inside = |words: &str| succeed(on(&anchor, "ip").args(words.split(' ')));
+            inside(&format!("address add {address} dev eth{network}"))?;
+            inside(&format!("link set eth{network} up"))?;
+        }
         Ok(anchor)
     }
 
@@ -177,12 +189,37 @@ impl Nodes {
         found.filter(|process| !ours(process)).collect()
     }
 
-    /// Pulls out the network cable of a host, or plugs it in again. What is sent gets lost; nobody
+    /// Pulls out the network cables of a host, or plugs them in again. What is sent gets lost; nobody
     /// is told.
     pub fn plug(&self, host: usize, plugged: bool) {
+        (0..self.networks).for_each(|network| self.plug_one(host, network, plugged));
+    }
+
+    /// The same with the cable of one network, from 0.
+    pub fn plug_one(&self, host: usize, network: usize, plugged: bool) {
         let state = if plugged { "up" } else { "down" };
-        let done = self.ip(["link", "set", &format!("cable{host}"), state]);
+        let done = self.ip(["link", "set", &cable(host, network), state]);
         done.unwrap_or_else(|why| panic!("{why}"));
+    }
+
+    /// Takes the cable of one network of a host out of the switch, where the host sees its end plugged still.
+    pub fn unpatch(&self, host: usize, network: usize) {
+        let done = self.ip(["link", "set", &cable(host, network), "nomaster"]);
+        done.unwrap_or_else(|why| panic!("{why}"));
+    }
+
+    /// Lets the cables of a host carry no more than this in either direction, as `tc` writes rates. The
+    /// error says why the machine does not allow it.
+    pub fn limit(&self, host: usize, rate: &str) -> Result<(), String> {
+        for network in 0..self.networks {
+            let words = |dev: &str| {
+                format!("qdisc add dev {dev} root tbf rate {rate} burst 256kb latency 50ms")
+            };
+            succeed(self.login("tc").args(words(&cable(host, network)).split(' ')))?;
+            let inside = words(&format!("eth{network}"));
+            succeed(self.on(host, "tc").args(inside.split(' ')))?;
+        }
+        Ok(())
     }
 
     /// Ends a host as a power failure does: at once, without a word to the others. Its number is
@@ -200,6 +237,11 @@ impl Nodes {
         assert!((1..=self.hosts.len()).contains(&host), "host {host} of {}", self.hosts.len());
         &self.hosts[host - 1]
     }
+}
+
+/// The end of a cable that is not in the host.
+fn cable(host: usize, network: usize) -> String {
+    format!("cable{host}-{network}")
 }
 
 /// What a host is called.

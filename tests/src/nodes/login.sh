@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sets up the machine that $1 hosts are seen from, and stays until its standard input ends.
+# Sets up the machine that $1 hosts on $2 networks are seen from, and stays until its standard input ends.
 set -e
 hostname login
 mount -t tmpfs ssh /etc/ssh
@@ -34,8 +34,10 @@ echo "* $(cat host.pub)" > known_hosts
 mount --bind hosts /etc/hosts
 mount -t sysfs sysfs /sys
 ip link set lo up
-ip link add bridge type bridge
-ip address add 10.99.0.254/24 dev bridge
-ip link set bridge up
+for network in $(seq 0 $(($2 - 1))); do
+    ip link add "bridge$network" type bridge
+    ip address add "10.$((99 - network)).0.254/24" dev "bridge$network"
+    ip link set "bridge$network" up
+done
 echo ready
 while read -r _; do :; done
