@@ -17,6 +17,7 @@ pub mod engine;
 pub mod message;
 pub mod open;
 pub mod port;
+pub mod rails;
 #[cfg(test)]
 mod tests;
 pub mod transport;
@@ -66,6 +67,9 @@ pub trait Network: Device<Key: Default> + Send {
 
     /// Enters a peer; sends nothing.
     fn insert(&mut self, name: &[u8]) -> Result<u64, String>;
+
+    /// Tells the name of the host of a peer, of which people are to be told.
+    fn introduce(&mut self, _peer: u64, _host: &str) {}
 
     /// Forgets a peer: operations under way fail, and write nowhere afterwards.
     fn remove(&mut self, peer: u64);
@@ -158,6 +162,19 @@ pub trait Network: Device<Key: Default> + Send {
     /// Makes progress and takes completions: their number, or the operation that failed.
     fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure>;
 
+    /// Messages may arrive more than once, in the order sent or again from an earlier one on.
+    fn repeats(&self) -> bool {
+        false
+    }
+
+    /// A quarter of a second has passed.
+    fn look(&mut self) {}
+
+    /// What else has happened.
+    fn event(&mut self) -> Option<Event> {
+        None
+    }
+
     /// What an error number means.
     fn meaning(&self, number: isize) -> String;
 
@@ -184,6 +201,16 @@ impl Atomics {
     pub fn of_processor(&self) -> AmoSet {
         if self.coherent { self.amos } else { AmoSet::NONE }
     }
+}
+
+/// What happens to a network beside its operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Messages to this peer take another way from now on: of those before, the peer may have got the first
+    /// ones and not the last ones.
+    Moved(u64),
+    /// This peer cannot be reached any more, and why.
+    Lost(u64, String),
 }
 
 /// The end of an operation.

@@ -106,6 +106,10 @@ impl<N: Network + 'static> Opened<N> {
                 }
             }
             let address = self.port.insert(&peer.name)?;
+            if pe > job.pe {
+                // Of two, one tells people what happens between them.
+                self.port.introduce(address, &job.localities[pe].host_name);
+            }
             Ok(Theirs { address, token: peer.token, segments })
         };
         let met: Vec<_> = (0..job.n_pes()).map(meet).collect();

@@ -30,6 +30,13 @@ impl<N: Network> Port<N> {
         self.lock().as_mut().ok_or("closed")?.insert(name)
     }
 
+    /// See [`Network::introduce`].
+    pub fn introduce(&self, peer: u64, host: &str) {
+        if let Some(engine) = self.lock().as_mut() {
+            engine.introduce(peer, host);
+        }
+    }
+
     /// See [`Network::atomics`].
     pub fn atomics(&self, peer: u64) -> Atomics {
         self.lock().as_ref().map_or_else(Atomics::default, |engine| engine.net.atomics(peer))

@@ -2,7 +2,7 @@
 //! libfabric: TCP between any hosts, and whatever else its providers drive.
 //!
 //! ```text
-//! network (shared) -> rails: several interfaces -> rdm: libfabric's objects -> sys
+//! network (shared) -> rails (shared): several interfaces -> rdm: libfabric's objects -> sys
 //! choose: which provider on which interface
 //! ```
 //!
@@ -14,7 +14,6 @@
 //! - Addresses of peers are entered at start; connections are made when they are first used.
 
 mod choose;
-mod rails;
 mod rdm;
 mod settings;
 mod sys;
@@ -26,10 +25,10 @@ mod trials;
 use crate::network::endpoint::SHORT;
 use crate::network::engine::ENTRIES;
 use crate::network::open::Kind;
+use crate::network::rails::Rails;
 use crate::network::transport::{BackEnd, Over};
 use crate::network::{Network, is_on_one_machine, trial};
 use choose::{Candidate, Offers, Wish};
-use rails::{PIECE, Rails};
 use rdm::Rdm;
 use settings::{Atomics, OfiSettings};
 use std::sync::Mutex;
@@ -130,7 +129,7 @@ fn try_out(
 impl BackEnd for Libfabric {
     const NAME: &'static str = "ofi";
     const SETTINGS: Table = OfiSettings::TABLE;
-    type Net = Rails;
+    type Net = Rails<Rdm>;
     type Chosen = Chosen;
 
     fn choose(job: &Job<'_>) -> Result<Chosen, String> {
@@ -146,7 +145,7 @@ impl BackEnd for Libfabric {
         Ok(Chosen { library, rails, failed })
     }
 
-    fn open(chosen: Chosen, job: &Job<'_>) -> Result<(Rails, Kind, Vec<String>), String> {
+    fn open(chosen: Chosen, job: &Job<'_>) -> Result<(Rails<Rdm>, Kind, Vec<String>), String> {
         // A PE may enter itself, for AMOs of the provider.
         let peers = job.n_pes() + 1;
         let atomics = wishes(job)?.iter().any(|wish| wish.atomics);
@@ -163,14 +162,16 @@ impl BackEnd for Libfabric {
             }
         };
         let rails = chosen.rails.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        let description = describe(&chosen, &rails[0]);
-        let rails = Rails::new(rails)?;
+        let mut description = describe(&chosen, &rails[0]);
+        let labels = chosen.rails.iter().map(|rail| rail.candidate.describe()).collect();
+        let rails = Rails::new(rails, labels)?;
+        description.extend(rails.describe());
         let name = chosen.rails[0].candidate.provider.clone();
         let kind = Kind {
             // The target's processor does the provider's work: then it may as well do all of it, which
             // keeps words whole and gathers short operations.
             served_max: if choose::is_software(&name) { SHORT } else { 0 },
-            max_len: if rails.are_several() { PIECE.min(rails.max_len()) } else { rails.max_len() },
+            max_len: rails.max_len(),
             wait_fd: rails.wait_fd(),
             amos_asked_for: atomics.then_some("SHMEM_OFI_ATOMICS=provider"),
             name,

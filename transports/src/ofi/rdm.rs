@@ -5,6 +5,7 @@
 //! The objects are opened for use by one thread at a time; whoever owns an [`Rdm`] sees to that.
 
 use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
+use crate::network::rails::Rail;
 use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -34,7 +35,9 @@ pub struct Rdm {
     /// Largest message that needs no completion.
     inject_size: usize,
     /// Largest operation.
-    pub max_len: usize,
+    max_len: usize,
+    /// Connections belong to addresses of peers, and end with them.
+    closes: bool,
     /// Writes to one peer are carried out in the order issued, and messages after writes.
     pub ordered: bool,
     /// What the provider carries out, if it is to.
@@ -102,6 +105,9 @@ impl Rdm {
         // SAFETY: `fi_getinfo` fills in all attributes.
         let (tx, endpoint, mr_mode) =
             unsafe { (&*(*info).tx_attr, &*(*info).ep_attr, (*(*info).domain_attr).mr_mode) };
+        // SAFETY: as above.
+        let name = text_of(unsafe { (*(*info).fabric_attr).prov_name });
+        let is_over_connections = name.ends_with(";ofi_rxm");
         let order = sys::ORDER_WAW | sys::ORDER_SAW | sys::ORDER_SAS;
         let mut rdm = Rdm {
             library,
@@ -117,6 +123,7 @@ impl Rdm {
             write_flags: sys::COMPLETION | sys::DELIVERY_COMPLETE,
             inject_size: tx.inject_size,
             max_len: endpoint.max_msg_size,
+            closes: is_over_connections && library.closes_connections,
             ordered: tx.msg_order & order == order,
             amos: AmoSet::NONE,
         };
@@ -234,12 +241,6 @@ impl Rdm {
         self.check("fi_ep_bind", bound)
     }
 
-    /// Whether another endpoint takes and does the same.
-    pub fn is_like(&self, other: &Rdm) -> bool {
-        let of = |rdm: &Rdm| (rdm.mr_mode, rdm.inject_size, rdm.ordered, rdm.amos);
-        of(self) == of(other)
-    }
-
     fn check(&self, call: &str, status: c_int) -> Result<(), String> {
         match status {
             0 => Ok(()),
@@ -294,11 +295,6 @@ impl Rdm {
         }
     }
 
-    /// What to sleep on; see `may_sleep`.
-    pub fn wait_fd(&self) -> Option<RawFd> {
-        self.wait_fd
-    }
-
     /// The operation that failed, after the queue has said that one did.
     fn error(&mut self) -> Option<Failure> {
         // SAFETY: all-zero is a valid value; the queue fills it, and gives a string for the error
@@ -335,6 +331,25 @@ fn numbers(op: AmoOp, size: u8) -> (c_int, c_int) {
 fn is_refusal(error: c_int) -> bool {
     matches!(error, libc::EACCES | libc::EPERM | libc::EINVAL | libc::EFAULT | libc::EKEYREJECTED)
         || error == sys::ENOKEY
+}
+
+impl Rail for Rdm {
+    fn is_like(&self, other: &Rdm) -> bool {
+        let of = |rdm: &Rdm| (rdm.mr_mode, rdm.inject_size, rdm.ordered, rdm.amos);
+        of(self) == of(other)
+    }
+
+    fn max_len(&self) -> usize {
+        self.max_len
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.wait_fd
+    }
+
+    fn closes(&self) -> bool {
+        self.closes
+    }
 }
 
 impl Network for Rdm {
@@ -387,7 +402,7 @@ impl Network for Rdm {
         }
     }
 
-    /// Also closes the connection.
+    /// Also closes the connection, where the library was told to ([`Library::closes_connections`]).
     fn remove(&mut self, mut address: FiAddr) {
         // SAFETY: an address that was inserted. A refusal changes nothing.
         unsafe { ((*(*self.av).ops).remove)(self.av, &raw mut address, 1, 0) };

@@ -181,11 +181,16 @@ impl<N: Network> Engine<N> {
 
     /// Sends the open request, unless `most` are under way.
     pub(super) fn flush_within(&mut self, pe: u32, most: usize) {
+        if self.peers[pe as usize].to_repeat > 0 && !self.repeat(pe) {
+            return;
+        }
         let peer = &self.peers[pe as usize];
         let Some(index) = peer.open.filter(|_| peer.sent_count < most) else { return };
+        if self.past.is_some() && !self.is_in_window(pe, index) {
+            return;
+        }
         let (to, token) = (peer.theirs.address, peer.theirs.token);
         let buffer = self.buffer(&Owner::Batch(index.into()));
-        let context = self.context(Owner::Batch(index.into()));
         let batch = &self.batches[usize::from(index)];
         let len = batch.len;
         let header = Header {
@@ -200,15 +205,9 @@ impl<N: Network> Engine<N> {
         // SAFETY: the batch's own buffer, which is not being sent.
         let message = unsafe { std::slice::from_raw_parts_mut(buffer, len) };
         message[..HEADER].copy_from_slice(&header.encode());
-        let injected = len <= self.net.inject_max();
-        let result = match injected {
-            true => self.net.inject(to, message),
-            // SAFETY: buffer and context are not touched until the completion.
-            false => unsafe { self.net.send(to, buffer, len, self.key, context) },
-        };
+        let result = self.send_batch(to, index);
         match accepted(result) {
             Some(Status::Pending) => {
-                self.batches[usize::from(index)].is_sending = !injected;
                 let peer = &mut self.peers[pe as usize];
                 peer.sent[peer.sent_count] = index;
                 peer.sent_count += 1;
@@ -220,6 +219,67 @@ impl<N: Network> Engine<N> {
                 self.lose(pe, &why);
             }
         }
+    }
+
+    /// Sends a request that is complete.
+    fn send_batch(&mut self, to: u64, index: u16) -> isize {
+        let owner = Owner::Batch(index.into());
+        let (buffer, context) = (self.buffer(&owner), self.context(owner));
+        let len = self.batches[usize::from(index)].len;
+        let injected = len <= self.net.inject_max();
+        // SAFETY: the batch's own buffer and context, which are not touched until the completion.
+        let result = unsafe {
+            match injected {
+                true => self.net.inject(to, std::slice::from_raw_parts(buffer, len)),
+                false => self.net.send(to, buffer, len, self.key, context),
+            }
+        };
+        if result == 0 {
+            self.batches[usize::from(index)].is_sending = !injected;
+        }
+        result
+    }
+
+    /// Whether the peer still knows what it has answered since the oldest request that waits.
+    fn is_in_window(&self, pe: u32, index: u16) -> bool {
+        let peer = &self.peers[pe as usize];
+        let turn = |index: u16| self.batches[usize::from(index)].turn;
+        let oldest = peer.sent[..peer.sent_count].first();
+        oldest.is_none_or(|oldest| turn(index).wrapping_sub(turn(*oldest)) < WINDOW as u32)
+    }
+
+    /// A peer may not have got the last of the requests that wait for their answer.
+    #[cold]
+    pub(super) fn begin_again(&mut self, pe: u32) {
+        if self.peers[pe as usize].is_lost {
+            return;
+        }
+        self.hear(pe);
+        let peer = &mut self.peers[pe as usize];
+        peer.to_repeat = peer.sent_count;
+        self.flush(pe);
+    }
+
+    /// Sends requests again; true if there is none left that is to be.
+    #[cold]
+    fn repeat(&mut self, pe: u32) -> bool {
+        while self.peers[pe as usize].to_repeat > 0 {
+            let peer = &self.peers[pe as usize];
+            let index = peer.sent[peer.sent_count - peer.to_repeat];
+            let result = self.send_batch(peer.theirs.address, index);
+            match accepted(result) {
+                Some(Status::Pending) => self.peers[pe as usize].to_repeat -= 1,
+                Some(_) => {
+                    self.note_unsent(pe);
+                    return false;
+                }
+                None => {
+                    let why = self.net.meaning(result);
+                    self.lose(pe, &why);
+                }
+            }
+        }
+        true
     }
 
     fn note_unsent(&mut self, pe: u32) {
@@ -255,6 +315,9 @@ impl<N: Network> Engine<N> {
         else {
             return;
         };
+        if at >= peer.sent_count - peer.to_repeat {
+            peer.to_repeat -= 1;
+        }
         peer.sent.copy_within(at + 1..peer.sent_count, at);
         peer.sent_count -= 1;
         batch.is_awaited = false;

@@ -9,14 +9,16 @@
 //!   the program runs, and a completion, good or bad, finds its stream through its context.
 
 mod batch;
+mod past;
 mod peer;
 mod rma;
 mod serve;
 pub mod slab;
 
 use super::message::{Header, Kind, MESSAGE};
-use super::{Completion, Failure, Network, Shared, Words};
+use super::{Completion, Event, Failure, Network, Shared, Words};
 use batch::Batch;
+use past::Past;
 use peer::Peer;
 use rma::Rma;
 use slab::Slab;
@@ -124,6 +126,8 @@ pub struct Engine<N: Network> {
     /// Signals whose data have arrived.
     due: VecDeque<rma::Due>,
     lost: Arc<Lost>,
+    /// What peers have requested, where they may request it again.
+    past: Option<Past>,
     polls: u32,
     pub(crate) looked_ns: u64,
     /// Time in which this process ran, nanoseconds: a process that was stopped finds nobody lost.
@@ -185,6 +189,7 @@ impl<N: Network> Engine<N> {
             unposted: Vec::with_capacity(RECEIVES),
             due: VecDeque::with_capacity(RMAS),
             lost,
+            past: None,
             polls: 0,
             looked_ns: monotonic_ns(),
             clock: 0,
@@ -201,12 +206,18 @@ impl<N: Network> Engine<N> {
     pub fn meet(&mut self, peers: Vec<Option<Theirs>>) {
         self.used = Vec::with_capacity(peers.len());
         self.unsent = Vec::with_capacity(peers.len());
+        self.past = self.net.repeats().then(|| Past::new(peers.len()));
         self.peers = peers.into_iter().map(Peer::new).collect();
     }
 
     /// Enters a peer's address; sends nothing.
     pub fn insert(&mut self, name: &[u8]) -> Result<u64, String> {
         self.net.insert(name)
+    }
+
+    /// See [`Network::introduce`].
+    pub fn introduce(&mut self, peer: u64, host: &str) {
+        self.net.introduce(peer, host);
     }
 
     /// What was done so far.
@@ -287,6 +298,10 @@ impl<N: Network> Engine<N> {
                 }
             }
         }
+        while let Some(event) = self.net.event() {
+            self.take_event(event);
+            busy = true;
+        }
         if busy || self.has_leftovers() {
             self.retry();
         }
@@ -305,6 +320,17 @@ impl<N: Network> Engine<N> {
             Some(Owner::Answer(index)) => self.free_answers.push(index as u16),
             Some(Owner::Receive(index)) => self.take_message(index, len),
             None => self.counters.strangers += 1,
+        }
+    }
+
+    #[cold]
+    fn take_event(&mut self, event: Event) {
+        let (Event::Moved(address) | Event::Lost(address, _)) = &event;
+        let of = |peer: &Peer| peer.theirs.address == *address;
+        let Some(pe) = self.peers.iter().position(of).map(|pe| pe as u32) else { return };
+        match event {
+            Event::Moved(_) => self.begin_again(pe),
+            Event::Lost(_, why) => self.lose(pe, &why),
         }
     }
 

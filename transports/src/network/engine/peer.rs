@@ -60,6 +60,8 @@ pub struct Peer {
     /// Requests that wait for their answer.
     pub sent: [u16; WINDOW],
     pub sent_count: usize,
+    /// How many of these, the last ones, are to be sent again before anything else.
+    pub to_repeat: usize,
     /// Turn of the next request.
     pub turn: u32,
     /// RMA may go when all requests before this turn have been answered.
@@ -86,6 +88,7 @@ impl Peer {
             open: None,
             sent: [0; WINDOW],
             sent_count: 0,
+            to_repeat: 0,
             turn: 1,
             fenced: 0,
             rmas: 0,
@@ -164,6 +167,7 @@ impl<N: Network> Engine<N> {
         self.looked_ns = now;
         // A process that did not run for longer could not have heard of anybody.
         self.clock += passed.min(2 * LOOK_NS);
+        self.net.look();
         for at in 0..self.used.len() {
             let pe = self.used[at];
             let peer = &self.peers[pe as usize];
@@ -228,6 +232,6 @@ impl<N: Network> Engine<N> {
             }
         }
         let peer = &mut self.peers[pe as usize];
-        (peer.open, peer.sent_count, peer.is_blocked) = (None, 0, false);
+        (peer.open, peer.sent_count, peer.to_repeat, peer.is_blocked) = (None, 0, 0, false);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Carrying out what others request.
 
+use super::past::Duty;
 use super::{Engine, MESSAGE, Owner, accepted};
 use crate::network::Network;
 use crate::network::message::{HEADER, Header, Kind, Record};
@@ -24,7 +25,18 @@ impl<N: Network> Engine<N> {
         let message = unsafe { std::slice::from_raw_parts(buffer, len.min(MESSAGE)) };
         let answer = self.free_answers.pop();
         if let (Some(request), Some(answer)) = (Header::decode(message), answer) {
-            self.answer(&request, message, answer.into());
+            match self.past.as_ref().map(|past| past.duty(request.pe, request.turn)) {
+                None | Some(Duty::CarryOut) => self.answer(&request, message, answer.into()),
+                Some(Duty::Answer(again)) => {
+                    let out = self.buffer(&Owner::Answer(answer.into()));
+                    let len = again.len();
+                    // SAFETY: the answer's own buffer, which is not being sent.
+                    unsafe { copy_nonoverlapping(again.as_ptr(), out, len) };
+                    self.answers[usize::from(answer)] = Answer { pe: request.pe, len };
+                    self.send_answer(answer.into());
+                }
+                Some(Duty::Nothing) => self.free_answers.push(answer),
+            }
         }
         self.post_receive(index);
     }
@@ -61,6 +73,9 @@ impl<N: Network> Engine<N> {
             turn: request.turn,
         };
         out[..HEADER].copy_from_slice(&header.encode());
+        if let Some(past) = &mut self.past {
+            past.keep(request.pe, request.turn, &out[..to]);
+        }
         self.counters.served += 1;
         self.answers[answer] = Answer { pe: request.pe, len: to };
         self.send_answer(answer);

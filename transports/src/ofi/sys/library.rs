@@ -10,6 +10,10 @@ use std::sync::{Mutex, OnceLock};
 /// Name of the library; its first version that this interface fits is 1.0.
 const NAME: &str = "libfabric.so.1";
 
+/// Environment variable of the library: see [`Library::closes_connections`]. Without it, what a peer that was
+/// given up has sent before may still arrive.
+const CLOSE: &str = "FI_AV_REMOVE_CLEANUP";
+
 /// The functions that the library exports; all others are in the tables of its objects.
 pub struct Library {
     getinfo: unsafe extern "C" fn(
@@ -25,6 +29,8 @@ pub struct Library {
     pub fabric: unsafe extern "C" fn(*mut FabricAttr, *mut *mut Fabric, *mut c_void) -> c_int,
     strerror: unsafe extern "C" fn(c_int) -> *const c_char,
     version: unsafe extern "C" fn() -> u32,
+    /// To remove the address of a peer closes the connection with it, where a provider makes one of its own.
+    pub closes_connections: bool,
 }
 
 /// Providers are initialised by the first `fi_getinfo`, not always in a thread-safe manner.
@@ -38,6 +44,11 @@ impl Library {
     }
 
     fn load() -> Result<Library, String> {
+        if std::env::var_os(CLOSE).is_none() {
+            // SAFETY: programs start the library before threads that change or read the environment, and
+            // what a thread has read stays valid.
+            unsafe { std::env::set_var(CLOSE, "1") };
+        }
         let kept = Kept::now();
         // SAFETY: the library's constructors are harmless but for what is restored below.
         let library = unsafe { libloading::Library::new(NAME) };
@@ -60,6 +71,7 @@ impl Library {
                 fabric: symbol(library, c"fi_fabric")?,
                 strerror: symbol(library, c"fi_strerror")?,
                 version: symbol(library, c"fi_version")?,
+                closes_connections: std::env::var_os(CLOSE).is_some_and(|value| value == "1"),
             })
         }
     }

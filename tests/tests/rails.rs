@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//! C programs on hosts with two networks: both carry long transfers, and a job goes on by one while the
+//! cable of the other is pulled.
+
+use libtest_mimic::{Failed, Trial};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, LazyLock};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tombolo_tests::conformance::{BACK_ENDS, unavailable};
+use tombolo_tests::nodes::{self, Nodes};
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use support::program::{LIMIT, Program, run_trials};
+use support::{crate_dir, run};
+
+/// Interfaces; the launcher's connections are on the network of `eth0`.
+const BOTH: &str = "eth0,eth1";
+const BOTH_TURNED: &str = "eth1,eth0";
+/// Programs with long transfers, or with many kinds of operations.
+const PROGRAMS: [&str; 10] = [
+    "amo",
+    "big",
+    "collectives",
+    "contexts",
+    "locks",
+    "random",
+    "rma",
+    "signal",
+    "teams",
+    "threads",
+];
+
+/// Hosts for jobs that leave them as they are.
+static NODES: LazyLock<Nodes> = LazyLock::new(|| start(3));
+
+fn start(hosts: usize) -> Nodes {
+    Nodes::with_networks(hosts, 2).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn main() {
+    run_trials(trials)
+}
+
+fn trials(prefix: &Path) -> Vec<Trial> {
+    let of_ofi = BACK_ENDS.iter().find(|back_end| back_end.name == "ofi_tcp").expect("a row");
+    let missing = nodes::unavailable().map(str::to_owned).or_else(|| unavailable(of_ofi));
+    let source = |path: &str| crate_dir().join("c").join(path);
+    let mut trials = vec![];
+    for name in PROGRAMS {
+        let program = Program::new(prefix, &source(&format!("{name}.c")), "", &["-O1", "-pthread"]);
+        for places in ["n1:2,n2:2", "n1:1,n2:1,n3:1"] {
+            let program = program.clone();
+            trials.push(Trial::test(format!("{name} on {places}"), move || runs(&program, places)));
+        }
+    }
+    let cables = Program::new(prefix, &source("special/cables.c"), "", &["-O1"]);
+    let beating = Program::new(prefix, &source("special/beating.c"), "", &[]);
+    let mut add = |name: &str, program: &Arc<Program>, case: fn(&Program) -> Result<(), Failed>| {
+        let program = program.clone();
+        trials.push(Trial::test(name, move || case(&program)));
+    };
+    add("two_links_carry_more_than_one", &cables, sums);
+    add("a_job_goes_on_without_its_first_cable", &cables, |program| {
+        goes_on(program, BOTH_TURNED, "n1,n2")
+    });
+    add("a_job_goes_on_without_its_second_cable", &cables, |program| {
+        goes_on(program, BOTH, "n1,n2")
+    });
+    add("several_pes_go_on_without_a_cable", &cables, |program| {
+        goes_on(program, BOTH_TURNED, "n1:2,n2:2")
+    });
+    add("a_cable_may_be_out_from_the_start", &cables, out_from_the_start);
+    add("a_job_without_cables_ends", &beating, without_cables);
+    let trials = trials.into_iter().map(|trial| match &missing {
+        Some(why) => trial.with_kind(why.clone()).with_ignored_flag(true),
+        None => trial,
+    });
+    trials.collect()
+}
+
+fn oshrun(program: &Program, nodes: &Nodes, places: &str, interfaces: &str) -> Command {
+    let mut oshrun = program.oshrun();
+    oshrun.args(["--host", places, "-x", &format!("SHMEM_OFI_INTERFACE={interfaces}")]);
+    oshrun.args(["-x", "SHMEM_TUNE=off", "-x", "CHECK_APART=1"]);
+    oshrun.env_remove("SHMEM_ON_LOSS");
+    nodes.enter(&mut oshrun);
+    oshrun
+}
+
+fn runs(program: &Program, places: &str) -> Result<(), Failed> {
+    let executable = program.executable()?;
+    run(oshrun(program, &NODES, places, BOTH).arg(executable), LIMIT)?.succeeded()?;
+    Ok(())
+}
+
+/// Where the links are slow, two carry nearly twice as much as one.
+fn sums(program: &Program) -> Result<(), Failed> {
+    let nodes = start(2);
+    nodes.limit(1, "200mbit")?;
+    let rate = |interfaces: &str| -> Result<f64, Failed> {
+        let mut oshrun = oshrun(program, &nodes, "n1,n2", interfaces);
+        oshrun.arg(program.executable()?).args(["3", "measure"]);
+        Ok(run(&mut oshrun, LIMIT)?.succeeded()?.stdout.trim().parse()?)
+    };
+    let (one, two) = (rate("eth0")?, rate("eth0,eth1")?);
+    println!("one link {one:.1} MB/s, two links {two:.1} MB/s: {:.2}", two / one);
+    assert!(two > 1.6 * one, "{one} MB/s by one and {two} MB/s by two");
+    Ok(())
+}
+
+/// A job under way; it ends with this value.
+struct Job(Child);
+
+impl Job {
+    fn start(mut oshrun: Command) -> Result<Job, Failed> {
+        oshrun.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut job = Job(oshrun.spawn()?);
+        let mut line = String::new();
+        let mut byte = [0];
+        let stdout = job.0.stdout.as_mut().expect("piped");
+        while !line.ends_with('\n') && stdout.read(&mut byte)? == 1 {
+            line.push(byte[0].into());
+        }
+        match line.as_str() {
+            "ready\n" => Ok(job),
+            _ => Err(format!("the job does not start: {line}{}", job.ends()?.1).into()),
+        }
+    }
+
+    /// Its exit code, and what it has said to the end.
+    fn ends(&mut self) -> Result<(Option<i32>, String), Failed> {
+        let lines = |from: &mut dyn Read| -> Result<String, Failed> {
+            let mut said = String::new();
+            for line in BufReader::new(from).lines() {
+                said += &(line? + "\n");
+            }
+            Ok(said)
+        };
+        let said = lines(self.0.stderr.as_mut().expect("piped"))?;
+        Ok((self.0.wait()?.code(), said + &lines(self.0.stdout.as_mut().expect("piped"))?))
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A cable is pulled in the midst of traffic and plugged again: one line for each pair of hosts, nothing is
+/// lost, done twice or late.
+fn goes_on(program: &Program, interfaces: &str, places: &str) -> Result<(), Failed> {
+    let nodes = start(2);
+    let mut oshrun = oshrun(program, &nodes, places, interfaces);
+    oshrun.arg(program.executable()?).arg("12");
+    let mut job = Job::start(oshrun)?;
+    sleep(Duration::from_millis(700));
+    nodes.plug_one(2, 1, false);
+    sleep(Duration::from_secs(6));
+    nodes.plug_one(2, 1, true);
+    let (code, said) = job.ends()?;
+    println!("{said}");
+    assert_eq!(code, Some(0), "{said}");
+    let told = "on eth1 (10.98.0.1) is given up towards n2, which goes on by";
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("given up")).collect();
+    let pes = places.matches('2').count() - 1;
+    assert!((1..=pes.max(1)).contains(&lines.len()), "{said}");
+    assert!(lines.iter().all(|line| line.contains(told)), "{said}");
+    assert!(longest(&said)? < 5.0, "{said}");
+    Ok(())
+}
+
+/// The longest time that nothing was seen to come, in seconds.
+fn longest(said: &str) -> Result<f64, Failed> {
+    let found = said.lines().find_map(|line| line.split("longest ").nth(1));
+    Ok(found.ok_or_else(|| format!("the job does not end: {said}"))?.parse()?)
+}
+
+/// One that is out before PEs first talk to each other.
+fn out_from_the_start(program: &Program) -> Result<(), Failed> {
+    let nodes = start(2);
+    nodes.unpatch(2, 1);
+    let mut oshrun = oshrun(program, &nodes, "n1,n2", BOTH);
+    oshrun.arg(program.executable()?).arg("1");
+    let ran = run(&mut oshrun, LIMIT)?.succeeded()?;
+    assert_eq!(ran.stderr.matches("given up").count(), 1, "{}", ran.stderr);
+    assert!(longest(&ran.stdout)? < 5.0, "{}", ran.stdout);
+    Ok(())
+}
+
+/// When the last one is pulled the other host is lost.
+fn without_cables(program: &Program) -> Result<(), Failed> {
+    let nodes = start(2);
+    let mut oshrun = oshrun(program, &nodes, "n1,n2", BOTH);
+    oshrun.arg(program.executable()?);
+    let mut job = Job::start(oshrun)?;
+    let begun = Instant::now();
+    nodes.plug(2, false);
+    let (code, said) = job.ends()?;
+    let took = begun.elapsed();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("PE 1 on n2 cannot be reached any more"), "{said}");
+    assert!(took < Duration::from_secs(16), "{took:?}");
+    Ok(())
+}
