@@ -11,6 +11,8 @@
 mod loss;
 mod name;
 mod ops;
+#[cfg(test)]
+mod tests;
 mod way;
 mod words;
 

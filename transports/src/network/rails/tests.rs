@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two PEs with two rails, of which one is cut and mended again: nothing is lost, carried out twice or late.
+//! The rails are as bad as connections may be: what was sent while one is cut arrives when it is mended,
+//! unless the receiver has closed its end meanwhile; and who closes only its own end is sent more.
+
+use super::{Rail, Rails};
+use crate::network::engine::{Engine, Lost, Own, TheirSegment, Theirs};
+use crate::network::message::Record;
+use crate::network::*;
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tombolo_core::board::monotonic_ns;
+use tombolo_core::transport::{AmoOp, Remote, SegmentKind, Status, Stream};
+
+const RAILS: usize = 2;
+/// Bytes of the segment: the first half is put, words follow.
+const LEN: usize = 512 << 10;
+const DATA: usize = LEN / 2;
+/// What a rail takes while it is cut.
+const ROOM: usize = 100;
+
+enum Packet {
+    Message(Vec<u8>),
+    Write { id: u64, at: u64, bytes: Vec<u8> },
+    Read { id: u64, at: u64, len: usize },
+    Ended { id: u64, bytes: Vec<u8> },
+}
+
+/// What is between the PEs.
+#[derive(Default)]
+struct Wires {
+    /// By rail and sender.
+    on_the_way: [[VecDeque<Packet>; 2]; RAILS],
+    is_cut: [bool; RAILS],
+    /// What a peer that was removed has sent still arrives.
+    pretends: bool,
+}
+
+struct Wire {
+    wires: Arc<Mutex<Wires>>,
+    me: usize,
+    rail: usize,
+    posted: VecDeque<(*mut u8, usize, *mut c_void)>,
+    /// Number, context and buffer of what was posted.
+    pending: Vec<(u64, *mut c_void, *mut u8)>,
+    done: VecDeque<Completion>,
+    failed: VecDeque<Failure>,
+    last: u64,
+}
+
+// SAFETY: used by one thread.
+unsafe impl Send for Wire {}
+
+impl Wire {
+    fn wires(&self) -> MutexGuard<'_, Wires> {
+        self.wires.lock().unwrap()
+    }
+
+    fn put_on(&self, packet: Packet) -> isize {
+        let queue = &mut self.wires().on_the_way[self.rail][self.me];
+        if queue.len() >= ROOM {
+            return -(libc::EAGAIN as isize);
+        }
+        queue.push_back(packet);
+        0
+    }
+
+    fn take(&mut self, packet: Packet) {
+        match packet {
+            Packet::Message(bytes) => {
+                let (buffer, len, context) = self.posted.pop_front().expect("asked before");
+                assert!(bytes.len() <= len);
+                // SAFETY: a buffer that was posted.
+                unsafe { buffer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                self.done.push_back(Completion { context, len: bytes.len() });
+            }
+            Packet::Write { id, at, bytes } => {
+                // SAFETY: in the segment of this PE.
+                unsafe { (at as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                self.answer(Packet::Ended { id, bytes: vec![] });
+            }
+            Packet::Read { id, at, len } => {
+                // SAFETY: as above.
+                let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, len) }.to_vec();
+                self.answer(Packet::Ended { id, bytes });
+            }
+            Packet::Ended { id, bytes } => {
+                let Some(at) = self.pending.iter().position(|one| one.0 == id) else { return };
+                let (_, context, buffer) = self.pending.swap_remove(at);
+                // SAFETY: the buffer of a read; nothing otherwise.
+                unsafe { buffer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                self.done.push_back(Completion { context, len: 0 });
+            }
+        }
+    }
+
+    fn answer(&self, packet: Packet) {
+        self.wires().on_the_way[self.rail][self.me].push_back(packet);
+    }
+
+    fn issue(
+        &mut self,
+        context: *mut c_void,
+        buffer: *mut u8,
+        packet: impl FnOnce(u64) -> Packet,
+    ) -> isize {
+        self.last += 1;
+        let result = self.put_on(packet(self.last));
+        if result == 0 {
+            self.pending.push((self.last, context, buffer));
+        }
+        result
+    }
+}
+
+impl Device for Wire {
+    type Key = ();
+
+    unsafe fn register(&mut self, _: *mut u8, _: usize) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn unregister(&mut self, (): ()) {}
+}
+
+impl Rail for Wire {
+    fn is_like(&self, _: &Wire) -> bool {
+        true
+    }
+
+    fn max_len(&self) -> usize {
+        1 << 20
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn closes(&self) -> bool {
+        true
+    }
+}
+
+impl Network for Wire {
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn needs_local_registration(&self) -> bool {
+        false
+    }
+
+    fn inject_max(&self) -> usize {
+        64
+    }
+
+    unsafe fn share(&mut self, at: *mut u8, _: usize, key: u64) -> Result<Shared<()>, String> {
+        Ok(Shared { local: (), key: key + self.rail as u64, base: at as u64 })
+    }
+
+    fn name(&self) -> Result<Vec<u8>, String> {
+        Ok(vec![self.me as u8])
+    }
+
+    fn insert(&mut self, name: &[u8]) -> Result<u64, String> {
+        Ok(name[0].into())
+    }
+
+    fn remove(&mut self, peer: u64) {
+        let mut wires = self.wires();
+        if !wires.pretends {
+            wires.on_the_way[self.rail][peer as usize].clear();
+        }
+        drop(wires);
+        let ended = self.pending.drain(..).map(|(_, context, _)| Failure {
+            context,
+            is_refusal: false,
+            why: "closed".into(),
+        });
+        self.failed.extend(ended);
+    }
+
+    unsafe fn receive(
+        &mut self,
+        buffer: *mut u8,
+        len: usize,
+        (): (),
+        context: *mut c_void,
+    ) -> isize {
+        self.posted.push_back((buffer, len, context));
+        0
+    }
+
+    unsafe fn send(
+        &mut self,
+        _: u64,
+        buffer: *const u8,
+        len: usize,
+        (): (),
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: by the caller's word.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer, len) }.to_vec();
+        let result = self.put_on(Packet::Message(bytes));
+        if result == 0 {
+            self.done.push_back(Completion { context, len: 0 });
+        }
+        result
+    }
+
+    fn inject(&mut self, _: u64, message: &[u8]) -> isize {
+        self.put_on(Packet::Message(message.to_vec()))
+    }
+
+    unsafe fn read(
+        &mut self,
+        _: u64,
+        local: Local<()>,
+        RemoteAddress { address: at, .. }: RemoteAddress,
+        context: *mut c_void,
+    ) -> isize {
+        self.issue(context, local.at, |id| Packet::Read { id, at, len: local.len })
+    }
+
+    unsafe fn write(
+        &mut self,
+        _: u64,
+        local: Local<()>,
+        RemoteAddress { address: at, .. }: RemoteAddress,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: by the caller's word.
+        let bytes = unsafe { std::slice::from_raw_parts(local.at, local.len) }.to_vec();
+        self.issue(context, local.at, |id| Packet::Write { id, at, bytes })
+    }
+
+    fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure> {
+        for _ in 0..4 {
+            let mut wires = self.wires();
+            if wires.is_cut[self.rail] {
+                break;
+            }
+            let queue = &mut wires.on_the_way[self.rail][1 - self.me];
+            let is_message = matches!(queue.front(), Some(Packet::Message(_)));
+            if is_message && self.posted.is_empty() {
+                break;
+            }
+            let Some(packet) = queue.pop_front() else { break };
+            drop(wires);
+            self.take(packet);
+        }
+        if let Some(failure) = self.failed.pop_front() {
+            return Err(failure);
+        }
+        let count = self.done.len().min(taken.len());
+        taken.iter_mut().zip(self.done.drain(..count)).for_each(|(to, from)| *to = from);
+        Ok(count)
+    }
+
+    fn meaning(&self, number: isize) -> String {
+        number.to_string()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        true
+    }
+}
+
+struct End {
+    engine: Engine<Rails<Wire>>,
+    memory: Vec<u64>,
+    lost: Arc<Lost>,
+}
+
+impl End {
+    fn bytes(&self, range: std::ops::Range<usize>) -> Vec<u8> {
+        // SAFETY: inside the vector, which engines write to.
+        range
+            .map(|at| unsafe { self.memory.as_ptr().cast::<u8>().add(at).read_volatile() })
+            .collect()
+    }
+}
+
+fn ends(wires: &Arc<Mutex<Wires>>) -> [End; 2] {
+    let made = [0, 1].map(|me: usize| {
+        let wire = |rail| Wire {
+            wires: wires.clone(),
+            me,
+            rail,
+            posted: VecDeque::new(),
+            pending: vec![],
+            done: VecDeque::new(),
+            failed: VecDeque::new(),
+            last: 0,
+        };
+        let labels = vec!["one".into(), "two".into()];
+        let mut net = Rails::new((0..RAILS).map(wire).collect(), labels).unwrap();
+        let mut memory = vec![0u64; LEN / 8];
+        // SAFETY: the memory goes after the engine, by the order of the fields.
+        let shared = unsafe { net.share(memory.as_mut_ptr().cast(), LEN, 100) }.unwrap();
+        let name = net.name().unwrap();
+        let own = Own { base: memory.as_mut_ptr().cast(), len: LEN, shared };
+        let none = Own { base: null_mut(), len: 0, shared: Shared::default() };
+        let segment = TheirSegment { base: shared.base, key: shared.key, len: LEN };
+        let lost = Arc::new(Lost::none(2));
+        let token = 7 + me as u64;
+        let engine = Engine::new(net, me, token, [own, none], lost.clone()).unwrap();
+        let theirs = Theirs { address: 0, token, segments: [segment, TheirSegment::default()] };
+        (End { engine, memory, lost }, name, theirs)
+    });
+    let told = [0, 1].map(|pe: usize| (made[pe].1.clone(), made[pe].2));
+    let mut ends = made.map(|(end, _, _)| end);
+    for end in &mut ends {
+        let theirs = told.iter().map(|(name, theirs)| {
+            Some(Theirs { address: end.engine.insert(name).unwrap(), ..*theirs })
+        });
+        let theirs = theirs.collect();
+        end.engine.meet(theirs);
+    }
+    ends
+}
+
+/// Small numbers that look random.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % below
+    }
+}
+
+fn heap(offset: usize) -> Remote {
+    Remote { segment: SegmentKind::Heap, offset }
+}
+
+/// Rounds of puts, gets and AMOs of PE 0 while rails are cut and mended; what went wrong, if anything did.
+fn rounds(seed: u64, pretends: bool) -> Result<(), String> {
+    let wires = Arc::new(Mutex::new(Wires { pretends, ..Wires::default() }));
+    let mut ends = ends(&wires);
+    let mut dice = Dice(seed);
+    let victim = dice.throw(2) as usize;
+    let (cut_at, mended_at) = (dice.throw(400), 600 + dice.throw(9000));
+    let mut steps = 0;
+    let mut step = |ends: &mut [End; 2], dice: &mut Dice| {
+        steps += 1;
+        wires.lock().unwrap().is_cut[victim] = (cut_at..mended_at).contains(&steps);
+        let end = &mut ends[dice.throw(2) as usize].engine;
+        if dice.throw(50) == 0 {
+            // As if a quarter of a second had passed.
+            end.looked_ns = monotonic_ns() - 250_000_000;
+        }
+        end.progress();
+        (steps < 200_000 && steps > mended_at, steps >= 200_000)
+    };
+    let mut adds = 0;
+    for round in 1u64.. {
+        let stream = Stream::new(1, true);
+        let source: Vec<u8> = (0..DATA as u64).map(|i| (i * 31 + round) as u8).collect();
+        let (mut back, mut old) = (vec![0u8; DATA], vec![u64::MAX; 20]);
+        let mut at = 0;
+        while at < DATA {
+            let len = (1000 + dice.throw(60_000) as usize).min(DATA - at);
+            let mut status = Status::Again;
+            while status == Status::Again {
+                // SAFETY: the source lives until the stream is quiet.
+                status = unsafe {
+                    ends[0].engine.write(
+                        &stream,
+                        1,
+                        heap(at),
+                        source[at..].as_ptr(),
+                        len,
+                        false,
+                        None,
+                    )
+                };
+                step(&mut ends, &mut dice);
+            }
+            at += len;
+        }
+        for value in &mut old {
+            let amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
+            let record = Record::Amo { at: heap(LEN - 8), amo, fetch: true };
+            let mut status = Status::Again;
+            while status == Status::Again {
+                let result = (&raw mut *value).cast();
+                // SAFETY: the place lives until the stream is quiet.
+                status = unsafe { ends[0].engine.request(&stream, 1, &record, result) };
+                step(&mut ends, &mut dice);
+            }
+        }
+        let mut is_over = (false, false);
+        while !stream.is_quiet() && !is_over.1 {
+            is_over = step(&mut ends, &mut dice);
+        }
+        if is_over.1 || ends.iter().any(|end| end.lost.first().is_some()) {
+            return Err(format!("round {round} does not end, or a PE is lost"));
+        }
+        let expected: Vec<u64> = (adds..).take(old.len()).collect();
+        adds += old.len() as u64;
+        if old != expected {
+            return Err(format!("AMOs of round {round} were not carried out once each: {old:?}"));
+        }
+        if ends[1].bytes(0..DATA) != source {
+            return Err(format!("round {round} is told to be complete and is not"));
+        }
+        // SAFETY: the destination lives until the stream is quiet.
+        while unsafe { ends[0].engine.read(&stream, 1, back.as_mut_ptr(), heap(0), DATA / 2) }
+            == Status::Again
+        {
+            step(&mut ends, &mut dice);
+        }
+        while !stream.is_quiet() {
+            is_over = step(&mut ends, &mut dice);
+            if is_over.1 {
+                return Err("a get does not end".into());
+            }
+        }
+        if back[..DATA / 2] != source[..DATA / 2] {
+            return Err(format!("a get of round {round} is wrong"));
+        }
+        // Something newer, which stays.
+        let newer: Vec<u8> = vec![round as u8 ^ 0x5a; DATA];
+        // SAFETY: inside the vector, and nobody else writes to it now.
+        unsafe {
+            let memory = ends[1].memory.as_mut_ptr().cast::<u8>();
+            memory.copy_from_nonoverlapping(newer.as_ptr(), DATA);
+        }
+        for _ in 0..if is_over.0 { 2000 } else { dice.throw(200) } {
+            step(&mut ends, &mut dice);
+        }
+        if ends[1].bytes(0..DATA) != newer {
+            return Err(format!("something of round {round} came late"));
+        }
+        if is_over.0 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_is_lost_repeated_or_late_when_a_rail_is_cut_and_mended() {
+    for seed in 0..60 {
+        assert_eq!(rounds(seed, false), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn connections_that_are_not_closed_would_be_found_out() {
+    let late = (0..60).filter_map(|seed| rounds(seed, true).err());
+    assert!(late.filter(|why| why.contains("late")).count() > 0);
+}
