@@ -34,10 +34,14 @@ const LOSSES: [(usize, &[&str], &str, &str); 8] = [
     (6, &["--hosts", "3", "--placement", "cyclic"], "", "adaaka"),
 ];
 
+/// As two interfaces.
+const TWICE: &str = "SHMEM_OFI_INTERFACE=lo,lo";
+
 /// The same over libfabric, where nothing but the death of processes can be made to happen.
-const LOSSES_OVER_OFI: [(usize, &[&str], &str, &str); 2] = [
+const LOSSES_OVER_OFI: [(usize, &[&str], &str, &str); 3] = [
     (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi"], "", "aakkaa"),
     (4, &["--hosts", "4", "-x", "SHMEM_TRANSPORTS=ofi"], "", "akaa"),
+    (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi", "-x", TWICE], "", "akkaaa"),
 ];
 
 /// How a PE of `special/deaths.c` dies, and what `oshrun` says of it.

@@ -16,7 +16,7 @@ mod rdma;
 mod ring;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use rdma::Pair;
+use rdma::Trio;
 use ring::Ring;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,7 @@ pub struct Stage {
     prefix: PathBuf,
     programs: Vec<Arc<Program>>,
     rings: [Mutex<Option<Ring>>; 2],
-    pair: Mutex<Option<Pair>>,
+    trio: Mutex<Option<Trio>>,
 }
 
 impl Stage {
@@ -71,13 +71,13 @@ impl Stage {
         Ok(ring)
     }
 
-    /// The two guests with RDMA devices.
-    fn pair(&self) -> Result<MutexGuard<'_, Option<Pair>>, String> {
-        let mut pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
-        if pair.is_none() {
-            *pair = Some(Pair::start(&self.prefix)?);
+    /// The guests with RDMA devices.
+    fn trio(&self) -> Result<MutexGuard<'_, Option<Trio>>, String> {
+        let mut trio = self.trio.lock().unwrap_or_else(PoisonError::into_inner);
+        if trio.is_none() {
+            *trio = Some(Trio::start(&self.prefix)?);
         }
-        Ok(pair)
+        Ok(trio)
     }
 
     fn program(&self, name: &str) -> &Arc<Program> {
@@ -126,7 +126,7 @@ fn main() {
     let programs =
         programs.map(|path| Program::new(&prefix, path, "", &["-O1", "-pthread"])).collect();
     let stage =
-        Arc::new(Stage { prefix, programs, rings: Default::default(), pair: Default::default() });
+        Arc::new(Stage { prefix, programs, rings: Default::default(), trio: Default::default() });
     let mut trials = trials(&stage);
     if std::env::var_os("TOMBOLO_GUESTS").is_none() {
         let asleep = |trial: Trial| {
@@ -139,7 +139,7 @@ fn main() {
     for ring in &stage.rings {
         drop(ring.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
-    drop(stage.pair.lock().unwrap_or_else(PoisonError::into_inner).take());
+    drop(stage.trio.lock().unwrap_or_else(PoisonError::into_inner).take());
     conclusion.exit();
 }
 
@@ -171,7 +171,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     trials
 }
 
-/// Cases on the two guests with RDMA devices; the last one takes a guest away.
+/// Cases on the guests with RDMA devices; the last one takes a guest away.
 fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut add = |name: String, slow: bool, case: Box<Case>| {
@@ -181,25 +181,26 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         trials
             .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
     };
-    for back_end in ["verbs", "verbs_read", "verbs_target"] {
+    for back_end in ["verbs", "verbs_read", "verbs_target", "verbs_two"] {
         let case = move |stage: &Stage| rdma::conforms(stage, back_end);
         add(format!("{back_end}_conforms"), false, Box::new(case));
     }
-    let places = [("in_a_guest", "g1:2", "verbs"), ("on_two_guests", "g1:1,g2:1", "shm,verbs")];
     for program in stage.programs.iter().filter(|program| program.name != "survivors") {
-        for (place, places, transports) in places {
-            let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
-            for (by, amo) in [("", "auto"), ("_by_target", "target")] {
-                let (case, name) = (format!("{name}_over_verbs_{place}{by}"), name.clone());
-                let run = move |stage: &Stage| rdma::runs(stage, &name, places, transports, amo);
-                add(case, slow || amo == "target", Box::new(run));
-            }
+        for (place, places, transports, settings, is_quick) in rdma::PLACES {
+            let name = program.name.clone();
+            let case = format!("{name}_over_verbs_{place}");
+            let slow = !is_quick || !QUICK.contains(&&*name);
+            let run = move |stage: &Stage| rdma::runs(stage, &name, places, transports, settings);
+            add(case, slow, Box::new(run));
         }
     }
     for (place, places, transports) in rdma::MIXED {
-        for amo in ["card", "target"] {
+        for (amo, setting) in
+            [("card", "SHMEM_VERBS_AMO=card"), ("target", "SHMEM_VERBS_AMO=target")]
+        {
             let case = format!("amos_by_{amo}_over_verbs_{place}");
-            let run = move |stage: &Stage| rdma::runs(stage, "mixed_amos", places, transports, amo);
+            let run =
+                move |stage: &Stage| rdma::runs(stage, "mixed_amos", places, transports, setting);
             add(case, false, Box::new(run));
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs over verbs: two guests, each with an RDMA device that its kernel makes of a network interface
-//! (rxe), and a cable between them.
+//! Jobs over verbs: three guests, each with RDMA devices that its kernel makes of network interfaces (rxe),
+//! on two networks.
 
 use crate::Stage;
 use crate::losses::{WITHOUT_LOST, run_without};
@@ -13,15 +13,25 @@ use std::time::{Duration, Instant};
 use tombolo_tests::conformance::{CASE, CASES};
 use tombolo_tests::guests::{Guests, Spec};
 
-/// What guests do before they are ready: give the interface at the cable an address, and make an RDMA
-/// device of it.
-const MAKE_DEVICE: &str = "\
+/// What guests do before they are ready: give the interfaces at the cables addresses, and make an RDMA
+/// device of each.
+const MAKE_DEVICES: &str = "\
 for place in /sys/class/net/e*; do
-    [ \"$(cat $place/address)\" = 52:54:00:00:01:0$1 ] && device=${place##*/}
+    device=${place##*/}
+    case $(cat $place/address) in
+        52:54:00:00:01:*) network=0 ;;
+        52:54:00:00:02:*) network=1 ;;
+        *) continue ;;
+    esac
+    ip address flush dev $device
+    ip link set $device name cable$network 2> /dev/null || {
+        ip link set $device down
+        ip link set $device name cable$network
+        ip link set cable$network up
+    }
+    ip address add 10.9.$network.$1/24 dev cable$network
+    rdma link add rxe$network type rxe netdev cable$network
 done
-ip address flush dev $device
-ip address add 10.9.0.$1/24 dev $device
-rdma link add rxe0 type rxe netdev $device
 ";
 
 /// Why these cases cannot run, where others in guests can.
@@ -39,41 +49,38 @@ pub fn unavailable() -> Option<&'static str> {
     }
 }
 
-/// Two guests with an RDMA device each.
-pub struct Pair {
+/// Guests with two RDMA devices each: `rxe0` of all is on one network, and `rxe1` on another. The first guest
+/// has the switches.
+pub struct Trio {
     pub guests: Guests,
     prefix: PathBuf,
-    cable: PathBuf,
+    cables: PathBuf,
 }
 
-impl Pair {
-    pub fn start(prefix: &Path) -> Result<Pair, String> {
+const GUESTS: usize = 3;
+const NETWORKS: usize = 2;
+
+impl Trio {
+    pub fn start(prefix: &Path) -> Result<Trio, String> {
         // Names of sockets must be short.
-        let name = format!("tombolo-cable-{}", std::process::id());
-        let cable = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_file(&cable);
+        let name = format!("tombolo-cables-{}", std::process::id());
+        let cables = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&cables);
+        std::fs::create_dir_all(&cables).map_err(|e| format!("{}: {e}", cables.display()))?;
         let devices = |guest: usize| {
-            // The first one listens; QEMU tries once to connect.
-            let server = if guest == 1 { "on" } else { "off" };
-            if guest == 2 {
-                await_listener(&cable);
-            }
-            let path = cable.display();
-            let end = format!("stream,id=cable,server={server},addr.type=unix,addr.path={path}");
-            let device =
-                format!("virtio-net-pci,netdev=cable,romfile=,mac=52:54:00:00:01:0{guest}");
-            vec!["-netdev".into(), end, "-device".into(), device]
+            (0..NETWORKS).flat_map(|network| at_network(&cables, guest, network)).collect()
         };
         let spec = Spec {
             devices: &devices,
             modules: &["crc32_generic", "rdma_rxe", "ib_uverbs"],
-            prepare: MAKE_DEVICE,
+            prepare: MAKE_DEVICES,
             memory: 768,
             processors: 2,
             ..Spec::default()
         };
-        let guests = Guests::start(2, &spec)?;
-        Ok(Pair { guests, prefix: prefix.to_owned(), cable })
+        let guests = Guests::start(GUESTS, &spec);
+        let guests = guests.inspect_err(|_| _ = std::fs::remove_dir_all(&cables))?;
+        Ok(Trio { guests, prefix: prefix.to_owned(), cables })
     }
 
     /// `oshrun` with PEs on guests, as in `g1:1,g2:1`.
@@ -96,10 +103,37 @@ impl Pair {
     }
 }
 
-impl Drop for Pair {
+impl Drop for Trio {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.cable);
+        let _ = std::fs::remove_dir_all(&self.cables);
     }
+}
+
+/// Options of QEMU for the interface of a guest at a network, and in the first guest for its switch.
+fn at_network(cables: &Path, guest: usize, network: usize) -> Vec<String> {
+    let socket = |guest: usize| cables.join(format!("{network}-{guest}"));
+    let stream = |id: &str, guest: usize, server: &str| {
+        let path = socket(guest).display().to_string();
+        format!("stream,id={id},server={server},addr.type=unix,addr.path={path}")
+    };
+    let own = format!("own{network}");
+    let mut options = vec![];
+    let mut netdev = |what: String| options.extend(["-netdev".to_owned(), what]);
+    if guest == 1 {
+        netdev(format!("hubport,id={own},hubid={network}"));
+        for other in 2..=GUESTS {
+            let id = format!("to{network}-{other}");
+            netdev(stream(&id, other, "on"));
+            netdev(format!("hubport,id=port-{id},hubid={network},netdev={id}"));
+        }
+    } else {
+        // QEMU tries once to connect.
+        await_listener(&socket(guest));
+        netdev(stream(&own, guest, "off"));
+    }
+    let mac = format!("52:54:00:00:0{}:0{guest}", network + 1);
+    options.extend(["-device".into(), format!("virtio-net-pci,netdev={own},romfile=,mac={mac}")]);
+    options
 }
 
 /// Waits until somebody listens at a socket, or too long for that to be worth while.
@@ -117,12 +151,12 @@ fn await_listener(socket: &Path) {
 
 /// The suite of all transports, PEs being threads of a process in a guest.
 pub fn conforms(stage: &Stage, back_end: &str) -> Result<(), Failed> {
-    let pair = stage.pair()?;
-    let pair = pair.as_ref().expect("just made");
+    let trio = stage.trio()?;
+    let trio = trio.as_ref().expect("just made");
     let own = std::env::current_exe()?;
     for case in CASES {
         let name = format!("{back_end}::{}", case.name);
-        let mut command = pair.guests.on(1, &format!("cd /tmp && {CASE}={name} {}", own.display()));
+        let mut command = trio.guests.on(1, &format!("cd /tmp && {CASE}={name} {}", own.display()));
         run(&mut command, LIMIT)?.succeeded().map_err(|why| format!("{name}: {why}"))?;
     }
     Ok(())
@@ -134,16 +168,32 @@ pub fn runs(
     name: &str,
     places: &str,
     transports: &str,
-    amo: &str,
+    settings: &str,
 ) -> Result<(), Failed> {
-    let pair = stage.pair()?;
-    let pair = pair.as_ref().expect("just made");
+    let trio = stage.trio()?;
+    let trio = trio.as_ref().expect("just made");
     let executable = stage.program(name).executable()?;
-    let mut oshrun = pair.oshrun(places, transports);
-    oshrun.args(["-x", &format!("SHMEM_VERBS_AMO={amo}")]).arg(executable);
-    pair.job(&mut oshrun)?.succeeded()?;
+    let mut oshrun = trio.oshrun(places, transports);
+    oshrun.args(["-x", settings]).arg(executable);
+    trio.job(&mut oshrun)?.succeeded()?;
     Ok(())
 }
+
+/// Where programs run: a name, PEs, transports, a setting, and whether that is for every day.
+pub const PLACES: [(&str, &str, &str, &str, bool); 6] = [
+    ("in_a_guest", "g1:2", "verbs", "SHMEM_VERBS_AMO=auto", true),
+    ("in_a_guest_by_target", "g1:2", "verbs", "SHMEM_VERBS_AMO=target", false),
+    ("on_two_guests", "g1:1,g2:1", "shm,verbs", "SHMEM_VERBS_AMO=auto", true),
+    ("on_two_guests_by_target", "g1:1,g2:1", "shm,verbs", "SHMEM_VERBS_AMO=target", false),
+    (
+        "on_two_guests_by_two_devices",
+        "g1:1,g2:1",
+        "shm,verbs",
+        "SHMEM_VERBS_DEVICE=rxe0,rxe1",
+        true,
+    ),
+    ("on_three_guests", "g1:1,g2:1,g3:1", "shm,verbs", "SHMEM_VERBS_AMO=auto", true),
+];
 
 /// Where AMOs meet: in the card alone, or on some PEs in the card and on others in the processor.
 pub const MIXED: [(&str, &str, &str); 3] = [
@@ -154,17 +204,17 @@ pub const MIXED: [(&str, &str, &str); 3] = [
 
 /// The card is asked for, and used for the variables of one PE alone.
 pub fn amos_by_processors_are_told(stage: &Stage) -> Result<(), Failed> {
-    let pair = stage.pair()?;
-    let pair = pair.as_ref().expect("just made");
+    let trio = stage.trio()?;
+    let trio = trio.as_ref().expect("just made");
     let executable = stage.program("setup").executable()?;
     for (places, amo, told) in [
         ("g1:2,g2:1", "card", Some("2 PEs, from 0 to 1, nevertheless")),
         ("g1:2,g2:1", "auto", None),
         ("g1:1,g2:1", "card", None),
     ] {
-        let mut oshrun = pair.oshrun(places, "shm,verbs");
+        let mut oshrun = trio.oshrun(places, "shm,verbs");
         oshrun.args(["-x", &format!("SHMEM_VERBS_AMO={amo}")]).arg(&executable);
-        let ran = pair.job(&mut oshrun)?.succeeded()?;
+        let ran = trio.job(&mut oshrun)?.succeeded()?;
         let lines =
             ran.stderr.lines().filter(|line| line.contains("processors carry out the AMOs"));
         let lines: Vec<&str> = lines.collect();
@@ -178,10 +228,10 @@ pub fn amos_by_processors_are_told(stage: &Stage) -> Result<(), Failed> {
 }
 
 pub fn oshinfo_tells_of_the_device(stage: &Stage) -> Result<(), Failed> {
-    let pair = stage.pair()?;
-    let pair = pair.as_ref().expect("just made");
-    let mut oshrun = pair.oshrun("g1:1,g2:1", "all");
-    let told = pair.job(oshrun.arg(pair.prefix.join("bin/oshinfo")))?.succeeded()?.stdout;
+    let trio = stage.trio()?;
+    let trio = trio.as_ref().expect("just made");
+    let mut oshrun = trio.oshrun("g1:1,g2:1", "all");
+    let told = trio.job(oshrun.arg(trio.prefix.join("bin/oshinfo")))?.succeeded()?.stdout;
     for words in [
         "RoCE v2 in software, device rxe0, port 1",
         "(10.9.0.1)",
@@ -195,17 +245,19 @@ pub fn oshinfo_tells_of_the_device(stage: &Stage) -> Result<(), Failed> {
 
 /// Wrong settings are told with what there is.
 pub fn wrong_settings_are_told(stage: &Stage) -> Result<(), Failed> {
-    let pair = stage.pair()?;
-    let pair = pair.as_ref().expect("just made");
+    let trio = stage.trio()?;
+    let trio = trio.as_ref().expect("just made");
     let executable = stage.program("few").executable()?;
     for (setting, words) in [
-        ("SHMEM_VERBS_DEVICE=mlx5_0", "there is no RDMA device mlx5_0; there are rxe0"),
+        ("SHMEM_VERBS_DEVICE=mlx5_0", "there is no RDMA device mlx5_0; there are rxe0, rxe1"),
         ("SHMEM_VERBS_PORT=2", "it has no port 2"),
+        ("SHMEM_VERBS_PORT=first", "'first' is not the number of a port"),
+        ("SHMEM_VERBS_DEVICE=rxe0,rxe0", "one RDMA port is named twice"),
         ("SHMEM_VERBS_GID=77", "port 1 has no GID 77"),
         ("SHMEM_VERBS_AMO=nic", "SHMEM_VERBS_AMO"),
     ] {
-        let mut oshrun = pair.oshrun("g1:2", "verbs");
-        let ran = pair.job(oshrun.args(["-x", setting]).arg(&executable))?;
+        let mut oshrun = trio.oshrun("g1:2", "verbs");
+        let ran = trio.job(oshrun.args(["-x", setting]).arg(&executable))?;
         if ran.code == Some(0) || !ran.stderr.contains(words) {
             return Err(ran.account(&format!("expected to be told: {words}")).into());
         }
@@ -215,12 +267,12 @@ pub fn wrong_settings_are_told(stage: &Stage) -> Result<(), Failed> {
 
 /// A guest that ends leaves the others, which go on.
 pub fn the_others_go_on(stage: &Stage) -> Result<(), Failed> {
-    let mut held = stage.pair()?;
-    let pair = held.as_mut().expect("just made");
-    let mut oshrun = pair.oshrun("g1:2,g2:1", "shm,verbs");
+    let mut held = stage.trio()?;
+    let trio = held.as_mut().expect("just made");
+    let mut oshrun = trio.oshrun("g1:1,g2:1,g3:1", "verbs");
     oshrun.args(["-x", "SHMEM_ON_LOSS=continue"]);
     oshrun.arg(stage.program("survivors").executable()?).arg("aax");
-    let ran = run_without(&mut pair.guests, 2, "shmem-service", oshrun)?;
+    let ran = run_without(&mut trio.guests, 3, "shmem-service", oshrun)?;
     drop(held.take());
     match ran.code {
         Some(WITHOUT_LOST) => Ok(()),

@@ -99,6 +99,28 @@ pub struct DeviceState {
     pub ports: Result<Vec<PortState>, String>,
 }
 
+/// Device and port of each of those that settings name, separated by commas; a list of one goes for all.
+pub fn wishes(devices: &str, ports: &str) -> Result<Vec<(String, Option<u32>)>, String> {
+    let split =
+        |list: &str| -> Vec<String> { list.split(',').map(|one| one.trim().to_owned()).collect() };
+    let (devices, ports) = (split(devices), split(ports));
+    let count = devices.len().max(ports.len());
+    if [&devices, &ports].iter().any(|list| list.len() > 1 && list.len() < count) {
+        return Err("SHMEM_VERBS_DEVICE and SHMEM_VERBS_PORT are lists of different lengths".into());
+    }
+    let wish = |at: usize| {
+        let device = devices.get(at).unwrap_or(&devices[0]).clone();
+        let port = match ports.get(at).unwrap_or(&ports[0]).as_str() {
+            "" => None,
+            number => Some(number.parse().map_err(|_| {
+                format!("SHMEM_VERBS_PORT: '{number}' is not the number of a port")
+            })?),
+        };
+        Ok((device, port))
+    };
+    (0..count).map(wish).collect()
+}
+
 /// Devices and ports that may be used, by their places in the list, in the order in which they are to
 /// be tried: cards first. An error if there is none.
 pub fn candidates(
@@ -197,6 +219,18 @@ mod tests {
         };
         let ports = Ok(ports.iter().enumerate().map(port).collect());
         DeviceState { name: name.into(), is_software, transport: sys::TRANSPORT_IB, ports }
+    }
+
+    #[test]
+    fn several_are_named_by_lists_of_which_one_goes_for_all() {
+        let told = |devices, ports| wishes(devices, ports).unwrap();
+        let wish = |device: &str, port| (device.to_owned(), port);
+        assert_eq!(told("", ""), [wish("", None)]);
+        assert_eq!(told("a, b", "2"), [wish("a", Some(2)), wish("b", Some(2))]);
+        assert_eq!(told("a", "1,2"), [wish("a", Some(1)), wish("a", Some(2))]);
+        assert_eq!(told("a,b", "1,"), [wish("a", Some(1)), wish("b", None)]);
+        assert!(wishes("a,b,c", "1,2").unwrap_err().contains("different lengths"));
+        assert!(wishes("", "one").unwrap_err().contains("'one' is not"));
     }
 
     #[test]

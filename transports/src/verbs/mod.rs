@@ -2,14 +2,16 @@
 //! Verbs: InfiniBand, RoCE, and RoCE in software.
 //!
 //! ```text
-//! network (shared) -> net: connections, one queue for completions -> card, link, datagrams -> sys
+//! network, rails (shared) -> net: connections, one queue for completions -> card, link, datagrams -> sys
 //! choose: which device, port and address       hello: how two PEs connect       queue: what has ended
 //! amos: which atomic operations the card does
 //! ```
 //!
 //! - The library is loaded at run time, and only where the transport is wanted; without it, or without a
 //!   device, the transport says so and is not used.
-//! - A port is taken when it has worked in a trial of puts, gets and messages.
+//! - A port is taken when it has worked in a trial of puts, gets and messages. Several that are named share
+//!   long transfers ([`crate::network::rails`]); a PE that one of them does not reach any more is lost. The
+//!   first one carries out AMOs only where it is asked to.
 //! - A PE has one reliable connection to each PE that it uses, made when it is first used ([`hello`]).
 //!   Buffers for messages are shared by all of them. The heap and static data are registered, and so
 //!   held in memory, once; pages that the card fetches on demand are not used, because only some cards
@@ -78,6 +80,7 @@ mod settings;
 mod sys;
 
 use crate::network::open::{Kind, random};
+use crate::network::rails::Rails;
 use crate::network::transport::{BackEnd, Over};
 use crate::network::{is_on_one_machine, trial};
 use amos::Domain;
@@ -101,81 +104,109 @@ pub type Verbs = Over<Cards>;
 /// The back end.
 pub struct Cards;
 
-/// The port that works.
+/// The ports that work, all of one kind.
 pub struct Chosen {
     devices: Devices,
-    index: usize,
-    state: DeviceState,
-    port: Port,
-    ends_prove: bool,
-    domain: Domain,
+    lanes: Vec<Lane>,
     /// By the user: the card is to carry out AMOs.
     amos_asked_for: bool,
     /// What was tried before and does not work, and why.
     failed: Vec<String>,
 }
 
+/// One of them.
+struct Lane {
+    index: usize,
+    state: DeviceState,
+    port: Port,
+    ends_prove: bool,
+    domain: Domain,
+}
+
 fn choose(job: &Job<'_>) -> Result<Chosen, String> {
     let settings = VerbsSettings::read(job.config.environment()).map_err(|e| e.to_string())?;
+    let wishes = choose::wishes(&settings.device, &settings.port)?;
     let library = Library::get()?;
     let devices = Devices::list(library)?;
     let states = devices.states();
-    let mut failed = vec![];
     let amos_asked_for = settings.amo == AmoBy::Card;
-    for (index, number) in choose::candidates(&states, &settings.device, settings.port)? {
-        let state = &states[index];
-        let one_machine = is_on_one_machine(job);
+    let amo = match settings.amo {
+        // Those of several cards exclude each other no more than a card and a processor do.
+        AmoBy::Auto if wishes.len() > 1 => AmoBy::Target,
+        amo => amo,
+    };
+    let (mut lanes, mut failed): (Vec<Lane>, _) = (vec![], vec![]);
+    for (device, port) in wishes {
+        let mut candidates = choose::candidates(&states, &device, port)?;
+        candidates.retain(|(index, number)| {
+            !lanes.iter().any(|lane| lane.index == *index && u32::from(lane.port.number) == *number)
+        });
+        let found = candidates.into_iter().find_map(|(index, number)| {
+            let state = states[index].clone();
+            let found =
+                Lane::find(&devices, index, state, number, &settings, amo, job, &mut failed);
+            let told = |why| failed.push(format!("{} port {number}: {why}", states[index].name));
+            found.map_err(told).ok()
+        });
+        lanes.push(found.ok_or_else(|| match failed.is_empty() {
+            true => "one RDMA port is named twice".into(),
+            false => format!("no RDMA device works: {}", failed.join("; ")),
+        })?);
+    }
+    Ok(Chosen { devices, lanes, amos_asked_for, failed })
+}
+
+impl Lane {
+    /// A port that has worked when tried.
+    #[expect(clippy::too_many_arguments, reason = "all that decides")]
+    fn find(
+        devices: &Devices,
+        index: usize,
+        state: DeviceState,
+        number: u32,
+        settings: &VerbsSettings,
+        amo: AmoBy,
+        job: &Job<'_>,
+        failed: &mut Vec<String>,
+    ) -> Result<Lane, String> {
         let ends_prove = match settings.confirm {
             Confirm::Auto => state.is_software,
             Confirm::Read => false,
             Confirm::Acknowledgement => true,
         };
-        let try_out = |port: Port, domain: Domain| {
-            let open =
-                || Net::open(devices.open(index)?, port, &manner(state, ends_prove, domain)?);
-            trial::run(open()?, open()?)
-        };
-        let tried = devices.open(index).and_then(|card| {
-            let port = card.choose_port(number, settings.gid, one_machine)?;
-            let domain = card.atomic_operations()?.wished(settings.amo)?;
-            match try_out(port, domain) {
-                // Without those operations it may do.
-                Err(why) if !amos_asked_for && domain != Domain::None => {
-                    try_out(port, Domain::None)?;
-                    failed
-                        .push(format!("{} port {number} with AMOs of the card: {why}", state.name));
-                    Ok((port, Domain::None))
-                }
-                tried => tried.map(|()| (port, domain)),
+        let card = devices.open(index)?;
+        let port = card.choose_port(number, settings.gid, is_on_one_machine(job))?;
+        let domain = card.atomic_operations()?.wished(amo)?;
+        let mut lane = Lane { index, state, port, ends_prove, domain };
+        match lane.try_out(devices) {
+            Ok(()) => {}
+            // Without those operations it may do.
+            Err(why) if amo != AmoBy::Card && domain != Domain::None => {
+                lane.domain = Domain::None;
+                lane.try_out(devices)?;
+                let name = &lane.state.name;
+                failed.push(format!("{name} port {number} with AMOs of the card: {why}"));
             }
-        });
-        match tried {
-            Ok((port, domain)) => {
-                let state = state.clone();
-                return Ok(Chosen {
-                    devices,
-                    index,
-                    state,
-                    port,
-                    ends_prove,
-                    domain,
-                    amos_asked_for,
-                    failed,
-                });
-            }
-            Err(why) => failed.push(format!("{} port {number}: {why}", state.name)),
+            Err(why) => return Err(why),
         }
+        Ok(lane)
     }
-    Err(format!("no RDMA device works: {}", failed.join("; ")))
-}
 
-/// How a device is used.
-fn manner(device: &DeviceState, ends_prove: bool, domain: Domain) -> Result<Manner, String> {
-    let (is_software, id) = (device.is_software, random()?);
-    Ok(Manner { is_software, ends_prove, domain, receives: RECEIVES, id })
-}
+    fn try_out(&self, devices: &Devices) -> Result<(), String> {
+        trial::run(self.open(devices)?, self.open(devices)?)
+    }
 
-impl Chosen {
+    fn open(&self, devices: &Devices) -> Result<Net, String> {
+        let manner = Manner {
+            is_software: self.state.is_software,
+            ends_prove: self.ends_prove,
+            domain: self.domain,
+            receives: RECEIVES,
+            id: random()?,
+        };
+        Net::open(devices.open(self.index)?, self.port, &manner)
+    }
+
     /// Only ports of one kind reach each other.
     fn kind(&self) -> String {
         let wire = match (self.port.link, self.port.gid.kind) {
@@ -187,20 +218,25 @@ impl Chosen {
         format!("{wire}{software}")
     }
 
+    fn describe(&self) -> String {
+        let Port { number, gid, .. } = &self.port;
+        let (name, address) = (&self.state.name, choose::show_gid(&gid.gid));
+        format!("device {name}, port {number}, GID {} ({address})", gid.index)
+    }
+}
+
+impl Chosen {
     fn describe(&self) -> Vec<String> {
-        let (port, gid) = (&self.port, &self.port.gid);
-        let mut lines = vec![format!(
-            "{}, device {}, port {}, GID {} ({}): the first that worked when tried",
-            self.kind(),
-            self.state.name,
-            port.number,
-            gid.index,
-            choose::show_gid(&gid.gid)
-        )];
+        let (first, others) = self.lanes.split_first().expect("one at least");
+        let (kind, what) = (first.kind(), first.describe());
+        let mut lines = vec![format!("{kind}, {what}: the first that worked when tried")];
+        lines.extend(
+            others.iter().map(|lane| format!("long transfers also by {}", lane.describe())),
+        );
         lines.extend(self.failed.iter().map(|why| format!("failed: {why}")));
-        let shown = if self.ends_prove { "their acknowledgement" } else { "a read after them" };
+        let shown = if first.ends_prove { "their acknowledgement" } else { "a read after them" };
         lines.push(format!("{shown} shows puts to have arrived"));
-        lines.push(self.domain.describe().into());
+        lines.push(first.domain.describe().into());
         lines
     }
 }
@@ -208,26 +244,29 @@ impl Chosen {
 impl BackEnd for Cards {
     const NAME: &'static str = "verbs";
     const SETTINGS: Table = VerbsSettings::TABLE;
-    type Net = Net;
+    type Net = Rails<Net>;
     type Chosen = Chosen;
 
     fn choose(job: &Job<'_>) -> Result<Chosen, String> {
         choose(job)
     }
 
-    fn open(chosen: Chosen, _job: &Job<'_>) -> Result<(Net, Kind, Vec<String>), String> {
-        let is_software = chosen.state.is_software;
-        let manner = manner(&chosen.state, chosen.ends_prove, chosen.domain)?;
-        let net = Net::open(chosen.devices.open(chosen.index)?, chosen.port, &manner)?;
+    fn open(chosen: Chosen, _job: &Job<'_>) -> Result<(Rails<Net>, Kind, Vec<String>), String> {
+        let nets = chosen.lanes.iter().map(|lane| lane.open(&chosen.devices));
+        let labels = chosen.lanes.iter().map(Lane::describe).collect();
+        let net = Rails::new(nets.collect::<Result<_, _>>()?, labels)?;
+        let first = &chosen.lanes[0];
         let kind = Kind {
-            name: chosen.kind(),
-            served_max: if is_software { WORD } else { 0 },
-            max_len: chosen.port.max_len,
-            wait_fd: Some(net.wait_fd()),
-            amos_asked_for: (chosen.amos_asked_for && chosen.domain == Domain::Card)
+            name: first.kind(),
+            served_max: if first.state.is_software { WORD } else { 0 },
+            max_len: net.max_len(),
+            wait_fd: net.wait_fd(),
+            amos_asked_for: (chosen.amos_asked_for && first.domain == Domain::Card)
                 .then_some("SHMEM_VERBS_AMO=card"),
         };
-        Ok((net, kind, chosen.describe()))
+        let mut description = chosen.describe();
+        description.extend(net.describe());
+        Ok((net, kind, description))
     }
 
     fn unlike(theirs: &str, mine: &str) -> String {

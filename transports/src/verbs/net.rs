@@ -11,11 +11,13 @@ use super::datagrams::Datagrams;
 use super::link::{EndAddress, Link};
 use super::queue::Work;
 use super::sys::{self, Wc};
+use crate::network::rails::Rail;
 use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
 use post::{Far, NOWHERE};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
+use std::os::fd::RawFd;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use tombolo_core::registration::Device;
 use tombolo_core::transport::{Amo, AmoOp};
@@ -96,11 +98,6 @@ impl Net {
         })
     }
 
-    /// Becomes readable when there is something to do, after `may_sleep`.
-    pub fn wait_fd(&self) -> i32 {
-        self.card.wait_fd()
-    }
-
     /// Takes completions from the card.
     fn take(&mut self) {
         let mut taken = [Wc::default(); TAKEN];
@@ -173,6 +170,29 @@ impl Device for Net {
 
     fn unregister(&mut self, key: Key) {
         self.card.unregister(key);
+    }
+}
+
+impl Rail for Net {
+    fn is_like(&self, other: &Net) -> bool {
+        let of = |net: &Net| {
+            (net.port.link, net.is_software, net.ends_prove, net.own.domain, net.inject_max())
+        };
+        of(self) == of(other)
+    }
+
+    fn max_len(&self) -> usize {
+        self.port.max_len
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.card.wait_fd())
+    }
+
+    /// How much a card copies when a message is posted, which signs of life need, is known only when there
+    /// is a connection.
+    fn closes(&self) -> bool {
+        false
     }
 }
 

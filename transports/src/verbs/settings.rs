@@ -4,10 +4,12 @@
 tombolo_core::settings! {
     /// What the environment says of RDMA devices.
     pub struct VerbsSettings {
-        /// RDMA device, as ibv_devices lists them; empty for the first one that works.
+        /// RDMA device, as ibv_devices lists them; empty for the first one that works. Of several, separated
+        /// by commas, each carries a part of long transfers, to the one at the same place in the other PE's
+        /// list.
         User device: String = "", "SHMEM_VERBS_DEVICE";
-        /// Port of the RDMA device; empty for the first active one.
-        User port: Option<u32> = "", "SHMEM_VERBS_PORT";
+        /// Port of the RDMA device; empty for the first active one. Several as with SHMEM_VERBS_DEVICE.
+        User port: String = "", "SHMEM_VERBS_PORT";
         /// Index of this PE's address in the port's table of GIDs; empty for the best, which is that
         /// of RoCE version 2 over IPv4 where there is one.
         User gid: Option<u32> = "", "SHMEM_VERBS_GID";
@@ -18,7 +20,8 @@ tombolo_core::settings! {
         /// Who carries out atomic operations on variables of 8 bytes: the RDMA card of the target, or the
         /// target's processor. Where those of a card are not atomic with those of processors, it does on
         /// the variables of PEs whose memory nobody else of their host maps, for the PE itself too. auto:
-        /// the card where it can. card: the same, and it is told where it cannot.
+        /// the card where it can, and where there is one. card: the card where it can, and it is told where
+        /// it cannot.
         User amo: AmoBy = "auto", "SHMEM_VERBS_AMO", alike;
     }
 }

@@ -325,11 +325,12 @@ impl<N: Network> Engine<N> {
 
     #[cold]
     fn take_event(&mut self, event: Event) {
-        let (Event::Moved(address) | Event::Lost(address, _)) = &event;
+        let (Event::Moved(address) | Event::Alive(address) | Event::Lost(address, _)) = &event;
         let of = |peer: &Peer| peer.theirs.address == *address;
         let Some(pe) = self.peers.iter().position(of).map(|pe| pe as u32) else { return };
         match event {
             Event::Moved(_) => self.begin_again(pe),
+            Event::Alive(_) => self.hear(pe),
             Event::Lost(_, why) => self.lose(pe, &why),
         }
     }

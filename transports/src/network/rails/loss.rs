@@ -277,7 +277,13 @@ impl<R: Rail> Rails<R> {
         let way = &mut from.ways[rail];
         match (message.word, way.state) {
             (Word::Ask, State::Open) => self.owe(peer, rail, Word::Alive),
-            (Word::Alive, _) => (way.is_heard, way.is_answered) = (true, true),
+            (Word::Alive, _) => {
+                (way.is_heard, way.is_answered, way.asked) = (true, true, None);
+                // What it is asked for may be lost with the rail that is silent, and it is not.
+                if from.is_suspected() {
+                    self.events.push_back(Event::Alive(peer));
+                }
+            }
             (Word::Closed, State::Open) => {
                 match self.give_up(peer, rail, "the other end has given it up") {
                     true => self.owe(peer, rail, Word::Confirmed),

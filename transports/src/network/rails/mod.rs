@@ -563,7 +563,7 @@ impl<R: Rail> Network for Rails<R> {
 
     fn may_sleep(&mut self) -> bool {
         let is_idle = self.done.is_empty() && self.failed.is_empty() && self.events.is_empty();
-        let is_said = self.listed.is_empty() && self.unposted.is_empty() && self.again.is_empty();
-        is_idle && is_said && self.rails.iter_mut().all(Network::may_sleep)
+        let is_posted = self.unposted.is_empty() && self.again.is_empty();
+        is_idle && is_posted && self.rails.iter_mut().all(Network::may_sleep)
     }
 }

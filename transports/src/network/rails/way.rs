@@ -135,6 +135,12 @@ impl Peer {
         self.open().next()
     }
 
+    /// Whether a rail to it does not answer, so that the others are asked all the time.
+    pub fn is_suspected(&self) -> bool {
+        let is_silent = |way: &Way| way.asked.is_some_and(|looks| looks > 0);
+        self.ways.iter().any(|way| way.state == State::Open && is_silent(way))
+    }
+
     /// A quarter of a second has passed: the rail that is to be given up, if there is one.
     pub fn look(&mut self) -> Option<usize> {
         for way in self.ways.iter_mut().filter(|way| way.state == State::Closed) {
@@ -144,7 +150,7 @@ impl Peer {
             return None;
         }
         let heard = self.open().filter(|rail| self.ways[*rail].is_heard).fold(0, |a, r| a | 1 << r);
-        let suspected = self.ways.iter().any(|way| way.asked.is_some_and(|looks| looks > 0));
+        let suspected = self.is_suspected();
         let mut worst = None;
         for rail in 0..self.ways.len() {
             let is_open = self.ways[rail].state == State::Open;
