@@ -41,7 +41,7 @@ const TWICE: &str = "SHMEM_OFI_INTERFACE=lo,lo";
 const LOSSES_OVER_OFI: [(usize, &[&str], &str, &str); 3] = [
     (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi"], "", "aakkaa"),
     (4, &["--hosts", "4", "-x", "SHMEM_TRANSPORTS=ofi"], "", "akaa"),
-    (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi", "-x", TWICE], "", "akkaaa"),
+    (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi", "-x", TWICE], "", "aakkaa"),
 ];
 
 /// How a PE of `special/deaths.c` dies, and what `oshrun` says of it.
