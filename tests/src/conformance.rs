@@ -109,6 +109,7 @@ pub const BACK_ENDS: &[BackEnd] = &[
     on_one_host("verbs_read", || named(["verbs"]), &[VERBS, ("SHMEM_VERBS_CONFIRM", "read")]),
     on_one_host("verbs_target", || named(["verbs"]), &[VERBS, ("SHMEM_VERBS_AMO", "target")]),
     on_one_host("verbs_two", || named(["verbs"]), &[VERBS, ("SHMEM_VERBS_DEVICE", "rxe0,rxe1")]),
+    on_one_host("ofi_net", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "net")]),
     on_one_host("ofi_tcp", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "tcp;ofi_rxm")]),
     on_one_host("ofi_udp", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "udp;ofi_rxd")]),
     on_one_host("ofi_sockets", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "sockets")]),

@@ -208,11 +208,14 @@ unsafe fn read(info: NonNull<Info>) -> Candidate {
 /// Lower is tried earlier: hardware that does the work itself, then software by its speed.
 fn rank(provider: &str) -> u32 {
     match provider {
-        "tcp;ofi_rxm" | "tcp" => 1,
-        "net;ofi_rxm" | "net" => 2,
-        "udp;ofi_rxd" => 3,
-        "sockets" => 4,
-        "shm" => 5,
+        // Without a layer above TCP, which takes system calls and copies of its own for each message. It is
+        // called "net" before libfabric 1.18.
+        "tcp" | "net" => 1,
+        "tcp;ofi_rxm" => 2,
+        "net;ofi_rxm" => 3,
+        "udp;ofi_rxd" => 4,
+        "sockets" => 5,
+        "shm" => 6,
         _ => 0,
     }
 }
@@ -356,8 +359,8 @@ mod tests {
     }
 
     #[test]
-    fn hardware_comes_before_software() {
-        let order = ["verbs;ofi_rxm", "tcp;ofi_rxm", "net", "udp;ofi_rxd", "sockets"];
+    fn hardware_comes_before_software_and_few_layers_before_many() {
+        let order = ["verbs;ofi_rxm", "net", "tcp;ofi_rxm", "udp;ofi_rxd", "sockets"];
         assert!(order.windows(2).all(|pair| rank(pair[0]) < rank(pair[1])));
     }
 }

@@ -14,6 +14,7 @@
 //! - Addresses of peers are entered at start; connections are made when they are first used.
 
 mod choose;
+mod queue;
 mod rdm;
 mod settings;
 mod sys;

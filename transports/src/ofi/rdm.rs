@@ -4,6 +4,7 @@
 //!
 //! The objects are opened for use by one thread at a time; whoever owns an [`Rdm`] sees to that.
 
+use super::queue::Queue;
 use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
 use crate::network::rails::Rail;
 use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
@@ -22,12 +23,11 @@ pub struct Rdm {
     fabric: *mut sys::Fabric,
     domain: *mut sys::Domain,
     av: *mut sys::Av,
-    cq: *mut sys::Cq,
+    pub(super) queue: Option<Queue>,
     ep: *mut sys::Ep,
     regions: Vec<*mut sys::Mr>,
     /// The last key for a private buffer.
     keys: u64,
-    wait_fd: Option<RawFd>,
     mr_mode: c_int,
     /// What the completion of a write says: that the data can be read at the target. With less it
     /// may come when they have only left.
@@ -114,11 +114,10 @@ impl Rdm {
             fabric: null_mut(),
             domain: null_mut(),
             av: null_mut(),
-            cq: null_mut(),
+            queue: None,
             ep: null_mut(),
             regions: Vec::new(),
             keys: 1 << 32,
-            wait_fd: None,
             mr_mode,
             write_flags: sys::COMPLETION | sys::DELIVERY_COMPLETE,
             inject_size: tx.inject_size,
@@ -136,12 +135,15 @@ impl Rdm {
             let made = make(rdm.fabric, info, &raw mut rdm.domain, null_mut());
             rdm.check("fi_domain", made)?;
             rdm.open_av(peers)?;
-            rdm.open_cq(entries)?;
+            let name = text_of((*(*info).fabric_attr).prov_name);
+            let queue = Queue::open(rdm.fabric, rdm.domain, entries, &name);
+            let queue = rdm.queue.insert(queue.map_err(|error| rdm.failed("fi_cq_open", error))?);
+            let cq = queue.cq.cast();
             let make = (*(*rdm.domain).ops).endpoint;
             let made = make(rdm.domain, info, &raw mut rdm.ep, null_mut());
             rdm.check("fi_endpoint", made)?;
             rdm.bind(rdm.av.cast(), 0)?;
-            rdm.bind(rdm.cq.cast(), sys::TRANSMIT | sys::RECV)?;
+            rdm.bind(cq, sys::TRANSMIT | sys::RECV)?;
             let control = (*(*rdm.ep).fid.ops).control;
             let enabled = control(rdm.ep.cast(), sys::ENABLE, null_mut());
             rdm.check("fi_enable", enabled)?;
@@ -198,41 +200,6 @@ impl Rdm {
         self.check("fi_av_open", made)
     }
 
-    /// Opens the queue with a descriptor to sleep on, or without one where there is none.
-    ///
-    /// # Safety
-    /// The domain is open.
-    unsafe fn open_cq(&mut self, entries: usize) -> Result<(), String> {
-        let mut attempt = |wait_obj| {
-            let mut attr = sys::CqAttr {
-                size: entries,
-                flags: 0,
-                format: sys::CQ_FORMAT_MSG,
-                wait_obj,
-                signaling_vector: 0,
-                wait_cond: 0,
-                wait_set: null_mut(),
-            };
-            // SAFETY: by the caller's word; `attr` outlives the call.
-            unsafe {
-                let make = (*(*self.domain).ops).cq_open;
-                make(self.domain, &raw mut attr, &raw mut self.cq, null_mut())
-            }
-        };
-        if attempt(sys::WAIT_FD) != 0 {
-            let made = attempt(sys::WAIT_NONE);
-            return self.check("fi_cq_open", made);
-        }
-        let mut fd: c_int = -1;
-        // SAFETY: GETWAIT of a queue opened with WAIT_FD writes a descriptor.
-        let asked = unsafe {
-            let control = (*(*self.cq).fid.ops).control;
-            control(self.cq.cast(), sys::GETWAIT, (&raw mut fd).cast())
-        };
-        self.wait_fd = (asked == 0 && fd >= 0).then_some(fd);
-        Ok(())
-    }
-
     /// # Safety
     /// The endpoint and `other` are open.
     unsafe fn bind(&self, other: *mut sys::Fid, flags: u64) -> Result<(), String> {
@@ -244,8 +211,17 @@ impl Rdm {
     fn check(&self, call: &str, status: c_int) -> Result<(), String> {
         match status {
             0 => Ok(()),
-            error => Err(format!("{call}: {}", self.library.error(error))),
+            error => Err(self.failed(call, error)),
         }
+    }
+
+    fn failed(&self, call: &str, error: c_int) -> String {
+        format!("{call}: {}", self.library.error(error))
+    }
+
+    /// The completion queue.
+    fn cq(&self) -> *mut sys::Cq {
+        self.queue.as_ref().map_or(null_mut(), |queue| queue.cq)
     }
 
     /// Behaves as with a provider that needs local registration.
@@ -301,11 +277,12 @@ impl Rdm {
         // that is copied at once.
         unsafe {
             let mut entry: sys::CqErrEntry = std::mem::zeroed();
-            let ops = &*(*self.cq).ops;
-            if (ops.readerr)(self.cq, &raw mut entry, 0) <= 0 {
+            let cq = self.cq();
+            let ops = &*(*cq).ops;
+            if (ops.readerr)(cq, &raw mut entry, 0) <= 0 {
                 return None;
             }
-            let why = (ops.strerror)(self.cq, entry.prov_errno, entry.err_data, null_mut(), 0);
+            let why = (ops.strerror)(cq, entry.prov_errno, entry.err_data, null_mut(), 0);
             let (meaning, why) = (self.library.error(entry.err), text_of(why));
             let why = if why.is_empty() { meaning } else { format!("{meaning} ({why})") };
             Some(Failure { context: entry.op_context, is_refusal: is_refusal(entry.err), why })
@@ -344,7 +321,7 @@ impl Rail for Rdm {
     }
 
     fn wait_fd(&self) -> Option<RawFd> {
-        self.wait_fd
+        self.queue.as_ref()?.fd
     }
 
     fn closes(&self) -> bool {
@@ -517,8 +494,9 @@ impl Network for Rdm {
     fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure> {
         let mut entries = [CqMsgEntry { op_context: null_mut(), flags: 0, len: 0 }; 16];
         let room = entries.len().min(taken.len());
+        let cq = self.cq();
         // SAFETY: the queue writes entries of its format.
-        let count = unsafe { ((*(*self.cq).ops).read)(self.cq, entries.as_mut_ptr().cast(), room) };
+        let count = unsafe { ((*(*cq).ops).read)(cq, entries.as_mut_ptr().cast(), room) };
         if count == -sys::EAVAIL {
             return self.error().map_or(Ok(0), Err);
         }
@@ -534,16 +512,13 @@ impl Network for Rdm {
     }
 
     fn may_sleep(&mut self) -> bool {
-        let mut queue: *mut sys::Fid = self.cq.cast();
-        // SAFETY: fabric and queue are open.
-        self.wait_fd.is_some()
-            && unsafe { ((*(*self.fabric).ops).trywait)(self.fabric, &raw mut queue, 1) == 0 }
+        self.queue.as_ref().is_some_and(Queue::may_sleep)
     }
 }
 
 /// # Safety
 /// Null, or an open object that is not used any more.
-unsafe fn close(object: *mut sys::Fid) {
+pub(super) unsafe fn close(object: *mut sys::Fid) {
     if !object.is_null() {
         // SAFETY: by the caller's word. A refusal leaves the object to the end of the process.
         unsafe { ((*(*object).ops).close)(object) };
@@ -561,7 +536,7 @@ impl Drop for Rdm {
             }
             close(self.ep.cast());
             self.regions.drain(..).for_each(|mr| close(mr.cast()));
-            close(self.cq.cast());
+            self.queue = None;
             close(self.av.cast());
             close(self.domain.cast());
             close(self.fabric.cast());

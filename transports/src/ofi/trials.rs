@@ -19,7 +19,7 @@ fn ends(provider: &str, atomics: bool) -> Option<(Rdm, Rdm)> {
 
 #[test]
 fn providers_that_deliver_pass() {
-    for provider in ["tcp;ofi_rxm", "udp;ofi_rxd", "sockets", "shm"] {
+    for provider in ["net", "tcp;ofi_rxm", "udp;ofi_rxd", "sockets", "shm"] {
         if let Some((near, far)) = ends(provider, false) {
             assert_eq!(trial::run(near, far), Ok(()), "{provider}");
         }

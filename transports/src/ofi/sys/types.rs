@@ -141,7 +141,7 @@ pub struct FabricOps {
         unsafe extern "C" fn(*mut Fabric, *mut Info, *mut *mut Domain, *mut c_void) -> c_int,
     pub passive_ep: Unused,
     pub eq_open: Unused,
-    pub wait_open: Unused,
+    pub wait_open: unsafe extern "C" fn(*mut Fabric, *mut WaitAttr, *mut *mut Wait) -> c_int,
     pub trywait: unsafe extern "C" fn(*mut Fabric, *mut *mut Fid, c_int) -> c_int,
 }
 
@@ -218,7 +218,26 @@ pub struct CqAttr {
     pub wait_obj: c_int,
     pub signaling_vector: c_int,
     pub wait_cond: c_int,
-    pub wait_set: *mut c_void,
+    pub wait_set: *mut Wait,
+}
+
+#[repr(C)]
+pub struct WaitAttr {
+    pub wait_obj: c_int,
+    pub flags: u64,
+}
+
+/// What one or several queues wake.
+#[repr(C)]
+pub struct Wait {
+    pub fid: Fid,
+    pub ops: *const WaitOps,
+}
+
+#[repr(C)]
+pub struct WaitOps {
+    pub size: usize,
+    pub wait: unsafe extern "C" fn(*mut Wait, c_int) -> c_int,
 }
 
 #[repr(C)]
@@ -235,7 +254,7 @@ pub struct CqOps {
     pub readerr: unsafe extern "C" fn(*mut Cq, *mut CqErrEntry, u64) -> isize,
     pub sread: Unused,
     pub sreadfrom: Unused,
-    pub signal: Unused,
+    pub signal: unsafe extern "C" fn(*mut Cq) -> c_int,
     pub strerror:
         unsafe extern "C" fn(*mut Cq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
 }
@@ -454,6 +473,7 @@ pub const PROGRESS_MANUAL: c_int = 2;
 pub const RM_ENABLED: c_int = 2;
 pub const CQ_FORMAT_MSG: c_int = 2;
 pub const WAIT_NONE: c_int = 0;
+pub const WAIT_SET: c_int = 2;
 pub const WAIT_FD: c_int = 3;
 /// Commands of `fi_control`.
 pub const GETWAIT: c_int = 5;
