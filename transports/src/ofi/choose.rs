@@ -20,6 +20,9 @@ pub struct Wish {
     pub one_machine: bool,
     /// The provider is to carry out atomic operations.
     pub atomics: bool,
+    /// The job may go on without a peer or an interface that fails: what these have sent must not arrive
+    /// afterwards.
+    pub closes: bool,
 }
 
 /// A provider on an interface.
@@ -83,7 +86,7 @@ impl Offers {
         // Stable: among equals the order of libfabric, which knows the speed of interfaces.
         offers.candidates.sort_by_key(|candidate| {
             let later = candidate.address.is_some_and(|address| address.is_ipv6());
-            (rank(&candidate.provider), later)
+            (rank(&candidate.provider, wish.closes), later)
         });
         if offers.candidates.is_empty() {
             return Err(format!(
@@ -205,24 +208,26 @@ unsafe fn read(info: NonNull<Info>) -> Candidate {
     }
 }
 
-/// Lower is tried earlier: hardware that does the work itself, then software by its speed.
-fn rank(provider: &str) -> u32 {
+/// Lower is tried earlier: hardware that does the work itself, then software by its speed, after that which
+/// closes connections if these are to be closed.
+fn rank(provider: &str, closes: bool) -> u32 {
     match provider {
         // Without a layer above TCP, which takes system calls and copies of its own for each message. It is
-        // called "net" before libfabric 1.18.
+        // called "net" before libfabric 1.18. It keeps the connection with an address that is removed.
+        "tcp" | "net" if closes => 4,
         "tcp" | "net" => 1,
         "tcp;ofi_rxm" => 2,
         "net;ofi_rxm" => 3,
-        "udp;ofi_rxd" => 4,
-        "sockets" => 5,
-        "shm" => 6,
+        "udp;ofi_rxd" => 5,
+        "sockets" => 6,
+        "shm" => 7,
         _ => 0,
     }
 }
 
 /// Whether the target's processor does the work of a provider.
 pub fn is_software(provider: &str) -> bool {
-    rank(provider) > 0
+    rank(provider, false) > 0
 }
 
 /// Why a candidate is not taken, if it is not.
@@ -361,6 +366,12 @@ mod tests {
     #[test]
     fn hardware_comes_before_software_and_few_layers_before_many() {
         let order = ["verbs;ofi_rxm", "net", "tcp;ofi_rxm", "udp;ofi_rxd", "sockets"];
-        assert!(order.windows(2).all(|pair| rank(pair[0]) < rank(pair[1])));
+        assert!(order.windows(2).all(|pair| rank(pair[0], false) < rank(pair[1], false)));
+    }
+
+    #[test]
+    fn where_connections_are_to_be_closed_those_that_stay_open_come_later() {
+        let order = ["verbs;ofi_rxm", "tcp;ofi_rxm", "net", "udp;ofi_rxd", "sockets"];
+        assert!(order.windows(2).all(|pair| rank(pair[0], true) < rank(pair[1], true)));
     }
 }

@@ -34,7 +34,7 @@ use rdm::Rdm;
 use settings::{Atomics, OfiSettings};
 use std::sync::Mutex;
 use sys::Library;
-use tombolo_core::config::Table;
+use tombolo_core::config::{OnLoss, Table};
 use tombolo_core::transport::Job;
 
 /// The libfabric transport.
@@ -77,6 +77,7 @@ fn wishes(job: &Job<'_>) -> Result<Vec<Wish>, String> {
         interface: of(&interfaces, at),
         one_machine: is_on_one_machine(job),
         atomics: atomics == Atomics::Provider,
+        closes: count > 1 || job.config.on_loss == OnLoss::Continue,
     };
     Ok((0..count).map(wish).collect())
 }

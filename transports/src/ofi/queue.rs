@@ -147,6 +147,7 @@ mod tests {
     use super::super::sys::Library;
     use super::*;
     use crate::network::Network;
+    use crate::network::rails::Rail;
 
     #[test]
     fn a_descriptor_stops_telling_of_what_was_taken() {

@@ -36,6 +36,11 @@ pub struct Library {
 /// Providers are initialised by the first `fi_getinfo`, not always in a thread-safe manner.
 static LOOKING: Mutex<()> = Mutex::new(());
 
+/// Whether this is the only thread of the process, as far as can be found out.
+fn has_one_thread() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+}
+
 impl Library {
     /// The library, loaded at the first call; why it cannot be used if it cannot.
     pub fn get() -> Result<&'static Library, String> {
@@ -44,9 +49,8 @@ impl Library {
     }
 
     fn load() -> Result<Library, String> {
-        if std::env::var_os(CLOSE).is_none() {
-            // SAFETY: programs start the library before threads that change or read the environment, and
-            // what a thread has read stays valid.
+        if std::env::var_os(CLOSE).is_none() && has_one_thread() {
+            // SAFETY: nobody else can be reading or changing the environment.
             unsafe { std::env::set_var(CLOSE, "1") };
         }
         let kept = Kept::now();
