@@ -3,7 +3,7 @@
 //! add, and go on when a device is gone.
 
 use super::Ntb;
-use crate::ntb::port::{NtbPort, epf, intel, plx};
+use crate::ntb::port::{NtbPort, amd, epf, intel, plx};
 use std::sync::{Arc, Mutex};
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::Threads;
@@ -60,7 +60,7 @@ fn exchange(world: &World, place: *mut u8, counter: *mut u8, round: usize) {
 #[test]
 fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
     let links: [Link; HOSTS] =
-        [epf::tests::link(), plx::tests::link(), intel::tests::link(), epf::tests::link()];
+        [epf::tests::link(), plx::tests::link(), intel::tests::link(), amd::tests::link()];
     // By host and side: the first end of a link is the right port of a host.
     let mut ports: Vec<[Arc<dyn NtbPort>; 2]> = (0..HOSTS)
         .map(|host| [links[host].0[0].clone(), links[(host + HOSTS - 1) % HOSTS].0[1].clone()])

@@ -75,8 +75,8 @@ const KINDS: &[Kind] = &[
     Kind {
         name: "AMD NTB",
         vendor: 0x1022,
-        devices: &[0x145b, 0x148b, 0x14c0, 0x14c3],
-        port: None,
+        devices: &[0x145b, 0x148b, 0x14c0, 0x14c3, 0x155a],
+        port: Some("amd"),
     },
     Kind {
         name: "PCI endpoint function as NTB",
@@ -366,9 +366,26 @@ mod tests {
 
     #[test]
     fn a_kind_without_a_driver_is_told_and_left_alone() {
-        let machine = Machine::new("others", AT, ["0x1022\n", "0x145b\n"]);
+        let machine = Machine::new("others", AT, ["0x8086\n", "0x3c0d\n"]);
         let function = Function::below(&machine.0).remove(0);
         assert!(function.describe().ends_with("no driver for it"), "{}", function.describe());
         assert_eq!(function.remedies_at("ada", Path::new("/"), &machine.0, 0), [""; 0]);
+    }
+
+    #[test]
+    fn bridges_of_amd_are_told_and_made_usable() {
+        for device in ["0x145b\n", "0x148b\n", "0x14c0\n", "0x14c3\n", "0x155a\n"] {
+            let machine = Machine::new("amd", AT, ["0x1022\n", device]);
+            machine.group(&[AT]);
+            machine.bind(AT, "ntb_hw_amd");
+            let told = || Function::below(&machine.0).remove(0);
+            let remedies = told().remedies_at("ada", Path::new("/"), &machine.0, 0).join("\n");
+            assert!(
+                remedies.contains("driver/unbind") && remedies.contains("memlock"),
+                "{remedies}"
+            );
+            machine.bind(AT, DRIVER);
+            assert!(told().describe().ends_with("driven by port amd"), "{}", told().describe());
+        }
     }
 }

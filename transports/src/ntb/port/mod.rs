@@ -14,12 +14,12 @@
 //! What every back end promises, and what its users may rely on, is written at the methods; the
 //! functions of `conformance` (feature `testing`) check it. Back ends: [`emulated`] (processes of one
 //! machine play hosts) and PCI functions, driven through VFIO ([`open_pair`]): [`ivshmem`] (a device of
-//! virtual machines), [`epf`], [`plx`] and [`intel`] (bridges). A port is used by several processes of a host at once where
+//! virtual machines), [`amd`], [`epf`], [`intel`] and [`plx`] (bridges). A port is used by several processes of a host at once where
 //! the back end allows it; all of them then see the same registers.
 //!
 //! Windows are divided into equal **slots** with a translation each, so that every PE of a host can
 //! stand behind its own part of a window. PLX chips have this as the A-LUT (128 or 256 slots),
-//! Switchtec as LUT windows; where the chip translates a window as a whole (Intel), the slots are
+//! Switchtec as LUT windows; where the chip translates a window as a whole (Intel, AMD), the slots are
 //! mappings of the host's IOMMU behind that one translation.
 //!
 //! With several PEs on a host each takes its [`Window::share`] of the slots of every window, puts its
@@ -27,6 +27,7 @@
 //! same share and writes there. The link itself belongs to the host: any of its PEs enables it, none
 //! disables it on leaving.
 
+pub mod amd;
 mod bridge;
 mod capability;
 #[cfg(any(test, feature = "testing"))]
