@@ -12,8 +12,8 @@ use tombolo_core::ops::Mode;
 use tombolo_core::transport::{Amo, AmoOp};
 use tombolo_core::{Config, Setup, World};
 
-/// Four, so that two of them reach each other through others.
-const HOSTS: usize = 4;
+/// One for each kind of link; some of them reach each other through others.
+const HOSTS: usize = 5;
 const BYTES: usize = 100_000;
 
 /// Both ends of a link, and what takes the device of the first one away.
@@ -59,8 +59,13 @@ fn exchange(world: &World, place: *mut u8, counter: *mut u8, round: usize) {
 
 #[test]
 fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
-    let links: [Link; HOSTS] =
-        [epf::tests::link(), plx::tests::link(), intel::tests::link(), amd::tests::link()];
+    let links: [Link; HOSTS] = [
+        epf::tests::link(),
+        plx::tests::link(),
+        intel::tests::link(),
+        intel::tests::first_link(),
+        amd::tests::link(),
+    ];
     // By host and side: the first end of a link is the right port of a host.
     let mut ports: Vec<[Arc<dyn NtbPort>; 2]> = (0..HOSTS)
         .map(|host| [links[host].0[0].clone(), links[(host + HOSTS - 1) % HOSTS].0[1].clone()])

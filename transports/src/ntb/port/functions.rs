@@ -52,7 +52,7 @@ const KINDS: &[Kind] = &[
         name: "Intel Xeon NTB, generation 1",
         vendor: 0x8086,
         devices: &[0x3725, 0x3c0d, 0x0e0d, 0x2f0d, 0x6f0d],
-        port: None,
+        port: Some("intel"),
     },
     Kind {
         name: "Intel Xeon NTB, generation 3",
@@ -366,18 +366,22 @@ mod tests {
 
     #[test]
     fn a_kind_without_a_driver_is_told_and_left_alone() {
-        let machine = Machine::new("others", AT, ["0x8086\n", "0x3c0d\n"]);
-        let function = Function::below(&machine.0).remove(0);
+        let machine = Machine::new("others", AT, ["0x8086\n", "0x201c\n"]);
+        let mut function = Function::below(&machine.0).remove(0);
+        function.kind.port = None;
         assert!(function.describe().ends_with("no driver for it"), "{}", function.describe());
         assert_eq!(function.remedies_at("ada", Path::new("/"), &machine.0, 0), [""; 0]);
     }
 
     #[test]
-    fn bridges_of_amd_are_told_and_made_usable() {
-        for device in ["0x145b\n", "0x148b\n", "0x14c0\n", "0x14c3\n", "0x155a\n"] {
-            let machine = Machine::new("amd", AT, ["0x1022\n", device]);
+    fn bridges_of_processors_are_told_and_made_usable() {
+        let amd = [0x145b, 0x148b, 0x14c0, 0x14c3, 0x155a].map(|id| ("amd", 0x1022, id));
+        let intel = [0x3725, 0x3c0d, 0x0e0d, 0x2f0d, 0x6f0d, 0x201c, 0x347e];
+        for (port, vendor, device) in amd.into_iter().chain(intel.map(|id| ("intel", 0x8086, id))) {
+            let ids = [format!("{vendor:#06x}\n"), format!("{device:#06x}\n")];
+            let machine = Machine::new("processors", AT, ids.each_ref().map(String::as_str));
             machine.group(&[AT]);
-            machine.bind(AT, "ntb_hw_amd");
+            machine.bind(AT, "ntb_hw");
             let told = || Function::below(&machine.0).remove(0);
             let remedies = told().remedies_at("ada", Path::new("/"), &machine.0, 0).join("\n");
             assert!(
@@ -385,7 +389,8 @@ mod tests {
                 "{remedies}"
             );
             machine.bind(AT, DRIVER);
-            assert!(told().describe().ends_with("driven by port amd"), "{}", told().describe());
+            let driven = format!("driven by port {port}");
+            assert!(told().describe().ends_with(&driven), "{}", told().describe());
         }
     }
 }

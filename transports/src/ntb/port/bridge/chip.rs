@@ -24,6 +24,8 @@ pub struct Facts {
     pub name: &'static str,
     /// One or two.
     pub apertures: Vec<Aperture>,
+    /// Doorbells of each side. With none, words of the port's own slots are used: they interrupt nobody,
+    /// and whoever waits looks at them.
     pub doorbell_bits: u32,
     pub doorbell_vectors: u32,
     pub doorbell_delivery: DoorbellDelivery,
@@ -72,7 +74,7 @@ pub trait Chip: Send + Sync + 'static {
     fn take(&self, raised: u64) -> News;
 
     /// Rings the peer.
-    fn ring(&self, bits: u64);
+    fn ring(&self, _bits: u64) {}
 
     fn spad(&self, _index: usize) -> u32 {
         u32::MAX

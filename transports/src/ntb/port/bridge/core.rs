@@ -4,7 +4,7 @@
 
 use super::chip::{Aperture, Chip, ChipLink, Facts};
 use super::device::{self, Device};
-use super::layout::{self, PAGE, Page, SLOTS, first_slot, word_at};
+use super::layout::{self, BELLS, PAGE, Page, SLOTS, first_slot, word_at};
 use crate::ntb::port::listener::{self, Source, Waiters};
 use crate::ntb::port::slots::entry;
 use crate::ntb::port::vfio::Trained;
@@ -42,6 +42,8 @@ pub struct Core {
     pub pending: AtomicU64,
     /// Those that wake nobody.
     pub mask: AtomicU64,
+    /// What the doorbells of the peer that are words were last set to. No value comes twice.
+    rung: [AtomicU64; BELLS],
     /// Writes of this process that are under way.
     pub writers: [Counter; WRITERS],
     pub waiters: Arc<Waiters>,
@@ -61,6 +63,8 @@ pub struct State {
     slots: Vec<[Option<Slot>; SLOTS]>,
     /// Distinguishes what is behind a slot from what was.
     openings: u32,
+    /// Doorbells that are words, as last seen.
+    heard: [u64; BELLS],
 }
 
 /// An open slot.
@@ -92,13 +96,9 @@ impl Core {
         let windows: Vec<Window> = windows
             .map(|(index, aperture)| layout::window_of(index, aperture))
             .collect::<Result<_>>()?;
-        if windows.is_empty() || facts.doorbell_bits == 0 {
-            return Err(PortError::Invalid(format!(
-                "{} has {} windows and {} doorbells: one of each is needed",
-                device.describe(),
-                windows.len(),
-                facts.doorbell_bits
-            )));
+        if windows.is_empty() {
+            let device = device.describe();
+            return Err(PortError::Invalid(format!("{device} has 0 windows: one is needed")));
         }
         let addresses =
             apertures.iter().map(|aperture| device.reserve(aperture.inbound, aperture.inbound));
@@ -115,7 +115,10 @@ impl Core {
             addresses,
             slots: vec![[None; SLOTS]; windows.len()],
             openings: RandomState::new().hash_one(0) as u32,
+            heard: [0; BELLS],
         };
+        // Another process than the one before does not go on with its values.
+        let first = RandomState::new().hash_one(1);
         let core = Core {
             chip,
             device,
@@ -127,6 +130,7 @@ impl Core {
             generation: AtomicU64::new(1),
             pending: AtomicU64::new(0),
             mask: AtomicU64::new(u64::MAX),
+            rung: std::array::from_fn(|_| AtomicU64::new(first)),
             writers: Default::default(),
             waiters: Arc::default(),
             counters: Default::default(),
@@ -165,7 +169,10 @@ impl Core {
     /// Takes the events of some vectors, and what registers say of them.
     fn news(&self, state: &mut State, vectors: u64) {
         let raised = listener::take(self.device.interrupts(), vectors);
-        let news = self.chip.take(raised);
+        let mut news = self.chip.take(raised);
+        if !self.interrupts() {
+            news.bells = self.heard(state);
+        }
         let bells = if state.enabled { news.bells & self.valid_bits() } else { 0 };
         if bells != 0 {
             let before = self.pending.fetch_or(bells, Ordering::SeqCst);
@@ -178,6 +185,34 @@ impl Core {
         if bells != 0 || changed {
             self.waiters.tell();
         }
+    }
+
+    /// Whether doorbells are those of the chip; words of the page otherwise.
+    pub fn interrupts(&self) -> bool {
+        self.facts.doorbell_bits > 0
+    }
+
+    /// The doorbells that are words and have rung.
+    fn heard(&self, state: &mut State) -> u64 {
+        let words = state.heard.iter_mut().enumerate().map(|(bit, heard)| {
+            let now = self.page.bell(bit);
+            u64::from(std::mem::replace(heard, now) != now) << bit
+        });
+        words.fold(0, |all, bit| all | bit)
+    }
+
+    /// Rings the peer, behind all that this thread has stored.
+    pub fn ring(&self, bits: u64) {
+        self.device.drain();
+        if self.interrupts() {
+            return self.chip.ring(bits);
+        }
+        let Aperture { bar, offset, .. } = self.apertures[0];
+        for (bit, rung) in self.rung.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1) {
+            let word = rung.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            self.device.store_words(bar, offset + layout::bell_at(bit), &[word]);
+        }
+        self.device.drain();
     }
 
     /// Follows the link; `told` that it may have changed, which it may have more than once.
@@ -203,8 +238,12 @@ impl Core {
         true
     }
 
+    pub fn doorbell_bits(&self) -> u32 {
+        if self.interrupts() { self.facts.doorbell_bits } else { BELLS as u32 }
+    }
+
     pub fn valid_bits(&self) -> u64 {
-        match self.facts.doorbell_bits {
+        match self.doorbell_bits() {
             64.. => u64::MAX,
             bits => (1 << bits) - 1,
         }

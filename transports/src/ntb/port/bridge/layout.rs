@@ -23,7 +23,12 @@ pub const SPADS: usize = 16;
 /// Where they are, a word of 8 bytes each.
 const SPADS_AT: usize = TABLE + WINDOWS * SLOTS * 8;
 
-const _: () = assert!(SPADS_AT + SPADS * 8 <= PAGE as usize);
+/// Doorbells in the page, of bridges that have none.
+pub const BELLS: usize = 32;
+/// Where they are: a word of 8 bytes each, which changes when the doorbell is rung.
+const BELLS_AT: usize = SPADS_AT + SPADS * 8;
+
+const _: () = assert!(BELLS_AT + BELLS * 8 <= PAGE as usize);
 
 /// The first slot of a window that is for users of the port.
 pub fn first_slot(window: usize) -> usize {
@@ -65,6 +70,11 @@ pub fn spad_at(index: usize) -> usize {
     SPADS_AT + index * 8
 }
 
+/// Where the word of a doorbell is in the page.
+pub fn bell_at(bit: usize) -> usize {
+    BELLS_AT + bit * 8
+}
+
 /// What the peer says: memory of this host that it writes to.
 pub struct Page(InboundMemory);
 
@@ -83,6 +93,11 @@ impl Page {
 
     pub fn set_spad(&self, index: usize, value: u32) {
         self.0.store(spad_at(index), value.into());
+    }
+
+    /// The word of a doorbell: anything.
+    pub fn bell(&self, bit: usize) -> u64 {
+        self.0.load(bell_at(bit))
     }
 
     /// The word of a slot of the peer: anything.

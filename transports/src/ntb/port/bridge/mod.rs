@@ -7,7 +7,7 @@
 //! | translation | the IOMMU puts memory behind a slot of that range; what no slot leads to, no peer can reach |
 //! | outbound window | a base address register, mapped into this process |
 //! | open slots | the peer's port writes them into a page of this host, behind the first slot of window 0 |
-//! | doorbell | taken from the chip by a thread of this process and kept in its memory; so are masks: a masked bit still interrupts, but wakes nobody |
+//! | doorbell | taken from the chip by a thread of this process and kept in its memory; so are masks: a masked bit still interrupts, but wakes nobody. A word behind the first slot of window 0 where those of the chip cannot be used: whoever waits looks at it |
 //! | scratchpad | a register; a word behind the first slot of window 0 where the chip has too few |
 //!
 //! - A device belongs to one process, hence a host of such a ring has one PE. However that process
@@ -41,10 +41,14 @@ use super::{
 use layout::PAGE;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between looks at a link whose interrupt may have been lost.
 const LINK_POLL_MS: u32 = 1;
+/// Whoever waits for doorbells that interrupt nobody pauses between looks: for this part of the time that
+/// it has waited, and never shorter or longer than this.
+const PAUSE_SHARE: u32 = 8;
+const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 /// One end of a link of a bridge.
 pub struct BridgePort {
@@ -127,7 +131,7 @@ fn capabilities(core: &Core) -> Capabilities {
         translates: Translates::Inbound,
         write_combining: core.device.combines(),
         arrival: Arrival::Later,
-        doorbell_bits: core.facts.doorbell_bits,
+        doorbell_bits: core.doorbell_bits(),
         doorbell_vectors: core.facts.doorbell_vectors,
         doorbell_delivery: core.facts.doorbell_delivery,
         doorbell_pollable: true,
@@ -296,18 +300,32 @@ impl NtbPort for BridgePort {
             return;
         }
         self.core.count(Event::DoorbellsRung, 1);
-        self.core.device.drain();
-        self.core.chip.ring(bits);
+        self.core.ring(bits);
     }
 
     fn db_wait(&self, bits: u64, timeout: Duration) -> Wake {
-        self.core.waiters.wait(timeout, || {
+        let look = || {
             let masked = self.core.mask.load(Ordering::SeqCst);
             let pending = self.core.pending.load(Ordering::SeqCst) & bits & !masked;
             let generation = self.core.generation.load(Ordering::SeqCst);
             let link_changed = generation != self.seen_generation.load(Ordering::Relaxed);
-            (pending != 0 || link_changed, Wake { pending, link_changed })
-        })
+            let done = pending != 0 || link_changed;
+            (done, (done, Wake { pending, link_changed }))
+        };
+        if self.core.interrupts() {
+            return self.core.waiters.wait(timeout, look).1;
+        }
+        let begun = Instant::now();
+        loop {
+            self.core.collect();
+            let waited = begun.elapsed();
+            let left = timeout.saturating_sub(waited);
+            let pause = (waited / PAUSE_SHARE).clamp(PAUSES[0], PAUSES[1]);
+            let (done, wake) = self.core.waiters.wait(left.min(pause), look);
+            if done || left.is_zero() {
+                return wake;
+            }
+        }
     }
 
     fn spad_read(&self, index: usize) -> u32 {

@@ -116,7 +116,7 @@ impl IntelChip {
 }
 
 /// Refuses what the BIOS has not made two bridges back to back.
-fn check_port(device: &dyn Device) -> Result<()> {
+pub fn check_port(device: &dyn Device) -> Result<()> {
     let port = device.config16(CONFIG_PORT);
     let refused = |what: &str| {
         let device = device.describe();
@@ -131,7 +131,7 @@ fn check_port(device: &dyn Device) -> Result<()> {
     Ok(())
 }
 
-fn broken(device: &dyn Device, what: String) -> PortError {
+pub fn broken(device: &dyn Device, what: String) -> PortError {
     PortError::Invalid(format!("{} has {what}", device.describe()))
 }
 

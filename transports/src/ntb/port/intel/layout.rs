@@ -73,6 +73,11 @@ impl Generation {
         }
     }
 
+    /// Whether a device is of generation 1, which has another chip.
+    pub fn is_first(device: u16) -> bool {
+        [0x3725, 0x3c0d, 0x0e0d, 0x2f0d, 0x6f0d].contains(&device)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Generation::Third => "Intel Xeon NTB, generation 3 (intel)",

@@ -8,10 +8,10 @@
 //!   is lost by the chip, so it shares that of the last doorbell.
 //! - 16 scratchpads.
 //! - In generation 4 the change of the link is acknowledged before its interrupt is cleared.
-//! - Generation 1 is not driven: its registers must not be touched while others use the bridge, or the
-//!   host hangs (errata SDOORBELL_LOCKUP and SB01BASE_LOCKUP).
+//! - Generation 1 has other registers, and errata: see [`first`].
 
 mod chip;
+mod first;
 mod layout;
 #[cfg(test)]
 pub mod tests;
@@ -22,6 +22,10 @@ use std::sync::Arc;
 
 /// Takes over a function.
 pub(super) fn open(device: vfio::Device) -> Result<BridgePort> {
+    if layout::Generation::is_first(device.config16(layout::CONFIG_DEVICE)) {
+        let device = Arc::new(PciDevice::new(device, first::VECTORS)?);
+        return BridgePort::new(first::FirstChip::new(device.clone())?, device);
+    }
     let device = Arc::new(PciDevice::new(device, layout::VECTORS)?);
     BridgePort::new(chip::IntelChip::new(device.clone())?, device)
 }

@@ -3,6 +3,8 @@
 
 mod model;
 
+pub use super::first::tests::link as first_link;
+
 use super::chip::IntelChip;
 use crate::ntb::drive::device_tests::Link;
 use crate::ntb::port::bridge::testing::{Bench, opened, store};
