@@ -3,7 +3,7 @@
 //! add, and go on when a device is gone.
 
 use super::Ntb;
-use crate::ntb::port::{NtbPort, amd, epf, intel, plx};
+use crate::ntb::port::{NtbPort, amd, epf, intel, plx, switchtec};
 use std::sync::{Arc, Mutex};
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::Threads;
@@ -13,7 +13,7 @@ use tombolo_core::transport::{Amo, AmoOp};
 use tombolo_core::{Config, Setup, World};
 
 /// One for each kind of link; some of them reach each other through others.
-const HOSTS: usize = 5;
+const HOSTS: usize = 6;
 const BYTES: usize = 100_000;
 
 /// Both ends of a link, and what takes the device of the first one away.
@@ -65,6 +65,7 @@ fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
         intel::tests::link(),
         intel::tests::first_link(),
         amd::tests::link(),
+        switchtec::tests::link(),
     ];
     // By host and side: the first end of a link is the right port of a host.
     let mut ports: Vec<[Arc<dyn NtbPort>; 2]> = (0..HOSTS)

@@ -20,6 +20,8 @@ pub struct Kind {
     pub name: &'static str,
     vendor: u16,
     devices: &'static [u16],
+    /// The class, where functions of other classes have the same numbers.
+    class: Option<u32>,
     /// The name of the port that drives it, if this build has one.
     pub port: Option<&'static str>,
 }
@@ -30,6 +32,7 @@ impl Kind {
         name: "shared memory of virtual machines (ivshmem)",
         vendor: 0x1af4,
         devices: &[0x1110],
+        class: None,
         port: Some("ivshmem"),
     };
 
@@ -52,36 +55,54 @@ const KINDS: &[Kind] = &[
         name: "Intel Xeon NTB, generation 1",
         vendor: 0x8086,
         devices: &[0x3725, 0x3c0d, 0x0e0d, 0x2f0d, 0x6f0d],
+        class: None,
         port: Some("intel"),
     },
     Kind {
         name: "Intel Xeon NTB, generation 3",
         vendor: 0x8086,
         devices: &[0x201c],
+        class: None,
         port: Some("intel"),
     },
     Kind {
         name: "Intel Xeon NTB, generation 4",
         vendor: 0x8086,
         devices: &[0x347e],
+        class: None,
         port: Some("intel"),
     },
     Kind {
         name: "PLX PEX87xx NTB",
         vendor: 0x10b5,
         devices: &[0x87a0, 0x87a1, 0x87b0, 0x87b1],
+        class: None,
         port: Some("plx"),
     },
     Kind {
         name: "AMD NTB",
         vendor: 0x1022,
         devices: &[0x145b, 0x148b, 0x14c0, 0x14c3, 0x155a],
+        class: None,
         port: Some("amd"),
+    },
+    Kind {
+        name: "Switchtec NTB",
+        vendor: 0x11f8,
+        devices: &[
+            0x8531, 0x8532, 0x8533, 0x8534, 0x8535, 0x8536, 0x8541, 0x8542, 0x8543, 0x8544, 0x8545,
+            0x8546, 0x8551, 0x8552, 0x8553, 0x8554, 0x8555, 0x8556, 0x8561, 0x8562, 0x8563, 0x8564,
+            0x8565, 0x8566, 0x8571, 0x8572, 0x8573, 0x8574, 0x8575, 0x8576,
+        ],
+        // Those that manage a switch are another one.
+        class: Some(0x06_8000),
+        port: Some("switchtec"),
     },
     Kind {
         name: "PCI endpoint function as NTB",
         vendor: 0x1957,
         devices: &[0x0809],
+        class: None,
         port: Some("epf"),
     },
 ];
@@ -134,10 +155,13 @@ impl Function {
         let place = system.join("bus/pci/devices").join(address);
         let number = |name: &str| {
             let text = fs::read_to_string(place.join(name)).ok()?;
-            u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
+            u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
         };
-        let (vendor, device) = (number("vendor")?, number("device")?);
-        let kind = Kind::of(vendor, device)?;
+        let id = |name: &str| u16::try_from(number(name)?).ok();
+        let kind = Kind::of(id("vendor")?, id("device")?)?;
+        if kind.class.is_some() && kind.class != number("class") {
+            return None;
+        }
         let target = |place: &Path| {
             let target = fs::read_link(place).ok()?;
             Some(target.file_name()?.to_string_lossy().into_owned())
@@ -362,6 +386,17 @@ mod tests {
         assert!(said.contains("'ada - memlock unlimited'") && said.contains("64 KiB"), "{said}");
         assert!(!told("ada", RLIM_INFINITY).contains("memlock"));
         assert!(!told("root", 0).contains("memlock"), "it may lock all that there is");
+    }
+
+    #[test]
+    fn functions_that_manage_a_switch_are_none_of_its_bridges() {
+        let machine = Machine::new("switch", AT, ["0x11f8\n", "0x8533\n"]);
+        let class = machine.place(AT).join("class");
+        assert_eq!(Function::below(&machine.0), []);
+        fs::write(&class, "0x058000\n").unwrap();
+        assert_eq!(Function::below(&machine.0), []);
+        fs::write(&class, "0x068000\n").unwrap();
+        assert_eq!(Function::below(&machine.0)[0].kind.port, Some("switchtec"));
     }
 
     #[test]

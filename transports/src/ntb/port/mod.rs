@@ -14,7 +14,7 @@
 //! What every back end promises, and what its users may rely on, is written at the methods; the
 //! functions of `conformance` (feature `testing`) check it. Back ends: [`emulated`] (processes of one
 //! machine play hosts) and PCI functions, driven through VFIO ([`open_pair`]): [`ivshmem`] (a device of
-//! virtual machines), [`amd`], [`epf`], [`intel`] and [`plx`] (bridges). A port is used by several processes of a host at once where
+//! virtual machines), [`amd`], [`epf`], [`intel`], [`plx`] and [`switchtec`] (bridges). A port is used by several processes of a host at once where
 //! the back end allows it; all of them then see the same registers.
 //!
 //! Windows are divided into equal **slots** with a translation each, so that every PE of a host can
@@ -43,6 +43,7 @@ mod memory;
 mod open;
 pub mod plx;
 mod slots;
+pub mod switchtec;
 mod timing;
 mod vfio;
 

@@ -3,7 +3,7 @@
 
 use super::functions::Function;
 use super::ivshmem::IvshmemPort;
-use super::{NtbPort, PortError, Result, amd, epf, intel, plx, vfio};
+use super::{NtbPort, PortError, Result, amd, epf, intel, plx, switchtec, vfio};
 use std::sync::Arc;
 
 /// Opens two functions for this process alone, each as the port that drives its kind.
@@ -15,6 +15,7 @@ pub fn open_pair(functions: [&Function; 2]) -> Result<[Arc<dyn NtbPort>; 2]> {
             Some("epf") => Arc::new(epf::open(device)?),
             Some("plx") => Arc::new(plx::open(device)?),
             Some("intel") => Arc::new(intel::open(device)?),
+            Some("switchtec") => Arc::new(switchtec::open(device)?),
             Some("amd") => Arc::new(amd::open(device)?),
             _ => return Err(PortError::Unsupported("driver in this build")),
         })

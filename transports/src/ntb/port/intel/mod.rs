@@ -8,7 +8,7 @@
 //!   is lost by the chip, so it shares that of the last doorbell.
 //! - 16 scratchpads.
 //! - In generation 4 the change of the link is acknowledged before its interrupt is cleared.
-//! - Generation 1 has other registers, and errata: see [`first`].
+//! - Generation 1 has other registers, and errata: see `first`.
 
 mod chip;
 mod first;
