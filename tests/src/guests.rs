@@ -53,6 +53,9 @@ pub struct Spec<'a> {
     pub memory: usize,
     /// Processors.
     pub processors: usize,
+    /// Whether some devices are those of other programs (vfio-user), which share the memory of the
+    /// guests. See [`cannot_be_served`].
+    pub served: bool,
 }
 
 impl Default for Spec<'_> {
@@ -64,6 +67,7 @@ impl Default for Spec<'_> {
             prepare: "",
             memory: 384,
             processors: 1,
+            served: false,
         }
     }
 }
@@ -93,7 +97,7 @@ pub fn unavailable() -> Option<&'static str> {
         if unsafe { libc::geteuid() } != 0 {
             return Some("a guest has the files of this machine, which root may read".into());
         }
-        if !system().join("usr/bin/qemu-system-x86_64").is_file() {
+        if !system().join(QEMU).is_file() {
             return Some("QEMU is not there: `cargo dev guests` unpacks it, as root".into());
         }
         let needed =
@@ -104,11 +108,35 @@ pub fn unavailable() -> Option<&'static str> {
     REASON.as_deref()
 }
 
-/// Where QEMU and the kernel are.
-fn system() -> PathBuf {
+/// The same for guests with devices that other programs serve.
+pub fn cannot_be_served() -> Option<&'static str> {
+    let missing = !later().join(QEMU).is_file();
+    let why =
+        "QEMU 10.1 or later, which has vfio-user, is not there: `cargo dev guests` unpacks it";
+    unavailable().or(missing.then_some(why))
+}
+
+const QEMU: &str = "usr/bin/qemu-system-x86_64";
+
+/// Where QEMU, the kernel with its modules, and `busybox` are.
+pub fn system() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     own.parent().unwrap_or(own).join(target).join("guests/system")
+}
+
+/// Where QEMU with vfio-user is, with all libraries that it needs.
+fn later() -> PathBuf {
+    system().with_file_name("later")
+}
+
+/// The options of QEMU that tell it of a device which a program serves at a socket.
+pub fn served_device(socket: &Path, address: &str) -> [String; 2] {
+    let socket = socket.display();
+    let device = format!(
+        r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}},"addr":"{address}"}}"#
+    );
+    ["-device".to_owned(), device]
 }
 
 impl Guests {
@@ -204,15 +232,29 @@ impl Guests {
         let seconds = LIFETIME.as_secs();
         let keep = format!("\"$@\" < /dev/null & read -r -t {seconds} _; kill -9 $!");
         command.args(["-c", &keep, "keeper"]);
-        command.arg(system.join("usr/bin/qemu-system-x86_64"));
+        let place = if spec.served { later() } else { system.clone() };
+        let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|l| place.join(l));
+        let libraries = std::env::join_paths(libraries).map_err(io::Error::other)?;
+        if spec.served {
+            // Its C library is a later one as well, which only its own loader can start.
+            command.arg(place.join("usr/lib64/ld-linux-x86-64.so.2"));
+            command.arg("--library-path").arg(libraries);
+        } else {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        command.arg(place.join(QEMU));
         for directory in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
-            command.arg("-L").arg(system.join(directory));
+            command.arg("-L").arg(place.join(directory));
         }
         let append = format!(
             "console=ttyS0 quiet panic=-1 mitigations=off {PATIENT} tombolo.guest={guest} {}",
             spec.kernel
         );
         command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        if spec.served {
+            let memory = format!("memory-backend-memfd,id=memory,share=on,size={}M", spec.memory);
+            command.args(["-object", &memory, "-machine", "memory-backend=memory"]);
+        }
         command.args(["-smp", &spec.processors.to_string()]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(["-m", &spec.memory.to_string(), "-append", &append]);
@@ -224,9 +266,6 @@ impl Guests {
         let network = format!("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22");
         command.args(["-netdev", &network, "-device", "virtio-net-pci,netdev=net,romfile="]);
         command.args((spec.devices)(guest));
-        let libraries =
-            ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|l| system.join(l));
-        command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).map_err(io::Error::other)?);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         command.stderr(File::create(self.directory.join(format!("qemu-{guest}")))?);
         self.guests.push(Guest { keeper: command.spawn()?, ssh: None, console });
@@ -243,7 +282,8 @@ impl Guests {
             if let Ok(mut file) = File::open(self.directory.join(format!("qemu-{guest}"))) {
                 let _ = file.read_to_string(&mut said);
             }
-            let failed = said.contains("qemu-system-x86_64:") && console.is_empty();
+            let error = |line: &str| line.contains(": ") && !line.contains(" warning: ");
+            let failed = said.lines().any(error) && console.is_empty();
             if failed || begun.elapsed() > BOOT || console.contains("Kernel panic") {
                 return Err(format!("guest {guest} does not come up: {said}\n{console}"));
             }

@@ -2,7 +2,7 @@
 //! Guests that end while a job runs.
 
 use crate::Stage;
-use crate::ring::LIMIT;
+use crate::ring::{LIMIT, Which};
 use crate::support::{Ran, run};
 use libtest_mimic::Failed;
 use std::process::Command;
@@ -39,7 +39,7 @@ pub fn run_without(
 
 /// With `SHMEM_ON_LOSS=continue` the ring of three becomes a line of two.
 pub fn the_others_go_on(stage: &Stage) -> Result<(), Failed> {
-    let mut held = stage.ring(3)?;
+    let mut held = stage.ring(Which::Three)?;
     let ring = held.as_mut().expect("just made");
     let mut oshrun = ring.everywhere();
     oshrun.args(["-x", "SHMEM_ON_LOSS=continue"]);
@@ -53,8 +53,8 @@ pub fn the_others_go_on(stage: &Stage) -> Result<(), Failed> {
 }
 
 /// Without, the job ends and says which PE is lost.
-pub fn a_lost_guest_ends_the_job(stage: &Stage) -> Result<(), Failed> {
-    let mut held = stage.ring(2)?;
+pub fn a_lost_guest_ends_the_job(stage: &Stage, which: Which) -> Result<(), Failed> {
+    let mut held = stage.ring(which)?;
     let ring = held.as_mut().expect("just made");
     let mut oshrun = ring.everywhere();
     oshrun.arg(stage.program("survivors").executable()?).arg("ax");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Jobs in virtual machines: PEs in guests of QEMU reach each other over NTB links that `oshivshmem`
-//! serves, through PCI devices that they drive by VFIO behind an emulated IOMMU; or over verbs, with RDMA
-//! devices that their kernels make.
+//! or this program serves, through PCI devices that they drive by VFIO behind an emulated IOMMU; or over
+//! verbs, with RDMA devices that their kernels make.
 //!
 //! Cases run one after the other, on rings that those before have left as they were; the last ones take
 //! guests away.
@@ -10,20 +10,22 @@
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
+mod epf;
 mod losses;
 mod ports;
 mod rdma;
 mod ring;
+mod served;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rdma::Trio;
-use ring::Ring;
+use ring::{Ring, Which};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use support::crate_dir;
 use support::program::Program;
 use tombolo_tests::conformance;
-use tombolo_tests::guests::{Guests, Spec, unavailable};
+use tombolo_tests::guests::{Guests, Spec, cannot_be_served, unavailable};
 
 /// Programs that run on two and on three guests, one PE each.
 const QUICK: [&str; 2] = ["few", "setup"];
@@ -35,10 +37,10 @@ const CHECK_PORTS: &str = "--check-ports";
 /// Has it check that a device reaches memory that is mapped for it.
 const CHECK_MEMORY: &str = "--check-memory";
 
-/// Cases that follow, in this order.
 /// A name, and what to do.
 type Afterwards = (&'static str, fn(&Stage) -> Result<(), Failed>);
 
+/// Cases that follow, in this order.
 const AFTERWARDS: [Afterwards; 9] = [
     ("oshinfo_tells_of_the_ring", ring::oshinfo_tells_of_the_ring),
     ("wrong_cables_are_told", ring::wrong_cables_are_told),
@@ -48,7 +50,7 @@ const AFTERWARDS: [Afterwards; 9] = [
     ("memory_reaches_devices", ports::memory_reaches_devices),
     ("a_killed_process_frees_its_devices", ports::a_killed_process_frees),
     ("the_others_go_on_without_a_guest", losses::the_others_go_on),
-    ("a_lost_guest_ends_the_job", losses::a_lost_guest_ends_the_job),
+    ("a_lost_guest_ends_the_job", |stage| losses::a_lost_guest_ends_the_job(stage, Which::Two)),
 ];
 
 type Case = dyn Fn(&Stage) -> Result<(), Failed> + Send;
@@ -57,16 +59,16 @@ type Case = dyn Fn(&Stage) -> Result<(), Failed> + Send;
 pub struct Stage {
     prefix: PathBuf,
     programs: Vec<Arc<Program>>,
-    rings: [Mutex<Option<Ring>>; 2],
+    /// By [`Which`].
+    rings: [Mutex<Option<Ring>>; Which::ALL.len()],
     trio: Mutex<Option<Trio>>,
 }
 
 impl Stage {
-    /// The ring of so many guests.
-    fn ring(&self, guests: usize) -> Result<MutexGuard<'_, Option<Ring>>, String> {
-        let mut ring = self.rings[guests - 2].lock().unwrap_or_else(PoisonError::into_inner);
+    fn ring(&self, which: Which) -> Result<MutexGuard<'_, Option<Ring>>, String> {
+        let mut ring = self.rings[which as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if ring.is_none() {
-            *ring = Some(Ring::start(&self.prefix, guests)?);
+            *ring = Some(Ring::start(&self.prefix, which)?);
         }
         Ok(ring)
     }
@@ -158,16 +160,40 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
         if program.name == "survivors" {
             continue;
         }
-        for guests in [2, 3] {
+        for which in [Which::Two, Which::Three] {
             let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
-            let case = format!("{name}_on_{guests}_guests");
-            add(case, slow, Box::new(move |stage| ring::runs(stage, &name, guests)));
+            let case = format!("{name}_on_{}_guests", which.guests());
+            add(case, slow, Box::new(move |stage| ring::runs(stage, &name, which)));
         }
     }
     for (name, case) in AFTERWARDS {
         add(name.to_owned(), false, Box::new(case));
     }
+    trials.extend(over_epf(stage));
     trials.extend(over_verbs(stage, missing.or(rdma::unavailable())));
+    trials
+}
+
+/// Cases on the two guests with endpoint functions; the last ones take a guest away.
+fn over_epf(stage: &Arc<Stage>) -> Vec<Trial> {
+    let missing = cannot_be_served();
+    let mut trials = Vec::new();
+    let mut add = |name: String, other: Option<&'static str>, case: Box<Case>| {
+        let stage = stage.clone();
+        let reason = missing.or(other);
+        let trial = Trial::test(name, move || case(&stage));
+        trials
+            .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
+    };
+    add("linux_drives_epf".into(), epf::without_drivers(), Box::new(epf::linux_drives_it));
+    for program in stage.programs.iter().filter(|program| program.name != "survivors") {
+        let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
+        let run = move |stage: &Stage| ring::runs(stage, &name, Which::Epf);
+        add(format!("{}_over_epf", program.name), slow.then_some(SLOW), Box::new(run));
+    }
+    for (name, case) in epf::CASES {
+        add(name.to_owned(), None, Box::new(case));
+    }
     trials
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Devices of a guest as NTB ports.
 
-use crate::ring::Ring;
+use crate::ring::{Ring, Which};
 use crate::{CHECK_MEMORY, CHECK_PORTS, Stage};
 use libtest_mimic::Failed;
 use tombolo_transports::ntb::port::conformance::CASES;
@@ -48,7 +48,7 @@ pub fn check_memory(address: &str) {
 }
 
 pub fn memory_reaches_devices(stage: &Stage) -> Result<(), Failed> {
-    let ring = stage.ring(2)?;
+    let ring = stage.ring(Which::Two)?;
     let ring = ring.as_ref().expect("just made");
     let own = std::env::current_exe()?;
     let place = format!("/sys/bus/pci/devices/{EDU}");
@@ -66,7 +66,7 @@ pub fn memory_reaches_devices(stage: &Stage) -> Result<(), Failed> {
 
 /// The commands that `oshinfo` prints for devices that no driver has do make them usable.
 pub fn oshinfo_makes_devices_usable(stage: &Stage) -> Result<(), Failed> {
-    let ring = stage.ring(2)?;
+    let ring = stage.ring(Which::Two)?;
     let ring = ring.as_ref().expect("just made");
     let oshinfo = ring.tool("oshinfo").display().to_string();
     let devices = |ring: &Ring| -> Result<String, Failed> {
@@ -94,7 +94,7 @@ pub fn oshinfo_makes_devices_usable(stage: &Stage) -> Result<(), Failed> {
 }
 
 pub fn devices_are_ports(stage: &Stage) -> Result<(), Failed> {
-    let ring = stage.ring(2)?;
+    let ring = stage.ring(Which::Two)?;
     let ring = ring.as_ref().expect("just made");
     let own = std::env::current_exe()?;
     let bind: Vec<String> = PAIR
@@ -121,7 +121,7 @@ pub fn devices_are_ports(stage: &Stage) -> Result<(), Failed> {
 
 /// A job whose PEs are killed leaves devices that the next job can use.
 pub fn a_killed_process_frees(stage: &Stage) -> Result<(), Failed> {
-    let mut ring = stage.ring(2)?;
+    let mut ring = stage.ring(Which::Two)?;
     let ring = ring.as_mut().expect("just made");
     let program = stage.program("rma").executable()?;
     let mut oshrun = ring.everywhere();

@@ -2,13 +2,14 @@
 //! A ring of guests, and jobs on it.
 
 use crate::Stage;
+use crate::served::Link;
 use crate::support::{Ran, run};
 use libtest_mimic::Failed;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tombolo_tests::guests::{Guests, Spec};
+use tombolo_tests::guests::{self, Guests, Spec};
 
 /// For a job: guests compute slowly, and `ssh` takes seconds to reach them.
 pub const LIMIT: Duration = Duration::from_secs(300);
@@ -26,23 +27,49 @@ pub struct Ring {
     pub guests: Guests,
     count: usize,
     prefix: PathBuf,
-    // Ends after the guests, which it ties.
+    // End after the guests, which they tie.
     _links: Links,
 }
 
+/// Rings that there can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Two guests, whose links are memory that `oshivshmem` serves.
+    Two,
+    /// Three of them.
+    Three,
+    /// Two guests, whose links are models of the endpoint function: see [`served`](crate::served).
+    Epf,
+}
+
+impl Which {
+    pub const ALL: [Which; 3] = [Which::Two, Which::Three, Which::Epf];
+
+    pub fn guests(self) -> usize {
+        if self == Which::Three { 3 } else { 2 }
+    }
+}
+
+/// What serves the links of a ring.
+#[allow(dead_code, reason = "held until the ring ends")]
+enum Links {
+    Ivshmem(Server),
+    Epf(Vec<Link>),
+}
+
 /// The sockets of links between guests, and the server behind them. Both end with this value.
-struct Links {
+struct Server {
     server: Child,
     sockets: Vec<String>,
 }
 
-impl Links {
-    fn start(prefix: &Path, sockets: Vec<String>) -> Result<Links, String> {
+impl Server {
+    fn start(prefix: &Path, sockets: Vec<String>) -> Result<Server, String> {
         let mut server = Command::new(prefix.join("bin/oshivshmem"));
         server.args(["--size", "16m"]).args(&sockets);
         let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let server = server.map_err(|e| format!("oshivshmem: {e}"))?;
-        let mut links = Links { server, sockets };
+        let mut links = Server { server, sockets };
         let mut ready = String::new();
         let stdout = links.server.stdout.take().expect("piped");
         BufReader::new(stdout).read_line(&mut ready).map_err(|e| e.to_string())?;
@@ -56,7 +83,7 @@ impl Links {
     }
 }
 
-impl Drop for Links {
+impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
@@ -65,22 +92,37 @@ impl Drop for Links {
 }
 
 impl Ring {
-    pub fn start(prefix: &Path, count: usize) -> Result<Ring, String> {
+    pub fn start(prefix: &Path, which: Which) -> Result<Ring, String> {
+        let count = which.guests();
         // Names of sockets must be short.
         let link = |number: usize| {
-            let name = format!("tombolo-link-{}-{count}-{number}", std::process::id());
+            let name = format!("tombolo-{which:?}-{}-{number}", std::process::id());
             std::env::temp_dir().join(name).display().to_string()
         };
-        let links = Links::start(prefix, (0..=count).map(link).collect())?;
-        // The left port is the one with the lower address.
+        // Each end has a socket of its own there.
+        let end = |number: usize, side: usize| PathBuf::from(format!("{}-{side}", link(number)));
+        let served = which == Which::Epf;
+        let links = if served {
+            let serve = |number| Link::serve([0, 1].map(|side| end(number, side)));
+            Links::Epf((0..=count).map(serve).collect::<Result<_, _>>()?)
+        } else {
+            Links::Ivshmem(Server::start(prefix, (0..=count).map(link).collect())?)
+        };
+        // By link and its end. The left port is the one with the lower address.
         let ends = |guest: usize| match (guest, count) {
-            (1, 2) => vec![count - 1, 0, count, count],
-            _ => vec![(guest + count - 2) % count, guest - 1],
+            (1, 2) => vec![(count - 1, 1), (0, 0), (count, 0), (count, 1)],
+            _ => vec![((guest + count - 2) % count, 1), (guest - 1, 0)],
         };
         let devices = |guest: usize| {
-            let mut options = vec!["-device".to_owned(), "intel-iommu,intremap=on".to_owned()];
-            for (index, number) in ends(guest).into_iter().enumerate() {
+            // A program that serves a device is told what is mapped for it.
+            let told = if served { ",caching-mode=on" } else { "" };
+            let mut options = vec!["-device".to_owned(), format!("intel-iommu,intremap=on{told}")];
+            for (index, (number, side)) in ends(guest).into_iter().enumerate() {
                 let (name, address) = (format!("link{index}"), format!("0x1{index}"));
+                if served {
+                    options.extend(guests::served_device(&end(number, side), &address));
+                    continue;
+                }
                 let socket = format!("socket,id={name},path={}", link(number));
                 let device = format!("ivshmem-doorbell,chardev={name},vectors=2,addr={address}");
                 options.extend(["-chardev".into(), socket, "-device".into(), device]);
@@ -95,6 +137,7 @@ impl Ring {
             modules: &["vfio_iommu_type1", "vfio-pci"],
             prepare: BIND,
             memory: 512,
+            served,
             ..Spec::default()
         };
         let guests = Guests::start(count, &spec)?;
@@ -145,8 +188,8 @@ impl Ring {
 }
 
 /// A program on all guests of a ring.
-pub fn runs(stage: &Stage, name: &str, guests: usize) -> Result<(), Failed> {
-    let ring = stage.ring(guests)?;
+pub fn runs(stage: &Stage, name: &str, which: Which) -> Result<(), Failed> {
+    let ring = stage.ring(which)?;
     let ring = ring.as_ref().expect("just made");
     let executable = stage.program(name).executable()?;
     ring.job(ring.everywhere().arg(executable))?.succeeded()?;
@@ -154,7 +197,7 @@ pub fn runs(stage: &Stage, name: &str, guests: usize) -> Result<(), Failed> {
 }
 
 pub fn oshinfo_tells_of_the_ring(stage: &Stage) -> Result<(), Failed> {
-    let ring = stage.ring(3)?;
+    let ring = stage.ring(Which::Three)?;
     let ring = ring.as_ref().expect("just made");
     let told = ring.job(ring.everywhere().arg(ring.tool("oshinfo")))?.succeeded()?.stdout;
     for words in ["host 2 of a ring of 3", "ivshmem device 0000:00:10.0", "side 1 of its link: up"]
@@ -166,7 +209,7 @@ pub fn oshinfo_tells_of_the_ring(stage: &Stage) -> Result<(), Failed> {
 
 /// Two guests of a ring of three: a link of each leads to the third, which runs nothing.
 pub fn wrong_cables_are_told(stage: &Stage) -> Result<(), Failed> {
-    let ring = stage.ring(3)?;
+    let ring = stage.ring(Which::Three)?;
     let ring = ring.as_ref().expect("just made");
     let mut oshrun = ring.oshrun("g1:1,g2:1");
     oshrun.arg(stage.program("rma").executable()?);
@@ -179,7 +222,7 @@ pub fn wrong_cables_are_told(stage: &Stage) -> Result<(), Failed> {
 }
 
 pub fn several_pes_are_refused(stage: &Stage) -> Result<(), Failed> {
-    let ring = stage.ring(3)?;
+    let ring = stage.ring(Which::Three)?;
     let ring = ring.as_ref().expect("just made");
     let mut oshrun = ring.oshrun("g1:2,g2:1,g3:1");
     let ran = ring.job(oshrun.arg(stage.program("rma").executable()?))?;

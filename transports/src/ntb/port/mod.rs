@@ -47,6 +47,8 @@ pub mod switchtec;
 mod timing;
 mod vfio;
 
+#[cfg(feature = "testing")]
+pub use bridge::{Device, testing as bridges};
 pub use capability::{
     Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, Translates, Window,
 };

@@ -24,7 +24,7 @@ mod core;
 mod device;
 mod layout;
 mod outbound;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use chip::{Aperture, Chip, ChipLink, Facts, News};

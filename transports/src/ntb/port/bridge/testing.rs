@@ -9,7 +9,7 @@ use crate::ntb::port::{InboundMemory, NtbPort, Outbound, PcieGen, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Bytes of the largest write that is one TLP.
 const TLP: usize = 64;
@@ -23,12 +23,15 @@ pub trait Model: Send + Sync + 'static {
     /// Interrupt vectors of a side; whether they are those of MSI-X.
     fn vectors(&self, side: usize) -> (usize, bool);
 
+    /// Two bytes of configuration space.
     fn config16(&self, _side: usize, _offset: usize) -> u16 {
         0
     }
 
+    /// What a side reads.
     fn read(&mut self, side: usize, bar: usize, offset: usize, bytes: usize) -> u64;
 
+    /// What a side writes.
     fn write(&mut self, access: Access, value: u64, lines: &Lines);
 
     /// Where the bytes go that a side writes through a window: an address at the other side.
@@ -41,18 +44,35 @@ pub trait Model: Send + Sync + 'static {
 /// What is written to.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
+    /// By whom.
     pub side: usize,
+    /// In which base address register.
     pub bar: usize,
+    /// Where in it.
     pub offset: usize,
+    /// How many.
     pub bytes: usize,
 }
 
 /// The interrupt lines to both machines.
-pub struct Lines([Vec<EventFd>; 2]);
+pub struct Lines {
+    /// By side and vector.
+    own: [Vec<EventFd>; 2],
+    /// Those that lead elsewhere.
+    tied: Mutex<[Vec<Option<EventFd>>; 2]>,
+}
 
 impl Lines {
+    fn new(own: [Vec<EventFd>; 2]) -> Lines {
+        let none = |events: &Vec<EventFd>| events.iter().map(|_| None).collect();
+        Lines { tied: Mutex::new([none(&own[0]), none(&own[1])]), own }
+    }
+
+    /// Interrupts the machine of a side.
     pub fn raise(&self, side: usize, vector: usize) {
-        let event = self.0[side].get(vector).expect("a vector that there is");
+        let tied = self.tied.lock().unwrap_or_else(PoisonError::into_inner);
+        let tied = tied[side].get(vector).expect("a vector that there is");
+        let event = tied.as_ref().unwrap_or(&self.own[side][vector]);
         event.write(1).expect("room in an event");
     }
 }
@@ -100,13 +120,14 @@ impl Machine {
 }
 
 impl<M: Model> Bench<M> {
+    /// Plugs both functions in.
     pub fn new(model: M) -> Arc<Bench<M>> {
         let event = |_| EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK).unwrap();
         let lines = [0, 1].map(|side| (0..model.vectors(side).0).map(event).collect());
         let inner = Inner { model, machines: Default::default() };
         Arc::new(Bench {
             inner: RwLock::new(inner),
-            lines: Lines(lines),
+            lines: Lines::new(lines),
             free: AtomicU64::new(1 << 32),
         })
     }
@@ -154,6 +175,17 @@ impl<M: Model> Bench<M> {
         inner.machines[side].maps.clear();
         inner.machines[side].killed += 1;
         inner.model.reset(side, &self.lines);
+    }
+
+    /// Resets the function of a side.
+    pub fn reset(&self, side: usize) {
+        self.inner_mut().model.reset(side, &self.lines);
+    }
+
+    /// Has a vector of a side write to another event, or to that of the function again.
+    pub fn tie(&self, side: usize, vector: usize, event: Option<EventFd>) {
+        let mut tied = self.lines.tied.lock().unwrap_or_else(PoisonError::into_inner);
+        tied[side][vector] = event;
     }
 }
 
@@ -324,7 +356,7 @@ impl<M: Model> Device for Function<M> {
     }
 
     fn interrupts(&self) -> &[EventFd] {
-        &self.bench.lines.0[self.side]
+        &self.bench.lines.own[self.side]
     }
 
     fn has_msix(&self) -> bool {
@@ -339,9 +371,9 @@ impl<M: Model> Device for Function<M> {
     }
 
     unsafe fn map(&self, address: u64, base: *mut u8, len: usize) -> Result<()> {
-        let page = |number: usize| number > 0 && number.is_multiple_of(4096);
+        let page = |number: usize| number.is_multiple_of(4096);
         assert!(
-            page(address as usize) && page(base.addr()) && page(len),
+            page(address as usize) && page(base.addr()) && page(len) && len > 0,
             "{len:#x} at {address:#x}"
         );
         let maps = &mut self.bench.inner_mut().machines[self.side].maps;

@@ -11,6 +11,8 @@
 
 mod chip;
 mod layout;
+#[cfg(any(test, feature = "testing"))]
+pub mod model;
 #[cfg(test)]
 pub mod tests;
 

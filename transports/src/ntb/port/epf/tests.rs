@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The port on a model of the function's registers.
 
-mod model;
-
 use super::chip::EpfChip;
+use super::model::{Epf, Ills, Shape};
 use crate::ntb::drive::device_tests::Link;
 use crate::ntb::port::bridge::testing::{Bench, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
 use crate::ntb::port::conformance::CASES;
 use crate::ntb::port::{Line, NtbPort, PortError, Result};
-use model::{Epf, Ills, Shape};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -7,13 +7,19 @@ use crate::ntb::port::bridge::testing::{Access, Lines, Model};
 /// What a firmware may have chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
+    /// Bytes of their BARs.
     pub windows: [usize; 2],
     /// Bytes before the first window in its BAR.
     pub first_window: usize,
+    /// Scratchpads of a side, and where they start.
     pub spads: u32,
+    /// See `spads`.
     pub spads_at: u32,
+    /// Interrupt vectors, and whether they are those of MSI-X.
     pub vectors: usize,
+    /// See `vectors`.
     pub msix: bool,
+    /// Bytes between two doorbells.
     pub doorbell_step: u32,
 }
 
@@ -44,6 +50,7 @@ impl Shape {
 /// How a firmware misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ills {
+    /// It does not.
     None,
     /// Commands of this number are refused.
     Refuses(u32),
@@ -51,13 +58,19 @@ pub enum Ills {
     Hangs,
 }
 
+/// The link.
 pub struct Epf {
+    /// What there is.
     pub shape: Shape,
+    /// Both functions.
     pub sides: [Side; 2],
+    /// What goes wrong.
     pub ills: Ills,
 }
 
+/// What one host sees, and what it has set.
 pub struct Side {
+    /// As bytes.
     pub registers: Vec<u8>,
     /// Where the peer's writes go: address and length.
     windows: [Option<(u64, u64)>; 2],
@@ -83,10 +96,12 @@ impl Side {
         side
     }
 
+    /// A register.
     pub fn get(&self, at: usize) -> u32 {
         u32::from_le_bytes(self.registers[at..at + 4].try_into().unwrap())
     }
 
+    /// Sets a register.
     pub fn put(&mut self, at: usize, value: u32) {
         self.registers[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
@@ -97,6 +112,7 @@ impl Side {
 }
 
 impl Epf {
+    /// A link that is down.
     pub fn new(shape: Shape) -> Epf {
         let sides = [0, 1].map(|_| Side::new(&shape));
         Epf { shape, sides, ills: Ills::None }
