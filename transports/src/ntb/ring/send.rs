@@ -101,7 +101,7 @@ impl Engine {
         self.stats.injected_bytes += u64::from(carried);
         let line = packet.encode(self.config.crc);
         let class = packet.kind.class();
-        self.ports[side as usize].post(class, line, true, memory, &mut self.stats);
+        self.ports[side as usize].post(class, line, self.me, memory, &mut self.stats);
     }
 
     /// A packet to `dst` with nothing in it.

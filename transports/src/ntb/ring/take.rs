@@ -93,7 +93,7 @@ impl Engine {
             self.stats.relayed_bytes += u64::from(packet.len);
         }
         self.stats.relayed += 1;
-        self.ports[out as usize].post(class, *line, false, memory, &mut self.stats);
+        self.ports[out as usize].post(class, *line, packet.src, memory, &mut self.stats);
         true
     }
 

@@ -120,6 +120,16 @@ fn a_large_ring_under_load_does_not_crawl() {
 /// Acknowledgements must come while there is still something to send, or a program with a few puts
 /// outstanding waits for each lot of them.
 #[test]
+fn hosts_get_the_same_of_a_link_that_is_full() {
+    let mut fair = simulation(8, Pattern::Hotspot, Operation::Put);
+    fair.config = Config::simulated(Geometry::new(4096, [32, 32, 64]).unwrap(), false);
+    fair.workload = Workload { size: 4096, count: 800, depth: 64, ..fair.workload };
+    // Four hosts send to one side of the target and three to the other: seven eighths is the most.
+    let report = run(&fair).unwrap();
+    assert!(report.slowest_of_mean > 0.65, "{}", report.slowest_of_mean);
+}
+
+#[test]
 fn a_few_small_puts_outstanding_keep_the_link_busy() {
     for (writer, hops, least) in
         [(Writer::Cpu, 1, 0.95), (Writer::Cpu, 3, 0.93), (Writer::Dma, 1, 0.94)]
