@@ -193,6 +193,11 @@ impl LinkCosts {
         self.send(bytes) + self.start() + self.deliver(bytes) + self.store + 2.0 * self.propagation
     }
 
+    /// Time for which a CPU that waits for one link leaves the other without packets to pass on.
+    fn stall(&self) -> f64 {
+        if self.dma.is_some() { 0.0 } else { self.posted_bytes / self.line_rate }
+    }
+
     fn start(&self) -> f64 {
         self.dma.map_or(0.0, |(_, start)| start)
     }
@@ -210,6 +215,7 @@ fn loads(
     let hops = f64::from(hops) / f64::from(hosts - 1);
     let halved = f64::from(geometry.slots(Class::Request).trailing_zeros());
     let waits = if hops > 1.0 { 1.0 - RELAY_WAITS * halved } else { 1.0 };
+    let stall = if hops > 1.0 { costs.stall() } else { 0.0 };
     SIZES.map(|size| {
         let bytes = size.min(geometry.chunk_bytes()) as f64;
         let cpu = |time: f64| time / lanes as f64;
@@ -225,7 +231,7 @@ fn loads(
             (wire / 2.0).max(cpu(send)).max(cpu(deliver)),
             // All to the neighbour, then all to all.
             wire.max(cpu(send + deliver)).max(credit(Class::Request)),
-            (wire * hops / 2.0).max(cpu(send + deliver + (hops - 1.0) * relay)) * waits,
+            ((wire * hops / 2.0).max(cpu(send + deliver + (hops - 1.0) * relay)) + stall) * waits,
         ]
         .map(|time| time / bytes)
     })
