@@ -256,6 +256,14 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
             cost_ns: estimate::signals,
             run: exchange::signalled,
         },
+        Algorithm {
+            name: "both",
+            about: "of two members each sends the other its block in pieces, by turns both ways round",
+            taken: Taken::ByCost,
+            applies: |group, call| group.n == 2 && is_plain(group, call),
+            cost_ns: estimate::swap,
+            run: both_ways::swap,
+        },
     ],
 };
 

@@ -14,6 +14,7 @@
 //! - Everything that a member passes on is complete when it leaves. Who sends in collective n + 2 has
 //!   left n + 1, so all have left n.
 
+use crate::exchange::Alltoall;
 use crate::gather::Gather;
 use crate::group::Group;
 use crate::letters::{Letters, Way};
@@ -64,30 +65,53 @@ fn pass_on(group: &Group<'_>, letters: &Letters<'_>, send: impl Fn(usize, usize)
     letters.complete();
 }
 
-/// Blocks of equal length, in pieces that each member passes on as they come. Of an even number of members
-/// the pieces of the opposite one come by turns one way and the other.
-///
-/// Nobody leaves before all have come: all have the blocks of all.
+/// Blocks of equal length, which go both ways round the ring of members.
 ///
 /// # Safety
 /// The buffers are as `shmem_fcollect` promises.
 pub unsafe fn gather(group: &Group<'_>, call: &Gather) {
+    // SAFETY: dest holds a block of each member; the caller's promise.
+    unsafe {
+        let own = call.dest.add(group.me * call.len);
+        call.source.copy_to(own, call.len);
+        spread(group, call.dest, own, call.len);
+    }
+}
+
+/// Of two members each sends the other its block in pieces, by turns to the right and to the left.
+///
+/// # Safety
+/// The buffers are as `shmem_alltoall` promises, blocks are contiguous, and there are two members.
+pub unsafe fn swap(group: &Group<'_>, call: &Alltoall) {
+    let (me, len) = (group.me, call.bytes());
+    // SAFETY: both hold a block for each; the caller's promise.
+    unsafe {
+        call.source.add(me * len).copy_to(call.dest.add(me * len), len);
+        spread(group, call.dest, call.source.add((1 - me) * len), len);
+    }
+}
+
+/// Everybody's block of `len` bytes goes both ways round the ring of members, from `own` to its place in the `dest`
+/// of all others, in pieces that each member passes on as they come. Of an even number of members the pieces of
+/// the opposite one come by turns one way and the other.
+///
+/// Nobody leaves before all have come: all have the blocks of all.
+///
+/// # Safety
+/// `dest` is symmetric, ready at all members, and holds a block of each; `own` holds one.
+unsafe fn spread(group: &Group<'_>, dest: *mut u8, own: *const u8, len: usize) {
     let Group { n, me, .. } = *group;
     let hops = n / 2;
-    let (piece, count) = stream::cut(call.len, hops, group.world.costs());
+    let (piece, count) = stream::cut(len, hops, group.world.costs());
     let begin = |way| Pieces::begin(group, team(group), way, hops * count);
     let ways = [Way::Right, Way::Left].map(|way| (way, begin(way)));
     // Whether a piece goes so many hops this way, and one more.
     let goes = |way: Way, hop: usize, number: usize| {
         n % 2 == 1 || hop + 1 < hops || number.is_multiple_of(2) == (way == Way::Right)
     };
-    // SAFETY: dest holds a block of each member.
-    unsafe { call.source.copy_to(call.dest.add(me * call.len), call.len) };
     // Piece after piece of this member's block, then of those that came, in the order in which they did.
     for step in 0..(hops + 1) * count {
         let (hop, number) = (step / count, step % count);
-        let start = call.len.min(number * piece);
-        let len = call.len.min(start + piece) - start;
         for (way, pieces) in &ways {
             if hop > 0 && goes(*way, hop - 1, number) {
                 pieces.receive(step - count);
@@ -97,10 +121,13 @@ pub unsafe fn gather(group: &Group<'_>, call: &Gather) {
                     Way::Right => (me + n - hop) % n,
                     Way::Left => (me + hop) % n,
                 };
-                let at = call.dest.wrapping_add(member * call.len + start);
+                let start = len.min(number * piece);
+                let bytes = len.min(start + piece) - start;
+                let there = dest.wrapping_add(member * len + start);
+                let here = if hop == 0 { own.wrapping_add(start) } else { there };
                 // SAFETY: bytes that are here, and are not written any more before all is complete; every
                 // member's dest is ready before any of them calls.
-                unsafe { pieces.send(step, at, at, len) };
+                unsafe { pieces.send(step, there, here, bytes) };
             }
         }
     }

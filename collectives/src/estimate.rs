@@ -99,10 +99,17 @@ fn both_links(group: &Group<'_>, puts: u64, len: usize) -> u64 {
     puts * if is_ring(group) { short + carried * 5 / 8 } else { whole }
 }
 
-/// Whether members on three hosts or more send both ways at the same time, and each has a processor.
+/// Whether members send both ways at the same time: on three hosts or more, where each has a processor, and
+/// on two where each of two members has one for itself and one for each of the two links.
 fn is_ring(group: &Group<'_>) -> bool {
-    let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < 3);
-    !few && costs(group).crowd <= 1
+    let (hosts, costs) = (hosts(group).map_or(1, |hosts| hosts.leaders.len()), costs(group));
+    let two = hosts == 2 && group.n == 2 && matches!(group.extent(), Distance::Hops(_));
+    hosts > 2 && costs.crowd <= 1 || two && costs.processors > 2
+}
+
+/// Two members send each other a block in pieces.
+pub fn swap(group: &Group<'_>, len: usize) -> u64 {
+    if is_ring(group) { both_ways(group, len) } else { u64::MAX }
 }
 
 /// Elements go both ways round the ring of members, and all are combined.
@@ -172,7 +179,9 @@ pub fn broadcast_both_ways(group: &Group<'_>, len: usize) -> u64 {
     let two = if group.n > 2 { 2 } else { 1 };
     let whole = costs.put_ns(next(group), len);
     let whole = match is_ring(group) {
-        true => both_links(group, two, len),
+        true if group.n > 2 => both_links(group, two, len),
+        // Of two members a piece goes by one of the two links.
+        true => whole,
         // While the root is busy with one way, the other one is idle.
         false => (two - 1) * whole + costs.shared_ns(whole),
     };
@@ -374,7 +383,7 @@ fn ring(group: &Group<'_>, bytes: usize) -> u64 {
 
 /// Blocks go round the ring of members.
 pub fn gather_ring(group: &Group<'_>, len: usize) -> u64 {
-    ring(group, len * group.n) + costs(group).shared_ns(copied(group, len))
+    ring(group, len * group.n) + costs(group).shared_ns(copied(group, len)) + last_put(group)
 }
 
 /// Lengths to all, with the blocks where all of them are short; otherwise these follow.

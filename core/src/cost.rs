@@ -24,6 +24,8 @@ pub struct Costs {
     pub network: Times,
     /// PEs that share a processor, rounded up; 1 where each has its own.
     pub crowd: u32,
+    /// Processors that each PE has, at least 1: with more of them, others than the PE's own work for it.
+    pub processors: u32,
 }
 
 /// Times between two PEs, in nanoseconds.
@@ -63,6 +65,7 @@ impl Default for Costs {
                 completion: 20_000,
             },
             crowd: 1,
+            processors: 1,
         }
     }
 }

@@ -205,6 +205,11 @@ pub fn crowd(pes: usize) -> u32 {
     pes.div_ceil(usable_cpus()).try_into().unwrap_or(u32::MAX)
 }
 
+/// How many processors each of `pes` PEs that share those of this process has, at least 1.
+pub fn processors(pes: usize) -> u32 {
+    (usable_cpus() / pes.max(1)).clamp(1, u32::MAX as usize) as u32
+}
+
 /// Counts how often a program has polled in vain, and lets others run when that gets long: a program
 /// that tests in a loop of its own waits no less than one in a waiting call.
 #[derive(Debug, Default)]
@@ -280,6 +285,7 @@ mod tests {
     fn more_pes_than_processors_share_them() {
         let cpus = usable_cpus();
         assert_eq!([0, 1, cpus, cpus + 1, 3 * cpus].map(crowd), [0, 1, 1, 2, 3]);
+        assert_eq!([0, 1, cpus, 3 * cpus].map(processors), [cpus as u32, cpus as u32, 1, 1]);
         let [alone, sharing] = [1, 2].map(Patience::for_crowd);
         assert!(alone.spin_ns > 0 && sharing.spin_ns == 0);
     }

@@ -81,6 +81,7 @@ pub struct World {
     patience: Patience,
     /// How many PEs share a processor of this one.
     crowd: u32,
+    processors: u32,
     several_threads: bool,
     team_slots: TeamSlots,
     world_team: Arc<Team>,
@@ -392,6 +393,11 @@ impl World {
     /// How many PEs share a processor of this one, rounded up.
     pub fn crowd(&self) -> u32 {
         self.crowd
+    }
+
+    /// How many processors this PE has, if those are dealt out that it shares with others; at least 1.
+    pub fn processors(&self) -> u32 {
+        self.processors
     }
 
     /// Waits until `ready` says so, making progress. Shows on the status board while it lasts, and

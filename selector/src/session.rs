@@ -3,6 +3,7 @@
 
 use crate::cache::{self, Saved};
 use crate::class::{self, Binding, Class};
+use crate::costs::costs;
 use crate::data::{Buffer, Curve, Key, Measurements, Operation, Point};
 use crate::force;
 use crate::probe::{self, Effort, Scratch, notice};
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tombolo_core::config::Tune;
+use tombolo_core::cost::Costs;
 use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{Progress, Transport};
 use tombolo_core::{Config, World};
@@ -29,6 +31,8 @@ struct Hello {
     place: Binding,
     /// How many PEs share a processor there.
     crowd: u8,
+    /// How many processors the PE has.
+    processors: u8,
 }
 
 impl Hello {
@@ -37,7 +41,7 @@ impl Hello {
         bytes.extend(self.known.to_le_bytes());
         bytes.extend(self.place.cache.to_le_bytes());
         bytes.extend(self.place.node.to_le_bytes());
-        bytes.push(self.crowd);
+        bytes.extend([self.crowd, self.processors]);
         bytes
     }
 
@@ -46,12 +50,13 @@ impl Hello {
         let (known, rest) = rest.split_first_chunk()?;
         let (cache, rest) = rest.split_first_chunk()?;
         let (node, rest) = rest.split_first_chunk()?;
-        let [crowd] = rest else { return None };
+        let [crowd, processors] = rest else { return None };
         Some(Hello {
             fingerprint: u64::from_le_bytes(*fingerprint),
             known: u64::from_le_bytes(*known),
             place: Binding { cache: i32::from_le_bytes(*cache), node: i32::from_le_bytes(*node) },
             crowd: *crowd,
+            processors: *processors,
         })
     }
 }
@@ -74,6 +79,7 @@ pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
         places: vec![class::here(); world.n_pes()],
         machine: String::new(),
         crowd: 1,
+        processors: 1,
     };
     let (origin, measured) = match mode {
         Tune::Off => (Origin::Off, Measurements::default()),
@@ -87,8 +93,9 @@ pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
         Tune::Auto | Tune::Adaptive => session.remember_or_measure(false)?,
         Tune::Always => session.remember_or_measure(true)?,
     };
-    let TuningSession { places, machine, crowd, .. } = session;
-    Ok(Tuning::new(world, origin, machine, measured, rules, (places, crowd), begun.elapsed()))
+    let TuningSession { places, machine, crowd, processors, .. } = session;
+    let costs = Costs { crowd, processors, ..costs(&measured) };
+    Ok(Tuning::new(world, origin, machine, measured, rules, (places, costs), begun.elapsed()))
 }
 
 fn invalid(name: &str, value: &str, why: String) -> Error {
@@ -101,6 +108,8 @@ struct TuningSession<'a> {
     machine: String,
     /// The largest number of PEs that share a processor.
     crowd: u32,
+    /// The smallest number of processors of a PE.
+    processors: u32,
 }
 
 impl TuningSession<'_> {
@@ -112,7 +121,8 @@ impl TuningSession<'_> {
     fn greet(&mut self, fingerprint: u64, known: u64) -> Result<Vec<Hello>> {
         let me = self.places[self.world.pe()];
         let crowd = self.world.crowd().clamp(1, 255) as u8;
-        let hello = Hello { fingerprint, known, place: me, crowd };
+        let processors = self.world.processors().clamp(1, 255) as u8;
+        let hello = Hello { fingerprint, known, place: me, crowd, processors };
         let all = self.world.bootstrap().allgather(&hello.bytes())?;
         let parse = |(pe, bytes): (usize, &Vec<u8>)| {
             Hello::parse(bytes)
@@ -121,6 +131,7 @@ impl TuningSession<'_> {
         let all = all.iter().enumerate().map(parse).collect::<Result<Vec<Hello>>>()?;
         self.places = all.iter().map(|hello| hello.place).collect();
         self.crowd = all.iter().map(|hello| hello.crowd.into()).max().unwrap_or(1);
+        self.processors = all.iter().map(|hello| hello.processors.into()).min().unwrap_or(1);
         Ok(all)
     }
 
@@ -418,6 +429,7 @@ mod tests {
             known: 7,
             place: Binding { cache: -1, node: 3 },
             crowd: 9,
+            processors: 3,
         };
         assert_eq!(Hello::parse(&hello.bytes()), Some(hello));
         assert_eq!(Hello::parse(&hello.bytes()[1..]), None);

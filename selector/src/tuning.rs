@@ -3,7 +3,6 @@
 
 use crate::cache::{self, Saved};
 use crate::class::{Binding, Class};
-use crate::costs::costs;
 use crate::data::{Buffer, CACHED, Key, Measurements, Operation, SERVICE, STREAMING};
 use crate::force::{self, Rule};
 use crate::model::Model;
@@ -78,12 +77,11 @@ impl Tuning {
         machine: String,
         measured: Measurements,
         rules: Vec<Rule>,
-        (places, crowd): (Vec<Binding>, u32),
+        (places, costs): (Vec<Binding>, Costs),
         took: Duration,
     ) -> Tuning {
         let me = world.pe();
         let class = |pe| Class::of(world.distance(me, pe), places[me], places[pe]);
-        let costs = Costs { crowd, ..costs(&measured) };
         let mut tuning = Tuning {
             origin,
             took,

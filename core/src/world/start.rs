@@ -79,7 +79,7 @@ impl World {
 
         let everyone: Box<[u32]> = (0..job.n_pes() as u32).collect();
         let world_team = Arc::new(Team::new(WORLD_SLOT, everyone, pe, i32::MAX));
-        let crowd = wait::crowd(job.sharers());
+        let (crowd, processors) = (wait::crowd(job.sharers()), wait::processors(job.sharers()));
         // The standard wants `shmem_ptr` to work for its members: being on one host is not enough.
         let shared: Box<[u32]> =
             local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();
@@ -124,6 +124,7 @@ impl World {
             watcher: OnceLock::new(),
             patience: Patience::for_crowd(crowd),
             crowd,
+            processors,
             several_threads,
             team_slots: TeamSlots::new(2),
             context: context(),

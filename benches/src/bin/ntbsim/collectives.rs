@@ -28,6 +28,8 @@ use crate::profile;
 const ROUTINE: &str = "ntbsim collectives";
 /// Share of what the links carry that is wanted, from this size on.
 const GOAL: (usize, f64) = (1 << 20, 0.85);
+/// Processors of a PE.
+const PROCESSORS: u32 = 5;
 /// Bytes that a core combines in a nanosecond: two are read and one is written for each.
 const COMBINE_RATE: f64 = 11.0;
 
@@ -202,7 +204,7 @@ impl Collectives {
 
     /// Runs all cases on so many hosts: the latency to the farthest host, and the rows.
     fn run(&self, hosts: u16, link: LinkModel) -> Result<(f64, Vec<Row>), String> {
-        let choice = settings(hosts, Writer::Dma, 5)?;
+        let choice = settings(hosts, Writer::Dma, PROCESSORS as usize)?;
         let mut config = Config::simulated(choice.geometry, false);
         config.handling_bytes = choice.handling_bytes;
         config.split = hosts == 2;
@@ -454,7 +456,7 @@ fn costs(link: &LinkModel, hops: [f64; HOPS]) -> Costs {
         completion: (2.0 * latency) as u32,
     };
     let here = Times { put: copies, get: copies, ..Costs::default().host };
-    Costs { host: here, hops: hops.map(times), ..Costs::default() }
+    Costs { host: here, hops: hops.map(times), processors: PROCESSORS, ..Costs::default() }
 }
 
 #[cfg(test)]
@@ -505,5 +507,17 @@ mod tests {
         let (_, rows) = asked(&words).expect("well formed").run(2, link).expect("runs");
         let taken = rows.iter().map(|row| (row.case.operation, row.taken)).collect::<Vec<_>>();
         assert_eq!(taken, [("fcollect", "exchange"), ("alltoall", "exchange")]);
+    }
+
+    #[test]
+    fn two_hosts_with_processors_for_both_links_use_both() {
+        let words = ["--operations", "broadcast,fcollect,alltoall", "--most", "1048576"];
+        let link = profile("plx8749").expect("a profile").link();
+        let (_, rows) = asked(&words).expect("well formed").run(2, link).expect("runs");
+        let rate = link.raw_rate(tlp_bytes(&link, Writer::Dma));
+        for row in rows.iter().filter(|row| row.case.bytes == 1 << 20) {
+            let share = row.case.wire_ns(2, rate) / row.times[0].1;
+            assert!(share > GOAL.1, "{} by {}: {share:.3}", row.case.operation, row.taken);
+        }
     }
 }
