@@ -176,7 +176,11 @@ impl<M: Model> Bench<M> {
         inner.machines[side].killed += 1;
         inner.model.reset(side, &self.lines);
     }
+}
 
+/// For servers of functions to virtual machines.
+#[cfg(feature = "testing")]
+impl<M: Model> Bench<M> {
     /// Resets the function of a side.
     pub fn reset(&self, side: usize) {
         self.inner_mut().model.reset(side, &self.lines);
