@@ -211,7 +211,7 @@ impl<N: Network> Engine<N> {
         self.peers[pe as usize].is_lost = true;
         // Before any operation is seen to fail: whoever asks why must find it.
         self.lost.add(pe as usize);
-        // Also closes the connection, so that a late answer writes nowhere.
+        // Where the network closes the connection with it, a late answer writes nowhere.
         self.net.remove(self.peers[pe as usize].theirs.address);
         for rma in self.rmas.iter_mut().filter(|rma| rma.pe == pe && !rma.stream.is_null()) {
             // SAFETY: streams live until everything issued on them has completed.
