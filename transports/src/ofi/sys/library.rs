@@ -14,6 +14,16 @@ const NAME: &str = "libfabric.so.1";
 /// given up has sent before may still arrive.
 const CLOSE: &str = "FI_AV_REMOVE_CLEANUP";
 
+/// Environment variables of the library that are set before it is loaded, unless the user has set them: it
+/// reads them once.
+const PRESETS: [(&str, &str); 3] = [
+    (CLOSE, "1"),
+    // The provider `ofi_rxm` makes 4096 receive buffers of 16 KiB in each endpoint and clears them: 70 MB
+    // for each PE. No message of ours is longer than 4 KiB, and a peer that finds no buffer waits.
+    ("FI_OFI_RXM_BUFFER_SIZE", "4096"),
+    ("FI_OFI_RXM_MSG_RX_SIZE", "1024"),
+];
+
 /// The functions that the library exports; all others are in the tables of its objects.
 pub struct Library {
     getinfo: unsafe extern "C" fn(
@@ -49,9 +59,12 @@ impl Library {
     }
 
     fn load() -> Result<Library, String> {
-        if std::env::var_os(CLOSE).is_none() && has_one_thread() {
-            // SAFETY: nobody else can be reading or changing the environment.
-            unsafe { std::env::set_var(CLOSE, "1") };
+        if has_one_thread() {
+            let open = PRESETS.iter().filter(|(name, _)| std::env::var_os(name).is_none());
+            for (name, value) in open {
+                // SAFETY: nobody else can be reading or changing the environment.
+                unsafe { std::env::set_var(name, value) };
+            }
         }
         let kept = Kept::now();
         // SAFETY: the library's constructors are harmless but for what is restored below.
