@@ -5,6 +5,7 @@ use super::*;
 use crate::control::{self, REQUESTS_MAX};
 use crate::sync::{self, Arc};
 use crate::transport::{Amo, AmoOp, Remote, SegmentKind, Status, Stream};
+use crate::wait::Patience;
 
 /// The control areas of two PEs in this process: PE 0 serves, PE 1 asks.
 struct Shared {
@@ -70,7 +71,8 @@ impl Local {
         // SAFETY: by the caller's word.
         unsafe {
             let server = Server::new(self.clone(), 0, 2, self.0.requests.as_ptr(), served);
-            Service::start(&raw const self.0.bell, Some(server), Announced::ByBell, None)
+            let patience = Patience::for_crowd(1);
+            Service::start(&raw const self.0.bell, Some(server), Announced::ByBell, None, &patience)
                 .expect("a thread")
         }
     }
@@ -294,8 +296,15 @@ mod native {
         let bell = &raw const shared.bell;
         let begun = std::time::Instant::now();
         // SAFETY: the bell outlives the service, which is dropped before it.
-        let service =
-            unsafe { Service::<Local>::start(bell, None, Announced::ByBell, Some(transports)) };
+        let service = unsafe {
+            Service::<Local>::start(
+                bell,
+                None,
+                Announced::ByBell,
+                Some(transports),
+                &Patience::for_crowd(1),
+            )
+        };
         while polls.load(Ordering::Relaxed) < count {
             std::thread::yield_now();
         }

@@ -9,9 +9,11 @@
 
 use super::server::Server;
 use super::wire::Wire;
+use crate::board::monotonic_ns;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Futex, Mutex, Ordering};
 use crate::transport::{Told, Work};
+use crate::wait::Patience;
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -59,14 +61,84 @@ pub enum Announced {
     Silently,
 }
 
-/// Looks in vain before the thread sleeps; each gives way to other threads.
-const LOOKS: u32 = if cfg!(loom) { 0 } else { 50 };
+/// Time without work after which the thread sleeps, where no other wants its processor.
+const LOOK_ON_NS: u64 = if cfg!(loom) { 0 } else { 80_000 };
+/// Giving way takes longer than this where another thread runs meanwhile.
+const GAVE_WAY_NS: u64 = 10_000;
+/// After that the thread does not give way for so long, but sleeps instead. A thread that gives way may wait
+/// until others have had their turns of milliseconds; one that sleeps runs as soon as there is work.
+const SHARED_NS: u64 = 100_000_000;
+/// Turn on the processor, in nanoseconds, that the thread asks the kernel for. With the shortest that there
+/// is it need not wait for the end of the turn of a program that computes (Linux 6.12 on).
+const TURN_NS: u64 = 100_000;
 /// Polls by the program between two looks of the thread that are too few to leave serving to it.
 const RARELY: u64 = if cfg!(loom) { 0 } else { 8 };
 /// Shortest and longest sleep when nothing tells of work, or when the program itself serves.
 const NAP: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
 /// Longest sleep when something tells of work: only against what nobody thinks of.
 const SLEEP: Duration = Duration::from_millis(if cfg!(loom) { 1 } else { 1000 });
+
+/// What the thread does next, in a time without work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Looks again at once.
+    Look,
+    /// Lets other threads run, and looks again. With the time at which that begins.
+    GiveWay(u64),
+    Sleep,
+}
+
+/// A time without work, and how others use the processor meanwhile. Times in nanoseconds.
+#[derive(Debug)]
+struct Lull {
+    /// How long the thread looks on without giving way.
+    spin: u64,
+    since: Option<u64>,
+    /// When the thread gave way to another one that ran.
+    shared: Option<u64>,
+}
+
+impl Lull {
+    fn new(spin: u64) -> Lull {
+        Lull { spin: spin.min(LOOK_ON_NS), since: None, shared: None }
+    }
+
+    fn next(&mut self, now: u64) -> Next {
+        let idle = now.saturating_sub(*self.since.get_or_insert(now));
+        let is_shared = self.shared.is_some_and(|at| now.saturating_sub(at) < SHARED_NS);
+        match idle {
+            _ if idle < self.spin => Next::Look,
+            _ if idle < LOOK_ON_NS && !is_shared => Next::GiveWay(now),
+            _ => Next::Sleep,
+        }
+    }
+
+    /// The thread gave way from one time to another.
+    fn gave_way(&mut self, from: u64, to: u64) {
+        if to.saturating_sub(from) > GAVE_WAY_NS {
+            self.shared = Some(to);
+        }
+    }
+
+    /// There is work.
+    fn end(&mut self) {
+        self.since = None;
+    }
+}
+
+/// Asks for turns of [`TURN_NS`] for the calling thread. Kernels that cannot have them take no notice.
+fn ask_for_short_turns() {
+    const LEN: u32 = size_of::<libc::sched_attr>() as u32;
+    // SAFETY: the calls read and fill one structure of the length that it states.
+    unsafe {
+        let mut now: libc::sched_attr = std::mem::zeroed();
+        let asked = libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, LEN, 0);
+        if asked == 0 && now.sched_policy == libc::SCHED_OTHER as u32 {
+            now.sched_runtime = TURN_NS;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const now, 0);
+        }
+    }
+}
 
 /// Serves other PEs until it is dropped.
 pub struct Service<W: Wire + 'static> {
@@ -101,6 +173,7 @@ impl<W: Wire + 'static> Service<W> {
         server: Option<Server<W>>,
         announced: Announced,
         transports: Option<Box<dyn Pollable>>,
+        patience: &Patience,
     ) -> std::io::Result<Service<W>> {
         let shared = Arc::new(Shared {
             server: server.map(Mutex::new),
@@ -111,9 +184,9 @@ impl<W: Wire + 'static> Service<W> {
             polls: AtomicU64::new(0),
             told: OnceLock::new(),
         });
-        let seen = shared.clone();
+        let (seen, lull) = (shared.clone(), Lull::new(patience.spin_ns));
         let thread =
-            thread::Builder::new().name("shmem-service".into()).spawn(move || seen.run())?;
+            thread::Builder::new().name("shmem-service".into()).spawn(move || seen.run(lull))?;
         Ok(Service { shared, thread: Some(thread) })
     }
 
@@ -156,8 +229,9 @@ impl<W: Wire> Shared<W> {
         server.is_some_and(|mut server| server.serve())
     }
 
-    fn run(&self) {
-        let (mut looks, mut seen, mut nap) = (0, 0, NAP[0]);
+    fn run(&self, mut lull: Lull) {
+        ask_for_short_turns();
+        let (mut seen, mut nap) = (0, NAP[0]);
         let mut work = Work::new("service thread");
         loop {
             // Before anything it may announce is looked at: the end, or requests.
@@ -176,7 +250,8 @@ impl<W: Wire> Shared<W> {
             }
             let moved = self.transports.as_ref().is_some_and(|transports| transports.progress());
             if self.answer() || moved {
-                (looks, nap) = (0, NAP[0]);
+                lull.end();
+                nap = NAP[0];
                 work.looked(true, self.told.get());
                 if self.transports.as_ref().is_some_and(|transports| transports.is_taken()) {
                     // A program that issues one operation after the other: looking on would only take
@@ -186,16 +261,20 @@ impl<W: Wire> Shared<W> {
                 continue;
             }
             work.looked(false, self.told.get());
-            looks += 1;
-            if looks <= LOOKS {
-                thread::yield_now();
-                continue;
+            match lull.next(monotonic_ns()) {
+                Next::Look => std::hint::spin_loop(),
+                Next::GiveWay(since) => {
+                    thread::yield_now();
+                    lull.gave_way(since, monotonic_ns());
+                }
+                Next::Sleep => {
+                    if self.sleep(rings, nap) {
+                        // Transfers that need nothing but polls come in several pieces as a rule.
+                        lull.end();
+                    }
+                    nap = (nap * 2).min(NAP[1]);
+                }
             }
-            if self.sleep(rings, nap) {
-                // Transfers that need nothing but polls come in several pieces as a rule.
-                looks = 0;
-            }
-            nap = (nap * 2).min(NAP[1]);
         }
     }
 
@@ -238,5 +317,63 @@ impl<W: Wire> Shared<W> {
             libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &limit, std::ptr::null())
                 > 0
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_without_work_spins_gives_way_and_sleeps() {
+        let mut lull = Lull::new(10_000);
+        assert_eq!(lull.next(5), Next::Look);
+        assert_eq!(lull.next(10_004), Next::Look);
+        assert_eq!(lull.next(10_005), Next::GiveWay(10_005));
+        lull.gave_way(10_005, 11_000);
+        assert_eq!(lull.next(80_004), Next::GiveWay(80_004));
+        assert_eq!(lull.next(80_005), Next::Sleep);
+        lull.end();
+        assert_eq!(lull.next(90_000), Next::Look);
+    }
+
+    #[test]
+    fn a_thread_whose_processor_others_use_sleeps_instead_of_giving_way() {
+        let mut lull = Lull::new(10_000);
+        assert_eq!((lull.next(0), lull.next(10_000)), (Next::Look, Next::GiveWay(10_000)));
+        lull.gave_way(10_000, 20_001);
+        assert_eq!(lull.next(20_001), Next::Sleep);
+        lull.end();
+        assert_eq!((lull.next(30_000), lull.next(40_000)), (Next::Look, Next::Sleep));
+        // It tries again after a while.
+        let later = 20_001 + SHARED_NS;
+        assert_eq!(lull.next(later - 1), Next::Sleep);
+        lull.end();
+        assert_eq!(
+            (lull.next(later), lull.next(later + 10_000)),
+            (Next::Look, Next::GiveWay(later + 10_000))
+        );
+    }
+
+    #[test]
+    fn asking_for_short_turns_leaves_policy_and_niceness_alone() {
+        let asked = || {
+            // SAFETY: fills one structure of the length that is stated.
+            unsafe {
+                let mut now: libc::sched_attr = std::mem::zeroed();
+                let len = size_of::<libc::sched_attr>();
+                assert_eq!(libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, len, 0), 0);
+                (now.sched_policy, now.sched_nice, now.sched_flags, now.sched_runtime)
+            }
+        };
+        // SAFETY: no memory is involved.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) };
+        let before = asked();
+        ask_for_short_turns();
+        let after = asked();
+        assert_eq!((before.0, before.1, before.2), (after.0, after.1, after.2));
+        assert_eq!(after.1, 3);
+        // Kernels before 6.12 have no turns of a thread's own.
+        assert!(after.3 == TURN_NS || after.3 == before.3, "{after:?}");
     }
 }

@@ -92,7 +92,9 @@ impl World {
             Context::new(world_team.clone(), options, peers.transports().len(), id)
         };
         let control_wire = ControlWire { heaps: mapped[0].clone().into(), peers: peers.clone() };
-        let service = start_service(&heap, statics.as_ref(), &mapped, &config, &control_wire, pe);
+        let patience = Patience::for_crowd(crowd);
+        let service =
+            start_service(&heap, statics.as_ref(), &mapped, &config, &control_wire, pe, &patience);
         // Nobody may write to a PE that has not got this far.
         let kinds: Vec<SegmentKind> = segments.iter().map(|segment| segment.kind).collect();
         let is_mapped = |peer: usize| mapped[0][peer] != 0;
@@ -122,7 +124,7 @@ impl World {
             losses: Losses::none(localities.len()),
             observer: OnceLock::new(),
             watcher: OnceLock::new(),
-            patience: Patience::for_crowd(crowd),
+            patience,
             crowd,
             processors,
             several_threads,
@@ -289,6 +291,7 @@ fn start_service(
     config: &Config,
     wire: &ControlWire,
     pe: usize,
+    patience: &Patience,
 ) -> Result<Option<Service<ControlWire>>> {
     let n_pes = mapped[0].len();
     let heap_mapped = mapped[0].iter().all(|address| *address != 0);
@@ -318,7 +321,7 @@ fn start_service(
         let server = asked.then(|| Server::new(wire.clone(), pe, n_pes, lines, served));
         let announced = if heap_mapped { Announced::ByBell } else { Announced::Silently };
         let transports = polled.then(|| Box::new(Polled(wire.peers.clone())) as _);
-        Service::start(bell, server, announced, transports)
+        Service::start(bell, server, announced, transports, patience)
     };
     service.map(Some).map_err(|e| Error::system("starting the service thread", e))
 }
