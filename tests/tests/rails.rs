@@ -3,9 +3,8 @@
 //! cable of the other is pulled.
 
 use libtest_mimic::{Failed, Trial};
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use tombolo_tests::nodes::{self, Nodes};
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
+use support::job::{Job, longest};
 use support::program::{LIMIT, Program, run_trials};
 use support::{crate_dir, run};
 
@@ -113,46 +113,6 @@ fn sums(program: &Program) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A job under way; it ends with this value.
-struct Job(Child);
-
-impl Job {
-    fn start(mut oshrun: Command) -> Result<Job, Failed> {
-        oshrun.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut job = Job(oshrun.spawn()?);
-        let mut line = String::new();
-        let mut byte = [0];
-        let stdout = job.0.stdout.as_mut().expect("piped");
-        while !line.ends_with('\n') && stdout.read(&mut byte)? == 1 {
-            line.push(byte[0].into());
-        }
-        match line.as_str() {
-            "ready\n" => Ok(job),
-            _ => Err(format!("the job does not start: {line}{}", job.ends()?.1).into()),
-        }
-    }
-
-    /// Its exit code, and what it has said to the end.
-    fn ends(&mut self) -> Result<(Option<i32>, String), Failed> {
-        let lines = |from: &mut dyn Read| -> Result<String, Failed> {
-            let mut said = String::new();
-            for line in BufReader::new(from).lines() {
-                said += &(line? + "\n");
-            }
-            Ok(said)
-        };
-        let said = lines(self.0.stderr.as_mut().expect("piped"))?;
-        Ok((self.0.wait()?.code(), said + &lines(self.0.stdout.as_mut().expect("piped"))?))
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A cable is pulled in the midst of traffic and plugged again: one line for each pair of hosts, nothing is
 /// lost, done twice or late.
 fn goes_on(program: &Program, interfaces: &str, places: &str) -> Result<(), Failed> {
@@ -174,12 +134,6 @@ fn goes_on(program: &Program, interfaces: &str, places: &str) -> Result<(), Fail
     assert!(lines.iter().all(|line| line.contains(told)), "{said}");
     assert!(longest(&said)? < 5.0, "{said}");
     Ok(())
-}
-
-/// The longest time that nothing was seen to come, in seconds.
-fn longest(said: &str) -> Result<f64, Failed> {
-    let found = said.lines().find_map(|line| line.split("longest ").nth(1));
-    Ok(found.ok_or_else(|| format!("the job does not end: {said}"))?.parse()?)
 }
 
 /// One that is out before PEs first talk to each other.

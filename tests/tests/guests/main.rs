@@ -29,6 +29,8 @@ use tombolo_tests::guests::{Guests, Spec, cannot_be_served, unavailable};
 
 /// Programs that run on two and on three guests, one PE each.
 const QUICK: [&str; 2] = ["few", "setup"];
+/// Programs to which something is done while they run.
+const SPECIAL: [&str; 3] = ["beating", "cables", "survivors"];
 /// Why the others do not, unless they are asked for by `cargo dev guests --ignored`.
 const SLOW: &str = "thousands of operations, each of which takes a guest long";
 
@@ -122,7 +124,8 @@ fn main() {
     files.sort();
     let needed = |path: &&PathBuf| {
         let special = path.parent().is_some_and(|folder| folder.ends_with("special"));
-        !special || path.ends_with("few.c") || path.ends_with("survivors.c")
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        !special || name == "few" || SPECIAL.contains(&&*name)
     };
     let programs = files.iter().filter(|path| needed(path));
     let programs =
@@ -157,7 +160,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     };
     add("a_guest_runs_programs_of_this_machine".into(), false, Box::new(|_| runs_programs()));
     for program in &stage.programs {
-        if program.name == "survivors" {
+        if SPECIAL.contains(&&*program.name) {
             continue;
         }
         for which in [Which::Two, Which::Three] {
@@ -186,7 +189,7 @@ fn over_epf(stage: &Arc<Stage>) -> Vec<Trial> {
             .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
     };
     add("linux_drives_epf".into(), epf::without_drivers(), Box::new(epf::linux_drives_it));
-    for program in stage.programs.iter().filter(|program| program.name != "survivors") {
+    for program in stage.programs.iter().filter(|program| !SPECIAL.contains(&&*program.name)) {
         let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
         let run = move |stage: &Stage| ring::runs(stage, &name, Which::Epf);
         add(format!("{}_over_epf", program.name), slow.then_some(SLOW), Box::new(run));
@@ -211,7 +214,7 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         let case = move |stage: &Stage| rdma::conforms(stage, back_end);
         add(format!("{back_end}_conforms"), false, Box::new(case));
     }
-    for program in stage.programs.iter().filter(|program| program.name != "survivors") {
+    for program in stage.programs.iter().filter(|program| !SPECIAL.contains(&&*program.name)) {
         for (place, places, transports, settings, is_quick) in rdma::PLACES {
             let name = program.name.clone();
             let case = format!("{name}_over_verbs_{place}");
@@ -231,12 +234,24 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         }
     }
     type Function = fn(&Stage) -> Result<(), Failed>;
-    let others: [(&str, Function); 4] = [
+    let others: [(&str, Function); 7] = [
         ("oshinfo_tells_of_the_rdma_device", rdma::oshinfo_tells_of_the_device),
         ("amos_over_verbs_by_processors_are_told", rdma::amos_by_processors_are_told),
         ("wrong_settings_of_verbs_are_told", rdma::wrong_settings_are_told),
+        ("a_job_goes_on_without_its_first_rdma_device", |stage| {
+            rdma::goes_on_without(stage, "rxe1,rxe0", "g1:1,g2:1")
+        }),
+        ("a_job_goes_on_without_its_second_rdma_device", |stage| {
+            rdma::goes_on_without(stage, "rxe0,rxe1", "g1:1,g2:1")
+        }),
+        ("a_job_without_rdma_devices_ends", rdma::ends_without_devices),
         ("the_others_go_on_without_a_guest_over_verbs", rdma::the_others_go_on),
     ];
+    add(
+        "several_pes_go_on_without_their_first_rdma_device".into(),
+        true,
+        Box::new(|stage| rdma::goes_on_without(stage, "rxe1,rxe0", "g1:2,g2:2")),
+    );
     for (name, case) in others {
         add(name.to_owned(), false, Box::new(case));
     }

@@ -5,6 +5,7 @@
 use crate::Stage;
 use crate::losses::{WITHOUT_LOST, run_without};
 use crate::ring::LIMIT;
+use crate::support::job::{Job, longest};
 use crate::support::{Ran, run};
 use libtest_mimic::Failed;
 use std::path::{Path, PathBuf};
@@ -81,6 +82,15 @@ impl Trio {
         let guests = Guests::start(GUESTS, &spec);
         let guests = guests.inspect_err(|_| _ = std::fs::remove_dir_all(&cables))?;
         Ok(Trio { guests, prefix: prefix.to_owned(), cables })
+    }
+
+    /// Pulls the cable of a guest out of some networks, or plugs it in again.
+    fn plug(&self, guest: usize, networks: &[usize], plugged: bool) -> Result<(), Failed> {
+        let state = if plugged { "up" } else { "down" };
+        let of = |network: &usize| format!("ip link set cable{network} {state}");
+        let command = networks.iter().map(of).collect::<Vec<_>>().join(" && ");
+        run(&mut self.guests.on(guest, &command), LIMIT)?.succeeded()?;
+        Ok(())
     }
 
     /// `oshrun` with PEs on guests, as in `g1:1,g2:1`.
@@ -262,6 +272,60 @@ pub fn wrong_settings_are_told(stage: &Stage) -> Result<(), Failed> {
             return Err(ran.account(&format!("expected to be told: {words}")).into());
         }
     }
+    Ok(())
+}
+
+/// A job by two devices of each guest, under way.
+fn by_two_devices(
+    stage: &Stage,
+    trio: &Trio,
+    devices: &str,
+    places: &str,
+    name: &str,
+    args: &[&str],
+) -> Result<Job, Failed> {
+    let mut oshrun = trio.oshrun(places, "verbs");
+    oshrun.args(["-x", &format!("SHMEM_VERBS_DEVICE={devices}")]);
+    oshrun.args(["--timeout", &LIMIT.as_secs().to_string()]);
+    oshrun.arg(stage.program(name).executable()?).args(args);
+    Job::start(oshrun)
+}
+
+/// Both devices carry transfers; one whose cable is pulled is given up, and nothing is lost, done twice or
+/// late.
+pub fn goes_on_without(stage: &Stage, devices: &str, places: &str) -> Result<(), Failed> {
+    let trio = stage.trio()?;
+    let trio = trio.as_ref().expect("just made");
+    let mut job = by_two_devices(stage, trio, devices, places, "cables", &["30"])?;
+    std::thread::sleep(Duration::from_secs(4));
+    trio.plug(2, &[1], false)?;
+    std::thread::sleep(Duration::from_secs(12));
+    trio.plug(2, &[1], true)?;
+    let (code, said) = job.ends()?;
+    println!("{said}");
+    assert_eq!(code, Some(0), "{said}");
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("given up")).collect();
+    let pes = places.matches('2').count() - 1;
+    assert!((1..=pes.max(1)).contains(&lines.len()), "{said}");
+    let told = "is given up towards g2, which goes on by device rxe0";
+    let right = |line: &&str| line.contains("device rxe1") && line.contains(told);
+    assert!(lines.iter().all(right), "{said}");
+    // Rounds take some seconds, and more on a machine with other work.
+    assert!(longest(&said)? < 30.0, "{said}");
+    Ok(())
+}
+
+/// When the last cable is pulled the other host is lost.
+pub fn ends_without_devices(stage: &Stage) -> Result<(), Failed> {
+    let trio = stage.trio()?;
+    let trio = trio.as_ref().expect("just made");
+    let mut job = by_two_devices(stage, trio, "rxe0,rxe1", "g1:1,g2:1", "beating", &[])?;
+    trio.plug(2, &[0, 1], false)?;
+    let ended = job.ends();
+    trio.plug(2, &[0, 1], true)?;
+    let (code, said) = ended?;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("PE 1 on g2 cannot be reached any more"), "{said}");
     Ok(())
 }
 

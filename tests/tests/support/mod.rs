@@ -2,6 +2,7 @@
 //! What the tests of the installed library share: its place, the lists, and commands under
 //! a watchdog.
 
+pub mod job;
 pub mod program;
 
 use std::ffi::OsStr;

@@ -5,6 +5,7 @@
 
 use super::amos::Domain;
 use super::choose::{self, GidEntry, GidKind, PortState};
+use super::queue::DEPTH;
 use super::sys::{self, AhAttr, Gid, Library, QpAttr};
 use std::ffi::{CStr, c_int};
 use std::io;
@@ -30,7 +31,7 @@ pub struct Card {
     pub srq: *mut sys::Srq,
     regions: Vec<*mut sys::Mr>,
     sysfs: PathBuf,
-    /// Most bytes that are posted with an operation itself.
+    /// Most bytes that are posted with an operation itself, of all connections.
     pub inline: u32,
     /// What its atomic operations that are used exclude.
     pub domain: Domain,
@@ -215,7 +216,8 @@ impl Card {
         Ok(Port { number, link, gid: chosen, address, max_len: attr.max_msg_sz as usize })
     }
 
-    /// Makes the queues, with room for `receives` messages.
+    /// Makes the queues, with room for `receives` messages, and finds out how much an operation of a
+    /// connection may carry.
     pub fn prepare(&mut self, receives: u32) -> Result<(), String> {
         let attr = self.attributes()?;
         let few = |most: c_int| most.clamp(1, 16) as u8;
@@ -240,7 +242,18 @@ impl Card {
             };
             self.srq = made("ibv_create_srq", (library.create_srq)(self.pd, &raw mut wish))?;
         }
-        Ok(())
+        let mut why = String::new();
+        for inline in INLINE {
+            self.inline = inline;
+            match self.connection() {
+                Ok(qp) => {
+                    // SAFETY: just made, and used for nothing.
+                    return check("ibv_destroy_qp", unsafe { (library.destroy_qp)(qp) });
+                }
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
     }
 
     /// Registers memory.
@@ -266,44 +279,41 @@ impl Card {
         unsafe { Ok((Key { local: (*mr).lkey, mr }, (*mr).rkey)) }
     }
 
-    /// Makes a queue pair of a kind, with room for so many operations and, unless it shares those of
-    /// the card, receives.
-    pub fn queue_pair(
+    /// Makes the queue pair of a connection, which shares the receives of the card.
+    pub fn connection(&mut self) -> Result<*mut sys::Qp, String> {
+        self.queue_pair(sys::QPT_RC, DEPTH as u32, 0, self.inline)
+    }
+
+    /// Makes a queue pair for datagrams, with room for so many of each kind.
+    pub fn datagrams(&mut self, sends: u32, receives: u32) -> Result<*mut sys::Qp, String> {
+        self.queue_pair(sys::QPT_UD, sends, receives, 0)
+    }
+
+    fn queue_pair(
         &mut self,
         kind: c_int,
         sends: u32,
         receives: u32,
+        inline: u32,
     ) -> Result<*mut sys::Qp, String> {
-        let mut why = String::new();
-        for inline in INLINE {
-            let cap = sys::QpCap {
-                max_send_wr: sends,
-                max_recv_wr: receives,
-                max_send_sge: 1,
-                max_recv_sge: u32::from(receives > 0),
-                max_inline_data: inline,
-            };
-            let mut wish = sys::QpInitAttr {
-                qp_context: null_mut(),
-                send_cq: self.cq,
-                recv_cq: self.cq,
-                srq: if receives > 0 { null_mut() } else { self.srq },
-                cap,
-                qp_type: kind,
-                sq_sig_all: 0,
-            };
-            // SAFETY: protection domain and queues are open.
-            match made("ibv_create_qp", unsafe { (self.library.create_qp)(self.pd, &raw mut wish) })
-            {
-                Ok(qp) => {
-                    // All connections have as much room as the first one asked for.
-                    self.inline = if kind == sys::QPT_RC { inline } else { self.inline };
-                    return Ok(qp);
-                }
-                Err(error) => why = error,
-            }
-        }
-        Err(why)
+        let cap = sys::QpCap {
+            max_send_wr: sends,
+            max_recv_wr: receives,
+            max_send_sge: 1,
+            max_recv_sge: u32::from(receives > 0),
+            max_inline_data: inline,
+        };
+        let mut wish = sys::QpInitAttr {
+            qp_context: null_mut(),
+            send_cq: self.cq,
+            recv_cq: self.cq,
+            srq: if receives > 0 { null_mut() } else { self.srq },
+            cap,
+            qp_type: kind,
+            sq_sig_all: 0,
+        };
+        // SAFETY: protection domain and queues are open.
+        made("ibv_create_qp", unsafe { (self.library.create_qp)(self.pd, &raw mut wish) })
     }
 
     /// Changes the state of a queue pair.

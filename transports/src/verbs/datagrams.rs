@@ -40,7 +40,7 @@ impl Datagrams {
         let slab = Slab::new(BYTES);
         // SAFETY: nothing uses the slab when the queue pair is closed.
         let key = unsafe { card.register(slab.base(), BYTES) }?;
-        let qp = card.queue_pair(sys::QPT_UD, SENDS as u32, RECEIVES as u32)?;
+        let qp = card.datagrams(SENDS as u32, RECEIVES as u32)?;
         let free = (0..SENDS as u16).collect();
         let datagrams = Datagrams { qp, key, free, slab };
         if let Err(why) = datagrams.start(card, port, tag) {

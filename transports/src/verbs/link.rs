@@ -4,7 +4,7 @@
 use super::amos::Domain;
 use super::card::{Card, Port, PortAddress};
 use super::hello::{Hello, Progress};
-use super::queue::{DEPTH, Queue};
+use super::queue::Queue;
 use super::sys::{self, Ah, Gid, Qp, QpAttr};
 use crate::network::RemoteAddress;
 use std::ptr::null_mut;
@@ -122,7 +122,7 @@ impl Link {
         if !self.qp.is_null() {
             return Ok(());
         }
-        self.qp = card.queue_pair(sys::QPT_RC, DEPTH as u32, 0)?;
+        self.qp = card.connection()?;
         let access = card.remote_access();
         let attr = QpAttr {
             qp_state: sys::QPS_INIT,

@@ -10,8 +10,8 @@
 //! - The library is loaded at run time, and only where the transport is wanted; without it, or without a
 //!   device, the transport says so and is not used.
 //! - A port is taken when it has worked in a trial of puts, gets and messages. Several that are named share
-//!   long transfers ([`crate::network::rails`]); a PE that one of them does not reach any more is lost. The
-//!   first one carries out AMOs only where it is asked to.
+//!   long transfers, and go on without one that fails ([`crate::network::rails`]); cards then carry out AMOs
+//!   only where they are asked to, because those under way are lost with the first card.
 //! - A PE has one reliable connection to each PE that it uses, made when it is first used ([`hello`]).
 //!   Buffers for messages are shared by all of them. The heap and static data are registered, and so
 //!   held in memory, once; pages that the card fetches on demand are not used, because only some cards
@@ -131,7 +131,7 @@ fn choose(job: &Job<'_>) -> Result<Chosen, String> {
     let states = devices.states();
     let amos_asked_for = settings.amo == AmoBy::Card;
     let amo = match settings.amo {
-        // Those of several cards exclude each other no more than a card and a processor do.
+        // Of several cards one may fail, and with it what it had under way.
         AmoBy::Auto if wishes.len() > 1 => AmoBy::Target,
         amo => amo,
     };

@@ -175,9 +175,7 @@ impl Device for Net {
 
 impl Rail for Net {
     fn is_like(&self, other: &Net) -> bool {
-        let of = |net: &Net| {
-            (net.port.link, net.is_software, net.ends_prove, net.own.domain, net.inject_max())
-        };
+        let of = |net: &Net| (net.port.link, net.is_software, net.ends_prove, net.own.domain);
         of(self) == of(other)
     }
 
@@ -189,10 +187,10 @@ impl Rail for Net {
         Some(self.card.wait_fd())
     }
 
-    /// How much a card copies when a message is posted, which signs of life need, is known only when there
-    /// is a connection.
+    /// What arrives for a queue pair that is gone is dropped. One that gets its number later expects other
+    /// packets.
     fn closes(&self) -> bool {
-        false
+        true
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Rails<R: Rail> {
     labels: Vec<String>,
     /// A rail that fails is given up, and others carry on.
     survives: bool,
+    /// Longest message that all of them copy.
+    inject_max: usize,
     /// A number that strangers do not know.
     id: u64,
     /// Keys of this PE's shared memory.
@@ -110,10 +112,11 @@ impl<R: Rail> Rails<R> {
             return Err("the interfaces differ in what they can do".into());
         }
         let several = !others.is_empty();
+        let inject_max = rails.iter().map(Network::inject_max).min().unwrap_or(0);
         let wait = wait_for(&rails);
         Ok(Rails {
-            survives: several
-                && rails.iter().all(|rail| rail.closes() && rail.inject_max() >= words::WORDS),
+            survives: several && rails.iter().all(Rail::closes) && inject_max >= words::WORDS,
+            inject_max,
             id: open::random()?,
             ops: Ops::new(if several { rails.len() } else { 0 }),
             rails,
@@ -302,7 +305,7 @@ impl<R: Rail> Network for Rails<R> {
     }
 
     fn inject_max(&self) -> usize {
-        self.rails[0].inject_max()
+        self.inject_max
     }
 
     fn inline_max(&self) -> usize {
