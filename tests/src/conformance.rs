@@ -28,8 +28,8 @@
 
 use crate::doubles::{Faults, Faulty};
 use crate::ring::{self, Ring};
-use crate::run_job;
 use crate::watchdog::Watchdog;
+use crate::{run_as_pe, run_job};
 use libtest_mimic::{Arguments, Trial};
 use std::process::Command;
 use tombolo_core::ops::Mode;
@@ -151,11 +151,25 @@ pub fn unavailable(back_end: &BackEnd) -> Option<String> {
 pub const LIMIT_SECONDS: u64 = 120;
 /// Says which case a process is to run.
 pub const CASE: &str = "TOMBOLO_CONFORMANCE_CASE";
+/// Says on which back end a process is to run, as one PE of a job that `oshrun` has started, the cases for
+/// as many PEs as the job has.
+pub const BACK_END: &str = "TOMBOLO_CONFORMANCE_BACK_END";
 
 /// The test program: runs every case on every back end, those without the hardware ignored.
 pub fn main(back_ends: &'static [BackEnd]) {
     let all = || back_ends.iter().flat_map(|one| CASES.iter().map(move |case| (one, case)));
     let name = |(back_end, case): (&BackEnd, &Case)| format!("{}::{}", back_end.name, case.name);
+    if let Ok(name) = std::env::var(BACK_END) {
+        let back_end = back_ends.iter().find(|one| one.name == name).expect("a back end");
+        return run_as_pe(&back_end.transports, |world| {
+            let fitting = CASES.iter().filter(|case| case.n_pes == world.n_pes());
+            fitting.for_each(|case| {
+                let name = format!("{name}::{}, PE {}", case.name, world.pe());
+                let _watched = Watchdog::start(name, LIMIT_SECONDS);
+                (case.check)(world);
+            });
+        });
+    }
     if let Ok(asked) = std::env::var(CASE) {
         // Not left alone when the test program is killed.
         nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("a signal");

@@ -11,10 +11,11 @@ pub mod ring;
 pub mod slurm;
 pub mod watchdog;
 
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use tombolo_core::board::Board;
-use tombolo_core::bootstrap::Threads;
-use tombolo_core::config::{Bytes, Environment};
+use tombolo_core::bootstrap::{self, Bootstrap, Threads};
+use tombolo_core::config::{Bytes, Descriptor, Environment};
 use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Setup, World};
 
@@ -64,4 +65,28 @@ pub fn run_job_of(
             });
         }
     });
+}
+
+/// Runs `body` as one PE of a job that `oshrun` has started, of which this process is a part.
+pub fn run_as_pe(transports: &MakeTransports, body: impl Fn(&World)) {
+    let config = Config::from_env().expect("a valid environment");
+    let bootstrap = bootstrap::from_env(&config).expect("a launcher");
+    let bootstrap: Arc<dyn Bootstrap> = bootstrap.into();
+    let board = match config.board_fd {
+        // SAFETY: the launcher passed it for this use alone.
+        Some(Descriptor(fd)) => Board::open(unsafe { OwnedFd::from_raw_fd(fd) }, bootstrap.n_pes()),
+        None => Board::create(bootstrap.n_pes()),
+    };
+    let world = World::start(Setup {
+        bootstrap: bootstrap.clone(),
+        board: Arc::new(board.expect("a board")),
+        config,
+        transports: transports(),
+        share_statics: false,
+        several_threads: false,
+    })
+    .expect("the world starts");
+    body(&world);
+    world.stop().expect("the world stops");
+    bootstrap.finalize();
 }

@@ -102,7 +102,8 @@ fn main() {
     {
         return ports::check_memory(address);
     }
-    if std::env::var_os(conformance::CASE).is_some() {
+    let asked = [conformance::CASE, conformance::BACK_END].map(std::env::var_os);
+    if asked.iter().any(Option::is_some) {
         return conformance::main(conformance::BACK_ENDS);
     }
     let mut arguments = Arguments::from_args();
@@ -213,6 +214,15 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
     for back_end in ["verbs", "verbs_read", "verbs_target", "verbs_two"] {
         let case = move |stage: &Stage| rdma::conforms(stage, back_end);
         add(format!("{back_end}_conforms"), false, Box::new(case));
+    }
+    for (back_end, setting, slow) in [
+        ("verbs", "SHMEM_VERBS_AMO=auto", false),
+        ("verbs_read", "SHMEM_VERBS_CONFIRM=read", true),
+        ("verbs_target", "SHMEM_VERBS_AMO=target", true),
+        ("verbs_two", "SHMEM_VERBS_DEVICE=rxe0,rxe1", false),
+    ] {
+        let case = move |stage: &Stage| rdma::conforms_between_guests(stage, back_end, setting);
+        add(format!("{back_end}_conforms_between_guests"), slow, Box::new(case));
     }
     for program in stage.programs.iter().filter(|program| !SPECIAL.contains(&&*program.name)) {
         for (place, places, transports, settings, is_quick) in rdma::PLACES {
