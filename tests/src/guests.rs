@@ -75,6 +75,7 @@ impl Default for Spec<'_> {
 /// Running guests; they end with this value.
 pub struct Guests {
     guests: Vec<Guest>,
+    begun: Instant,
     /// Keys, scripts, consoles.
     directory: PathBuf,
     /// Sockets, whose names must be short.
@@ -147,7 +148,8 @@ impl Guests {
         let name = format!("run-{}-{number}", std::process::id());
         let sockets = std::env::temp_dir().join(format!("tombolo-guests-{name}"));
         let directory = system().with_file_name(name);
-        let mut guests = Guests { guests: vec![], directory, sockets };
+        let begun = Instant::now();
+        let mut guests = Guests { guests: vec![], begun, directory, sockets };
         let failed = |e: io::Error| format!("guests cannot be made: {e}");
         guests.prepare(spec).map_err(failed)?;
         let mut config = String::new();
@@ -161,7 +163,6 @@ impl Guests {
             config += &format!("  ControlPath {}\n", guests.socket(guest).display());
         }
         fs::write(guests.directory.join("ssh_config"), config).map_err(failed)?;
-        let begun = Instant::now();
         for guest in 1..=count {
             guests.await_boot(guest, begun)?;
             guests.connect(guest, begun)?;
@@ -185,6 +186,11 @@ impl Guests {
     /// The command that reaches guests by their names, for `oshrun --rsh`.
     pub fn rsh(&self) -> String {
         format!("/usr/bin/ssh -F {}", self.directory.join("ssh_config").display())
+    }
+
+    /// How long ago they were started.
+    pub fn age(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// Ends a guest as a power failure does.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A PE that ends or hurts itself in some way, in some phase of the job. See `c/attacks/ends.c`.
 
+use crate::support::ends::{
+    Attack, ENDS, EXCHANGES, HURTS, MARK, PHASES, SIGNALS, all_known, judge, row,
+};
 use crate::support::program::{LIMIT, Program};
-use crate::support::{Ran, crate_dir, run, scratch};
-use crate::table::{ROWS, row};
+use crate::support::{crate_dir, run, scratch};
 use crate::{Cases, Way, ways};
 use libtest_mimic::{Failed, Trial};
 use std::path::Path;
@@ -11,26 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-const SIGNALS: [(&str, i32); 8] = [
-    ("SIGKILL", libc::SIGKILL),
-    ("SIGTERM", libc::SIGTERM),
-    ("SIGSEGV", libc::SIGSEGV),
-    ("SIGABRT", libc::SIGABRT),
-    ("SIGBUS", libc::SIGBUS),
-    ("SIGFPE", libc::SIGFPE),
-    ("SIGXCPU", libc::SIGXCPU),
-    ("SIGSYS", libc::SIGSYS),
-];
-/// Other ways to end.
-const ENDS: [&str; 5] = ["exit", "_exit", "quick_exit", "exec", "closefrom"];
-/// What a PE survives; the last two only root can do.
-const HURTS: [&str; 6] = ["fork", "descriptors", "space", "locked", "user", "root"];
-const PHASES: [&str; 9] =
-    ["before", "init", "exchange", "computing", "rma", "collectives", "locks", "finalize", "after"];
-/// Exchanges with the launcher at the start; there may be fewer.
-const EXCHANGES: usize = 7;
-/// Name of the variable by which the processes of a job are found.
-pub const MARK: &str = "TOMBOLO_TEST_JOB";
 /// Jobs of a test for each way that PEs reach each other, and over one that is slow.
 const JOBS: [usize; 2] = [14, 4];
 
@@ -206,24 +188,6 @@ fn hosts_die(program: &Arc<Program>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whether all that is said is in the table, but for warnings, which are the transports'.
-pub fn all_known(ran: &Ran) -> bool {
-    let known = |line: &str| {
-        line.starts_with("tombolo: warning: ") || ROWS.iter().any(|row| row.prints(line))
-    };
-    ran.stderr.lines().all(known)
-}
-
-/// One job.
-#[derive(Debug)]
-struct Attack {
-    victim: usize,
-    way: &'static str,
-    phase: &'static str,
-    delay: usize,
-    going_on: bool,
-}
-
 fn attack(program: &Arc<Program>, way: &Way, salt: u64) -> Result<(), Failed> {
     let root = nix::unistd::geteuid().is_root();
     let hurts = &HURTS[..if root { HURTS.len() } else { HURTS.len() - 2 }];
@@ -265,16 +229,14 @@ fn one(program: &Arc<Program>, way: &Way, next: &Attack) -> Result<(), String> {
     let folder = scratch("attacks").join(&mark);
     std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
     let mut oshrun = program.oshrun();
-    let on_loss = if next.going_on { "continue" } else { "end" };
-    oshrun.args(["-n", "3", "-x", &format!("SHMEM_ON_LOSS={on_loss}")]).args(way.options);
-    oshrun.arg(program.executable()?);
-    oshrun.args([&next.victim.to_string(), next.way, next.phase, &next.delay.to_string()]);
+    oshrun.args(["-n", "3", "-x", &format!("SHMEM_ON_LOSS={}", next.on_loss())]);
+    oshrun.args(way.options).arg(program.executable()?).args(next.arguments());
     // Whatever a job leaves behind is found by these.
     oshrun.env(MARK, &mark).env("TMPDIR", &folder).env("HOME", &folder).current_dir(&folder);
     // What is measured at the start takes long, and tests of its own have it.
     oshrun.env("SHMEM_TUNE", "off");
     let ran = run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))?;
-    judge(&ran, next, way)?;
+    judge(&ran, next, way.name)?;
     leaves_nothing(&mark).map_err(|left| ran.account(&format!("left behind: {left}")))?;
     let files: Vec<_> = std::fs::read_dir(&folder).into_iter().flatten().flatten().collect();
     // Where the limits allow it and the machine wants it so, a core file is what a crash leaves.
@@ -283,63 +245,6 @@ fn one(program: &Arc<Program>, way: &Way, next: &Attack) -> Result<(), String> {
         return Err(ran.account(&format!("left behind: {}", file.path().display())));
     }
     std::fs::remove_dir_all(&folder).map_err(|e| e.to_string())
-}
-
-/// The exit codes with which a job may end, each with the rows of the table of which one tells why.
-fn expected(next: &Attack, way: &Way) -> Vec<(i32, Vec<&'static str>)> {
-    let signal = SIGNALS.iter().find(|(name, _)| *name == next.way);
-    let own = match (signal, next.way) {
-        (Some((_, number)), _) => (128 + number, vec!["signal"]),
-        (_, "exit") => (3, vec!["exit"]),
-        (_, "closefrom") => (1, vec!["closed", "error"]),
-        _ => (1, vec!["leave", "absent", "error"]),
-    };
-    let clean = (0, vec![]);
-    let lost = (125, vec!["lost"]);
-    // An error that others find in the gap that the PE has left.
-    let error = (1, vec!["error", "absent"]);
-    let finalized = !matches!(own.1[0], "signal" | "exit");
-    match next.phase {
-        _ if HURTS.contains(&next.way) => match next.phase {
-            // What is missing may be needed to start.
-            "before" | "init" | "exchange" => vec![clean, error],
-            // The kernel copies between processes of one user.
-            _ if next.way == "user" && way.name == "over_cma" => vec![clean, error],
-            _ => vec![clean],
-        },
-        "before" => vec![own],
-        // It may hit at any time, or so late that it hits the work.
-        "init" | "exchange" if next.going_on => vec![own, lost, error],
-        "init" | "exchange" => vec![own, error],
-        "finalize" if next.going_on && finalized => vec![own, lost, clean],
-        "finalize" if next.going_on => vec![own, lost],
-        "finalize" if finalized => vec![own, clean],
-        "after" if finalized => vec![clean],
-        "finalize" | "after" => vec![own],
-        _ if next.going_on => vec![lost],
-        _ => vec![own],
-    }
-}
-
-fn judge(ran: &Ran, next: &Attack, way: &Way) -> Result<(), String> {
-    let all = expected(next, way);
-    let Some(code) = ran.code else { return Err(ran.account("expected an exit code")) };
-    let Some((_, rows)) = all.iter().find(|(expected, _)| *expected == code) else {
-        return Err(ran.account(&format!("expected one of {all:?}")));
-    };
-    let told = |line: &str| rows.iter().any(|key| row(key).prints(line));
-    if !rows.is_empty() && !ran.stderr.lines().any(told) {
-        return Err(ran.account(&format!("expected a line as the table has for {rows:?}")));
-    }
-    if !all_known(ran) {
-        return Err(ran.account("expected nothing but what is in the table"));
-    }
-    let went_on = |pe: usize| ran.stdout.contains(&format!("PE {pe} went on"));
-    let ends = !HURTS.contains(&next.way);
-    if matches!(code, 0 | 125) && (0..3).any(|pe| (pe != next.victim || !ends) && !went_on(pe)) {
-        return Err(ran.account("expected all others to go on"));
-    }
-    Ok(())
 }
 
 /// An error names a process of the job that still runs.

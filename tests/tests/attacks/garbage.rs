@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A PE writes garbage over memory that it shares with others. See `c/attacks/garbage.c`.
 
-use crate::ends::all_known;
 use crate::support::crate_dir;
+use crate::support::ends::{all_known, row};
 use crate::support::program::{LIMIT, Program};
-use crate::table::row;
 use crate::{Cases, Way, ways};
 use libtest_mimic::{Failed, Trial};
 use std::path::Path;

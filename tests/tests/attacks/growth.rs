@@ -2,7 +2,8 @@
 //! Programs that use much of everything, one after the other: nothing grows. See
 //! `c/attacks/growth.c`.
 
-use crate::ends::{MARK, leaves_nothing};
+use crate::ends::leaves_nothing;
+use crate::support::ends::MARK;
 use crate::support::program::{LIMIT, Program};
 use crate::support::{crate_dir, run, scratch};
 use crate::{Cases, Way, ways};

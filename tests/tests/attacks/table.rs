@@ -1,66 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of ends in `oshrun(1)`, and whether `oshrun` does as it says.
 
+use crate::support::ends::{ROWS, matches, row};
 use crate::support::program::{LIMIT, Program};
 use crate::support::{Ran, crate_dir, run, scratch};
 use libtest_mimic::{Failed, Trial};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, LazyLock};
-
-/// A row: what it is called, and what is printed by default and where PEs go on.
-pub struct Row {
-    pub key: &'static str,
-    what: &'static str,
-    code: &'static str,
-    messages: [&'static str; 2],
-}
-
-/// The table from which the manual is made.
-pub static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
-    let text = include_str!("../../../compat/share/ends.tsv");
-    let rows = text.lines().filter(|line| !line.starts_with('#'));
-    let parse = |line: &'static str| match line.split('\t').collect::<Vec<_>>()[..] {
-        [key, what, code, message, going_on] => {
-            Row { key, what, code, messages: [message, going_on] }
-        }
-        _ => panic!("not a row: '{line}'"),
-    };
-    rows.map(parse).collect()
-});
-
-/// The row called `key`.
-pub fn row(key: &str) -> &'static Row {
-    ROWS.iter().find(|row| row.key == key).unwrap_or_else(|| panic!("no row '{key}'"))
-}
-
-impl Row {
-    /// Whether the row says that this line is printed.
-    pub fn prints(&self, line: &str) -> bool {
-        self.messages.iter().any(|message| matches(message, line))
-    }
-
-    /// Whether nothing has to be printed, by default or where PEs go on.
-    pub fn is_silent(&self) -> bool {
-        self.messages == ["-", "-"]
-    }
-}
-
-/// Whether a line is `message`, in which words in < > stand for any text.
-fn matches(message: &str, line: &str) -> bool {
-    let mut literal = message.split('<').map(|part| part.split_once('>').map_or(part, |p| p.1));
-    let Some(mut rest) = line.strip_prefix(literal.next().unwrap_or_default()) else {
-        return false;
-    };
-    let parts: Vec<&str> = literal.collect();
-    for (at, part) in parts.iter().enumerate() {
-        // The last reaches to the end.
-        let found = if at + 1 == parts.len() { rest.rfind(part) } else { rest.find(part) };
-        let Some(place) = found.filter(|place| *place > 0) else { return false };
-        rest = &rest[place + part.len()..];
-    }
-    rest.is_empty()
-}
+use std::sync::Arc;
 
 pub fn trials(prefix: &Path) -> Vec<Trial> {
     let special = |name: &str| Program::new(prefix, &crate_dir().join(name), "", &["-O1"]);

@@ -10,6 +10,7 @@
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
+mod ends;
 mod epf;
 mod losses;
 mod ports;
@@ -23,14 +24,15 @@ use ring::{Ring, Which};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use support::crate_dir;
+use support::ends::PHASES;
 use support::program::Program;
 use tombolo_tests::conformance;
-use tombolo_tests::guests::{Guests, Spec, cannot_be_served, unavailable};
+use tombolo_tests::guests::{Guests, LIFETIME, Spec, cannot_be_served, unavailable};
 
 /// Programs that run on two and on three guests, one PE each.
 const QUICK: [&str; 2] = ["few", "setup"];
 /// Programs to which something is done while they run.
-const SPECIAL: [&str; 3] = ["beating", "cables", "survivors"];
+const SPECIAL: [&str; 4] = ["beating", "cables", "ends", "survivors"];
 /// Why the others do not, unless they are asked for by `cargo dev guests --ignored`.
 const SLOW: &str = "thousands of operations, each of which takes a guest long";
 
@@ -78,7 +80,9 @@ impl Stage {
     /// The guests with RDMA devices.
     fn trio(&self) -> Result<MutexGuard<'_, Option<Trio>>, String> {
         let mut trio = self.trio.lock().unwrap_or_else(PoisonError::into_inner);
-        if trio.is_none() {
+        // They must outlive the case.
+        if trio.as_ref().is_none_or(|trio| trio.guests.age() > LIFETIME / 2) {
+            drop(trio.take());
             *trio = Some(Trio::start(&self.prefix)?);
         }
         Ok(trio)
@@ -115,7 +119,7 @@ fn main() {
             libtest_mimic::run(&arguments, vec![trial]).exit();
         }
     };
-    let sources = ["c", "c/special"].map(|folder| crate_dir().join(folder));
+    let sources = ["c", "c/attacks", "c/special"].map(|folder| crate_dir().join(folder));
     let mut files: Vec<PathBuf> = sources
         .iter()
         .flat_map(|folder| std::fs::read_dir(folder).expect("the programs are there"))
@@ -123,14 +127,14 @@ fn main() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
         .collect();
     files.sort();
-    let needed = |path: &&PathBuf| {
-        let special = path.parent().is_some_and(|folder| folder.ends_with("special"));
+    let needed = |path: &PathBuf| {
+        let usual = path.parent().is_some_and(|folder| folder.ends_with("c"));
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        !special || name == "few" || SPECIAL.contains(&&*name)
+        usual || name == "few" || SPECIAL.contains(&&*name)
     };
-    let programs = files.iter().filter(|path| needed(path));
-    let programs =
-        programs.map(|path| Program::new(&prefix, path, "", &["-O1", "-pthread"])).collect();
+    files.retain(needed);
+    let flags = ["-O1", "-pthread"];
+    let programs = files.iter().map(|path| Program::new(&prefix, path, "", &flags)).collect();
     let stage =
         Arc::new(Stage { prefix, programs, rings: Default::default(), trio: Default::default() });
     let mut trials = trials(&stage);
@@ -242,6 +246,11 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
                 move |stage: &Stage| rdma::runs(stage, "mixed_amos", places, transports, setting);
             add(case, false, Box::new(run));
         }
+    }
+    add("ends_over_verbs".into(), false, Box::new(ends::selected));
+    for (number, phase) in PHASES.iter().enumerate() {
+        let case = move |stage: &Stage| ends::of_phase(stage, number);
+        add(format!("all_ends_in_{phase}_over_verbs"), true, Box::new(case));
     }
     type Function = fn(&Stage) -> Result<(), Failed>;
     let others: [(&str, Function); 7] = [

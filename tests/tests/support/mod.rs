@@ -2,6 +2,7 @@
 //! What the tests of the installed library share: its place, the lists, and commands under
 //! a watchdog.
 
+pub mod ends;
 pub mod job;
 pub mod program;
 

@@ -368,6 +368,9 @@ impl Network for Net {
     fn meaning(&self, number: isize) -> String {
         match -number as i32 {
             libc::ENOTCONN => self.why.clone(),
+            libc::EACCES => "the kernel refuses what this process posts: since it opened the \
+                             device, it has changed its user or rights"
+                .into(),
             number => io::Error::from_raw_os_error(number).to_string(),
         }
     }
