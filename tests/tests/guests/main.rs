@@ -13,6 +13,7 @@ mod support;
 mod ends;
 mod epf;
 mod losses;
+mod perftest;
 mod ports;
 mod rdma;
 mod ring;
@@ -32,7 +33,7 @@ use tombolo_tests::guests::{Guests, LIFETIME, Spec, cannot_be_served, unavailabl
 /// Programs that run on two and on three guests, one PE each.
 const QUICK: [&str; 2] = ["few", "setup"];
 /// Programs to which something is done while they run.
-const SPECIAL: [&str; 4] = ["beating", "cables", "ends", "survivors"];
+const SPECIAL: [&str; 5] = ["beating", "cables", "ends", "put_amo", "survivors"];
 /// Why the others do not, unless they are asked for by `cargo dev guests --ignored`.
 const SLOW: &str = "thousands of operations, each of which takes a guest long";
 
@@ -133,6 +134,7 @@ fn main() {
         usual || name == "few" || SPECIAL.contains(&&*name)
     };
     files.retain(needed);
+    files.push(crate_dir().with_file_name("benches").join("c/put_amo.c"));
     let flags = ["-O1", "-pthread"];
     let programs = files.iter().map(|path| Program::new(&prefix, path, "", &flags)).collect();
     let stage =
@@ -247,6 +249,7 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
             add(case, false, Box::new(run));
         }
     }
+    add("verbs_beside_perftest".into(), true, Box::new(perftest::compare));
     add("ends_over_verbs".into(), false, Box::new(ends::selected));
     for (number, phase) in PHASES.iter().enumerate() {
         let case = move |stage: &Stage| ends::of_phase(stage, number);

@@ -54,7 +54,7 @@ pub fn unavailable() -> Option<&'static str> {
 /// has the switches.
 pub struct Trio {
     pub guests: Guests,
-    prefix: PathBuf,
+    pub prefix: PathBuf,
     cables: PathBuf,
 }
 
