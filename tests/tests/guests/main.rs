@@ -32,6 +32,8 @@ use tombolo_tests::guests::{Guests, LIFETIME, Spec, cannot_be_served, unavailabl
 
 /// Programs that run on two and on three guests, one PE each.
 const QUICK: [&str; 2] = ["few", "setup"];
+/// Programs that run on three guests over verbs as well: each takes less than ten seconds.
+const SHORT_OVER_VERBS: [&str; 4] = ["legacy", "pointers", "processes", "profiling"];
 /// Programs to which something is done while they run.
 const SPECIAL: [&str; 5] = ["beating", "cables", "ends", "put_amo", "survivors"];
 /// Why the others do not, unless they are asked for by `cargo dev guests --ignored`.
@@ -234,7 +236,9 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         for (place, places, transports, settings, is_quick) in rdma::PLACES {
             let name = program.name.clone();
             let case = format!("{name}_over_verbs_{place}");
-            let slow = !is_quick || !QUICK.contains(&&*name);
+            let is_short = QUICK.contains(&&*name)
+                || place == "on_three_guests" && SHORT_OVER_VERBS.contains(&&*name);
+            let slow = !is_quick || !is_short;
             let run = move |stage: &Stage| rdma::runs(stage, &name, places, transports, settings);
             add(case, slow, Box::new(run));
         }

@@ -197,6 +197,9 @@ pub fn runs(
     let trio = trio.as_ref().expect("just made");
     let executable = stage.program(name).executable()?;
     let mut oshrun = trio.oshrun(places, transports);
+    if places.contains(',') {
+        oshrun.args(["-x", "CHECK_APART=1"]);
+    }
     oshrun.args(["-x", settings]).arg(executable);
     trio.job(&mut oshrun)?.succeeded()?;
     Ok(())
