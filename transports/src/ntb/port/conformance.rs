@@ -5,7 +5,8 @@
 //! process, and panics where a port falls short. Cases ask [`Capabilities`](super::Capabilities)
 //! for rules and for what is optional; a part that a port does not have is checked to be refused.
 //! They wait for what was posted by looking at memory and registers, and believe that something never
-//! arrives when what was sent behind it has: no counter is asked, and no port need have any.
+//! arrives when what was sent behind it has: no counter is asked, and no port need have any. A port may
+//! be told of its link, and of what the peer has opened, later than the peer's end has returned.
 //!
 //! ```text
 //! for (name, case) in conformance::CASES {
@@ -119,17 +120,60 @@ impl Drop for Opened<'_> {
     }
 }
 
-/// Opens what can be opened, writes bytes and flushes.
-fn write(window: &mut dyn Outbound, offset: usize, bytes: &[u8]) {
-    let _ = window.open(offset, bytes.len());
-    // SAFETY: a slice is readable for its length.
-    unsafe { window.write(offset, bytes.as_ptr(), bytes.len()) };
-    window.flush();
+/// Repeats `act` until it gives something during which the link of `port` has not changed: a port may be
+/// told late of a change, and everything that was open ends with that.
+fn steadily<T>(port: &dyn NtbPort, mut act: impl FnMut() -> Option<T>) -> T {
+    let mut given = None;
+    until("the link to be used", || {
+        let before = port.link_state().generation;
+        given = act();
+        given.is_some() && port.link_state().generation == before
+    });
+    given.expect("waited for")
 }
 
-/// Writes an aligned word and flushes.
-fn write_word(window: &mut dyn Outbound, offset: usize, value: u64) {
-    write(window, offset, &value.to_ne_bytes());
+/// A window of the peer of a port.
+struct Sender<'a> {
+    port: &'a dyn NtbPort,
+    window: Box<dyn Outbound>,
+}
+
+/// Window 0.
+fn sender(port: &dyn NtbPort) -> Sender<'_> {
+    Sender { port, window: port.outbound(0).unwrap() }
+}
+
+impl Sender<'_> {
+    /// Writes bytes that have to arrive, and flushes: the peer has opened the range, but this side may
+    /// hear of it later.
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let window = &mut *self.window;
+        steadily(self.port, || {
+            window.open(offset, bytes.len()).ok()?;
+            // SAFETY: a slice is readable for its length.
+            unsafe { window.write(offset, bytes.as_ptr(), bytes.len()) };
+            window.flush();
+            Some(())
+        });
+    }
+
+    /// The same with an aligned word.
+    fn write_word(&mut self, offset: usize, value: u64) {
+        self.write(offset, &value.to_ne_bytes());
+    }
+
+    /// Opens what can be opened, writes bytes that may vanish, and flushes.
+    fn try_write(&mut self, offset: usize, bytes: &[u8]) {
+        let _ = self.window.open(offset, bytes.len());
+        // SAFETY: a slice is readable for its length.
+        unsafe { self.window.write(offset, bytes.as_ptr(), bytes.len()) };
+        self.window.flush();
+    }
+
+    /// The same with an aligned word.
+    fn try_word(&mut self, offset: usize, value: u64) {
+        self.try_write(offset, &value.to_ne_bytes());
+    }
 }
 
 /// Bytes that differ from their neighbours and from those of other seeds.

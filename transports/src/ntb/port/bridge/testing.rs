@@ -2,6 +2,9 @@
 //! Two functions of a bridge without hardware: a model plays their registers, and here are the buses
 //! of the two machines that they are plugged into. For tests.
 
+#[cfg(test)]
+pub mod cases;
+
 use super::BridgePort;
 use super::device::{BARS, Device};
 use crate::ntb::port::vfio::Trained;

@@ -2,7 +2,7 @@
 //! The link and the scratchpads.
 
 use super::windows::hammered;
-use super::{PATIENCE, connect, open, until, write_word};
+use super::{PATIENCE, connect, open, sender, until};
 use crate::ntb::port::NtbPort;
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ pub(super) fn up_when_both_enable(a: &dyn NtbPort, b: &dyn NtbPort) {
     let state = a.link_state();
     assert!(state.width > 0 && state.max_payload >= 64, "{state:?}");
     b.link_disable().unwrap();
-    assert!(!a.link_state().up && !b.link_state().up);
+    assert!(!b.link_state().up);
+    until("the link to be down on the other side", || !a.link_state().up);
     assert_ne!(a.link_state().generation, state.generation);
 }
 
@@ -24,11 +25,14 @@ pub(super) fn changes_are_events(a: &dyn NtbPort, b: &dyn NtbPort) {
     assert!(!a.link_event());
     connect(a, b);
     assert!(a.link_event() && b.link_event());
-    assert!(!a.link_event(), "asked once");
+    // A port that is told late says so once more.
+    until("no events of a link that does not change", || !a.link_event() && !b.link_event());
+    let before = b.link_state().generation;
     a.link_disable().unwrap();
     a.link_enable().unwrap();
-    assert!(b.link_state().up);
-    assert!(b.link_event(), "down and up between two looks");
+    until("the event of a link that was down between two looks", || b.link_event());
+    assert_ne!(b.link_state().generation, before);
+    until("the link", || a.link_state().up && b.link_state().up);
 }
 
 pub(super) fn change_ends_a_wait(a: &dyn NtbPort, b: &dyn NtbPort) {
@@ -36,33 +40,34 @@ pub(super) fn change_ends_a_wait(a: &dyn NtbPort, b: &dyn NtbPort) {
     b.link_event();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            until("the link change", || b.db_wait(1, PATIENCE).link_changed);
-            b.link_event()
+            until("the link change", || {
+                b.db_wait(1, PATIENCE).link_changed && b.link_event() && !b.link_state().up
+            });
         });
         a.link_disable().unwrap();
-        assert!(waiter.join().unwrap());
+        waiter.join().unwrap();
     });
 }
 
 pub(super) fn down_loses_everything(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let target = open(b, 0);
-    let mut window = a.outbound(0).unwrap();
-    write_word(&mut *window, 0, 1);
+    let mut sender = sender(a);
+    sender.write_word(0, 1);
     a.peer_spad_write(0, 5);
     until("what was sent before", || (target.memory.load(0), b.spad_read(0)) == (1, 5));
     b.link_disable().unwrap();
-    write_word(&mut *window, 0, 2);
+    sender.try_word(0, 2);
     a.peer_db_set(1);
     a.peer_spad_write(0, 6);
     let mut bytes = [0; 8];
-    window.read(0, &mut bytes);
+    sender.window.read(0, &mut bytes);
     assert_eq!(bytes, [0xff; 8], "reads give all ones");
     assert_eq!(a.peer_spad_read(0), u32::MAX);
     b.link_enable().unwrap();
     until("the link", || a.link_state().up);
     b.mw_set_trans(0, 0, target.address, target.size).unwrap();
-    write_word(&mut *window, 8, 3);
+    sender.write_word(8, 3);
     a.peer_spad_write(1, 7);
     a.peer_db_set(2);
     let arrived = || target.memory.load(8) == 3 && b.spad_read(1) == 7 && b.db_read() & 2 != 0;
@@ -73,7 +78,7 @@ pub(super) fn down_loses_everything(a: &dyn NtbPort, b: &dyn NtbPort) {
 pub(super) fn down_keeps_or_resets(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let target = open(b, 0);
-    let mut window = a.outbound(0).unwrap();
+    let mut sender = sender(a);
     b.db_clear_mask(2);
     a.peer_db_set(2);
     until("the doorbell", || b.db_read() == 2);
@@ -82,17 +87,17 @@ pub(super) fn down_keeps_or_resets(a: &dyn NtbPort, b: &dyn NtbPort) {
     a.link_disable().unwrap();
     assert_eq!((a.spad_read(0), b.spad_read(0)), (33, 44), "stale values survive");
     a.link_enable().unwrap();
-    assert!(a.link_state().up);
+    until("the link", || a.link_state().up && b.link_state().up);
     if b.capabilities().resets_on_link_down {
         assert_eq!((b.db_read(), b.db_read_mask()), (0, b.db_valid_mask()));
-        write_word(&mut *window, 0, 7);
+        sender.try_word(0, 7);
         b.mw_set_trans(0, 0, target.address, target.size).unwrap();
-        write_word(&mut *window, 8, 8);
+        sender.write_word(8, 8);
         until("what follows", || target.memory.load(8) == 8);
         assert_eq!(target.memory.load(0), 0, "nothing was behind the window");
     } else {
         assert_eq!((b.db_read(), b.db_read_mask()), (2, b.db_valid_mask() & !2));
-        write_word(&mut *window, 0, 7);
+        sender.write_word(0, 7);
         until("a write through what is still open", || target.memory.load(0) == 7);
     }
 }
@@ -100,14 +105,14 @@ pub(super) fn down_keeps_or_resets(a: &dyn NtbPort, b: &dyn NtbPort) {
 pub(super) fn comes_back(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let target = open(b, 0);
-    let mut window = a.outbound(0).unwrap();
+    let mut sender = sender(a);
     for round in 1..=5 {
         b.link_disable().unwrap();
-        write_word(&mut *window, 0, u64::MAX);
+        sender.try_word(0, u64::MAX);
         b.link_enable().unwrap();
         until("the link", || a.link_state().up);
         b.mw_set_trans(0, 0, target.address, target.size).unwrap();
-        write_word(&mut *window, 0, round);
+        sender.write_word(0, round);
         until("the write", || target.memory.load(0) == round);
     }
 }

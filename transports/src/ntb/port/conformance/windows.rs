@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Windows: translation, bounds, order.
 
-use super::{PATIENCE, connect, open, open_size, pattern, until, write, write_word};
-use crate::ntb::port::{InboundMemory, Line, NtbPort, PortError};
+use super::{PATIENCE, connect, open, open_size, pattern, sender, steadily, until};
+use crate::ntb::port::{InboundMemory, Line, NtbPort, PortError, WindowMapping};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 pub(super) fn leads_to_memory_alone(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let (before, target, behind) = (open(b, 0), open(b, 1), open(b, 2));
-    let mut window = a.outbound(0).unwrap();
-    assert_eq!(window.size() as u64, b.capabilities().windows[0].size);
+    let mut sender = sender(a);
+    assert_eq!(sender.window.size() as u64, b.capabilities().windows[0].size);
     let size = target.memory.size();
-    write_word(&mut *window, target.start, 11);
-    write_word(&mut *window, target.start + size - 8, 22);
+    sender.write_word(target.start, 11);
+    sender.write_word(target.start + size - 8, 22);
     until("the writes", || (target.memory.load(0), target.memory.load(size - 8)) == (11, 22));
     assert_eq!(before.memory.load(size - 8), 0, "the slot before is untouched");
     assert_eq!(behind.memory.load(0), 0, "the slot behind is untouched");
@@ -22,12 +22,12 @@ pub(super) fn leads_to_memory_alone(a: &dyn NtbPort, b: &dyn NtbPort) {
 pub(super) fn any_shape(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let target = open(b, 0);
-    let mut window = a.outbound(0).unwrap();
+    let mut sender = sender(a);
     let mut expected = vec![0; 8192];
     for (seed, len) in [1, 2, 3, 4, 7, 8, 15, 16, 63, 64, 65, 127, 200, 1000].iter().enumerate() {
         for offset in [0, 1, 4, 8, 60, 63, 64, 1021, 4096, 4100] {
             let bytes = pattern((seed * 100 + offset) as u64, *len);
-            write(&mut *window, offset, &bytes);
+            sender.write(offset, &bytes);
             expected[offset..offset + len].copy_from_slice(&bytes);
             until("the bytes", || target.memory.copy_out(0, 8192) == expected);
         }
@@ -38,10 +38,10 @@ pub(super) fn spans_slots(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let slot_size = b.capabilities().windows[0].slot_size();
     let target = open_size(b, 2, 2 * slot_size);
-    let mut window = a.outbound(0).unwrap();
+    let mut sender = sender(a);
     let bytes = pattern(1, 5000);
     let offset = slot_size as usize - 2345;
-    write(&mut *window, target.start + offset, &bytes);
+    sender.write(target.start + offset, &bytes);
     until("both parts", || target.memory.copy_out(offset, 5000) == bytes);
 }
 
@@ -98,16 +98,21 @@ pub(super) fn not_connected(a: &dyn NtbPort, b: &dyn NtbPort) {
 pub(super) fn faults(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let target = open(b, 0);
-    let mut window = a.outbound(0).unwrap();
-    let size = window.size();
+    let mut sender = sender(a);
+    let size = sender.window.size();
     let slot = target.memory.size();
+    sender.write_word(slot - 8, 6);
+    until("what is open", || target.memory.load(slot - 8) == 6);
     // All of this vanishes, but for what lies in the open slot.
-    write_word(&mut *window, slot, 1);
-    write(&mut *window, slot - 64, &[7; 128]);
-    write_word(&mut *window, size, 1);
-    write_word(&mut *window, usize::MAX - 3, 1);
-    window.write_line(target.start + 8, &Line([9; 8]));
-    write_word(&mut *window, target.start, 5);
+    steadily(a, || {
+        sender.try_word(slot, 1);
+        sender.try_write(slot - 64, &[7; 128]);
+        sender.try_word(size, 1);
+        sender.try_word(usize::MAX - 3, 1);
+        sender.window.write_line(target.start + 8, &Line([9; 8]));
+        Some(())
+    });
+    sender.write_word(target.start, 5);
     until("what follows", || target.memory.load(0) == 5);
     assert_eq!(target.memory.copy_out(slot - 64, 64), [7; 64], "the half in an open slot arrives");
     assert_eq!(target.memory.load(8), 0, "a line that is not aligned");
@@ -128,9 +133,13 @@ pub(super) fn limit(a: &dyn NtbPort, b: &dyn NtbPort) {
         return whole_slot_before_less_memory(a, b);
     }
     let target = open_size(b, 0, short);
-    let mut window = a.outbound(0).unwrap();
+    let mut sender = sender(a);
     let end = short as usize;
-    write(&mut *window, end - 128, &[5; 256]);
+    sender.write_word(0, 1);
+    steadily(a, || {
+        sender.try_write(end - 128, &[5; 256]);
+        Some(())
+    });
     until("what is inside", || target.memory.copy_out(end - 128, 128) == [5; 128]);
 }
 
@@ -139,8 +148,8 @@ fn whole_slot_before_less_memory(a: &dyn NtbPort, b: &dyn NtbPort) {
     let memory = b.inbound_memory(0, 0, 4096).unwrap();
     let address = b.register(&memory.region()).unwrap();
     b.mw_set_trans(0, 0, address, b.capabilities().windows[0].round_up(4096)).unwrap();
-    let mut window = a.outbound(0).unwrap();
-    write(&mut *window, 4096 - 64, &[5; 128]);
+    let mut sender = sender(a);
+    sender.write(4096 - 64, &[5; 128]);
     until("what is inside", || memory.copy_out(4096 - 64, 64) == [5; 64]);
     b.mw_clear_trans(0, 0, 1).unwrap();
 }
@@ -148,18 +157,18 @@ fn whole_slot_before_less_memory(a: &dyn NtbPort, b: &dyn NtbPort) {
 pub(super) fn cleared(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let target = open(b, 1);
-    let mut window = a.outbound(0).unwrap();
-    write_word(&mut *window, target.start, 1);
+    let mut sender = sender(a);
+    sender.write_word(target.start, 1);
     until("the write", || target.memory.load(0) == 1);
     b.mw_clear_trans(0, 1, 1).unwrap();
-    write_word(&mut *window, target.start, 2);
-    window.write_line(target.start, &Line([3; 8]));
-    window.flush();
+    sender.try_word(target.start, 2);
+    sender.window.write_line(target.start, &Line([3; 8]));
+    sender.window.flush();
     b.mw_set_trans(0, 1, target.address, target.size).unwrap();
     // Not opened again by the writer: what follows a loss is lost as well.
-    window.write_line(target.start, &Line([3; 8]));
-    window.flush();
-    write_word(&mut *window, target.start + 64, 4);
+    sender.window.write_line(target.start, &Line([3; 8]));
+    sender.window.flush();
+    sender.write_word(target.start + 64, 4);
     until("a write to the slot that is open again", || target.memory.load(64) == 4);
     assert_eq!(target.memory.load(0), 1, "what was written meanwhile never arrives");
 }
@@ -192,11 +201,11 @@ pub(super) fn hammered(
     let written = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut window = port.outbound(0).unwrap();
+            let mut sender = sender(port);
             let start = Instant::now();
             while !stop.load(Ordering::Relaxed) && start.elapsed() < 2 * PATIENCE {
                 let value = written.load(Ordering::Relaxed) + 1;
-                write_word(&mut *window, 0, value);
+                sender.try_word(0, value);
                 written.store(value, Ordering::Relaxed);
             }
         });
@@ -219,12 +228,12 @@ impl Drop for Stopper<'_> {
 pub(super) fn set_again(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let first = open(b, 0);
-    let mut window = a.outbound(0).unwrap();
-    write_word(&mut *window, 0, 1);
+    let mut sender = sender(a);
+    sender.write_word(0, 1);
     until("the first write", || first.memory.load(0) == 1);
     let second = open(b, 0);
     assert_eq!(second.memory.load(0), 0, "new memory");
-    write_word(&mut *window, 0, 2);
+    sender.write_word(0, 2);
     until("the second write", || second.memory.load(0) == 2);
     if !b.capabilities().windows[0].fixed {
         assert_eq!(first.memory.load(0), 1);
@@ -235,15 +244,18 @@ pub(super) fn reads(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let target = open(b, 0);
     target.memory.store(8, 0x0807_0605_0403_0201);
-    let mut window = a.outbound(0).unwrap();
-    write_word(&mut *window, 16, 0x42);
+    let mut sender = sender(a);
+    sender.write_word(16, 0x42);
     let mut bytes = [0; 16];
-    window.read(8, &mut bytes);
+    steadily(a, || {
+        sender.window.read(8, &mut bytes);
+        Some(())
+    });
     assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 0x42, 0, 0, 0, 0, 0, 0, 0]);
-    window.read(target.memory.size(), &mut bytes);
+    sender.window.read(target.memory.size(), &mut bytes);
     assert_eq!(bytes, [0xff; 16], "a closed slot reads as all ones");
-    let size = window.size();
-    window.read(size - 8, &mut bytes);
+    let size = sender.window.size();
+    sender.window.read(size - 8, &mut bytes);
     assert_eq!(bytes, [0xff; 16], "so does the end of the window");
 }
 
@@ -253,10 +265,10 @@ pub(super) fn flag_follows_data(a: &dyn NtbPort, b: &dyn NtbPort) {
     let (memory, rounds) = (&target.memory, 200u64);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut window = a.outbound(0).unwrap();
+            let mut sender = sender(a);
             for round in 1..=rounds {
-                write(&mut *window, 4096, &[round as u8; 1000]);
-                write_word(&mut *window, 0, round);
+                sender.write(4096, &[round as u8; 1000]);
+                sender.write_word(0, round);
                 until("the reader", || memory.load(8) == round);
             }
         });
@@ -275,10 +287,13 @@ pub(super) fn line_is_whole(a: &dyn NtbPort, b: &dyn NtbPort) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut window = a.outbound(0).unwrap();
-            window.open(64, 64).unwrap();
             for round in 1..=rounds {
-                window.write_line(64, &Line([round; 8]));
-                window.flush();
+                steadily(a, || {
+                    window.open(64, 64).ok()?;
+                    window.write_line(64, &Line([round; 8]));
+                    window.flush();
+                    Some(())
+                });
             }
         });
         let mut last = 0;
@@ -300,10 +315,10 @@ pub(super) fn handles(a: &dyn NtbPort, b: &dyn NtbPort) {
     std::thread::scope(|scope| {
         for (index, target) in targets.iter().enumerate() {
             scope.spawn(move || {
-                let mut window = a.outbound(0).unwrap();
+                let mut sender = sender(a);
                 for chunk in 0..16 {
                     let bytes = pattern((index * 16 + chunk) as u64, 300);
-                    write(&mut *window, target.start + chunk * 300, &bytes);
+                    sender.write(target.start + chunk * 300, &bytes);
                 }
             });
         }
@@ -320,29 +335,36 @@ pub(super) fn mapping(a: &dyn NtbPort, b: &dyn NtbPort) {
     connect(a, b);
     let slot_size = b.capabilities().windows[0].slot_size();
     let target = open_size(b, 2, 2 * slot_size);
-    let mut window = a.outbound(0).unwrap();
+    let mut sender = sender(a);
     let len = 2 * slot_size as usize - 64;
+    sender.write_word(target.start, 1);
+    let window = &mut *sender.window;
     assert!(window.map(target.start, len + 65).is_none(), "beyond what is open");
     assert!(window.map(0, 8).is_none(), "a closed slot");
     assert!(window.map(window.size(), 8).is_none(), "beyond the window");
-    let Some(mapping) = window.map(target.start + 64, len) else {
+    let word = 77u64;
+    // SAFETY: eight bytes of a local.
+    let store = |to: &dyn WindowMapping, at| unsafe { to.write(at, (&raw const word).cast(), 8) };
+    let used = steadily(a, || {
+        window.open(target.start, len).ok()?;
+        let Some(mapping) = window.map(target.start + 64, len) else { return Some(None) };
+        let stored = store(&*mapping, len - 8);
+        drop(open(b, 0));
+        Some(Some((stored && mapping.is_open(), mapping)))
+    });
+    let Some((stays_open, mapping)) = used else {
         assert!(a.capabilities().write_combining, "refused only where order would be lost");
         return;
     };
-    assert_eq!(mapping.size(), len);
-    let word = 77u64;
-    // SAFETY: eight bytes of a local.
-    let store = |offset| unsafe { mapping.write(offset, (&raw const word).cast(), 8) };
-    assert!(!store(len - 7) && !store(usize::MAX), "beyond its end");
-    assert!(store(len - 8));
+    assert!(stays_open, "it can be written, and another slot that changes is no matter");
     until("the store", || target.memory.load(2 * slot_size as usize - 8) == 77);
-    let other = open(b, 0);
-    assert!(mapping.is_open(), "another slot has changed");
-    drop(other);
+    assert_eq!(mapping.size(), len);
+    let beyond = store(&*mapping, len - 7) || store(&*mapping, usize::MAX);
+    assert!(!beyond, "beyond its end");
     b.mw_clear_trans(0, 3, 1).unwrap();
-    assert!(!mapping.is_open() && !store(0), "one of its slots is closed");
+    assert!(!mapping.is_open() && !store(&*mapping, 0), "one of its slots is closed");
     b.mw_set_trans(0, 2, target.address, target.size).unwrap();
-    let mapping = window.map(target.start, 8).unwrap();
+    let mapping = steadily(a, || window.map(target.start, 8));
     a.link_disable().unwrap();
     assert!(!mapping.is_open(), "the link is down");
     assert!(window.map(target.start, 8).is_none());

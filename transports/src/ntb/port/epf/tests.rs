@@ -4,56 +4,39 @@
 use super::chip::EpfChip;
 use super::model::{Epf, Ills, Shape};
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::testing::{Bench, opened, store};
+use crate::ntb::port::bridge::testing::cases::{self, Driven, connected, open, pair, refusal};
+use crate::ntb::port::bridge::testing::{Bench, Function, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
-use crate::ntb::port::conformance::CASES;
-use crate::ntb::port::{Line, NtbPort, PortError, Result};
+use crate::ntb::port::{NtbPort, PortError, Result};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 const SHAPES: [Shape; 2] = [Shape::LINUX, Shape::SMALL];
-/// Only a failing test waits so long.
-const PATIENCE: Duration = Duration::from_secs(20);
 
-fn open(bench: &Arc<Bench<Epf>>, side: usize) -> Result<BridgePort> {
-    let device = bench.function(side);
-    BridgePort::new(EpfChip::new(device.clone())?, device)
-}
+impl Driven for Epf {
+    type Shape = Shape;
 
-fn pair(shape: Shape) -> (Arc<Bench<Epf>>, BridgePort, BridgePort) {
-    let bench = Bench::new(Epf::new(shape));
-    let (a, b) = (open(&bench, 0).unwrap(), open(&bench, 1).unwrap());
-    (bench, a, b)
+    fn of(shape: Shape) -> Epf {
+        Epf::new(shape)
+    }
+
+    fn port(device: Arc<Function<Epf>>) -> Result<BridgePort> {
+        BridgePort::new(EpfChip::new(device.clone())?, device)
+    }
 }
 
 /// Both ends of a link, for tests of others.
 pub fn link() -> Link {
-    let (bench, a, b) = pair(Shape { windows: [4 << 20, 16 << 20], ..Shape::LINUX });
-    ([Arc::new(a), Arc::new(b)], Box::new(move || bench.lose(0)))
-}
-
-fn connected(shape: Shape) -> (Arc<Bench<Epf>>, BridgePort, BridgePort) {
-    let (bench, a, b) = pair(shape);
-    a.link_enable().unwrap();
-    b.link_enable().unwrap();
-    assert!(a.link_state().up && b.link_state().up);
-    (bench, a, b)
+    cases::link::<Epf>(Shape { windows: [4 << 20, 16 << 20], ..Shape::LINUX })
 }
 
 #[test]
 fn the_function_is_a_port() {
-    for shape in SHAPES {
-        for (name, case) in CASES {
-            eprintln!("{name}, {shape:?}");
-            let (_, a, b) = pair(shape);
-            case(&a, &b);
-        }
-    }
+    cases::conforms::<Epf>(&SHAPES);
 }
 
 #[test]
 fn a_peer_reaches_what_is_open_and_nothing_else() {
-    let (bench, a, b) = connected(Shape::LINUX);
+    let (bench, a, b) = connected::<Epf>(Shape::LINUX);
     assert_eq!(bench.reachable(1).len(), 1, "the page of the port");
     let memory = [0, 1].map(|window| opened(&b, window, 12 << 10));
     let lens: Vec<usize> = bench.reachable(1).iter().map(|(_, len)| *len).collect();
@@ -78,84 +61,26 @@ fn a_peer_reaches_what_is_open_and_nothing_else() {
 
 #[test]
 fn a_device_that_is_gone_is_a_link_that_is_lost() {
-    let (bench, a, b) = connected(Shape::LINUX);
-    let _memory = opened(&b, 0, 8192);
-    let mut window = a.outbound(0).unwrap();
-    store(&mut *window, 0, 1).unwrap();
-    a.link_event();
-    bench.lose(0);
-    // Nothing interrupts: whoever looks finds it.
-    let begun = Instant::now();
-    while a.link_state().up {
-        assert!(begun.elapsed() < PATIENCE);
-    }
-    assert!(a.db_wait(0, PATIENCE).link_changed);
-    assert!(a.link_event() && !a.link_event());
-    assert!(matches!(a.link_enable(), Err(PortError::Gone(_))));
-    let memory = a.inbound_memory(0, 0, 4096).unwrap();
-    let address = a.register(&memory.region()).unwrap();
-    let result = a.mw_set_trans(0, 0, address, 4096);
-    assert!(matches!(result, Err(PortError::Gone(_))), "{result:?}");
-    assert!(matches!(store(&mut *window, 0, 2), Err(PortError::NotConnected)));
-    window.write_line(0, &Line([3; 8]));
-    a.peer_db_set(1);
-    a.peer_spad_write(0, 1);
-    assert_eq!((a.peer_spad_read(0), a.db_read()), (u32::MAX, 0));
-    assert!(a.describe().contains("does not answer"), "{}", a.describe());
-    let again = open(&bench, 0).err().expect("nothing is there").to_string();
-    assert!(again.contains("does not answer"), "{again}");
+    cases::is_lost_when_gone::<Epf>(&SHAPES);
 }
 
 #[test]
 fn a_process_that_is_killed_leaves_a_link_that_the_next_one_uses() {
-    let (bench, a, b) = connected(Shape::LINUX);
-    let _memory = opened(&b, 0, 8192);
-    let mut window = a.outbound(0).unwrap();
-    store(&mut *window, 0, 1).unwrap();
-    a.link_event();
-    bench.kill(1);
-    std::mem::forget(b);
-    assert!(a.db_wait(0, PATIENCE).link_changed && !a.link_state().up);
-    let b = open(&bench, 1).unwrap();
-    b.link_enable().unwrap();
-    assert!(a.link_state().up && b.link_state().up);
-    let closed = store(&mut *window, 0, 2);
-    assert!(matches!(closed, Err(PortError::Closed { .. })), "what was open before: {closed:?}");
-    let memory = opened(&b, 0, 8192);
-    store(&mut *window, 0, 3).unwrap();
-    assert_eq!(memory.load(0), 3);
+    cases::is_taken_over::<Epf>(&SHAPES, |_| true);
 }
 
 #[test]
 fn what_a_peer_writes_is_not_believed() {
-    let (bench, a, b) = connected(Shape::LINUX);
-    let own = opened(&b, 0, 8192);
-    let hostile = bench.function(1);
-    let mut window = a.outbound(0).unwrap();
-    let mut random = 7u64;
-    for round in 0..300 {
-        for offset in (0..4096).step_by(8) {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            let word = if round == 0 { u64::MAX } else { random };
-            // The page in which side 0 looks for open slots.
-            hostile.store_words(4, offset, &[word]);
+    let registers = |hostile: &Function<Epf>, next: &mut dyn FnMut() -> u64| {
+        // The scratchpads of its peer follow its own.
+        for index in 64..128 {
+            hostile.write32(0, 0x200 + 4 * index, next() as u32);
         }
-        for index in 0..64 {
-            b.peer_spad_write(index, random as u32);
-        }
-        let vector = (random >> 40) as u32 % 17;
+        let vector = next() as u32 % 17;
         hostile.write32(2, 0x20 + 4 * vector as usize, 0xd000 + vector);
-        a.db_wait(1, Duration::ZERO);
-        let _ = window.open(0, usize::MAX);
-        window.write_line(64 * (random as usize % 4096), &Line([1; 8]));
-        window.read(64, &mut [0; 64]);
-        let mapping = window.map(0, 8192);
-        // SAFETY: eight bytes of a local.
-        mapping.map(|mapping| unsafe { mapping.write(0, (&raw const random).cast(), 8) });
-        a.link_state();
-    }
+    };
+    let bench = cases::does_not_believe((Shape::LINUX, 0), 4, registers);
     assert!(bench.faults(1) > 0, "it loses its own data");
-    assert_eq!(own.size(), 8192);
 }
 
 #[test]
@@ -177,11 +102,10 @@ fn a_function_that_cannot_be_is_refused() {
     assert!(why.contains("refused command 1"), "{why}");
     let why = refused("a hanging firmware", &|model| model.ills = Ills::Hangs);
     assert!(why.contains("does not end command"), "{why}");
-    let bench = Bench::new(Epf::new(Shape { vectors: 1, ..Shape::LINUX }));
-    let why = open(&bench, 0).err().expect("refused").to_string();
+    let why = refusal::<Epf>(Shape { vectors: 1, ..Shape::LINUX });
     assert!(why.contains("1 interrupt vectors"), "{why}");
-    let narrow = Shape { windows: [32 << 10, 0], ..Shape::LINUX };
-    assert!(open(&Bench::new(Epf::new(narrow)), 0).is_err(), "a window of a few pages");
+    let narrow = refusal::<Epf>(Shape { windows: [32 << 10, 0], ..Shape::LINUX });
+    assert!(narrow.contains("can be used"), "{narrow}");
 }
 
 /// Registers of any content: a port, or an error, and no access outside of the function.
@@ -215,7 +139,7 @@ fn garbage_in_registers_does_no_harm() {
 
 #[test]
 fn a_window_that_the_firmware_refuses_is_told() {
-    let (bench, a, _b) = pair(Shape::LINUX);
+    let (bench, a, _b) = pair::<Epf>(Shape::LINUX);
     bench.tamper(|model, _| model.ills = Ills::Refuses(3));
     let why = a.link_enable().unwrap_err().to_string();
     assert!(why.contains("refused command 3"), "{why}");

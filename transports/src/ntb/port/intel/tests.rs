@@ -7,59 +7,43 @@ pub use super::first::tests::link as first_link;
 
 use super::chip::IntelChip;
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::testing::{Bench, opened, store};
+use crate::ntb::port::bridge::testing::cases::{self, Driven, PATIENCE, connected, refusal};
+use crate::ntb::port::bridge::testing::{Function, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
-use crate::ntb::port::conformance::CASES;
 use crate::ntb::port::{NtbPort, PortError, Result};
 use model::{Shape, Xeon};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const SHAPES: [Shape; 3] = [Shape::SKYLAKE, Shape::ICE_LAKE, Shape::FEW_VECTORS];
-/// Only a failing test waits so long.
-const PATIENCE: Duration = Duration::from_secs(20);
 
-fn open(bench: &Arc<Bench<Xeon>>, side: usize) -> Result<BridgePort> {
-    let device = bench.function(side);
-    BridgePort::new(IntelChip::new(device.clone())?, device)
-}
+impl Driven for Xeon {
+    type Shape = Shape;
 
-fn pair(shape: Shape) -> (Arc<Bench<Xeon>>, BridgePort, BridgePort) {
-    let bench = Bench::new(Xeon::new(shape));
-    let (a, b) = (open(&bench, 0).unwrap(), open(&bench, 1).unwrap());
-    (bench, a, b)
+    fn of(shape: Shape) -> Xeon {
+        Xeon::new(shape)
+    }
+
+    fn port(device: Arc<Function<Xeon>>) -> Result<BridgePort> {
+        BridgePort::new(IntelChip::new(device.clone())?, device)
+    }
 }
 
 /// Both ends of a link, for tests of others.
 pub fn link() -> Link {
-    let (bench, a, b) = pair(Shape { windows: [4 << 20, 16 << 20], ..Shape::ICE_LAKE });
-    ([Arc::new(a), Arc::new(b)], Box::new(move || bench.lose(0)))
-}
-
-fn connected(shape: Shape) -> (Arc<Bench<Xeon>>, BridgePort, BridgePort) {
-    let (bench, a, b) = pair(shape);
-    a.link_enable().unwrap();
-    b.link_enable().unwrap();
-    assert!(a.link_state().up && b.link_state().up);
-    (bench, a, b)
+    cases::link::<Xeon>(Shape { windows: [4 << 20, 16 << 20], ..Shape::ICE_LAKE })
 }
 
 #[test]
 fn the_chips_are_ports() {
-    for shape in SHAPES {
-        for (name, case) in CASES {
-            eprintln!("{name}, {shape:?}");
-            let (_, a, b) = pair(shape);
-            case(&a, &b);
-        }
-    }
+    cases::conforms::<Xeon>(&SHAPES);
 }
 
 /// Every doorbell wakes, that of the vector which the link has as well, and so does the link.
 #[test]
 fn no_doorbell_has_the_vector_that_does_not_work() {
     for shape in SHAPES {
-        let (bench, a, b) = connected(shape);
+        let (bench, a, b) = connected::<Xeon>(shape);
         b.db_clear_mask(u64::MAX);
         b.link_event();
         for bit in 0..32 {
@@ -80,7 +64,7 @@ fn no_doorbell_has_the_vector_that_does_not_work() {
 #[test]
 fn a_cable_that_was_out_is_used_again() {
     for shape in SHAPES {
-        let (bench, a, b) = connected(shape);
+        let (bench, a, b) = connected::<Xeon>(shape);
         let memory = opened(&b, 0, 8192);
         let mut window = a.outbound(0).unwrap();
         store(&mut *window, 0, 1).unwrap();
@@ -98,66 +82,28 @@ fn a_cable_that_was_out_is_used_again() {
 
 #[test]
 fn what_the_bios_has_set_up_otherwise_is_told() {
-    let why = |port: u16| {
-        let bench = Bench::new(Xeon::new(Shape { port, ..Shape::SKYLAKE }));
-        open(&bench, 0).err().expect("refused").to_string()
-    };
+    let why = |port| refusal::<Xeon>(Shape { port, ..Shape::SKYLAKE });
     assert!(why(0).contains("NTB to NTB") && why(0).contains("BIOS"), "{}", why(0));
     assert!(why(0x41).contains("split"), "{}", why(0x41));
-    let bench = Bench::new(Xeon::new(Shape { windows: [0, 0], ..Shape::ICE_LAKE }));
-    assert!(open(&bench, 0).err().expect("refused").to_string().contains("0 windows"));
+    assert!(refusal::<Xeon>(Shape { windows: [0, 0], ..Shape::ICE_LAKE }).contains("0 windows"));
 }
 
 #[test]
 fn a_device_that_is_gone_is_a_link_that_is_lost() {
-    for shape in SHAPES {
-        let (bench, a, _b) = connected(shape);
-        a.link_event();
-        bench.lose(0);
-        assert!(!a.link_state().up && a.link_event());
-        assert!(matches!(a.link_enable(), Err(PortError::Gone(_))));
-        assert!(matches!(open(&bench, 0).err(), Some(PortError::Gone(_))));
-    }
+    cases::is_lost_when_gone::<Xeon>(&SHAPES);
 }
 
 #[test]
 fn a_process_that_is_killed_leaves_a_link_that_the_next_one_uses() {
-    let (bench, a, b) = connected(Shape::SKYLAKE);
-    let _memory = opened(&b, 0, 8192);
-    let mut window = a.outbound(0).unwrap();
-    store(&mut *window, 0, 1).unwrap();
-    a.link_event();
-    bench.kill(1);
-    std::mem::forget(b);
-    assert!(a.db_wait(0, PATIENCE).link_changed && !a.link_state().up);
-    let b = open(&bench, 1).unwrap();
-    b.link_enable().unwrap();
-    assert!(a.link_state().up);
-    let memory = opened(&b, 0, 8192);
-    store(&mut *window, 0, 3).unwrap();
-    assert_eq!(memory.load(0), 3);
+    cases::is_taken_over::<Xeon>(&SHAPES, |_| true);
 }
 
 #[test]
 fn what_a_peer_writes_is_not_believed() {
-    let (bench, a, _b) = connected(Shape::ICE_LAKE);
-    let hostile = bench.function(1);
-    let mut window = a.outbound(0).unwrap();
-    let mut random = 7u64;
-    for _ in 0..100 {
-        for offset in (0..4096).step_by(8) {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            hostile.store_words(2, offset, &[random]);
-        }
+    cases::does_not_believe((Shape::ICE_LAKE, 0), 2, |hostile: &Function<Xeon>, next| {
         for index in 0..16 {
-            hostile.write32(0, 0x8080 + 4 * index, random as u32);
+            hostile.write32(0, 0x8080 + 4 * index, next() as u32);
         }
-        hostile.write32(0, 0x100 + 4 * (random as usize % 32), 1);
-        a.db_wait(1, Duration::ZERO);
-        let _ = window.open(0, usize::MAX);
-        window.read(64, &mut [0; 64]);
-        let _ = window.map(0, 8192);
-        a.link_state();
-    }
-    assert_eq!(bench.reachable(0).len(), 1);
+        hostile.write32(0, 0x100 + 4 * (next() as usize % 32), 1);
+    });
 }

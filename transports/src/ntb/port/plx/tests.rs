@@ -5,66 +5,38 @@ mod model;
 
 use super::chip::PlxChip;
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::testing::{Bench, opened, store};
+use crate::ntb::port::bridge::testing::cases::{self, Driven, PATIENCE, connected, open, until};
+use crate::ntb::port::bridge::testing::{Bench, Function, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
-use crate::ntb::port::conformance::CASES;
-use crate::ntb::port::{NtbPort, PortError, Result};
+use crate::ntb::port::{NtbPort, Result};
 use model::{Plx, Shape};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-/// Only a failing test waits so long.
-const PATIENCE: Duration = Duration::from_secs(20);
+impl Driven for Plx {
+    type Shape = Shape;
 
-fn open(bench: &Arc<Bench<Plx>>, side: usize) -> Result<BridgePort> {
-    let device = bench.function(side);
-    BridgePort::new(PlxChip::new(device.clone())?, device)
-}
+    fn of(shape: Shape) -> Plx {
+        Plx::new(shape)
+    }
 
-fn pair(shape: Shape) -> (Arc<Bench<Plx>>, BridgePort, BridgePort) {
-    let bench = Bench::new(Plx::new(shape));
-    let (a, b) = (open(&bench, 0).unwrap(), open(&bench, 1).unwrap());
-    (bench, a, b)
+    fn port(device: Arc<Function<Plx>>) -> Result<BridgePort> {
+        BridgePort::new(PlxChip::new(device.clone())?, device)
+    }
 }
 
 /// Both ends of a link, for tests of others.
 pub fn link() -> Link {
-    let (bench, a, b) = pair(Shape { windows: [[4 << 20, 16 << 20]; 2], ..Shape::EVEN });
-    ([Arc::new(a), Arc::new(b)], Box::new(move || bench.lose(0)))
-}
-
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !happened() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::yield_now();
-    }
-}
-
-fn connected(shape: Shape) -> (Arc<Bench<Plx>>, BridgePort, BridgePort) {
-    let (bench, a, b) = pair(shape);
-    a.link_enable().unwrap();
-    b.link_enable().unwrap();
-    until("the link", || a.link_state().up && b.link_state().up);
-    (bench, a, b)
+    cases::link::<Plx>(Shape { windows: [[4 << 20, 16 << 20]; 2], ..Shape::EVEN })
 }
 
 #[test]
 fn the_chip_is_a_port() {
-    for shape in [Shape::EVEN, Shape::UNEVEN] {
-        for (name, case) in CASES {
-            eprintln!("{name}, {shape:?}");
-            let (_, a, b) = pair(shape);
-            case(&a, &b);
-            let (_, a, b) = pair(shape);
-            case(&b, &a);
-        }
-    }
+    cases::conforms::<Plx>(&[Shape::EVEN, Shape::UNEVEN]);
 }
 
 #[test]
 fn windows_are_what_both_sides_have() {
-    let (bench, a, b) = connected(Shape::UNEVEN);
+    let (bench, a, b) = connected::<Plx>(Shape::UNEVEN);
     assert_eq!(a.capabilities().windows, b.capabilities().windows);
     let window = a.capabilities().windows[0];
     assert_eq!((a.capabilities().windows.len(), window.size), (1, 127 << 13));
@@ -83,7 +55,7 @@ fn windows_are_what_both_sides_have() {
 
 #[test]
 fn a_link_that_was_down_is_set_up_again() {
-    let (bench, a, b) = connected(Shape::EVEN);
+    let (bench, a, b) = connected::<Plx>(Shape::EVEN);
     for round in 1..=5 {
         let memory = opened(&b, 0, 8192);
         let mut window = a.outbound(0).unwrap();
@@ -108,7 +80,7 @@ fn a_link_that_was_down_is_set_up_again() {
 /// The chip fires once while doorbells come one upon another; nobody sleeps through one.
 #[test]
 fn doorbells_that_follow_each_other_fire_once_and_are_all_heard() {
-    let (bench, a, b) = connected(Shape::EVEN);
+    let (bench, a, b) = connected::<Plx>(Shape::EVEN);
     b.db_clear_mask(u64::MAX);
     b.link_event();
     std::thread::scope(|scope| {
@@ -138,64 +110,21 @@ fn doorbells_that_follow_each_other_fire_once_and_are_all_heard() {
 
 #[test]
 fn a_device_that_is_gone_is_a_link_that_is_lost() {
-    let (bench, a, _b) = connected(Shape::EVEN);
-    a.link_event();
-    bench.lose(0);
-    until("somebody to look", || !a.link_state().up);
-    assert!(a.link_event());
-    assert!(matches!(a.link_enable(), Err(PortError::Gone(_))));
-    assert!(a.describe().contains("does not answer"), "{}", a.describe());
-    assert!(matches!(open(&bench, 0).err(), Some(PortError::Gone(_))));
+    cases::is_lost_when_gone::<Plx>(&[Shape::EVEN, Shape::UNEVEN]);
 }
 
 #[test]
 fn a_process_that_is_killed_leaves_a_link_that_the_next_one_uses() {
-    let (bench, a, b) = connected(Shape::EVEN);
-    let _memory = opened(&b, 0, 8192);
-    let mut window = a.outbound(0).unwrap();
-    store(&mut *window, 0, 1).unwrap();
-    let before = a.link_state().generation;
-    bench.kill(1);
-    std::mem::forget(b);
-    store(&mut *window, 0, 2).unwrap();
-    assert!(bench.faults(1) > 0, "the chip tells nobody, but the IOMMU lets nothing pass");
-    let b = open(&bench, 1).unwrap();
-    until("the link to go down", || !a.link_state().up);
-    b.link_enable().unwrap();
-    until("the link", || a.link_state().up && b.link_state().up);
-    assert_ne!(a.link_state().generation, before);
-    let memory = opened(&b, 0, 8192);
-    store(&mut *window, 0, 3).unwrap();
-    assert_eq!(memory.load(0), 3);
+    cases::is_taken_over::<Plx>(&[Shape::EVEN, Shape::UNEVEN], |_| false);
 }
 
 #[test]
 fn what_a_peer_writes_is_not_believed() {
-    let (bench, a, _b) = connected(Shape::EVEN);
-    let hostile = bench.function(1);
-    let mut window = a.outbound(0).unwrap();
-    let mut random = 7u64;
-    let mut next = || {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (random >> 20) as u32
-    };
-    for _ in 0..100 {
-        for offset in (0..4096).step_by(8) {
-            hostile.store_words(2, offset, &[u64::from(next()) << 32 | u64::from(next())]);
-        }
+    cases::does_not_believe((Shape::EVEN, 0), 2, |hostile: &Function<Plx>, next| {
         // Both sides share scratchpads, also those that tell of the link.
         for index in 0..8 {
-            hostile.write32(0, 0x3f000 + 0xc6c + 4 * index, next());
+            hostile.write32(0, 0x3f000 + 0xc6c + 4 * index, next() as u32);
         }
-        hostile.write32(0, 0x3f000 + 0xc4c, next());
-        a.db_wait(1, Duration::ZERO);
-        let _ = window.open(0, usize::MAX);
-        window.read(64, &mut [0; 64]);
-        let _ = window.map(0, 8192);
-        for index in 0..a.capabilities().spads {
-            a.spad_read(index);
-        }
-        a.link_state();
-    }
-    assert_eq!(bench.reachable(0).len(), 1);
+        hostile.write32(0, 0x3f000 + 0xc4c, next() as u32);
+    });
 }

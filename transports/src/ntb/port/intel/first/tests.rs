@@ -5,59 +5,41 @@ mod model;
 
 use super::FirstChip;
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::testing::{Bench, opened, store};
-use crate::ntb::port::bridge::{BridgePort, Device};
-use crate::ntb::port::conformance::CASES;
+use crate::ntb::port::bridge::BridgePort;
+use crate::ntb::port::bridge::testing::cases::{self, Driven, PATIENCE, connected, refusal};
+use crate::ntb::port::bridge::testing::{Function, opened, store};
 use crate::ntb::port::{NtbPort, PortError, Result};
 use model::{Shape, Xeon};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SHAPES: [Shape; 3] = [Shape::SANDY_BRIDGE, Shape::BROADWELL, Shape::ONE_VECTOR];
-/// Only a failing test waits so long.
-const PATIENCE: Duration = Duration::from_secs(20);
 
-fn open(bench: &Arc<Bench<Xeon>>, side: usize) -> Result<BridgePort> {
-    let device = bench.function(side);
-    BridgePort::new(FirstChip::new(device.clone())?, device)
-}
+impl Driven for Xeon {
+    type Shape = Shape;
 
-fn pair(shape: Shape) -> (Arc<Bench<Xeon>>, BridgePort, BridgePort) {
-    let bench = Bench::new(Xeon::new(shape));
-    let (a, b) = (open(&bench, 0).unwrap(), open(&bench, 1).unwrap());
-    (bench, a, b)
+    fn of(shape: Shape) -> Xeon {
+        Xeon::new(shape)
+    }
+
+    fn port(device: Arc<Function<Xeon>>) -> Result<BridgePort> {
+        BridgePort::new(FirstChip::new(device.clone())?, device)
+    }
 }
 
 /// Both ends of a link, for tests of others.
 pub fn link() -> Link {
-    let (bench, a, b) = pair(Shape { windows: [4 << 20, 16 << 20], ..Shape::BROADWELL });
-    ([Arc::new(a), Arc::new(b)], Box::new(move || bench.lose(0)))
-}
-
-fn connected(shape: Shape) -> (Arc<Bench<Xeon>>, BridgePort, BridgePort) {
-    let (bench, a, b) = pair(shape);
-    a.link_enable().unwrap();
-    b.link_enable().unwrap();
-    assert!(a.link_state().up && b.link_state().up);
-    (bench, a, b)
+    cases::link::<Xeon>(Shape { windows: [4 << 20, 16 << 20], ..Shape::BROADWELL })
 }
 
 #[test]
 fn the_chips_are_ports() {
-    for shape in SHAPES {
-        for (name, case) in CASES {
-            eprintln!("{name}, {shape:?}");
-            let (_, a, b) = pair(shape);
-            case(&a, &b);
-            let (_, a, b) = pair(shape);
-            case(&b, &a);
-        }
-    }
+    cases::conforms::<Xeon>(&SHAPES);
 }
 
 #[test]
 fn every_doorbell_wakes_who_has_waited_short_or_long() {
-    let (_bench, a, b) = connected(Shape::BROADWELL);
+    let (_bench, a, b) = connected::<Xeon>(Shape::BROADWELL);
     b.db_clear_mask(u64::MAX);
     b.link_event();
     for bit in 0..32 {
@@ -77,7 +59,7 @@ fn every_doorbell_wakes_who_has_waited_short_or_long() {
 #[test]
 fn a_cable_that_was_out_is_used_again() {
     for shape in SHAPES {
-        let (bench, a, b) = connected(shape);
+        let (bench, a, b) = connected::<Xeon>(shape);
         let memory = opened(&b, 0, 8192);
         let mut window = a.outbound(0).unwrap();
         store(&mut *window, 0, 1).unwrap();
@@ -97,7 +79,7 @@ fn a_cable_that_was_out_is_used_again() {
 
 #[test]
 fn what_the_bios_has_set_up_otherwise_is_told() {
-    let why = |shape| open(&Bench::new(Xeon::new(shape)), 0).err().expect("refused").to_string();
+    let why = refusal::<Xeon>;
     let to_a_root_port = why(Shape { port: 0x12, ..Shape::BROADWELL });
     assert!(to_a_root_port.contains("NTB to NTB"), "{to_a_root_port}");
     let split = why(Shape { port: 0x41, ..Shape::BROADWELL });
@@ -111,55 +93,15 @@ fn what_the_bios_has_set_up_otherwise_is_told() {
 
 #[test]
 fn a_device_that_is_gone_is_a_link_that_is_lost() {
-    let (bench, a, _b) = connected(Shape::BROADWELL);
-    a.link_event();
-    bench.lose(0);
-    assert!(!a.link_state().up && a.link_event());
-    assert!(matches!(a.link_enable(), Err(PortError::Gone(_))));
-    assert!(matches!(open(&bench, 0).err(), Some(PortError::Gone(_))));
+    cases::is_lost_when_gone::<Xeon>(&SHAPES);
 }
 
 #[test]
 fn a_process_that_is_killed_leaves_a_link_that_the_next_one_uses() {
-    let (bench, a, b) = connected(Shape::SANDY_BRIDGE);
-    let _memory = opened(&b, 0, 8192);
-    let mut window = a.outbound(0).unwrap();
-    store(&mut *window, 0, 1).unwrap();
-    a.peer_db_set(1);
-    a.link_event();
-    bench.kill(1);
-    std::mem::forget(b);
-    assert!(a.db_wait(0, PATIENCE).link_changed && !a.link_state().up);
-    let b = open(&bench, 1).unwrap();
-    b.link_enable().unwrap();
-    assert!(a.link_state().up);
-    assert_eq!(b.db_read(), 0, "what rang before was not for this process");
-    let memory = opened(&b, 0, 8192);
-    store(&mut *window, 0, 3).unwrap();
-    a.peer_db_set(1);
-    assert_eq!((memory.load(0), b.db_read()), (3, 1));
+    cases::is_taken_over::<Xeon>(&SHAPES, |_| true);
 }
 
 #[test]
 fn what_a_peer_writes_is_not_believed() {
-    let (bench, a, _b) = connected(Shape::BROADWELL);
-    let hostile = bench.function(1);
-    let mut window = a.outbound(0).unwrap();
-    let mut random = 7u64;
-    for _ in 0..100 {
-        for offset in (0..4096).step_by(8) {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            hostile.store_words(2, offset, &[random]);
-        }
-        a.db_wait(1, Duration::ZERO);
-        assert_eq!(a.db_read() & !a.db_valid_mask(), 0);
-        let _ = window.open(0, usize::MAX);
-        window.read(64, &mut [0; 64]);
-        let _ = window.map(0, 8192);
-        for index in 0..a.capabilities().spads {
-            a.spad_read(index);
-        }
-        a.link_state();
-    }
-    assert_eq!(bench.reachable(0).len(), 1);
+    cases::does_not_believe((Shape::BROADWELL, 0), 2, |_: &Function<Xeon>, _| ());
 }
