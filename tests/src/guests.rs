@@ -303,20 +303,25 @@ impl Guests {
         let mut ssh = Command::new("/usr/bin/ssh");
         ssh.arg("-F").arg(self.directory.join("ssh_config"));
         ssh.args(["-N", "-oControlMaster=yes", "-oBatchMode=yes", &format!("g{guest}")]);
-        let log = File::create(self.directory.join(format!("ssh-{guest}")));
-        ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.map_err(|e| e.to_string())?);
-        let mut child = ssh.spawn().map_err(|e| format!("ssh: {e}"))?;
-        while !self.socket(guest).exists() {
-            if begun.elapsed() > BOOT || !matches!(child.try_wait(), Ok(None)) {
-                let said = fs::read_to_string(self.directory.join(format!("ssh-{guest}")));
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("guest {guest} is not reached: {}", said.unwrap_or_default()));
+        let failed = |e: io::Error| format!("ssh: {e}");
+        let (log, socket) = (self.directory.join(format!("ssh-{guest}")), self.socket(guest));
+        // A guest on a busy machine may not keep its first connection.
+        loop {
+            ssh.stdin(Stdio::null()).stdout(Stdio::null());
+            ssh.stderr(File::create(&log).map_err(failed)?);
+            let child = self.guests[guest - 1].ssh.insert(ssh.spawn().map_err(failed)?);
+            while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < BOOT {
+                if socket.exists() {
+                    return Ok(());
+                }
+                std::thread::sleep(Duration::from_millis(20));
             }
-            std::thread::sleep(Duration::from_millis(20));
+            if begun.elapsed() > BOOT {
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                return Err(format!("guest {guest} is not reached: {said}"));
+            }
+            std::thread::sleep(Duration::from_millis(200));
         }
-        self.guests[guest - 1].ssh = Some(child);
-        Ok(())
     }
 }
 

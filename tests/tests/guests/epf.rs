@@ -3,17 +3,24 @@
 //! model is one; then jobs do, through our port.
 
 use crate::ring::{LIMIT, Ring, Which};
-use crate::{Afterwards, Stage, losses};
+use crate::{Afterwards, Stage, losses, ports};
 use libtest_mimic::Failed;
 use std::fs::DirEntry;
 use std::time::Instant;
 use tombolo_tests::guests;
 
 /// Cases that follow the programs, in this order.
-pub const CASES: [Afterwards; 2] = [
+pub const CASES: [Afterwards; 5] = [
     ("oshinfo_tells_of_epf", oshinfo_tells_of_it),
+    ("epf_devices_are_ports", |stage| ports::devices_are_ports(stage, Which::Epf)),
+    ("a_killed_process_frees_its_epf_devices", |stage| {
+        ports::a_killed_process_frees(stage, Which::Epf)
+    }),
     ("a_lost_guest_ends_the_job_over_epf", |stage| {
         losses::a_lost_guest_ends_the_job(stage, Which::Epf)
+    }),
+    ("the_others_go_on_without_a_guest_over_epf", |stage| {
+        losses::the_others_go_on(stage, Which::EpfThree)
     }),
 ];
 

@@ -22,6 +22,7 @@ mod served;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rdma::Trio;
 use ring::{Ring, Which};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use support::crate_dir;
@@ -53,10 +54,12 @@ const AFTERWARDS: [Afterwards; 9] = [
     ("wrong_cables_are_told", ring::wrong_cables_are_told),
     ("several_pes_on_a_guest_are_refused", ring::several_pes_are_refused),
     ("oshinfo_makes_devices_usable", ports::oshinfo_makes_devices_usable),
-    ("devices_are_ports", ports::devices_are_ports),
+    ("devices_are_ports", |stage| ports::devices_are_ports(stage, Which::Two)),
     ("memory_reaches_devices", ports::memory_reaches_devices),
-    ("a_killed_process_frees_its_devices", ports::a_killed_process_frees),
-    ("the_others_go_on_without_a_guest", losses::the_others_go_on),
+    ("a_killed_process_frees_its_devices", |stage| {
+        ports::a_killed_process_frees(stage, Which::Two)
+    }),
+    ("the_others_go_on_without_a_guest", |stage| losses::the_others_go_on(stage, Which::Three)),
     ("a_lost_guest_ends_the_job", |stage| losses::a_lost_guest_ends_the_job(stage, Which::Two)),
 ];
 
@@ -89,6 +92,22 @@ impl Stage {
             *trio = Some(Trio::start(&self.prefix)?);
         }
         Ok(trio)
+    }
+
+    /// Runs a case. Guests do not outlive one that fails: the next ones boot others.
+    fn run(&self, case: &Case) -> Result<(), Failed> {
+        let ran = catch_unwind(AssertUnwindSafe(|| case(self)));
+        if !matches!(ran, Ok(Ok(()))) {
+            self.end_guests();
+        }
+        ran.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    fn end_guests(&self) {
+        for ring in &self.rings {
+            drop(ring.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+        drop(self.trio.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     fn program(&self, name: &str) -> &Arc<Program> {
@@ -149,11 +168,7 @@ fn main() {
         trials = trials.into_iter().map(asleep).collect();
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    // Statics would not be dropped; guests end here.
-    for ring in &stage.rings {
-        drop(ring.lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
-    drop(stage.trio.lock().unwrap_or_else(PoisonError::into_inner).take());
+    stage.end_guests();
     conclusion.exit();
 }
 
@@ -163,7 +178,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     let mut add = |name: String, slow: bool, case: Box<Case>| {
         let stage = stage.clone();
         let reason = missing.or(slow.then_some(SLOW));
-        let trial = Trial::test(name, move || case(&stage));
+        let trial = Trial::test(name, move || stage.run(&*case));
         trials
             .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
     };
@@ -193,15 +208,18 @@ fn over_epf(stage: &Arc<Stage>) -> Vec<Trial> {
     let mut add = |name: String, other: Option<&'static str>, case: Box<Case>| {
         let stage = stage.clone();
         let reason = missing.or(other);
-        let trial = Trial::test(name, move || case(&stage));
+        let trial = Trial::test(name, move || stage.run(&*case));
         trials
             .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
     };
     add("linux_drives_epf".into(), epf::without_drivers(), Box::new(epf::linux_drives_it));
     for program in stage.programs.iter().filter(|program| !SPECIAL.contains(&&*program.name)) {
-        let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
-        let run = move |stage: &Stage| ring::runs(stage, &name, Which::Epf);
-        add(format!("{}_over_epf", program.name), slow.then_some(SLOW), Box::new(run));
+        for which in [Which::Epf, Which::EpfThree] {
+            let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
+            let case = format!("{name}_over_epf_on_{}_guests", which.guests());
+            let run = move |stage: &Stage| ring::runs(stage, &name, which);
+            add(case, slow.then_some(SLOW), Box::new(run));
+        }
     }
     for (name, case) in epf::CASES {
         add(name.to_owned(), None, Box::new(case));
@@ -215,7 +233,7 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
     let mut add = |name: String, slow: bool, case: Box<Case>| {
         let stage = stage.clone();
         let reason = missing.or(slow.then_some(SLOW));
-        let trial = Trial::test(name, move || case(&stage));
+        let trial = Trial::test(name, move || stage.run(&*case));
         trials
             .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
     };

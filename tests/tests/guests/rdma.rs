@@ -351,8 +351,8 @@ pub fn the_others_go_on(stage: &Stage) -> Result<(), Failed> {
     let trio = held.as_mut().expect("just made");
     let mut oshrun = trio.oshrun("g1:1,g2:1,g3:1", "verbs");
     oshrun.args(["-x", "SHMEM_ON_LOSS=continue"]);
-    oshrun.arg(stage.program("survivors").executable()?).arg("aax");
-    let ran = run_without(&mut trio.guests, 3, "shmem-service", oshrun)?;
+    let survivors = stage.program("survivors").executable()?;
+    let ran = run_without(&mut trio.guests, 3, oshrun, (&survivors, "aax"))?;
     drop(held.take());
     match ran.code {
         Some(WITHOUT_LOST) => Ok(()),

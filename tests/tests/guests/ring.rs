@@ -40,13 +40,23 @@ pub enum Which {
     Three,
     /// Two guests, whose links are models of the endpoint function: see [`served`](crate::served).
     Epf,
+    /// Three of them.
+    EpfThree,
 }
 
 impl Which {
-    pub const ALL: [Which; 3] = [Which::Two, Which::Three, Which::Epf];
+    pub const ALL: [Which; 4] = [Which::Two, Which::Three, Which::Epf, Which::EpfThree];
 
     pub fn guests(self) -> usize {
-        if self == Which::Three { 3 } else { 2 }
+        match self {
+            Which::Two | Which::Epf => 2,
+            Which::Three | Which::EpfThree => 3,
+        }
+    }
+
+    /// Whether this program serves the links.
+    pub fn is_served(self) -> bool {
+        matches!(self, Which::Epf | Which::EpfThree)
     }
 }
 
@@ -101,12 +111,13 @@ impl Ring {
         };
         // Each end has a socket of its own there.
         let end = |number: usize, side: usize| PathBuf::from(format!("{}-{side}", link(number)));
-        let served = which == Which::Epf;
+        let served = which.is_served();
+        let numbers = 0..count + usize::from(count == 2);
         let links = if served {
             let serve = |number| Link::serve([0, 1].map(|side| end(number, side)));
-            Links::Epf((0..=count).map(serve).collect::<Result<_, _>>()?)
+            Links::Epf(numbers.map(serve).collect::<Result<_, _>>()?)
         } else {
-            Links::Ivshmem(Server::start(prefix, (0..=count).map(link).collect())?)
+            Links::Ivshmem(Server::start(prefix, numbers.map(link).collect())?)
         };
         // By link and its end. The left port is the one with the lower address.
         let ends = |guest: usize| match (guest, count) {

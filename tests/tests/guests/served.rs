@@ -7,11 +7,13 @@
 
 use nix::sys::eventfd::EventFd;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -56,7 +58,8 @@ impl Link {
                 bench: bench.clone(),
                 side,
                 config: configuration(),
-                maps: vec![],
+                memory: vec![],
+                maps: BTreeMap::new(),
             };
             let server = Server::new(socket, true, interrupts(), regions(&end));
             let server = server.map_err(|e| format!("{}: {e}", socket.display()))?;
@@ -84,18 +87,41 @@ struct End {
     function: Arc<Function<Epf>>,
     side: usize,
     config: [u8; 256],
-    maps: Vec<Map>,
+    /// Memory of the guest, which it opens to the function in pieces: thousands of pages.
+    memory: Vec<Memory>,
+    /// The pieces: address and length.
+    maps: BTreeMap<u64, usize>,
 }
 
-/// Memory of the guest that the function reaches.
-struct Map {
-    address: u64,
+/// A file that is memory of the guest, mapped whole.
+struct Memory {
+    /// Which file: its device and number.
+    file: (u64, u64),
     base: NonNull<c_void>,
-    len: usize,
+    len: NonZeroUsize,
 }
 
 // SAFETY: memory of a guest, shared with it; access is by raw pointer.
-unsafe impl Send for Map {}
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn map(file: &File) -> io::Result<Memory> {
+        let about = file.metadata()?;
+        let len = usize::try_from(about.len()).ok().and_then(NonZeroUsize::new);
+        let len = len.ok_or(io::ErrorKind::InvalidInput)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
+        let base = unsafe { mmap(None, len, access, MapFlags::MAP_SHARED, file, 0)? };
+        Ok(Memory { file: (about.dev(), about.ino()), base, len })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made by `map`, which the function does not reach any more.
+        let _ = unsafe { munmap(self.base, self.len.get()) };
+    }
+}
 
 fn configuration() -> [u8; 256] {
     let mut space = [0; 256];
@@ -162,11 +188,11 @@ impl End {
     /// Takes back all memory in a range.
     fn unmap(&mut self, address: u64, len: u64) {
         let end = address.saturating_add(len);
-        let inside = |map: &mut Map| map.address >= address && map.address + map.len as u64 <= end;
-        for map in self.maps.extract_if(.., inside) {
-            self.function.unmap(map.address, map.len);
-            // SAFETY: the mapping made by `dma_map`, which the function does not reach any more.
-            let _ = unsafe { munmap(map.base, map.len) };
+        let inside = |(address, len): &(u64, usize)| address + *len as u64 <= end;
+        let pieces = self.maps.range(address..end).map(|(address, len)| (*address, *len));
+        for (address, len) in pieces.filter(inside).collect::<Vec<_>>() {
+            self.maps.remove(&address);
+            self.function.unmap(address, len);
         }
     }
 }
@@ -228,14 +254,23 @@ impl ServerBackend for End {
         let Some(file) = fd.filter(|_| flags.contains(DmaMapFlags::READ_WRITE)) else {
             return Ok(());
         };
-        let len = NonZeroUsize::new(size as usize).ok_or(io::ErrorKind::InvalidInput)?;
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
-        let base = unsafe { mmap(None, len, access, MapFlags::MAP_SHARED, &file, offset as i64)? };
-        // SAFETY: `unmap` takes it back before it goes.
-        unsafe { self.function.map(address, base.as_ptr().cast(), len.get()) }
-            .map_err(io::Error::other)?;
-        self.maps.push(Map { address, base, len: len.get() });
+        let about = file.metadata()?;
+        let is_it = |memory: &Memory| memory.file == (about.dev(), about.ino());
+        let place = match self.memory.iter().position(is_it) {
+            Some(place) => place,
+            None => {
+                self.memory.push(Memory::map(&file)?);
+                self.memory.len() - 1
+            }
+        };
+        let Memory { base, len, .. } = &self.memory[place];
+        if offset.checked_add(size).is_none_or(|end| end > len.get() as u64) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let at = base.as_ptr().cast::<u8>().wrapping_add(offset as usize);
+        // SAFETY: inside of the mapping; `unmap` takes it back before that goes.
+        unsafe { self.function.map(address, at, size as usize) }.map_err(io::Error::other)?;
+        self.maps.insert(address, size as usize);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use super::device::{BARS, Device};
 use crate::ntb::port::vfio::Trained;
 use crate::ntb::port::{InboundMemory, NtbPort, Outbound, PcieGen, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -95,7 +96,8 @@ struct Inner<M> {
 /// What the IOMMU of a machine lets its function reach.
 #[derive(Default)]
 struct Machine {
-    maps: Vec<Map>,
+    /// By address.
+    maps: BTreeMap<u64, Map>,
     /// Writes that met nothing.
     faults: AtomicU64,
     /// The function does not answer.
@@ -106,7 +108,6 @@ struct Machine {
 
 #[derive(Clone, Copy, Debug)]
 struct Map {
-    address: u64,
     base: usize,
     len: usize,
 }
@@ -114,11 +115,10 @@ struct Map {
 impl Machine {
     /// Where `len` bytes from `address` on are.
     fn at(&self, address: u64, len: usize) -> Option<*mut u8> {
-        let holds = |map: &&Map| {
-            address >= map.address && address - map.address + len as u64 <= map.len as u64
-        };
-        let map = self.maps.iter().find(holds)?;
-        Some((map.base as *mut u8).wrapping_add((address - map.address) as usize))
+        let (start, map) = self.maps.range(..=address).next_back()?;
+        let within = (address - start) as usize;
+        let inside = within.checked_add(len).is_some_and(|end| end <= map.len);
+        inside.then_some((map.base as *mut u8).wrapping_add(within))
     }
 }
 
@@ -161,10 +161,8 @@ impl<M: Model> Bench<M> {
 
     /// The ranges that the function of a side can reach: address and length.
     pub fn reachable(&self, side: usize) -> Vec<(u64, usize)> {
-        let mut all: Vec<(u64, usize)> =
-            self.inner().machines[side].maps.iter().map(|map| (map.address, map.len)).collect();
-        all.sort_unstable();
-        all
+        let inner = self.inner();
+        inner.machines[side].maps.iter().map(|(address, map)| (*address, map.len)).collect()
     }
 
     /// Writes that reached nothing at a side.
@@ -384,11 +382,11 @@ impl<M: Model> Device for Function<M> {
             "{len:#x} at {address:#x}"
         );
         let maps = &mut self.bench.inner_mut().machines[self.side].maps;
-        let apart = |map: &Map| {
-            address + len as u64 <= map.address || map.address + map.len as u64 <= address
-        };
-        assert!(maps.iter().all(apart), "{address:#x} is mapped already");
-        maps.push(Map { address, base: base.addr(), len });
+        // Of those that start before its end, the last one reaches furthest.
+        let before = maps.range(..address + len as u64).next_back();
+        let apart = before.is_none_or(|(start, map)| start + map.len as u64 <= address);
+        assert!(apart, "{address:#x} is mapped already");
+        maps.insert(address, Map { base: base.addr(), len });
         Ok(())
     }
 
@@ -397,9 +395,9 @@ impl<M: Model> Device for Function<M> {
         if machine.killed != self.process {
             return;
         }
-        let maps = &mut machine.maps;
-        let place = maps.iter().position(|map| (map.address, map.len) == (address, len));
-        place.into_iter().for_each(|place| _ = maps.swap_remove(place));
+        if machine.maps.get(&address).is_some_and(|map| map.len == len) {
+            machine.maps.remove(&address);
+        }
     }
 
     fn describe(&self) -> String {
