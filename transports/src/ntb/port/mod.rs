@@ -149,7 +149,9 @@ pub struct LinkState {
     pub width: u32,
     /// Largest payload of one TLP, bytes.
     pub max_payload: u32,
-    /// Changes whenever the link goes up or down, so that a down and up between two looks is seen.
+    /// Changes whenever the link goes up or down, so that a down and up between two looks is seen;
+    /// perhaps only when the port is told of that, and for a change that was seen before it was told,
+    /// once more then.
     pub generation: u64,
 }
 
@@ -215,6 +217,7 @@ pub trait NtbPort: Send + Sync {
     /// - `Invalid`: an alignment or size rule of [`Window`] is broken, or the memory is not
     ///   registered. `NotConnected`: the link is down.
     /// - Bytes of the slots beyond the limit, or beyond the end of registered memory, stay closed.
+    /// - The peer may hear only later that the slots are open.
     /// - Slow (register writes, up to 50 ms on some chips): done at link-up, never on the data path.
     fn mw_set_trans(
         &self,
@@ -332,10 +335,10 @@ pub trait Outbound: Send {
     /// Bytes of the window.
     fn size(&self) -> usize;
 
-    /// Opens `len` bytes from `offset` on for writes of this handle, for as long as the link stays up
-    /// and the peer changes no translation of the range; after either, open it again. Everything that
-    /// writes to the range will need from the operating system is obtained here, so that the
-    /// program may use up or give away what it likes later.
+    /// Opens `len` bytes from `offset` on for writes of this handle, for as long as the link stays up, by
+    /// its [`generation`](LinkState::generation), and the peer changes no translation of the range; after
+    /// either, open it again. Everything that writes to the range will need from the operating system is
+    /// obtained here, so that the program may use up or give away what it likes later.
     ///
     /// - `NotConnected`: the link is down. `Closed`: the peer has not opened all of the range, where
     ///   the hardware can tell; what it has opened is open. Other errors: the range cannot be used.
