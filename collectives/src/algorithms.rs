@@ -130,7 +130,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
         },
         Algorithm {
             name: "halves",
-            about: "from member to member in pieces, half of the data each way round the ring of members",
+            about: "from member to member in pieces, half of the data each way round, and what is between them half way",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: estimate::broadcast_halves,

@@ -4,9 +4,8 @@
 use crate::group::Group;
 use crate::letters::{Letters, Way};
 use crate::schedule::{others, rounds, share};
-use crate::stream::{self, Pieces};
+use crate::stream::{self, PAGE, Pieces};
 use crate::table::Call;
-use std::ops::Range;
 use tombolo_core::cost::Costs;
 use tombolo_core::ops::Mode;
 
@@ -193,55 +192,113 @@ pub unsafe fn by_hosts(group: &Group<'_>, call: &Broadcast) {
     group.sync();
 }
 
-/// What goes which way round the ring of members, which are numbered from the root.
+/// What goes which way round the ring of members, which are numbered from the root, in numbered pieces.
+#[derive(Clone, Copy)]
 struct Ways {
-    /// Bytes that go to the right, to members 1 to `last`.
-    right: Range<usize>,
-    last: usize,
-    /// Bytes that go to the left, from the last member to `first`.
-    left: Range<usize>,
-    first: usize,
-    /// The longest pieces.
-    most: usize,
+    n: usize,
+    /// Bytes of a piece, but for the last ones, and their number.
+    piece: usize,
+    count: usize,
+    /// By way.
+    parts: [Part; 2],
+}
+
+/// The pieces that go one way.
+#[derive(Clone, Copy)]
+struct Part {
+    count: usize,
+    /// Those of them that go first, all the way round. The others go both ways, half way round.
+    around: usize,
 }
 
 impl Ways {
     /// To the right alone.
-    fn chain(n: usize, len: usize) -> Ways {
-        Ways { right: 0..len, last: n - 1, left: 0..0, first: n, most: usize::MAX }
+    fn chain(n: usize, len: usize, costs: &Costs) -> Ways {
+        let (piece, count) = cut(len, n - 1, costs);
+        let nothing = Part { count: 0, around: 0 };
+        Ways { n, piece, count, parts: [Part { count, around: count }, nothing] }
     }
 
     /// Everything to the right half way round, and to the left for the rest.
-    fn half_way(n: usize, len: usize) -> Ways {
-        Ways { right: 0..len, last: n / 2, left: 0..len, first: n / 2 + 1, most: usize::MAX }
+    fn half_way(n: usize, len: usize, costs: &Costs) -> Ways {
+        let (piece, count) = cut(len, n / 2, costs);
+        Ways { n, piece, count, parts: [Part { count, around: 0 }; 2] }
     }
 
-    /// Half of the data all the way round to the right, and half to the left.
-    fn halves(n: usize, len: usize) -> Ways {
-        let cut = (len / 2).next_multiple_of(LINE).min(len);
-        Ways { right: 0..cut, last: n - 1, left: cut..len, first: 1, most: HALVES_MAX }
+    /// Half of the data all the way round to the right, and half to the left, but for a middle part, which goes as
+    /// with [`Ways::half_way`].
+    fn halves(n: usize, len: usize, costs: &Costs) -> Ways {
+        let Halves { piece, half, middle } = Halves::of(n, len, costs);
+        let part = Part { count: half + middle, around: half - middle };
+        Ways { n, piece, count: 2 * half, parts: [part; 2] }
+    }
+
+    /// Which piece goes this way as number `index`. What goes to the left alone is the end of the data.
+    fn number(&self, way: Way, index: usize) -> usize {
+        match way {
+            Way::Left if index < self.parts[Way::Left as usize].around => self.count - 1 - index,
+            _ => index,
+        }
+    }
+
+    /// To how many members it comes, one after the other.
+    fn reach(&self, way: Way, index: usize) -> usize {
+        match way {
+            _ if index < self.parts[way as usize].around => self.n - 1,
+            Way::Right => self.n / 2,
+            Way::Left => self.n - 1 - self.n / 2,
+        }
     }
 }
 
-/// Length and number of the pieces, of at most `most` bytes, in which so many bytes go along so many links.
-pub fn cut(len: usize, links: usize, most: usize, costs: &Costs) -> (usize, usize) {
+/// How the data are cut that go half each way.
+pub struct Halves {
+    /// Bytes of a piece.
+    pub piece: usize,
+    /// Pieces of half of the data.
+    half: usize,
+    /// Pieces of half of the middle part.
+    middle: usize,
+}
+
+impl Halves {
+    /// A middle part is more for the links at the root to carry, but passes half of the members only. It
+    /// is so long that it arrives when what goes all the way round does.
+    pub fn of(n: usize, len: usize, costs: &Costs) -> Halves {
+        /// Bytes that a link carries while a member hands on a piece, beside twice those of the piece.
+        const HOP: usize = 12_000;
+        // Measured: from four members on shorter pieces are better, of which short ones go by turns.
+        let links = if n > 3 { 4 * (n - 1) } else { n - 1 };
+        let len = len.div_ceil(2).next_multiple_of(LINE);
+        let (piece, half) = stream::cut_at_most(len, 4 * links, HALVES_MAX, costs);
+        let hops = if costs.crowd > 1 { 0 } else { (n / 2).saturating_sub(1) };
+        let middle = (hops * (HOP + 2 * piece)).div_ceil(2 * piece).min(half);
+        Halves { piece, half, middle }
+    }
+
+    /// Bytes of the middle part.
+    pub fn middle_bytes(&self) -> usize {
+        2 * self.middle * self.piece
+    }
+}
+
+/// Length and number of the pieces in which so many bytes go along so many links.
+pub fn cut(len: usize, links: usize, costs: &Costs) -> (usize, usize) {
     // What is passed on and not combined takes a processor a quarter of the time.
-    stream::cut_at_most(len, 4 * links, most, costs)
+    stream::cut(len, 4 * links, costs)
 }
 
 /// The longest pieces of halves: from three hosts on longer ones were slower, by up to a half.
-pub const HALVES_MAX: usize = 8 << 10;
+const HALVES_MAX: usize = 8 << 10;
 
 /// What goes one way, at a member.
 struct Flow<'a> {
+    way: Way,
     pieces: Pieces<'a>,
-    /// The part of the data.
-    bytes: Range<usize>,
-    /// Whether pieces come to this member, and whether it passes them on.
-    receives: bool,
-    sends: bool,
-    /// Whether the root copies these bytes to its own dest.
-    keeps: bool,
+    /// All pieces that go this way.
+    count: usize,
+    /// How many members a piece has come to when it has come to this one: none at the root.
+    place: usize,
     /// The next piece.
     next: usize,
 }
@@ -257,6 +314,9 @@ struct Flow<'a> {
 ///   with that flag is complete: numbers in a flag grow, whatever the order in which puts arrive. So a
 ///   number that is larger than the one awaited comes from the same neighbour and says as much: the piece
 ///   is complete, which means visible here.
+/// - A piece comes to a member from one side alone. Those that go all the way round are the first ones of a
+///   way, so a member that gets no more of it, or passes no more on, has done with that way: what is behind
+///   half way comes from the other side.
 /// - Nothing is written once a member has left. A piece is not written again after its flag was seen, with
 ///   which `put_signal` and fences follow the data, and not after it was complete, of which a later flag
 ///   tells. The program may change its dest.
@@ -270,48 +330,36 @@ struct Flow<'a> {
 unsafe fn along(group: &Group<'_>, call: &Broadcast, ways: Ways) {
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
     let number = call.turned(group, group.me);
-    let links = ways.last.max(group.n - ways.first);
-    let longest = ways.right.len().max(ways.left.len());
-    let (piece, count) = cut(longest, links, ways.most, group.world.costs());
+    let flow = |way: Way, place: usize| {
+        let count = ways.parts[way as usize].count;
+        let pieces = Pieces::begin(group, team, way, count).by_turns(ways.piece <= PAGE);
+        Flow { way, pieces, count, place, next: 0 }
+    };
     // To the left the root is behind the last member.
-    let back = (group.n - number) % group.n;
-    let mut flows = [
-        Flow {
-            pieces: Pieces::begin(group, team, Way::Right, count),
-            bytes: ways.right.clone(),
-            receives: (1..=ways.last).contains(&number),
-            sends: number < ways.last,
-            keeps: true,
-            next: 0,
-        },
-        Flow {
-            pieces: Pieces::begin(group, team, Way::Left, count),
-            receives: number >= ways.first,
-            sends: group.n - back > ways.first,
-            keeps: ways.left != ways.right,
-            bytes: ways.left,
-            next: 0,
-        },
-    ];
-    let lacks = |flow: &Flow<'_>| flow.receives && !flow.pieces.has_come(flow.next);
+    let mut flows = [flow(Way::Right, number), flow(Way::Left, (group.n - number) % group.n)];
+    let comes = |flow: &Flow<'_>| (1..=ways.reach(flow.way, flow.next)).contains(&flow.place);
+    let lacks = |flow: &Flow<'_>| comes(flow) && !flow.pieces.has_come(flow.next);
     // What comes one way does not wait for what comes the other way, which may have more links to pass.
-    while flows.iter().any(|flow| flow.next < count) {
-        if flows.iter().all(|flow| flow.next == count || lacks(flow)) {
-            let awaited = |flow: &Flow<'_>| flow.next < count && flow.pieces.has_come(flow.next);
+    while flows.iter().any(|flow| flow.next < flow.count) {
+        if flows.iter().all(|flow| flow.next == flow.count || lacks(flow)) {
+            let awaited =
+                |flow: &Flow<'_>| flow.next < flow.count && flow.pieces.has_come(flow.next);
             flows[0].pieces.wait(|| flows.iter().any(awaited));
         }
-        for flow in flows.iter_mut().filter(|flow| flow.next < count && !lacks(flow)) {
-            let start = flow.bytes.end.min(flow.bytes.start + flow.next * piece);
-            let len = flow.bytes.end.min(start + piece) - start;
+        for flow in flows.iter_mut().filter(|flow| flow.next < flow.count && !lacks(flow)) {
+            let piece = ways.number(flow.way, flow.next);
+            let start = call.len.min(piece * ways.piece);
+            let len = call.len.min(start + ways.piece) - start;
             let (dest, data) =
                 (call.dest.wrapping_add(start), call.data(group).wrapping_add(start));
-            if flow.sends {
+            if flow.place < ways.reach(flow.way, flow.next) {
                 // SAFETY: the data stay as they are until the pieces are complete; the member's dest is
                 // ready before any of them calls.
                 unsafe { flow.pieces.send(flow.next, dest, data, len) };
             }
-            // The root's copies, while the piece is in the cache.
-            if flow.keeps && group.me == call.root && call.reaches(group, group.me) {
+            // The root's copies, while the piece is in the cache: once of what goes both ways.
+            let keeps = flow.way == Way::Right || flow.next < ways.parts[Way::Left as usize].around;
+            if keeps && group.me == call.root && call.reaches(group, group.me) {
                 // SAFETY: the caller's promise.
                 unsafe { data.copy_to(dest, len) };
             }
@@ -327,7 +375,7 @@ unsafe fn along(group: &Group<'_>, call: &Broadcast, ways: Ways) {
 /// As [`root_puts`].
 pub unsafe fn chain(group: &Group<'_>, call: &Broadcast) {
     // SAFETY: the caller's promise.
-    unsafe { along(group, call, Ways::chain(group.n, call.len)) };
+    unsafe { along(group, call, Ways::chain(group.n, call.len, group.world.costs())) };
 }
 
 /// To the right half way round the ring of members, and to the left for the rest.
@@ -336,16 +384,17 @@ pub unsafe fn chain(group: &Group<'_>, call: &Broadcast) {
 /// As [`root_puts`].
 pub unsafe fn both_ways(group: &Group<'_>, call: &Broadcast) {
     // SAFETY: the caller's promise.
-    unsafe { along(group, call, Ways::half_way(group.n, call.len)) };
+    unsafe { along(group, call, Ways::half_way(group.n, call.len, group.world.costs())) };
 }
 
-/// Half of the data each way all round the ring of members.
+/// Half of the data each way all round the ring of members, but for a middle part, which goes both ways half
+/// round: so large that all arrives at the same time.
 ///
 /// # Safety
 /// As [`root_puts`].
 pub unsafe fn halves(group: &Group<'_>, call: &Broadcast) {
     // SAFETY: the caller's promise.
-    unsafe { along(group, call, Ways::halves(group.n, call.len)) };
+    unsafe { along(group, call, Ways::halves(group.n, call.len, group.world.costs())) };
 }
 
 /// Whether every member's dest may be written, the root's too, and members can write to memory of the
@@ -401,23 +450,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_comes_to_every_member_once() {
-        const LEN: usize = 1000;
-        for n in 2..=9 {
-            let all = [Ways::chain(n, LEN), Ways::half_way(n, LEN), Ways::halves(n, LEN)];
-            for ways in &all {
-                for number in 1..n {
-                    let right = ways.right.clone().filter(|_| number <= ways.last);
-                    let left = ways.left.clone().filter(|_| number >= ways.first);
-                    let mut bytes: Vec<usize> = right.chain(left).collect();
-                    bytes.sort_unstable();
-                    assert!(bytes.into_iter().eq(0..LEN), "{number} of {n}");
+    fn every_piece_comes_to_every_member_once() {
+        let (alone, crowded) = (Costs::default(), Costs { crowd: 2, ..Costs::default() });
+        for n in 2..=64 {
+            for len in [0, 8, 1000, 4 << 10, 100_000, 1 << 20, 4 << 20] {
+                let cuts = [Ways::chain, Ways::half_way, Ways::halves];
+                for ways in cuts.iter().flat_map(|cut| [&alone, &crowded].map(|c| cut(n, len, c))) {
+                    assert!(ways.count * ways.piece >= len, "{len} bytes on {n}");
+                    // By member: those that came.
+                    let mut come = vec![vec![0; ways.count]; n];
+                    for way in [Way::Right, Way::Left] {
+                        for index in 0..ways.parts[way as usize].count {
+                            for place in 1..=ways.reach(way, index) {
+                                let member = if way == Way::Right { place } else { n - place };
+                                come[member][ways.number(way, index)] += 1;
+                            }
+                        }
+                    }
+                    let once = |pieces: &Vec<i32>| pieces.iter().all(|times| *times == 1);
+                    assert!(come[1..].iter().all(once), "{len} bytes on {n}: {come:?}");
+                    assert!(come[0].iter().all(|times| *times == 0));
                 }
             }
         }
-        // No link of a longer ring carries more than half.
-        let halves = Ways::halves(5, LEN);
-        assert!(halves.right.len().max(halves.left.len()) <= LEN / 2 + LINE);
+    }
+
+    #[test]
+    fn the_middle_part_grows_with_the_members() {
+        let alone = &Costs::default();
+        for n in [2, 3] {
+            // No link carries more than half.
+            assert_eq!(Halves::of(n, 1 << 20, alone).middle_bytes(), 0);
+        }
+        let parts = [4, 8, 16, 32, 64].map(|n| Halves::of(n, 1 << 20, alone).middle_bytes());
+        assert!(parts.is_sorted() && parts[0] > 0 && parts[4] < 1 << 20, "{parts:?}");
+        // Everything, where the data are short.
+        let short = Halves::of(64, 64 << 10, alone);
+        assert_eq!(short.middle, short.half);
     }
 
     #[test]

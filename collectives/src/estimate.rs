@@ -5,7 +5,7 @@
 //!   and where PEs share processors, waiting for one.
 //! - Work that all members do at the same time takes as many times as long as PEs share a processor.
 
-use crate::broadcast::{self, HALVES_MAX};
+use crate::broadcast::{self, Halves};
 use crate::group::Group;
 use crate::letters::{SHORT_MAX, long_max};
 use crate::notes::Hosts;
@@ -18,6 +18,8 @@ use tombolo_core::transport::Distance;
 const LINE: u64 = LINE_NS as u64;
 /// Up to this size what others write to memory of the team stays in the nearest cache.
 const NEAR_MAX: usize = 8 << 10;
+/// Bytes that travel in the header of a packet.
+const INLINE: usize = 24;
 /// What passing a message on takes a host that is on its way.
 const RELAY: u64 = 130;
 /// Bytes that the caches of a processor hold.
@@ -114,7 +116,10 @@ pub fn swap(group: &Group<'_>, len: usize) -> u64 {
 
 /// Elements go both ways round the ring of members, and all are combined.
 pub fn reduce_both_ways(group: &Group<'_>, bytes: usize) -> u64 {
-    let work = others(group) * (read(bytes) + copied(group, bytes));
+    // On more than two hosts long ones are read while others are still under way.
+    let meanwhile = is_ring(group) && group.n > 2 && bytes > SHORT_MAX;
+    let read = if meanwhile { 0 } else { read(bytes) };
+    let work = others(group) * (read + copied(group, bytes));
     let handing_on = group.n as u64 / 2 * handing_on(group, bytes);
     both_steps(group, bytes) + handing_on + costs(group).shared_ns(work)
 }
@@ -155,11 +160,11 @@ fn handing_on_to_all(group: &Group<'_>, len: usize) -> u64 {
 }
 
 /// What goes on in a broadcast in pieces that go along so many links, beside the work of sending all.
-fn passing_on(group: &Group<'_>, len: usize, links: usize, most: usize) -> u64 {
+fn passing_on(group: &Group<'_>, len: usize, links: usize) -> u64 {
     if !is_ring(group) {
         return pipeline(group, len, links);
     }
-    let (piece, _) = broadcast::cut(len, links, most, costs(group));
+    let (piece, _) = broadcast::cut(len, links, costs(group));
     passing_on_by(group, len, links, piece)
 }
 
@@ -185,16 +190,23 @@ pub fn broadcast_both_ways(group: &Group<'_>, len: usize) -> u64 {
         // While the root is busy with one way, the other one is idle.
         false => (two - 1) * whole + costs.shared_ns(whole),
     };
-    whole + copied(group, len) + passing_on(group, len, group.n / 2, usize::MAX)
+    whole + copied(group, len) + passing_on(group, len, group.n / 2)
 }
 
-/// Half along each of two chains.
+/// Half along each of two chains, but for what goes along both, half as far. One of the two is the last to
+/// arrive.
 pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
-    if !is_ring(group) {
+    // A line is not worth cutting.
+    if !is_ring(group) || len <= 64 {
         return u64::MAX;
     }
-    let work = both_links(group, 1, len);
-    work + copied(group, len) + passing_on(group, len / 2, group.n - 1, HALVES_MAX)
+    let halves = Halves::of(group.n, len, costs(group));
+    let middle = halves.middle_bytes().min(len);
+    let way = |len: usize, links: usize| {
+        let on = passing_on_by(group, len.div_ceil(2), links, halves.piece);
+        if len > 0 { both_links(group, 1, len) + on } else { 0 }
+    };
+    way(len - middle, group.n - 1).max(way(len + middle, group.n / 2)) + copied(group, len)
 }
 
 /// Members of a host come to one and are told by it; these meet by dissemination.
@@ -274,7 +286,7 @@ pub fn chain(group: &Group<'_>, len: usize) -> u64 {
         return u64::MAX;
     }
     let work = costs.shared_ns(costs.put_ns(next(group), len)) + copied(group, len);
-    work + passing_on(group, len, group.n - 1, usize::MAX)
+    work + passing_on(group, len, group.n - 1)
 }
 
 /// A share to each, then the shares go round the ring.
@@ -337,10 +349,20 @@ fn passed_on(group: &Group<'_>) -> u64 {
     links.saturating_sub(group.n as u64 - hosts.most as u64) * RELAY
 }
 
+/// Messages to all go by two lanes, with signals by four: what hosts pass on is late by so much. Long ones wait
+/// for other things as well.
+fn by_two(group: &Group<'_>, len: usize) -> u64 {
+    match is_ring(group) {
+        true if len <= INLINE => passed_on(group),
+        true => passed_on(group) / 4,
+        false => 0,
+    }
+}
+
 /// A message of so many bytes from each to each.
 pub fn letters(group: &Group<'_>, len: usize) -> u64 {
     let work = to_all(group, len) + others(group) * read(len) + copied(group, len);
-    costs(group).shared_ns(work) + step(group) + handing_on_to_all(group, len)
+    costs(group).shared_ns(work) + step(group) + handing_on_to_all(group, len) + by_two(group, len)
 }
 
 /// A message among others, written and read.
@@ -478,7 +500,7 @@ pub fn reduce_meet(group: &Group<'_>, bytes: usize) -> u64 {
     if few || costs.crowd > 1 || bytes < 64 * group.n {
         return u64::MAX;
     }
-    let sent = 2 * others(group) * costs.put_ns(next, share);
+    let sent = both_links(group, 2 * others(group), share);
     let combined = others(group) * copied(group, share);
     let piece = piece_of_shares(bytes, share, costs).min(share);
     let hops = group.n as u64 * (costs.notice_ns(next) + handing_on(group, piece));

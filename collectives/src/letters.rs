@@ -75,6 +75,25 @@ pub enum Way {
     Left,
 }
 
+/// The flag of a piece of something long, among those that its sender has at each other member.
+#[derive(Clone, Copy)]
+pub struct Slot {
+    index: usize,
+    way: Way,
+    /// Which of two contexts it goes by.
+    second: bool,
+}
+
+impl Slot {
+    /// That of piece number `index`. Contexts change with each piece, or, as every second one may be left
+    /// out, with every second one.
+    pub fn of(index: usize, way: Way, by_turns: bool) -> Slot {
+        let index = index % SLOTS;
+        let second = if by_turns { index } else { index / 2 } % 2 == 1;
+        Slot { index, way, second }
+    }
+}
+
 /// A word in a team's memory, by its offset there.
 #[derive(Clone, Copy)]
 pub struct TeamWord(usize);
@@ -130,8 +149,8 @@ pub struct Letters<'a> {
     number: u64,
     /// Whether bytes go to a half.
     long: bool,
-    /// Which of the flags of pieces is its own, and which way the pieces go, if it is one.
-    slot: Option<(usize, Way)>,
+    /// Which of the flags of pieces is its own, if it is one.
+    slot: Option<Slot>,
     /// Whether older messages of this kind are known to be complete.
     ready: Cell<bool>,
 }
@@ -158,13 +177,8 @@ impl<'a> Letters<'a> {
 
     /// A piece of something long, whose number was taken. Everything that was sent with its flag before
     /// is complete.
-    pub fn piece(
-        group: &'a Group<'a>,
-        team: &'a Team,
-        number: u64,
-        (slot, way): (usize, Way),
-    ) -> Letters<'a> {
-        let slot = Some((slot % SLOTS, way));
+    pub fn piece(group: &'a Group<'a>, team: &'a Team, number: u64, slot: Slot) -> Letters<'a> {
+        let slot = Some(slot);
         Letters { group, team, number, long: false, slot, ready: Cell::new(true) }
     }
 
@@ -183,7 +197,7 @@ impl<'a> Letters<'a> {
         let all = self.group.world.letter_contexts();
         let (first, next) = match self.slot {
             None => ((self.number & 1) as usize * 5, 2),
-            Some((slot, way)) => (slot * 2 / SLOTS * 4 + way as usize * 2, 1),
+            Some(Slot { index, way, .. }) => (index * 2 / SLOTS * 4 + way as usize * 2, 1),
         };
         [&all[first], &all[first + next]]
     }
@@ -192,8 +206,7 @@ impl<'a> Letters<'a> {
     fn context(&self, member: usize) -> &Context {
         let Group { me, n, .. } = *self.group;
         let second = match self.slot {
-            // Every second piece may be left out.
-            Some((slot, _)) => slot / 2 % 2 == 1,
+            Some(slot) => slot.second,
             None => (member + n - me) % n > n / 2,
         };
         self.contexts()[usize::from(second)]
@@ -205,8 +218,10 @@ impl<'a> Letters<'a> {
         match self.slot {
             None => TeamWord::line(self.number, from),
             // Of two members each has the other on both sides.
-            Some((slot, Way::Left)) if self.group.n == 2 => TeamWord::piece(slot, from + 2),
-            Some((slot, _)) => TeamWord::piece(slot, from),
+            Some(Slot { index, way: Way::Left, .. }) if self.group.n == 2 => {
+                TeamWord::piece(index, from + 2)
+            }
+            Some(Slot { index, .. }) => TeamWord::piece(index, from),
         }
     }
 

@@ -2,7 +2,7 @@
 //! Numbers of messages that follow each other round a ring of members, or along a chain of them.
 
 use crate::group::Group;
-use crate::letters::{Letters, SLOTS, Way};
+use crate::letters::{Letters, SLOTS, Slot, Way};
 use std::cell::Cell;
 use tombolo_core::Team;
 use tombolo_core::cost::Costs;
@@ -35,6 +35,8 @@ pub struct Pieces<'a> {
     team: &'a Team,
     way: Way,
     first: u64,
+    /// Each piece takes another lane than the one before.
+    by_turns: bool,
     /// Batches that were begun: so many pieces are sent without waiting for the arrival of others.
     begun: Cell<usize>,
 }
@@ -49,11 +51,19 @@ impl<'a> Pieces<'a> {
     /// depend on them.
     pub fn begin(group: &'a Group<'a>, team: &'a Team, way: Way, count: usize) -> Pieces<'a> {
         let first = Letters::reserve(group, team, count.next_multiple_of(2));
-        Pieces { group, team, way, first, begun: Cell::new(0) }
+        Pieces { group, team, way, first, by_turns: false, begun: Cell::new(0) }
+    }
+
+    /// Whether each piece takes another lane than the one before, if all are sent and passed on. So when a
+    /// member passes a piece on, the next one comes in by another lane, for which it would have to wait. Long
+    /// pieces are better in pairs: a transport may cut up what finds its lane idle.
+    pub fn by_turns(self, by_turns: bool) -> Pieces<'a> {
+        Pieces { by_turns: by_turns && self.group.n > 2, ..self }
     }
 
     fn letter(&self, index: usize) -> Letters<'a> {
-        Letters::piece(self.group, self.team, self.first + index as u64, (index, self.way))
+        let slot = Slot::of(index, self.way, self.by_turns);
+        Letters::piece(self.group, self.team, self.first + index as u64, slot)
     }
 
     /// The neighbour to which they go, and the one from which they come.
@@ -154,11 +164,12 @@ pub fn cut_shares(len: usize, share: usize, costs: &Costs) -> (usize, usize) {
 
 /// What [`cut_shares`] cuts shares into. A member goes on with another share while it waits for a piece: the
 /// time of a piece counts only while few are under way, first and last, and what handing on costs is
-/// that of a processor alone. With fewer than four pieces of each share a member may wait all the same.
+/// that of a processor alone. With fewer than four pieces of each share a member may wait all the same: then
+/// they may be half as long as others, but not shorter, which the processor would not keep up with.
 pub fn piece_of_shares(len: usize, share: usize, costs: &Costs) -> usize {
     /// So many links would have bytes cut alike that go along them one after the other: measured.
     const LINKS: usize = 40;
-    piece_of(len, LINKS, costs).min(share / 4).max(PAGE)
+    piece_of(len, LINKS, costs).min(share / 4).max(PAGE / 2)
 }
 
 /// Length and number of pieces of about so many bytes.
@@ -169,7 +180,8 @@ fn alike(len: usize, piece: usize) -> (usize, usize) {
 }
 
 const LINE: usize = 64;
-const PAGE: usize = 4 << 10;
+/// The shortest pieces, but for those of shares.
+pub const PAGE: usize = 4 << 10;
 
 /// The members to the right and to the left.
 pub fn neighbours(me: usize, n: usize) -> (usize, usize) {
@@ -230,7 +242,7 @@ mod tests {
         for len in [64 << 10, 1 << 20, 4 << 20] {
             for n in [5, 8, 16, 64] {
                 let (piece, count) = cut_shares(len, len / n, alone);
-                assert!(count >= 4 || piece <= PAGE + LINE, "{count} of {piece}");
+                assert!(count >= 4 || piece <= PAGE / 2 + LINE, "{count} of {piece}");
                 assert!(piece * count >= len / n && piece <= 32 << 10, "{count} of {piece}");
             }
         }

@@ -162,6 +162,21 @@ fn broadcasts_without_anything_between_them() {
     }
 }
 
+/// On four members and more `halves` has a part that goes all the way round and one that goes half way: both here, in
+/// more pieces than there are flags.
+#[test]
+fn halves_with_a_middle_part() {
+    let asked = ("SHMEM_COLL", "broadcast:halves,fcollect:both+signal,reduce:both+meet");
+    for (n_pes, seed) in [(4, "2"), (5, "3"), (6, "8")] {
+        let unordered = [asked, ("SHMEM_UNORDERED_SEED", seed)];
+        over("unordered", n_pes, &unordered, |world| broadcasts_in_a_row(world, 20_000));
+    }
+    for n_pes in [4, 7] {
+        over("shm", n_pes, &[asked], |world| broadcasts_in_a_row(world, 40_000));
+    }
+    across(ring::RING_ONLY, &["ntb"], 5, &[asked], |world| broadcasts_in_a_row(world, 40_000));
+}
+
 /// The root returns from several before the others call the first one.
 fn broadcasts_that_nobody_has_entered(world: &World) {
     const CALLS: usize = 20;
