@@ -6,9 +6,14 @@
 //! running, so it yields almost at once.
 
 use crate::board::monotonic_ns;
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+mod turns;
+
+use turns::{TURN_NS, Turns};
 
 /// Longest spin for a service thread.
 const SERVICE_SPIN_NS: u64 = 3_000;
@@ -161,6 +166,7 @@ impl Patience {
     /// sleeping has begun.
     pub fn wait(&self, ready: &mut dyn FnMut() -> bool, every_so_often: &mut dyn FnMut()) {
         let begun = monotonic_ns();
+        let mut another_ran = false;
         loop {
             let waited = monotonic_ns() - begun;
             if waited >= self.spin_ns + self.yield_ns {
@@ -169,12 +175,13 @@ impl Patience {
             let spinning = waited < self.spin_ns;
             for _ in 0..if spinning { 32 } else { 1 } {
                 if ready() {
+                    self.ended(another_ran);
                     return;
                 }
                 std::hint::spin_loop();
             }
             if !spinning {
-                std::thread::yield_now();
+                another_ran |= self.give_way();
             }
         }
         let mut nap = Duration::from_micros(20);
@@ -189,6 +196,41 @@ impl Patience {
             }
         }
     }
+
+    /// Lets others run. Returns whether one did; where that is so again and again, this thread tries to get a
+    /// processor alone.
+    fn give_way(&self) -> bool {
+        let before = monotonic_ns();
+        std::thread::yield_now();
+        let now = monotonic_ns();
+        let another_ran = now - before > TURN_NS;
+        if another_ran && self.may_be_alone() {
+            let mut turns = TURNS.get();
+            if let Some(attempt) = turns.due(now, nix::unistd::gettid().as_raw().cast_unsigned()) {
+                TURNS.set(turns);
+                attempt.make();
+            }
+        }
+        another_ran
+    }
+
+    /// A wait is over before it slept.
+    fn ended(&self, another_ran: bool) {
+        if self.may_be_alone() {
+            let mut turns = TURNS.get();
+            turns.ended(another_ran);
+            TURNS.set(turns);
+        }
+    }
+
+    /// Whether there are as many processors as PEs, so that each may have one for itself.
+    fn may_be_alone(&self) -> bool {
+        self.spin_ns > 0
+    }
+}
+
+thread_local! {
+    static TURNS: Cell<Turns> = const { Cell::new(Turns::NONE) };
 }
 
 /// How many milliseconds PEs sleep at most before they look again, where `crowd` share a processor:
