@@ -52,8 +52,8 @@ words! {
         PutRead = "put-read",
         /// A get by plain copies, and then reading what it brought, once.
         GetRead = "get-read",
-        /// Until a PE that waits for a word sees what another one put there.
-        Notice = "notice",
+        /// Two PEs complete their puts, put a word to each other and wait for the other one's.
+        Meeting = "meeting",
     }
 }
 

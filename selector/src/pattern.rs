@@ -98,24 +98,24 @@ pub struct Estimate {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Range {
     operations: [f64; 2],
-    notice: [f64; 2],
+    meetings: [f64; 2],
 }
 
-/// How soon words are seen changes while a machine runs, above all where processors are those of a
+/// How soon PEs meet changes while a machine runs, above all where processors are those of a
 /// hypervisor, which moves them between cores that share more or less: to a third, and threefold.
-const NOTICE: [f64; 2] = [0.30, 3.50];
+const MEETINGS: [f64; 2] = [0.30, 3.50];
 
 /// The ranges that nine of ten measurements were in, on one host, over links, and where PEs and the threads
 /// that serve their links outnumber processors. benches/record/2026-11-21-patterns.md and
 /// 2026-11-23-selector.md have the cases. More was missing there than was counted twice.
-const ON_A_HOST: Range = Range { operations: [0.80, 1.25], notice: NOTICE };
-const OVER_LINKS: Range = Range { operations: [0.75, 1.60], notice: NOTICE };
-const CROWDED: Range = Range { operations: [0.40, 4.00], notice: NOTICE };
+const ON_A_HOST: Range = Range { operations: [0.80, 1.25], meetings: MEETINGS };
+const OVER_LINKS: Range = Range { operations: [0.75, 1.60], meetings: MEETINGS };
+const CROWDED: Range = Range { operations: [0.40, 4.00], meetings: MEETINGS };
 
 impl Range {
     /// `error`: how far off single operations are on average.
     fn of(layout: &Layout, error: f64) -> Option<Range> {
-        let Range { operations: [low, high], notice } = match () {
+        let Range { operations: [low, high], meetings } = match () {
             () if layout.is_crowded() => return None,
             () if layout.lacks_processors_for_links() => CROWDED,
             () if layout.hosts() > 1 => OVER_LINKS,
@@ -123,7 +123,7 @@ impl Range {
         };
         // Twice the mean is what nine of ten errors are below.
         let wider = 1.0 + 2.0 * error;
-        Some(Range { operations: [low / wider, high * wider], notice })
+        Some(Range { operations: [low / wider, high * wider], meetings })
     }
 }
 
@@ -148,21 +148,21 @@ pub fn predict(
         .find(|class| tuning.predict(*class, Operation::Put, 8).is_some());
     let of = |class, operation, bytes| match operation {
         Operation::Pipeline => tuning.predict_pipelined(class, bytes),
-        Operation::Notice => tuning.notice(class),
+        Operation::Meeting => tuning.meeting(class),
         _ => tuning.predict(class, operation, bytes),
     };
-    let costs = PatternCosts { of: &of, local, notice: 1.0 };
+    let costs = PatternCosts { of: &of, local, meetings: 1.0 };
     let ns = estimate(&costs, layout, pattern, by, bytes)?;
-    let at = |operations: f64, notice: f64| {
+    let at = |operations: f64, meetings: f64| {
         let of = |class, operation, bytes| {
-            let part = if operation == Operation::Notice { notice } else { operations };
+            let part = if operation == Operation::Meeting { meetings } else { operations };
             of(class, operation, bytes).map(|ns| part * ns)
         };
-        estimate(&PatternCosts { of: &of, local, notice }, layout, pattern, by, bytes)
+        estimate(&PatternCosts { of: &of, local, meetings }, layout, pattern, by, bytes)
     };
     let error = model::error(&tuning.measured().curves).map_or(0.0, |(error, _)| error);
-    let within = Range::of(layout, error).and_then(|Range { operations, notice }| {
-        Some([at(operations[0], notice[0])?, at(operations[1], notice[1])?])
+    let within = Range::of(layout, error).and_then(|Range { operations, meetings }| {
+        Some([at(operations[0], meetings[0])?, at(operations[1], meetings[1])?])
     });
     Some(Estimate { ns, within })
 }

@@ -15,7 +15,7 @@ use tombolo_core::{Context, ContextOptions, World};
 
 mod batch;
 mod clock;
-pub mod notice;
+pub mod meeting;
 pub mod plan;
 mod scratch;
 mod way;

@@ -6,7 +6,7 @@ use crate::class::{self, Binding, Class};
 use crate::costs::costs;
 use crate::data::{Buffer, Curve, Key, Measurements, Operation, Point};
 use crate::force;
-use crate::probe::{self, Effort, Scratch, notice};
+use crate::probe::{self, Effort, Scratch, meeting};
 use crate::tuning::{Origin, Tuning};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -291,15 +291,15 @@ impl TuningSession<'_> {
         if stuck {
             scratch.abandon();
         } else {
-            self.measure_notice(pairs, &scratch, &mut measured)?;
-            scratch.give_back(world, written.max(notice::WRITTEN));
+            self.measure_meeting(pairs, &scratch, &mut measured)?;
+            scratch.give_back(world, written.max(meeting::WRITTEN));
         }
         measured.check().map_err(Error::Bootstrap)?;
         Ok(Some(measured))
     }
 
-    /// How soon waiting PEs see words of others: both PEs of a pair take part, pair by pair.
-    fn measure_notice(
+    /// How soon PEs meet: both PEs of a pair take part, pair by pair.
+    fn measure_meeting(
         &self,
         pairs: &[(Class, usize, usize)],
         scratch: &Scratch,
@@ -315,21 +315,22 @@ impl TuningSession<'_> {
             // Nobody writes any more what the PEs of this pair empty, and both begin at the same time.
             let mine = from == me || to == me;
             if mine {
-                notice::clear(scratch);
+                meeting::clear(scratch);
             }
             world.bootstrap().barrier()?;
             let other = if from == me { to } else { from };
             // A channel that dropped out is not taken again: both PEs know that.
-            let channel = mine.then(|| notice::channel(world, other)).flatten().filter(|channel| {
-                let of = |c: &Curve| c.key.class == class && c.key.channel == *channel;
-                measured.curves.iter().any(of)
-            });
+            let channel =
+                mine.then(|| meeting::channel(world, other)).flatten().filter(|channel| {
+                    let of = |c: &Curve| c.key.class == class && c.key.channel == *channel;
+                    measured.curves.iter().any(of)
+                });
             match channel {
                 Some(channel) if from == me => {
-                    let point = notice::ask(world, scratch, to);
+                    let point = meeting::lead(world, scratch, to);
                     found.extend(point.map(|point| (class, channel, point)));
                 }
-                Some(_) => notice::answer(world, scratch, from),
+                Some(_) => meeting::follow(world, scratch, from),
                 None => {}
             }
         }
@@ -345,7 +346,7 @@ impl TuningSession<'_> {
                 serde_json::from_slice(text).map_err(|e| unreadable(e.to_string()))?;
             for (class, channel, point) in told {
                 let class = class.parse().map_err(unreadable)?;
-                let (operation, buffer) = (Operation::Notice, Buffer::Heap);
+                let (operation, buffer) = (Operation::Meeting, Buffer::Heap);
                 let key = Key { class, operation, buffer, channel };
                 measured.curves.push(Curve { key, points: vec![point], checks: Vec::new() });
             }

@@ -221,12 +221,12 @@ impl Tuning {
         self.predicted(class, Operation::Pipeline, Operation::Put, bytes)
     }
 
-    /// Nanoseconds until a PE that waits sees a word that another one puts; none where that is not known.
-    pub fn notice(&self, class: Class) -> Option<f64> {
+    /// Nanoseconds until two PEs have put a word to each other and seen it; none where that is not known.
+    pub fn meeting(&self, class: Class) -> Option<f64> {
         let of = |class| {
             let mut curves = self.measured.curves.iter();
             let found =
-                curves.find(|c| c.key.class == class && c.key.operation == Operation::Notice);
+                curves.find(|c| c.key.class == class && c.key.operation == Operation::Meeting);
             found.map(|curve| f64::from(curve.points[0].ns))
         };
         of(class).or_else(|| match class {
@@ -445,7 +445,7 @@ impl<'a> Peer<'a> {
             | Operation::Blocking
             | Operation::ZeroCopy
             | Operation::PutRead
-            | Operation::Notice => can.put,
+            | Operation::Meeting => can.put,
             Operation::Get | Operation::GetRead => can.get,
             Operation::Amo => !can.amos.is_empty(),
         };

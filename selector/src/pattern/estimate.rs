@@ -26,16 +26,13 @@ pub struct PatternCosts<'a> {
     pub of: &'a dyn Fn(Class, Operation, u64) -> Option<f64>,
     /// The class of PEs of one host.
     pub local: Option<Class>,
-    /// How many times as long as usual it takes until words are seen, where that was not measured.
-    pub notice: f64,
+    /// How many times as long as usual PEs take to meet, where that was not measured.
+    pub meetings: f64,
 }
 
-/// Until a PE that waits sees a word which another processor has written, where that was not measured: the
-/// line moves there and back, and the one that waits has to come to it.
-const NOTICE_NS: f64 = 140.0;
-/// In a barrier on one host PEs write to each other at the same time, so that lines move more often than for
-/// words that go to and fro: by so many times longer it takes.
-const BOTH_WRITE: f64 = 1.5;
+/// What a meeting takes beside a put where it was not measured: the line that the other PE writes moves there and
+/// back, and the one that waits has to come to it.
+const MEETING_NS: f64 = 140.0;
 /// A line that another processor has written, or is reading, a moment ago.
 const CONTENDED_NS: f64 = 70.0;
 /// Bytes of a line: who writes less shares it with the writers of the blocks beside.
@@ -157,7 +154,21 @@ impl Known<'_> {
             let crowded = self.get(class, operation, room)? * bytes as f64 / room as f64;
             ns += new * (crowded - whole).max(0.0);
         }
-        Some(if handed { ns + CONTENDED_NS } else { ns })
+        if handed {
+            ns = ns.max(self.written_elsewhere(bytes).unwrap_or(0.0)) + CONTENDED_NS;
+        }
+        Some(ns)
+    }
+
+    /// What the data take that a PE of another emulated host has written, or is about to read: they come from that
+    /// PE's caches, as those of a get between the hosts do, which the other PE writes and this one reads. None
+    /// where hosts are machines.
+    fn written_elsewhere(&self, bytes: u64) -> Option<f64> {
+        let get = |bytes| self.get(Class::Hops(1), Operation::Get, bytes);
+        if !self.layout.is_emulated() || self.layout.hosts() == 1 {
+            return None;
+        }
+        Some(get(bytes)? - get(8)?)
     }
 
     /// Whether puts are stores through a window: they are complete long before an answer could come.
@@ -166,15 +177,15 @@ impl Known<'_> {
         Some(put < get / 4.0)
     }
 
-    /// Until a PE that waits sees a word which another one puts.
-    fn notice(&self, class: Class) -> Option<f64> {
-        if let Some(ns) = self.get(class, Operation::Notice, 8) {
-            return Some(if class.hops() > 0 { ns } else { BOTH_WRITE * ns });
+    /// Until two PEs have put a word to each other and seen it.
+    fn meeting(&self, class: Class) -> Option<f64> {
+        if let Some(ns) = self.get(class, Operation::Meeting, 8) {
+            return Some(ns);
         }
         let word = self.get(class, Operation::Put, 8)?;
         // A packet has arrived long before its answer is back.
         let packet = class.hops() > 0 && !self.stores(class)?;
-        Some(NOTICE_NS * self.costs.notice + if packet { word / 2.0 } else { word })
+        Some(MEETING_NS * self.costs.meetings + if packet { word / 2.0 } else { word })
     }
 
     /// A barrier by dissemination: in each round every PE waits for a word of another.
@@ -186,7 +197,7 @@ impl Known<'_> {
             let mut longest = 0.0f64;
             for pe in 0..n {
                 let class = self.between(pe, (pe + step) % n)?;
-                longest = longest.max(self.notice(class)?);
+                longest = longest.max(self.meeting(class)?);
             }
             sum += longest;
             step *= 2;

@@ -393,7 +393,8 @@ fn staged_alltoall(layout: &Layout, pe: usize) -> Vec<Vec<Transfer>> {
     let exchange = abroad().filter(|_| pe == lead).map(|other| {
         let blocks = own.len() * layout.hosts[other].len();
         let from = (Area::Stage, layout.first[other] * own.len());
-        put(layout.lead(other), from, (Area::Stage, inbound(other, host)), blocks).handed()
+        let over = put(layout.lead(other), from, (Area::Stage, inbound(other, host)), blocks);
+        Transfer { handed: own.len() > 1, ..over }
     });
     let spread = abroad().flat_map(|other| {
         layout.hosts[other].iter().enumerate().map(move |(sender, origin)| {
@@ -425,7 +426,7 @@ fn staged_shift(layout: &Layout, pe: usize) -> Vec<Vec<Transfer>> {
     let leaving = layout.hosts[host].iter().copied().filter(|member| leaves(*member));
     let over = leaving.filter(|_| pe == lead).map(|member| {
         let there = layout.lead(layout.host(next(member)));
-        put(there, (Area::Stage, member), arrived(member), 1).handed()
+        Transfer { handed: member != lead, ..put(there, (Area::Stage, member), arrived(member), 1) }
     });
     let before = (pe + n - 1) % n;
     let last = leaves(before).then(|| get(lead, arrived(before), result, 1).handed());

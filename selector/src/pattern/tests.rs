@@ -6,7 +6,7 @@ use tombolo_core::transport::Distance;
 /// 100 ns and 0.1 ns per byte on a host; 10 us per hop and 1 ns per byte over the ring, a tenth of
 /// the start for one of several puts.
 fn cost(class: Class, operation: Operation, bytes: u64) -> Option<f64> {
-    if operation == Operation::Notice {
+    if operation == Operation::Meeting {
         return None;
     }
     let start = if operation == Operation::Pipeline { 1e3 } else { 1e4 };
@@ -19,7 +19,7 @@ fn cost(class: Class, operation: Operation, bytes: u64) -> Option<f64> {
 }
 
 fn predicted(layout: &Layout, pattern: Pattern, by: By, bytes: u64) -> f64 {
-    let costs = PatternCosts { of: &cost, local: Some(Class::Cache), notice: 1.0 };
+    let costs = PatternCosts { of: &cost, local: Some(Class::Cache), meetings: 1.0 };
     estimate(&costs, layout, pattern, by, bytes).unwrap()
 }
 
@@ -118,15 +118,15 @@ fn an_estimate_says_how_far_it_may_be_off() {
 }
 
 #[test]
-fn a_barrier_takes_what_was_measured_where_words_were_noticed() {
-    let noticed = |class: Class, operation: Operation, bytes: u64| match operation {
-        Operation::Notice => Some(if class.hops() > 0 { 3000.0 } else { 90.0 }),
+fn a_barrier_takes_what_was_measured_where_meetings_were() {
+    let met = |class: Class, operation: Operation, bytes: u64| match operation {
+        Operation::Meeting => Some(if class.hops() > 0 { 3000.0 } else { 90.0 }),
         _ => cost(class, operation, bytes),
     };
-    let costs = PatternCosts { of: &noticed, local: Some(Class::Cache), notice: 1.0 };
+    let costs = PatternCosts { of: &met, local: Some(Class::Cache), meetings: 1.0 };
     let layout = Layout::regular(1, 4, 4, Topology::Ring);
     let time = |by| estimate(&costs, &layout, Pattern::RingShift, by, 64).unwrap();
-    assert_near(time(By::Put), 106.4 + 2.0 * 1.5 * 90.0);
+    assert_near(time(By::Put), 106.4 + 2.0 * 90.0);
     let pair = Layout::regular(2, 1, 4, Topology::Ring);
     let over_a_link = estimate(&costs, &pair, Pattern::Gather, By::Put, 8).unwrap();
     let without = predicted(&pair, Pattern::Gather, By::Put, 8);
@@ -135,7 +135,7 @@ fn a_barrier_takes_what_was_measured_where_words_were_noticed() {
 
 #[test]
 fn what_was_not_measured_is_not_guessed() {
-    let costs = PatternCosts { of: &|_, _, _| None, local: None, notice: 1.0 };
+    let costs = PatternCosts { of: &|_, _, _| None, local: None, meetings: 1.0 };
     let ring = Layout::regular(3, 4, 4, Topology::Ring);
     assert_eq!(estimate(&costs, &ring, Pattern::Gather, By::Put, 8), None);
 }

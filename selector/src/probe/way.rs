@@ -27,7 +27,7 @@ pub fn operations(operation: Operation) -> usize {
         | Operation::Amo
         | Operation::PutRead
         | Operation::GetRead
-        | Operation::Notice => 1,
+        | Operation::Meeting => 1,
     }
 }
 
@@ -150,7 +150,7 @@ impl Way<'_> {
                         Operation::Pipeline
                         | Operation::Blocking
                         | Operation::ZeroCopy
-                        | Operation::Notice => false,
+                        | Operation::Meeting => false,
                     }
             }
             WayKind::Endpoint { endpoint, .. } => {
@@ -172,7 +172,7 @@ impl Way<'_> {
                         Operation::Get => can.get,
                         Operation::Amo => can.amos.has(AmoOp::Add, 8),
                         // They tell plain copies on mapped memory apart.
-                        Operation::PutRead | Operation::GetRead | Operation::Notice => false,
+                        Operation::PutRead | Operation::GetRead | Operation::Meeting => false,
                     }
             }
             WayKind::Service => operation == Operation::Amo,
