@@ -433,12 +433,20 @@ fn oshinfo_compares_saved_tables(prefix: &Path) -> Result<(), Failed> {
     command.env("SHMEM_TUNE_CACHE", &cache).env_remove("SHMEM_TUNE");
     run(&mut command, Duration::from_secs(60))?.succeeded()?;
     let table = std::fs::read_dir(&cache)?.next().ok_or("no table was kept")??.path();
-    let first = format!("--tuning={}", table.display());
-    let second = format!("--against={}", table.display());
-    let same = tool(prefix.join("bin/oshinfo"), &[&first, &second])?;
+    let table = table.to_str().ok_or("a path in UTF-8")?;
+    let compare =
+        |old: &str, new: &str| tool(prefix.join("bin/oshinfo"), &["--tuning=diff", old, new]);
+    let same = compare(table, table)?;
     assert!(same.contains("  0 differ, ") && same.contains("both take the same ones"), "{same}");
-    let missing = tool(prefix.join("bin/oshinfo"), &[&first, "--against=/no/such/table.json"]);
-    assert!(missing.is_err(), "a table that is not there");
+    assert!(compare(table, "/no/such/table.json").is_err(), "a table that is not there");
+    for arguments in
+        [&["--tuning=diff"][..], &["--tuning=diff", table], &["--tuning", table, table, table]]
+    {
+        let mut command = Command::new(prefix.join("bin/oshinfo"));
+        let ran = run(command.args(arguments), Duration::from_secs(60))?;
+        assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+        assert!(ran.stderr.contains("OLD NEW") || ran.stderr.contains("[TABLE]"), "{ran:?}");
+    }
     Ok(())
 }
 
@@ -448,7 +456,7 @@ fn oshinfo_refuses_in_a_job(prefix: &Path) -> Result<(), Failed> {
         ("--predict gather --pes 2", "this job has the hosts"),
         ("--predict gather --topology ring", "this job has the hosts"),
         ("--tuning /no/such/table.json", "takes no file"),
-        ("--tuning --against /no/such/table.json", "without oshrun"),
+        ("--tuning=diff /no/such/a.json /no/such/b.json", "without oshrun"),
         ("--doctor", "examines machines"),
     ] {
         let ran = oshinfo_in_a_job(prefix, "-n 2", arguments)?;

@@ -30,6 +30,11 @@ const IN_A_JOB: &str = "\
 In a job, as in `oshrun -n 4 --hosts 2 oshinfo`, it shows the job's PEs, hosts, ports, links, windows
 and routes; --tuning explains the routes of the job; --predict also measures the pattern.";
 
+/// What stands in the place of a file for the comparison of two.
+const DIFF: &str = "diff";
+const TABLES: &str =
+    "two saved tables are compared by oshinfo --tuning=diff OLD NEW; --tuning=FILE explains one";
+
 /// Options.
 #[derive(Parser)]
 #[command(
@@ -43,7 +48,8 @@ struct Options {
     #[arg(long, hide = true)]
     man_environment: bool,
 
-    /// Explain the routes of the last job that measured, or of a saved table
+    /// Explain the routes of the last job that measured, or of a saved table; --tuning=diff OLD NEW shows
+    /// what differs between two saved tables: times, and channels taken
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     tuning: Option<Option<PathBuf>>,
 
@@ -51,9 +57,9 @@ struct Options {
     #[arg(long, default_value = "text", value_parser = ReportForm::parse, requires = "tuning")]
     form: ReportForm,
 
-    /// Show what differs in another saved table: times, and channels taken
-    #[arg(long, value_name = "FILE", requires = "tuning", conflicts_with = "form")]
-    against: Option<PathBuf>,
+    /// With --tuning=diff: two saved tables
+    #[arg(value_name = "TABLE", num_args = 2, requires = "tuning", conflicts_with = "form")]
+    tables: Vec<PathBuf>,
 
     /// Find out what makes jobs slow or impossible on this machine, and how to change it
     #[arg(long, conflicts_with_all = ["tuning", "predict", "collectives"])]
@@ -121,8 +127,11 @@ fn main() -> ExitCode {
     }
     let text = match &options {
         Options { man_environment: true, .. } => Ok(manual::environment()),
-        Options { tuning: Some(file), against: Some(other), .. } => saved(file.as_deref())
-            .and_then(|first| Ok(difference::text(&first, &saved(Some(other))?))),
+        Options { tuning: Some(Some(file)), tables, .. } if file == Path::new(DIFF) => {
+            let [old, new] = &tables[..] else { return wrong(TABLES) };
+            saved(Some(old)).and_then(|old| Ok(difference::text(&old, &saved(Some(new))?)))
+        }
+        Options { tables, .. } if !tables.is_empty() => return wrong(TABLES),
         Options { tuning: Some(file), .. } => {
             saved(file.as_deref()).map(|tuning| explained(&tuning, &options))
         }
@@ -161,13 +170,19 @@ fn in_job(options: &Options) -> ExitCode {
     if let Some(why) = misplaced(options) {
         // All PEs leave in good order, so that the message is not lost with the job.
         if speaks {
-            let _ = Options::command().error(ErrorKind::ArgumentConflict, why).print();
+            wrong(why);
         }
         drop(session);
         return ExitCode::from(2);
     }
     let text = shown(&session, options);
     finish(text, speaks)
+}
+
+/// Tells what is wrong with the arguments.
+fn wrong(why: &str) -> ExitCode {
+    let _ = Options::command().error(ErrorKind::ArgumentConflict, why).print();
+    ExitCode::from(2)
 }
 
 /// Why options have no meaning in a job.
@@ -178,13 +193,13 @@ fn misplaced(options: &Options) -> Option<&'static str> {
             "--doctor examines machines, not jobs: start oshinfo without oshrun, with --host for \
              other machines",
         ),
+        Options { tuning: Some(Some(file)), .. } if file == Path::new(DIFF) => {
+            Some("--tuning=diff compares files: start oshinfo without oshrun")
+        }
         Options { tuning: Some(Some(_)), .. } => Some(
             "in a job --tuning explains the routes of the job and takes no file; start oshinfo \
              without oshrun to explain a file, or set SHMEM_TUNE to use it in the job",
         ),
-        Options { against: Some(_), .. } => {
-            Some("--against compares files: start oshinfo without oshrun")
-        }
         Options { hosts: Some(_), .. }
         | Options { pes: Some(_), .. }
         | Options { topology: Some(_), .. } => Some(
