@@ -18,6 +18,7 @@ mod ports;
 mod rdma;
 mod ring;
 mod served;
+mod strangers;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rdma::Trio;
@@ -36,7 +37,7 @@ const QUICK: [&str; 2] = ["few", "setup"];
 /// Programs that run on three guests over verbs as well: each takes less than ten seconds.
 const SHORT_OVER_VERBS: [&str; 4] = ["legacy", "pointers", "processes", "profiling"];
 /// Programs to which something is done while they run.
-const SPECIAL: [&str; 5] = ["beating", "cables", "ends", "put_amo", "survivors"];
+const SPECIAL: [&str; 6] = ["beating", "cables", "datagrams", "ends", "put_amo", "survivors"];
 /// Why the others do not, unless they are asked for by `cargo dev guests --ignored`.
 const SLOW: &str = "thousands of operations, each of which takes a guest long";
 
@@ -156,8 +157,11 @@ fn main() {
     };
     files.retain(needed);
     files.push(crate_dir().with_file_name("benches").join("c/put_amo.c"));
-    let flags = ["-O1", "-pthread"];
-    let programs = files.iter().map(|path| Program::new(&prefix, path, "", &flags)).collect();
+    let program = |path: &PathBuf| match path.ends_with("datagrams.c") {
+        true => Program::new(&prefix, path, "", &strangers::FLAGS),
+        false => Program::new(&prefix, path, "", &["-O1", "-pthread"]),
+    };
+    let programs = files.iter().map(program).collect();
     let stage =
         Arc::new(Stage { prefix, programs, rings: Default::default(), trio: Default::default() });
     let mut trials = trials(&stage);
@@ -277,6 +281,13 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         let case = move |stage: &Stage| ends::of_phase(stage, number);
         add(format!("all_ends_in_{phase}_over_verbs"), true, Box::new(case));
     }
+    let trial = {
+        let stage = stage.clone();
+        let case = move || strangers::datagrams_do_no_harm(&stage);
+        let reason = missing.or(strangers::unavailable());
+        let trial = Trial::test("datagrams_of_strangers_do_no_harm_over_verbs", case);
+        trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some())
+    };
     type Function = fn(&Stage) -> Result<(), Failed>;
     let others: [(&str, Function); 7] = [
         ("oshinfo_tells_of_the_rdma_device", rdma::oshinfo_tells_of_the_device),
@@ -299,6 +310,8 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
     for (name, case) in others {
         add(name.to_owned(), false, Box::new(case));
     }
+    // Before the last case.
+    trials.insert(trials.len() - 1, trial);
     trials
 }
 

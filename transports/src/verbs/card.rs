@@ -16,8 +16,6 @@ use tombolo_core::registration::Device;
 
 /// Most bytes that are posted with an operation itself; less where a card has no room for so many.
 const INLINE: [u32; 4] = [220, 128, 64, 0];
-/// What a UD queue pair wants to see in a datagram; not secret.
-pub const QKEY: u32 = 0x1111_1111;
 /// Completions that the queue has room for, if the device has.
 const COMPLETIONS: c_int = 4096;
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The queue pair for datagrams, over which connections are agreed on.
 
-use super::card::{Card, Key, Port, QKEY};
+use super::card::{Card, Key, Port};
 use super::hello::{HELLO, Hello};
+use super::link::EndAddress;
 use super::sys::{self, GRH, Qp, QpAttr};
 use crate::network::Local;
 use crate::network::engine::slab::Slab;
@@ -20,6 +21,12 @@ const BUFFER: usize = 128;
 const BYTES: usize = (RECEIVES + SENDS) * BUFFER + 8;
 const _: () = assert!(GRH + HELLO <= BUFFER);
 
+/// The key with which a queue pair takes datagrams, from a number that strangers do not know: the card drops
+/// those of strangers before they take a buffer. The highest bit is for keys that only the kernel may use.
+pub fn qkey(id: u64) -> u32 {
+    (id ^ id >> 32) as u32 & 0x7fff_ffff
+}
+
 /// See the module.
 pub struct Datagrams {
     qp: *mut Qp,
@@ -35,24 +42,25 @@ impl Datagrams {
         Local { at: self.slab.at((RECEIVES + SENDS) * BUFFER), len: 8, key: self.key }
     }
 
-    /// Makes the queue pair and posts its buffers; `tag` is added to their numbers.
-    pub fn new(card: &mut Card, port: &Port, tag: u64) -> Result<Datagrams, String> {
+    /// Makes the queue pair and posts its buffers; `tag` is added to their numbers. It takes datagrams with
+    /// `qkey` alone.
+    pub fn new(card: &mut Card, port: &Port, qkey: u32, tag: u64) -> Result<Datagrams, String> {
         let slab = Slab::new(BYTES);
         // SAFETY: nothing uses the slab when the queue pair is closed.
         let key = unsafe { card.register(slab.base(), BYTES) }?;
         let qp = card.datagrams(SENDS as u32, RECEIVES as u32)?;
         let free = (0..SENDS as u16).collect();
         let datagrams = Datagrams { qp, key, free, slab };
-        if let Err(why) = datagrams.start(card, port, tag) {
+        if let Err(why) = datagrams.start(card, port, qkey, tag) {
             datagrams.close(card);
             return Err(why);
         }
         Ok(datagrams)
     }
 
-    fn start(&self, card: &mut Card, port: &Port, tag: u64) -> Result<(), String> {
+    fn start(&self, card: &mut Card, port: &Port, qkey: u32, tag: u64) -> Result<(), String> {
         let (number, state) = (port.number, sys::QPS_INIT);
-        let attr = QpAttr { qp_state: state, port_num: number, qkey: QKEY, ..QpAttr::default() };
+        let attr = QpAttr { qp_state: state, port_num: number, qkey, ..QpAttr::default() };
         card.modify(self.qp, attr, sys::QP_PKEY_INDEX | sys::QP_PORT | sys::QP_QKEY)?;
         card.modify(self.qp, QpAttr { qp_state: sys::QPS_RTR, ..QpAttr::default() }, 0)?;
         let attr = QpAttr { qp_state: sys::QPS_RTS, ..QpAttr::default() };
@@ -99,13 +107,20 @@ impl Datagrams {
     }
 
     /// Sends a datagram, or not: nobody relies on it.
-    pub fn send(&mut self, card: &Card, ah: *mut sys::Ah, queue: u32, hello: &Hello, tag: u64) {
+    pub fn send(
+        &mut self,
+        card: &Card,
+        ah: *mut sys::Ah,
+        to: &EndAddress,
+        hello: &Hello,
+        tag: u64,
+    ) {
         let Some(slot) = self.free.pop() else { return };
         let at = RECEIVES + usize::from(slot);
         let mut sge = self.sge(at, HELLO);
         // SAFETY: the buffer is free, and as long.
         unsafe { self.slab.at(at * BUFFER).cast::<[u8; HELLO]>().write(hello.encode()) };
-        let to = sys::ToQueue { ah, remote_qpn: queue, remote_qkey: QKEY };
+        let to = sys::ToQueue { ah, remote_qpn: to.queue, remote_qkey: qkey(to.id) };
         let mut wr = sys::SendWr {
             wr_id: tag | u64::from(slot),
             next: null_mut(),

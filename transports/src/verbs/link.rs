@@ -9,8 +9,8 @@ use super::sys::{self, Ah, Gid, Qp, QpAttr};
 use crate::network::RemoteAddress;
 use std::ptr::null_mut;
 
-/// Changes with the form of addresses and messages.
-const FORM: u8 = 2;
+/// Changes with the form of addresses and messages, and with what datagrams must have.
+const FORM: u8 = 3;
 /// Bytes of an address.
 const ADDRESS: usize = 1 + 1 + 1 + 2 + 16 + 4 + 8 + 1;
 

@@ -7,7 +7,7 @@ mod post;
 
 use super::amos::Domain;
 use super::card::{Card, Key, Port};
-use super::datagrams::Datagrams;
+use super::datagrams::{Datagrams, qkey};
 use super::link::{EndAddress, Link};
 use super::queue::Work;
 use super::sys::{self, Wc};
@@ -77,7 +77,7 @@ impl Net {
     pub fn open(mut card: Card, port: Port, manner: &Manner) -> Result<Net, String> {
         card.domain = manner.domain;
         card.prepare(manner.receives)?;
-        let datagrams = Datagrams::new(&mut card, &port, DATAGRAM_IN)?;
+        let datagrams = Datagrams::new(&mut card, &port, qkey(manner.id), DATAGRAM_IN)?;
         let (queue, id) = (datagrams.number(), manner.id);
         let (reads, domain) = (card.reads.1, manner.domain);
         let own = EndAddress { port: port.address, reads, domain, queue, id };

@@ -47,7 +47,7 @@ impl Net {
             connected: link.progress.connected,
             ready: link.progress.ready,
         };
-        self.datagrams.send(&self.card, link.ah, link.address.queue, &hello, DATAGRAM_OUT);
+        self.datagrams.send(&self.card, link.ah, &link.address, &hello, DATAGRAM_OUT);
     }
 
     /// Somebody says hello.
