@@ -20,7 +20,7 @@ static int by_value(const void *a, const void *b)
 #define MEASURE(into, statement)                                                                   \
     do {                                                                                           \
         for (int k = -10; k < EACH; k++) {                                                         \
-            double ns = NS_EACH(AVERAGED, statement);                                                    \
+            double ns = NS_EACH(AVERAGED, statement);                                              \
             if (k >= 0)                                                                            \
                 sample[k] = ns / 1e3;                                                              \
         }                                                                                          \

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 mod turns;
 
-use turns::{TURN_NS, Turns};
+use turns::{ANOTHER_RAN_NS, Turns};
 
 /// Longest spin for a service thread.
 const SERVICE_SPIN_NS: u64 = 3_000;
@@ -203,7 +203,7 @@ impl Patience {
         let before = monotonic_ns();
         std::thread::yield_now();
         let now = monotonic_ns();
-        let another_ran = now - before > TURN_NS;
+        let another_ran = now - before > ANOTHER_RAN_NS;
         if another_ran && self.may_be_alone() {
             let mut turns = TURNS.get();
             if let Some(attempt) = turns.due(now, nix::unistd::gettid().as_raw().cast_unsigned()) {

@@ -13,7 +13,7 @@ use std::fs;
 use std::time::Duration;
 
 /// Giving way for longer than this means that another thread ran.
-pub const TURN_NS: u64 = 3_000;
+pub const ANOTHER_RAN_NS: u64 = 3_000;
 /// So many waits in a row in which another thread ran are no coincidence. For each attempt of each thread there is a
 /// number of its own, below twice as many: two threads that share a processor have come to the same, and if both
 /// moved at the same time they would share the next one.
