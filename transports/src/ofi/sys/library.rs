@@ -2,6 +2,7 @@
 //! The library: found when it is needed, loaded once per process, never unloaded.
 
 use super::types::{Fabric, FabricAttr, Info};
+use crate::network::message::MESSAGE;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -23,6 +24,7 @@ const PRESETS: [(&str, &str); 3] = [
     ("FI_OFI_RXM_BUFFER_SIZE", "4096"),
     ("FI_OFI_RXM_MSG_RX_SIZE", "1024"),
 ];
+const _: () = assert!(MESSAGE <= 4096);
 
 /// The functions that the library exports; all others are in the tables of its objects.
 pub struct Library {
