@@ -2,10 +2,11 @@
 //! The form of messages: operations that the target's processor carries out, and its answers.
 //!
 //! A request holds a batch of records, carried out in order; its answer holds the old values that
-//! were asked for. All numbers are little-endian words of 8 bytes.
+//! were asked for. Requests that nobody waits for are answered together, with a later request or answer
+//! to the same PE. All numbers are little-endian words of 8 bytes.
 //!
 //! ```text
-//! header   token of the receiver | kind, count, PE of the sender | batch, turn of the batch
+//! header   token of the receiver | kind, count, held, refused, PE of the sender | turn, answered
 //! record   operation, bytes of the variable, segment, flags, length | offset | operands or data
 //! ```
 //!
@@ -27,10 +28,12 @@ pub const DATA_MAX: usize = 2048;
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Operations to be carried out; none for a sign of life that wants an answer.
+    /// Operations to be carried out, and answered when it costs nothing.
     Request = 1,
     /// What became of them.
     Answer = 2,
+    /// A request, perhaps of nothing, that is to be answered at once.
+    Urgent = 3,
 }
 
 /// Who sends what.
@@ -42,14 +45,17 @@ pub struct Header {
     pub kind: Kind,
     /// Records, or old values.
     pub count: u16,
+    /// How many requests of the receiver, the last of them [`Header::answered`], were carried out without
+    /// being answered before. None of them was refused or asked for old values.
+    pub held: u8,
     /// Of an answer: 1 + the first record that was refused, or 0.
     pub refused: u16,
     /// The sender.
     pub pe: u32,
-    /// The batch, as the requester numbers its buffers, and which use of the buffer this is.
-    pub batch: u32,
-    /// See `batch`.
+    /// Number of the request among those of the requester to this PE; of an answer, which one it answers.
     pub turn: u32,
+    /// See `held`.
+    pub answered: u32,
 }
 
 impl Header {
@@ -57,13 +63,14 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER] {
         let second = u64::from(self.pe) << 32
             | u64::from(self.refused & 0xfff) << 20
-            | u64::from(self.count) << 4
+            | u64::from(self.held & 0xf) << 16
+            | u64::from(self.count & 0xfff) << 4
             | self.kind as u64;
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(&self.token.to_le_bytes());
         bytes[8..16].copy_from_slice(&second.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.batch.to_le_bytes());
-        bytes[20..].copy_from_slice(&self.turn.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.turn.to_le_bytes());
+        bytes[20..].copy_from_slice(&self.answered.to_le_bytes());
         bytes
     }
 
@@ -76,13 +83,15 @@ impl Header {
             kind: match second & 0xf {
                 1 => Kind::Request,
                 2 => Kind::Answer,
+                3 => Kind::Urgent,
                 _ => return None,
             },
-            count: (second >> 4) as u16,
+            count: (second >> 4 & 0xfff) as u16,
+            held: (second >> 16 & 0xf) as u8,
             refused: (second >> 20 & 0xfff) as u16,
             pe: (second >> 32) as u32,
-            batch: third as u32,
-            turn: (third >> 32) as u32,
+            turn: third as u32,
+            answered: (third >> 32) as u32,
         })
     }
 }
@@ -208,10 +217,10 @@ mod tests {
         #[test]
         fn headers_come_back_as_they_were(
             token: u64, count in 0..=RECORDS as u16, refused in 0..=RECORDS as u16,
-            pe: u32, batch: u32, turn: u32, answer: bool
+            pe: u32, held in 0..16u8, turn: u32, answered: u32, kind in 0..3usize
         ) {
-            let kind = if answer { Kind::Answer } else { Kind::Request };
-            let header = Header { token, kind, count, refused, pe, batch, turn };
+            let kind = [Kind::Request, Kind::Answer, Kind::Urgent][kind];
+            let header = Header { token, kind, count, held, refused, pe, turn, answered };
             prop_assert_eq!(Header::decode(&header.encode()), Some(header));
         }
 

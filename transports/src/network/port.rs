@@ -85,7 +85,7 @@ impl<N: Network> Port<N> {
         if let Ok(mut engine) = self.engine.try_lock()
             && let Some(engine) = engine.as_mut()
         {
-            engine.confirm();
+            engine.quiet(stream);
         }
         Status::Pending
     }

@@ -110,6 +110,14 @@ fn until(ends: &mut [End; 2], mut ready: impl FnMut(&mut [End; 2]) -> bool) {
     }
 }
 
+/// Waits until what PE 0 has issued on a stream has completed.
+fn quiet(ends: &mut [End; 2], stream: &Stream) {
+    until(ends, |ends| {
+        ends[0].engine.quiet(stream);
+        stream.is_quiet()
+    });
+}
+
 /// Repeats an operation of PE 0 while there is no room.
 fn issue(ends: &mut [End; 2], mut operate: impl FnMut(&mut Engine) -> Status) -> Status {
     let mut status = Status::Again;
@@ -133,14 +141,14 @@ fn long_transfers_work_with_any_kind_of_registration() {
                     engine.write(&stream, 1, heap(0), source.as_ptr(), len, blocking, None)
                 });
                 assert_eq!(status, Status::Pending);
-                until(&mut ends, |_| stream.is_quiet());
+                quiet(&mut ends, &stream);
                 let mut back = vec![0u8; len];
                 // SAFETY: as above.
                 let status = issue(&mut ends, |engine| unsafe {
                     engine.read(&stream, 1, back.as_mut_ptr(), heap(0), len)
                 });
                 assert_eq!(status, Status::Pending);
-                until(&mut ends, |_| stream.is_quiet());
+                quiet(&mut ends, &stream);
                 assert!(back == source, "{len} bytes");
             }
             // Every place and buffer came back, and no buffer that is gone is registered any more.
@@ -166,7 +174,7 @@ fn a_buffer_is_registered_once_as_long_as_it_is_mapped() {
                     engine.write(&stream, 1, heap(0), source.as_ptr(), LEN, false, None)
                 });
                 assert_eq!(status, Status::Pending);
-                until(&mut ends, |_| stream.is_quiet());
+                quiet(&mut ends, &stream);
                 assert_eq!(ends[1].word(LEN / 8 - 1), u64::from_ne_bytes([round + 1; 8]));
                 registrations.push(ends[0].engine.net.registered());
             }
@@ -194,7 +202,7 @@ fn a_signal_follows_its_data_whatever_the_provider_orders() {
                 assert_eq!(status, Status::Pending);
                 until(&mut ends, |ends| ends[1].word(LEN / 8 - 1) == round);
                 assert_eq!((ends[1].word(0), ends[1].word(CHUNK / 8 - 1)), (round, round));
-                until(&mut ends, |_| stream.is_quiet());
+                quiet(&mut ends, &stream);
             }
         }
     }
@@ -218,7 +226,7 @@ fn rma_after_a_fence_does_not_overtake_requests() {
                 });
                 assert_eq!(status, Status::Pending);
             }
-            until(&mut ends, |_| stream.is_quiet());
+            quiet(&mut ends, &stream);
             assert_eq!((ends[1].word(0), ends[1].word(63)), (2 * round + 1, 2 * round + 1));
         }
     }
@@ -236,12 +244,74 @@ fn many_operations_share_a_message_and_all_are_counted() {
             });
             assert_eq!(status, Status::Pending);
         }
-        until(&mut ends, |_| streams.iter().all(Stream::is_quiet));
+        streams.iter().for_each(|stream| quiet(&mut ends, stream));
         assert_eq!((0..3).map(|index| ends[1].word(index)).sum::<u64>(), 10_000);
         let counters = ends[0].engine.counters();
         assert_eq!(counters.records, 10_000);
         assert!(counters.requests < 5_000, "{counters:?}");
         assert_eq!(ends[0].engine.free_batches.len(), BATCHES);
+    }
+}
+
+/// PE `from` adds 1 to the first word of the other one, which sees that without answering or soon.
+fn add_and_see(ends: &mut [End; 2], from: usize, stream: &Stream) {
+    let before = ends[1 - from].word(0);
+    // SAFETY: there is no result.
+    let status =
+        unsafe { ends[from].engine.request(stream, 1 - from as u32, &add(0, 1), null_mut()) };
+    assert_eq!(status, Status::Pending);
+    until(ends, |ends| ends[1 - from].word(0) > before);
+}
+
+#[test]
+fn answers_that_nobody_waits_for_travel_with_requests() {
+    for mut ends in pairs(Harder::No) {
+        let streams = [Stream::new(1, true), Stream::new(2, true)];
+        for _ in 0..100 {
+            add_and_see(&mut ends, 0, &streams[0]);
+            add_and_see(&mut ends, 1, &streams[1]);
+            assert!(streams[0].is_quiet());
+        }
+        // The clock may have asked for an answer now and then.
+        for end in &ends {
+            let Counters { served, answers, .. } = end.engine.counters();
+            assert_eq!(served, 100);
+            assert!(answers < 20, "{answers} answers to {served} requests");
+        }
+    }
+}
+
+#[test]
+fn who_waits_is_answered_at_once_and_then_for_some_time() {
+    for mut ends in pairs(Harder::No) {
+        let stream = Stream::new(1, true);
+        add_and_see(&mut ends, 0, &stream);
+        quiet(&mut ends, &stream);
+        // The second one is of nothing.
+        let served = ends[1].engine.counters().served;
+        assert!(served <= 2, "{served} requests");
+        for _ in 0..100 {
+            add_and_see(&mut ends, 0, &stream);
+            quiet(&mut ends, &stream);
+        }
+        assert_eq!(ends[1].engine.counters().served, served + 100);
+        assert_eq!(ends[0].engine.free_batches.len(), BATCHES);
+    }
+}
+
+#[test]
+fn few_requests_are_without_an_answer_at_a_time() {
+    for mut ends in pairs(Harder::No) {
+        let stream = Stream::new(1, true);
+        for _ in 0..100 {
+            add_and_see(&mut ends, 0, &stream);
+            let left =
+                stream.issued.load(Ordering::Relaxed) - stream.completed.load(Ordering::Relaxed);
+            assert!(left <= 8, "{left} of 100");
+        }
+        // Nobody asks, and all are answered when the target has looked at its clock.
+        ends[1].engine.looked_ns = 0;
+        until(&mut ends, |_| stream.is_quiet());
     }
 }
 
@@ -256,7 +326,7 @@ fn what_lies_outside_is_refused_by_the_target_too() {
             let status =
                 issue(&mut ends, |e| unsafe { e.request(&stream, 1, &record, null_mut()) });
             assert_eq!(status, Status::Pending);
-            until(&mut ends, |_| stream.is_quiet());
+            quiet(&mut ends, &stream);
             assert_eq!(stream.failed.load(Ordering::Relaxed), 2 | Stream::REFUSED);
         }
         assert!(!ends[0].lost.has(1));
@@ -291,7 +361,7 @@ fn what_was_issued_to_a_peer_that_goes_fails_and_later_operations_do() {
         };
         // Connects.
         assert_eq!(issue(&mut ends, request), Status::Pending);
-        until(&mut ends, |_| stream.is_quiet());
+        quiet(&mut ends, &stream);
         let [mut near, far] = ends;
         assert_eq!(write(&mut near.engine), Status::Pending);
         drop(far);
@@ -316,7 +386,7 @@ fn a_peer_that_is_silent_is_given_up() {
         // SAFETY: there is no result.
         let request = |e: &mut Engine| unsafe { e.request(&stream, 1, &add(0, 1), null_mut()) };
         assert_eq!(issue(&mut ends, request), Status::Pending);
-        until(&mut ends, |_| stream.is_quiet());
+        quiet(&mut ends, &stream);
         // From here on nobody makes progress for PE 1, as if its cable were cut.
         let [near, _far] = &mut ends;
         let begun = Instant::now();

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests: operations on a peer, gathered into messages while earlier ones are under way.
 //!
-//! The first requests to a peer go at once; while [`EAGER`] of them wait for their answer the next
-//! one is filled, and it goes when one of these has been answered or when it is full. So a single
-//! operation is not held up, and many travel together. Requests to one peer are carried out in the
+//! The first requests to a peer go at once; while [`EAGER`] of them wait for their answer, which is under
+//! way, the next one is filled, and it goes when one of these has been answered or when it is full. So a
+//! single operation is not held up, and many travel together. Requests to one peer are carried out in the
 //! order in which they were opened.
 
 use super::peer::WINDOW;
 use super::{Engine, MESSAGE, Owner, accepted, count_issued};
 use crate::network::Network;
 use crate::network::message::{HEADER, Header, Kind, RECORDS, Record, word};
-use std::ptr::null;
+use std::ptr::{self, null};
 use std::sync::atomic::Ordering;
 use tombolo_core::transport::{Amo, Remote, Status, Stream};
 
-/// Requests to a peer that go without waiting for more operations.
+/// Requests to a peer that go without waiting for more operations, not counting those of which the answers
+/// are held.
 const EAGER: usize = 2;
 
 /// A record's owner.
@@ -33,6 +34,10 @@ pub struct Batch {
     turn: u32,
     len: usize,
     entries: Vec<Entry>,
+    /// The entries are of several streams.
+    is_mixed: bool,
+    /// It is to be answered at once.
+    pub is_urgent: bool,
     /// It is being filled or waits for its answer.
     pub is_awaited: bool,
     /// The network still has the buffer.
@@ -46,9 +51,20 @@ impl Batch {
             turn: 0,
             len: HEADER,
             entries: Vec::with_capacity(RECORDS),
+            is_mixed: false,
+            is_urgent: false,
             is_awaited: false,
             is_sending: false,
         }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether it may hold operations of a stream.
+    pub fn is_of(&self, stream: &Stream) -> bool {
+        self.is_mixed || self.entries.first().is_some_and(|entry| ptr::eq(entry.stream, stream))
     }
 }
 
@@ -119,7 +135,7 @@ impl<N: Network> Engine<N> {
             if fits(self, index) {
                 return Some(index);
             }
-            self.flush_within(pe, WINDOW);
+            self.flush_all(pe);
         }
         self.open_batch(pe)
     }
@@ -133,7 +149,9 @@ impl<N: Network> Engine<N> {
         let index = self.free_batches.pop()?;
         let batch = &mut self.batches[usize::from(index)];
         (batch.pe, batch.turn, batch.len, batch.is_awaited) = (pe, peer.turn, HEADER, true);
+        (batch.is_mixed, batch.is_urgent) = (false, false);
         batch.entries.clear();
+        peer.is_burst &= peer.sent_count > 0;
         peer.turn = peer.turn.wrapping_add(1);
         peer.open = Some(index);
         Some(index)
@@ -171,36 +189,45 @@ impl<N: Network> Engine<N> {
             Record::Amo { amo, .. } => amo.size,
             Record::Put { .. } => 0,
         };
+        batch.is_mixed |= !batch.is_empty() && !batch.is_of(stream);
+        batch.is_urgent |= !result.is_null() || self.haste.has(stream);
         batch.entries.push(Entry { stream, result, size });
     }
 
-    /// Sends the open request, unless enough are under way.
+    /// Sends the open request, unless the answers to enough others are under way.
     pub(super) fn flush(&mut self, pe: u32) {
-        self.flush_within(pe, EAGER);
+        let peer = &mut self.peers[pe as usize];
+        if peer.to_repeat == 0 && peer.sent_count - peer.without_haste().len() >= EAGER {
+            peer.is_burst |= peer.open.is_some();
+            return;
+        }
+        self.flush_all(pe);
     }
 
-    /// Sends the open request, unless `most` are under way.
-    pub(super) fn flush_within(&mut self, pe: u32, most: usize) {
+    /// Sends the open request, unless as many wait for their answer as may.
+    pub(super) fn flush_all(&mut self, pe: u32) {
         if self.peers[pe as usize].to_repeat > 0 && !self.repeat(pe) {
             return;
         }
         let peer = &self.peers[pe as usize];
-        let Some(index) = peer.open.filter(|_| peer.sent_count < most) else { return };
+        let Some(index) = peer.open.filter(|_| peer.sent_count < WINDOW) else { return };
         if self.past.is_some() && !self.is_in_window(pe, index) {
             return;
         }
         let (to, token) = (peer.theirs.address, peer.theirs.token);
         let buffer = self.buffer(&Owner::Batch(index.into()));
+        let is_urgent = self.is_urgent(pe, index);
         let batch = &self.batches[usize::from(index)];
         let len = batch.len;
         let header = Header {
             token,
-            kind: Kind::Request,
+            kind: if is_urgent { Kind::Urgent } else { Kind::Request },
             count: batch.entries.len() as u16,
+            held: peer.held,
             refused: 0,
             pe: self.me,
-            batch: index.into(),
             turn: batch.turn,
+            answered: peer.served,
         };
         // SAFETY: the batch's own buffer, which is not being sent.
         let message = unsafe { std::slice::from_raw_parts_mut(buffer, len) };
@@ -212,6 +239,15 @@ impl<N: Network> Engine<N> {
                 peer.sent[peer.sent_count] = index;
                 peer.sent_count += 1;
                 peer.open = None;
+                peer.held = 0;
+                peer.patient_count = if is_urgent { 0 } else { peer.patient_count + 1 };
+                if !is_urgent {
+                    self.note_patient(pe);
+                }
+                if let Some(entry) = self.batches[usize::from(index)].entries.first() {
+                    // SAFETY: streams live until everything issued on them has completed.
+                    self.haste.sent(unsafe { &*entry.stream });
+                }
             }
             Some(_) => self.note_unsent(pe),
             None => {
@@ -303,23 +339,43 @@ impl<N: Network> Engine<N> {
         }
     }
 
-    /// What became of a request.
+    /// What became of a request, and of those before it of which the answers were held.
     pub(super) fn take_answer(&mut self, header: &Header, message: &[u8]) {
-        let index = header.batch as usize;
-        let Some(batch) = self.batches.get_mut(index) else { return };
-        if batch.pe != header.pe || batch.turn != header.turn || !batch.is_awaited {
-            return;
+        let (pe, turn) = (header.pe, header.turn);
+        self.finish_held(pe, turn.wrapping_sub(1), header.held);
+        self.finish(pe, turn, header.refused, message);
+        self.flush(pe);
+    }
+
+    /// Requests of which the answers were held, `count` of them up to this turn.
+    pub(super) fn take_held(&mut self, pe: u32, last: u32, count: u8) {
+        self.finish_held(pe, last, count);
+        self.flush(pe);
+    }
+
+    fn finish_held(&mut self, pe: u32, last: u32, count: u8) {
+        for before in (0..u32::from(count)).rev() {
+            self.finish(pe, last.wrapping_sub(before), 0, &[]);
         }
-        let peer = &mut self.peers[header.pe as usize];
-        let Some(at) = peer.sent[..peer.sent_count].iter().position(|one| *one as usize == index)
-        else {
-            return;
-        };
+    }
+
+    /// A request to a peer was answered; `message` holds the old values, and `refused` is 1 + the first record
+    /// that was refused.
+    fn finish(&mut self, pe: u32, turn: u32, refused_from: u16, message: &[u8]) {
+        let peer = &mut self.peers[pe as usize];
+        let is_it = |index: &u16| self.batches[usize::from(*index)].turn == turn;
+        // None if it came before, or from nobody.
+        let Some(at) = peer.sent[..peer.sent_count].iter().position(is_it) else { return };
+        let index = usize::from(peer.sent[at]);
         if at >= peer.sent_count - peer.to_repeat {
             peer.to_repeat -= 1;
         }
+        if at >= peer.sent_count - peer.patient_count {
+            peer.patient_count -= 1;
+        }
         peer.sent.copy_within(at + 1..peer.sent_count, at);
         peer.sent_count -= 1;
+        let batch = &mut self.batches[index];
         batch.is_awaited = false;
         self.counters.requests += 1;
         self.counters.records += batch.entries.len() as u64;
@@ -327,7 +383,7 @@ impl<N: Network> Engine<N> {
         // Neighbours mostly belong to one stream: its count is raised once for all of them.
         let (mut last, mut done): (*const Stream, u64) = (null(), 0);
         for (number, entry) in batch.entries.iter().enumerate() {
-            let mut refused = usize::from(header.refused) == number + 1;
+            let mut refused = usize::from(refused_from) == number + 1;
             if !entry.result.is_null() {
                 let old = word(message, old_at);
                 old_at += 8;
@@ -338,7 +394,7 @@ impl<N: Network> Engine<N> {
             }
             if refused {
                 // SAFETY: streams live until everything issued on them has completed.
-                unsafe { (*entry.stream).fail(header.pe, true) };
+                unsafe { (*entry.stream).fail(pe, true) };
                 continue;
             }
             if entry.stream != last {
@@ -351,7 +407,6 @@ impl<N: Network> Engine<N> {
         // SAFETY: as above.
         unsafe { complete(last, done) };
         self.free_batch(index);
-        self.flush(header.pe);
     }
 
     /// The peer of a request was given up.
@@ -395,8 +450,15 @@ impl<N: Network> Engine<N> {
         };
         let held = peer.sent[..peer.sent_count].iter().any(is_before);
         let open = peer.open.is_some_and(|index| is_before(&index));
-        if open {
-            self.flush_within(pe, WINDOW);
+        let awaited = peer.without_haste().iter().find(|index| is_before(index));
+        if let Some(entry) =
+            awaited.and_then(|index| self.batches[usize::from(*index)].entries.first())
+        {
+            // SAFETY: streams live until everything issued on them has completed.
+            self.haste.waits(unsafe { &*entry.stream });
+        }
+        if open || awaited.is_some() {
+            self.hurry(pe);
         }
         !(held || open)
     }

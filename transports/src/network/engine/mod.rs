@@ -5,10 +5,12 @@
 //!   the target. AMOs of a device are RMA as well.
 //! - Words, short puts and AMOs are records in messages ([`batch`]), which the target's processor
 //!   carries out ([`serve`]), so that words arrive whole and AMOs are atomic with those of its CPU.
+//!   They are answered at once where somebody waits for it ([`hurry`]).
 //! - Every operation has a place in a pool from which its context comes; nothing is allocated while
 //!   the program runs, and a completion, good or bad, finds its stream through its context.
 
 mod batch;
+mod hurry;
 mod past;
 mod peer;
 mod rma;
@@ -79,6 +81,8 @@ pub struct Counters {
     pub records: u64,
     /// Requests of others that were carried out.
     pub served: u64,
+    /// Answers that were sent by themselves.
+    pub answers: u64,
     /// Messages without the token or form of this job.
     pub strangers: u64,
 }
@@ -87,9 +91,9 @@ impl Counters {
     /// A line for people.
     pub fn describe(&self) -> String {
         format!(
-            "{} RMA operations, {} operations in {} requests; {} requests of others served, \
-             {} messages of strangers dropped",
-            self.rma, self.records, self.requests, self.served, self.strangers
+            "{} RMA operations, {} operations in {} requests; {} requests of others served with \
+             {} answers, {} messages of strangers dropped",
+            self.rma, self.records, self.requests, self.served, self.answers, self.strangers
         )
     }
 }
@@ -108,6 +112,9 @@ pub struct Engine<N: Network> {
     used: Vec<u32>,
     /// Peers with a request that the endpoint did not take.
     unsent: Vec<u32>,
+    /// Peers with requests that are not answered soon.
+    patient: Vec<u32>,
+    haste: hurry::Haste,
     contexts: Box<[Context]>,
     slab: Slab,
     key: N::Key,
@@ -174,6 +181,8 @@ impl<N: Network> Engine<N> {
             peers: Box::default(),
             used: Vec::new(),
             unsent: Vec::new(),
+            patient: Vec::new(),
+            haste: hurry::Haste::new(),
             contexts: vec![Context::default(); ENTRIES].into(),
             slab,
             key,
@@ -206,6 +215,7 @@ impl<N: Network> Engine<N> {
     pub fn meet(&mut self, peers: Vec<Option<Theirs>>) {
         self.used = Vec::with_capacity(peers.len());
         self.unsent = Vec::with_capacity(peers.len());
+        self.patient = Vec::with_capacity(peers.len());
         self.past = self.net.repeats().then(|| Past::new(peers.len()));
         self.peers = peers.into_iter().map(Peer::new).collect();
     }
@@ -223,11 +233,6 @@ impl<N: Network> Engine<N> {
     /// What was done so far.
     pub fn counters(&self) -> Counters {
         self.counters
-    }
-
-    /// See [`Network::confirm`].
-    pub fn confirm(&mut self) {
-        self.net.confirm();
     }
 
     /// See [`Network::may_sleep`].
@@ -402,11 +407,16 @@ impl<N: Network> Engine<N> {
             return self.post_receive(index);
         };
         self.hear(header.pe);
+        if header.held > 0 && header.kind != Kind::Answer {
+            self.take_held(header.pe, header.answered, header.held);
+        }
         match header.kind {
-            Kind::Request if self.free_answers.is_empty() || !self.unserved.is_empty() => {
+            Kind::Request | Kind::Urgent
+                if self.free_answers.is_empty() || !self.unserved.is_empty() =>
+            {
                 self.unserved.push_back((index as u16, len));
             }
-            Kind::Request => self.serve(index, len),
+            Kind::Request | Kind::Urgent => self.serve(index, len),
             Kind::Answer => {
                 self.take_answer(&header, message);
                 self.post_receive(index);

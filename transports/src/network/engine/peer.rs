@@ -62,10 +62,21 @@ pub struct Peer {
     pub sent_count: usize,
     /// How many of these, the last ones, are to be sent again before anything else.
     pub to_repeat: usize,
+    /// How many of these, the last ones, are not urgent, so that their answers are held.
+    pub patient_count: usize,
+    /// In the list of those with such requests.
+    pub is_patient: bool,
+    /// Requests follow each other so closely that they travel together.
+    pub is_burst: bool,
     /// Turn of the next request.
     pub turn: u32,
     /// RMA may go when all requests before this turn have been answered.
     pub fenced: u32,
+    /// Turn of the last request of the peer that was carried out, and how many up to this one have not been
+    /// answered.
+    pub served: u32,
+    /// See `served`.
+    pub held: u8,
     pub rmas: u32,
     /// When something came from it or something began to wait, on the engine's clock.
     pub heard: u64,
@@ -89,11 +100,21 @@ impl Peer {
             sent: [0; WINDOW],
             sent_count: 0,
             to_repeat: 0,
+            patient_count: 0,
+            is_patient: false,
+            is_burst: false,
             turn: 1,
             fenced: 0,
+            served: 0,
+            held: 0,
             rmas: 0,
             heard: 0,
         }
+    }
+
+    /// Requests of which the answers are held.
+    pub fn without_haste(&self) -> &[u16] {
+        &self.sent[self.sent_count - self.patient_count..self.sent_count]
     }
 
     /// Whether something that was issued waits for the peer.
@@ -175,6 +196,8 @@ impl<N: Network> Engine<N> {
             if peer.is_lost {
                 continue;
             }
+            self.answer_held(pe);
+            let peer = &self.peers[pe as usize];
             // What is not taken waits for this peer only if there is room otherwise.
             let is_blocked = peer.is_blocked && self.free_rmas.len() > RMAS / 2;
             if peer.rmas > 0 {
@@ -233,5 +256,6 @@ impl<N: Network> Engine<N> {
         }
         let peer = &mut self.peers[pe as usize];
         (peer.open, peer.sent_count, peer.to_repeat, peer.is_blocked) = (None, 0, 0, false);
+        (peer.patient_count, peer.held) = (0, 0);
     }
 }

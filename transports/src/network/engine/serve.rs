@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carrying out what others request.
+//! Carrying out what others request, and answering it.
 
 use super::past::Duty;
+use super::peer::WINDOW;
 use super::{Engine, MESSAGE, Owner, accepted};
 use crate::network::Network;
 use crate::network::message::{HEADER, Header, Kind, Record};
@@ -9,6 +10,9 @@ use std::ptr::copy_nonoverlapping;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tombolo_core::amo;
 use tombolo_core::transport::{Remote, Status};
+
+/// Most requests of a peer of which the answers are held.
+const HELD_MAX: u8 = WINDOW as u8 - 1;
 
 /// An answer on its way out.
 #[derive(Clone, Copy, Default)]
@@ -63,22 +67,56 @@ impl<N: Network> Engine<N> {
                 to += 8;
             }
         }
+        let peer = &mut self.peers[request.pe as usize];
+        // What is held has nothing to say but that it was carried out.
+        let is_plain = refused == 0 && to == HEADER;
+        let is_held = request.kind == Kind::Request && is_plain && peer.held < HELD_MAX;
+        peer.served = request.turn;
+        let held = if is_held { 0 } else { std::mem::take(&mut peer.held) };
         let header = Header {
-            token: self.peers[request.pe as usize].theirs.token,
+            token: peer.theirs.token,
             kind: Kind::Answer,
             count: ((to - HEADER) / 8) as u16,
+            held,
             refused,
             pe: self.me,
-            batch: request.batch,
             turn: request.turn,
+            answered: 0,
         };
         out[..HEADER].copy_from_slice(&header.encode());
         if let Some(past) = &mut self.past {
             past.keep(request.pe, request.turn, &out[..to]);
         }
         self.counters.served += 1;
+        if is_held {
+            self.peers[request.pe as usize].held += 1;
+            return self.free_answers.push(answer as u16);
+        }
         self.answers[answer] = Answer { pe: request.pe, len: to };
         self.send_answer(answer);
+    }
+
+    /// Sends the answers to a peer that are held, if there is room for that now.
+    pub(super) fn answer_held(&mut self, pe: u32) {
+        let peer = &mut self.peers[pe as usize];
+        let Some(before) = peer.held.checked_sub(1) else { return };
+        let Some(answer) = self.free_answers.pop() else { return };
+        peer.held = 0;
+        let header = Header {
+            token: peer.theirs.token,
+            kind: Kind::Answer,
+            count: 0,
+            held: before,
+            refused: 0,
+            pe: self.me,
+            turn: peer.served,
+            answered: 0,
+        };
+        let out = self.buffer(&Owner::Answer(answer.into()));
+        // SAFETY: the answer's own buffer, which is not being sent.
+        unsafe { copy_nonoverlapping(header.encode().as_ptr(), out, HEADER) };
+        self.answers[usize::from(answer)] = Answer { pe, len: HEADER };
+        self.send_answer(answer.into());
     }
 
     /// Carries out one operation; none if it is refused.
@@ -130,6 +168,7 @@ impl<N: Network> Engine<N> {
                 false => self.net.send(to, buffer, len, self.key, context),
             }
         };
+        self.counters.answers += u64::from(result == 0);
         match accepted(result) {
             Some(Status::Pending) if injected => self.free_answers.push(index as u16),
             Some(Status::Pending) => {}

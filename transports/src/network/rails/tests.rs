@@ -355,8 +355,9 @@ fn rounds(seed: u64, pretends: bool) -> Result<(), String> {
         (steps < 200_000 && steps > mended_at, steps >= 200_000)
     };
     let mut adds = 0;
+    let mut unheard = [0; 2];
     for round in 1u64.. {
-        let stream = Stream::new(1, true);
+        let (stream, other) = (Stream::new(1, true), Stream::new(1, true));
         let source: Vec<u8> = (0..DATA as u64).map(|i| (i * 31 + round) as u8).collect();
         let (mut back, mut old) = (vec![0u8; DATA], vec![u64::MAX; 20]);
         let mut at = 0;
@@ -390,10 +391,27 @@ fn rounds(seed: u64, pretends: bool) -> Result<(), String> {
                 status = unsafe { ends[0].engine.request(&stream, 1, &record, result) };
                 step(&mut ends, &mut dice);
             }
+            // And one of either end of which the answer is not waited for.
+            let from = dice.throw(2) as usize;
+            let record = Record::Amo { at: heap(LEN - 16), amo, fetch: false };
+            let stream = [&stream, &other][from];
+            let mut status = Status::Again;
+            while status == Status::Again {
+                // SAFETY: there is no result.
+                status = unsafe {
+                    ends[from].engine.request(stream, 1 - from as u32, &record, null_mut())
+                };
+                step(&mut ends, &mut dice);
+            }
+            unheard[from] += 1u64;
         }
         let mut is_over = (false, false);
-        while !stream.is_quiet() && !is_over.1 {
+        while !(stream.is_quiet() && other.is_quiet()) && !is_over.1 {
             is_over = step(&mut ends, &mut dice);
+            if round % 2 == 0 {
+                ends[0].engine.quiet(&stream);
+                ends[1].engine.quiet(&other);
+            }
         }
         if is_over.1 || ends.iter().any(|end| end.lost.first().is_some()) {
             return Err(format!("round {round} does not end, or a PE is lost"));
@@ -402,6 +420,11 @@ fn rounds(seed: u64, pretends: bool) -> Result<(), String> {
         adds += old.len() as u64;
         if old != expected {
             return Err(format!("AMOs of round {round} were not carried out once each: {old:?}"));
+        }
+        for (from, count) in unheard.iter().enumerate() {
+            if ends[1 - from].bytes(LEN - 16..LEN - 8) != count.to_le_bytes() {
+                return Err(format!("plain AMOs of round {round} were not carried out once each"));
+            }
         }
         if ends[1].bytes(0..DATA) != source {
             return Err(format!("round {round} is told to be complete and is not"));
