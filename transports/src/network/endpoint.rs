@@ -12,9 +12,11 @@ use tombolo_core::transport::{
     Stream,
 };
 
-/// Longest put that goes in a message: it is copied twice, but shares the message with others.
-pub const SHORT: usize = 512;
-const _: () = assert!(SHORT <= DATA_MAX);
+/// Longest put that goes in a message where the target's processor does all the work in any case: it is
+/// copied twice, but shares the message with others, and with its signal.
+pub const SERVED: usize = DATA_MAX;
+/// Longest put that shares a message with its signal elsewhere.
+const SHORT: usize = 512;
 
 /// A peer.
 pub struct NetworkEndpoint<N: Network> {
@@ -151,7 +153,7 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
             return Status::Failed;
         }
         let amo = signal.amo();
-        if len <= SHORT {
+        if len <= self.served_max.max(SHORT) {
             // SAFETY: the caller vouches for the source.
             let data = unsafe { std::slice::from_raw_parts(source, len) };
             let put = Record::Put { at: dest, data };

@@ -15,7 +15,7 @@
 use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind};
 
 /// Longest message, in bytes.
-pub const MESSAGE: usize = 4096;
+pub const MESSAGE: usize = 4352;
 /// Bytes of the header.
 pub const HEADER: usize = 24;
 /// Bytes of a record without operands.
@@ -23,7 +23,7 @@ const RECORD: usize = 16;
 /// Most records in a message: each has an operand at least.
 pub const RECORDS: usize = (MESSAGE - HEADER) / (RECORD + 8);
 /// Longest put that fits a message beside another record.
-pub const DATA_MAX: usize = 2048;
+pub const DATA_MAX: usize = 4096;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ mod tests;
 #[cfg(test)]
 mod trials;
 
-use crate::network::endpoint::SHORT;
+use crate::network::endpoint::SERVED;
 use crate::network::engine::ENTRIES;
 use crate::network::open::Kind;
 use crate::network::rails::Rails;
@@ -172,7 +172,7 @@ impl BackEnd for Libfabric {
         let kind = Kind {
             // The target's processor does the provider's work: then it may as well do all of it, which
             // keeps words whole and gathers short operations.
-            served_max: if choose::is_software(&name) { SHORT } else { 0 },
+            served_max: if choose::is_software(&name) { SERVED } else { 0 },
             max_len: rails.max_len(),
             wait_fd: rails.wait_fd(),
             amos_asked_for: atomics.then_some("SHMEM_OFI_ATOMICS=provider"),

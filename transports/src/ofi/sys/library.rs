@@ -20,11 +20,11 @@ const CLOSE: &str = "FI_AV_REMOVE_CLEANUP";
 const PRESETS: [(&str, &str); 3] = [
     (CLOSE, "1"),
     // The provider `ofi_rxm` makes 4096 receive buffers of 16 KiB in each endpoint and clears them: 70 MB
-    // for each PE. No message of ours is longer than 4 KiB, and a peer that finds no buffer waits.
-    ("FI_OFI_RXM_BUFFER_SIZE", "4096"),
+    // for each PE. No message of ours is longer than 4352 bytes, and a peer that finds no buffer waits.
+    ("FI_OFI_RXM_BUFFER_SIZE", "4352"),
     ("FI_OFI_RXM_MSG_RX_SIZE", "1024"),
 ];
-const _: () = assert!(MESSAGE <= 4096);
+const _: () = assert!(MESSAGE <= 4352);
 
 /// The functions that the library exports; all others are in the tables of its objects.
 pub struct Library {
