@@ -47,6 +47,13 @@ fn times(tuning: &Tuning, class: Class, otherwise: Times) -> Times {
         let waited = alone.zip(tuning.predict_pipelined(class, 8)).map(|(all, one)| all - one);
         set(&mut times.completion, waited);
     }
+    if class == Class::Network {
+        // Short puts to one PE that are under way together share messages, and were measured so. Those to
+        // several PEs do not: each takes the processors at both ends, which is most of its latency.
+        let alone = times.latency / 4 * 3;
+        let more = alone.saturating_sub(times.put[0]);
+        times.put.iter_mut().for_each(|put| *put = put.saturating_add(more));
+    }
     times
 }
 
@@ -60,7 +67,7 @@ fn set(time: &mut u32, ns: Option<f64>) {
 mod tests {
     use super::*;
     use crate::data::{Buffer, CACHED, Curve, Key, Point};
-    use tombolo_core::transport::Distance::{Hops, Host};
+    use tombolo_core::transport::Distance::{Hops, Host, Network};
 
     fn curve(class: Class, operation: Operation, channel: &str, start: f32, per_kib: f32) -> Curve {
         let key = Key { class, operation, buffer: Buffer::Heap, channel: channel.into() };
@@ -88,11 +95,18 @@ mod tests {
         measured.curves.push(curve(Class::Hops(1), Operation::Get, "ntb", 2000.0, 200.0));
         measured.curves.push(curve(Class::Hops(2), Operation::Put, "ntb", 3000.0, 200.0));
         measured.curves.push(curve(Class::Hops(2), Operation::Pipeline, "ntb", 500.0, 200.0));
+        measured.curves.push(curve(Class::Network, Operation::Get, "ofi", 20_000.0, 100.0));
+        measured.curves.push(curve(Class::Network, Operation::Put, "ofi", 25_000.0, 100.0));
+        measured.curves.push(curve(Class::Network, Operation::Pipeline, "ofi", 1000.0, 100.0));
         measured.put_in_order();
         let costs = costs(&measured);
         // The slowest pairs of the host, not a PE with itself.
         assert_eq!((costs.put_ns(Host, 8), costs.get_ns(Host, 8)), (10, 10));
         assert_eq!(costs.get_ns(Host, 32 << 10), 9 + 30 * 32);
+        // A message takes three quarters of half of a get.
+        let short = costs.put_ns(Network, 8);
+        assert!((7500..7510).contains(&short), "{short}");
+        assert!((1595..=1600).contains(&(costs.put_ns(Network, 16 << 10) - short)));
         // There and back takes 2 us.
         assert!((990..=1010).contains(&costs.latency_ns(Hops(1))), "{}", costs.latency_ns(Hops(1)));
         assert_eq!(costs.put_ns(Hops(1), 8), Costs::default().put_ns(Hops(1), 8));

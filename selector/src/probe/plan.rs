@@ -89,6 +89,9 @@ impl Tasks {
     }
 }
 
+/// Sizes of puts that are under way together.
+const PIPELINED: &[u64] = &[8, 1024, 16384, 131_072];
+
 const BOTH: &[Operation] = &[Operation::Put, Operation::Get];
 
 /// What decides, most telling first; `reuse` is what the user says of the program's buffers.
@@ -99,6 +102,10 @@ const BOTH: &[Operation] = &[Operation::Put, Operation::Get];
 pub fn decisive(class: Class, room: u64, coarse: bool, reuse: Reuse) -> Vec<Task> {
     let mut plan = Tasks { tasks: Vec::new(), room };
     plan.add(&[Operation::Amo], Buffer::Heap, &[8]);
+    if class.hops() > 0 {
+        // What collectives are chosen by: there it is very different from a put that is waited for.
+        plan.add(&[Operation::Pipeline], Buffer::Heap, PIPELINED);
+    }
     plan.add(BOTH, Buffer::Heap, COARSE);
     plan.add(BOTH, Buffer::Private, COARSE);
     plan.add(&[Operation::Get], Buffer::Static, COARSE);
@@ -144,7 +151,7 @@ pub fn decisive(class: Class, room: u64, coarse: bool, reuse: Reuse) -> Vec<Task
 /// What is good to know besides.
 pub fn besides(room: u64) -> Vec<Task> {
     let mut plan = Tasks { tasks: Vec::new(), room };
-    plan.add(&[Operation::Pipeline], Buffer::Heap, &[8, 1024, 16384, 131_072]);
+    plan.add(&[Operation::Pipeline], Buffer::Heap, PIPELINED);
     plan.add(BOTH, Buffer::Unaligned, COARSE);
     plan.add(BOTH, Buffer::Cold, COLD);
     plan.tasks
