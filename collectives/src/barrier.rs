@@ -29,8 +29,8 @@ trait Flags {
     /// Puts the number of the barrier to that flag where it is not mapped.
     fn put(&self, round: usize, parity: usize, epoch: u64);
 
-    /// Waits until everything put to flags of this parity has arrived.
-    fn quiet(&self, parity: usize);
+    /// Orders everything put to flags of this parity before what is put to the same flags later.
+    fn order(&self, parity: usize);
 
     /// Waits until `ready`.
     fn wait(&self, ready: impl FnMut() -> bool);
@@ -44,10 +44,10 @@ trait Flags {
 ///
 /// What if two numbers arrive in the wrong order, or an old one again, as puts may until they are
 /// complete? Barriers with even and with odd numbers have flags of their own. In barrier n + 1 a
-/// writer may find its reader still waiting in barrier n, but that looks at the other flag. Before a
-/// first number of a barrier is put, everything put to flags of its kind in others is complete: no
-/// smaller number can arrive after it. (That wait is for barrier n - 2, which is long over.) Within a
-/// barrier each flag is put to once.
+/// writer may find its reader still waiting in barrier n, but that looks at the other flag. Between the
+/// first number of a barrier and everything put to flags of its kind in others there is a fence: no
+/// smaller number can arrive after it. (A transport that has to wait for that waits for barrier n - 2,
+/// which is long over.) Within a barrier each flag is put to once.
 fn by_flags(flags: &impl Flags, rounds: usize, epoch: u64) {
     let parity = (epoch & 1) as usize;
     let mut first = true;
@@ -57,7 +57,7 @@ fn by_flags(flags: &impl Flags, rounds: usize, epoch: u64) {
             Some(theirs) => theirs.store(epoch, Ordering::Release),
             None => {
                 if std::mem::take(&mut first) {
-                    flags.quiet(parity);
+                    flags.order(parity);
                 }
                 // The same for a flag that is put.
                 fence(Ordering::Release);
@@ -151,7 +151,7 @@ impl HostFlags<'_> {
         }
         let context = &world.sync_contexts()[(epoch & 1) as usize];
         if !self.ready.replace(true) && !context.is_quiet() {
-            world.quiet(context, routine);
+            world.fence(context, routine);
         }
         fence(Ordering::Release);
         let source = (&raw const epoch).cast();
@@ -211,10 +211,10 @@ impl Flags for TeamFlags<'_> {
         unsafe { self.world.put(context, flag, source, 8, peer, Mode::Blocking, self.routine) };
     }
 
-    fn quiet(&self, parity: usize) {
+    fn order(&self, parity: usize) {
         let context = &self.world.sync_contexts()[parity];
         if !context.is_quiet() {
-            self.world.quiet(context, self.routine);
+            self.world.fence(context, self.routine);
         }
     }
 

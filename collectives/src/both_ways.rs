@@ -49,7 +49,7 @@ pub fn sync(group: &Group<'_>) {
 fn pass_on(group: &Group<'_>, letters: &Letters<'_>, send: impl Fn(usize, usize)) {
     let Group { n, me, .. } = *group;
     let (right, left) = neighbours(me, n);
-    letters.prepare();
+    letters.prepare_for_all();
     for step in 0..n / 2 {
         // The blocks that came with the last step.
         send(right, (me + n - step) % n);

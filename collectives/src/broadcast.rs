@@ -130,13 +130,13 @@ pub unsafe fn tree(group: &Group<'_>, call: &Broadcast) {
     }
     for child in children {
         let (data, child) = (call.data(group), call.member(group, child));
-        // SAFETY: the data stay as they are until the letters are complete; the member's dest is
+        // SAFETY: the data stay as they are until the letters are released; the member's dest is
         // ready before any of them calls.
         unsafe { letters.send_to(child, call.dest, data, call.len, Mode::NonBlocking) };
     }
     // SAFETY: the caller's promise.
     unsafe { call.keep(group) };
-    letters.complete();
+    letters.release();
     // The root may not be ahead of members that have not come: see `letters`.
     group.sync();
 }
@@ -180,7 +180,7 @@ pub unsafe fn by_hosts(group: &Group<'_>, call: &Broadcast) {
         }
         // SAFETY: the caller's promise.
         unsafe { call.keep(group) };
-        letters.complete();
+        letters.release();
     } else {
         letters.receive(head);
         let data = if head == call.root { call.source } else { call.dest };
@@ -421,7 +421,7 @@ pub unsafe fn scatter(group: &Group<'_>, call: &Broadcast) {
             // SAFETY: as in `tree`.
             unsafe { letters.send_to(member, dest, data, range.len(), Mode::NonBlocking) };
         }
-        letters.complete();
+        letters.release();
     } else {
         letters.receive(call.root);
     }

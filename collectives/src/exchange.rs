@@ -146,7 +146,7 @@ pub unsafe fn signalled(group: &Group<'_>, call: &Alltoall) {
     for member in others(group.me, group.n) {
         letters(member, group.me).receive(member);
     }
-    both.iter().for_each(Letters::complete);
+    both.iter().for_each(Letters::release);
 }
 
 /// # Safety

@@ -106,7 +106,7 @@ unsafe fn put_with_signals(group: &Group<'_>, team: &Team, call: &Gather, offset
     for member in others(group.me, group.n) {
         letters.receive(member);
     }
-    letters.complete();
+    letters.release();
 }
 
 /// Blocks of equal length, from neighbour to neighbour round the ring of members.
@@ -154,8 +154,8 @@ pub unsafe fn doubling(group: &Group<'_>, call: &Gather) {
         first.receive(from);
         second.receive(from);
     }
-    first.complete();
-    second.complete();
+    first.release();
+    second.release();
 }
 
 /// Blocks of lengths that the members first send each other, with the blocks themselves where all of

@@ -12,9 +12,10 @@
 //! - Otherwise `put_signal` changes the flag after its bytes are visible, which the contract of
 //!   transports promises; a flag alone is a put of an aligned word, which appears whole.
 //! - Puts and signals may arrive in any order, and more than once until they are complete. Messages
-//!   with even and with odd numbers have lines, halves and contexts of their own, and before the first one
-//!   of a number is sent, all of its kind sent before are complete. So no smaller number follows a
-//!   larger one in a line, and nothing of an older message is written later.
+//!   with even and with odd numbers have lines, halves and contexts of their own, and a member sends all of
+//!   one kind to the same member by the same context. Before the first one of a number is sent, a fence
+//!   orders all of its kind sent before. So no smaller number follows a larger one in a line, and nothing
+//!   of an older message is written later. Nobody waits for the end of what was sent.
 //! - Bytes are not written again once their flag was seen: `put_signal` promises it, and so does a fence
 //!   between the bytes and the flag. So the reader may write to them.
 //! - A collective takes the next number, and in it no member sends to another twice. No member leaves
@@ -46,6 +47,8 @@ use tombolo_core::{Context, Team, Waiting};
 pub const MEMBERS_MAX: usize = 64;
 /// Flags that a member has at each other for pieces of something long, used in turn.
 pub const SLOTS: usize = 16;
+/// Bytes that are copied where they leave, so that nobody waits until they have arrived.
+pub const COPIED_MAX: usize = 4 << 10;
 /// Bytes that go into a line beside the flag.
 pub const SHORT_MAX: usize = LINE - FLAG;
 
@@ -151,8 +154,10 @@ pub struct Letters<'a> {
     long: bool,
     /// Which of the flags of pieces is its own, if it is one.
     slot: Option<Slot>,
-    /// Whether older messages of this kind are known to be complete.
+    /// Whether older messages of this kind are known to come before those that are sent now.
     ready: Cell<bool>,
+    /// Whether something was sent from where it is.
+    lends: Cell<bool>,
 }
 
 impl<'a> Letters<'a> {
@@ -160,8 +165,7 @@ impl<'a> Letters<'a> {
     pub fn begin(group: &'a Group<'a>, team: &'a Team, len: usize) -> Letters<'a> {
         debug_assert!(len <= SHORT_MAX.max(long_max(group.n)));
         let number = Notes::of(group.world, team).next_message();
-        let (long, ready) = (len > SHORT_MAX, Cell::new(false));
-        Letters { group, team, number, long, slot: None, ready }
+        Letters { long: len > SHORT_MAX, ..Letters::numbered(group, team, number) }
     }
 
     /// Takes the numbers of `count` messages that have no bytes of their own; gives the first.
@@ -172,14 +176,15 @@ impl<'a> Letters<'a> {
 
     /// A message whose number was taken.
     pub fn numbered(group: &'a Group<'a>, team: &'a Team, number: u64) -> Letters<'a> {
-        Letters { group, team, number, long: false, slot: None, ready: Cell::new(false) }
+        let (ready, lends) = (Cell::new(false), Cell::new(false));
+        Letters { group, team, number, long: false, slot: None, ready, lends }
     }
 
     /// A piece of something long, whose number was taken. Everything that was sent with its flag before
     /// is complete.
     pub fn piece(group: &'a Group<'a>, team: &'a Team, number: u64, slot: Slot) -> Letters<'a> {
-        let slot = Some(slot);
-        Letters { group, team, number, long: false, slot, ready: Cell::new(true) }
+        let ready = Cell::new(true);
+        Letters { slot: Some(slot), ready, ..Letters::numbered(group, team, number) }
     }
 
     /// The same with this member's part of a half for its bytes. Who sends them sees itself that the
@@ -237,7 +242,7 @@ impl<'a> Letters<'a> {
     }
 
     /// Sends `len` bytes, as many as was said or fewer. `source` must stay as it is until
-    /// [`Letters::complete`] unless `mode` is blocking.
+    /// [`Letters::release`] unless `mode` is blocking.
     ///
     /// # Safety
     /// `source` is readable for that long.
@@ -282,6 +287,10 @@ impl<'a> Letters<'a> {
         mode: Mode,
     ) {
         let Group { world, routine, .. } = *self.group;
+        let mode = if len > COPIED_MAX { mode } else { Mode::Blocking };
+        if mode == Mode::NonBlocking {
+            self.lends.set(true);
+        }
         let pe = self.group.pe(member);
         let flag = at(self.group, self.team, self.flag(from));
         let theirs = world.ptr(flag, pe);
@@ -365,12 +374,22 @@ impl<'a> Letters<'a> {
         unsafe { world.put(context, flag.cast(), source, 8, pe, Mode::Blocking, routine) };
     }
 
-    /// Before the first put: everything put to flags of this kind is complete.
+    /// Before the first put: everything put to flags of this kind before comes first.
     #[inline]
-    pub fn prepare(&self) {
+    fn prepare(&self) {
         if !self.ready.replace(true) {
-            self.complete();
+            let Group { world, routine, .. } = *self.group;
+            for context in self.contexts().into_iter().filter(|context| !context.is_quiet()) {
+                world.fence(context, routine);
+            }
         }
+    }
+
+    /// Before the first put, where others than this member write to its lines as well: everything put to
+    /// flags of this kind before is complete.
+    pub fn prepare_for_all(&self) {
+        self.ready.set(true);
+        self.complete();
     }
 
     /// Waits until what was sent with this message is complete, and of pieces what went the same way.
@@ -379,6 +398,19 @@ impl<'a> Letters<'a> {
         for context in self.contexts().into_iter().filter(|context| !context.is_quiet()) {
             self.group.world.quiet(context, self.group.routine);
         }
+    }
+
+    /// Waits until what was sent with this message may be changed where it was sent from.
+    #[inline]
+    pub fn release(&self) {
+        if self.lends.replace(false) {
+            self.complete();
+        }
+    }
+
+    /// Whether [`Letters::release`] has to wait for something.
+    pub fn lends(&self) -> bool {
+        self.lends.get()
     }
 
     /// Tells the sender of a message that it was read.

@@ -103,15 +103,15 @@ pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
         let mine = places.part(group, call, places.hosts.mine, piece);
         let (at, len) = (call.dest.wrapping_add(call.offset(&mine)), call.len_of(&mine));
         for member in places.far() {
-            // SAFETY: the same part of every dest; it stays as it is until the letters are complete.
+            // SAFETY: the same part of every dest; it stays as it is until the letters are released.
             unsafe { results.send_to(member, at, at, len, Mode::NonBlocking) };
         }
         places.far().for_each(|member| _ = results.receive(member));
         if piece + 1 < pieces {
             Letters::reserve(group, team, 1);
         }
-        letters.complete();
-        results.complete();
+        letters.release();
+        results.release();
     }
     let whole = Letters::begin(group, team, 0);
     let mine = places.share(call);
@@ -122,7 +122,7 @@ pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
         unsafe { whole.send_to(member, at, at, len, Mode::NonBlocking) };
     }
     places.near().for_each(|member| _ = whole.receive(member));
-    whole.complete();
+    whole.release();
 }
 
 /// Combines a piece of each host's part from the elements of this host's members, and sends them there.

@@ -15,8 +15,6 @@ use tombolo_core::{Team, copy};
 /// Turns between two hops of a piece round the ring: what has to come in one turn was sent in the one
 /// before the last.
 pub(crate) const AHEAD: usize = 2;
-/// Bytes that are sent without waiting for their arrival.
-pub(crate) const COPIED_MAX: usize = 1 << 10;
 /// Bytes combined at a time. From 8 KiB on the C library copies with a string instruction, which takes
 /// several times as long on some processors and addresses.
 pub(crate) const STEP: usize = 4 << 10;
@@ -35,7 +33,7 @@ impl Reduce {
         share(member, group.n, self.nelems, self.grain())
     }
 
-    fn elements_per_step(&self) -> usize {
+    pub(crate) fn elements_per_step(&self) -> usize {
         STEP / self.reducer.size()
     }
 
@@ -74,16 +72,12 @@ impl Reduce {
 pub unsafe fn exchanged(group: &Group<'_>, call: &Reduce) {
     let len = call.bytes();
     let letters = Letters::begin(group, team(group), len);
-    // What is long leaves from where it is.
-    let mode = if len > COPIED_MAX { Mode::NonBlocking } else { Mode::Blocking };
     for member in others(group.me, group.n) {
-        // SAFETY: the source holds `len` bytes, and stays as it is until the letters are complete.
-        unsafe { letters.send(member, call.source, len, mode) };
+        // SAFETY: the source holds `len` bytes, and stays as it is until the letters are released.
+        unsafe { letters.send(member, call.source, len, Mode::NonBlocking) };
     }
     // The source may be the dest.
-    if mode == Mode::NonBlocking {
-        letters.complete();
-    }
+    letters.release();
     // SAFETY: the caller's promise.
     unsafe { combine_letters(group, call, &letters) };
 }
@@ -186,6 +180,7 @@ pub unsafe fn scattered(group: &Group<'_>, call: &Reduce) {
     let (mut acc, mut spare) = (Block::new(), Block::new());
     // By what both know: that the other's memory is mapped here does not say that this one's is there.
     let near = |member: usize| group.notes().is_some_and(|notes| notes.is_near(member));
+    let mut lends = false;
     for piece in 0..call.pieces(group).max(1) {
         let letters = Letters::begin(group, team(group), long_max(n));
         for member in others(me, n) {
@@ -230,14 +225,17 @@ pub unsafe fn scattered(group: &Group<'_>, call: &Reduce) {
             unsafe { results.send_to(member, at, at, call.len_of(&mine), Mode::NonBlocking) };
         }
         Letters::reserve(group, team(group), 1);
-        // Each flag says that all older messages of its kind have arrived: those of the last elements
-        // and results say it of all.
+        lends |= letters.lends() || results.lends();
+        // Each flag says that all older messages of its kind from the same member have arrived: those of the
+        // last results say it of all.
         if piece + 1 >= call.pieces(group) {
             for member in others(me, n) {
                 results.receive(member);
             }
-            letters.complete();
-            results.complete();
+            if lends {
+                letters.complete();
+                results.complete();
+            }
         }
     }
 }
@@ -386,10 +384,10 @@ unsafe fn ring_by_memory(group: &Group<'_>, call: &Reduce) {
                 _ => stream.letter(1 + index).in_half().receive(left),
             };
             stream.letter(index).read_by(right);
-            // SAFETY: a piece fits, and stays as it is until it is complete.
+            // SAFETY: a piece fits, and stays as it is until it is released.
             unsafe { letter.send(right, source, call.len_of(&range), Mode::NonBlocking) };
             if step > 0 {
-                letter.complete();
+                letter.release();
                 stream.letter(1 + index).tell_back(left);
             }
             let range = call.piece(group, (me + 2 * n - step - 2) % n, piece);

@@ -4,7 +4,7 @@
 use crate::group::Group;
 use crate::letters::Letters;
 use crate::reduce::{Block, Reduce, Scan};
-use crate::reduce_push::{COPIED_MAX, STEP, team};
+use crate::reduce_push::{STEP, team};
 use crate::schedule::{blocks, others};
 use crate::table::Call;
 use tombolo_core::copy;
@@ -33,19 +33,16 @@ pub unsafe fn exchanged(group: &Group<'_>, Scan { reduce: call, inclusive }: &Sc
 unsafe fn piece_of(group: &Group<'_>, call: &Reduce, inclusive: bool) {
     let (me, len, size) = (group.me, call.bytes(), call.reducer.size());
     let letters = Letters::begin(group, team(group), len);
-    let mode = if len > COPIED_MAX { Mode::NonBlocking } else { Mode::Blocking };
     for member in others(me, group.n) {
         if member > me {
-            // SAFETY: the source holds `len` bytes, and stays as it is until the letters are complete.
-            unsafe { letters.send(member, call.source, len, mode) };
+            // SAFETY: the source holds `len` bytes, and stays as it is until the letters are released.
+            unsafe { letters.send(member, call.source, len, Mode::NonBlocking) };
         } else {
             letters.send_nothing(member);
         }
     }
     // The source may be the dest.
-    if mode == Mode::NonBlocking {
-        letters.complete();
-    }
+    letters.release();
     // From those after this member too: nobody leaves before all have come.
     others(me, group.n).for_each(|member| _ = letters.receive(member));
     let mut acc = Block::new();

@@ -206,6 +206,7 @@ pub unsafe fn round_the_ring(
     let Group { n, me, .. } = *group;
     let (right, left) = neighbours(me, n);
     let stream = Stream::begin(group, team, n - 1);
+    let mut lends = false;
     for step in 0..n - 1 {
         // Here since the last step.
         let block = range((me + n - step) % n);
@@ -213,10 +214,13 @@ pub unsafe fn round_the_ring(
         let letter = stream.letter(step);
         // SAFETY: the caller's promise; nobody writes a block that has arrived.
         unsafe { letter.send_to(right, at, at, block.len(), Mode::NonBlocking) };
+        lends |= letter.lends();
         letter.receive(left);
     }
     // The program may change its dest.
-    (0..n.min(3) - 1).for_each(|step| stream.letter(step).complete());
+    if lends {
+        (0..n.min(3) - 1).for_each(|step| stream.letter(step).complete());
+    }
 }
 
 #[cfg(test)]
