@@ -12,6 +12,7 @@ use crate::letters::{SHORT_MAX, long_max};
 use crate::levels;
 use crate::reduce::{self, Reduce, Scan};
 use crate::reduce_meet;
+use crate::reduce_pairwise;
 use crate::reduce_push;
 use crate::scan_push;
 use crate::table::{Algorithm, Call, Operation, Taken};
@@ -311,6 +312,14 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
             applies: with_memory,
             cost_ns: estimate::reduce_scatter,
             run: reduce_push::scattered,
+        },
+        Algorithm {
+            name: "pairwise",
+            about: "as scatter, in one piece, by way of the result arrays",
+            taken: Taken::ByCost,
+            applies: reduce_pairwise::applies,
+            cost_ns: estimate::reduce_pairwise,
+            run: reduce_pairwise::pairwise,
         },
         Algorithm {
             name: "ring",

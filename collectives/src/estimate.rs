@@ -54,9 +54,11 @@ fn sync(group: &Group<'_>) -> u64 {
     if group.with_memory().is_some() { dissemination.min(other) } else { dissemination }
 }
 
-/// All meet by dissemination.
+/// All meet by dissemination. Sending a flag counts where PEs wait for each other's processors.
 pub fn sync_by_dissemination(group: &Group<'_>) -> u64 {
-    step(group) * rounds(group.n) as u64
+    let (costs, rounds) = (costs(group), rounds(group.n) as u64);
+    let flags = if costs.crowd > 1 { rounds * (put(group, 8) + LINE) } else { 0 };
+    step(group) * rounds + costs.shared_ns(flags)
 }
 
 /// Each tells all.
@@ -469,6 +471,16 @@ pub fn reduce_scatter(group: &Group<'_>, bytes: usize) -> u64 {
     let work = sent + shares(group, bytes) + 2 * copied(group, share) + 2 * passed_on(group);
     let steps = 2 * pieces(group, bytes);
     costs(group).shared_ns(work) + steps * (step(group) + handing_on_to_all(group, share))
+}
+
+/// The same in one piece, and a message between the two. It was measured over networks.
+pub fn reduce_pairwise(group: &Group<'_>, bytes: usize) -> u64 {
+    if group.extent() != Distance::Network {
+        return u64::MAX;
+    }
+    let (others, share) = (others(group), share_of(group, bytes));
+    let sent = 2 * shares(group, bytes) + others * put(group, 8);
+    costs(group).shared_ns(sent + (others + 1) * copied(group, share)) + 3 * step(group)
 }
 
 /// Shares go round the ring of members and are combined on the way, then results.

@@ -31,6 +31,7 @@ mod notes;
 mod operations;
 mod reduce;
 mod reduce_meet;
+mod reduce_pairwise;
 mod reduce_push;
 mod reducer;
 mod scan_push;
