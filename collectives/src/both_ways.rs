@@ -131,7 +131,7 @@ unsafe fn spread(group: &Group<'_>, dest: *mut u8, own: *const u8, len: usize) {
             }
         }
     }
-    ways.iter().for_each(|(_, pieces)| pieces.complete());
+    ways.iter().for_each(|(_, pieces)| pieces.release());
 }
 
 /// Everybody's elements come to all, which combine them in the order of the members.

@@ -304,24 +304,24 @@ struct Flow<'a> {
 }
 
 /// From member to member in pieces, so that all send at the same time. A member leaves when it has all
-/// pieces and those that it passed on are complete: others may not have entered yet.
+/// pieces and may change those that it passed on: others may not have entered yet.
 ///
 /// Why a member that comes late, while its neighbours are many calls ahead, finds what it waits for:
 ///
 /// - The data go to its dest. The program has it ready before the root calls, and until this member has
 ///   returned: the standard asks that of callers. Of the team's memory only flags of pieces are used.
 /// - Each flag has one writer, which sends the next piece with the same flag only when all that it sent
-///   with that flag is complete: numbers in a flag grow, whatever the order in which puts arrive. So a
-///   number that is larger than the one awaited comes from the same neighbour and says as much: the piece
-///   is complete, which means visible here.
+///   with that flag is complete, in this broadcast and in earlier ones: numbers in a flag grow, whatever the
+///   order in which puts arrive. So a number that is larger than the one awaited comes from the same
+///   neighbour and says as much: the piece is complete, which means visible here.
 /// - A piece comes to a member from one side alone. Those that go all the way round are the first ones of a
 ///   way, so a member that gets no more of it, or passes no more on, has done with that way: what is behind
 ///   half way comes from the other side.
 /// - Nothing is written once a member has left. A piece is not written again after its flag was seen, with
 ///   which `put_signal` and fences follow the data, and not after it was complete, of which a later flag
 ///   tells. The program may change its dest.
-/// - What a member passed on has been read when it is complete. The program may change the source at
-///   the root, and the dest elsewhere.
+/// - What a member passed on has been read when it is complete, and what was copied where it left before.
+///   The program may change the source at the root, and the dest elsewhere.
 ///
 /// What this means for the collectives before and after is said in [`crate::letters`].
 ///
@@ -353,7 +353,7 @@ unsafe fn along(group: &Group<'_>, call: &Broadcast, ways: Ways) {
             let (dest, data) =
                 (call.dest.wrapping_add(start), call.data(group).wrapping_add(start));
             if flow.place < ways.reach(flow.way, flow.next) {
-                // SAFETY: the data stay as they are until the pieces are complete; the member's dest is
+                // SAFETY: the data stay as they are until the pieces are released; the member's dest is
                 // ready before any of them calls.
                 unsafe { flow.pieces.send(flow.next, dest, data, len) };
             }
@@ -366,7 +366,7 @@ unsafe fn along(group: &Group<'_>, call: &Broadcast, ways: Ways) {
             flow.next += 1;
         }
     }
-    flows.iter().for_each(|flow| flow.pieces.complete());
+    flows.iter().for_each(|flow| flow.pieces.release());
 }
 
 /// From member to member, to the right.

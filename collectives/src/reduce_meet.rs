@@ -183,7 +183,7 @@ pub unsafe fn meet(group: &Group<'_>, call: &Reduce) {
             sent[way as usize] += 1;
         }
     }
-    pieces.iter().for_each(Pieces::complete);
+    pieces.iter().for_each(Pieces::release);
 }
 
 #[cfg(test)]

@@ -319,7 +319,7 @@ pub unsafe fn ring(group: &Group<'_>, call: &Reduce) {
             before += end(old, hops - 1).saturating_sub(first(old));
         }
     }
-    ways().for_each(|(_, pieces)| pieces.complete());
+    ways().for_each(|(_, pieces)| pieces.release());
 }
 
 /// A part of the elements that goes round the ring of members.

@@ -39,6 +39,8 @@ pub struct Pieces<'a> {
     by_turns: bool,
     /// Batches that were begun: so many pieces are sent without waiting for the arrival of others.
     begun: Cell<usize>,
+    /// Whether something was sent from where it is.
+    lends: Cell<bool>,
 }
 
 /// Pieces whose completion is asked for at once.
@@ -51,7 +53,8 @@ impl<'a> Pieces<'a> {
     /// depend on them.
     pub fn begin(group: &'a Group<'a>, team: &'a Team, way: Way, count: usize) -> Pieces<'a> {
         let first = Letters::reserve(group, team, count.next_multiple_of(2));
-        Pieces { group, team, way, first, by_turns: false, begun: Cell::new(0) }
+        let (begun, lends) = (Cell::new(0), Cell::new(false));
+        Pieces { group, team, way, first, by_turns: false, begun, lends }
     }
 
     /// Whether each piece takes another lane than the one before, if all are sent and passed on. So when a
@@ -78,23 +81,21 @@ impl<'a> Pieces<'a> {
     /// Sends a piece to symmetric `dest` of the neighbour. Numbers grow.
     ///
     /// # Safety
-    /// `source` is readable, and stays as it is until [`Pieces::complete`]; the neighbour's `dest` is
+    /// `source` is readable, and stays as it is until [`Pieces::release`]; the neighbour's `dest` is
     /// ready.
     pub unsafe fn send(&self, index: usize, dest: *mut u8, source: *const u8, len: usize) {
         let letter = self.letter(index);
         let batch = index / BATCH;
         if self.begun.get() <= batch {
             self.begun.set(batch + 1);
-            // Flags of the batch before the last one are used again. Nobody leaves before what it has sent
-            // with them is complete, so the first ones are free.
-            if batch > 1 {
-                letter.complete();
-            }
+            // Flags of the batch before the last one are used again, or those of an earlier collective.
+            letter.complete();
         }
         // SAFETY: the caller's promise.
         unsafe {
             letter.send_to(self.neighbours().0, dest, source, len, Mode::NonBlocking);
         }
+        self.lends.set(self.lends.get() || letter.lends());
     }
 
     /// Waits for a piece.
@@ -120,9 +121,11 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Everything is complete.
-    pub fn complete(&self) {
-        self.settle((self.begun.get() * BATCH).saturating_sub(1));
+    /// Everything that was sent may be changed where it was sent from.
+    pub fn release(&self) {
+        if self.lends.get() {
+            self.settle((self.begun.get() * BATCH).saturating_sub(1));
+        }
     }
 }
 
