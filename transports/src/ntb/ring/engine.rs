@@ -156,6 +156,8 @@ impl Engine {
         arrivals
     }
 
+    /// Out of line, so that polls that find nothing stay short.
+    #[inline(never)]
     fn poll_all<M: Memory>(&mut self, arrivals: u8, memory: &mut M) -> bool {
         let now = self.now;
         let mut busy = false;

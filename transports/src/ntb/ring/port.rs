@@ -477,6 +477,7 @@ impl Port {
     }
 
     /// Looks at the next slot of an inbound ring.
+    #[inline]
     pub(super) fn peek<M: Memory>(&mut self, class: Class, memory: &mut M) -> Found {
         if !self.has_packet(class, memory) {
             return Found::Nothing;
@@ -525,6 +526,7 @@ impl Port {
     }
 
     /// Writes credits back when a quarter of a ring is due: one line for many packets.
+    #[inline]
     pub(super) fn return_credits<M: Memory>(&mut self, memory: &mut M, stats: &mut Stats) {
         let out = self.side.opposite();
         let due = Class::ALL.into_iter().any(|class| {
