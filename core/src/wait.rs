@@ -164,11 +164,12 @@ impl Patience {
 
     /// Waits until `ready`, in three phases; calls `every_so_often` about ten times a second once
     /// sleeping has begun.
+    /// In a virtual machine the clock of a thread that moves to another processor may go back a little.
     pub fn wait(&self, ready: &mut dyn FnMut() -> bool, every_so_often: &mut dyn FnMut()) {
         let begun = monotonic_ns();
         let mut another_ran = false;
         loop {
-            let waited = monotonic_ns() - begun;
+            let waited = monotonic_ns().saturating_sub(begun);
             if waited >= self.spin_ns + self.yield_ns {
                 break;
             }
@@ -190,7 +191,7 @@ impl Patience {
             std::thread::sleep(nap);
             nap = (nap * 2).min(self.sleep_max);
             let now = monotonic_ns();
-            if now - checked > 100_000_000 {
+            if now.saturating_sub(checked) > 100_000_000 {
                 checked = now;
                 every_so_often();
             }
@@ -203,7 +204,7 @@ impl Patience {
         let before = monotonic_ns();
         std::thread::yield_now();
         let now = monotonic_ns();
-        let another_ran = now - before > ANOTHER_RAN_NS;
+        let another_ran = now.saturating_sub(before) > ANOTHER_RAN_NS;
         if another_ran && self.may_be_alone() {
             let mut turns = TURNS.get();
             if let Some(attempt) = turns.due(now, nix::unistd::gettid().as_raw().cast_unsigned()) {

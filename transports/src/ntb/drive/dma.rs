@@ -213,7 +213,7 @@ impl State {
         if progress.finished != self.progress.finished {
             self.progress = progress;
             self.moved_at = monotonic_ns();
-        } else if monotonic_ns() - self.moved_at >= STALL_NS {
+        } else if monotonic_ns().saturating_sub(self.moved_at) >= STALL_NS {
             self.give_up();
         }
     }

@@ -140,14 +140,14 @@ impl ServiceThread {
         let mut work = Work::new("service thread of a lane");
         while !stop.load(Ordering::Relaxed) {
             let now = monotonic_ns();
-            if keeps_timers && now - tended >= self.timing.nap.as_nanos() as u64 {
+            if keeps_timers && now.saturating_sub(tended) >= self.timing.nap.as_nanos() as u64 {
                 tended = now;
                 self.links.tend();
                 self.reporter.report(&self.lane, self.leads);
             }
             if self.timing.stands_by && self.lane.has_active_callers(now) {
                 let since = *standing_by.get_or_insert(now);
-                self.stand_by(now - since, &mut nap);
+                self.stand_by(now.saturating_sub(since), &mut nap);
                 busy_at = monotonic_ns();
                 continue;
             }
@@ -156,7 +156,7 @@ impl ServiceThread {
             work.looked(polled == Polled::Busy, self.reporter.told());
             match polled {
                 Polled::Busy => busy_at = now,
-                _ if now - busy_at >= self.timing.spin_ns => return,
+                _ if now.saturating_sub(busy_at) >= self.timing.spin_ns => return,
                 Polled::Idle if !self.timing.yields => std::hint::spin_loop(),
                 Polled::Idle | Polled::Taken => std::thread::yield_now(),
             }

@@ -72,6 +72,6 @@ impl Losses {
             true if topology.is_silence() => config.silence_ns,
             true => config.lost_ns,
         };
-        (now - since >= patience).then_some(cut)
+        (now.saturating_sub(since) >= patience).then_some(cut)
     }
 }

@@ -555,7 +555,7 @@ impl Port {
                 consumer.missing_since = 0;
             } else if consumer.missing_since == 0 {
                 consumer.missing_since = now.max(1);
-            } else if now - consumer.missing_since >= after {
+            } else if now.saturating_sub(consumer.missing_since) >= after {
                 stats.slots_lost += 1;
                 self.health.bad();
                 self.consume(class);
