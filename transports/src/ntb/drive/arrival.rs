@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Direct puts that are under way for a while: when they have arrived.
 //!
-//! A PE that waits (in `quiet`, for one) writes a number behind its puts, into a word of the peer's
-//! heap and through the same window, and then asks for that word over the ring, where the peer's
-//! service thread answers. What it answers with has arrived, and so has all that was written before:
-//! one question for each wait, however many puts went before it. Stores of the CPU and transfers of a
-//! DMA engine have no order between them, so each has a word and questions of its own.
+//! A number is written behind puts, into a word of the peer's heap and through the same window, and that
+//! word is asked for over the ring, where the peer's service thread answers. What it answers with has
+//! arrived, and so has all that was written before. Stores of the CPU and transfers of a DMA engine have
+//! no order between them, so each has a word and questions of its own.
+//!
+//! - Behind stores of the CPU the number is written when a PE waits (in `quiet`, for one): one
+//!   question for each wait, however many puts went before it.
+//! - A DMA engine writes a number behind each put, and the question is put when it has carried out all: by
+//!   who waits, or else by a service thread, which the engine wakes. So a program that computes
+//!   meanwhile finds the answer there.
 //!
 //! A write that is lost is not noticed by who makes it. So until the answer has come the sources
 //! stay what they are (only puts that promise as much go this way) and, when the link has been down
@@ -54,19 +59,20 @@ struct State {
     way: Option<Way>,
     /// Not asked about yet.
     puts: Vec<Put>,
-    /// Before the number last written.
+    /// Before the number that is asked for.
     asked: Vec<Put>,
     /// To be repeated over the ring.
     lost: Vec<Put>,
+    /// Written last.
     number: u64,
-    /// Puts that have arrived.
-    arrived: u64,
-    /// The number is written and the question is still to be put.
+    /// Behind those that were asked about.
+    asked_number: u64,
+    /// Puts that have arrived, and how often that was asked.
+    counts: (u64, u64),
+    /// The question is still to be put.
     to_ask: bool,
-    /// The DMA engine's last transfer, and the way it goes: the number, if puts were asked about.
+    /// The DMA engine's last transfer, and the way it goes.
     transfer: Option<(Way, Ticket)>,
-    /// It is the number's: the question has to wait for it.
-    number_leaves: bool,
 }
 
 /// A put that its stream counts as issued.
@@ -84,12 +90,11 @@ unsafe impl Send for Put {}
 impl State {
     /// The engine has taken a transfer. A failure of one since the first put that is not known to
     /// have arrived is one of these puts, for all that is known.
-    fn note_transfer(&mut self, way: Way, ticket: Ticket) -> bool {
+    fn note_transfer(&mut self, way: Way, ticket: Ticket) {
         let first = self.puts.is_empty() && self.asked.is_empty();
         let earlier = self.transfer.filter(|_| !first);
         let ticket = earlier.map_or(ticket, |(_, earlier)| ticket.since(earlier));
         self.transfer = Some((way, ticket));
-        true
     }
 }
 
@@ -167,11 +172,10 @@ impl Arrivals {
 
     /// Puts that have arrived, and how often that was asked.
     pub fn counts(&self) -> (u64, u64) {
-        let state = self.lock();
-        (state.arrived, state.number)
+        self.lock().counts
     }
 
-    /// Somebody waits: asks about what is under way, and takes answers.
+    /// Somebody waits, or a DMA engine has told something: asks about what is under way, and takes answers.
     pub fn progress(&self) {
         if !self.busy.load(Ordering::Acquire) {
             return;
@@ -181,13 +185,6 @@ impl Arrivals {
         self.repeat_lost(state);
         if state.to_ask {
             return self.ask(state);
-        }
-        if state.number_leaves {
-            return match state.way.is_some_and(|way| self.peer.is_way_open(way, SegmentKind::Heap))
-            {
-                true => self.check_transfer(state),
-                false => self.give_up_way(state),
-            };
         }
         if !state.asked.is_empty() {
             return self.hear(state);
@@ -203,19 +200,23 @@ impl Arrivals {
         if !self.peer.is_way_open(way, SegmentKind::Heap) {
             return self.give_up_way(state);
         }
-        state.number += 1;
-        if !self.write_number(state, way) {
-            return match self.by {
-                By::Cpu => self.give_up_way(state),
-                // There is no room, or the engine was given up.
-                By::Dma => self.check_transfer(state),
-            };
+        match self.by {
+            By::Cpu => {
+                state.number += 1;
+                if !self.store_number(state.number, way) {
+                    return self.give_up_way(state);
+                }
+            }
+            By::Dma => match self.transfer_outcome(state) {
+                Outcome::UnderWay => return,
+                Outcome::Failed => return self.give_up_way(state),
+                Outcome::Posted => {}
+            },
         }
         std::mem::swap(&mut state.puts, &mut state.asked);
-        match self.by {
-            By::Cpu => self.ask(state),
-            By::Dma => state.number_leaves = true,
-        }
+        state.asked_number = state.number;
+        state.counts.1 += 1;
+        self.ask(state);
     }
 
     /// Writes to the peer. False: nothing can be said to have arrived.
@@ -236,47 +237,27 @@ impl Arrivals {
             By::Cpu => unsafe { self.peer.put_by(way, segment, offset, source, len) },
             By::Dma => {
                 let at = self.peer.window_offset(segment, offset, len);
-                let engine = self.peer.engine(way);
-                let ticket = at.zip(engine).and_then(|(at, engine)| {
+                let word = self.flag.remote;
+                let word_at = self.peer.window_offset(word.segment, word.offset, 8);
+                let places = at.zip(word_at).zip(self.peer.engine(way));
+                let ticket = places.and_then(|((at, word_at), engine)| {
+                    let number = Some((word_at, state.number + 1));
                     // SAFETY: the caller's promise; the source stays until the put has completed.
-                    unsafe { engine.submit(at, source, len, None) }
+                    unsafe { engine.submit(at, source, len, number) }
                 });
-                ticket.is_some_and(|ticket| state.note_transfer(way, ticket))
+                let Some(ticket) = ticket else { return false };
+                state.number += 1;
+                state.note_transfer(way, ticket);
+                true
             }
         }
     }
 
-    /// Writes the number behind the puts; false: it could not be written.
-    fn write_number(&self, state: &mut State, way: Way) -> bool {
-        let (number, Remote { segment, offset }) = (state.number, self.flag.remote);
-        match self.by {
-            // SAFETY: eight bytes of a local, to a word of the peer's control area.
-            By::Cpu => unsafe {
-                self.peer.put_by(way, segment, offset, (&raw const number).cast(), 8)
-            },
-            By::Dma => {
-                let at = self.peer.window_offset(segment, offset, 8);
-                let ticket = at.zip(self.peer.engine(way)).and_then(|(at, engine)| {
-                    // SAFETY: no bytes are read but the number's, which is handed over.
-                    unsafe { engine.submit(at, std::ptr::null(), 0, Some((at, number))) }
-                });
-                ticket.is_some_and(|ticket| state.note_transfer(way, ticket))
-            }
-        }
-    }
-
-    /// Looks at the DMA engine's last transfer: asks about the number that has left, and gives up a way
-    /// on which something failed.
-    fn check_transfer(&self, state: &mut State) {
-        match self.transfer_outcome(state) {
-            Outcome::UnderWay => {}
-            Outcome::Failed => self.give_up_way(state),
-            Outcome::Posted if state.number_leaves => {
-                state.number_leaves = false;
-                self.ask(state);
-            }
-            Outcome::Posted => {}
-        }
+    /// Stores a number behind the puts; false: it could not be written.
+    fn store_number(&self, number: u64, way: Way) -> bool {
+        let Remote { segment, offset } = self.flag.remote;
+        // SAFETY: eight bytes of a local, to a word of the peer's control area.
+        unsafe { self.peer.put_by(way, segment, offset, (&raw const number).cast(), 8) }
     }
 
     fn transfer_outcome(&self, state: &State) -> Outcome {
@@ -307,8 +288,9 @@ impl Arrivals {
         if self.questions.failed.swap(0, Ordering::Relaxed) != 0 {
             return self.fail(state);
         }
-        if self.answer.load(Ordering::Acquire) == state.number {
-            state.arrived += state.asked.len() as u64;
+        // It may be that of later puts already.
+        if self.answer.load(Ordering::Acquire) >= state.asked_number {
+            state.counts.0 += state.asked.len() as u64;
             for put in state.asked.drain(..) {
                 put.stream().completed.fetch_add(1, Ordering::Release);
             }
@@ -326,7 +308,7 @@ impl Arrivals {
     /// Anything under way may have been lost.
     fn give_up_way(&self, state: &mut State) {
         state.way = None;
-        (state.to_ask, state.number_leaves) = (false, false);
+        state.to_ask = false;
         state.lost.append(&mut state.asked);
         state.lost.append(&mut state.puts);
         self.repeat_lost(state);
@@ -361,7 +343,7 @@ impl Arrivals {
     /// The PE is lost, and everything under way with it.
     fn fail(&self, state: &mut State) {
         state.way = None;
-        (state.to_ask, state.number_leaves) = (false, false);
+        state.to_ask = false;
         for puts in [&mut state.asked, &mut state.puts, &mut state.lost] {
             puts.drain(..).for_each(|put| put.stream().fail(self.pe as u32, false));
         }

@@ -79,6 +79,11 @@ impl DmaWriter {
         DmaWriter { limits, state: Mutex::new(state) }
     }
 
+    /// Has the port tell when all has been carried out; false: it does not.
+    pub fn wake(&self) -> bool {
+        self.lock().channel.as_mut().is_some_and(|channel| channel.wake())
+    }
+
     /// Transfers that can be queued.
     pub fn descriptors(&self) -> usize {
         self.limits.descriptors

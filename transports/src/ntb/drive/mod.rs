@@ -201,7 +201,7 @@ impl Transport for Ntb {
         let pes_of = setup::pes_of_hosts(job, &opened.hardware, &adverts).map_err(failure)?;
         let me = opened.hardware.host;
         let speaks = job.localities[job.pe].local_index == 0;
-        let (mut direct, mut arrivals) = (Vec::new(), Vec::new());
+        let (mut direct, mut arrivals, mut transfers) = (Vec::new(), Vec::new(), Vec::new());
         let mut endpoints: Connected = Vec::with_capacity(adverts.len());
         for (pe, advert) in adverts.iter().enumerate() {
             endpoints.push(match advert {
@@ -210,11 +210,13 @@ impl Transport for Ntb {
                 Ok(advert) => opened.endpoint_to(job, pe, advert).map(|endpoint| {
                     direct.extend(endpoint.direct.clone());
                     arrivals.extend(endpoint.arrivals.clone());
-                    arrivals.extend(endpoint.dma.clone());
+                    transfers.extend(endpoint.dma.clone());
                     Box::new(endpoint) as Box<dyn Endpoint>
                 }),
             });
         }
+        arrivals.extend(transfers.iter().cloned());
+        let transfers: Arc<[_]> = transfers.into();
         let plans = opened.side_plans(&adverts, &pes_of);
         let links = Links::new(plans, opened.lanes.clone(), opened.doorbells, direct.clone());
         let links = Arc::new(links.map_err(|e| failure(e.to_string()))?);
@@ -232,6 +234,7 @@ impl Transport for Ntb {
                 side,
                 doorbell: *doorbell,
                 timing,
+                transfers: transfers.clone(),
             })
         });
         let threads = ServiceThreads::start(threads_to_start.collect());

@@ -5,7 +5,8 @@
 //! only. One of the two is awake at a time and polls the lane for both sides. When it has polled in
 //! vain for a while it tells the neighbours that it will sleep, since they ring the doorbell only for
 //! a thread that sleeps. Then it polls once more and sleeps. The thread of the right port also looks
-//! after timers: heartbeats, repetitions, the state of the links.
+//! after timers: heartbeats, repetitions, the state of the links. A DMA engine that has carried out all
+//! wakes a thread of its port, which asks whether that has arrived.
 //!
 //! These threads are not the core's service thread, which polls transports that need it
 //! ([`Progress::Always`](tombolo_core::transport::Progress)):
@@ -23,6 +24,7 @@
 //!   not take the lane's lock, but yields or sleeps for up to 100 microseconds. The neighbours are not
 //!   told that it sleeps, so they do not ring.
 
+use super::arrival::Arrivals;
 use super::lane::{Lane, Polled, ServiceTiming};
 use super::links::Links;
 use super::report::Reporter;
@@ -61,6 +63,8 @@ pub struct ServiceThread {
     pub side: Side,
     pub doorbell: u64,
     pub timing: ServiceTiming,
+    /// What DMA engines have under way.
+    pub transfers: Arc<[Arc<Arrivals>]>,
     /// The lane is the PE's first: what all of them see is said by it.
     pub leads: bool,
 }
@@ -116,8 +120,11 @@ impl ServiceThread {
                 self.links.tend();
                 self.reporter.report(&self.lane, self.leads);
             }
+            if wake.transferred {
+                self.look_at_transfers();
+            }
             let due = keeps_timers && (0..QUIET_POLLS).all(|_| self.lane.serve() == Polled::Busy);
-            if wake.pending != 0 || due {
+            if wake.pending != 0 || wake.transferred || due {
                 self.work(stop, keeps_timers);
             }
         }
@@ -152,6 +159,7 @@ impl ServiceThread {
                 continue;
             }
             (nap, standing_by) = (STAND_BY[0], None);
+            self.look_at_transfers();
             let polled = self.lane.serve();
             work.looked(polled == Polled::Busy, self.reporter.told());
             match polled {
@@ -161,6 +169,11 @@ impl ServiceThread {
                 Polled::Idle | Polled::Taken => std::thread::yield_now(),
             }
         }
+    }
+
+    /// Asks about what DMA engines have carried out, and takes answers.
+    fn look_at_transfers(&self) {
+        self.transfers.iter().for_each(|arrivals| arrivals.progress());
     }
 
     /// Leaves the lane to callers, as for `stood_ns` now. Where processors are short a caller is often not

@@ -189,7 +189,10 @@ impl Opened {
         let used = settings.direct.0 && dma_least.is_some();
         let engines = Side::BOTH.map(|side| {
             let port = &*hardware.ports[side as usize];
-            used.then(|| open_engine(port, DIRECT_WINDOW).map(Arc::new)).flatten()
+            let engine = used.then(|| open_engine(port, DIRECT_WINDOW)).flatten()?;
+            // Otherwise it is known to have arrived when a caller asks.
+            engine.wake();
+            Some(Arc::new(engine))
         });
         Ok(Opened {
             engines,

@@ -61,6 +61,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("dma_delivers_data_before_its_flag", dma::data_before_flag),
     ("dma_transfers_are_in_order", dma::in_order),
     ("dma_goes_on_without_polls", dma::without_polls),
+    ("dma_wakes_who_waits", dma::wakes),
     ("dma_is_bounded", dma::bounded),
     ("dma_is_lost_with_the_link", dma::lost_with_the_link),
 ];

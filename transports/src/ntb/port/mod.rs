@@ -162,6 +162,8 @@ pub struct Wake {
     pub pending: u64,
     /// The link went up or down since this handle last asked ([`NtbPort::link_event`]).
     pub link_changed: bool,
+    /// A DMA channel of this handle has carried out all that was queued ([`DmaChannel::wake`]).
+    pub transferred: bool,
 }
 
 /// A 64-byte line: what the data path is made of.
@@ -276,7 +278,8 @@ pub trait NtbPort: Send + Sync {
     /// Ringing a pending bit again is legal and coalesces.
     fn peer_db_set(&self, bits: u64);
 
-    /// Waits until a bit of `bits` is pending and unmasked, the link changes, or `timeout` passes.
+    /// Waits until a bit of `bits` is pending and unmasked, the link changes, a DMA channel tells
+    /// ([`DmaChannel::wake`]), or `timeout` passes.
     ///
     /// - Never sleeps while a bit asked for is pending and unmasked, so clear, look at the memory
     ///   again, then wait loses no wake-up when events are delivered as
@@ -442,4 +445,11 @@ pub trait DmaChannel: Send {
     /// How far the channel has come. Finished means posted, not visible at the peer. An engine
     /// without a thread of its own moves on here.
     fn poll(&mut self) -> DmaProgress;
+
+    /// From now on a wait of the handle ([`NtbPort::db_wait`]) ends when the channel has carried out all
+    /// that was queued, unless it is polled at that time. One of several who wait is told. False: the
+    /// engine has no such interrupt.
+    fn wake(&mut self) -> bool {
+        false
+    }
 }

@@ -310,7 +310,7 @@ impl NtbPort for BridgePort {
             let generation = self.core.generation.load(Ordering::SeqCst);
             let link_changed = generation != self.seen_generation.load(Ordering::Relaxed);
             let done = pending != 0 || link_changed;
-            (done, (done, Wake { pending, link_changed }))
+            (done, (done, Wake { pending, link_changed, transferred: false }))
         };
         if self.core.interrupts() {
             return self.core.waiters.wait(timeout, look).1;

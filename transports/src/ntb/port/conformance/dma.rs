@@ -3,6 +3,7 @@
 
 use super::{connect, open, pattern, until};
 use crate::ntb::port::{DmaChannel, DmaRefusal, DmaTransfer, InboundMemory, NtbPort, PortError};
+use std::time::{Duration, Instant};
 
 /// True when there is no engine, and opening one says so.
 fn absent(port: &dyn NtbPort) -> bool {
@@ -103,6 +104,33 @@ pub(super) fn without_polls(a: &dyn NtbPort, b: &dyn NtbPort) {
         target.memory.load(1 << 15) == 1
     });
     assert_eq!(target.memory.copy_out(0, 1 << 15), pattern(7, 1 << 15));
+}
+
+pub(super) fn wakes(a: &dyn NtbPort, b: &dyn NtbPort) {
+    if absent(a) {
+        return;
+    }
+    connect(a, b);
+    a.link_event();
+    let target = open(b, 0);
+    let bytes = source(a, 9, 1 << 15);
+    let mut channel = channel(a, 1 << 15);
+    let long = Duration::from_secs(20);
+    if !channel.wake() {
+        return;
+    }
+    for number in 1..=5 {
+        let begun = Instant::now();
+        // SAFETY: `bytes` outlives the channel.
+        unsafe { channel.submit(to(0, &bytes, 1 << 15)) }.unwrap();
+        while !a.db_wait(0, long).transferred {
+            assert!(begun.elapsed() < long, "nobody was told of the end of a transfer");
+        }
+        let progress = channel.poll();
+        assert_eq!((progress.finished, progress.failed), (number, 0));
+    }
+    until("the bytes", || target.memory.copy_out(0, 1 << 15) == pattern(9, 1 << 15));
+    assert!(!a.db_wait(0, Duration::from_millis(2)).transferred, "it is told once");
 }
 
 pub(super) fn bounded(a: &dyn NtbPort, b: &dyn NtbPort) {

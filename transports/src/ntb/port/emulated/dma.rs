@@ -4,8 +4,10 @@
 //! In modelled time a transfer takes the wire from the moment at which an engine would have begun it,
 //! however late its pieces are moved. Who moves them is a thread of the channel's own, which
 //! sleeps while there is nothing to do, and whoever polls the channel. So the submitter can
-//! compute meanwhile, as beside an engine; but unlike an engine the thread takes processor time.
+//! compute meanwhile, as beside an engine; but unlike an engine the thread takes processor time. It also
+//! raises the interrupt.
 
+use super::doorbell;
 use super::flight::Piece;
 use super::link::Link;
 use super::posted::Posted;
@@ -52,6 +54,12 @@ struct Engine {
     asleep: AtomicBool,
     stop: AtomicBool,
     first: Mutex<First>,
+    /// Who polls needs no interrupt.
+    polls: AtomicU64,
+    interrupts: AtomicBool,
+    side: usize,
+    /// Of the port: what a wait there is told.
+    transferred: Arc<AtomicBool>,
 }
 
 /// A queued transfer. Written before `submitted` says so, read after.
@@ -102,6 +110,7 @@ impl EmulatedDma {
         posted: Posted,
         limits: DmaCapability,
         registry: Arc<Mutex<Registry>>,
+        transferred: Arc<AtomicBool>,
     ) -> Result<EmulatedDma> {
         let config = &posted.link().config;
         let first = First {
@@ -115,6 +124,10 @@ impl EmulatedDma {
         };
         let engine = Arc::new(Engine {
             link: Arc::clone(first.posted.link()),
+            side: first.posted.side(),
+            transferred,
+            polls: AtomicU64::new(0),
+            interrupts: AtomicBool::new(false),
             descriptors: (0..limits.descriptors).map(|_| Descriptor::default()).collect(),
             submitted: AtomicU64::new(0),
             finished: AtomicU64::new(0),
@@ -129,7 +142,7 @@ impl EmulatedDma {
         Ok(EmulatedDma { engine, thread: Some(thread), limits, registry, sources: Vec::new() })
     }
 
-    fn wake(&self) {
+    fn unpark(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }
@@ -139,7 +152,7 @@ impl EmulatedDma {
 impl Drop for EmulatedDma {
     fn drop(&mut self) {
         self.engine.stop.store(true, Ordering::SeqCst);
-        self.wake();
+        self.unpark();
         // A source may be freed from now on. A panic of the thread has been printed already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -181,13 +194,14 @@ impl DmaChannel for EmulatedDma {
         // In one order with `asleep`: either the thread sees the transfer or this sees it asleep.
         engine.submitted.store(submitted + 1, Ordering::SeqCst);
         if engine.asleep.load(Ordering::SeqCst) {
-            self.wake();
+            self.unpark();
         }
         Ok(submitted + 1)
     }
 
     fn poll(&mut self) -> DmaProgress {
         let engine = &*self.engine;
+        engine.polls.fetch_add(1, Ordering::Relaxed);
         if engine.is_busy() {
             // Whoever holds it moves it.
             match engine.first.try_lock() {
@@ -202,26 +216,40 @@ impl DmaChannel for EmulatedDma {
         let finished = engine.finished.load(Ordering::Acquire);
         DmaProgress { finished, failed: engine.failed.load(Ordering::Acquire) }
     }
+
+    fn wake(&mut self) -> bool {
+        self.engine.interrupts.store(true, Ordering::Relaxed);
+        true
+    }
 }
 
 impl Engine {
     fn run(&self) {
         sys::nap_precisely();
+        // Polls before it last slept, and transfers that it has told of.
+        let (mut polls, mut told) = (0, 0);
         while !self.stop.load(Ordering::SeqCst) {
             // Not held while this sleeps.
             let next = self.advance(&mut self.first());
             match next {
                 Next::In(0) => {}
                 Next::In(left_ps) => {
+                    polls = self.polls.load(Ordering::Relaxed);
                     let left = Duration::from_nanos(left_ps / 1000);
                     std::thread::sleep(left.clamp(NAPS[0], NAPS[1]));
                 }
                 Next::Nothing => {
+                    let finished = self.finished.load(Ordering::Relaxed);
+                    let is_new = std::mem::replace(&mut told, finished) != finished;
+                    if is_new && self.polls.load(Ordering::Relaxed) == polls {
+                        self.interrupt();
+                    }
                     self.asleep.store(true, Ordering::SeqCst);
                     if !self.is_busy() && !self.stop.load(Ordering::SeqCst) {
                         std::thread::park();
                     }
                     self.asleep.store(false, Ordering::SeqCst);
+                    polls = self.polls.load(Ordering::Relaxed);
                 }
             }
         }
@@ -265,6 +293,13 @@ impl Engine {
             unsafe { first.posted.arrive(&piece, source) };
         }
         Next::In(0)
+    }
+
+    fn interrupt(&self) {
+        if self.interrupts.load(Ordering::Relaxed) {
+            self.transferred.store(true, Ordering::SeqCst);
+            doorbell::announce(&self.link.side(self.side).doorbell);
+        }
     }
 
     fn finish(&self, first: &mut First, failed: bool) {

@@ -17,8 +17,8 @@ pub fn reset(doorbell: &Doorbell) {
     doorbell.register.store(PENDING << MASK_SHIFT, Ordering::SeqCst);
 }
 
-/// Wakes everyone who sleeps on the side: the link has changed.
-pub fn announce_link(doorbell: &Doorbell) {
+/// Wakes everyone who sleeps on the side: the link has changed, or a DMA channel has something to tell.
+pub fn announce(doorbell: &Doorbell) {
     raise(doorbell, u32::MAX);
 }
 
@@ -77,13 +77,13 @@ pub fn clear_mask(side: &Side, delivery: DoorbellDelivery, bits: u64) {
     }
 }
 
-/// Sleeps until one of `bits` is pending and unmasked, `link_changed` answers yes, or time is over.
+/// Sleeps until one of `bits` is pending and unmasked, `others` has something to tell, or time is over.
 pub fn wait(
     link: &Link,
     side: usize,
     bits: u64,
     timeout: Duration,
-    link_changed: impl Fn() -> bool,
+    others: impl Fn() -> Wake,
 ) -> Wake {
     let doorbell = &link.side(side).doorbell;
     let deadline = monotonic_ns().saturating_add(timeout.as_nanos().min(1 << 62) as u64);
@@ -92,7 +92,7 @@ pub fn wait(
         let events = doorbell.events.load(Ordering::SeqCst);
         let register = doorbell.register.load(Ordering::SeqCst);
         let pending = register & !(register >> MASK_SHIFT) & bits & PENDING;
-        let wake = Wake { pending, link_changed: link_changed() };
+        let wake = Wake { pending, ..others() };
         if pending != 0 {
             wait_for_arrival(link, doorbell, pending, slept);
         }

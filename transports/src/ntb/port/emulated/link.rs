@@ -105,7 +105,7 @@ impl Link {
         }
         for side in &self.memory().sides {
             side.count(Event::LinkChanges, 1);
-            doorbell::announce_link(&side.doorbell);
+            doorbell::announce(&side.doorbell);
         }
     }
 

@@ -75,7 +75,7 @@ use layout::Side;
 use link::Link;
 use posted::Posted;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use translation::{MapCache, Registry};
@@ -92,6 +92,8 @@ pub struct EmulatedPort {
     /// Where time is modelled; the thread ends first.
     wire: Option<(Keeper, Arc<Wire>)>,
     seen_generation: AtomicU64,
+    /// Channels have carried out what was queued.
+    transferred: Arc<AtomicBool>,
 }
 
 impl EmulatedPort {
@@ -128,6 +130,7 @@ impl EmulatedPort {
             capabilities,
             registry: Arc::default(),
             maps: Arc::new(MapCache::new()),
+            transferred: Arc::default(),
         })
     }
 
@@ -293,7 +296,10 @@ impl NtbPort for EmulatedPort {
     fn db_wait(&self, bits: u64, timeout: Duration) -> Wake {
         let bits = bits & self.db_valid_mask();
         doorbell::wait(&self.link, self.side, bits, timeout, || {
-            self.link.word().generation() != self.seen_generation.load(Ordering::Relaxed)
+            let seen = self.seen_generation.load(Ordering::Relaxed);
+            let link_changed = self.link.word().generation() != seen;
+            let transferred = self.transferred.swap(false, Ordering::SeqCst);
+            Wake { link_changed, transferred, ..Wake::default() }
         })
     }
 
@@ -332,7 +338,8 @@ impl NtbPort for EmulatedPort {
     fn dma(&self, window: usize) -> Result<Box<dyn DmaChannel>> {
         let limits = self.capabilities.dma.ok_or(PortError::Unsupported("DMA engine"))?;
         let posted = self.posted(window)?;
-        Ok(Box::new(dma::EmulatedDma::new(posted, limits, Arc::clone(&self.registry))?))
+        let (registry, transferred) = (Arc::clone(&self.registry), Arc::clone(&self.transferred));
+        Ok(Box::new(dma::EmulatedDma::new(posted, limits, registry, transferred)?))
     }
 
     fn counters(&self) -> Counters {

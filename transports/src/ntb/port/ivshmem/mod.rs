@@ -387,7 +387,7 @@ impl NtbPort for IvshmemPort {
             let pending = own.pending.load(Ordering::SeqCst) & bits & !masked;
             let generation = self.core.shared.generation();
             let link_changed = generation != self.seen_generation.load(Ordering::Relaxed);
-            let wake = Wake { pending, link_changed };
+            let wake = Wake { pending, link_changed, transferred: false };
             (pending != 0 || link_changed, wake)
         })
     }
