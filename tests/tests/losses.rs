@@ -52,6 +52,8 @@ const DEATHS: [(usize, &str, &str); 5] = [
     (1, "exit", "exited with code 3"),
     (2, "leave", "exited without calling shmem_finalize"),
 ];
+/// Dies while it finalizes, before others do.
+const UNHEARD: (usize, &str, &str) = (1, "closed", "exited with code 1");
 /// Other ways in which its PEs reach each other.
 const BY_CMA: [(&str, &str); 2] = [("SHMEM_STATIC", "cma"), ("SHMEM_TRANSPORTS", "cma")];
 
@@ -100,6 +102,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     for variable in BY_CMA {
         trials.extend([0, 1].map(|i| goes_on_without(&deaths, DEATHS[i], Some(variable))));
     }
+    trials.push(goes_on_without(&deaths, UNHEARD, None));
     trials.push(waits_end(&deaths));
     trials.extend(scripts_and_programs_are_lost_together(&deaths));
     let crash = a_crash_gives_its_code_over_a_network(&deaths);

@@ -67,9 +67,9 @@ impl Wire {
         // MSG_NOSIGNAL is what the standard library uses: a dead launcher is an error, not SIGPIPE.
         self.stream.write_all(request.as_bytes()).map_err(|e| match e.kind() {
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => self.closed(),
-            _ if e.raw_os_error() == Some(libc::EBADF) => {
-                Error::Bootstrap(format!("the connection to the launcher was closed: {ONE_USER}"))
-            }
+            _ if e.raw_os_error() == Some(libc::EBADF) => Error::Bootstrap(format!(
+                "this process has closed its connection to the launcher: {ONE_USER}"
+            )),
             _ => Error::system("writing to the launcher", e),
         })
     }

@@ -11,9 +11,9 @@ impl World {
     /// Collective: leaves the job. The caller has synchronised: nobody uses this PE's memory any
     /// more.
     pub fn stop(self) -> Result<()> {
-        let result = self.bootstrap.barrier_at_end();
+        self.bootstrap.barrier_at_end()?;
         self.board.announce(self.pe, State::Finished);
-        result
+        Ok(())
     }
 
     /// Says what is wrong and ends the job with exit code 1.

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One of three PEs that share a host dies. Arguments: the PE; how it dies: "kill" (by the next PE),
- * "script" (the one that has started it is killed), "segv", "abort", "exit" or "leave" (both without
- * shmem_finalize); and what the others do then: "go-on", or wait for it in vain in a "barrier", for a
- * "flag", for a "lock" or in a "reduce", or "die" as well, one after the other. */
+/* One of three PEs that share a host dies. Arguments: the PE; how it dies; what the others do then.
+ * It dies: "kill" (by the next PE), "script" (the one that has started it is killed), "segv", "abort",
+ * "exit" or "leave" (both without shmem_finalize), "closed" (closes all descriptors, so that
+ * shmem_finalize fails).
+ * The others: "go-on", or wait for it in vain in a "barrier", for a "flag", for a "lock" or in a
+ * "reduce", or "die" as well, one after the other. */
 #include <sched.h>
 #include <shmemx.h>
 #include <signal.h>
@@ -27,6 +29,11 @@ static void die(const char *how, long *pid) {
     if (is(how, "abort")) abort();
     if (is(how, "exit")) exit(3);
     if (is(how, "leave")) _exit(0);
+    if (is(how, "closed")) {
+        closefrom(3);
+        shmem_finalize();
+        _exit(0);
+    }
     long pids[2] = {is(how, "script") ? getppid() : getpid(), getpid()};
     shmem_long_put_signal(pid, pids, 2, (uint64_t *)pid + 2, 1, SHMEM_SIGNAL_SET, next_pe);
     for (;;) pause();
