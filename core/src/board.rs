@@ -8,7 +8,7 @@
 //! - Readers check every field: a slot may be half written or hold garbage.
 
 use crate::error::{Error, Result};
-use crate::memory::{seal, sealable};
+use crate::memory::{check_file_size, seal, sealable};
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -108,6 +108,7 @@ impl Board {
     pub fn create(count: usize) -> Result<Board> {
         let fd =
             sealable("tombolo-board").map_err(|e| Error::system("creating the status board", e))?;
+        check_file_size("the status board", count * size_of::<Slot>())?;
         nix::unistd::ftruncate(&fd, (count * size_of::<Slot>()) as i64)
             .map_err(|e| Error::system("sizing the status board", e))?;
         // The launcher reads it: no PE can take it away from it.

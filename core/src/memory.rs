@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 pub use allocator::Allocator;
 pub use guarded::Guarded;
 pub use heap::Heap;
+pub use limits::check_file_size;
 pub use statics::StaticData;
 
 /// A memory file that [`seal`] can fix the size of.

@@ -212,6 +212,7 @@ impl Area {
         let fd = memfd_create("tombolo-profile", MFdFlags::MFD_CLOEXEC)
             .map_err(|e| Error::system("making the memory of a profile", e))?;
         let layout = Layout { pes, events: events.min(EVENTS_MAX) };
+        crate::memory::check_file_size("a profile (--profile, --trace)", layout.size())?;
         nix::unistd::ftruncate(&fd, layout.size() as i64)
             .map_err(|e| Error::system("sizing the memory of a profile", e))?;
         let area = Area::map(fd, layout.size(), layout)?;

@@ -277,14 +277,18 @@ fn the_main_thread_may_end_first(programs: &Programs) -> Result<(), Failed> {
 
 fn a_limit_on_file_sizes_is_named(programs: &Programs) -> Result<(), Failed> {
     let executable = programs.faults.executable()?;
-    let mut shell = Command::new("sh");
     let oshrun = programs.prefix.join("bin/oshrun");
-    // Blocks of 512 bytes: 4 MiB.
-    shell.args(["-c", "ulimit -f 8192; exec \"$0\" -n 2 \"$1\" finalize-twice"]);
-    shell.arg(oshrun).arg(executable).env("SHMEM_SYMMETRIC_SIZE", "16m");
-    let ran = run(&mut shell, LIMIT)?;
-    let says = |line: &str| line.contains("shmem_init") && line.contains("ulimit -f");
-    expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, "an error")
+    // Blocks of 512 bytes: 4 MiB, which the heap is longer than, and 20 KiB, which a link is.
+    for (blocks, options, who) in [(8192, "", "shmem_init"), (40, "--hosts 2", "oshrun")] {
+        let mut shell = Command::new("sh");
+        let job = format!("exec \"$0\" -n 2 {options} \"$1\" finalize-twice");
+        shell.args(["-c", &format!("ulimit -f {blocks}; {job}")]);
+        shell.arg(&oshrun).arg(&executable).env("SHMEM_SYMMETRIC_SIZE", "16m");
+        let ran = run(&mut shell, LIMIT)?;
+        let says = |line: &str| line.contains(who) && line.contains("ulimit -f");
+        expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, "an error")?;
+    }
+    Ok(())
 }
 
 fn a_wrapper_does_not_call_itself(programs: &Programs) -> Result<(), Failed> {

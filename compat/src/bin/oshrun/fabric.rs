@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 use tombolo_transports::ntb::NtbSettings;
+use tombolo_transports::ntb::port::PortError;
 use tombolo_transports::ntb::port::emulated::{Fabric, FabricSpec, Fault, HOSTS};
 
 /// The ring of a job on two or more emulated hosts.
@@ -34,7 +35,10 @@ impl Ring {
             fault.check(hosts as u32).map_err(|why| wrong(format!("--fault: {why}")))?;
         }
         let spec = spec(hosts, &plan.programs[0]).map_err(wrong)?;
-        let fabric = Fabric::create(&spec).map_err(|e| wrong(format!("--hosts: {e}")))?;
+        let fabric = Fabric::create(&spec).map_err(|e| {
+            let code = if matches!(e, PortError::Invalid(_)) { 2 } else { 1 };
+            Failure { code, text: format!("--hosts: {e}") }
+        })?;
         Ok(Ring { fabric: Some(fabric), faults: plan.faults.0.clone().into_iter() })
     }
 

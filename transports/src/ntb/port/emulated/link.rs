@@ -11,6 +11,7 @@ use crate::ntb::port::{Event, PortError, Result};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tombolo_core::memory::check_file_size;
 
 /// How long a barrier waits for writers before it gives up.
 const BARRIER: Duration = Duration::from_secs(1);
@@ -25,6 +26,8 @@ pub struct Link {
 impl Link {
     /// Lays out a new link in `file`, which is empty.
     pub fn create(file: impl AsFd, config: LinkConfig) -> Result<Link> {
+        check_file_size("a link between emulated hosts", size_of::<LinkMemory>())
+            .map_err(|e| PortError::Exhausted(e.to_string()))?;
         nix::unistd::ftruncate(file.as_fd(), size_of::<LinkMemory>() as i64)
             .map_err(|e| PortError::system("sizing NTB link memory", e))?;
         let mapping = SharedMapping::new(file, 0, size_of::<LinkMemory>())?;
