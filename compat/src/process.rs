@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
-use tombolo_core::board::{Board, State};
+use tombolo_core::board::Board;
 use tombolo_core::bootstrap::{self, Bootstrap};
 use tombolo_core::config::{Audience, Descriptor, Log, Shown, Value};
 use tombolo_core::error::report;
@@ -277,7 +277,7 @@ fn stop(process: &Process, routine: &'static str) -> Result<()> {
     synchronise(&library.world, routine);
     if let Some(job) = &process.job {
         // From here on a PE that waits for this one waits in vain.
-        job.board.announce(library.world.pe(), State::Leaving);
+        job.board.announce_leaving(library.world.pe(), library.world.barriers());
     }
     // SAFETY: the program is in no other routine, as the standard asks of it.
     let retracted = unsafe {

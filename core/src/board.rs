@@ -35,6 +35,8 @@ struct Slot {
     lost: AtomicU32,
     /// 0, or [`MISSED`] XOR the first PE that this one could not reach any more and went on without.
     missed: AtomicU32,
+    /// Barriers of all PEs that this one had begun when it left.
+    barriers: AtomicU64,
 }
 
 /// How far a PE has come.
@@ -49,7 +51,7 @@ pub enum State {
     Running = 2,
     /// Finalised.
     Finished = 3,
-    /// Past the last barrier of the program, waiting for the launcher to let all PEs finalise.
+    /// Past the barrier of `shmem_finalize`, waiting for the launcher to let all PEs finalise.
     Leaving = 4,
 }
 
@@ -62,6 +64,8 @@ pub struct Report {
     pub pid: i32,
     /// The blocking call it is in.
     pub call: Option<Call>,
+    /// Once it leaves: how many barriers of all PEs it has begun.
+    pub barriers: u64,
 }
 
 /// A blocking call in progress.
@@ -153,8 +157,14 @@ impl Board {
     pub fn announce(&self, pe: usize, state: State) {
         let slot = self.slot(pe);
         slot.pid.store(std::process::id() as i32, Ordering::Relaxed);
-        slot.state.store(state as u32, Ordering::Relaxed);
+        slot.state.store(state as u32, Ordering::Release);
         slot.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Says that PE `pe`, this process, leaves after it has begun `barriers` barriers of all PEs.
+    pub fn announce_leaving(&self, pe: usize, barriers: u64) {
+        self.slot(pe).barriers.store(barriers, Ordering::Relaxed);
+        self.announce(pe, State::Leaving);
     }
 
     /// Publishes that PE `pe`, this process, waits in `routine`.
@@ -204,9 +214,9 @@ impl Board {
     pub fn report(&self, pe: usize) -> Report {
         let slot = self.slot(pe);
         if slot.magic.load(Ordering::Acquire) != MAGIC {
-            return Report { state: State::Absent, pid: 0, call: None };
+            return Report { state: State::Absent, pid: 0, call: None, barriers: 0 };
         }
-        let state = match slot.state.load(Ordering::Relaxed) {
+        let state = match slot.state.load(Ordering::Acquire) {
             1 => State::Starting,
             2 => State::Running,
             3 => State::Finished,
@@ -226,7 +236,8 @@ impl Board {
                 since_ns: slot.since_ns.load(Ordering::Relaxed),
             }
         });
-        Report { state, pid: slot.pid.load(Ordering::Relaxed), call }
+        let barriers = slot.barriers.load(Ordering::Relaxed);
+        Report { state, pid: slot.pid.load(Ordering::Relaxed), call, barriers }
     }
 
     fn slot(&self, pe: usize) -> &Slot {
@@ -298,6 +309,15 @@ mod tests {
         );
         board.leave(1);
         assert_eq!(other.report(1).call, None);
+    }
+
+    #[test]
+    fn a_pe_that_leaves_tells_of_its_barriers() {
+        let board = Board::create(2).unwrap();
+        let other = Board::open(board.fd().try_clone_to_owned().unwrap(), 2).unwrap();
+        board.announce_leaving(1, 7);
+        let report = other.report(1);
+        assert_eq!((report.state, report.barriers), (State::Leaving, 7));
     }
 
     #[test]

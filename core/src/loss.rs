@@ -224,15 +224,20 @@ impl World {
     }
 
     /// Ends the job when this PE waits in `routine` though another has finalised the library: the
-    /// barrier of `shmem_finalize` has opened, so this PE has taken part in it by some other routine.
+    /// barrier of `shmem_finalize` has opened, so this PE has taken part in it by some other routine. If
+    /// it finalises as well, it may be about to learn that the barrier is open, unless it has begun
+    /// another barrier than that.
     /// PEs that go on without lost ones finalise without a barrier; they are let alone.
     fn check_finalized(&self, routine: &'static str) {
-        if self.goes_on() || routine.contains(FINALIZE) {
+        if self.goes_on() {
             return;
         }
+        let begun = routine.contains(FINALIZE).then(|| self.barriers());
         let gone = |pe: &usize| {
+            let other = self.board().report(*pe);
             *pe != self.pe()
-                && matches!(self.board().report(*pe).state, State::Leaving | State::Finished)
+                && matches!(other.state, State::Leaving | State::Finished)
+                && begun != Some(other.barriers)
         };
         if let Some(pe) = (0..self.n_pes()).find(gone) {
             self.stop_job(

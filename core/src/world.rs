@@ -182,6 +182,11 @@ impl World {
         &self.world_team
     }
 
+    /// Barriers of all PEs that this one has begun.
+    pub fn barriers(&self) -> u64 {
+        self.world_team.epoch.load(Ordering::Relaxed)
+    }
+
     /// The team of PEs that share memory with this one.
     pub fn shared_team(&self) -> &Arc<Team> {
         &self.shared_team

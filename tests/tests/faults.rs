@@ -136,12 +136,18 @@ fn small_operations_store(programs: &Programs) -> Result<(), Failed> {
 }
 
 fn a_wait_for_a_finalized_pe_ends(programs: &Programs) -> Result<(), Failed> {
-    for case in ["exit-early", "finalize-early"] {
+    // The last barrier is the one that meets the other's shmem_finalize.
+    let cases = [
+        ("exit-early", "shmem_barrier_all"),
+        ("exit-last", "shmem_finalize"),
+        ("finalize-early", "shmem_barrier_all"),
+    ];
+    for (case, routine) in cases {
         for options in [&[][..], &["--hosts", "2"]] {
             let begun = Instant::now();
             let ran = programs.faults.launch_with(options, 2, &[case], &[])?;
             let says = |line: &str| {
-                line.contains("PE 0: shmem_barrier_all") && line.contains("PE 1 has finalized")
+                line.contains(&format!("PE 0: {routine}")) && line.contains("PE 1 has finalized")
             };
             expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, "an error")?;
             // The promise is a second; starting on a busy machine takes some too.

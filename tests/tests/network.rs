@@ -46,9 +46,14 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let counted = Program::new(prefix, &counted, "", &["-pthread"]);
     let beating = Program::new(prefix, &crate_dir().join("c/special/beating.c"), "", &[]);
     let (cut, many) = (beating.clone(), beating);
+    let faults = crate_dir().join("c/special/faults.c");
+    let faults = Program::new(prefix, &faults, "", &["-O1", "-pthread"]);
     let tools = [
         Trial::test("a_cut_cable_ends_a_job_by_default", move || cable(&cut)),
         Trial::test("many_pes_make_few_connections", move || connections(&many)),
+        Trial::test("a_wait_for_a_pe_that_has_finalized_elsewhere_ends", move || {
+            finalized(&faults)
+        }),
         tool(prefix, "oshperf_compares_the_network_between_hosts", compares),
         tool(prefix, "oshinfo_examines_other_hosts", examines),
         Trial::test("profiles_come_from_all_hosts", move || profiles(&counted)),
@@ -188,6 +193,22 @@ fn connections(program: &Program) -> Result<(), Failed> {
     let count = open.count();
     drop(job);
     assert!((1..200).contains(&count), "{count} connections: {table}");
+    Ok(())
+}
+
+/// A PE on the first host waits for one on the second that is past the barrier of `shmem_finalize`.
+fn finalized(faults: &Arc<Program>) -> Result<(), Failed> {
+    for (case, routine) in [("exit-early", "shmem_barrier_all"), ("exit-last", "shmem_finalize")] {
+        let mut oshrun = faults.oshrun();
+        oshrun.args(["--host", "n1,n2"]).arg(faults.executable()?).arg(case);
+        let ran = on_login(oshrun)?;
+        let says = |line: &str| {
+            line.contains(&format!("PE 0: {routine}")) && line.contains("PE 1 has finalized")
+        };
+        if ran.code != Some(1) || !ran.stderr.lines().any(says) {
+            return Err(ran.account(&format!("{case}: expected an error of {routine}")).into());
+        }
+    }
     Ok(())
 }
 

@@ -136,6 +136,12 @@ int main(int argc, char **argv) {
         shmem_barrier_all();
         shmem_barrier_all();
     }
+    CASE("exit-last") {
+        if (me == 1) exit(0);
+        shmem_barrier_all();
+        shmem_finalize();
+        return 0;
+    }
     CASE("finalize-early") {
         if (me == 1) {
             shmem_finalize();

@@ -84,6 +84,8 @@ struct Job {
     untaken: Vec<End>,
     /// What the hosts whose PEs all wait for the barrier have to tell the others.
     fences: Vec<Option<Vec<(String, String)>>>,
+    /// The hosts were told of a PE that has left before the barrier is open.
+    leaving: bool,
     /// A report of what PEs are doing, which some hosts still have to contribute to.
     report: Option<news::Report>,
     /// What the PEs have counted.
@@ -193,6 +195,7 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         verdict: None,
         interrupted: None,
         untaken: Vec::new(),
+        leaving: false,
         report: None,
         collected: Collected::new(plan.wish.clone()),
         timeout_at: plan.timeout.map(|time| Instant::now() + time),

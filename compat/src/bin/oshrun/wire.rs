@@ -76,6 +76,12 @@ pub enum Order {
         pes: Vec<usize>,
         going_on: bool,
     },
+    /// A PE of another host has left after so many barriers of all PEs. Tell those who look at the
+    /// board, until the barrier opens.
+    Leaving {
+        pe: usize,
+        barriers: u64,
+    },
     /// The barrier is open, and this was put by all PEs before.
     Open(Vec<(String, String)>),
     /// Tell what each PE is doing.
@@ -124,6 +130,11 @@ pub enum News {
     Broken {
         pe: usize,
         why: String,
+    },
+    /// The first PE of this host has left, past the barrier of `shmem_finalize`, as the board tells.
+    Leaving {
+        pe: usize,
+        barriers: u64,
     },
     /// All PEs of this host wait for the barrier to open, and have put this since the last one.
     Fence(Vec<(String, String)>),

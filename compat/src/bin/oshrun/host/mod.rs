@@ -35,6 +35,8 @@ pub struct Host {
     counters: Vec<OwnedFd>,
     /// PEs of the whole job.
     size: usize,
+    /// The PE that was the first to leave since the barrier was open, here or on another host.
+    leaving: Option<usize>,
     /// What has happened and was not told yet.
     news: Vec<News>,
     /// Cores stay claimed as long as the job lives.
@@ -117,7 +119,8 @@ impl Host {
         }
         let appnums: Vec<usize> = share.pes.iter().map(|(_, appnum)| *appnum).collect();
         let server = Server::new(share.job.clone(), &appnums, share.size, share.mapping.clone());
-        let host = Host { processes, server, board, counters, size, news: vec![], _cores: cores };
+        let (leaving, news, _cores) = (None, vec![], cores);
+        let host = Host { processes, server, board, counters, size, leaving, news, _cores };
         Ok(Started { host, outlets, input })
     }
 
@@ -188,7 +191,9 @@ impl Host {
                 self.alive().for_each(|process| signals::send(process.pid, Signal::SIGKILL));
             }
             Order::Lose { pes, going_on } => self.lose(&pes, going_on),
+            Order::Leaving { pe, barriers } => self.mark_leaving(pe, barriers),
             Order::Open(pairs) => {
+                self.unmark_leaving();
                 self.server.open_barrier(pairs).into_iter().for_each(|e| self.perform(e));
             }
             Order::Report => self.report(),

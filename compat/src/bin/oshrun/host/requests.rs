@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use std::io::{self, IoSliceMut, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use tombolo_core::board::State;
 
 impl Host {
     /// Takes and answers what a PE has sent so far.
@@ -54,12 +55,42 @@ impl Host {
         while let Some(end) = self.processes[at].input.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.processes[at].input.drain(..=end).collect();
             match self.server.receive(at, &line[..end]) {
-                Ok(effects) => effects.into_iter().for_each(|effect| self.perform(effect)),
+                Ok(effects) => {
+                    self.tell_of_leaving(at);
+                    effects.into_iter().for_each(|effect| self.perform(effect));
+                }
                 Err(why) => return self.break_off(at, &why),
             }
         }
         if self.processes[at].input.len() > pmi::LINE_MAX {
             self.break_off(at, "a request that does not end");
+        }
+    }
+
+    /// The first PE that leaves is told of: who waits for it on another host, in any barrier but that of
+    /// `shmem_finalize`, waits in vain.
+    fn tell_of_leaving(&mut self, at: usize) {
+        let pe = self.processes[at].pe;
+        let report = self.board.report(pe);
+        if report.state == State::Leaving && self.leaving.is_none() {
+            self.leaving = Some(pe);
+            self.news.push(News::Leaving { pe, barriers: report.barriers });
+        }
+    }
+
+    /// The board tells of a PE of another host that leaves, unless it tells of one already.
+    pub(super) fn mark_leaving(&mut self, pe: usize, barriers: u64) {
+        if self.leaving.is_none() && pe < self.size {
+            self.leaving = Some(pe);
+            self.board.announce_leaving(pe, barriers);
+        }
+    }
+
+    /// PEs of this host tell of themselves how they go on.
+    pub(super) fn unmark_leaving(&mut self) {
+        let is_here = |pe: &usize| self.processes.iter().any(|process| process.pe == *pe);
+        if let Some(pe) = self.leaving.take().filter(|pe| !is_here(pe)) {
+            self.board.announce(pe, State::Absent);
         }
     }
 

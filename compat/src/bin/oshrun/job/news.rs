@@ -50,9 +50,10 @@ impl Job {
             News::Ended(ends) => ends.iter().any(|end| !pes.contains(&end.pe)),
             News::Counted(counted) => !pes.contains(&counted.pe),
             News::Report(lines) => lines.iter().any(|(pe, ..)| !pes.contains(pe)),
-            News::NoContact { pe, .. } | News::Abort { pe, .. } | News::Broken { pe, .. } => {
-                !pes.contains(pe)
-            }
+            News::NoContact { pe, .. }
+            | News::Abort { pe, .. }
+            | News::Broken { pe, .. }
+            | News::Leaving { pe, .. } => !pes.contains(pe),
             _ => false,
         };
         if strange && !self.hosts.emulated {
@@ -80,6 +81,12 @@ impl Job {
             News::Abort { pe, code } => self.abort(pe, code),
             News::Broken { pe, why } => {
                 self.fail(format_args!("{} sent a wrong PMI request: {why}", self.name(pe)));
+            }
+            // One is enough for the others to find out whether they wait in vain.
+            News::Leaving { pe, barriers } => {
+                if !std::mem::replace(&mut self.leaving, true) {
+                    self.order(Order::Leaving { pe, barriers });
+                }
             }
             News::Fence(pairs) => {
                 self.fences[host] = Some(pairs);
@@ -135,6 +142,7 @@ impl Job {
         let waits = |host: usize| self.fences[host].is_some() || !has_some(host);
         if (0..self.fences.len()).all(waits) && self.fences.iter().any(Option::is_some) {
             let pairs = self.fences.iter_mut().filter_map(Option::take).flatten().collect();
+            self.leaving = false;
             self.order(Order::Open(pairs));
         }
     }
