@@ -406,7 +406,8 @@ fn rounds(seed: u64, pretends: bool) -> Result<(), String> {
             unheard[from] += 1u64;
         }
         let mut is_over = (false, false);
-        while !(stream.is_quiet() && other.is_quiet()) && !is_over.1 {
+        let is_quiet = || stream.is_quiet() && other.is_quiet();
+        while !is_quiet() && !is_over.1 {
             is_over = step(&mut ends, &mut dice);
             if round % 2 == 0 {
                 ends[0].engine.quiet(&stream);
