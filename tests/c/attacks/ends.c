@@ -27,7 +27,7 @@ enum { WORDS = 3000, ROUNDS = 12, WITH_LOCKS = 4 };
 static const char *way, *phase;
 static int victim, survives, going_on;
 static long delay;
-static long tally, *heap, *locks, *back, *out;
+static long tally, ready, *heap, *locks, *back, *out;
 static shmem_team_t others = SHMEM_TEAM_INVALID;
 
 static int is(const char *word, const char *other) { return strcmp(word, other) == 0; }
@@ -184,6 +184,17 @@ static void do_work(void) {
     }
 }
 
+/* Who still waits in the barrier before a phase would wait for the victim there: it is hurt after that. */
+static void await_phase(void) {
+    if (me == victim) {
+        shmem_long_wait_until(&ready, SHMEM_CMP_EQ, npes - 1);
+        hurt_meanwhile();
+    } else {
+        shmem_long_atomic_inc(&ready, victim);
+        shmem_quiet();
+    }
+}
+
 int main(int argc, char **argv) {
     static const char *const WAYS[] = {"fork", "descriptors", "space", "locked", "user", "root"};
     if (argc != 5) return 2;
@@ -217,7 +228,7 @@ int main(int argc, char **argv) {
 
     int now = is(phase, "computing") || is(phase, "rma") || is(phase, "collectives") ||
               is(phase, "locks");
-    if (me == victim && now) hurt_meanwhile();
+    if (now) await_phase();
     do_work();
     if (me != victim || survives) printf("PE %d went on\n", me);
     fflush(stdout);

@@ -4,7 +4,7 @@
 use crate::Stage;
 use crate::rdma::Trio;
 use crate::ring::LIMIT;
-use crate::support::ends::{Attack, ENDS, HURTS, MARK, PHASES, SIGNALS, judge};
+use crate::support::ends::{Attack, MARK, all_in, judge};
 use crate::support::run;
 use libtest_mimic::Failed;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,21 +42,9 @@ pub fn selected(stage: &Stage) -> Result<(), Failed> {
     SELECTED.iter().try_for_each(|next| one(stage, next))
 }
 
-/// All ways in a phase, PEs in turn, with others that go on and without.
+/// All ways in a phase.
 pub fn of_phase(stage: &Stage, phase: usize) -> Result<(), Failed> {
-    let signals = SIGNALS.iter().map(|(name, _)| *name);
-    let all = signals.chain(ENDS).chain(HURTS).enumerate();
-    for (number, way) in all {
-        for going_on in [false, true] {
-            let turn = 2 * number + usize::from(going_on) + phase;
-            let delay = match PHASES[phase] {
-                "exchange" => 1 + turn % 7,
-                _ => turn * 7_919 % 20_000,
-            };
-            one(stage, &attack(turn % 3, way, PHASES[phase], delay, going_on))?;
-        }
-    }
-    Ok(())
+    all_in(phase).try_for_each(|next| one(stage, &next))
 }
 
 fn one(stage: &Stage, next: &Attack) -> Result<(), Failed> {

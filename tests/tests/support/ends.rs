@@ -71,8 +71,10 @@ pub const SIGNALS: [(&str, i32); 8] = [
 ];
 /// Other ways to end.
 pub const ENDS: [&str; 5] = ["exit", "_exit", "quick_exit", "exec", "closefrom"];
-/// What a PE survives; the last two only root can do.
+/// What a PE survives.
 pub const HURTS: [&str; 6] = ["fork", "descriptors", "space", "locked", "user", "root"];
+/// Those that only root can do.
+pub const OF_ROOT: [&str; 2] = ["user", "root"];
 pub const PHASES: [&str; 9] =
     ["before", "init", "exchange", "computing", "rma", "collectives", "locks", "finalize", "after"];
 /// Exchanges with the launcher at the start; there may be fewer.
@@ -109,6 +111,22 @@ impl Attack {
     pub fn on_loss(&self) -> &'static str {
         if self.going_on { "continue" } else { "end" }
     }
+}
+
+/// All ways in a phase, PEs in turn, with others that go on and without.
+pub fn all_in(phase: usize) -> impl Iterator<Item = Attack> {
+    let signals = SIGNALS.iter().map(|(name, _)| *name);
+    let ways = signals.chain(ENDS).chain(HURTS).enumerate();
+    ways.flat_map(|(number, way)| [(number, way, false), (number, way, true)]).map(
+        move |(number, way, going_on)| {
+            let turn = 2 * number + usize::from(going_on) + phase;
+            let delay = match PHASES[phase] {
+                "exchange" => 1 + turn % EXCHANGES,
+                _ => turn * 7_919 % 20_000,
+            };
+            Attack { victim: turn % 3, way, phase: PHASES[phase], delay, going_on }
+        },
+    )
 }
 
 /// The exit codes with which a job may end, each with the rows of the table of which one tells why.
