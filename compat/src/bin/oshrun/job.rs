@@ -41,6 +41,9 @@ const GIVE_UP: Duration = Duration::from_secs(3);
 /// Between the loss of a PE's connection, or of the program that a script has started, and the end
 /// of its process.
 const LOST: Duration = Duration::from_millis(500);
+/// The same while the kernel ends the process, which takes it long where much is to be closed or the
+/// machine is busy.
+const DYING: Duration = Duration::from_secs(10);
 /// Exit code when PEs were lost and all others have ended well.
 const WITHOUT_LOST: u8 = 125;
 

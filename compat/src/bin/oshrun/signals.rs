@@ -248,6 +248,20 @@ pub fn is_below(pid: Pid) -> bool {
     above.into_iter().any(|pid| pid == Pid::this())
 }
 
+/// Whether the kernel is ending a process: none of its threads runs the program any more, though what it
+/// has open may not be closed yet.
+pub fn is_ending(pid: Pid) -> bool {
+    /// `PF_EXITING` of the kernel.
+    const EXITING: u32 = 4;
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.into_iter().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // As in `parent`; a thread without is gone.
+        let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
+        flags.is_none_or(|flags| flags.parse().is_ok_and(|flags: u32| flags & EXITING != 0))
+    })
+}
+
 /// Children of this process, those adopted included.
 fn children() -> Vec<Pid> {
     children_of(Pid::this())
@@ -301,6 +315,18 @@ mod tests {
         assert_eq!(parent(own), Some(Pid::parent()));
         let child = std::process::Command::new("true").spawn().unwrap();
         assert!(is_below(Pid::from_raw(child.id() as i32)) && !is_below(own));
+        child.wait_with_output().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_ends_is_told_from_one_that_runs() {
+        assert!(!is_ending(Pid::this()));
+        let child = std::process::Command::new("true").spawn().unwrap();
+        let (pid, begun) = (Pid::from_raw(child.id() as i32), std::time::Instant::now());
+        while !is_ending(pid) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it has ended, but for its code");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         child.wait_with_output().unwrap();
     }
 }

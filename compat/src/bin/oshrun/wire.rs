@@ -120,6 +120,8 @@ pub enum News {
         pe: usize,
         how: String,
         running: bool,
+        /// Its process is ending, so there will be news of that.
+        ending: bool,
     },
     /// A PE asks for the end of the job with this exit code.
     Abort {

@@ -3,6 +3,7 @@
 
 use super::{Host, Process};
 use crate::pmi::{self, Effect, Stage};
+use crate::signals;
 use crate::wire::News;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg};
@@ -45,8 +46,8 @@ impl Host {
                 ),
                 _ => "closed its connection before shmem_finalize".into(),
             };
-            let pe = process.pe;
-            self.news.push(News::NoContact { pe, how, running: self.has_joined(pe) });
+            let (pe, ending) = (process.pe, signals::is_ending(process.pid));
+            self.news.push(News::NoContact { pe, how, running: self.has_joined(pe), ending });
         }
     }
 

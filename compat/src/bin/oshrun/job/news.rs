@@ -2,7 +2,7 @@
 //! What hosts tell of their PEs, and of themselves.
 
 use super::losses::listed;
-use super::{Ending, FINISH, Job, LOST, NoContact, Reach};
+use super::{DYING, Ending, FINISH, Job, LOST, NoContact, Reach};
 use crate::fleet::{Event, Loss};
 use crate::report;
 use crate::wire::{News, Order};
@@ -72,9 +72,9 @@ impl Job {
             }
             News::Failed { code, text } => self.cannot_start(host, code, &text),
             News::Ended(ends) => self.take_ends(&ends),
-            News::NoContact { pe, how, running } => {
+            News::NoContact { pe, how, running, ending } => {
                 if self.pes[pe].alive && !self.pes[pe].lost && self.pes[pe].lost_at.is_none() {
-                    let at = Instant::now() + LOST;
+                    let at = Instant::now() + if ending { DYING } else { LOST };
                     self.pes[pe].lost_at = Some(NoContact { at, how, running });
                 }
             }
