@@ -142,13 +142,17 @@ fn expected(next: &Attack, over: &str) -> Vec<(i32, Vec<&'static str>)> {
     let lost = (125, vec!["lost"]);
     // An error that others find in the gap that the PE has left.
     let error = (1, vec!["error", "absent"]);
+    let split = (125, vec!["split"]);
     let finalized = !matches!(own.1[0], "signal" | "exit");
     match next.phase {
         _ if HURTS.contains(&next.way) => match next.phase {
             // What is missing may be needed to start.
             "before" | "init" | "exchange" => vec![clean, error],
             // The kernel copies between processes of one user, and takes orders for a device that is
-            // software from the user who has opened it.
+            // software from the user who has opened it: the PE and the others lose each other.
+            _ if next.way == "user" && over == "over_verbs" && next.going_on => {
+                vec![clean, error, split]
+            }
             _ if next.way == "user" && ["over_cma", "over_verbs"].contains(&over) => {
                 vec![clean, error]
             }
