@@ -153,7 +153,11 @@ impl Lane {
         state.engine.set_sleeping(true, &mut state.host);
         // A packet that passes this news on its way is rung for when the neighbour hears it.
         state.host.flush();
-        state.poll()
+        let polled = state.poll();
+        if polled != Polled::Busy {
+            state.host.rest();
+        }
+        polled
     }
 
     /// The link at `side` can be used, or cannot any more.

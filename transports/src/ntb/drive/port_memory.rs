@@ -254,6 +254,11 @@ impl PortMemory {
         }
     }
 
+    /// See [`NtbPort::rest`].
+    pub fn rest(&self) {
+        self.sides.iter().for_each(|side| side.port.rest());
+    }
+
     /// A poll took long: times stores for a while.
     #[cold]
     pub fn time_stores(&mut self) {

@@ -293,6 +293,9 @@ pub trait NtbPort: Send + Sync {
     /// answer. Nothing depends on it but time. Hardware does nothing here.
     fn poll(&self) {}
 
+    /// The same for who has polled and is about to sleep: what is under way is moved on by others.
+    fn rest(&self) {}
+
     /// Reads a scratchpad of this side.
     fn spad_read(&self, index: usize) -> u32;
 

@@ -309,6 +309,12 @@ impl NtbPort for EmulatedPort {
         }
     }
 
+    fn rest(&self) {
+        if let Some((_, wire)) = &self.wire {
+            wire.rest();
+        }
+    }
+
     fn spad_read(&self, index: usize) -> u32 {
         pace::register_read(&self.link);
         self.spad(self.local(), index).unwrap_or(u32::MAX)

@@ -52,6 +52,8 @@ pub struct Wire {
     polls: AtomicU64,
     /// What it was when the thread last might have been woken.
     polls_at_wake: AtomicU64,
+    /// Who has polled does so no more.
+    rested: AtomicBool,
     /// How the thread sleeps: [`AWAKE`], [`NAPPING`] or [`ASLEEP`].
     sleep: AtomicU8,
     thread: Mutex<Option<Thread>>,
@@ -87,6 +89,7 @@ impl Wire {
             due_ps: AtomicU64::new(NOTHING),
             polls: AtomicU64::new(0),
             polls_at_wake: AtomicU64::new(0),
+            rested: AtomicBool::new(false),
             sleep: AtomicU8::new(AWAKE),
             thread: Mutex::default(),
         })
@@ -142,6 +145,16 @@ impl Wire {
                 }
             }
             _ => self.wake_now(),
+        }
+    }
+
+    /// Who has polled sleeps from now on: the thread places what is under way.
+    pub fn rest(&self) {
+        // Whoever is at it may have looked before the last was sent.
+        let is_looked_at = self.under_way.try_lock().is_err();
+        if is_looked_at || self.due_ps.load(Ordering::Acquire) != NOTHING {
+            self.rested.store(true, Ordering::SeqCst);
+            self.wake_now();
         }
     }
 
@@ -221,10 +234,13 @@ impl Wire {
         while !stop.load(Ordering::SeqCst) {
             let next = self.advance(&mut self.lock());
             let polls = self.polls.load(Ordering::Relaxed);
+            let rested = self.rested.swap(false, Ordering::SeqCst);
             if polls != seen {
                 (seen, idle) = (polls, 0);
-                self.sleep(NAPPING, |_| std::thread::park_timeout(POLLED_NAP));
-                continue;
+                if !rested {
+                    self.sleep(NAPPING, |_| std::thread::park_timeout(POLLED_NAP));
+                    continue;
+                }
             }
             idle = if next.is_some() { 0 } else { idle + 1 };
             if idle < IDLE_LOOKS {
