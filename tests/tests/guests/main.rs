@@ -22,7 +22,7 @@ mod strangers;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rdma::Trio;
-use ring::{Ring, Which};
+use ring::{Ring, Which, limit};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,7 +78,9 @@ pub struct Stage {
 impl Stage {
     fn ring(&self, which: Which) -> Result<MutexGuard<'_, Option<Ring>>, String> {
         let mut ring = self.rings[which as usize].lock().unwrap_or_else(PoisonError::into_inner);
-        if ring.is_none() {
+        // They must outlive the case.
+        if ring.as_ref().is_none_or(|ring| ring.guests.age() > LIFETIME / 2) {
+            drop(ring.take());
             *ring = Some(Ring::start(&self.prefix, which)?);
         }
         Ok(ring)
@@ -194,7 +196,8 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
         for which in [Which::Two, Which::Three] {
             let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
             let case = format!("{name}_on_{}_guests", which.guests());
-            add(case, slow, Box::new(move |stage| ring::runs(stage, &name, which)));
+            let run = move |stage: &Stage| ring::runs(stage, &name, which, limit(slow));
+            add(case, slow, Box::new(run));
         }
     }
     for (name, case) in AFTERWARDS {
@@ -221,7 +224,7 @@ fn over_epf(stage: &Arc<Stage>) -> Vec<Trial> {
         for which in [Which::Epf, Which::EpfThree] {
             let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
             let case = format!("{name}_over_epf_on_{}_guests", which.guests());
-            let run = move |stage: &Stage| ring::runs(stage, &name, which);
+            let run = move |stage: &Stage| ring::runs(stage, &name, which, limit(slow));
             add(case, slow.then_some(SLOW), Box::new(run));
         }
     }
@@ -261,7 +264,9 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
             let is_short = QUICK.contains(&&*name)
                 || place == "on_three_guests" && SHORT_OVER_VERBS.contains(&&*name);
             let slow = !is_quick || !is_short;
-            let run = move |stage: &Stage| rdma::runs(stage, &name, places, transports, settings);
+            let run = move |stage: &Stage| {
+                rdma::runs(stage, &name, places, transports, settings, limit(slow))
+            };
             add(case, slow, Box::new(run));
         }
     }
@@ -270,8 +275,9 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
             [("card", "SHMEM_VERBS_AMO=card"), ("target", "SHMEM_VERBS_AMO=target")]
         {
             let case = format!("amos_by_{amo}_over_verbs_{place}");
-            let run =
-                move |stage: &Stage| rdma::runs(stage, "mixed_amos", places, transports, setting);
+            let run = move |stage: &Stage| {
+                rdma::runs(stage, "mixed_amos", places, transports, setting, limit(false))
+            };
             add(case, false, Box::new(run));
         }
     }

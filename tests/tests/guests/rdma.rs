@@ -105,7 +105,11 @@ impl Trio {
     }
 
     fn job(&self, command: &mut Command) -> Result<Ran, Failed> {
-        let ran = run(command, LIMIT)?;
+        self.job_within(command, LIMIT)
+    }
+
+    fn job_within(&self, command: &mut Command, limit: Duration) -> Result<Ran, Failed> {
+        let ran = run(command, limit)?;
         match ran.code {
             None => Err(ran.account(&self.guests.console(1)).into()),
             Some(_) => Ok(ran),
@@ -192,6 +196,7 @@ pub fn runs(
     places: &str,
     transports: &str,
     settings: &str,
+    limit: Duration,
 ) -> Result<(), Failed> {
     let trio = stage.trio()?;
     let trio = trio.as_ref().expect("just made");
@@ -201,7 +206,7 @@ pub fn runs(
         oshrun.args(["-x", "CHECK_APART=1"]);
     }
     oshrun.args(["-x", settings]).arg(executable);
-    trio.job(&mut oshrun)?.succeeded()?;
+    trio.job_within(&mut oshrun, limit)?.succeeded()?;
     Ok(())
 }
 

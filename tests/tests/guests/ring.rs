@@ -13,6 +13,14 @@ use tombolo_tests::guests::{self, Guests, Spec};
 
 /// For a job: guests compute slowly, and `ssh` takes seconds to reach them.
 pub const LIMIT: Duration = Duration::from_secs(300);
+/// For a program that does not run every day: less than the rest of the life of guests that are used again.
+const LONG: Duration = Duration::from_secs(580);
+
+/// The limit of a program.
+pub fn limit(is_slow: bool) -> Duration {
+    if is_slow { LONG } else { LIMIT }
+}
+
 /// What guests do before they are ready: give the ring's two devices to VFIO.
 const BIND: &str = "\
 for device in 0000:00:10.0 0000:00:11.0; do
@@ -186,7 +194,11 @@ impl Ring {
 
     /// Runs a job of the installed tools or a program.
     pub fn job(&self, command: &mut Command) -> Result<Ran, Failed> {
-        let ran = run(command, LIMIT)?;
+        self.job_within(command, LIMIT)
+    }
+
+    fn job_within(&self, command: &mut Command, limit: Duration) -> Result<Ran, Failed> {
+        let ran = run(command, limit)?;
         match ran.code {
             None => Err(ran.account(&self.guests.console(1)).into()),
             Some(_) => Ok(ran),
@@ -199,11 +211,11 @@ impl Ring {
 }
 
 /// A program on all guests of a ring.
-pub fn runs(stage: &Stage, name: &str, which: Which) -> Result<(), Failed> {
+pub fn runs(stage: &Stage, name: &str, which: Which, limit: Duration) -> Result<(), Failed> {
     let ring = stage.ring(which)?;
     let ring = ring.as_ref().expect("just made");
     let executable = stage.program(name).executable()?;
-    ring.job(ring.everywhere().arg(executable))?.succeeded()?;
+    ring.job_within(ring.everywhere().arg(executable), limit)?.succeeded()?;
     Ok(())
 }
 
