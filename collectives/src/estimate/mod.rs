@@ -5,15 +5,19 @@
 //!   and where PEs share processors, waiting for one.
 //! - Work that all members do at the same time takes as many times as long as PEs share a processor.
 
-use crate::broadcast::{self, Halves};
 use crate::group::Group;
-use crate::letters::{SHORT_MAX, long_max};
+use crate::letters::SHORT_MAX;
 use crate::notes::Hosts;
-use crate::reduce::Block;
 use crate::schedule::rounds;
-use crate::stream::{HANDING_ON, piece_of, piece_of_shares};
+use crate::stream::{HANDING_ON, piece_of};
 use tombolo_core::cost::{Costs, LINE_NS};
 use tombolo_core::transport::Distance;
+
+mod broadcast;
+mod reduce;
+
+pub use broadcast::*;
+pub use reduce::*;
 
 const LINE: u64 = LINE_NS as u64;
 /// Up to this size what others write to memory of the team stays in the nearest cache.
@@ -116,16 +120,6 @@ pub fn swap(group: &Group<'_>, len: usize) -> u64 {
     if is_ring(group) { both_ways(group, len) } else { u64::MAX }
 }
 
-/// Elements go both ways round the ring of members, and all are combined.
-pub fn reduce_both_ways(group: &Group<'_>, bytes: usize) -> u64 {
-    // On more than two hosts long ones are read while others are still under way.
-    let meanwhile = is_ring(group) && group.n > 2 && bytes > SHORT_MAX;
-    let read = if meanwhile { 0 } else { read(bytes) };
-    let work = others(group) * (read + copied(group, bytes));
-    let handing_on = group.n as u64 / 2 * handing_on(group, bytes);
-    both_steps(group, bytes) + handing_on + costs(group).shared_ns(work)
-}
-
 /// Pieces of so many bytes go along so many links, one piece after the other: what goes on beside the work
 /// of sending all of them.
 fn pipeline(group: &Group<'_>, len: usize, links: usize) -> u64 {
@@ -161,15 +155,6 @@ fn handing_on_to_all(group: &Group<'_>, len: usize) -> u64 {
     hops * handing_on(group, len)
 }
 
-/// What goes on in a broadcast in pieces that go along so many links, beside the work of sending all.
-fn passing_on(group: &Group<'_>, len: usize, links: usize) -> u64 {
-    if !is_ring(group) {
-        return pipeline(group, len, links);
-    }
-    let (piece, _) = broadcast::cut(len, links, costs(group));
-    passing_on_by(group, len, links, piece)
-}
-
 /// The same in pieces of so many bytes, where members send both ways. One piece is among the work of
 /// sending all.
 fn passing_on_by(group: &Group<'_>, len: usize, links: usize, piece: usize) -> u64 {
@@ -179,41 +164,11 @@ fn passing_on_by(group: &Group<'_>, len: usize, links: usize, piece: usize) -> u
     way.saturating_sub(costs.put_ns(next(group), piece))
 }
 
-/// Along two chains that begin at the root.
-pub fn broadcast_both_ways(group: &Group<'_>, len: usize) -> u64 {
-    let costs = costs(group);
-    // The root sends both ways.
-    let two = if group.n > 2 { 2 } else { 1 };
-    let whole = costs.put_ns(next(group), len);
-    let whole = match is_ring(group) {
-        true if group.n > 2 => both_links(group, two, len),
-        // Of two members a piece goes by one of the two links.
-        true => whole,
-        // While the root is busy with one way, the other one is idle.
-        false => (two - 1) * whole + costs.shared_ns(whole),
-    };
-    whole + copied(group, len) + passing_on(group, len, group.n / 2)
-}
-
-/// Half along each of two chains, but for what goes along both, half as far. One of the two is the last to
-/// arrive.
-pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
-    // A line is not worth cutting.
-    if !is_ring(group) || len <= 64 {
-        return u64::MAX;
-    }
-    let halves = Halves::of(group.n, len, costs(group));
-    let middle = halves.middle_bytes().min(len);
-    let way = |len: usize, links: usize| {
-        let on = passing_on_by(group, len.div_ceil(2), links, halves.piece);
-        if len > 0 { both_links(group, 1, len) + on } else { 0 }
-    };
-    way(len - middle, group.n - 1).max(way(len + middle, group.n / 2)) + copied(group, len)
-}
-
 /// Members of a host come to one and are told by it; these meet by dissemination.
 pub fn sync_by_hosts(group: &Group<'_>) -> u64 {
-    let Some(hosts) = hosts(group) else { return u64::MAX };
+    let Some(hosts) = hosts(group) else {
+        return u64::MAX;
+    };
     let here = costs(group).notice_ns(Distance::Host);
     let local = if hosts.most > 1 { (2 + hosts.most as u64) * here } else { 0 };
     local + step(group) * rounds(hosts.leaders.len()) as u64
@@ -233,67 +188,10 @@ fn arrival(group: &Group<'_>) -> u64 {
     costs(group).arrival_ns(group.extent())
 }
 
-/// The root puts to each, to itself too.
-pub fn broadcast_put(group: &Group<'_>, len: usize) -> u64 {
-    let all = others(group) * put(group, len) + copied(group, len);
-    // One PE goes through the memory of all.
-    let beyond = !group.extent().is_remote() && group.n * len >= CACHED_MAX;
-    let all = if beyond { 2 * all } else { all };
-    // Of the wait for a neighbour only half is counted: with all of it, two hosts would take a slower
-    // algorithm from 16 KiB (seen on the simulator).
-    let waits = if matches!(group.extent(), Distance::Hops(..2)) { 1 } else { 2 };
-    all + waits * arrival(group) + handing_on_to_all(group, len) + sync(group)
-}
-
-/// On one host all copy at the same time, across hosts the root's host serves them one after another.
-pub fn broadcast_get(group: &Group<'_>, len: usize) -> u64 {
-    let (costs, extent) = (costs(group), group.extent());
-    let get = costs.shared_ns(costs.get_ns(extent, len));
-    let served = if extent.is_remote() { others(group) * request(group, len) } else { 0 };
-    get.max(served) + 2 * sync(group)
-}
-
 /// A get from a PE of another host, whose processor takes part in it: while it waits for others, or does
 /// as much for them, that takes longer than it was measured alone.
 fn request(group: &Group<'_>, len: usize) -> u64 {
     3 * costs(group).get_ns(group.extent(), len) + 4 * costs(group).switch_ns()
-}
-
-/// The root puts to one, both to others, and so on.
-pub fn broadcast_tree(group: &Group<'_>, len: usize) -> u64 {
-    let round = put(group, len) + step(group) + handing_on_to_all(group, len);
-    rounds(group.n) as u64 * round + copied(group, len) + sync(group)
-}
-
-/// By a tree of hosts, then within each.
-pub fn broadcast_by_hosts(group: &Group<'_>, len: usize) -> u64 {
-    let Some(hosts) = hosts(group) else { return u64::MAX };
-    let tree = match hosts.leaders.len() {
-        1 => 0,
-        count => {
-            let round = put(group, len) + step(group) + handing_on_to_all(group, len);
-            rounds(count) as u64 * round + copied(group, len)
-        }
-    };
-    let costs = costs(group);
-    let local = costs.notice_ns(Distance::Host) + costs.shared_ns(copied(group, len));
-    tree + if hosts.most > 1 { local } else { 0 } + sync(group)
-}
-
-/// Along the chain of members. On two hosts there is nobody to send at the same time.
-pub fn chain(group: &Group<'_>, len: usize) -> u64 {
-    let costs = costs(group);
-    let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < 3);
-    if few || len <= piece_of(len, group.n - 1, costs) {
-        return u64::MAX;
-    }
-    let work = costs.shared_ns(costs.put_ns(next(group), len)) + copied(group, len);
-    work + passing_on(group, len, group.n - 1)
-}
-
-/// A share to each, then the shares go round the ring.
-pub fn broadcast_scatter(group: &Group<'_>, len: usize) -> u64 {
-    shares(group, len) + step(group) + ring(group, len)
 }
 
 /// Lengths first, then as [`all_put`].
@@ -346,7 +244,9 @@ fn to_all(group: &Group<'_>, len: usize) -> u64 {
 
 /// What all send each passes on a ring of hosts, for the processor of a member.
 fn passed_on(group: &Group<'_>) -> u64 {
-    let (Some(hosts), Distance::Hops(2..)) = (hosts(group), group.extent()) else { return 0 };
+    let (Some(hosts), Distance::Hops(2..)) = (hosts(group), group.extent()) else {
+        return 0;
+    };
     let links = group.n as u64 * hosts.leaders.len() as u64 / 4;
     links.saturating_sub(group.n as u64 - hosts.most as u64) * RELAY
 }
@@ -419,124 +319,4 @@ pub fn collect_signal(group: &Group<'_>) -> u64 {
 pub fn doubling(group: &Group<'_>, len: usize) -> u64 {
     let work = others(group) * put(group, len) + copied(group, len);
     costs(group).shared_ns(work) + rounds(group.n) as u64 * step(group)
-}
-
-/// Elements are shown, and combined by all.
-pub fn publish(group: &Group<'_>, bytes: usize) -> u64 {
-    costs(group).shared_ns(published(group, bytes)) + sync(group)
-}
-
-/// Each combines a share, which it gets from all and puts to all.
-pub fn share(group: &Group<'_>, bytes: usize) -> u64 {
-    let share = share_of(group, bytes);
-    let gets = match group.extent().is_remote() {
-        false => others(group) * copied(group, share),
-        // Each block is waited for.
-        true => {
-            let block = share.min(Block::LEN);
-            others(group) * share.div_ceil(block) as u64 * request(group, block)
-        }
-    };
-    let puts = others(group) * put(group, share) + copied(group, share);
-    // Blocks of this size take longer than others where the caches do not hold the arrays.
-    let puts = if bytes > CACHED_MAX { 2 * puts } else { puts };
-    costs(group).shared_ns(gets + puts) + 2 * sync(group)
-}
-
-/// Each sends its elements to all and combines those of all.
-pub fn reduce_exchange(group: &Group<'_>, bytes: usize) -> u64 {
-    let work = to_all(group, bytes) + others(group) * (read(bytes) + copied(group, bytes));
-    costs(group).shared_ns(work) + step(group) + handing_on_to_all(group, bytes)
-}
-
-/// Twice as many elements are combined in each round.
-pub fn reduce_doubling(group: &Group<'_>, bytes: usize) -> u64 {
-    let work = letter(group, bytes) + copied(group, bytes) + LINE;
-    let wait = step(group) + handing_on_to_all(group, bytes);
-    rounds(group.n) as u64 * (costs(group).shared_ns(work) + wait)
-}
-
-/// Pieces of a share that go through memory of the team one after another.
-fn pieces(group: &Group<'_>, bytes: usize) -> u64 {
-    share_of(group, bytes).div_ceil(long_max(group.n)) as u64
-}
-
-/// Each sends each its share and the result of its own.
-pub fn reduce_scatter(group: &Group<'_>, bytes: usize) -> u64 {
-    let share = share_of(group, bytes);
-    // Members of a host read each other's elements where they are.
-    let near = hosts(group).map_or(0, |hosts| hosts.most as u64 - 1);
-    let sent = (others(group) - near) * letter(group, share) + others(group) * copied(group, share);
-    // Results are copied to the dest once more than they are sent.
-    let work = sent + shares(group, bytes) + 2 * copied(group, share) + 2 * passed_on(group);
-    let steps = 2 * pieces(group, bytes);
-    costs(group).shared_ns(work) + steps * (step(group) + handing_on_to_all(group, share))
-}
-
-/// The same in one piece, and a message between the two. It was measured over networks.
-pub fn reduce_pairwise(group: &Group<'_>, bytes: usize) -> u64 {
-    if group.extent() != Distance::Network {
-        return u64::MAX;
-    }
-    let (others, share) = (others(group), share_of(group, bytes));
-    let sent = 2 * shares(group, bytes) + others * put(group, 8);
-    costs(group).shared_ns(sent + (others + 1) * copied(group, share)) + 3 * step(group)
-}
-
-/// Shares go round the ring of members and are combined on the way, then results.
-pub fn reduce_ring(group: &Group<'_>, bytes: usize) -> u64 {
-    let (costs, share) = (costs(group), share_of(group, bytes));
-    if costs.crowd > 1 {
-        let combined = others(group) * (copied(group, share) + read(share));
-        let waits = (pieces(group, bytes) - 1) * others(group) * costs.switch_ns();
-        return 2 * ring(group, bytes) + costs.shared_ns(combined) + waits;
-    }
-    let sent = 2 * others(group) * costs.put_ns(next(group), share);
-    let combined = others(group) * copied(group, share);
-    let ways = if group.n == 2 { 1 } else { 2 };
-    let links = 2 * group.n - 2;
-    let part = share.div_ceil(ways);
-    let piece = part.min(piece_of(part, links, costs));
-    let handing_on = links as u64 * handing_on(group, piece);
-    costs.shared_ns(sent + combined) + pipeline(group, part, links) + handing_on
-}
-
-/// Elements of shares come to a member from both sides of the ring, and the results go back: each member
-/// sends and combines as much as with [`reduce_ring`], and goes on with other shares while it waits for a
-/// piece. It was measured on five hosts and more, where each has a share of a line or more, and takes less on
-/// four if shares are short.
-pub fn reduce_meet(group: &Group<'_>, bytes: usize) -> u64 {
-    let (costs, next, share) = (costs(group), next(group), share_of(group, bytes));
-    let least = if share <= 16 << 10 { 4 } else { 5 };
-    let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < least);
-    if few || costs.crowd > 1 || bytes < 64 * group.n {
-        return u64::MAX;
-    }
-    let sent = both_links(group, 2 * others(group), share);
-    let combined = others(group) * copied(group, share);
-    let piece = piece_of_shares(bytes, share, costs).min(share);
-    let hops = group.n as u64 * (costs.notice_ns(next) + handing_on(group, piece));
-    sent + combined + hops + 4 * costs.put_ns(next, piece)
-}
-
-/// By the members of each host, then by those at the same place of all hosts.
-pub fn reduce_by_levels(group: &Group<'_>, bytes: usize) -> u64 {
-    let Some(hosts) = hosts(group) else { return u64::MAX };
-    let (near, far) = (hosts.most as u64 - 1, hosts.leaders.len() as u64 - 1);
-    let (costs, part) = (costs(group), share_of(group, bytes));
-    let share = bytes.div_ceil(hosts.most).max(64);
-    // A member's share is read from others of its host, combined, sent, and written to them again, in
-    // passes of their own.
-    let passes = if bytes < CACHED_MAX { 7 } else { 5 };
-    let here = near * passes * copied(group, share);
-    let among = far * (letter(group, part) + copied(group, part) + put(group, part));
-    let steps = 2 * costs.notice_ns(Distance::Host) + 2 * pieces(group, bytes) * step(group);
-    costs.shared_ns(here + among) + steps
-}
-
-/// As [`reduce_exchange`], in pieces.
-pub fn scan_exchange(group: &Group<'_>, bytes: usize) -> u64 {
-    let most = long_max(group.n);
-    let pieces = bytes.div_ceil(most) as u64;
-    pieces.max(1) * reduce_exchange(group, bytes.min(most))
 }

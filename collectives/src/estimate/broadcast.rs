@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Broadcasts.
+
+use super::{
+    CACHED_MAX, arrival, both_links, copied, costs, handing_on_to_all, hosts, is_ring, next,
+    others, passing_on_by, pipeline, put, request, ring, shares, step, sync,
+};
+use crate::broadcast::{self, Halves};
+use crate::group::Group;
+use crate::schedule::rounds;
+use crate::stream::piece_of;
+use tombolo_core::transport::Distance;
+
+/// What goes on in a broadcast in pieces that go along so many links, beside the work of sending all.
+fn passing_on(group: &Group<'_>, len: usize, links: usize) -> u64 {
+    if !is_ring(group) {
+        return pipeline(group, len, links);
+    }
+    let (piece, _) = broadcast::cut(len, links, costs(group));
+    passing_on_by(group, len, links, piece)
+}
+
+/// Along two chains that begin at the root.
+pub fn broadcast_both_ways(group: &Group<'_>, len: usize) -> u64 {
+    let costs = costs(group);
+    // The root sends both ways.
+    let two = if group.n > 2 { 2 } else { 1 };
+    let whole = costs.put_ns(next(group), len);
+    let whole = match is_ring(group) {
+        true if group.n > 2 => both_links(group, two, len),
+        // Of two members a piece goes by one of the two links.
+        true => whole,
+        // While the root is busy with one way, the other one is idle.
+        false => (two - 1) * whole + costs.shared_ns(whole),
+    };
+    whole + copied(group, len) + passing_on(group, len, group.n / 2)
+}
+
+/// Half along each of two chains, but for what goes along both, half as far. One of the two is the last to
+/// arrive.
+pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
+    // A line is not worth cutting.
+    if !is_ring(group) || len <= 64 {
+        return u64::MAX;
+    }
+    let halves = Halves::of(group.n, len, costs(group));
+    let middle = halves.middle_bytes().min(len);
+    let way = |len: usize, links: usize| {
+        let on = passing_on_by(group, len.div_ceil(2), links, halves.piece);
+        if len > 0 { both_links(group, 1, len) + on } else { 0 }
+    };
+    way(len - middle, group.n - 1).max(way(len + middle, group.n / 2)) + copied(group, len)
+}
+
+/// The root puts to each, to itself too.
+pub fn broadcast_put(group: &Group<'_>, len: usize) -> u64 {
+    let all = others(group) * put(group, len) + copied(group, len);
+    // One PE goes through the memory of all.
+    let beyond = !group.extent().is_remote() && group.n * len >= CACHED_MAX;
+    let all = if beyond { 2 * all } else { all };
+    // Of the wait for a neighbour only half is counted: with all of it, two hosts would take a slower
+    // algorithm from 16 KiB (seen on the simulator).
+    let waits = if matches!(group.extent(), Distance::Hops(..2)) { 1 } else { 2 };
+    all + waits * arrival(group) + handing_on_to_all(group, len) + sync(group)
+}
+
+/// On one host all copy at the same time, across hosts the root's host serves them one after another.
+pub fn broadcast_get(group: &Group<'_>, len: usize) -> u64 {
+    let (costs, extent) = (costs(group), group.extent());
+    let get = costs.shared_ns(costs.get_ns(extent, len));
+    let served = if extent.is_remote() { others(group) * request(group, len) } else { 0 };
+    get.max(served) + 2 * sync(group)
+}
+
+/// The root puts to one, both to others, and so on.
+pub fn broadcast_tree(group: &Group<'_>, len: usize) -> u64 {
+    let round = put(group, len) + step(group) + handing_on_to_all(group, len);
+    rounds(group.n) as u64 * round + copied(group, len) + sync(group)
+}
+
+/// By a tree of hosts, then within each.
+pub fn broadcast_by_hosts(group: &Group<'_>, len: usize) -> u64 {
+    let Some(hosts) = hosts(group) else {
+        return u64::MAX;
+    };
+    let tree = match hosts.leaders.len() {
+        1 => 0,
+        count => {
+            let round = put(group, len) + step(group) + handing_on_to_all(group, len);
+            rounds(count) as u64 * round + copied(group, len)
+        }
+    };
+    let costs = costs(group);
+    let local = costs.notice_ns(Distance::Host) + costs.shared_ns(copied(group, len));
+    tree + if hosts.most > 1 { local } else { 0 } + sync(group)
+}
+
+/// Along the chain of members. On two hosts there is nobody to send at the same time.
+pub fn chain(group: &Group<'_>, len: usize) -> u64 {
+    let costs = costs(group);
+    let few = hosts(group).is_none_or(|hosts| hosts.leaders.len() < 3);
+    if few || len <= piece_of(len, group.n - 1, costs) {
+        return u64::MAX;
+    }
+    let work = costs.shared_ns(costs.put_ns(next(group), len)) + copied(group, len);
+    work + passing_on(group, len, group.n - 1)
+}
+
+/// A share to each, then the shares go round the ring.
+pub fn broadcast_scatter(group: &Group<'_>, len: usize) -> u64 {
+    shares(group, len) + step(group) + ring(group, len)
+}
