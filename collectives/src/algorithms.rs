@@ -98,6 +98,22 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
             run: broadcast::members_get,
         },
         Algorithm {
+            name: "signal",
+            about: "the root puts to each with a signal",
+            taken: Taken::ByCost,
+            applies: with_memory,
+            cost_ns: estimate::broadcast_signal,
+            run: broadcast::root_signals,
+        },
+        Algorithm {
+            name: "tell",
+            about: "the root tells each, which gets from the root and tells it",
+            taken: Taken::ByCost,
+            applies: with_memory,
+            cost_ns: estimate::broadcast_tell,
+            run: broadcast::root_tells,
+        },
+        Algorithm {
             name: "tree",
             about: "members that have the data send them on, so that their number doubles",
             taken: Taken::OnRequest,

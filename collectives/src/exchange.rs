@@ -2,7 +2,7 @@
 //! A block of its own from each member to each.
 
 use crate::group::Group;
-use crate::letters::Letters;
+use crate::letters::{Letters, copy_bytes};
 use crate::schedule::{others, others_then_self};
 use crate::stream::Stream;
 use crate::table::Call;
@@ -113,9 +113,9 @@ pub unsafe fn exchanged(group: &Group<'_>, call: &Alltoall) {
     }
     // SAFETY: both hold a block for each.
     unsafe {
-        call.source.add(group.me * len).copy_to(call.dest.add(group.me * len), len);
+        copy_bytes(call.dest.add(group.me * len), call.source.add(group.me * len), len);
         for member in others(group.me, group.n) {
-            letters.receive(member).copy_to_nonoverlapping(call.dest.add(member * len), len);
+            copy_bytes(call.dest.add(member * len), letters.receive(member), len);
         }
     }
 }
@@ -159,8 +159,12 @@ unsafe fn put_block(
     member: usize,
 ) {
     let Strided { dst, sst, nelems, size } = *blocks;
-    if blocks.is_contiguous() {
+    if blocks.is_contiguous() && member == group.me {
         // SAFETY: a contiguous block of each.
+        return unsafe { group.copy_own(dest, source, nelems * size) };
+    }
+    if blocks.is_contiguous() {
+        // SAFETY: as above.
         unsafe { group.put(dest, source, nelems * size, member, Mode::NonBlocking) };
         return;
     }

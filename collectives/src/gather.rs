@@ -2,8 +2,8 @@
 //! Concatenation of all members' blocks at all members.
 
 use crate::group::Group;
-use crate::letters::{Letters, MEMBERS_MAX, SHORT_MAX};
-use crate::schedule::{others, others_then_self, rounds};
+use crate::letters::{Letters, MEMBERS_MAX, SHORT_MAX, copy_bytes};
+use crate::schedule::{others, rounds};
 use crate::stream::{self, Stream};
 use crate::table::Call;
 use tombolo_core::Team;
@@ -74,9 +74,9 @@ pub unsafe fn exchanged(group: &Group<'_>, call: &Gather) {
     }
     // SAFETY: dest holds a block of each member.
     unsafe {
-        call.source.copy_to(at(group.me), call.len);
+        copy_bytes(at(group.me), call.source, call.len);
         for member in others(group.me, group.n) {
-            letters.receive(member).copy_to_nonoverlapping(at(member), call.len);
+            copy_bytes(at(member), letters.receive(member), call.len);
         }
     }
 }
@@ -165,18 +165,27 @@ pub unsafe fn doubling(group: &Group<'_>, call: &Gather) {
 /// As [`collect`].
 pub unsafe fn collect_by_signals(group: &Group<'_>, Collect(call): &Collect) {
     const WORD: usize = size_of::<u64>();
+    const FEW: usize = 8;
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
     let mut letter = [0; SHORT_MAX];
     letter[..WORD].copy_from_slice(&(call.len as u64).to_ne_bytes());
     let short = if call.len <= SHORT_MAX - WORD { call.len } else { 0 };
     // SAFETY: the source holds `len` bytes.
-    unsafe { call.source.copy_to_nonoverlapping(letter[WORD..].as_mut_ptr(), short) };
+    unsafe { copy_bytes(letter[WORD..].as_mut_ptr(), call.source, short) };
     let letters = Letters::begin(group, team, SHORT_MAX);
     for member in others(group.me, group.n) {
         // SAFETY: the letter is read before a blocking call returns.
         unsafe { letters.send(member, letter.as_ptr(), WORD + short, Mode::Blocking) };
     }
-    let mut lens = [0; MEMBERS_MAX];
+    // No more words than few members need are cleared in calls that take as long as that does.
+    let (mut few, mut many);
+    let lens: &mut [usize] = if group.n <= FEW {
+        few = [0; FEW];
+        &mut few
+    } else {
+        many = [0; MEMBERS_MAX];
+        &mut many
+    };
     for (member, len) in lens.iter_mut().enumerate().take(group.n) {
         *len = match member == group.me {
             true => call.len,
@@ -210,7 +219,7 @@ pub unsafe fn collect_by_signals(group: &Group<'_>, Collect(call): &Collect) {
         };
         // SAFETY: dest holds the blocks of all, one after another, by the caller's promise; a message
         // has as many bytes.
-        unsafe { from.copy_to(at, *len) };
+        unsafe { copy_bytes(at, from, *len) };
         at = at.wrapping_add(*len);
     }
 }
@@ -273,12 +282,14 @@ fn extent(lens: impl Iterator<Item = usize>, me: usize) -> (usize, usize) {
 /// # Safety
 /// As [`fcollect`]; `dest` has `call.len` bytes at `offset`.
 unsafe fn put_to_all(group: &Group<'_>, call: &Gather, offset: usize) {
-    for member in others_then_self(group.me, group.n) {
-        let dest = call.dest.wrapping_add(offset);
+    let dest = call.dest.wrapping_add(offset);
+    for member in others(group.me, group.n) {
         // SAFETY: the source is not changed before the call has returned. Every member's dest is
         // ready before any of them calls.
         unsafe { group.put(dest, call.source, call.len, member, Mode::NonBlocking) };
     }
+    // SAFETY: the caller's promise.
+    unsafe { group.copy_own(dest, call.source, call.len) };
     group.complete();
 }
 

@@ -5,7 +5,7 @@
 use crate::active::ActiveSet;
 use crate::algorithms::SYNC;
 use crate::barrier::{self, Sync};
-use crate::letters;
+use crate::letters::{self, COPIED_MAX};
 use crate::notes::{Notes, routes};
 use crate::table;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -157,6 +157,22 @@ impl<'a> Group<'a> {
         let (context, pe) = (self.world.internal_context(), self.pe(member));
         // SAFETY: the caller's promise.
         unsafe { self.world.put(context, dest, source, len, pe, mode, self.routine) };
+    }
+
+    /// Copies from this member to itself what is complete with [`Group::complete`]: a short block without
+    /// a look at the routes.
+    ///
+    /// # Safety
+    /// Both hold `len` bytes; `dest` is symmetric.
+    #[inline]
+    pub unsafe fn copy_own(&self, dest: *mut u8, source: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match len <= COPIED_MAX {
+                true => source.copy_to(dest, len),
+                false => self.put(dest, source, len, self.me, Mode::NonBlocking),
+            }
+        }
     }
 
     /// Fetches `len` bytes from a member.

@@ -249,6 +249,17 @@ impl<'a> Letters<'a> {
     #[inline]
     pub unsafe fn send(&self, member: usize, source: *const u8, len: usize, mode: Mode) {
         debug_assert!(len <= if self.long { long_max(self.group.n) } else { SHORT_MAX });
+        if !self.long && self.slot.is_none() {
+            let flag = at(self.group, self.team, self.flag(self.group.me));
+            let theirs = self.group.world.ptr(flag, self.group.pe(member));
+            if !theirs.is_null() {
+                // SAFETY: the caller's promise; this member's line at the other, which is mapped as a whole.
+                unsafe { copy_bytes(theirs.cast::<u8>().add(FLAG), source, len) };
+                // SAFETY: the member's mapped flag, only ever accessed as a whole.
+                unsafe { (*theirs).store(self.number, Ordering::Release) };
+                return;
+            }
+        }
         let dest = self.bytes(self.group.me);
         // SAFETY: the caller's promise; this member's part at the other has room.
         unsafe { self.send_to(member, dest, source, len, mode) };
@@ -303,7 +314,7 @@ impl<'a> Letters<'a> {
             let dest = world.ptr(dest, pe);
             if !dest.is_null() {
                 // SAFETY: the caller's promise; mapped memory.
-                unsafe { copy_short(dest, source, len) };
+                unsafe { copy_bytes(dest, source, len) };
                 // SAFETY: the member's mapped flag, only ever accessed as a whole.
                 unsafe { (*theirs).store(self.number, Ordering::Release) };
                 return;
@@ -469,18 +480,18 @@ impl<'a> Letters<'a> {
     }
 }
 
-/// A copy of at most [`SHORT_MAX`] bytes, most often one word, without a call.
+/// A copy of bytes that may overlap, most often of one word: without a call then.
 ///
 /// # Safety
-/// Both are valid and do not overlap.
+/// Both are valid for that long.
 #[inline]
-unsafe fn copy_short(dest: *mut u8, source: *const u8, len: usize) {
+pub unsafe fn copy_bytes(dest: *mut u8, source: *const u8, len: usize) {
     // SAFETY: the caller's promise; arrays of bytes need no alignment.
     unsafe {
         if len == 8 {
             dest.cast::<[u8; 8]>().write(source.cast::<[u8; 8]>().read());
         } else if len > 0 {
-            std::ptr::copy_nonoverlapping(source, dest, len);
+            std::ptr::copy(source, dest, len);
         }
     }
 }

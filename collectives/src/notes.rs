@@ -99,12 +99,13 @@ impl Notes {
     }
 
     /// What this PE remembers of `team`, nothing at first.
+    #[inline]
     pub fn of<'a>(world: &World, team: &'a Team) -> &'a Notes {
-        let notes = team.notes.get_or_init(|| Box::new(Notes::new(world, team)));
-        match notes.downcast_ref() {
-            Some(notes) => notes,
-            None => unreachable!("nobody else keeps notes"),
-        }
+        let notes = &**team.notes.get_or_init(|| Box::new(Notes::new(world, team)));
+        debug_assert!(notes.is::<Notes>(), "nobody else keeps notes");
+        // SAFETY: what is there was made above: nobody else keeps notes. A look at the type takes a tenth of a
+        // short call.
+        unsafe { &*std::ptr::from_ref(notes).cast::<Notes>() }
     }
 
     fn new(world: &World, team: &Team) -> Notes {

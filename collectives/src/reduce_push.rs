@@ -2,7 +2,7 @@
 //! Reductions in which members send their elements, so that nothing is read across a link.
 
 use crate::group::Group;
-use crate::letters::{Letters, Way, long_max};
+use crate::letters::{Letters, SHORT_MAX, Way, copy_bytes, long_max};
 use crate::reduce::{Block, Reduce};
 use crate::schedule::{blocks, others, share};
 use crate::stream::{self, Pieces, Stream, neighbours};
@@ -79,7 +79,33 @@ pub unsafe fn exchanged(group: &Group<'_>, call: &Reduce) {
     // The source may be the dest.
     letters.release();
     // SAFETY: the caller's promise.
-    unsafe { combine_letters(group, call, &letters) };
+    unsafe {
+        if len <= SHORT_MAX {
+            combine_lines(group, call, &letters);
+        } else {
+            combine_letters(group, call, &letters);
+        }
+    }
+}
+
+/// Combines the elements that come from all, in the order of the members, where a line holds them.
+///
+/// # Safety
+/// As [`exchanged`].
+unsafe fn combine_lines(group: &Group<'_>, call: &Reduce, letters: &Letters<'_>) {
+    let (mut acc, len) = ([0; SHORT_MAX], call.bytes());
+    for member in 0..group.n {
+        let theirs = if member == group.me { call.source } else { letters.receive(member) };
+        // SAFETY: all have `len` bytes, and `acc` is private.
+        unsafe {
+            match member {
+                0 => copy_bytes(acc.as_mut_ptr(), theirs, len),
+                _ => call.reducer.combine(acc.as_mut_ptr(), theirs, call.nelems),
+            }
+        }
+    }
+    // SAFETY: the dest holds `len` bytes.
+    unsafe { copy_bytes(call.dest, acc.as_ptr(), len) };
 }
 
 /// Combines the elements that come from all, in the order of the members.

@@ -16,12 +16,12 @@ pub const fn tells(me: usize, round: usize, n: usize) -> usize {
 /// All members in turn, the one after `me` first and `me` last: when all write to all, no member is
 /// written to by everyone at once.
 pub fn others_then_self(me: usize, n: usize) -> impl Iterator<Item = usize> {
-    (1..=n).map(move |step| (me + step) % n)
+    (me + 1..n).chain(0..=me)
 }
 
 /// The same without `me`.
 pub fn others(me: usize, n: usize) -> impl Iterator<Item = usize> {
-    (1..n).map(move |step| (me + step) % n)
+    (me + 1..n).chain(0..me)
 }
 
 /// Member `part`'s share of `count` elements among `parts` members: contiguous, and cut only at

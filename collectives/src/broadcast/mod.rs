@@ -9,8 +9,10 @@ use crate::table::Call;
 use tombolo_core::ops::Mode;
 
 mod chains;
+mod flags;
 
 pub use chains::{Halves, both_ways, chain, cut, halves};
+pub use flags::{root_signals, root_tells};
 
 /// The arguments of a broadcast.
 pub struct Broadcast {

@@ -2,7 +2,7 @@
 //! Broadcasts.
 
 use super::{
-    CACHED_MAX, arrival, both_links, copied, costs, handing_on_to_all, hosts, is_ring, next,
+    CACHED_MAX, arrival, both_links, copied, costs, flags, handing_on_to_all, hosts, is_ring, next,
     others, passing_on_by, pipeline, put, request, ring, shares, step, sync,
 };
 use crate::broadcast::{self, Halves};
@@ -53,15 +53,34 @@ pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
 }
 
 /// The root puts to each, to itself too.
-pub fn broadcast_put(group: &Group<'_>, len: usize) -> u64 {
+fn root_puts(group: &Group<'_>, len: usize) -> u64 {
     let all = others(group) * put(group, len) + copied(group, len);
     // One PE goes through the memory of all.
     let beyond = !group.extent().is_remote() && group.n * len >= CACHED_MAX;
-    let all = if beyond { 2 * all } else { all };
+    if beyond { 2 * all } else { all }
+}
+
+/// The root puts to each with a signal. Across hosts this was not measured.
+pub fn broadcast_signal(group: &Group<'_>, len: usize) -> u64 {
+    if group.extent().is_remote() { u64::MAX } else { root_puts(group, len) + step(group) }
+}
+
+/// Members of the root's host get from it, and tell it. Across hosts this was not measured.
+pub fn broadcast_tell(group: &Group<'_>, len: usize) -> u64 {
+    let costs = costs(group);
+    match group.extent() {
+        extent if extent.is_remote() => u64::MAX,
+        extent => costs.shared_ns(costs.get_ns(extent, len)) + 2 * step(group),
+    }
+}
+
+/// The root puts to each, to itself too, and all meet.
+pub fn broadcast_put(group: &Group<'_>, len: usize) -> u64 {
+    let all = root_puts(group, len);
     // Of the wait for a neighbour only half is counted: with all of it, two hosts would take a slower
     // algorithm from 16 KiB (seen on the simulator).
     let waits = if matches!(group.extent(), Distance::Hops(..2)) { 1 } else { 2 };
-    all + waits * arrival(group) + handing_on_to_all(group, len) + sync(group)
+    all + waits * arrival(group) + handing_on_to_all(group, len) + sync(group) + flags(group)
 }
 
 /// On one host all copy at the same time, across hosts the root's host serves them one after another.
@@ -80,9 +99,7 @@ pub fn broadcast_tree(group: &Group<'_>, len: usize) -> u64 {
 
 /// By a tree of hosts, then within each.
 pub fn broadcast_by_hosts(group: &Group<'_>, len: usize) -> u64 {
-    let Some(hosts) = hosts(group) else {
-        return u64::MAX;
-    };
+    let Some(hosts) = hosts(group) else { return u64::MAX };
     let tree = match hosts.leaders.len() {
         1 => 0,
         count => {

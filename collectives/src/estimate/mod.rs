@@ -166,9 +166,7 @@ fn passing_on_by(group: &Group<'_>, len: usize, links: usize, piece: usize) -> u
 
 /// Members of a host come to one and are told by it; these meet by dissemination.
 pub fn sync_by_hosts(group: &Group<'_>) -> u64 {
-    let Some(hosts) = hosts(group) else {
-        return u64::MAX;
-    };
+    let Some(hosts) = hosts(group) else { return u64::MAX };
     let here = costs(group).notice_ns(Distance::Host);
     let local = if hosts.most > 1 { (2 + hosts.most as u64) * here } else { 0 };
     local + step(group) * rounds(hosts.leaders.len()) as u64
@@ -186,6 +184,11 @@ fn copied(group: &Group<'_>, bytes: usize) -> u64 {
 /// What puts take to arrive after they have returned.
 fn arrival(group: &Group<'_>) -> u64 {
     costs(group).arrival_ns(group.extent())
+}
+
+/// What flags take that come in lines of their own, after data on one host.
+fn flags(group: &Group<'_>) -> u64 {
+    if group.extent().is_remote() { 0 } else { LINE / 2 }
 }
 
 /// A get from a PE of another host, whose processor takes part in it: while it waits for others, or does
@@ -214,7 +217,7 @@ pub fn all_put(group: &Group<'_>, len: usize) -> u64 {
     let own = copied(group, len);
     let late = arrival(group).saturating_sub(own).max(last_put(group));
     let work = costs(group).shared_ns(to_all(group, len) + own);
-    work + late + handing_on_to_all(group, len) + sync(group)
+    work + late + handing_on_to_all(group, len) + sync(group) + flags(group)
 }
 
 /// Each puts so many bytes to each, with signals.
@@ -244,9 +247,7 @@ fn to_all(group: &Group<'_>, len: usize) -> u64 {
 
 /// What all send each passes on a ring of hosts, for the processor of a member.
 fn passed_on(group: &Group<'_>) -> u64 {
-    let (Some(hosts), Distance::Hops(2..)) = (hosts(group), group.extent()) else {
-        return 0;
-    };
+    let (Some(hosts), Distance::Hops(2..)) = (hosts(group), group.extent()) else { return 0 };
     let links = group.n as u64 * hosts.leaders.len() as u64 / 4;
     links.saturating_sub(group.n as u64 - hosts.most as u64) * RELAY
 }
@@ -263,7 +264,9 @@ fn by_two(group: &Group<'_>, len: usize) -> u64 {
 
 /// A message of so many bytes from each to each.
 pub fn letters(group: &Group<'_>, len: usize) -> u64 {
-    let work = to_all(group, len) + others(group) * read(len) + copied(group, len);
+    // On one host what is short is read with its flag.
+    let read = if len <= SHORT_MAX && !group.extent().is_remote() { 0 } else { read(len) };
+    let work = to_all(group, len) + others(group) * read + copied(group, len);
     costs(group).shared_ns(work) + step(group) + handing_on_to_all(group, len) + by_two(group, len)
 }
 

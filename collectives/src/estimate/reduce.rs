@@ -123,9 +123,7 @@ pub fn reduce_meet(group: &Group<'_>, bytes: usize) -> u64 {
 
 /// By the members of each host, then by those at the same place of all hosts.
 pub fn reduce_by_levels(group: &Group<'_>, bytes: usize) -> u64 {
-    let Some(hosts) = hosts(group) else {
-        return u64::MAX;
-    };
+    let Some(hosts) = hosts(group) else { return u64::MAX };
     let (near, far) = (hosts.most as u64 - 1, hosts.leaders.len() as u64 - 1);
     let (costs, part) = (costs(group), share_of(group, bytes));
     let share = bytes.div_ceil(hosts.most).max(64);

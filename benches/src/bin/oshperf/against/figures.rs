@@ -69,6 +69,7 @@ pub fn figures(samples: &Samples) -> Vec<Figure> {
     all.copies();
     all.atomics();
     all.barriers();
+    all.collectives();
     all.contexts();
     all.across_hosts();
     all.figures
@@ -201,6 +202,22 @@ impl Collector<'_> {
                 let over = format!("{call}@{pes}");
                 let title = format!("shmem_{call}, {pes} PEs");
                 self.ratio(group, title, Goal::AtMost(2.0), &[&over], &[&under]);
+            }
+        }
+    }
+
+    fn collectives(&mut self) {
+        let group = "Collectives on one host: time / time of a plain program of the same algorithm";
+        for pes in [2, 4] {
+            for (size, text, limit) in
+                [("8", "8 B", 1.3), ("4k", "4 KiB", 1.2), ("256k", "256 KiB", 1.2)]
+            {
+                for name in ["broadcast", "sum", "fcollect", "alltoall", "collect"] {
+                    let over = format!("{name}_{size}@{pes}");
+                    let under = format!("plain_{name}_{size}@{pes}");
+                    let title = format!("{name}, {text}, {pes} PEs");
+                    self.ratio(group, title, Goal::AtMost(limit), &[&over], &[&under]);
+                }
             }
         }
     }

@@ -61,6 +61,8 @@ pub const RUNS: &[Run] = &[
     run("atomics", 4, "the same with 4 PEs"),
     run("barrier", 2, "barrier against the way of a cache line between cores, 2 PEs"),
     run("barrier", 4, "the same with 4 PEs"),
+    run("one_host", 2, "collectives of 2 PEs against plain programs of the same algorithms"),
+    run("one_host", 4, "the same with 4 PEs"),
     Run {
         // Open MPI 4.1.4 does not come back from puts of several threads on private contexts.
         compared: false,
@@ -118,6 +120,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("integer_sort.c", include_str!("../../../../c/integer_sort.c")),
     ("key_exchange.c", include_str!("../../../../c/key_exchange.c")),
     ("mandelbrot.c", include_str!("../../../../c/mandelbrot.c")),
+    ("one_host.c", include_str!("../../../../c/one_host.c")),
     ("oversubscribed.c", include_str!("../../../../c/oversubscribed.c")),
     ("paper_hybrid.c", include_str!("../../../../c/paper_hybrid.c")),
     ("paper_pair.c", include_str!("../../../../c/paper_pair.c")),
