@@ -20,7 +20,8 @@ pub use declare::{Audience, Row, Table, Variable, parse, row};
 pub use environment::Environment;
 pub use tuning::{Algorithms, CacheDirectory, Forced, Report, ReportForm, Reuse, Tune};
 pub use value::{
-    Asked, Bytes, Descriptor, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports, Value,
+    Asked, Bytes, Descriptor, Least, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports,
+    Value,
 };
 
 crate::settings! {
@@ -73,6 +74,10 @@ crate::settings! {
         /// call is taken; if none can, the job ends with a message. oshinfo --collectives lists them.
         /// The same on all PEs.
         User coll: Algorithms = "", "SHMEM_COLL", alike;
+        /// From which length on non-blocking puts and gets within a host return before the copy, which a thread
+        /// beside the program makes; while the program waits it copies too. "auto": from 4 MiB, and from
+        /// 256 KiB shortly after another one, where each PE has two processors.
+        User overlap: Least = "auto", "SHMEM_OVERLAP";
         /// Where measurements are kept: a directory of your own, or "off". Empty is
         /// $XDG_CACHE_HOME/tombolo, or ~/.cache/tombolo.
         User tune_cache: CacheDirectory = "", "SHMEM_TUNE_CACHE";
@@ -214,6 +219,7 @@ mod tests {
             ("SHMEM_START_TIMEOUT", "-1"),
             ("SHMEM_TUNE_BUDGET", "1e300"),
             ("SHMEM_TUNE_CACHE", "relative/path"),
+            ("SHMEM_OVERLAP", "0"),
             ("SHMEM_COLL", "ring"),
             ("SHMEM_COLL", "reduce:a++b"),
             ("SHMEM_LOG", "loud"),

@@ -14,6 +14,7 @@ mod check;
 pub mod config;
 pub mod context;
 pub mod control;
+mod copier;
 pub mod copy;
 pub mod cost;
 pub mod error;

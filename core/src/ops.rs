@@ -8,6 +8,7 @@
 
 mod emulate;
 mod issue;
+mod later;
 mod served;
 
 pub(crate) use served::{ControlWire, Requesters};

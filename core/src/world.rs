@@ -5,6 +5,7 @@ use crate::board::{Board, State};
 use crate::bootstrap::Bootstrap;
 use crate::config::Config;
 use crate::context::{Context, ContextOptions};
+use crate::copier::Copier;
 use crate::cost::Costs;
 use crate::error::Error;
 use crate::loss::{LongWait, Losses};
@@ -82,6 +83,8 @@ pub struct World {
     /// How many PEs share a processor of this one.
     crowd: u32,
     processors: u32,
+    /// Carries out long copies beside the program; none where no processor is free for it.
+    pub(crate) copier: Option<Copier>,
     several_threads: bool,
     team_slots: TeamSlots,
     world_team: Arc<Team>,
@@ -223,7 +226,12 @@ impl World {
     /// A context over `team`.
     pub fn new_context(&self, team: Arc<Team>, options: ContextOptions) -> Context {
         let id = self.contexts.fetch_add(1, Ordering::Relaxed);
-        Context::new(team, options, self.transports().len(), id)
+        Context::new(team, options, self.streams(), id)
+    }
+
+    /// Streams of a context: one for each transport, and one for the copier.
+    fn streams(&self) -> usize {
+        self.transports().len() + usize::from(self.copier.is_some())
     }
 
     /// The transports in use.
@@ -494,8 +502,9 @@ impl InForce {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Threads of both work on the segments, which go away after this.
+        // Threads work on the segments, which go away after this.
         self.service = None;
+        self.copier = None;
         self.control_wire.peers = Arc::default();
         if let Some(peers) = Arc::get_mut(&mut self.peers) {
             peers.transports_mut().iter_mut().for_each(|transport| transport.close());

@@ -31,6 +31,10 @@ const BUILDS: [(&str, &[&str]); 4] = [
 ];
 /// Programs that use static data, run again with it reached by CMA.
 const BY_CMA: [&str; 4] = ["static_data", "rma", "amo", "random"];
+/// Programs in which non-blocking operations go on by themselves, whatever their length and whether or not a
+/// processor is free for them.
+const BESIDE: [&str; 7] =
+    ["rma", "contexts", "signal", "random", "static_data", "threads", "profiling"];
 /// Programs that synchronise often, run with more PEs than this machine is likely to have cores.
 const CROWDED: [&str; 4] = ["teams", "locks", "contended", "collectives"];
 /// Programs started by MPICH's launcher as well, which knows nothing of this library but PMI-1.
@@ -128,6 +132,8 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     }
     // Words of several threads go through the lines of the service thread, of which there are fewer.
     trials.push(runs(&named("threads"), 2, &[("SHMEM_TRANSPORTS", "cma")]));
+    let beside = [("SHMEM_OVERLAP", "64")];
+    trials.extend(BESIDE.map(|name| runs(&named(name), 3, &beside)));
     trials.extend(CROWDED.map(|name| runs(&named(name), 16, &[])));
     trials.extend(UNDER_HYDRA.map(|name| runs_under_hydra(&named(name))));
     trials.push(two_jobs_at_once(named("random"), named("locks")));

@@ -28,6 +28,7 @@ pub static TABLES: Tables = Tables {
     stores: Table::empty(),
     atomics: Table::empty(),
     cached_max: AtomicUsize::new(0),
+    at_once_max: AtomicUsize::new(0),
     checking: AtomicBool::new(true),
     peers: Mutex::new(Vec::new()),
 };
@@ -37,6 +38,7 @@ pub static COUNTED: Tables = Tables {
     stores: Table::empty(),
     atomics: Table::empty(),
     cached_max: AtomicUsize::new(0),
+    at_once_max: AtomicUsize::new(0),
     checking: AtomicBool::new(true),
     peers: Mutex::new(Vec::new()),
 };
@@ -57,6 +59,8 @@ pub struct Tables {
     pub atomics: Table,
     /// Longest copy for which loads and stores through the caches are the route.
     pub cached_max: AtomicUsize,
+    /// The same of what need not be complete before the next quiet: longer ones may go on by themselves.
+    at_once_max: AtomicUsize,
     /// Whether routines that touch only local memory have to be checked first.
     checking: AtomicBool,
     /// What the rows of both tables point to.
@@ -107,7 +111,10 @@ pub unsafe fn open(world: &World) -> nix::Result<()> {
         }
     }
     to.rows().extend(peers.into_iter().flatten());
-    to.cached_max.store(world.routes().cached_max(stored), Ordering::Relaxed);
+    let cached_max = world.routes().cached_max(stored);
+    to.cached_max.store(cached_max, Ordering::Relaxed);
+    let at_once_max = cached_max.min(world.later_least().saturating_sub(1));
+    to.at_once_max.store(at_once_max, Ordering::Relaxed);
     to.checking.store(counted, Ordering::Release);
     Ok(())
 }
@@ -120,6 +127,7 @@ pub unsafe fn close() {
     for tables in [&TABLES, &COUNTED] {
         tables.checking.store(true, Ordering::Release);
         tables.cached_max.store(0, Ordering::Relaxed);
+        tables.at_once_max.store(0, Ordering::Relaxed);
         // SAFETY: by the caller's word.
         unsafe {
             tables.stores.clear();
@@ -217,6 +225,17 @@ impl Tables {
     #[inline(always)]
     pub fn is_cached(&self, len: usize) -> bool {
         len <= SCALAR_MAX || len <= self.cached_max.load(Ordering::Relaxed)
+    }
+
+    /// The same in a mode.
+    #[inline(always)]
+    pub fn is_copied(&self, len: usize, mode: Mode) -> bool {
+        match mode {
+            Mode::Blocking => self.is_cached(len),
+            Mode::NonBlocking => {
+                len <= SCALAR_MAX || len <= self.at_once_max.load(Ordering::Relaxed)
+            }
+        }
     }
 
     /// `shmem_TYPE_p`.
@@ -327,7 +346,7 @@ impl Tables {
         // SAFETY: mapped memory; the caller vouches for the source.
         unsafe {
             let at = self.remote(ctx, dest, pe);
-            if at.is_null() || !self.is_cached(len) {
+            if at.is_null() || !self.is_copied(len, mode) {
                 return slow::put(dest, source, len, pe, ctx, routine, mode);
             }
             copy(at, source, len);
@@ -352,7 +371,7 @@ impl Tables {
         // SAFETY: mapped memory; the caller vouches for the destination.
         unsafe {
             let at = self.remote(ctx, source, pe);
-            if at.is_null() || !self.is_cached(len) {
+            if at.is_null() || !self.is_copied(len, mode) {
                 return slow::get(dest, source, len, pe, ctx, routine, mode);
             }
             copy::cached(dest, at, len);

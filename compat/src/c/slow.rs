@@ -2,7 +2,7 @@
 //! What the fast path leaves: peers that are not mapped, sizes for which another channel is better,
 //! checks, and calls in the wrong order. Everything is checked here that can be.
 
-use super::fast::Signal;
+use super::fast::{self, Signal};
 use super::handle::Ctx;
 use super::types::Word;
 use crate::abi::{SHMEM_SIGNAL_ADD, SHMEM_SIGNAL_SET};
@@ -241,7 +241,8 @@ unsafe fn counted_put(
 ) {
     // SAFETY: by the caller's word.
     unsafe {
-        let counted = |state| profile::put(state, routine, ctx, dest, source, len, pe);
+        let at_once = fast::COUNTED.is_copied(len, mode);
+        let counted = |state| at_once && profile::put(state, routine, ctx, dest, source, len, pe);
         if !profile::on().is_some_and(counted) {
             checked_put::<true>(dest, source, len, pe, ctx, routine, mode);
         }
@@ -266,8 +267,14 @@ unsafe fn checked_put<const COUNTED: bool>(
     let call = Call::new(routine, ctx, pe);
     call.check_buffers(routine, dest, source, "source", len);
     let work = || {
+        let (world, context, pe) = (call.world(), call.context, call.pe);
         // SAFETY: the caller vouches for the source.
-        unsafe { call.world().put(call.context, dest, source, len, call.pe, mode, routine) }
+        unsafe {
+            match mode {
+                Mode::Blocking => world.put(context, dest, source, len, pe, mode, routine),
+                Mode::NonBlocking => world.put_nbi(context, dest, source, len, pe, routine),
+            }
+        }
     };
     if COUNTED { call.counted(routine, Kind::Put, (dest, len), work) } else { work() }
 }
@@ -309,7 +316,8 @@ unsafe fn counted_get(
 ) {
     // SAFETY: by the caller's word.
     unsafe {
-        let counted = |state| profile::get(state, routine, ctx, dest, source, len, pe);
+        let at_once = fast::COUNTED.is_copied(len, mode);
+        let counted = |state| at_once && profile::get(state, routine, ctx, dest, source, len, pe);
         if !profile::on().is_some_and(counted) {
             checked_get::<true>(dest, source, len, pe, ctx, routine, mode);
         }
@@ -334,8 +342,14 @@ unsafe fn checked_get<const COUNTED: bool>(
     let call = Call::new(routine, ctx, pe);
     call.check_buffers(routine, dest, source, "dest", len);
     let work = || {
+        let (world, context, pe) = (call.world(), call.context, call.pe);
         // SAFETY: the caller vouches for the destination.
-        unsafe { call.world().get(call.context, dest, source, len, call.pe, mode, routine) }
+        unsafe {
+            match mode {
+                Mode::Blocking => world.get(context, dest, source, len, pe, mode, routine),
+                Mode::NonBlocking => world.get_nbi(context, dest, source, len, pe, routine),
+            }
+        }
     };
     if COUNTED { call.counted(routine, Kind::Get, (source, len), work) } else { work() }
 }

@@ -95,6 +95,40 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// From which length on something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Least {
+    /// As long as it pays.
+    Auto,
+    /// Never.
+    Never,
+    /// With at least so many bytes.
+    From(usize),
+}
+
+impl Value for Least {
+    const FORM: &'static str = "auto, off, or a number of bytes such as 64k";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "auto" => return Ok(Least::Auto),
+            "off" => return Ok(Least::Never),
+            _ => {}
+        }
+        let bytes = Bytes::parse(text).ok().and_then(|bytes| usize::try_from(bytes.0).ok());
+        let bytes = bytes.filter(|bytes| *bytes > 0);
+        bytes.map(Least::From).ok_or_else(|| format!("expected {}", Self::FORM))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Least::Auto => f.write_str("auto"),
+            Least::Never => f.write_str("off"),
+            Least::From(bytes) => Bytes(*bytes as u64).show(f),
+        }
+    }
+}
+
 /// On (also 1, yes, true) or off (also 0, no, false and the empty text).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch(pub bool);

@@ -210,10 +210,14 @@ impl World {
         pe: usize,
     ) -> bool {
         if !stream.is_quiet() {
-            let transport = &self.transports()[usize::from(index)];
-            // Failed operations count as complete.
-            let done = || transport.quiet(stream) != Status::Pending;
-            self.until(routine, pe, Reason::Completion, done);
+            match self.transports().get(usize::from(index)) {
+                Some(transport) => {
+                    // Failed operations count as complete.
+                    let done = || transport.quiet(stream) != Status::Pending;
+                    self.until(routine, pe, Reason::Completion, done);
+                }
+                None => self.until_copied(stream, routine),
+            }
         }
         match stream.failed.load(Ordering::Relaxed) {
             0 => true,

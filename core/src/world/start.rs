@@ -8,9 +8,10 @@ use super::{
 use crate::board::State;
 use crate::bootstrap::Bootstrap;
 use crate::bootstrap::slots::OnHost;
-use crate::config::{Config, Shown, Static, Transports};
+use crate::config::{Config, Least, Shown, Static, Transports};
 use crate::context::{Context, ContextOptions};
 use crate::control;
+use crate::copier::{self, Copier};
 use crate::cost::Costs;
 use crate::error::{Error, Result};
 use crate::loss::Losses;
@@ -85,11 +86,13 @@ impl World {
             local.iter().copied().filter(|peer| mapped[0][*peer as usize] != 0).collect();
         let me = shared.iter().position(|peer| *peer as usize == pe).unwrap_or(0);
         let shared_team = Arc::new(Team::new(SHARED_SLOT, shared, me, i32::MAX));
+        let copier = copier(config.overlap, processors);
         let contexts = AtomicU32::new(0);
+        let streams = peers.transports().len() + usize::from(copier.is_some());
         let context = || {
             let (options, id) =
                 (ContextOptions::default(), contexts.fetch_add(1, Ordering::Relaxed));
-            Context::new(world_team.clone(), options, peers.transports().len(), id)
+            Context::new(world_team.clone(), options, streams, id)
         };
         let control_wire = ControlWire { heaps: mapped[0].clone().into(), peers: peers.clone() };
         let patience = Patience::for_crowd(crowd);
@@ -127,6 +130,7 @@ impl World {
             patience,
             crowd,
             processors,
+            copier,
             several_threads,
             team_slots: TeamSlots::new(2),
             context: context(),
@@ -145,6 +149,19 @@ impl World {
             config,
         })
     }
+}
+
+/// What carries out long copies beside the program, if something does.
+fn copier(overlap: Least, processors: u32) -> Option<Copier> {
+    /// By measurement: a thread that sleeps takes up to 50 us to begin, and the program 5 us to wake it.
+    const AUTO: copier::Least = copier::Least { awake: 256 << 10, asleep: 4 << 20 };
+    let least = match overlap {
+        Least::Never => None,
+        // Shorter ones are not worth a look.
+        Least::From(bytes) => Some(copier::Least { awake: bytes.max(64), asleep: bytes.max(64) }),
+        Least::Auto => (processors > 1).then_some(AUTO),
+    };
+    least.map(Copier::new)
 }
 
 /// What this PE needs of the memory of its host, and where it listens for who gets memory from it.

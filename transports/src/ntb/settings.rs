@@ -6,7 +6,7 @@ use super::ring::CHUNK_BYTES_MAX;
 use std::fmt;
 use std::os::fd::RawFd;
 use std::time::Duration;
-use tombolo_core::config::{Bytes, Switch, Value};
+use tombolo_core::config::{Bytes, Least, Switch, Value};
 
 /// Lanes that a packet can name.
 pub const LANES_MAX: usize = 256;
@@ -33,7 +33,7 @@ tombolo_core::settings! {
         /// sooner than the processor would, and packets with 4 KiB and more, where links are
         /// slower than memory. The engine of an emulated link is a thread: where each PE has but one
         /// processor, "auto" leaves packets to it, and puts of less than about 250 KiB.
-        User dma: DmaUse = "auto", "SHMEM_NTB_DMA";
+        User dma: Least = "auto", "SHMEM_NTB_DMA";
         /// The processor stores a packet's data in steps of 1 KiB, between which it takes in what has
         /// arrived; the same on all PEs. Empty: where links are slower than memory, but emulated ones only where
         /// each PE has two processors.
@@ -91,40 +91,6 @@ impl Value for Chunk {
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Bytes(self.0 as u64).show(f)
-    }
-}
-
-/// Which puts a DMA engine makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DmaUse {
-    /// Those that it completes sooner than the processor.
-    Auto,
-    /// None.
-    Never,
-    /// Those of at least so many bytes.
-    From(usize),
-}
-
-impl Value for DmaUse {
-    const FORM: &'static str = "auto, off, or a number of bytes such as 64k";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        match text.trim().to_ascii_lowercase().as_str() {
-            "auto" => return Ok(DmaUse::Auto),
-            "off" => return Ok(DmaUse::Never),
-            _ => {}
-        }
-        let bytes = Bytes::parse(text).ok().and_then(|bytes| usize::try_from(bytes.0).ok());
-        let bytes = bytes.filter(|bytes| *bytes > 0);
-        bytes.map(DmaUse::From).ok_or_else(|| format!("expected {}", Self::FORM))
-    }
-
-    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DmaUse::Auto => f.write_str("auto"),
-            DmaUse::Never => f.write_str("off"),
-            DmaUse::From(bytes) => Bytes(*bytes as u64).show(f),
-        }
     }
 }
 

@@ -9,9 +9,10 @@ use super::hardware::Hardware;
 use crate::ntb::port::{Capabilities, LinkState, LinkTiming, NtbPort, Translates, Window};
 use crate::ntb::ring::choose::{Choice, LinkCosts, Overrides, Resources, choose, dma_crossing};
 use crate::ntb::ring::{Class, Geometry};
-use crate::ntb::settings::{DmaUse, LANES_MAX, NtbSettings};
+use crate::ntb::settings::{LANES_MAX, NtbSettings};
 use std::ops::Range;
 use std::sync::Arc;
+use tombolo_core::config::Least;
 use tombolo_core::transport::Job;
 use tombolo_core::wait::usable_cpus;
 
@@ -86,10 +87,10 @@ impl PlanInputs {
         let cores = (usable_cpus() / sharing).min(u16::MAX.into()) as u16;
         let has_engine = |port: &Arc<dyn NtbPort>| port.capabilities().dma.is_some();
         let wanted = match settings.dma {
-            DmaUse::Never => false,
-            DmaUse::From(_) => true,
+            Least::Never => false,
+            Least::From(_) => true,
             // Packets are waited for, and each would wait for the engine's thread.
-            DmaUse::Auto => line_mbs.is_some() && !takes_turns(hardware, cores),
+            Least::Auto => line_mbs.is_some() && !takes_turns(hardware, cores),
         };
         PlanInputs {
             line_mbs,
@@ -227,7 +228,7 @@ impl LanePlan {
         let lanes_per_pe = choice.lanes;
         let lanes = pes_max * lanes_per_pe;
         let dma_least = inputs.dma.then_some(match settings.dma {
-            DmaUse::From(bytes) => bytes,
+            Least::From(bytes) => bytes,
             _ => PACKET_LEAST,
         });
         Ok(LanePlan { lanes, lanes_per_pe, choice, window, doorbells, dma_least, in_steps })
@@ -283,9 +284,9 @@ pub fn dma_least(
         return None;
     }
     match settings.dma {
-        DmaUse::Never => None,
-        DmaUse::From(bytes) => Some(bytes),
-        DmaUse::Auto => {
+        Least::Never => None,
+        Least::From(bytes) => Some(bytes),
+        Least::Auto => {
             let line_rate = f64::from(inputs.line_mbs?) / 1e3;
             let [cpu, dma] =
                 [false, true].map(|dma| LinkCosts::desktop(line_rate, inputs.max_payload, dma));

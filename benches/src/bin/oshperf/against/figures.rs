@@ -70,6 +70,7 @@ pub fn figures(samples: &Samples) -> Vec<Figure> {
     all.atomics();
     all.barriers();
     all.collectives();
+    all.overlap();
     all.contexts();
     all.across_hosts();
     all.figures
@@ -217,6 +218,25 @@ impl Collector<'_> {
                     let under = format!("plain_{name}_{size}@{pes}");
                     let title = format!("{name}, {text}, {pes} PEs");
                     self.ratio(group, title, Goal::AtMost(limit), &[&over], &[&under]);
+                }
+            }
+        }
+    }
+
+    fn overlap(&mut self) {
+        let group = "Non-blocking operations within a host: time / time of the blocking one";
+        for name in ["put", "get"] {
+            for (size, text) in
+                [("64k", "64 KiB"), ("256k", "256 KiB"), ("1m", "1 MiB"), ("16m", "16 MiB")]
+            {
+                let place = |kind: &str| format!("{kind}{name}_{size}@2");
+                let title = format!("{name} of {text} beside a computation, what is left of it");
+                let (over, under) = (place("left_"), place("blocking_"));
+                self.ratio(group, title, Goal::None, &[&over], &[&under]);
+                for (kind, pace) in [("", "call after call"), ("rare_", "after a pause")] {
+                    let title = format!("{name} of {text} and quiet, {pace}");
+                    let under = place(if kind.is_empty() { "blocking_" } else { "rare_blocking_" });
+                    self.ratio(group, title, Goal::AtMost(1.05), &[&place(kind)], &[&under]);
                 }
             }
         }

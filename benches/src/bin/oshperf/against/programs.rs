@@ -63,6 +63,7 @@ pub const RUNS: &[Run] = &[
     run("barrier", 4, "the same with 4 PEs"),
     run("one_host", 2, "collectives of 2 PEs against plain programs of the same algorithms"),
     run("one_host", 4, "the same with 4 PEs"),
+    run("overlap", 2, "non-blocking puts and gets beside a computation, the other PE asleep"),
     Run {
         // Open MPI 4.1.4 does not come back from puts of several threads on private contexts.
         compared: false,
@@ -121,6 +122,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("key_exchange.c", include_str!("../../../../c/key_exchange.c")),
     ("mandelbrot.c", include_str!("../../../../c/mandelbrot.c")),
     ("one_host.c", include_str!("../../../../c/one_host.c")),
+    ("overlap.c", include_str!("../../../../c/overlap.c")),
     ("oversubscribed.c", include_str!("../../../../c/oversubscribed.c")),
     ("paper_hybrid.c", include_str!("../../../../c/paper_hybrid.c")),
     ("paper_pair.c", include_str!("../../../../c/paper_pair.c")),

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Non-blocking puts and gets that return before the copy: see [`crate::copier`].
+//!
+//! A context has a stream of its own for them, after those of the transports. So quiet, and fence, which this
+//! stream never keeps order for, wait until they are complete.
+
+use super::Mode;
+use crate::context::Context;
+use crate::copier::{Copier, Copy};
+use crate::copy;
+use crate::route::Channel;
+use crate::transport::{Status, Stream};
+use crate::wait::Reason;
+use crate::world::World;
+
+impl World {
+    /// The length from which copies go on beside the program, the largest number where none do.
+    pub fn later_least(&self) -> usize {
+        self.copier.as_ref().map_or(usize::MAX, Copier::least)
+    }
+
+    /// [`World::put`] that need not be complete before the next quiet.
+    ///
+    /// # Safety
+    /// As [`World::put`], non-blocking.
+    pub unsafe fn put_nbi(
+        &self,
+        context: &Context,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        pe: usize,
+        routine: &'static str,
+    ) {
+        if len >= self.later_least() {
+            let target = self.target(routine, "dest", dest, len, pe);
+            let channel = self.routes().peers[pe].put[target.segment as usize].choose(len);
+            // SAFETY: located; the caller vouches for the source until the next quiet.
+            if unsafe { self.copy_later(context, channel, self.mapped(target, pe), source, len) } {
+                return;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.put(context, dest, source, len, pe, Mode::NonBlocking, routine) };
+    }
+
+    /// [`World::get`] that need not be complete before the next quiet.
+    ///
+    /// # Safety
+    /// As [`World::get`], non-blocking.
+    pub unsafe fn get_nbi(
+        &self,
+        context: &Context,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+        pe: usize,
+        routine: &'static str,
+    ) {
+        if len >= self.later_least() {
+            let target = self.target(routine, "source", source.cast_mut(), len, pe);
+            let channel = self.routes().peers[pe].get[target.segment as usize].choose(len);
+            // SAFETY: located; the caller vouches for the destination until the next quiet.
+            if unsafe { self.copy_later(context, channel, dest, self.mapped(target, pe), len) } {
+                return;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.get(context, dest, source, len, pe, Mode::NonBlocking, routine) };
+    }
+
+    /// Has the copier copy, where the channel is a copy; false where it is not. What the copier does not
+    /// take is copied here.
+    ///
+    /// # Safety
+    /// Where the channel is a copy, both ranges are valid until the next quiet of the context.
+    unsafe fn copy_later(
+        &self,
+        context: &Context,
+        channel: Channel,
+        dest: *mut u8,
+        source: *const u8,
+        len: usize,
+    ) -> bool {
+        let (Channel::Cached | Channel::Streaming, Some(copier)) = (channel, &self.copier) else {
+            return false;
+        };
+        let stream = context.stream(self.transports().len());
+        let streaming = channel == Channel::Streaming;
+        _ = stream.counted(|| {
+            // SAFETY: the caller's promise; contexts are quiet before they go.
+            unsafe {
+                if copier.enter(&Copy { dest, source, len, streaming, stream }) {
+                    return Status::Pending;
+                }
+                match streaming {
+                    true => copy::streaming(dest, source, len),
+                    false => copy::cached(dest, source, len),
+                }
+            }
+            Status::Complete
+        });
+        true
+    }
+
+    /// Copies what is left, and waits for what others copy.
+    pub(super) fn until_copied(&self, stream: &Stream, routine: &'static str) {
+        if let Some(copier) = &self.copier {
+            copier.help();
+        }
+        self.until(routine, self.pe(), Reason::Completion, || stream.is_quiet());
+    }
+}
