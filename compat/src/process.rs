@@ -271,10 +271,12 @@ fn synchronise(world: &World, routine: &'static str) {
 /// Collective: finalises the library.
 fn stop(process: &Process, routine: &'static str) -> Result<()> {
     let library = library(routine);
-    for context in library.objects().contexts() {
-        library.world.quiet(context.context(), routine);
-    }
-    synchronise(&library.world, routine);
+    profile::within(routine, 0, |library| {
+        for context in library.objects().contexts() {
+            library.world.quiet(context.context(), routine);
+        }
+        synchronise(&library.world, routine);
+    });
     if let Some(job) = &process.job {
         // From here on a PE that waits for this one waits in vain.
         job.board.announce_leaving(library.world.pe(), library.world.barriers());

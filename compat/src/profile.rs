@@ -6,7 +6,9 @@
 //! arguments are checked.
 //!
 //! - All calls and bytes are counted. Long calls are always timed. Of the short ones of each kind, the
-//!   first [`FIRST`] are timed, and then one in [`SAMPLE`].
+//!   first [`FIRST`] are timed, and then one in [`SAMPLE`], which stands for the others.
+//! - The time of a wait belongs to the call that waits. Where a routine is not counted otherwise, each of its
+//!   waits is counted as a call.
 //! - Counters are in memory that `oshrun` has given: see [`tombolo_core::profile`].
 
 mod operations;
@@ -33,6 +35,8 @@ use tombolo_selector::report;
 const SAMPLE: u64 = 64;
 /// So many first calls of each kind are timed.
 const FIRST: u64 = 8;
+/// A short call that works for longer has lost its processor, and stands for no other one.
+const LOST_NS: u64 = 100_000;
 /// Shorter calls are no events.
 const EVENT_NS: u64 = 1000;
 /// Longest operation on mapped memory of which only samples are timed.
@@ -62,6 +66,8 @@ struct Recorder {
     area: Area,
     rows: Mutex<HashMap<(usize, u8), u16>>,
     slots: AtomicUsize,
+    /// Slots of threads that have ended.
+    free: Mutex<Vec<&'static Slot>>,
     threads: ByThread,
     /// What taking the time adds to it.
     clock_ns: u64,
@@ -154,8 +160,19 @@ impl Recorder {
             })
             .collect();
         between.sort_unstable();
-        let (rows, slots, threads) = (Mutex::default(), AtomicUsize::new(0), ByThread::new());
-        Ok(Some(Recorder { area, rows, slots, threads, clock_ns: between[50], traces }))
+        Ok(Some(Recorder {
+            area,
+            rows: Mutex::default(),
+            slots: AtomicUsize::new(0),
+            free: Mutex::default(),
+            threads: ByThread::new(),
+            clock_ns: between[50],
+            traces,
+        }))
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<&'static Slot>> {
+        self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn rows(&self) -> MutexGuard<'_, HashMap<(usize, u8), u16>> {
@@ -285,8 +302,8 @@ impl State {
             // It may never return.
             tally();
         }
-        let exact = call.long || count < FIRST;
-        let result = if exact || count & (SAMPLE - 1) == 0 || self.recorder.traces {
+        let exact = call.long || count < FIRST || self.recorder.traces;
+        let result = if exact || count & (SAMPLE - 1) == 0 {
             self.timed(slot, cell, call, exact, work)
         } else if call.waits {
             let before = slot.enter(cell);
@@ -325,12 +342,13 @@ impl State {
         slot.enter(begun.before);
         let took = (ended - begun.at).saturating_sub(self.recorder.clock_ns);
         let blocked = slot.blocked() - begun.blocked;
-        let (number, sum) = match exact {
+        let worked = took.saturating_sub(blocked);
+        let (number, sum) = match exact || worked > LOST_NS {
             true => (Cell::Exact, Cell::ExactNs),
             false => (Cell::Samples, Cell::SampleNs),
         };
         slot.add(&cell[number as usize], 1);
-        slot.add(&cell[sum as usize], took.saturating_sub(blocked));
+        slot.add(&cell[sum as usize], worked);
         cell[Cell::LongestNs as usize].fetch_max(took, Ordering::Relaxed);
         if self.recorder.traces && (took >= EVENT_NS || call.long) {
             let row = u64::from(self.row(call.routine, call.way)) | slot.bits();
@@ -361,7 +379,15 @@ fn waited(waiting: &Waiting, waited: &Waited) {
         slot.add(number, 1);
         slot.add(sum, ns);
     }
-    slot.block(until.saturating_sub(since));
+    let whole = until.saturating_sub(since);
+    if !slot.block(whole) {
+        let cell = slot.cell(state, waiting.routine, LOCAL, 0);
+        [Cell::Count, Cell::Exact].into_iter().for_each(|word| {
+            slot.add(&cell[word as usize], 1);
+        });
+        slot.add(&cell[Cell::BlockedNs as usize], whole);
+        cell[Cell::LongestNs as usize].fetch_max(whole, Ordering::Relaxed);
+    }
     if state.recorder.traces {
         // Named by what took most of it.
         let most = Reason::ALL.into_iter().max_by_key(|reason| ns[*reason as usize]);

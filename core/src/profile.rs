@@ -35,6 +35,8 @@ pub const REASONS: usize = 16;
 pub const CELL: usize = 8;
 /// Words of a slot for what was exchanged with one PE, one cache line.
 pub const PEER: usize = 8;
+/// Words of a slot for the lives of its threads.
+pub const LIVES: usize = 4;
 /// Words of an event.
 pub const EVENT: usize = 6;
 /// Bytes of the name of a routine, and of each of the two parts of a way.
@@ -113,6 +115,20 @@ pub enum Cell {
     BlockedNs,
 }
 
+/// Words of the lives of a slot's threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Lives {
+    /// Threads that began to count.
+    Begun,
+    /// When each of them did, added up, nanoseconds of `CLOCK_MONOTONIC`; may overflow.
+    Since,
+    /// Threads that have ended.
+    Ended,
+    /// When each of them did, or counting before it, likewise.
+    Until,
+}
+
 /// Words of what was exchanged with one PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -170,6 +186,11 @@ impl Layout {
     pub fn slot(&self, slot: usize) -> usize {
         let first = (Layout::EVENTS_AT + self.events * EVENT * 8).next_multiple_of(PAGE);
         first + slot * (self.peers() + PAGE + ROWS * CLASSES * CELL * 8)
+    }
+
+    /// The lives of a slot's threads.
+    pub fn lives(&self, slot: usize) -> usize {
+        self.slot(slot) + 2 * REASONS * 8
     }
 
     fn peers(&self) -> usize {
@@ -297,6 +318,13 @@ impl Area {
         let first = self.words(self.layout.slot(slot));
         // SAFETY: in the first page of a slot; otherwise as above.
         [0, 1].map(|word| unsafe { &*first.add(2 * reason + word) })
+    }
+
+    /// What is known of the lives of a slot's threads.
+    pub fn lives(&self, slot: usize) -> &[AtomicU64; LIVES] {
+        assert!(slot < SLOTS);
+        // SAFETY: behind the waits in the first page of a slot; otherwise as above.
+        unsafe { &*self.words(self.layout.lives(slot)).cast() }
     }
 
     /// Says what a row counts: a routine, by which way, and how far. One caller at a time.

@@ -82,7 +82,7 @@ fn calloc(routine: &'static str, count: usize, size: usize) -> *mut c_void {
         // SAFETY: a new block of this size, which other PEs know of only after the barrier.
         unsafe { block.write_bytes(0, bytes) };
     }
-    coll::barrier_all(&library.world, routine);
+    profile::within(routine, bytes, |library| coll::barrier_all(&library.world, routine));
     block.cast()
 }
 
@@ -96,23 +96,25 @@ pub fn reallocate(routine: &'static str, ptr: *mut c_void, size: usize) -> *mut 
         return null_mut();
     }
     let library = library(routine);
-    let (world, old) = (&library.world, ptr.cast::<u8>());
     compare(library, routine, [("ptr", offset(library, routine, ptr)), ("size", size)]);
-    coll::barrier_all(world, routine);
-    let Some(before) = world.heap().size_of(old) else {
-        no_block(library, routine, ptr);
-    };
-    let mut block = old;
-    if !world.heap().resize(old, size) {
-        block = take(library, routine, size, ALIGNMENT);
-        if !block.is_null() {
-            // SAFETY: two live blocks of at least this many bytes.
-            unsafe { std::ptr::copy_nonoverlapping(old, block, before.min(size)) };
-            world.heap().free(old);
+    profile::within(routine, size, |library| {
+        let (world, old) = (&library.world, ptr.cast::<u8>());
+        coll::barrier_all(world, routine);
+        let Some(before) = world.heap().size_of(old) else {
+            no_block(library, routine, ptr);
+        };
+        let mut block = old;
+        if !world.heap().resize(old, size) {
+            block = take(library, routine, size, ALIGNMENT);
+            if !block.is_null() {
+                // SAFETY: two live blocks of at least this many bytes.
+                unsafe { std::ptr::copy_nonoverlapping(old, block, before.min(size)) };
+                world.heap().free(old);
+            }
         }
-    }
-    coll::barrier_all(world, routine);
-    block.cast()
+        coll::barrier_all(world, routine);
+        block.cast()
+    })
 }
 
 /// `shmem_free`: a barrier on entry, unless there is nothing to free.
@@ -122,7 +124,7 @@ pub fn free(routine: &'static str, ptr: *mut c_void) {
     if ptr.is_null() {
         return;
     }
-    coll::barrier_all(&library.world, routine);
+    profile::within(routine, 0, |library| coll::barrier_all(&library.world, routine));
     if !library.world.heap().free(ptr.cast()) {
         no_block(library, routine, ptr);
     }

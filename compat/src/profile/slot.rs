@@ -3,9 +3,12 @@
 
 use super::{Kind, Recorder, State};
 use std::arch::asm;
-use std::cell::Cell as Own;
+use std::cell::{Cell as Own, OnceCell};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use tombolo_core::profile::{CELL, CLASSES, Cell, Exchanged, Head, PEER, SLOTS, class};
+use tombolo_core::board::monotonic_ns;
+use tombolo_core::profile::{
+    CELL, CLASSES, Cell, Exchanged, Head, LIVES, Lives, PEER, SLOTS, class,
+};
 
 /// Entries of the table by which a thread finds rows; a power of two.
 const ENTRIES: usize = 1024;
@@ -15,6 +18,7 @@ pub struct Slot {
     number: usize,
     shared: bool,
     peers: &'static [[AtomicU64; PEER]],
+    lives: &'static [AtomicU64; LIVES],
     /// Nanoseconds of all waits so far.
     blocked: AtomicU64,
     /// The counters of the call that may be waiting, in [`State::count`].
@@ -29,6 +33,13 @@ type Row = [Cells; CLASSES];
 
 thread_local! {
     static OWN: Own<*const Slot> = const { Own::new(std::ptr::null()) };
+    static END: OnceCell<End> = const { OnceCell::new() };
+}
+
+/// Dropped when the thread ends.
+struct End {
+    recorder: &'static Recorder,
+    slot: &'static Slot,
 }
 
 /// Slots by the address of the thread's control block, a few of the most: in a shared library the
@@ -37,6 +48,8 @@ pub struct ByThread([(AtomicUsize, AtomicPtr<Slot>); THREADS]);
 
 /// Entries of it; a power of two.
 const THREADS: usize = 64;
+/// In place of an address while a thread takes an entry.
+const TAKEN: usize = 1;
 
 impl ByThread {
     pub const fn new() -> ByThread {
@@ -66,8 +79,7 @@ impl ByThread {
 pub fn slot(recorder: &'static Recorder) -> &'static Slot {
     let ((known, slot), own) = recorder.threads.entry();
     if known.load(Ordering::Acquire) == own {
-        // SAFETY: set before the address was, and never freed. A thread that comes after one that has
-        // ended may have its control block, and goes on with its slot.
+        // SAFETY: set before the address was, and never freed.
         return unsafe { &*slot.load(Ordering::Relaxed) };
     }
     behind(recorder)
@@ -86,31 +98,61 @@ fn behind(recorder: &'static Recorder) -> &'static Slot {
 }
 
 fn first(recorder: &'static Recorder) -> &'static Slot {
+    let slot = recorder.free().pop().unwrap_or_else(|| new(recorder));
+    OWN.set(slot);
+    // The first one counts from the begin on.
+    let since = match slot.number {
+        0 if slot.lives[Lives::Begun as usize].load(Ordering::Relaxed) == 0 => {
+            recorder.area.head(Head::Began).load(Ordering::Relaxed)
+        }
+        _ => monotonic_ns(),
+    };
+    slot.live(Lives::Begun, Lives::Since, since);
+    // Fails where the thread is about to end: it counts as if it did not.
+    let _ = END.try_with(|end| end.set(End { recorder, slot }));
+    let ((known, entry), own) = recorder.threads.entry();
+    // The entry stays with the first that takes it, until that thread ends.
+    if known.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        entry.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Relaxed);
+        known.store(own, Ordering::Release);
+    }
+    slot
+}
+
+fn new(recorder: &'static Recorder) -> &'static Slot {
     let number = recorder.slots.fetch_add(1, Ordering::Relaxed).min(SLOTS - 1);
     recorder.area.head(Head::Slots).fetch_max(number as u64 + 1, Ordering::Relaxed);
     let entries = std::iter::repeat_with(Default::default).take(ENTRIES).collect::<Vec<_>>();
     let Ok(entries) = entries.into_boxed_slice().try_into() else {
         unreachable!("as many as asked")
     };
-    let slot = Slot {
+    // Never freed: a thread may end in the middle of a job, and its counts stay.
+    Box::leak(Box::new(Slot {
         number,
         shared: number == SLOTS - 1,
         peers: recorder.area.peers(number),
+        lives: recorder.area.lives(number),
         blocked: AtomicU64::new(0),
         current: AtomicPtr::default(),
         entries,
-    };
-    // Never freed: a thread may end in the middle of a job, and its counts stay.
-    let slot: &'static Slot = Box::leak(Box::new(slot));
-    OWN.set(slot);
-    let ((known, entry), own) = recorder.threads.entry();
-    let free = std::ptr::null_mut();
-    let slot_ptr = std::ptr::from_ref(slot).cast_mut();
-    // The entry stays with the first that takes it.
-    if entry.compare_exchange(free, slot_ptr, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        known.store(own, Ordering::Release);
+    }))
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let End { recorder, slot } = *self;
+        OWN.set(std::ptr::null());
+        let ((known, _), own) = recorder.threads.entry();
+        // A thread that gets the same control block is another one.
+        let _ = known.compare_exchange(own, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let until = match super::on() {
+            Some(_) => monotonic_ns(),
+            None => recorder.area.head(Head::Ended).load(Ordering::Relaxed),
+        };
+        slot.current.store(std::ptr::null_mut(), Ordering::Relaxed);
+        slot.live(Lives::Ended, Lives::Until, until);
+        recorder.free().push(slot);
     }
-    slot
 }
 
 impl Slot {
@@ -139,13 +181,18 @@ impl Slot {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// The call that is under way has waited.
-    pub fn block(&self, ns: u64) {
+    /// The call that is under way has waited; false if none is.
+    pub fn block(&self, ns: u64) -> bool {
         self.add(&self.blocked, ns);
         // SAFETY: null, or counters that are never freed.
-        if let Some(cell) = unsafe { self.current.load(Ordering::Relaxed).as_ref() } {
-            self.add(&cell[Cell::BlockedNs as usize], ns);
-        }
+        let cell = unsafe { self.current.load(Ordering::Relaxed).as_ref() };
+        cell.map(|cell| self.add(&cell[Cell::BlockedNs as usize], ns)).is_some()
+    }
+
+    /// A thread has begun or ended.
+    fn live(&self, number: Lives, sum: Lives, at: u64) {
+        self.lives[number as usize].fetch_add(1, Ordering::Relaxed);
+        self.lives[sum as usize].fetch_add(at, Ordering::Relaxed);
     }
 
     /// Says which call may be waiting from now on; gives the one before.

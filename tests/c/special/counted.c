@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of profiles expect to find: known numbers of known calls. argv[1] "die": PE 1 kills itself
  * before it would finalise; "threads": operations of several threads; "stream": puts for argv[2] seconds to the PE
- * half way round, with pauses in which service threads have to work, and nothing else. */
+ * half way round, with pauses in which service threads have to work, and nothing else; "waiters": four threads of
+ * PE 1 wait 100 ms, and threads come and go; "uneven": 64 short puts to the next PE, a pause, and again. */
 #include <pthread.h>
 #include <shmem.h>
 #include <signal.h>
@@ -28,6 +29,40 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+static void *waits(void *unused) {
+    (void)unused;
+    shmem_long_wait_until(&word, SHMEM_CMP_EQ, 1);
+    return NULL;
+}
+
+static void waiters(void) {
+    pthread_t threads[4];
+    shmem_barrier_all();
+    if (shmem_my_pe() == 1) {
+        for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, waits, NULL);
+        for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+        for (int i = 0; i < 40; i++) {
+            pthread_create(&threads[0], NULL, adds, NULL);
+            pthread_join(threads[0], NULL);
+        }
+    } else if (shmem_my_pe() == 0) {
+        usleep(100000);
+        shmem_long_p(&word, 1, 1);
+    }
+    shmem_barrier_all();
+}
+
+static void uneven(const char *local) {
+    char *heap = shmem_calloc(4096, 1);
+    int target = (shmem_my_pe() + 1) % shmem_n_pes();
+    for (int round = 0; round < 40; round++) {
+        for (int i = 0; i < 64; i++) shmem_putmem(heap, local, 64, target);
+        usleep(1000);
+    }
+    heap = shmem_realloc(heap, 8192);
+    shmem_free(heap);
+}
+
 static void stream(char *heap, const char *local, double seconds) {
     int target = (shmem_my_pe() + shmem_n_pes() / 2) % shmem_n_pes();
     for (double begun = now(); now() < begun + seconds;) {
@@ -46,6 +81,12 @@ int main(int argc, char **argv) {
     static char local[BLOCK];
     if (!strcmp(how, "stream")) {
         stream(heap, local, atof(argv[2]));
+        shmem_finalize();
+        return 0;
+    }
+    if (!strcmp(how, "waiters") || !strcmp(how, "uneven")) {
+        if (!strcmp(how, "waiters")) waiters();
+        else uneven(local);
         shmem_finalize();
         return 0;
     }

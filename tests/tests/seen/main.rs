@@ -15,10 +15,11 @@ use support::{Ran, crate_dir, scratch};
 
 type Case = fn(&Program) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 9] = [
+const CASES: [(&str, Case); 10] = [
     ("a_profile_counts_what_a_program_does", counts),
     ("a_profile_over_links_names_the_way_and_who_exchanged_what", over_links),
     ("all_threads_count", threads),
+    ("nobody_is_in_the_library_for_longer_than_there_is_time", shares),
     ("what_a_killed_pe_has_counted_is_shown", killed),
     ("a_profile_is_text_on_standard_error_or_a_page", forms),
     ("a_timeline_has_the_spans_of_a_program", timeline),
@@ -55,7 +56,24 @@ fn profiled(
     let option = format!("--profile=json:{}", path.display());
     let options = [options, &[option.as_str()]].concat();
     let ran = program.launch_with(&options, pes, &[how], &[("SHMEM_TUNE", "off")])?;
-    Ok((ran, json(&path)?))
+    let profile = json(&path)?;
+    check_shares(&profile);
+    Ok((ran, profile))
+}
+
+/// Nobody is in the library for longer than its threads live, or blocked for longer than in the library.
+fn check_shares(profile: &Value) {
+    for pe in profile["pes"].as_array().into_iter().flatten() {
+        let [threads, library, blocked] = seconds_of(pe);
+        let within = |part: f64, whole: f64| part <= whole * (1.0 + 1e-9) + 1e-9;
+        assert!(within(library, threads) && within(blocked, library), "{pe}: {profile:#}");
+    }
+}
+
+/// Seconds of a PE's threads, in the library, and blocked.
+fn seconds_of(pe: &Value) -> [f64; 3] {
+    ["threads_seconds", "library_seconds", "blocked_seconds"]
+        .map(|name| pe[name].as_f64().unwrap_or(-1.0))
 }
 
 /// Calls and bytes of a routine, by all ways, in a class of sizes.
@@ -169,6 +187,35 @@ fn threads(program: &Program) -> Result<(), Failed> {
     check(&profile, 2, 6);
     // More threads than have counters of their own.
     assert_eq!(calls(&profile, "shmem_long_atomic_add", 8), (40_000, 320_000), "{profile:#}");
+    Ok(())
+}
+
+fn shares(program: &Program) -> Result<(), Failed> {
+    let (ran, profile) = profiled(program, "waiters", &[], 2, "waiters")?;
+    ran.succeeded()?;
+    let pes = profile["pes"].as_array().ok_or("no PEs")?;
+    let [threads, library, blocked] = seconds_of(&pes[1]);
+    let whole = pes[1]["seconds"].as_f64().unwrap_or(0.0);
+    // Four threads wait for 100 ms while the first one waits for them outside of the library.
+    assert!(whole >= 0.1 && blocked > 0.36 && threads > whole + 0.36, "{profile:#}");
+    assert!(library < threads - 0.09, "{profile:#}");
+    assert_eq!(calls(&profile, "shmem_long_wait_until", 0).0, 4, "{profile:#}");
+    assert_eq!(calls(&profile, "shmem_long_atomic_add", 8).0, 40_000, "{profile:#}");
+    // Where threads outnumber processors, short calls lose theirs again and again.
+    for hosts in ["1", "2", "3"] {
+        let name = format!("uneven{hosts}");
+        let (ran, profile) = profiled(program, &name, &["--hosts", hosts], 3, "uneven")?;
+        ran.succeeded()?;
+        for (routine, size, count) in [
+            ("shmem_putmem", 64, 40 * 64),
+            ("shmem_calloc", 4096, 1),
+            ("shmem_realloc", 8192, 1),
+            ("shmem_free", 0, 1),
+            ("shmem_finalize", 0, 1),
+        ] {
+            assert_eq!(calls(&profile, routine, size).0, 3 * count, "{routine}: {profile:#}");
+        }
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use super::summary::{Summary, time};
 use tombolo_core::wait::Reason;
 use tombolo_selector::report::size;
 
-/// Shares of all PEs' time below which nothing is said.
+/// Shares of all threads' time below which nothing is said.
 const SHARE: f64 = 0.05;
 /// The same for PEs that others wait for.
 const SKEW: f64 = 0.10;

@@ -7,8 +7,8 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use tombolo_core::profile::{
-    CELL, CLASSES, Cell, EVENT, EVENTS_MAX, Head, Layout, MAGIC, NAME, PEER, REASONS, ROWS, SLOTS,
-    TEXT,
+    CELL, CLASSES, Cell, EVENT, EVENTS_MAX, Head, LIVES, Layout, Lives, MAGIC, NAME, PEER, REASONS,
+    ROWS, SLOTS, TEXT,
 };
 
 /// What a PE has counted; see [`tombolo_core::profile`].
@@ -26,6 +26,9 @@ pub struct Counted {
     pub local: u64,
     /// Cells in which something was counted.
     pub rows: Vec<Row>,
+    /// Nanoseconds of all threads that called something, from the first call of each to its end; 0 if
+    /// counting never ended.
+    pub lived: u64,
     /// By PE, what was exchanged with it.
     pub peers: Vec<[u64; PEER]>,
     /// By reason, number of waits and nanoseconds.
@@ -50,6 +53,8 @@ pub struct Row {
     pub class: u8,
     /// See [`Cell`].
     pub words: [u64; CELL],
+    /// Nanoseconds of all calls.
+    pub ns: f64,
 }
 
 /// Something that took time.
@@ -123,6 +128,7 @@ impl Counted {
             ..Counted::default()
         };
         let mut cells = vec![[0u64; CELL]; rows * CLASSES];
+        let mut times = vec![0.0; rows * CLASSES];
         for slot in 0..slots {
             for (reason, pair) in words(layout.slot(slot), 2 * REASONS)?.chunks_exact(2).enumerate()
             {
@@ -137,6 +143,18 @@ impl Counted {
                     .for_each(|(sum, own)| *sum = sum.saturating_add(*own));
             }
             let own = words(layout.cell(slot, 0, 0), rows * CLASSES * CELL)?;
+            let own_times: Vec<Time> = own.chunks_exact(CELL).map(Time::of).collect();
+            let whole = own_times.iter().fold(Time::default(), Time::and);
+            let lived = match whole.is_nothing() {
+                // Threads of the library call nothing.
+                true => Some(0),
+                false => lived(&words(layout.lives(slot), LIVES)?, read.began, read.ended),
+            };
+            read.lived += lived.unwrap_or(0);
+            let part = lived.map_or(1.0, |lived| whole.part_within(lived as f64));
+            for (sum, own) in times.iter_mut().zip(&own_times) {
+                *sum += own.known + part * own.expected;
+            }
             for (sum, own) in cells.iter_mut().zip(own.chunks_exact(CELL)) {
                 for (index, (sum, own)) in sum.iter_mut().zip(own).enumerate() {
                     *sum = match index == Cell::LongestNs as usize {
@@ -146,7 +164,7 @@ impl Counted {
                 }
             }
         }
-        for (index, words) in cells.into_iter().enumerate() {
+        for (index, (words, ns)) in cells.into_iter().zip(times).enumerate() {
             if words[Cell::Count as usize] > 0 {
                 let [routine, way, distance] = names[index / CLASSES].clone();
                 read.rows.push(Row {
@@ -155,6 +173,7 @@ impl Counted {
                     distance,
                     class: (index % CLASSES) as u8,
                     words,
+                    ns,
                 });
             }
         }
@@ -183,10 +202,19 @@ impl Row {
     pub fn word(&self, cell: Cell) -> u64 {
         self.words[cell as usize]
     }
+}
 
-    /// Nanoseconds of all calls: of those whose time was taken, and as many as the others are expected
-    /// to have; and of all waits, which are all known.
-    pub fn ns(&self) -> f64 {
+/// Nanoseconds of calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Time {
+    /// Of those whose time was taken, and of all waits, which are all known.
+    known: f64,
+    /// What all others are expected to have taken.
+    expected: f64,
+}
+
+impl Time {
+    fn of(words: &[u64]) -> Time {
         let [count, exact, exact_ns, samples, sample_ns, blocked, longest] = [
             Cell::Count,
             Cell::Exact,
@@ -196,7 +224,7 @@ impl Row {
             Cell::BlockedNs,
             Cell::LongestNs,
         ]
-        .map(|cell| self.word(cell) as f64);
+        .map(|cell| words[cell as usize] as f64);
         let rest = (count - exact).max(0.0);
         let mean = match (samples > 0.0, exact > 1.0) {
             (true, _) => sample_ns / samples,
@@ -204,25 +232,90 @@ impl Row {
             (false, true) => (exact_ns - longest.min(exact_ns)) / (exact - 1.0),
             (false, false) => exact_ns,
         };
-        exact_ns + rest * mean + blocked
+        Time { known: exact_ns + blocked, expected: rest * mean }
     }
+
+    fn and(self, other: &Time) -> Time {
+        Time { known: self.known + other.known, expected: self.expected + other.expected }
+    }
+
+    fn is_nothing(self) -> bool {
+        self == Time::default()
+    }
+
+    /// The part of what is expected for which there is time: samples may have been longer than others.
+    fn part_within(self, lived: f64) -> f64 {
+        let left = (lived - self.known).max(0.0);
+        if self.expected > left { left / self.expected } else { 1.0 }
+    }
+}
+
+/// Nanoseconds that the threads of a slot lived while something was counted; none if that never ended.
+fn lived(lives: &[u64], began: u64, ended: u64) -> Option<u64> {
+    let word = |word: Lives| lives[word as usize];
+    let living = word(Lives::Begun).wrapping_sub(word(Lives::Ended));
+    let until = word(Lives::Until).wrapping_add(living.wrapping_mul(ended));
+    let lived = until.wrapping_sub(word(Lives::Since));
+    let most = ended.checked_sub(began)?.saturating_mul(word(Lives::Begun));
+    // Anything else was written by a stray store.
+    (ended > 0).then_some(lived.min(most))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use tombolo_core::profile::{Area, Exchanged};
 
     #[test]
     fn times_that_were_not_taken_are_expected_to_be_like_samples() {
-        let row = |words: [u64; CELL]| Row { words, ..Row::default() };
+        let time = |words: [u64; CELL]| {
+            let Time { known, expected } = Time::of(&words);
+            (known, expected)
+        };
         // count, bytes, exact, exact_ns, samples, sample_ns, longest, blocked
-        assert_eq!(row([4, 0, 4, 400, 0, 0, 200, 0]).ns(), 400.0);
-        assert_eq!(row([108, 0, 8, 1000, 2, 20, 900, 0]).ns(), 1000.0 + 100.0 * 10.0);
-        assert_eq!(row([10, 0, 8, 1000, 0, 0, 300, 0]).ns(), 1000.0 + 2.0 * 100.0);
-        assert_eq!(row([5, 0, 0, 0, 0, 0, 0, 0]).ns(), 0.0);
-        assert_eq!(row([1, 0, 1, 10, 0, 0, 500, 490]).ns(), 500.0);
+        assert_eq!(time([4, 0, 4, 400, 0, 0, 200, 0]), (400.0, 0.0));
+        assert_eq!(time([108, 0, 8, 1000, 2, 20, 900, 0]), (1000.0, 100.0 * 10.0));
+        assert_eq!(time([10, 0, 8, 1000, 0, 0, 300, 0]), (1000.0, 2.0 * 100.0));
+        assert_eq!(time([5, 0, 0, 0, 0, 0, 0, 0]), (0.0, 0.0));
+        assert_eq!(time([1, 0, 1, 10, 0, 0, 500, 490]), (500.0, 0.0));
+    }
+
+    #[test]
+    fn calls_take_no_longer_than_their_threads_live() {
+        let fd = Area::create(2, 0).unwrap();
+        let area = Area::open(fd.try_clone().unwrap(), 2).unwrap();
+        let set = |words: &[AtomicU64], values: &[u64]| {
+            words
+                .iter()
+                .zip(values)
+                .for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+        };
+        area.head(Head::Began).store(1_000, Ordering::Relaxed);
+        area.head(Head::Ended).store(11_000, Ordering::Relaxed);
+        area.head(Head::Rows).store(1, Ordering::Relaxed);
+        area.head(Head::Slots).store(3, Ordering::Relaxed);
+        area.name(0, ["shmem_put", "ntb", "1 link"]);
+        // 8 calls of 100 ns, and one sample of 90 us that stands for 92 more; they lived 10 us.
+        set(&area.cells(0, 0)[0], &[100, 800, 8, 800, 1, 90_000, 90_000, 200]);
+        set(area.lives(0), &[1, 1_000, 0, 0]);
+        // Two threads that waited most of the time, one of which has ended.
+        set(&area.cells(1, 0)[0], &[2, 16, 2, 100, 0, 0, 9_000, 16_000]);
+        set(area.lives(1), &[2, 1_100 + 1_500, 1, 10_000]);
+        // A thread of the library.
+        set(area.lives(2), &[1, 2_000, 0, 0]);
+        let read = Counted::read(0, &fd, 2).unwrap();
+        assert_eq!(read.lived, 10_000 + 21_000 - 2_600);
+        assert!((read.rows[0].ns - (10_000.0 + 16_100.0)).abs() < 1e-3, "{:?}", read.rows);
+        // Counting never ended: how long threads lived is not known.
+        area.head(Head::Ended).store(0, Ordering::Relaxed);
+        let read = Counted::read(0, &fd, 2).unwrap();
+        assert_eq!(read.lived, 0);
+        assert!(read.rows[0].ns > 92.0 * 90_000.0, "{:?}", read.rows);
+        // Nor if somebody has overwritten it.
+        area.head(Head::Ended).store(11_000, Ordering::Relaxed);
+        set(area.lives(1), &[2, u64::MAX / 2, 1, 10_000]);
+        assert!(Counted::read(0, &fd, 2).unwrap().lived <= 30_000);
     }
 
     #[test]

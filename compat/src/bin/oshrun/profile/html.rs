@@ -56,7 +56,7 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
     if !summary.waits.is_empty() {
         write!(
             to,
-            "<h2>Blocked</h2><table><tr><th class=t>waiting for<th>times<th>time<th class=t>share of all PEs' time</tr>"
+            "<h2>Blocked</h2><table><tr><th class=t>waiting for<th>times<th>time<th class=t>share of all threads' time</tr>"
         )?;
         for (words, number, seconds) in &summary.waits {
             let share = share(*seconds);

@@ -12,6 +12,7 @@ pub fn render(summary: &Summary) -> String {
         .map(|pe| {
             json!({
                 "pe": pe.pe, "machine": pe.machine, "finalized": pe.finished, "seconds": pe.seconds,
+                "threads_seconds": pe.lived,
                 "library_seconds": pe.inside, "blocked_seconds": pe.blocked, "transports": pe.text,
             })
         })

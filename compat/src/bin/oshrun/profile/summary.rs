@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All PEs together.
 
-use super::counted::{Counted, Row};
+use super::counted::Counted;
 use std::collections::BTreeMap;
 use tombolo_core::profile::{Cell, Exchanged, class_max};
 use tombolo_core::wait::Reason;
@@ -26,6 +26,8 @@ pub struct Pe {
     pub machine: String,
     /// Seconds from begin to end of counting, or to what is known of it.
     pub seconds: f64,
+    /// Seconds of all its threads together, of each from its first call on.
+    pub lived: f64,
     /// It has called `shmem_finalize`.
     pub finished: bool,
     /// Seconds in calls, and of these blocked.
@@ -107,7 +109,7 @@ impl Summary {
             line.pes += 1;
             line.count += row.word(Cell::Count);
             line.bytes += bytes;
-            line.seconds += row.ns() / 1e9;
+            line.seconds += row.ns / 1e9;
             line.longest = line.longest.max(row.word(Cell::LongestNs) as f64 / 1e9);
             line.blocked += row.word(Cell::BlockedNs) as f64 / 1e9;
         }
@@ -139,10 +141,10 @@ impl Summary {
         Summary { size, pes, lines, waits, matrix }
     }
 
-    /// Seconds of all PEs, in all calls, and blocked.
+    /// Seconds of all threads, in all calls, and blocked.
     pub fn totals(&self) -> [f64; 3] {
         let sum = |of: fn(&Pe) -> f64| self.pes.iter().map(of).sum();
-        [sum(|pe| pe.seconds), sum(|pe| pe.inside), sum(|pe| pe.blocked)]
+        [sum(|pe| pe.lived), sum(|pe| pe.inside), sum(|pe| pe.blocked)]
     }
 
     /// Seconds blocked for a reason.
@@ -155,7 +157,7 @@ impl Summary {
         let [whole, inside, blocked] = self.totals();
         let share = |part: f64| if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
         format!(
-            "{} between shmem_init and shmem_finalize; {:.1} % of the PEs' time in the library, \
+            "{} between shmem_init and shmem_finalize; {:.1} % of the threads' time in the library, \
              {:.1} % blocked",
             time(self.seconds()),
             share(inside),
@@ -173,13 +175,15 @@ fn pe(counted: &Counted, machine: String) -> Pe {
     let last = counted.events.iter().map(|event| event.end).max().unwrap_or(0);
     let finished = counted.ended >= counted.began && counted.ended > 0;
     let ended = if finished { counted.ended } else { last };
-    let inside: f64 = counted.rows.iter().map(Row::ns).sum::<f64>() / 1e9;
+    let inside: f64 = counted.rows.iter().map(|row| row.ns).sum::<f64>() / 1e9;
     let seconds = ended.saturating_sub(counted.began) as f64 / 1e9;
+    let seconds = seconds.max(if finished { 0.0 } else { inside });
     let ns = |[_, ns]: [u64; 2]| ns as f64 / 1e9;
     Pe {
         pe: counted.pe,
         machine,
-        seconds: seconds.max(if finished { 0.0 } else { inside }),
+        seconds,
+        lived: seconds.max(counted.lived as f64 / 1e9),
         finished,
         inside,
         blocked: counted.waits.iter().map(|wait| ns(*wait)).sum(),
@@ -202,6 +206,7 @@ pub fn time(seconds: f64) -> String {
 
 #[cfg(test)]
 pub mod tests {
+    use super::super::counted::Row;
     use super::*;
     use tombolo_core::profile::{CELL, PEER};
 
@@ -213,6 +218,8 @@ pub mod tests {
             distance: if way.is_empty() { "" } else { "PEs of the same host" }.into(),
             class,
             words,
+            ns: (words[Cell::ExactNs as usize] + words[Cell::BlockedNs as usize]) as f64
+                + (words[Cell::Count as usize] - words[Cell::Exact as usize]) as f64 * 100.0,
         };
         let pe = |pe, rows, peers| Counted {
             pe,
