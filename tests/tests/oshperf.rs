@@ -8,6 +8,7 @@ mod support;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -350,6 +351,32 @@ fn programs_run_against_another_library(prefix: &Path) -> Result<(), Failed> {
     let mut command = oshperf(prefix, "against --repeat 1 --only hello");
     let ran = run(command.arg(other), LIMIT)?.succeeded()?;
     assert!(ran.stdout.contains(" and other\n") && ran.stdout.contains("| hello@4 |"), "{ran:?}");
+    assert!(
+        ran.stderr.is_empty(),
+        "nothing is said of progress where there is no terminal: {ran:?}"
+    );
+    // One that says much beside what the programs say, and one that fails.
+    let folder = scratch("oshperf-against");
+    let launcher = |name: &str, last: &str| -> Result<String, Failed> {
+        let path = folder.join(name);
+        let text = format!(
+            "#!/bin/sh\necho ----\necho WARNING: no fabric\necho WARNING: no fabric >&2\n{last}\n"
+        );
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+        Ok(path.display().to_string())
+    };
+    let loud = launcher("loud", &format!("exec {}/oshrun \"$@\"", bin.display()))?;
+    let mut command = oshperf(prefix, "against --repeat 1 --only hello");
+    let ran = run(command.arg(format!("loud: CC={}/oshcc RUN={loud}", bin.display())), LIMIT)?;
+    let ran = ran.succeeded()?;
+    assert!(ran.stdout.contains("| hello@4 |") && !ran.stdout.contains("WARNING"), "{ran:?}");
+    let broken = launcher("broken", "echo it breaks >&2; exit 1")?;
+    let mut command = oshperf(prefix, "against --repeat 2 --only hello");
+    let ran = run(command.arg(format!("bad: CC={}/oshcc RUN={broken}", bin.display())), LIMIT)?;
+    let ran = ran.succeeded()?;
+    let note = "## Not measured\n\n- hello@4, bad: it breaks\n\n";
+    assert!(ran.stdout.contains(note) && !ran.stdout.contains(" and bad"), "{ran:?}");
     Ok(())
 }
 

@@ -31,6 +31,8 @@ pub struct Implementation {
     free: &'static [&'static str],
 }
 
+/// The name of Open MPI where it is recognised.
+const OPEN_MPI_NAME: &str = "openmpi";
 /// Open MPI binds PEs unless told otherwise and refuses more PEs than cores unless told otherwise.
 /// Its one-sided components other than `ucx` crash in finalize when a job has no fabric (4.1.4).
 const OPEN_MPI: &[&str] = &["--oversubscribe", "--mca", "osc", "ucx"];
@@ -89,7 +91,7 @@ impl Implementation {
             let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
             let always = if root { OPEN_MPI_AS_ROOT } else { OPEN_MPI };
             return Some(Implementation {
-                name: "openmpi".to_owned(),
+                name: OPEN_MPI_NAME.to_owned(),
                 title: format!("Open MPI {version}"),
                 oshcc: cc,
                 oshrun: run.into_iter().chain(always.iter().map(|s| s.to_string())).collect(),
@@ -132,8 +134,28 @@ impl Implementation {
         if oshcc.is_empty() || oshrun.is_empty() {
             return Err(wrong("CC or RUN is missing"));
         }
-        let title = name.to_owned();
-        Ok(Implementation { name: title.clone(), title, oshcc, oshrun, bound: &[], free: &[] })
+        let given = Implementation {
+            name: name.to_owned(),
+            title: name.to_owned(),
+            oshcc,
+            oshrun,
+            bound: &[],
+            free: &[],
+        };
+        Ok(given.with_what_it_needs())
+    }
+
+    /// With the options that a known launcher needs, unless the user has given some.
+    fn with_what_it_needs(self) -> Implementation {
+        let [oshrun] = &self.oshrun[..] else { return self };
+        let known = Implementation::recognise(PathBuf::new(), oshrun.into());
+        match known.filter(|known| known.name == OPEN_MPI_NAME) {
+            Some(Implementation { title, oshrun, bound, free, .. }) => {
+                let title = format!("{} ({title})", self.name);
+                Implementation { title, oshrun, bound, free, ..self }
+            }
+            None => self,
+        }
     }
 
     /// Compiles all programs into `place`. The references go to a library of their own.
@@ -205,16 +227,48 @@ pub fn finish(command: Command, limit: Duration) -> Result<String> {
     match job::run(command, limit, |line| text += &format!("{line}\n")) {
         End::Well => Ok(text),
         End::Interrupted => Err("interrupted".into()),
-        End::Badly(why) => {
-            let line = why.lines().find(|line| !line.trim().is_empty()).unwrap_or("no message");
-            Err(line.trim().into())
-        }
+        End::Badly(why) => Err(reason(&why).into()),
     }
+}
+
+/// The line of what a job said that tells why it failed: the first that is neither a rule nor a warning,
+/// which some libraries begin with in every job.
+fn reason(said: &str) -> &str {
+    let words = |line: &&str| line.contains(char::is_alphanumeric);
+    let warns = |line: &str| line.to_ascii_lowercase().contains("warning");
+    let lines = || said.lines().map(str::trim).filter(words);
+    let first = lines().find(|line| !warns(line)).or_else(|| lines().next());
+    first.unwrap_or("no message")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn open_mpi_is_given_what_it_needs_unless_the_user_says() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let launcher = folder.path().join("oshrun");
+        fs::write(&launcher, "#!/bin/sh\necho 'oshrun (OpenRTE) 4.1.4'\n").unwrap();
+        fs::set_permissions(&launcher, fs::Permissions::from_mode(0o700)).unwrap();
+        let run = launcher.display();
+        let found = Implementation::described(&format!("mpi: CC=cc RUN={run}")).unwrap();
+        assert_eq!((found.name.as_str(), found.title.as_str()), ("mpi", "mpi (Open MPI 4.1.4)"));
+        assert!(found.oshrun.ends_with(&["osc".into(), "ucx".into()]), "{found:?}");
+        assert_eq!(found.bound, ["--bind-to", "core"]);
+        let found = Implementation::described(&format!("mpi: CC=cc RUN='{run} -x A'")).unwrap();
+        assert_eq!(found.oshrun[1..], ["-x", "A"]);
+        assert_eq!(found.title, "mpi");
+    }
+
+    #[test]
+    fn a_failure_is_told_by_its_reason_not_by_a_warning_before_it() {
+        let said = "-----\nWARNING: no fabric\n\n[h:1] segmentation fault\nit ended\n-----\n";
+        assert_eq!(reason(said), "[h:1] segmentation fault");
+        assert_eq!(reason("----\n  Warning: a\n"), "Warning: a");
+        assert_eq!(reason("\n---\n"), "no message");
+    }
 
     #[test]
     fn others_are_described_in_the_quotes_of_a_shell() {

@@ -14,6 +14,7 @@ mod record;
 mod report;
 pub mod samples;
 
+use crate::progress::Progress;
 use crate::{interrupt, machine};
 use clap::Args;
 use implementation::Implementation;
@@ -24,7 +25,9 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   oshperf against                              everything, against Open MPI if it is installed
-  oshperf against \"mpi: CC=/opt/mpi/bin/oshcc RUN='/opt/mpi/bin/oshrun --bind-to core'\"
+  oshperf against \"mpi: CC=/opt/mpi/bin/oshcc RUN=/opt/mpi/bin/oshrun\"
+                                               that one; Open MPI's launcher is given what it needs
+  oshperf against \"sos: CC=/opt/sos/bin/oshcc RUN='/opt/sos/bin/oshrun --bind-to core'\"
   oshperf against --only barrier,copy          some programs
   oshperf against --peer none --repeat 1       quickly, without comparison
   cargo dev bench --record                     the same of a source tree, kept in benches/record
@@ -92,26 +95,42 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let build = options.build.as_deref().unwrap_or(passing.path());
     let mut names: Vec<&str> = runs.iter().map(|run| run.program).collect();
     names.dedup();
+    let steps = implementations.len() + options.repeat as usize * runs.len();
+    let progress = Progress::new(steps as u64);
     for implementation in &implementations {
-        eprintln!("building the programs with {}", implementation.title);
+        progress.now(format!("building with {}", implementation.title));
         implementation.build(&build.join(&implementation.name), &names)?;
+        progress.step();
     }
     let before = machine::Machine::here();
     let mut samples = vec![Samples::default(); implementations.len()];
     let mut notes = Vec::new();
     for repetition in 1..=options.repeat {
         for run in runs.iter().take_while(|_| !interrupt::wanted()) {
-            eprintln!("run {repetition} of {}: {}@{}", options.repeat, run.program, run.place());
+            let (program, place) = (run.program, run.place());
             for (implementation, samples) in implementations.iter().zip(&mut samples) {
-                let place = build.join(&implementation.name);
-                if let Err(why) = run.measure(implementation, &place, samples) {
-                    let (program, place) = (run.program, run.place());
-                    let note = format!("{program}@{place}, {}: {why}", implementation.title);
-                    eprintln!("  {note}");
-                    notes.push(note);
+                let title = &implementation.title;
+                progress
+                    .now(format!("{repetition} of {}: {program}@{place}, {title}", options.repeat));
+                let build = build.join(&implementation.name);
+                match run.measure(implementation, &build, samples) {
+                    Err(_) if interrupt::wanted() => break,
+                    Err(why) => {
+                        let what = format!("{program}@{place}, {title}: ");
+                        // The first time tells enough.
+                        if !notes.iter().any(|note: &String| note.starts_with(&what)) {
+                            notes.push(what + &why.to_string());
+                        }
+                    }
+                    Ok(()) => {}
                 }
             }
+            progress.step();
         }
+    }
+    drop(progress);
+    if interrupt::wanted() {
+        notes.push("interrupted: these are the figures up to then".into());
     }
     let outcome =
         record::Comparison::new(before, &implementations, &samples, options.repeat, notes);

@@ -31,7 +31,9 @@ fn write_all(text: &mut String, outcome: &Comparison) -> std::fmt::Result {
         }
         write_figure(text, figure)?;
     }
-    if let [own, peer] = &outcome.implementations[..] {
+    if let [own, peer] = &outcome.implementations[..]
+        && own.series.iter().any(|times| peer.get(&times.name).is_some())
+    {
         write_comparison(text, own, peer)?;
     }
     if !outcome.notes.is_empty() {
