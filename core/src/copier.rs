@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn every_byte_of_many_copies_arrives_once_they_are_complete() {
         let copier = Copier::new(ALL);
-        let source: Vec<u8> = (0..CHUNK * 3 + 777).map(|index| (index * 7 >> 3) as u8).collect();
+        let source: Vec<u8> = (0..CHUNK * 3 + 777).map(|index| ((index * 7) >> 3) as u8).collect();
         for round in 0..if cfg!(miri) { 2 } else { 200 } {
             let stream = Stream::new(0, round % 2 == 0);
             // More than there are slots.
