@@ -401,7 +401,7 @@ fn turns(pairs: &[(Class, usize, usize)], host: impl Fn(usize) -> u32) -> Vec<(u
 /// Runs `wait`, which blocks without making progress. On a PE that others measure with, transports
 /// that need progress get it meanwhile from a thread, as they would from a waiting program.
 fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> T) -> T {
-    let needed = |t: &dyn Transport| t.progress_needed() == Progress::Waiting;
+    let needed = |t: &dyn Transport| t.progress_needed() != Progress::None;
     if !target || !world.transports().iter().any(|t| needed(&**t)) {
         return wait();
     }
