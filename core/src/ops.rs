@@ -120,7 +120,7 @@ impl World {
                         self.send(way, peer, source, len, mode)
                     }
                 };
-                if !sent && !self.await_loss_verdict(pe) {
+                if !sent && !self.is_dropped(target, pe) {
                     self.another_way(index, pe, target, false, routine);
                     // SAFETY: the same call once more, by another channel.
                     unsafe { self.put(context, dest, source, len, pe, mode, routine) };
@@ -140,6 +140,13 @@ impl World {
         let ns = crate::board::monotonic_ns() - begun;
         let segment = target.segment;
         observer.saw(self, Observation { get, segment, pe, bytes, channel, ns });
+    }
+
+    /// Whether an operation that failed is to be dropped: its PE is lost, the program goes on without it, and
+    /// its memory is not shared with this PE. What is shared stays as the lost PE left it.
+    #[cold]
+    fn is_dropped(&self, target: Remote, pe: usize) -> bool {
+        self.await_loss_verdict(pe) && !self.is_mapped(target.segment, pe)
     }
 
     /// After a transport failed: returns if puts (or gets) have another way, else ends the job.
@@ -188,7 +195,7 @@ impl World {
                     Mode::Blocking => self.watched(seen, receive),
                     Mode::NonBlocking => receive(),
                 }
-                if !received && self.await_loss_verdict(pe) {
+                if !received && self.is_dropped(target, pe) {
                     // SAFETY: by the caller's word; no piece is under way any more.
                     unsafe { dest.write_bytes(0, len) };
                 } else if !received {

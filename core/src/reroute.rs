@@ -38,7 +38,7 @@ pub(crate) type Dropped = Vec<(u8, usize)>;
 
 impl World {
     /// A transport failed towards a PE: other channels take its place in the routes, with one
-    /// warning. False if puts (or gets) on the segment have no other way.
+    /// warning unless the program goes on without that PE. False if puts (or gets) on the segment have no other way.
     #[cold]
     pub(crate) fn drop_channel(
         &self,
@@ -53,9 +53,12 @@ impl World {
         if !dropped.contains(&(index, pe)) {
             dropped.push((index, pe));
             let name = self.transports().get(usize::from(index)).map_or("?", |t| t.name());
-            tracing::warn!(
-                "{routine}: transport {name} fails towards PE {pe}; other channels are used from now on"
-            );
+            // Nobody wonders at that of a PE that is told to be lost.
+            if !self.goes_on_without(pe) {
+                tracing::warn!(
+                    "{routine}: transport {name} fails towards PE {pe}; other channels are used from now on"
+                );
+            }
         }
         let routes = self.without(&dropped, self.routes().clone());
         let steps = if get { &routes.peers[pe].get } else { &routes.peers[pe].put };
@@ -86,7 +89,7 @@ impl World {
         routes
     }
 
-    fn is_mapped(&self, segment: SegmentKind, pe: usize) -> bool {
+    pub(crate) fn is_mapped(&self, segment: SegmentKind, pe: usize) -> bool {
         let base = self.base(segment);
         !base.is_null() && !self.ptr(base.cast_const(), pe).is_null()
     }

@@ -54,8 +54,13 @@ const DEATHS: [(usize, &str, &str); 5] = [
 ];
 /// Dies while it finalizes, before others do.
 const UNHEARD: (usize, &str, &str) = (1, "closed", "exited with code 1");
-/// Other ways in which its PEs reach each other.
-const BY_CMA: [(&str, &str); 2] = [("SHMEM_STATIC", "cma"), ("SHMEM_TRANSPORTS", "cma")];
+/// Other ways in which its PEs reach each other, with memory that they share and without.
+const BY_CMA: [(&str, &str); 4] = [
+    ("SHMEM_STATIC", "cma"),
+    ("SHMEM_TRANSPORTS", "cma"),
+    ("SHMEM_ROUTE", "put:*=cma"),
+    ("SHMEM_ROUTE", "get:*=cma"),
+];
 
 /// What PEs of `special/deprived.c` lose after `shmem_init`, and which of them; see there.
 const DEPRIVED: [(&str, &str); 5] =
