@@ -15,10 +15,8 @@ use tombolo_core::ops::Mode;
 /// The number of a call.
 fn number(group: &Group<'_>, team: &Team) -> u64 {
     // Chains send to the same flags, both ways round, and do not wait until that has arrived.
-    if group.extent().is_remote() {
-        for way in [Way::Right, Way::Left] {
-            Letters::piece(group, team, 0, Slot::of(0, way, true)).complete();
-        }
+    for way in [Way::Right, Way::Left] {
+        Letters::piece(group, team, 0, Slot::of(0, way, true)).complete();
     }
     // An even count of numbers: whether that of a later message is even does not depend on broadcasts.
     Letters::reserve(group, team, 2)

@@ -13,8 +13,9 @@
 enum { KEPT = 16, FIELDS = 3, QUARTERS = 4 };
 
 static const char *const NAMES[FIELDS] = {"descriptors", "mappings", "pages"};
-/* Tables of the C library and of the kernel come in portions: a step at any time, of a few MB at most. */
-static const long MORE[FIELDS] = {0, 4, 1500};
+/* Connections with the two others may be made late. Tables of the C library and of the kernel come in
+ * portions: a step at any time, of a few MB at most. */
+static const long MORE[FIELDS] = {2, 4, 1500};
 /* What is lost in every round grows in every quarter. */
 static const long MORE_EACH = 40;
 
