@@ -6,6 +6,7 @@
 //! loses next to nothing, also if the thread has no processor: it copies all chunks itself.
 
 use crate::copy;
+use crate::threads::spawn_without_signals;
 use crate::transport::Stream;
 use nix::sched::sched_getcpu;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -232,8 +233,7 @@ impl Copier {
     fn thread(&self) -> Option<&Thread> {
         let start = || {
             let shared = self.shared.clone();
-            let builder = thread::Builder::new().name("shmem-copier".into());
-            builder.spawn(move || shared.run()).ok()
+            spawn_without_signals("shmem-copier", move || shared.run()).ok()
         };
         self.thread.get_or_init(start).as_ref().map(JoinHandle::thread)
     }

@@ -29,6 +29,7 @@ pub mod service;
 pub mod sync;
 pub mod table;
 pub mod team;
+pub mod threads;
 pub mod transport;
 pub mod wait;
 pub mod world;

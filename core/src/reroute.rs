@@ -53,7 +53,7 @@ impl World {
         if !dropped.contains(&(index, pe)) {
             dropped.push((index, pe));
             let name = self.transports().get(usize::from(index)).map_or("?", |t| t.name());
-            // Nobody wonders at that of a PE that is told to be lost.
+            // The loss of the PE itself has been reported.
             if !self.goes_on_without(pe) {
                 tracing::warn!(
                     "{routine}: transport {name} fails towards PE {pe}; other channels are used from now on"

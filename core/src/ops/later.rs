@@ -4,10 +4,9 @@
 //! A context has a stream of its own for them, after those of the transports. So quiet, and fence, which this
 //! stream never keeps order for, wait until they are complete.
 
-use super::Mode;
+use super::{Mode, copy_by};
 use crate::context::Context;
 use crate::copier::{Copier, Copy};
-use crate::copy;
 use crate::route::Channel;
 use crate::transport::{Status, Stream};
 use crate::wait::Reason;
@@ -35,9 +34,12 @@ impl World {
         if len >= self.later_least() {
             let target = self.target(routine, "dest", dest, len, pe);
             let channel = self.routes().peers[pe].put[target.segment as usize].choose(len);
-            // SAFETY: located; the caller vouches for the source until the next quiet.
-            if unsafe { self.copy_later(context, channel, self.mapped(target, pe), source, len) } {
-                return;
+            if matches!(channel, Channel::Cached | Channel::Streaming) {
+                // SAFETY: located, and mapped by the channel; the caller vouches for the source until the next
+                // quiet.
+                return unsafe {
+                    self.copy_later(context, channel, self.mapped(target, pe), source, len);
+                };
             }
         }
         // SAFETY: the caller's promise.
@@ -60,20 +62,22 @@ impl World {
         if len >= self.later_least() {
             let target = self.target(routine, "source", source.cast_mut(), len, pe);
             let channel = self.routes().peers[pe].get[target.segment as usize].choose(len);
-            // SAFETY: located; the caller vouches for the destination until the next quiet.
-            if unsafe { self.copy_later(context, channel, dest, self.mapped(target, pe), len) } {
-                return;
+            if matches!(channel, Channel::Cached | Channel::Streaming) {
+                // SAFETY: located, and mapped by the channel; the caller vouches for the destination until the
+                // next quiet.
+                return unsafe {
+                    self.copy_later(context, channel, dest, self.mapped(target, pe), len);
+                };
             }
         }
         // SAFETY: the caller's promise.
         unsafe { self.get(context, dest, source, len, pe, Mode::NonBlocking, routine) };
     }
 
-    /// Has the copier copy, where the channel is a copy; false where it is not. What the copier does not
-    /// take is copied here.
+    /// Has the copier copy. What it does not take is copied here.
     ///
     /// # Safety
-    /// Where the channel is a copy, both ranges are valid until the next quiet of the context.
+    /// The channel is a copy, and both ranges are valid until the next quiet of the context.
     unsafe fn copy_later(
         &self,
         context: &Context,
@@ -81,26 +85,19 @@ impl World {
         dest: *mut u8,
         source: *const u8,
         len: usize,
-    ) -> bool {
-        let (Channel::Cached | Channel::Streaming, Some(copier)) = (channel, &self.copier) else {
-            return false;
-        };
+    ) {
         let stream = context.stream(self.transports().len());
-        let streaming = channel == Channel::Streaming;
+        let copy = Copy { dest, source, len, streaming: channel == Channel::Streaming, stream };
+        // SAFETY: the caller's promise; contexts are quiet before they go.
+        let enter = |copier: &Copier| unsafe { copier.enter(&copy) };
         _ = stream.counted(|| {
-            // SAFETY: the caller's promise; contexts are quiet before they go.
-            unsafe {
-                if copier.enter(&Copy { dest, source, len, streaming, stream }) {
-                    return Status::Pending;
-                }
-                match streaming {
-                    true => copy::streaming(dest, source, len),
-                    false => copy::cached(dest, source, len),
-                }
+            if self.copier.as_ref().is_some_and(enter) {
+                return Status::Pending;
             }
+            // SAFETY: the caller's promise.
+            unsafe { copy_by(channel, dest, source, len) };
             Status::Complete
         });
-        true
     }
 
     /// Copies what is left, and waits for what others copy.

@@ -30,13 +30,13 @@ use super::links::Links;
 use super::report::Reporter;
 use crate::ntb::port::NtbPort;
 use crate::ntb::ring::Side;
-use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tombolo_core::board::monotonic_ns;
+use tombolo_core::threads::spawn_without_signals;
 use tombolo_core::transport::Work;
 
 /// Longest sleep of a thread that does not look after timers; also how long the end may take.
@@ -79,16 +79,12 @@ impl ServiceThreads {
     /// Starts all threads. They take no signals.
     pub fn start(threads_to_start: Vec<ServiceThread>) -> io::Result<ServiceThreads> {
         let mut threads = ServiceThreads { stop: Arc::default(), handles: Vec::new() };
-        let mut before = SigSet::empty();
-        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
-        let started: io::Result<()> = threads_to_start.into_iter().try_for_each(|thread| {
+        for thread in threads_to_start {
             let stop = threads.stop.clone();
-            let builder = std::thread::Builder::new().name("shmem-ntb".into());
-            threads.handles.push(builder.spawn(move || thread.run(&stop))?);
-            Ok(())
-        });
-        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
-        started.map(|()| threads)
+            let handle = spawn_without_signals("shmem-ntb", move || thread.run(&stop))?;
+            threads.handles.push(handle);
+        }
+        Ok(threads)
     }
 }
 

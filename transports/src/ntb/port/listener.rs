@@ -6,12 +6,12 @@
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tombolo_core::threads::spawn_without_signals;
 
 /// What raises events.
 pub trait Source: Send + Sync + 'static {
@@ -70,13 +70,8 @@ impl Listener {
     ) -> io::Result<Listener> {
         let stop = Arc::new(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?);
         let own = stop.clone();
-        // Signals are for the program's own threads.
-        let mut before = SigSet::empty();
-        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
-        let builder = std::thread::Builder::new().name(name.to_owned());
-        let thread = builder.spawn(move || listen(&*source, &waiters, &own));
-        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
-        Ok(Listener { stop, thread: Some(thread?) })
+        let thread = spawn_without_signals(name, move || listen(&*source, &waiters, &own))?;
+        Ok(Listener { stop, thread: Some(thread) })
     }
 }
 

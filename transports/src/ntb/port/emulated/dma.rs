@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tombolo_core::threads::spawn_without_signals;
 
 /// Fixed cost of a transfer in modelled time, nanoseconds: that of the simulator's engine.
 pub const START_NS: u64 = 1000;
@@ -137,7 +138,7 @@ impl EmulatedDma {
             first: Mutex::new(first),
         });
         let running = Arc::clone(&engine);
-        let thread = sys::spawn_without_signals("shmem-ntb-dma", move || running.run());
+        let thread = spawn_without_signals("shmem-ntb-dma", move || running.run());
         let thread = thread.map_err(|e| PortError::system("starting a DMA engine's thread", e))?;
         Ok(EmulatedDma { engine, thread: Some(thread), limits, registry, sources: Vec::new() })
     }

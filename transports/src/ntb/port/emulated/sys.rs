@@ -5,7 +5,7 @@ use crate::ntb::port::{PortError, Result};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
-use nix::sys::signal::{SigSet, SigmaskHow, kill, pthread_sigmask};
+use nix::sys::signal::kill;
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::Pid;
@@ -15,7 +15,6 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use tombolo_core::board::monotonic_ns;
@@ -178,18 +177,6 @@ pub fn wake(word: &AtomicU32, bits: u32) {
             bits,
         )
     };
-}
-
-/// Starts a thread that takes no signals.
-pub fn spawn_without_signals(
-    name: &str,
-    run: impl FnOnce() + Send + 'static,
-) -> std::io::Result<JoinHandle<()>> {
-    let mut before = SigSet::empty();
-    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
-    let started = std::thread::Builder::new().name(name.into()).spawn(run);
-    pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
-    started
 }
 
 /// Lets naps of this thread end when they should. Where that is refused they end later.

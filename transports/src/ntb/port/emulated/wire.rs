@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
+use tombolo_core::threads::spawn_without_signals;
 
 /// Between looks of the thread while something is, or was a short while ago, under way.
 const NAP: Duration = Duration::from_micros(20);
@@ -99,7 +100,7 @@ impl Wire {
     pub fn keep(self: &Arc<Wire>) -> std::io::Result<Keeper> {
         let stop = Arc::new(AtomicBool::new(false));
         let (wire, stopped) = (Arc::clone(self), Arc::clone(&stop));
-        let handle = sys::spawn_without_signals("shmem-ntb-link", move || wire.run(&stopped))?;
+        let handle = spawn_without_signals("shmem-ntb-link", move || wire.run(&stopped))?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.thread().clone());
         Ok(Keeper { stop, handle: Some(handle) })
     }
