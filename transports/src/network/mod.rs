@@ -33,7 +33,7 @@ use tombolo_core::transport::{Amo, AmoSet, Job};
 /// Peers have numbers, which [`Network::insert`] gives. Operations that are accepted end with one
 /// completion or one failure, which names them by their context; what is posted returns 0 where it
 /// was accepted, `-EAGAIN` where there is no room or no connection yet, and another negative error
-/// number where the peer cannot be reached.
+/// number where the peer cannot be reached. Messages to one peer arrive in the order in which they were sent.
 ///
 /// Its [`Device`] registers private buffers for operations of this PE.
 pub trait Network: Device<Key: Default> + Send {

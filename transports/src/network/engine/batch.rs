@@ -190,14 +190,14 @@ impl<N: Network> Engine<N> {
             Record::Put { .. } => 0,
         };
         batch.is_mixed |= !batch.is_empty() && !batch.is_of(stream);
-        batch.is_urgent |= !result.is_null() || self.haste.has(stream);
+        batch.is_urgent |= !result.is_null() || self.waits.lately(stream);
         batch.entries.push(Entry { stream, result, size });
     }
 
     /// Sends the open request, unless the answers to enough others are under way.
     pub(super) fn flush(&mut self, pe: u32) {
         let peer = &mut self.peers[pe as usize];
-        if peer.to_repeat == 0 && peer.sent_count - peer.without_haste().len() >= EAGER {
+        if peer.to_repeat == 0 && peer.sent_count - peer.delayed().len() >= EAGER {
             peer.is_burst |= peer.open.is_some();
             return;
         }
@@ -240,13 +240,13 @@ impl<N: Network> Engine<N> {
                 peer.sent_count += 1;
                 peer.open = None;
                 peer.held = 0;
-                peer.patient_count = if is_urgent { 0 } else { peer.patient_count + 1 };
+                peer.delayed_count = if is_urgent { 0 } else { peer.delayed_count + 1 };
                 if !is_urgent {
-                    self.note_patient(pe);
+                    self.note_delayed(pe);
                 }
                 if let Some(entry) = self.batches[usize::from(index)].entries.first() {
                     // SAFETY: streams live until everything issued on them has completed.
-                    self.haste.sent(unsafe { &*entry.stream });
+                    self.waits.sent(unsafe { &*entry.stream });
                 }
             }
             Some(_) => self.note_unsent(pe),
@@ -370,8 +370,8 @@ impl<N: Network> Engine<N> {
         if at >= peer.sent_count - peer.to_repeat {
             peer.to_repeat -= 1;
         }
-        if at >= peer.sent_count - peer.patient_count {
-            peer.patient_count -= 1;
+        if at >= peer.sent_count - peer.delayed_count {
+            peer.delayed_count -= 1;
         }
         peer.sent.copy_within(at + 1..peer.sent_count, at);
         peer.sent_count -= 1;
@@ -450,15 +450,15 @@ impl<N: Network> Engine<N> {
         };
         let held = peer.sent[..peer.sent_count].iter().any(is_before);
         let open = peer.open.is_some_and(|index| is_before(&index));
-        let awaited = peer.without_haste().iter().find(|index| is_before(index));
+        let awaited = peer.delayed().iter().find(|index| is_before(index));
         if let Some(entry) =
             awaited.and_then(|index| self.batches[usize::from(*index)].entries.first())
         {
             // SAFETY: streams live until everything issued on them has completed.
-            self.haste.waits(unsafe { &*entry.stream });
+            self.waits.note(unsafe { &*entry.stream });
         }
         if open || awaited.is_some() {
-            self.hurry(pe);
+            self.ask_for_answers(pe);
         }
         !(held || open)
     }

@@ -5,12 +5,12 @@
 //!   the target. AMOs of a device are RMA as well.
 //! - Words, short puts and AMOs are records in messages ([`batch`]), which the target's processor
 //!   carries out ([`serve`]), so that words arrive whole and AMOs are atomic with those of its CPU.
-//!   They are answered at once where somebody waits for it ([`hurry`]).
+//!   They are answered at once where somebody waits for that ([`delayed`]).
 //! - Every operation has a place in a pool from which its context comes; nothing is allocated while
 //!   the program runs, and a completion, good or bad, finds its stream through its context.
 
 mod batch;
-mod hurry;
+mod delayed;
 mod past;
 mod peer;
 mod rma;
@@ -112,9 +112,9 @@ pub struct Engine<N: Network> {
     used: Vec<u32>,
     /// Peers with a request that the endpoint did not take.
     unsent: Vec<u32>,
-    /// Peers with requests that are not answered soon.
-    patient: Vec<u32>,
-    haste: hurry::Haste,
+    /// Peers that delay answers.
+    delaying: Vec<u32>,
+    waits: delayed::Waits,
     contexts: Box<[Context]>,
     slab: Slab,
     key: N::Key,
@@ -181,8 +181,8 @@ impl<N: Network> Engine<N> {
             peers: Box::default(),
             used: Vec::new(),
             unsent: Vec::new(),
-            patient: Vec::new(),
-            haste: hurry::Haste::new(),
+            delaying: Vec::new(),
+            waits: delayed::Waits::new(),
             contexts: vec![Context::default(); ENTRIES].into(),
             slab,
             key,
@@ -215,7 +215,7 @@ impl<N: Network> Engine<N> {
     pub fn meet(&mut self, peers: Vec<Option<Theirs>>) {
         self.used = Vec::with_capacity(peers.len());
         self.unsent = Vec::with_capacity(peers.len());
-        self.patient = Vec::with_capacity(peers.len());
+        self.delaying = Vec::with_capacity(peers.len());
         self.past = self.net.repeats().then(|| Past::new(peers.len()));
         self.peers = peers.into_iter().map(Peer::new).collect();
     }

@@ -62,10 +62,10 @@ pub struct Peer {
     pub sent_count: usize,
     /// How many of these, the last ones, are to be sent again before anything else.
     pub to_repeat: usize,
-    /// How many of these, the last ones, are not urgent, so that their answers are held.
-    pub patient_count: usize,
-    /// In the list of those with such requests.
-    pub is_patient: bool,
+    /// How many of these, the last ones, are not urgent: the peer delays the answers.
+    pub delayed_count: usize,
+    /// In the list of peers that delay answers.
+    pub is_delaying: bool,
     /// Requests follow each other so closely that they travel together.
     pub is_burst: bool,
     /// Turn of the next request.
@@ -100,8 +100,8 @@ impl Peer {
             sent: [0; WINDOW],
             sent_count: 0,
             to_repeat: 0,
-            patient_count: 0,
-            is_patient: false,
+            delayed_count: 0,
+            is_delaying: false,
             is_burst: false,
             turn: 1,
             fenced: 0,
@@ -112,9 +112,9 @@ impl Peer {
         }
     }
 
-    /// Requests of which the answers are held.
-    pub fn without_haste(&self) -> &[u16] {
-        &self.sent[self.sent_count - self.patient_count..self.sent_count]
+    /// Requests of which the peer delays the answers.
+    pub fn delayed(&self) -> &[u16] {
+        &self.sent[self.sent_count - self.delayed_count..self.sent_count]
     }
 
     /// Whether something that was issued waits for the peer.
@@ -256,6 +256,6 @@ impl<N: Network> Engine<N> {
         }
         let peer = &mut self.peers[pe as usize];
         (peer.open, peer.sent_count, peer.to_repeat, peer.is_blocked) = (None, 0, 0, false);
-        (peer.patient_count, peer.held) = (0, 0);
+        (peer.delayed_count, peer.held) = (0, 0);
     }
 }
