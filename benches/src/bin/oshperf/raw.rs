@@ -6,6 +6,7 @@ use nix::unistd::Pid;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A plain copy through the caches.
 ///
@@ -81,8 +82,12 @@ pub enum End {
     Answerer,
 }
 
+/// How long an end of a connection waits for the other.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// `count` exchanges: `there` bytes from the caller, then `back` bytes to it. A buffer holds the
-/// larger of the two.
+/// larger of the two. The stream is not blocking: both ends look for what comes, as PEs do, since one that
+/// sleeps first has to be woken.
 pub fn exchange(
     mut stream: &TcpStream,
     end: End,
@@ -93,13 +98,38 @@ pub fn exchange(
     for _ in 0..count {
         match end {
             End::Caller => {
-                stream.write_all(&buffer[..there])?;
-                stream.read_exact(&mut buffer[..back])?;
+                whole(there, |at| stream.write(&buffer[at..there]))?;
+                whole(back, |at| stream.read(&mut buffer[at..back]))?;
             }
             End::Answerer => {
-                stream.read_exact(&mut buffer[..there])?;
-                stream.write_all(&buffer[..back])?;
+                whole(there, |at| stream.read(&mut buffer[at..there]))?;
+                whole(back, |at| stream.write(&buffer[at..back]))?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Moves `len` bytes, as many at a time as `part` does from a position on.
+fn whole(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
+    /// Looks before others may need the processor.
+    const LOOKS: u32 = 32;
+    let (mut at, mut looks, mut since) = (0, 0u32, None);
+    while at < len {
+        match part(at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(moved) => (at, looks, since) = (at + moved, 0, None),
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                looks += 1;
+                if looks.is_multiple_of(LOOKS) {
+                    if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    std::thread::yield_now();
+                }
+            }
+            Err(why) => return Err(why),
         }
     }
     Ok(())
@@ -119,6 +149,37 @@ mod tests {
             assert_eq!(to[start..start + len], from[..len]);
             assert!(to[..start].iter().chain(&to[start + len..]).all(|byte| *byte == 0));
         }
+    }
+
+    #[test]
+    fn messages_of_any_length_go_to_and_fro_until_an_end_is_closed() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        for (there, back) in [(1, 1), (8, 70_000), (10_000_000, 1)] {
+            let (mut sent, mut answer) = (vec![1; there.max(back)], vec![2; there.max(back)]);
+            std::thread::scope(|scope| {
+                let far = scope.spawn(|| {
+                    exchange(&far, End::Answerer, 3, (there, back), &mut answer).unwrap();
+                });
+                exchange(&near, End::Caller, 3, (there, back), &mut sent).unwrap();
+                far.join().unwrap();
+            });
+            // The answer starts with what came.
+            assert!(answer[..there].iter().all(|byte| *byte == 1));
+            assert!(sent[..back.min(there)].iter().all(|byte| *byte == 1));
+            assert!(sent[back.min(there)..back].iter().all(|byte| *byte == 2));
+        }
+        drop(far);
+        let ended = exchange(&near, End::Caller, 1, (1, 1), &mut [0; 1]).unwrap_err();
+        assert!(matches!(
+            ended.kind(),
+            io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+        ));
     }
 
     #[test]

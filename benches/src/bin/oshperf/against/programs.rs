@@ -5,6 +5,7 @@ use super::implementation::{Implementation, finish};
 use super::samples::Samples;
 use std::error::Error;
 use std::fs;
+use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -166,7 +167,9 @@ impl Run {
     }
 
     fn job(&self, implementation: &Implementation, program: &Path) -> Command {
-        let mut job = implementation.job(self.bind, self.cpus);
+        // Launchers refuse to bind more PEs than there are cores.
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let mut job = implementation.job(self.bind && self.pes as usize <= cores, self.cpus);
         if let Some(hosts) = self.hosts {
             job.arg("--hosts").arg(hosts.to_string());
         }

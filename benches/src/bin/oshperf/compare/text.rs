@@ -24,7 +24,7 @@ fn write_all(text: &mut String, report: &Report) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "# {} rounds, the ways in turn, {} ms for each point; medians, quartiles over all rounds",
+        "# Rounds: {}, the ways in turn; {} ms for each point; medians, quartiles over all rounds",
         report.rounds, report.budget_ms
     )?;
     if !report.complete {

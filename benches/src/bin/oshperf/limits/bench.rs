@@ -86,8 +86,10 @@ fn connect() -> std::io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let (far, _) = listener.accept()?;
-    near.set_nodelay(true)?;
-    far.set_nodelay(true)?;
+    for stream in [&near, &far] {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+    }
     Ok((near, far))
 }
 

@@ -228,7 +228,10 @@ fn connect(pe: &Pe) -> Option<TcpStream> {
         None if pe.me == 0 && port != 0 => TcpStream::connect(("127.0.0.1", port as u16)).ok(),
         None => None,
     };
-    let stream = stream.filter(|stream| stream.set_nodelay(true).is_ok());
+    let is_ready = |stream: &TcpStream| {
+        stream.set_nodelay(true).is_ok() && stream.set_nonblocking(true).is_ok()
+    };
+    let stream = stream.filter(is_ready);
     // Both have one, or neither uses it.
     let other = pe.ask(u64::from(stream.is_some()));
     let both = pe.agree(u64::from(other == 1 && (pe.me != 0 || stream.is_some())));
@@ -240,8 +243,6 @@ fn accept(listener: &TcpListener) -> Option<TcpStream> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         if let Ok((stream, _)) = listener.accept() {
-            stream.set_nonblocking(false).ok()?;
-            stream.set_read_timeout(Some(PATIENCE)).ok()?;
             return Some(stream);
         }
         std::thread::sleep(Duration::from_millis(1));
