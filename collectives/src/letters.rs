@@ -39,7 +39,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tombolo_core::control::{MEMORY_LEN, memory};
 use tombolo_core::ops::Mode;
-use tombolo_core::transport::SignalOp;
+use tombolo_core::transport::{Distance, SignalOp};
 use tombolo_core::wait::Reason;
 use tombolo_core::{Context, Team, Waiting};
 
@@ -298,7 +298,7 @@ impl<'a> Letters<'a> {
         mode: Mode,
     ) {
         let Group { world, routine, .. } = *self.group;
-        let mode = if len > COPIED_MAX { mode } else { Mode::Blocking };
+        let mode = if len > self.copied_max() { mode } else { Mode::Blocking };
         if mode == Mode::NonBlocking {
             self.lends.set(true);
         }
@@ -328,6 +328,16 @@ impl<'a> Letters<'a> {
         }
         // SAFETY: as above.
         unsafe { (*theirs).store(self.number, Ordering::Release) };
+    }
+
+    /// Up to how many bytes are copied where they leave. Pieces on a ring are not, but for those that go beside
+    /// their flag: its links' engines take them from where they are, and the sender goes on meanwhile.
+    #[inline]
+    fn copied_max(&self) -> usize {
+        match Notes::of(self.group.world, self.team).hosts.step {
+            Distance::Hops(_) if self.slot.is_some() => SHORT_MAX,
+            _ => COPIED_MAX,
+        }
     }
 
     /// [`Letters::send_to`] a member whose memory is not mapped.
