@@ -298,7 +298,8 @@ impl<'a> Letters<'a> {
         mode: Mode,
     ) {
         let Group { world, routine, .. } = *self.group;
-        let mode = if len > self.copied_max() { mode } else { Mode::Blocking };
+        let is_copied = len <= SHORT_MAX || len <= COPIED_MAX && !self.is_lent_on_ring();
+        let mode = if is_copied { Mode::Blocking } else { mode };
         if mode == Mode::NonBlocking {
             self.lends.set(true);
         }
@@ -330,14 +331,11 @@ impl<'a> Letters<'a> {
         unsafe { (*theirs).store(self.number, Ordering::Release) };
     }
 
-    /// Up to how many bytes are copied where they leave. Pieces on a ring are not, but for those that go beside
-    /// their flag: its links' engines take them from where they are, and the sender goes on meanwhile.
-    #[inline]
-    fn copied_max(&self) -> usize {
-        match Notes::of(self.group.world, self.team).hosts.step {
-            Distance::Hops(_) if self.slot.is_some() => SHORT_MAX,
-            _ => COPIED_MAX,
-        }
+    /// Whether pieces that do not go beside their flag are taken from where they are: the engines of a ring's links
+    /// do that, and the sender goes on meanwhile.
+    fn is_lent_on_ring(&self) -> bool {
+        let step = Notes::of(self.group.world, self.team).hosts.step;
+        self.slot.is_some() && matches!(step, Distance::Hops(_))
     }
 
     /// [`Letters::send_to`] a member whose memory is not mapped.

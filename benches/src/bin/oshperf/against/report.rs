@@ -107,6 +107,7 @@ fn is_reference(name: &str) -> bool {
         "one_way",
         "log2_trips",
         "stores.",
+        "plain_",
     ]
     .iter()
     .any(|reference| name.starts_with(reference))
@@ -126,6 +127,12 @@ fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plain_programs_are_references() {
+        assert!(is_reference("plain_sum_8@2") && is_reference("store.heap@2"));
+        assert!(!is_reference("sum_8@2"));
+    }
 
     #[test]
     fn numbers_have_three_digits() {
