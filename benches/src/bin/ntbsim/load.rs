@@ -13,7 +13,7 @@ const WINDOW: usize = 64 << 20;
 /// Operations outstanding of the rows that do not name a number.
 const DEPTH: usize = 16;
 /// Processors of a PE: its program and one lane share one, or four lanes have one each.
-const CORES: [usize; 2] = [1, 5];
+pub const CORES: [usize; 2] = [1, 5];
 /// The least progress of a PE while all are busy, as a share of the mean.
 const FAIR: f64 = 0.7;
 /// With more operations outstanding, throughput stays above this share of the best.

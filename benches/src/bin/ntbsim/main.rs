@@ -50,7 +50,7 @@ enum Command {
     /// Collectives of the library on 2 to 64 hosts: what they take, and what the links would allow.
     Collectives(collectives::Collectives),
     /// Small operations of one context beside large ones of another; fails if a median is more than
-    /// three times that alone and the wire time of two packets.
+    /// three times that alone.
     Contexts,
     /// Compares what is reached when everybody sends with what the links carry, and shows whether
     /// random targets and a single one are fair to all PEs.

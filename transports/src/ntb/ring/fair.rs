@@ -17,13 +17,16 @@ use super::ops::Ops;
 pub(super) const SHORT_BYTES: usize = 512;
 /// Bytes under way for each hop while streams share a flow: about the bandwidth-delay product of a
 /// polled Gen3 x8 link.
-const SHARED_BYTES: usize = 12 << 10;
-/// Bytes of a packet while streams share a lane, if that is not less than half a slot: copies and
-/// relays of longer ones would hold up others for longer.
-const SHARED_PACKET_BYTES: usize = 4 << 10;
+const SHARED_BYTES: usize = 9 << 10;
+/// Bytes of a packet while streams share a lane: copies and relays of longer ones would hold up others
+/// for longer.
+const SHARED_PACKET_BYTES: usize = 3 << 10;
+/// Acknowledgements that are asked for while so much is under way: with fewer of them the link would run
+/// dry before the next one comes.
+const SHARED_ACKS: u32 = 4;
 /// Operations of up to so many bytes are meant to be quick: they are what long ones of other streams
 /// make room for.
-pub(super) const QUICK_BYTES: usize = SHARED_PACKET_BYTES;
+pub(super) const QUICK_BYTES: usize = 4 << 10;
 
 /// Operations with packets still to be made. `which` says which of its links an operation is in by:
 /// an operation may be in two queues.
@@ -146,7 +149,12 @@ pub(super) fn shared_packets(limit: usize, packet_bytes: usize) -> u32 {
     limit.div_ceil(packet_bytes) as u32 + 1
 }
 
+/// Packets after which an acknowledgement is asked for while streams share a flow.
+pub(super) fn shared_acks(limit: usize, packet_bytes: usize) -> u32 {
+    shared_packets(limit, packet_bytes).div_ceil(SHARED_ACKS)
+}
+
 /// Bytes of packets of operations that begin while streams share the lane: what others wait for.
 pub(super) fn shared_packet_bytes(chunk_bytes: usize) -> usize {
-    chunk_bytes.min(SHARED_PACKET_BYTES.max(chunk_bytes / 2))
+    chunk_bytes.min(SHARED_PACKET_BYTES)
 }

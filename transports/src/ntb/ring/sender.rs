@@ -4,7 +4,7 @@
 
 use super::bits::Bits;
 use super::config::Config;
-use super::fair::{SHORT_BYTES, shared_packets};
+use super::fair::{SHORT_BYTES, shared_acks, shared_packets};
 use super::flow::{Entry, NONE, SendFlow};
 use super::memory::{Memory, Side, Span};
 use super::ops::{Action, Op, Ops, Retained, STREAM_SLOTS, stream_slot};
@@ -415,9 +415,7 @@ impl Sender {
         let enough = unasked as usize * op.len >= ACK_BYTES;
         let owed = flow.queued + u64::from(flow.under_way());
         let often = match limit {
-            Some(limit) => {
-                shared_packets(limit, op.packet_bytes as usize).div_ceil(2).min(self.window / 4)
-            }
+            Some(limit) => shared_acks(limit, op.packet_bytes as usize).min(self.window / 4),
             None => self.window / 4,
         };
         let due = (owed / 2).min(u64::from(often));
