@@ -6,9 +6,8 @@
 //! loses next to nothing, also if the thread has no processor: it copies all chunks itself.
 
 use crate::copy;
-use crate::threads::spawn_without_signals;
+use crate::threads::{processor, spawn_without_signals};
 use crate::transport::Stream;
-use nix::sched::sched_getcpu;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
@@ -189,11 +188,6 @@ impl Shared {
             }
         }
     }
-}
-
-/// The processor that this thread runs on; one that there is not where that cannot be told.
-fn processor() -> usize {
-    sched_getcpu().unwrap_or(usize::MAX)
 }
 
 impl Copier {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Threads of the library beside those of the program.
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use nix::unistd::Pid;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
@@ -15,4 +17,68 @@ pub fn spawn_without_signals(
     let started = Builder::new().name(name.into()).spawn(run);
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
     started
+}
+
+/// The processor that this thread runs on; one that there is not where that cannot be told.
+pub fn processor() -> usize {
+    sched_getcpu().unwrap_or(usize::MAX)
+}
+
+/// The processors that a thread may use.
+pub struct Processors(Option<CpuSet>);
+
+impl Processors {
+    /// Those of this thread.
+    pub fn of_thread() -> Processors {
+        Processors(sched_getaffinity(Pid::from_raw(0)).ok())
+    }
+
+    /// Keeps off a processor on which this thread finds itself, and may use all others: the system leaves a
+    /// thread where it last ran and takes turns there, also beside processors that have nothing to do where
+    /// these are a hypervisor's. Where there is no other one the thread stays.
+    pub fn leave(&mut self, processor: usize) {
+        let Some(mut others) = self.0.filter(|_| sched_getcpu() == Ok(processor)) else { return };
+        if others.unset(processor).is_err() || sched_setaffinity(Pid::from_raw(0), &others).is_err()
+        {
+            self.0 = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_off_a_processor_where_it_may_use_another() {
+        let me = Pid::from_raw(0);
+        let all = sched_getaffinity(me).unwrap();
+        let mut processors = Processors::of_thread();
+        let count =
+            |set: &CpuSet| (0..CpuSet::count()).filter(|at| set.is_set(*at) == Ok(true)).count();
+        // One after the other: all but the last are allowed again.
+        for _ in 0..3 {
+            let here = processor();
+            processors.leave(here);
+            match count(&all) {
+                1 => assert_eq!(processor(), here),
+                several => {
+                    let now = sched_getaffinity(me).unwrap();
+                    assert_eq!((count(&now), now.is_set(here)), (several - 1, Ok(false)));
+                    assert_ne!(processor(), here);
+                }
+            }
+        }
+        let before = sched_getaffinity(me).unwrap();
+        processors.leave(usize::MAX);
+        assert_eq!(sched_getaffinity(me).unwrap(), before, "it was not there");
+        // Where there is one alone it stays.
+        let mut one = CpuSet::new();
+        one.set(processor()).unwrap();
+        sched_setaffinity(me, &one).unwrap();
+        let mut processors = Processors::of_thread();
+        processors.leave(processor());
+        assert_eq!(sched_getaffinity(me).unwrap(), one);
+        sched_setaffinity(me, &all).unwrap();
+    }
 }

@@ -4,8 +4,8 @@
 //! In modelled time a transfer takes the wire from the moment at which an engine would have begun it,
 //! however late its pieces are moved. Who moves them is a thread of the channel's own, which
 //! sleeps while there is nothing to do, and whoever polls the channel. So the submitter can
-//! compute meanwhile, as beside an engine; but unlike an engine the thread takes processor time. It also
-//! raises the interrupt.
+//! compute meanwhile, as beside an engine; but unlike an engine the thread takes processor time: not that of
+//! who submits, where it may use another processor. It also raises the interrupt.
 
 use super::doorbell;
 use super::flight::Piece;
@@ -18,11 +18,11 @@ use crate::ntb::port::{
     DmaCapability, DmaChannel, DmaProgress, DmaRefusal, DmaTransfer, Event, PortError, Result,
 };
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tombolo_core::threads::spawn_without_signals;
+use tombolo_core::threads::{Processors, processor, spawn_without_signals};
 
 /// Fixed cost of a transfer in modelled time, nanoseconds: that of the simulator's engine.
 pub const START_NS: u64 = 1000;
@@ -53,6 +53,8 @@ struct Engine {
     finished: AtomicU64,
     failed: AtomicU64,
     asleep: AtomicBool,
+    /// The processor of the thread that submitted last.
+    submitter: AtomicUsize,
     stop: AtomicBool,
     first: Mutex<First>,
     /// Who polls needs no interrupt.
@@ -134,6 +136,7 @@ impl EmulatedDma {
             finished: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
+            submitter: AtomicUsize::new(usize::MAX),
             stop: AtomicBool::new(false),
             first: Mutex::new(first),
         });
@@ -192,6 +195,7 @@ impl DmaChannel for EmulatedDma {
         descriptor.flag_offset.store(flag_offset, Ordering::Relaxed);
         descriptor.flag.store(value, Ordering::Relaxed);
         descriptor.start_ps.store(start_ps, Ordering::Relaxed);
+        engine.submitter.store(processor(), Ordering::Relaxed);
         // In one order with `asleep`: either the thread sees the transfer or this sees it asleep.
         engine.submitted.store(submitted + 1, Ordering::SeqCst);
         if engine.asleep.load(Ordering::SeqCst) {
@@ -227,6 +231,7 @@ impl DmaChannel for EmulatedDma {
 impl Engine {
     fn run(&self) {
         sys::nap_precisely();
+        let mut processors = Processors::of_thread();
         // Polls before it last slept, and transfers that it has told of.
         let (mut polls, mut told) = (0, 0);
         while !self.stop.load(Ordering::SeqCst) {
@@ -250,6 +255,7 @@ impl Engine {
                         std::thread::park();
                     }
                     self.asleep.store(false, Ordering::SeqCst);
+                    processors.leave(self.submitter.load(Ordering::Relaxed));
                     polls = self.polls.load(Ordering::Relaxed);
                 }
             }
