@@ -25,6 +25,7 @@ cases! {
     a_killed_launcher_takes_along_what_scripts_started,
     the_process_that_runs_the_job_may_be_killed,
     processes_left_behind_are_killed,
+    processes_left_behind_are_killed_after_a_stop,
     the_end_of_a_pipeline_may_finish,
 }
 
@@ -246,11 +247,15 @@ fn a_killed_launcher_takes_along_what_scripts_started() {
     }
 }
 
+/// The process that runs a job, which the one that was started waits for.
+fn runs_the_job(job: &Job) -> Pid {
+    let children = format!("/proc/{0}/task/{0}/children", job.pid());
+    Pid::from_raw(std::fs::read_to_string(children).unwrap().trim().parse().unwrap())
+}
+
 fn the_process_that_runs_the_job_may_be_killed() {
     let (job, programs) = job_of_scripts();
-    let children = format!("/proc/{0}/task/{0}/children", job.pid());
-    let launcher: i32 = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
-    kill(Pid::from_raw(launcher), Signal::SIGKILL).unwrap();
+    kill(runs_the_job(&job), Signal::SIGKILL).unwrap();
     let outcome = job.finish();
     assert_eq!(outcome.code(), 128 + libc::SIGKILL);
     assert!(outcome.stderr.contains("was killed by SIGKILL"), "{}", outcome.stderr);
@@ -272,6 +277,21 @@ fn processes_left_behind_are_killed() {
     job.send(Signal::SIGTERM);
     assert_eq!(job.finish().signal(), Some(libc::SIGTERM));
     assert!(programs.iter().all(|pid| !is_running(*pid)));
+}
+
+/// The launcher is stopped while it waits for them to end by themselves, for longer than it would wait.
+fn processes_left_behind_are_killed_after_a_stop() {
+    let mut job = Job::start(shell("-n 1", "setsid sleep 1000 & echo $!; echo $$"));
+    let [orphan, pe] = job.pids(2)[..] else { panic!("two processes") };
+    let launcher = runs_the_job(&job);
+    wait_until("the PE's end is seen", || kill(pe, None).is_err());
+    std::thread::sleep(Duration::from_millis(50));
+    kill(launcher, Signal::SIGSTOP).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    kill(launcher, Signal::SIGCONT).unwrap();
+    wait_until("what is left is killed", || !is_running(orphan));
+    job.send(Signal::SIGCONT);
+    job.finish().well();
 }
 
 fn the_end_of_a_pipeline_may_finish() {

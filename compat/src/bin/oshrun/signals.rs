@@ -214,15 +214,19 @@ pub fn adopt_orphans() -> io::Result<()> {
 /// Ends all processes that the job left behind: those that do not end within `grace` are killed.
 /// Returns those that withstood even that.
 pub fn sweep(grace: Duration) -> Vec<Pid> {
-    const PATIENCE: Duration = Duration::from_secs(2);
+    /// So often they are killed, in two seconds or more. By the clock all of that time could pass while
+    /// this process is stopped.
+    const ATTEMPTS: usize = 4000;
     let begin = Instant::now();
+    let mut attempts = 0;
     loop {
         reap();
         let left = children();
-        if left.is_empty() || begin.elapsed() > grace + PATIENCE {
+        if left.is_empty() || attempts == ATTEMPTS {
             return left;
         }
         if begin.elapsed() >= grace {
+            attempts += 1;
             left.iter().for_each(|pid| send(*pid, Signal::SIGKILL));
         }
         std::thread::sleep(Duration::from_micros(500));
