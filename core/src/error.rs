@@ -24,8 +24,8 @@ pub enum Error {
     /// Memory that was asked for is not there.
     #[error("{0}")]
     Memory(String),
-    /// The job cannot be formed: launcher unreachable, protocol broken, peers absent.
-    #[error("cannot join the job: {0}")]
+    /// The PEs cannot agree by the launcher: it is unreachable, the protocol broken, peers absent.
+    #[error("{0}")]
     Bootstrap(String),
     /// The job cannot start for a reason that all PEs know alike; it is said once.
     #[error("{what}")]
