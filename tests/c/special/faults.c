@@ -104,6 +104,7 @@ static void leave(const char *how) {
     if (is(how, "_exit")) _exit(0);
     if (is(how, "quick_exit")) quick_exit(0);
     if (is(how, "exec")) execlp("sleep", "sleep", "0.8", (char *)NULL);
+    if (is(how, "exec-long")) execlp("sleep", "sleep", "50", (char *)NULL);
     if (is(how, "_exit-3")) _exit(3);
     abort();
 }

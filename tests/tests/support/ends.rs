@@ -136,6 +136,8 @@ fn expected(next: &Attack, over: &str) -> Vec<(i32, Vec<&'static str>)> {
         (Some((_, number)), _) => (128 + number, vec!["signal"]),
         (_, "exit") => (3, vec!["exit"]),
         (_, "closefrom") => (1, vec!["closed", "error"]),
+        // The program that the PE has become may not have ended when it is missed.
+        (_, "exec") => (1, vec!["leave", "closed", "absent", "error"]),
         _ => (1, vec!["leave", "absent", "error"]),
     };
     let clean = (0, vec![]);
