@@ -42,9 +42,17 @@ pub fn selected(stage: &Stage) -> Result<(), Failed> {
     SELECTED.iter().try_for_each(|next| one(stage, next))
 }
 
-/// All ways in a phase.
+/// All ways in a phase: one that fails does not hide the others.
 pub fn of_phase(stage: &Stage, phase: usize) -> Result<(), Failed> {
-    all_in(phase).try_for_each(|next| one(stage, &next))
+    let mut failures = vec![];
+    for next in all_in(phase) {
+        if let Err(why) = one(stage, &next) {
+            failures.push(why.message().unwrap_or_default().to_owned());
+            // The next ones boot others.
+            stage.end_guests();
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
 }
 
 fn one(stage: &Stage, next: &Attack) -> Result<(), Failed> {
