@@ -27,6 +27,7 @@ cases! {
     a_cut_cable_ends_the_job,
     a_host_without_power_ends_the_job,
     a_lost_pe_is_told_to_all_hosts,
+    a_barrier_does_not_wait_for_the_only_pe_of_a_host_once_it_is_lost,
     a_lost_host_is_the_loss_of_its_pes,
 }
 
@@ -262,6 +263,18 @@ fn a_lost_pe_is_told_to_all_hosts() {
     assert_eq!(outcome.sorted(), ["PE 1 goes on", "PE 2 goes on", "PE 3 goes on"]);
     assert!(outcome.stderr.contains("host n1) was killed by SIGKILL"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("1 of 4 PEs lost (0)"), "{}", outcome.stderr);
+}
+
+fn a_barrier_does_not_wait_for_the_only_pe_of_a_host_once_it_is_lost() {
+    use std::io::Write;
+    let mut job = Job::start(going_on(&crate::NODES, "--host n1:1,n2:2 PE await 0"));
+    (0..3).for_each(|_| assert_eq!(job.line(), "ready"));
+    // So that the others are in the barrier.
+    std::thread::sleep(Duration::from_millis(500));
+    job.stdin.as_mut().unwrap().write_all(b"die\n").unwrap();
+    let outcome = job.finish();
+    assert_eq!(outcome.code(), 125, "{}", outcome.stderr);
+    assert_eq!(outcome.sorted(), ["PE 1 goes on", "PE 2 goes on"]);
 }
 
 fn a_lost_host_is_the_loss_of_its_pes() {

@@ -24,6 +24,7 @@ pub fn main(args: &[String]) {
         ["ignore", name] => ignore(name),
         ["blocked"] => blocked(),
         ["outlive", pe] => outlive(pe),
+        ["await", pe] => await_lost(pe),
         ["copy"] => copy(),
         ["orphan"] => orphan(),
         ["lines", count] => lines(count),
@@ -151,6 +152,23 @@ fn outlive(lost: &str) {
     }
     while !board.is_lost(lost.parse().unwrap()) {
         std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    pmi.barrier();
+    board.announce(pe, State::Finished);
+    pmi.ask("cmd=finalize");
+    println!("PE {pe} goes on");
+}
+
+/// Waits in a barrier for a PE that is lost meanwhile: once PE 0, which it is, reads a line.
+fn await_lost(lost: &str) {
+    let mut pmi = Client::join();
+    let (board, pe) = board();
+    pmi.barrier();
+    println!("ready");
+    if pe.to_string() == lost {
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        // SAFETY: a call without memory.
+        unsafe { libc::raise(libc::SIGKILL) };
     }
     pmi.barrier();
     board.announce(pe, State::Finished);

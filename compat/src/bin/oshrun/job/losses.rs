@@ -49,6 +49,8 @@ impl Job {
             self.pes[pe].lost_at = None;
         }
         self.order(Order::Lose { pes: gone.to_vec(), going_on: self.goes_on });
+        // Theirs may have been the last that a barrier waited for.
+        self.open_barrier();
     }
 
     /// Says at the end of a job that went well otherwise which PEs it has lost.

@@ -137,7 +137,7 @@ impl Job {
     }
 
     /// Opens the barrier if the PEs of all hosts that have some wait for it.
-    fn open_barrier(&mut self) {
+    pub(super) fn open_barrier(&mut self) {
         let has_some = |host: usize| self.hosts.on(host).iter().any(|pe| !self.pes[*pe].lost);
         let waits = |host: usize| self.fences[host].is_some() || !has_some(host);
         if (0..self.fences.len()).all(waits) && self.fences.iter().any(Option::is_some) {
@@ -168,7 +168,6 @@ impl Job {
             let pes = listed(&gone);
             report::line(format_args!("host {machine} {why}; the others go on without PEs {pes}"));
             self.lose(&gone);
-            self.open_barrier();
         } else if self.verdict.is_none() {
             match loss.started {
                 true => self.fail(format_args!("host {machine} {}", loss.why)),
