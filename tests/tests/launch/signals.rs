@@ -281,7 +281,11 @@ fn processes_left_behind_are_killed() {
 
 /// The launcher is stopped while it waits for them to end by themselves, for longer than it would wait.
 fn processes_left_behind_are_killed_after_a_stop() {
-    let mut job = Job::start(shell("-n 1", "setsid sleep 1000 & echo $!; echo $$"));
+    let mut command = shell("-n 1", "setsid sleep 1000 & echo $!; echo $$");
+    // The system hangs up a group of which a process is stopped, if nobody outside can continue it: that
+    // may be so of the group of the tests.
+    command.process_group(0);
+    let mut job = Job::start(command);
     let [orphan, pe] = job.pids(2)[..] else { panic!("two processes") };
     let launcher = runs_the_job(&job);
     wait_until("the PE's end is seen", || kill(pe, None).is_err());
