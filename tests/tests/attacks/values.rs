@@ -91,7 +91,8 @@ fn attack(program: &Arc<Program>, oshinfo: &Path) -> Result<(), Failed> {
 fn one(oshrun: &mut Command, variable: &str) -> Result<(), String> {
     let begun = Instant::now();
     let ran = run(oshrun, LIMIT).map_err(|error| error.to_string())?;
-    let lines = ran.stderr.lines().filter(|line| !line.is_empty());
+    // The program itself ends where a value that makes sense leaves it no memory.
+    let lines = ran.stderr.lines().filter(|line| !line.is_empty() && !line.contains("check.h:"));
     let right = match ran.code {
         Some(0) => true,
         // What concerns oshrun as well is refused by it.
