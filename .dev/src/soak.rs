@@ -28,14 +28,14 @@ const AT_ONCE: u64 = 2;
 const HELP: &str = "\
 Usage: cargo dev soak --minutes N [--seed S]
 
-Attacks jobs, with other cases each time. Building is not counted in the N minutes:
+Attacks jobs, with other cases in each run. The N minutes begin when all is built:
   a third      garbage wherever something is read from other processes
   once         the C programs on 64 PEs, one on 512, links among 40 busy processes
   what is left PEs that end or hurt themselves, faults of links, settings that make no sense,
                at least a third
 
-What fails is told, and the rest goes on. --seed has the cases of a run that failed come again, in the
-same order; which moment of a job they hit is still a matter of chance.
+A failure does not end the run. --seed repeats the cases of an earlier run in the same order; the moment
+at which an attack hits a job is a matter of chance each time.
 ";
 
 pub fn soak(tree: &Tree, args: &[String]) -> Result<(), Failure> {

@@ -33,9 +33,9 @@ impl Processors {
         Processors(sched_getaffinity(Pid::from_raw(0)).ok())
     }
 
-    /// Keeps off a processor on which this thread finds itself, and may use all others: the system leaves a
-    /// thread where it last ran and takes turns there, also beside processors that have nothing to do where
-    /// these are a hypervisor's. Where there is no other one the thread stays.
+    /// If this thread is on `processor`, it moves to another one and keeps off this one. In virtual machines
+    /// the system leaves threads on one processor taking turns while another has nothing to do. Where there
+    /// is no other processor the thread stays, and no later call tries again.
     pub fn leave(&mut self, processor: usize) {
         let Some(mut others) = self.0.filter(|_| sched_getcpu() == Ok(processor)) else { return };
         if others.unset(processor).is_err() || sched_setaffinity(Pid::from_raw(0), &others).is_err()

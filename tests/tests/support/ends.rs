@@ -146,21 +146,21 @@ fn expected(next: &Attack, over: &str) -> Vec<(i32, Vec<&'static str>)> {
     let error = (1, vec!["error", "absent"]);
     let split = (125, vec!["split"]);
     let finalized = !matches!(own.1[0], "signal" | "exit");
+    if HURTS.contains(&next.way) {
+        return match (next.phase, next.way, over) {
+            // What is missing may be needed to start.
+            ("before" | "init" | "exchange", ..) => vec![clean, error],
+            // The kernel takes orders for a device that is software from the user who has opened it: the PE
+            // and the others lose each other. Connections are made when they are first used, which takes
+            // address space.
+            (_, "user" | "space", "over_verbs") if next.going_on => vec![clean, error, split],
+            (_, "user" | "space", "over_verbs") => vec![clean, error],
+            // The kernel copies between processes of one user.
+            (_, "user", "over_cma") => vec![clean, error],
+            _ => vec![clean],
+        };
+    }
     match next.phase {
-        _ if HURTS.contains(&next.way) => {
-            match next.phase {
-                // What is missing may be needed to start.
-                "before" | "init" | "exchange" => vec![clean, error],
-                // The kernel copies between processes of one user, and takes orders for a device that is
-                // software from the user who has opened it: the PE and the others lose each other.
-                // Connections over verbs are made when they are first used, which takes address space.
-                _ if ["user", "space"].contains(&next.way) && over == "over_verbs" => {
-                    if next.going_on { vec![clean, error, split] } else { vec![clean, error] }
-                }
-                _ if next.way == "user" && over == "over_cma" => vec![clean, error],
-                _ => vec![clean],
-            }
-        }
         "before" => vec![own],
         // It may hit at any time, or so late that it hits the work.
         "init" | "exchange" if next.going_on => vec![own, lost, error],

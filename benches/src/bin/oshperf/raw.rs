@@ -83,11 +83,16 @@ pub enum End {
 }
 
 /// How long an end of a connection waits for the other.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Prepares a connection for [`exchange`]: nothing is held back, and no call waits.
+pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)
+}
 
 /// `count` exchanges: `there` bytes from the caller, then `back` bytes to it. A buffer holds the
-/// larger of the two. The stream is not blocking: both ends look for what comes, as PEs do, since one that
-/// sleeps first has to be woken.
+/// larger of the two. Both ends look for what comes, as PEs do: one that sleeps would have to be woken first.
 pub fn exchange(
     mut stream: &TcpStream,
     end: End,
@@ -156,8 +161,8 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
-        near.set_nonblocking(true).unwrap();
-        far.set_nonblocking(true).unwrap();
+        prepare(&near).unwrap();
+        prepare(&far).unwrap();
         for (there, back) in [(1, 1), (8, 70_000), (10_000_000, 1)] {
             let (mut sent, mut answer) = (vec![1; there.max(back)], vec![2; there.max(back)]);
             std::thread::scope(|scope| {

@@ -5,10 +5,10 @@ use super::implementation::{Implementation, finish};
 use super::samples::Samples;
 use std::error::Error;
 use std::fs;
-use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tombolo_core::wait::usable_cpus;
 
 /// A job that takes longer is given up. The longest takes two seconds on an idle machine.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -168,8 +168,8 @@ impl Run {
 
     fn job(&self, implementation: &Implementation, program: &Path) -> Command {
         // Launchers refuse to bind more PEs than there are cores.
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let mut job = implementation.job(self.bind && self.pes as usize <= cores, self.cpus);
+        let bind = self.bind && self.pes as usize <= usable_cpus();
+        let mut job = implementation.job(bind, self.cpus);
         if let Some(hosts) = self.hosts {
             job.arg("--hosts").arg(hosts.to_string());
         }

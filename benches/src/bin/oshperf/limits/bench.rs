@@ -86,10 +86,8 @@ fn connect() -> std::io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let (far, _) = listener.accept()?;
-    for stream in [&near, &far] {
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-    }
+    raw::prepare(&near)?;
+    raw::prepare(&far)?;
     Ok((near, far))
 }
 

@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// Copies shorter than this are not tried past the caches.
 const STREAMING: usize = 4096;
-/// For a connection to come about.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the ceilings are measured with.
 pub enum Ceilings {
@@ -228,10 +226,7 @@ fn connect(pe: &Pe) -> Option<TcpStream> {
         None if pe.me == 0 && port != 0 => TcpStream::connect(("127.0.0.1", port as u16)).ok(),
         None => None,
     };
-    let is_ready = |stream: &TcpStream| {
-        stream.set_nodelay(true).is_ok() && stream.set_nonblocking(true).is_ok()
-    };
-    let stream = stream.filter(is_ready);
+    let stream = stream.filter(|stream| raw::prepare(stream).is_ok());
     // Both have one, or neither uses it.
     let other = pe.ask(u64::from(stream.is_some()));
     let both = pe.agree(u64::from(other == 1 && (pe.me != 0 || stream.is_some())));
@@ -241,7 +236,7 @@ fn connect(pe: &Pe) -> Option<TcpStream> {
 fn accept(listener: &TcpListener) -> Option<TcpStream> {
     listener.set_nonblocking(true).ok()?;
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < raw::PATIENCE {
         if let Ok((stream, _)) = listener.accept() {
             return Some(stream);
         }
