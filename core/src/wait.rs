@@ -225,7 +225,7 @@ impl Patience {
     }
 
     /// Whether there are as many processors as PEs, so that each may have one for itself.
-    fn may_be_alone(&self) -> bool {
+    pub fn may_be_alone(&self) -> bool {
         self.spin_ns > 0
     }
 }

@@ -21,11 +21,12 @@ use support::{Ran, crate_dir, run};
 
 type Case = fn(&Program) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 6] = [
+const CASES: [(&str, Case); 7] = [
     ("many_pes_start_and_end", many_pes_start_and_end),
     ("a_killed_pe_of_many_ends_the_job_and_is_named", a_killed_pe_is_named),
     ("a_timeout_shows_every_one_of_many_pes", a_timeout_shows_every_pe),
     ("what_a_pe_takes_does_not_grow_with_the_pes", what_a_pe_takes_does_not_grow),
+    ("who_waits_by_an_amo_gives_way", who_waits_by_an_amo_gives_way),
     ("a_limit_on_descriptors_is_named", a_limit_on_descriptors_is_named),
     ("a_limit_on_address_space_is_named", a_limit_on_address_space_is_named),
 ];
@@ -167,6 +168,18 @@ fn what_a_pe_takes_does_not_grow(crowd: &Program) -> Result<(), Failed> {
         true => Ok(()),
         false => Err(format!("4 PEs: {few:?}, 64 PEs: {many:?}").into()),
     }
+}
+
+fn who_waits_by_an_amo_gives_way(crowd: &Program) -> Result<(), Failed> {
+    let processors = std::thread::available_parallelism()?.get();
+    for by in ["reads", "compares", "swaps"] {
+        let ran = crowd.launch(8 * processors, &[by], &[])?.succeeded()?;
+        let told = ran.stdout.lines().find_map(|line| line.strip_prefix("looks "));
+        let looks: u64 = told.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX);
+        // In the time that the system leaves a processor to a PE, it could look a hundred thousand times.
+        expect(looks < 5_000, &ran, "fewer looks")?;
+    }
+    Ok(())
 }
 
 /// Runs 64 PEs of `crowd` below a limit of the shell.

@@ -9,6 +9,7 @@
 use super::handle::Ctx;
 use super::slow;
 use super::types::Word;
+use super::wait;
 use crate::profile;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -30,6 +31,7 @@ pub static TABLES: Tables = Tables {
     cached_max: AtomicUsize::new(0),
     at_once_max: AtomicUsize::new(0),
     checking: AtomicBool::new(true),
+    crowded: AtomicBool::new(false),
     peers: Mutex::new(Vec::new()),
 };
 
@@ -40,6 +42,7 @@ pub static COUNTED: Tables = Tables {
     cached_max: AtomicUsize::new(0),
     at_once_max: AtomicUsize::new(0),
     checking: AtomicBool::new(true),
+    crowded: AtomicBool::new(false),
     peers: Mutex::new(Vec::new()),
 };
 
@@ -63,6 +66,8 @@ pub struct Tables {
     at_once_max: AtomicUsize,
     /// Whether routines that touch only local memory have to be checked first.
     checking: AtomicBool,
+    /// Whether there are more PEs than processors.
+    crowded: AtomicBool,
     /// What the rows of both tables point to.
     peers: Mutex<Vec<Guarded>>,
 }
@@ -115,6 +120,7 @@ pub unsafe fn open(world: &World) -> nix::Result<()> {
     to.cached_max.store(cached_max, Ordering::Relaxed);
     let at_once_max = cached_max.min(world.later_least().saturating_sub(1));
     to.at_once_max.store(at_once_max, Ordering::Relaxed);
+    to.crowded.store(!world.patience().may_be_alone(), Ordering::Relaxed);
     to.checking.store(counted, Ordering::Release);
     Ok(())
 }
@@ -398,7 +404,18 @@ impl Tables {
             if at.is_null() {
                 return slow::amo_fetch(routine, ctx, op, variable, operand, compare, pe);
             }
-            T::from_bits(amo::execute(at.cast(), T::amo(op, operand, compare)))
+            let found = amo::execute(at.cast(), T::amo(op, operand, compare));
+            let changed = match op {
+                AmoOp::Fetch => false,
+                AmoOp::Set => found != operand.bits(),
+                AmoOp::CompareSwap => found == compare.bits(),
+                _ => true,
+            };
+            // Who does this again and again waits for another PE, which may need this processor.
+            if !changed && self.crowded.load(Ordering::Relaxed) {
+                wait::changed_nothing(at as usize, found);
+            }
+            T::from_bits(found)
         }
     }
 

@@ -236,6 +236,22 @@ pub unsafe fn test<T: Watched>(
 /// Failed tests of the program, of variables and of locks.
 pub static POLLS: Polls = Polls::new();
 
+/// An AMO at this address has found this value and left it there, where more PEs than processors run. With
+/// the same address and value as the last time that is a test in vain: of a lock, for example.
+#[cold]
+#[inline(never)]
+pub fn changed_nothing(address: usize, value: u64) {
+    static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    let now = [address as u64, value];
+    if LAST.each_ref().map(|last| last.load(Ordering::Relaxed)) == now {
+        POLLS.in_vain(library("shmem_atomic_fetch").world.patience());
+    } else {
+        // Threads that do this at the same time may mix theirs up; it is only a measure.
+        LAST.iter().zip(now).for_each(|(last, now)| last.store(now, Ordering::Relaxed));
+        POLLS.found();
+    }
+}
+
 /// Asks once more, after progress, for what a test has not found.
 fn poll_again<R>(routine: &'static str, ask: impl Fn() -> Option<R>) -> Option<R> {
     let world = &library(routine).world;

@@ -2,7 +2,8 @@
 /* For jobs of many PEs. Argument: what happens between two barriers.
  * "nothing"; "kill": the PE in the middle dies by a signal; "hang": it never comes to the second
  * barrier; "counts": PE 0 prints the most descriptors, mappings and KiB of private memory that any PE
- * has got by shmem_init. */
+ * has got by shmem_init; "reads", "compares", "swaps": a number goes from PE to PE, each waits for it
+ * by such an AMO on its own variable, and PE 0 prints how many a wait took on average. */
 #include "../check.h"
 #include <dirent.h>
 #include <signal.h>
@@ -40,6 +41,26 @@ static void look(long *found) {
     found[MEMORY] = read_from("/proc/self/smaps_rollup", "Anonymous:");
 }
 
+/* A lock of one's own variable, which 0 opens, is taken by this AMO; whether it was open. */
+static int taken(long *lock, const char *by) {
+    if (strcmp(by, "compares") == 0) return shmem_atomic_compare_swap(lock, 0, 1, me) == 0;
+    if (strcmp(by, "swaps") == 0) return shmem_atomic_swap(lock, 1, me) == 0;
+    return shmem_atomic_fetch(lock, me) == 0 && shmem_atomic_swap(lock, 1, me) == 0;
+}
+
+static long looks_of_a_wait(const char *by) {
+    enum { ROUNDS = 50 };
+    static long lock = 1, looks, all;
+    shmem_barrier_all();
+    for (int round = 0; round < ROUNDS; round++) {
+        if (me == 0) shmem_atomic_set(&lock, 0, 1 % npes);
+        while (!taken(&lock, by)) looks++;
+        if (me != 0) shmem_atomic_set(&lock, 0, (me + 1) % npes);
+    }
+    CHECK_EQ(shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &all, &looks, 1), 0);
+    return all / (ROUNDS * npes);
+}
+
 int main(int argc, char **argv) {
     static long before[KINDS], now[KINDS], most[KINDS];
     look(before);
@@ -51,6 +72,10 @@ int main(int argc, char **argv) {
     if (me == npes / 2 && strcmp(argv[1], "kill") == 0) raise(SIGKILL);
     if (me == npes / 2 && strcmp(argv[1], "hang") == 0)
         for (;;) pause();
+    if (strchr("rcs", argv[1][0]) && strcmp(argv[1], "counts") != 0) {
+        long looks = looks_of_a_wait(argv[1]);
+        if (me == 0) printf("looks %ld\n", looks);
+    }
     shmem_barrier_all();
     CHECK_EQ(shmem_long_max_reduce(SHMEM_TEAM_WORLD, most, now, KINDS), 0);
     if (me == 0 && strcmp(argv[1], "counts") == 0)
