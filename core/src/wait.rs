@@ -201,16 +201,9 @@ impl Patience {
     /// Lets others run. Returns whether one did; where that is so again and again, this thread tries to get a
     /// processor alone.
     fn give_way(&self) -> bool {
-        let before = monotonic_ns();
-        std::thread::yield_now();
-        let now = monotonic_ns();
-        let another_ran = now.saturating_sub(before) > ANOTHER_RAN_NS;
+        let (another_ran, now) = let_others_run();
         if another_ran && self.may_be_alone() {
-            let mut turns = TURNS.get();
-            if let Some(attempt) = turns.due(now, nix::unistd::gettid().as_raw().cast_unsigned()) {
-                TURNS.set(turns);
-                attempt.make();
-            }
+            try_to_be_alone(now);
         }
         another_ran
     }
@@ -227,6 +220,35 @@ impl Patience {
     /// Whether there are as many processors as PEs, so that each may have one for itself.
     pub fn may_be_alone(&self) -> bool {
         self.spin_ns > 0
+    }
+}
+
+/// Lets others run, for a thread that only polls: each time is a wait. Where another thread runs again and again,
+/// this one tries to get a processor alone.
+pub fn give_way_polling() {
+    let (another_ran, now) = let_others_run();
+    let mut turns = TURNS.get();
+    turns.ended(another_ran);
+    TURNS.set(turns);
+    if another_ran {
+        try_to_be_alone(now);
+    }
+}
+
+/// Whether another thread ran, and when that was over.
+fn let_others_run() -> (bool, u64) {
+    let before = monotonic_ns();
+    std::thread::yield_now();
+    let now = monotonic_ns();
+    (now.saturating_sub(before) > ANOTHER_RAN_NS, now)
+}
+
+/// Moves this thread, if that is due.
+fn try_to_be_alone(now: u64) {
+    let mut turns = TURNS.get();
+    if let Some(attempt) = turns.due(now, nix::unistd::gettid().as_raw().cast_unsigned()) {
+        TURNS.set(turns);
+        attempt.make();
     }
 }
 
@@ -295,6 +317,9 @@ pub fn usable_cpus() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+    use nix::unistd::Pid;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn the_time_of_a_wait_is_that_of_what_was_waited_for_meanwhile() {
@@ -317,6 +342,28 @@ mod tests {
         let mut ready = || monotonic_ns() - begun > 150_000_000;
         let mut slept = || panic!("it sleeps");
         Patience::UNENDING.wait(&mut ready, &mut slept);
+    }
+
+    #[test]
+    fn a_thread_that_polls_leaves_a_processor_that_another_one_keeps() {
+        let me = Pid::from_raw(0);
+        let (all, here) = (sched_getaffinity(me).unwrap(), sched_getcpu().unwrap());
+        let mut one = CpuSet::new();
+        one.set(here).unwrap();
+        sched_setaffinity(me, &one).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // It may use the same processor alone as who starts it.
+            scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+            sched_setaffinity(me, &all).unwrap();
+            let left = (0..1_000).any(|_| {
+                give_way_polling();
+                sched_getcpu() != Ok(here)
+            });
+            stop.store(true, Ordering::Relaxed);
+            let others = (0..CpuSet::count()).any(|cpu| cpu != here && all.is_set(cpu) == Ok(true));
+            assert_eq!(left, others);
+        });
     }
 
     #[test]

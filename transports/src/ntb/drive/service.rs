@@ -38,6 +38,7 @@ use std::time::Duration;
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::threads::spawn_without_signals;
 use tombolo_core::transport::Work;
+use tombolo_core::wait::give_way_polling;
 
 /// Longest sleep of a thread that does not look after timers; also how long the end may take.
 const LONG_NAP: Duration = Duration::from_millis(5);
@@ -162,6 +163,8 @@ impl ServiceThread {
                 Polled::Busy => busy_at = now,
                 _ if now.saturating_sub(busy_at) >= self.timing.spin_ns => return,
                 Polled::Idle if !self.timing.yields => std::hint::spin_loop(),
+                // Where each PE may have a processor, this thread may find one that nobody uses at present.
+                Polled::Idle | Polled::Taken if self.timing.stands_by => give_way_polling(),
                 Polled::Idle | Polled::Taken => std::thread::yield_now(),
             }
         }
