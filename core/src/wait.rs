@@ -13,7 +13,7 @@ use std::time::Duration;
 
 mod turns;
 
-use turns::{ANOTHER_RAN_NS, Turns};
+use turns::{ANOTHER_RAN_NS, Attempt, Turns};
 
 /// Longest spin for a service thread.
 const SERVICE_SPIN_NS: u64 = 3_000;
@@ -233,6 +233,11 @@ pub fn give_way_polling() {
     if another_ran {
         try_to_be_alone(now);
     }
+}
+
+/// Moves this thread to another processor of its node, if it may use one.
+pub fn leave_processor() {
+    Attempt::Move.make();
 }
 
 /// Whether another thread ran, and when that was over.

@@ -13,7 +13,7 @@ use crate::board::monotonic_ns;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Futex, Mutex, Ordering};
 use crate::transport::{Told, Work};
-use crate::wait::Patience;
+use crate::wait::{Patience, leave_processor};
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -65,8 +65,9 @@ pub enum Announced {
 const LOOK_ON_NS: u64 = if cfg!(loom) { 0 } else { 80_000 };
 /// Giving way takes longer than this where another thread runs meanwhile.
 const GAVE_WAY_NS: u64 = 10_000;
-/// After that the thread does not give way for so long, but sleeps instead. A thread that gives way may wait
-/// until others have had their turns of milliseconds; one that sleeps runs as soon as there is work.
+/// The thread then moves to another processor. Where that one is shared too, it does not give way for so long,
+/// but sleeps instead. A thread that gives way may wait until others have had their turns of milliseconds; one
+/// that sleeps runs as soon as there is work, but often where whoever sent that work runs.
 const SHARED_NS: u64 = 100_000_000;
 /// Turn on the processor, in nanoseconds, that the thread asks the kernel for. With the shortest that there
 /// is it need not wait for the end of the turn of a program that computes (Linux 6.12 on).
@@ -94,18 +95,20 @@ struct Lull {
     /// How long the thread looks on without giving way.
     spin: u64,
     since: Option<u64>,
-    /// When the thread gave way to another one that ran.
+    /// When the thread left a processor that it shared.
+    left: Option<u64>,
+    /// When the thread gave way to another one that ran, although it had moved.
     shared: Option<u64>,
 }
 
 impl Lull {
     fn new(spin: u64) -> Lull {
-        Lull { spin: spin.min(LOOK_ON_NS), since: None, shared: None }
+        Lull { spin: spin.min(LOOK_ON_NS), since: None, left: None, shared: None }
     }
 
     fn next(&mut self, now: u64) -> Next {
         let idle = now.saturating_sub(*self.since.get_or_insert(now));
-        let is_shared = self.shared.is_some_and(|at| now.saturating_sub(at) < SHARED_NS);
+        let is_shared = lately(self.shared, now);
         match idle {
             _ if idle < self.spin => Next::Look,
             _ if idle < LOOK_ON_NS && !is_shared => Next::GiveWay(now),
@@ -113,17 +116,27 @@ impl Lull {
         }
     }
 
-    /// The thread gave way from one time to another.
-    fn gave_way(&mut self, from: u64, to: u64) {
-        if to.saturating_sub(from) > GAVE_WAY_NS {
-            self.shared = Some(to);
+    /// The thread gave way from one time to another. Whether it is to move.
+    fn gave_way(&mut self, from: u64, to: u64) -> bool {
+        let shares = to.saturating_sub(from) > GAVE_WAY_NS;
+        let moves = shares && !lately(self.left, to);
+        match shares {
+            true if moves => self.left = Some(to),
+            true => self.shared = Some(to),
+            false => {}
         }
+        moves
     }
 
     /// There is work.
     fn end(&mut self) {
         self.since = None;
     }
+}
+
+/// Whether this was within [`SHARED_NS`] before now.
+fn lately(at: Option<u64>, now: u64) -> bool {
+    at.is_some_and(|at| now.saturating_sub(at) < SHARED_NS)
 }
 
 /// Asks for turns of [`TURN_NS`] for the calling thread. Kernels that cannot have them take no notice.
@@ -265,7 +278,9 @@ impl<W: Wire> Shared<W> {
                 Next::Look => std::hint::spin_loop(),
                 Next::GiveWay(since) => {
                     thread::yield_now();
-                    lull.gave_way(since, monotonic_ns());
+                    if lull.gave_way(since, monotonic_ns()) {
+                        leave_processor();
+                    }
                 }
                 Next::Sleep => {
                     if self.sleep(rings, nap) {
@@ -338,21 +353,24 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_whose_processor_others_use_sleeps_instead_of_giving_way() {
+    fn a_thread_whose_processor_others_use_moves_and_then_sleeps_instead_of_giving_way() {
         let mut lull = Lull::new(10_000);
         assert_eq!((lull.next(0), lull.next(10_000)), (Next::Look, Next::GiveWay(10_000)));
-        lull.gave_way(10_000, 20_001);
-        assert_eq!(lull.next(20_001), Next::Sleep);
+        assert!(lull.gave_way(10_000, 20_001), "it moves");
+        assert_eq!(lull.next(20_001), Next::GiveWay(20_001));
+        assert!(!lull.gave_way(20_001, 25_000), "nobody else is there");
+        assert_eq!(lull.next(25_000), Next::GiveWay(25_000));
+        assert!(!lull.gave_way(25_000, 36_000), "it has moved lately");
+        assert_eq!(lull.next(36_000), Next::Sleep);
         lull.end();
-        assert_eq!((lull.next(30_000), lull.next(40_000)), (Next::Look, Next::Sleep));
+        assert_eq!((lull.next(40_000), lull.next(50_000)), (Next::Look, Next::Sleep));
         // It tries again after a while.
-        let later = 20_001 + SHARED_NS;
+        let later = 36_000 + SHARED_NS;
         assert_eq!(lull.next(later - 1), Next::Sleep);
         lull.end();
-        assert_eq!(
-            (lull.next(later), lull.next(later + 10_000)),
-            (Next::Look, Next::GiveWay(later + 10_000))
-        );
+        let begun = later + 10_000;
+        assert_eq!((lull.next(later), lull.next(begun)), (Next::Look, Next::GiveWay(begun)));
+        assert!(lull.gave_way(begun, begun + 10_001), "it moves again");
     }
 
     #[test]
