@@ -34,13 +34,30 @@ int shmemx_tune(void);
  *
  * The hint holds for all contexts, all buffers and all later operations of this PE until the next one.
  * It takes some microseconds and, where the use changes, a little memory until the program ends: it
- * is for phases of a program, not for single calls. There is no form for a context or a range of
- * addresses, because looking it up would slow every small operation down. Operations on PEs of
- * other hosts are not concerned. SHMEM_TUNE_HINT gives the hint that holds from the start.
+ * is for phases of a program, not for single calls. There is no form for a range of addresses,
+ * because looking it up would slow every small operation down. Operations on PEs of other hosts are
+ * not concerned. SHMEM_TUNE_HINT gives the hint that holds from the start.
  *
  * Returns 0, or non-zero if `reuse` is none of the values above.
  */
 int shmemx_tune_hint(int reuse);
+
+/*
+ * Local: the same of the next puts and gets on one context, which may be SHMEM_CTX_DEFAULT. The
+ * context then goes by its own hint, whatever shmemx_tune_hint says before or after. No other thread may
+ * be in a routine of the library.
+ *
+ * Operations on other contexts take the ways that they took. Once a context has a hint, copies from the
+ * size on at which the ways differ (oshinfo --tuning) are looked up by context, which takes some 10 ns;
+ * shorter ones, words and atomic operations take what they took.
+ *
+ * Buffers that are used once are measured at start if there is time left for it, and first if
+ * SHMEM_TUNE_HINT speaks of them. SHMEM_TUNE_HINT=contexts:cold gives every context that the program
+ * creates this hint, without a call.
+ *
+ * Returns 0, or non-zero if `reuse` is none of the values above.
+ */
+int shmemx_ctx_tune_hint(shmem_ctx_t ctx, int reuse);
 
 /*
  * Local: 1 if the PE is known to be lost, 0 otherwise, also for numbers that are no PE. A lost PE

@@ -24,6 +24,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use tombolo_core::board::monotonic_ns;
+use tombolo_core::config::Reuse;
 use tombolo_core::profile::{Area, Cell, EVENT, Head, ROWS, event};
 use tombolo_core::route::Channel;
 use tombolo_core::transport::{News, SegmentKind, Told};
@@ -234,10 +235,17 @@ impl State {
         by << 4 | self.distance[pe]
     }
 
-    /// The channel of an operation off the fast path; none if its address is not symmetric.
-    fn channel(&self, address: *const u8, len: usize, pe: usize, kind: Kind) -> Channel {
+    /// The channel of an operation off the fast path, on a context with this hint; none if its address is not symmetric.
+    fn channel(
+        &self,
+        hint: Option<Reuse>,
+        (address, len): (*const u8, usize),
+        pe: usize,
+        kind: Kind,
+    ) -> Channel {
         let Some(place) = self.world.locate(address) else { return Channel::Unreachable };
-        let Some(routes) = self.world.routes().peers.get(pe) else { return Channel::Unreachable };
+        let routes = self.world.routes().by_hint(hint).get(pe);
+        let Some(routes) = routes else { return Channel::Unreachable };
         let segment: SegmentKind = place.segment;
         match kind {
             Kind::Put => routes.put[segment as usize].choose(len),

@@ -18,7 +18,7 @@ mod tuning;
 mod value;
 pub use declare::{Audience, Row, Table, Variable, parse, row};
 pub use environment::Environment;
-pub use tuning::{Algorithms, CacheDirectory, Forced, Report, ReportForm, Reuse, Tune};
+pub use tuning::{Algorithms, CacheDirectory, Forced, Hints, Report, ReportForm, Reuse, Tune};
 pub use value::{
     Asked, Bytes, Descriptor, Least, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports,
     Value,
@@ -63,8 +63,9 @@ crate::settings! {
         /// Time that measuring may take at start, all PEs together, in milliseconds.
         User tune_budget: Millis = "150", "SHMEM_TUNE_BUDGET";
         /// How the PE uses its buffers: "hot", again soon, or "cold", once. Copies on mapped memory are
-        /// chosen by it, until the program calls shmemx_tune_hint.
-        User tune_hint: Reuse = "hot", "SHMEM_TUNE_HINT";
+        /// chosen by it, until the program calls shmemx_tune_hint. "contexts:cold" or "contexts:hot" says
+        /// so of the operations on contexts that the program creates; both with a comma between them.
+        User tune_hint: Hints = "hot", "SHMEM_TUNE_HINT";
         /// Forces channels, for example "put:heap:>=64K=cma,get:*=cached". Each rule is
         /// OPERATION:BUFFER:SIZES=CHANNEL; parts left out mean all; later rules win. The same on all
         /// PEs.

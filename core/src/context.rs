@@ -2,9 +2,11 @@
 //! Contexts: independent streams of operations with completion of their own (OpenSHMEM 1.6,
 //! "Communication Management Routines").
 
+use crate::config::Reuse;
 use crate::team::Team;
 use crate::transport::Stream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Promises a program makes about a context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub struct ContextOptions {
     pub private: bool,
     /// No quiet and fence for memory stores are asked of it.
     pub nostore: bool,
+    /// How buffers are used, if that is another way than on contexts of which nothing is said.
+    pub hint: Option<Reuse>,
 }
 
 /// A context: a team to number PEs in, and one stream per transport.
@@ -22,6 +26,8 @@ pub struct ContextOptions {
 pub struct Context {
     team: Arc<Team>,
     options: ContextOptions,
+    /// The hint's number and one, 0 for none.
+    hint: AtomicU8,
     streams: Box<[Stream]>,
 }
 
@@ -30,7 +36,22 @@ impl Context {
     pub fn new(team: Arc<Team>, options: ContextOptions, transports: usize, id: u32) -> Context {
         let exclusive = options.private || options.serialized;
         let streams = (0..transports).map(|_| Stream::new(id, exclusive)).collect();
-        Context { team, options, streams }
+        Context { team, options, hint: AtomicU8::new(number(options.hint)), streams }
+    }
+
+    /// How the buffers of its operations are used; none if as on all contexts of which nothing is said.
+    #[inline]
+    pub fn hint(&self) -> Option<Reuse> {
+        match self.hint.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Reuse::Hot),
+            _ => Some(Reuse::Cold),
+        }
+    }
+
+    /// Says how the buffers of its next operations are used.
+    pub fn set_hint(&self, hint: Option<Reuse>) {
+        self.hint.store(number(hint), Ordering::Relaxed);
     }
 
     /// The team in which the context's PE numbers count.
@@ -38,7 +59,7 @@ impl Context {
         &self.team
     }
 
-    /// What was promised at creation.
+    /// What was said at creation.
     pub fn options(&self) -> ContextOptions {
         self.options
     }
@@ -57,4 +78,8 @@ impl Context {
     pub fn is_quiet(&self) -> bool {
         self.streams.iter().all(Stream::is_quiet)
     }
+}
+
+fn number(hint: Option<Reuse>) -> u8 {
+    hint.map_or(0, |reuse| reuse as u8 + 1)
 }

@@ -17,7 +17,7 @@ use crate::amo;
 use crate::context::Context;
 use crate::copy;
 use crate::reroute::Observation;
-use crate::route::Channel;
+use crate::route::{Channel, PeerRoutes};
 use crate::transport::{Amo, Remote, SegmentKind, Signal, SignalOp, Status, Stream};
 use crate::wait::Reason;
 use crate::world::World;
@@ -86,14 +86,14 @@ impl World {
             return;
         }
         let target = self.target(routine, "dest", dest, len, pe);
-        let routes = &self.routes().peers[pe];
+        let routes = self.routes_to(context, pe);
         let channel = routes.put[target.segment as usize].choose(len);
         match channel {
             Channel::Cached | Channel::Streaming => {
                 let seen = Seen { get: false, target, pe, len, channel };
                 // SAFETY: the target was located, so the mapped range is valid; the caller vouches
                 // for the source.
-                self.watched(seen, || unsafe {
+                self.watched(context, seen, || unsafe {
                     copy_by(channel, self.mapped(target, pe), source, len);
                 });
             }
@@ -130,10 +130,19 @@ impl World {
         }
     }
 
-    /// Carries out an operation, timed if somebody wants to know.
+    /// The routes of a context's operations on a PE of the job.
     #[inline]
-    fn watched(&self, seen: Seen, operate: impl FnOnce()) {
-        let Some(observer) = self.observer() else { return operate() };
+    fn routes_to(&self, context: &Context, pe: usize) -> &PeerRoutes {
+        &self.routes().by_hint(context.hint())[pe]
+    }
+
+    /// Carries out an operation, timed if somebody wants to know. What measurements are corrected by is
+    /// operations without a hint.
+    #[inline]
+    fn watched(&self, context: &Context, seen: Seen, operate: impl FnOnce()) {
+        let Some(observer) = self.observer().filter(|_| context.hint().is_none()) else {
+            return operate();
+        };
         let begun = crate::board::monotonic_ns();
         operate();
         let Seen { get, target, pe, len: bytes, channel } = seen;
@@ -177,11 +186,11 @@ impl World {
             return;
         }
         let target = self.target(routine, "source", source.cast_mut(), len, pe);
-        let channel = self.routes().peers[pe].get[target.segment as usize].choose(len);
+        let channel = self.routes_to(context, pe).get[target.segment as usize].choose(len);
         let seen = Seen { get: true, target, pe, len, channel };
         match channel {
             // SAFETY: the target was located; the caller vouches for the destination.
-            Channel::Cached | Channel::Streaming => self.watched(seen, || unsafe {
+            Channel::Cached | Channel::Streaming => self.watched(context, seen, || unsafe {
                 copy_by(channel, dest, self.mapped(target, pe), len);
             }),
             Channel::Endpoint(index) => {
@@ -192,7 +201,7 @@ impl World {
                     received = self.receive(way, dest, len, mode);
                 };
                 match mode {
-                    Mode::Blocking => self.watched(seen, receive),
+                    Mode::Blocking => self.watched(context, seen, receive),
                     Mode::NonBlocking => receive(),
                 }
                 if !received && self.is_dropped(target, pe) {
@@ -293,7 +302,7 @@ impl World {
         let word_at = self.amo_target(routine, word.cast(), signal_amo, pe);
         if len > 0 {
             let target = self.target(routine, "dest", dest, len, pe);
-            let routes = &self.routes().peers[pe];
+            let routes = self.routes_to(context, pe);
             let put = routes.put[target.segment as usize].choose(len);
             let (by_amo, by_device) = self.amo_channel(word_at, signal_amo, pe);
             if let Channel::Endpoint(index) = put {

@@ -80,10 +80,11 @@ impl World {
                 })
                 .collect();
             let other = Routes::default_for(&others, |segment| self.is_mapped(segment, pe));
-            let PeerRoutes { put, get, .. } = &mut routes.peers[pe];
-            for kind in SegmentKind::ALL.map(|kind| kind as usize) {
-                replace(&mut put[kind], Channel::Endpoint(lost), &other.put[kind]);
-                replace(&mut get[kind], Channel::Endpoint(lost), &other.get[kind]);
+            for PeerRoutes { put, get, .. } in routes.to_mut(pe) {
+                for kind in SegmentKind::ALL.map(|kind| kind as usize) {
+                    replace(&mut put[kind], Channel::Endpoint(lost), &other.put[kind]);
+                    replace(&mut get[kind], Channel::Endpoint(lost), &other.get[kind]);
+                }
             }
         }
         routes

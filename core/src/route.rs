@@ -4,6 +4,7 @@
 //! The table is a plain value. Defaults come from [`Routes::default_for`]; a selector that has
 //! measured the channels replaces them with [`crate::World::set_routes`].
 
+use crate::config::Reuse;
 use crate::cost::Costs;
 use crate::transport::{AmoSet, Capabilities, SegmentKind};
 use crate::world::peers::Peer;
@@ -91,15 +92,39 @@ impl PeerRoutes {
 /// Routes of one PE to all peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
-    /// By PE.
+    /// By PE, for operations on contexts without a hint of their own.
     pub peers: Vec<PeerRoutes>,
+    /// The same for contexts with a hint, by the hint; empty where it makes no difference. AMOs go as on
+    /// all other contexts.
+    pub hinted: [Vec<PeerRoutes>; Reuse::ALL.len()],
     /// What operations take: the same on all PEs.
     pub costs: Costs,
 }
 
 impl Routes {
+    /// By PE, for operations on contexts with this hint.
+    #[inline]
+    pub fn by_hint(&self, hint: Option<Reuse>) -> &[PeerRoutes] {
+        match hint.map(|reuse| &self.hinted[reuse as usize]) {
+            Some(peers) if !peers.is_empty() => peers,
+            _ => &self.peers,
+        }
+    }
+
+    /// Routes to a PE, for every hint.
+    pub fn to(&self, pe: usize) -> impl Iterator<Item = &PeerRoutes> {
+        [&self.peers].into_iter().chain(&self.hinted).filter_map(move |peers| peers.get(pe))
+    }
+
+    /// As [`Routes::to`], to be changed.
+    pub fn to_mut(&mut self, pe: usize) -> impl Iterator<Item = &mut PeerRoutes> {
+        let hinted = self.hinted.iter_mut();
+        [&mut self.peers].into_iter().chain(hinted).filter_map(move |peers| peers.get_mut(pe))
+    }
+
     /// The largest size for which every PE that `mapped` names, and each of its segments, is reached
-    /// in both directions by a plain cached copy: up to it a fast path need not look at the routes.
+    /// in both directions by a plain cached copy, whatever the hint of the context: up to it a fast path
+    /// need not look at the routes.
     pub fn cached_max(&self, mapped: impl Fn(usize, SegmentKind) -> bool) -> usize {
         let limit = |steps: &Steps| {
             let cached = steps.channels.iter().take_while(|c| **c == Channel::Cached).count();
@@ -109,7 +134,8 @@ impl Routes {
                 n => steps.limits[n - 1],
             }
         };
-        let peers = self.peers.iter().enumerate();
+        let tables = [&self.peers].into_iter().chain(&self.hinted);
+        let peers = tables.flat_map(|peers| peers.iter().enumerate());
         peers
             .flat_map(|(pe, routes)| SegmentKind::ALL.map(|kind| (pe, kind, routes)))
             .filter(|(pe, kind, _)| mapped(*pe, *kind))
@@ -215,8 +241,16 @@ mod tests {
             zero_copy: [usize::MAX; 2],
         };
         let of = |peers: &[PeerRoutes], mapped: &dyn Fn(usize) -> bool| {
-            let routes = Routes { peers: peers.to_vec(), costs: Costs::default() };
-            routes.cached_max(|pe, _| mapped(pe))
+            let max = |peers: &[PeerRoutes], hinted| {
+                let routes = Routes { peers: peers.to_vec(), hinted, costs: Costs::default() };
+                routes.cached_max(|pe, _| mapped(pe))
+            };
+            let without = max(peers, Default::default());
+            // Contexts of either kind count.
+            let cold = vec![peer(all, all); peers.len()];
+            assert_eq!(max(peers, [Vec::new(), cold.clone()]), without);
+            assert_eq!(max(&cold, [Vec::new(), peers.to_vec()]), without);
+            without
         };
         let table = [peer(all, some), peer(none, none)];
         assert_eq!(of(&table[..1], &|_| true), 100);

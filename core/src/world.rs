@@ -323,6 +323,8 @@ impl World {
     /// stay out of use.
     pub fn set_routes(&self, routes: Routes) {
         assert_eq!(routes.peers.len(), self.n_pes(), "one row per PE");
+        let hinted = |peers: &Vec<PeerRoutes>| peers.is_empty() || peers.len() == self.n_pes();
+        assert!(routes.hinted.iter().all(hinted), "one row per PE, or none");
         let dropped = self.dropped();
         self.swap_routes(self.without(&dropped, routes), &dropped);
     }
@@ -475,10 +477,10 @@ impl World {
 
 /// Routes in which no atomic operation leaves the domain of its variable.
 fn with_devices(mut routes: Routes, devices: &[domain::Devices]) -> Routes {
-    for (peer, devices) in routes.peers.iter_mut().zip(devices) {
+    for (pe, devices) in devices.iter().enumerate() {
         // Variables of the other size are told apart with each operation.
         if let Some(device) = devices.iter().flatten().next() {
-            peer.amo = [Channel::Endpoint(*device); 2];
+            routes.to_mut(pe).for_each(|peer| peer.amo = [Channel::Endpoint(*device); 2]);
         }
     }
     routes
@@ -491,7 +493,8 @@ impl InForce {
             let apart = |(pe, routes): (usize, &PeerRoutes)| {
                 routes.keeps_apart(*transport, peers.get(*transport, pe))
             };
-            !failed && routes.peers.iter().enumerate().all(apart)
+            let tables = [&routes.peers].into_iter().chain(&routes.hinted);
+            !failed && tables.flat_map(|peers| peers.iter().enumerate()).all(apart)
         };
         let sole = (0..peers.transports().len().min(64))
             .filter(sole)

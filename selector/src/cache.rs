@@ -202,7 +202,8 @@ pub fn machine(world: &World) -> Result<String> {
     let transports: Vec<&str> = world.transports().iter().map(|t| t.name()).collect();
     let huge = if world.heap().huge_pages() { ", huge pages" } else { "" };
     // Other sizes are measured then.
-    let once = if world.config().tune_hint == Reuse::Cold { ", buffers used once" } else { "" };
+    let once =
+        if world.config().tune_hint.mention(Reuse::Cold) { ", buffers used once" } else { "" };
     let tool = tool().map(|tool| format!(", under {tool}")).unwrap_or_default();
     let mut text = format!(
         "Tombolo {}; {cpu}, {} CPUs; Linux {kernel}; {hosts} hosts, {several} each{crowded}; \

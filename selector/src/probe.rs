@@ -10,6 +10,7 @@ use crate::data::{
     Batches, Buffer, CACHED, Curve, Key, Measurements, Operation, Rejected, SERVICE, STREAMING,
 };
 use std::time::Instant;
+use tombolo_core::config::Reuse;
 use tombolo_core::transport::SegmentKind;
 use tombolo_core::{Context, ContextOptions, World};
 
@@ -70,11 +71,8 @@ pub fn run(
     let room = scratch.capacity() as u64;
     let now = Instant::now();
     let part = |tenths| now + effort.deadline.saturating_duration_since(now) * tenths / 10;
-    prober.work_off(
-        &plan::decisive(class, room, effort.coarse, world.config().tune_hint),
-        scratch,
-        part(8),
-    );
+    let once = world.config().tune_hint.mention(Reuse::Cold);
+    prober.work_off(&plan::decisive(class, room, effort.coarse, once), scratch, part(8));
     prober.look_again(scratch, part(9));
     if !effort.coarse && class != Class::Own {
         let bends = plan::bends(&prober.in_order().curves);

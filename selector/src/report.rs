@@ -112,7 +112,7 @@ impl Explanation {
             grade: (!measured.curves.is_empty()).then(|| measured.grade().to_string()),
             batches: measured.batches,
             forced: tuning.rules().iter().map(|rule| rule.text.clone()).collect(),
-            remarks: remarks::of(measured),
+            remarks: remarks::of(tuning),
             sections: sections(tuning),
             rejected: measured.rejected.clone(),
             stages: stages.collect(),
@@ -251,8 +251,7 @@ fn sections(tuning: &Tuning) -> Vec<Section> {
                 .into_iter()
                 .filter_map(|channel| measured.curve(class, operation, buffer, channel))
                 .collect();
-            let remote = if buffer == Buffer::Static { buffer } else { Buffer::Heap };
-            let decision = tuning.decision(class, operation, remote);
+            let decision = tuning.decision_on(class, operation, buffer);
             let error = model::error(curves.iter().copied());
             Section {
                 class: describe(class),

@@ -63,6 +63,10 @@ pub struct Tuning {
     reuse: Reuse,
     preference: Vec<String>,
     decisions: Vec<Decision>,
+    /// Whether contexts may have hints of their own.
+    hinted: bool,
+    /// What was decided for contexts whose hint differs from `reuse`; nothing where none have one.
+    exceptions: Vec<Decision>,
     rules: Vec<Rule>,
     unused_rules: Vec<String>,
     /// Class of every PE, seen from this one.
@@ -88,13 +92,15 @@ impl Tuning {
             machine,
             model: OnceLock::new(),
             measured,
-            reuse: world.config().tune_hint,
+            reuse: world.config().tune_hint.all,
+            hinted: world.config().tune_hint.contexts.is_some(),
+            exceptions: Vec::new(),
             preference: world.transports().iter().map(|t| t.name().to_owned()).collect(),
             decisions: Vec::new(),
             rules,
             unused_rules: Vec::new(),
             classes: (0..world.n_pes()).map(class).collect(),
-            routes: Routes { peers: Vec::new(), costs },
+            routes: Routes { peers: Vec::new(), hinted: Default::default(), costs },
         };
         tuning.decide(world);
         tuning
@@ -115,11 +121,17 @@ impl Tuning {
             decisions: policy::decide(&measured, preference, Reuse::Hot),
             measured,
             reuse: Reuse::Hot,
+            hinted: false,
+            exceptions: Vec::new(),
             preference: preference.iter().map(|name| (*name).to_owned()).collect(),
             rules: Vec::new(),
             unused_rules: Vec::new(),
             classes: Vec::new(),
-            routes: Routes { peers: Vec::new(), costs: Costs::default() },
+            routes: Routes {
+                peers: Vec::new(),
+                hinted: Default::default(),
+                costs: Costs::default(),
+            },
         }
     }
 
@@ -146,6 +158,30 @@ impl Tuning {
     /// How buffers are used, as far as was said.
     pub fn reuse(&self) -> Reuse {
         self.reuse
+    }
+
+    /// Decides for contexts with hints of their own, too; call [`Tuning::apply`] afterwards. False if that was
+    /// done before.
+    pub fn hint_contexts(&mut self, world: &World) -> bool {
+        if !self.hinted {
+            self.hinted = true;
+            self.decide(world);
+            return true;
+        }
+        false
+    }
+
+    /// Decides again for the hints of another tuning of this PE; call [`Tuning::apply`] afterwards.
+    pub fn keep_hints_of(&mut self, world: &World, before: &Tuning) {
+        if (self.reuse, self.hinted) != (before.reuse, before.hinted) {
+            (self.reuse, self.hinted) = (before.reuse, before.hinted);
+            self.decide(world);
+        }
+    }
+
+    /// Whether contexts may have hints of their own.
+    pub fn hints_contexts(&self) -> bool {
+        self.hinted
     }
 
     /// Replaces the measurements of this PE and decides again; call [`Tuning::apply`] afterwards.
@@ -202,12 +238,21 @@ impl Tuning {
         operation: Operation,
         remote: Buffer,
     ) -> Option<&Decision> {
-        let find = |remote| {
-            self.decisions
-                .iter()
-                .find(|d| (d.class, d.operation, d.remote) == (class, operation, remote))
-        };
-        find(remote).or_else(|| find(Buffer::Heap))
+        decision(&self.decisions, class, operation, remote)
+    }
+
+    /// As [`Tuning::decision`], for operations on the buffers that a measurement was made on: used once, or again.
+    /// Where nothing says that buffers are used so, as for all others.
+    pub fn decision_on(
+        &self,
+        class: Class,
+        operation: Operation,
+        buffer: Buffer,
+    ) -> Option<&Decision> {
+        let remote = if buffer == Buffer::Static { buffer } else { Buffer::Heap };
+        let as_others = (buffer == Buffer::Cold) == (self.reuse == Reuse::Cold);
+        let decisions = if as_others || !self.hinted { &self.decisions } else { &self.exceptions };
+        decision(decisions, class, operation, remote)
     }
 
     /// Nanoseconds that the model expects of an operation by the chosen channel; none where
@@ -259,21 +304,42 @@ impl Tuning {
 
     fn decide(&mut self, world: &World) {
         let preference: Vec<&str> = self.preference.iter().map(String::as_str).collect();
-        self.decisions = policy::decide(&self.measured, &preference, self.reuse);
+        let decided = |reuse| policy::decide(&self.measured, &preference, reuse);
+        let decisions = decided(self.reuse);
+        let other = if self.reuse == Reuse::Hot { Reuse::Cold } else { Reuse::Hot };
+        let exceptions = if self.hinted { decided(other) } else { Vec::new() };
         let mut used = vec![false; self.rules.len()];
+        self.routes.peers = self.routes_by(world, &decisions, &mut used);
+        self.routes.hinted = Default::default();
+        if self.hinted {
+            let peers = self.routes_by(world, &exceptions, &mut used);
+            if peers != self.routes.peers {
+                self.routes.hinted[other as usize] = peers;
+            }
+        }
+        (self.decisions, self.exceptions) = (decisions, exceptions);
+        let unused = self.rules.iter().zip(used).filter(|(_, used)| !used);
+        self.unused_rules = unused.map(|(rule, _)| rule.text.clone()).collect();
+    }
+
+    /// Routes to all PEs that follow from decisions and rules.
+    fn routes_by(
+        &self,
+        world: &World,
+        decisions: &[Decision],
+        used: &mut [bool],
+    ) -> Vec<PeerRoutes> {
         let mut peers: Vec<PeerRoutes> = Vec::with_capacity(world.n_pes());
         for pe in 0..world.n_pes() {
             // Most PEs are reached as the one before: deciding again takes much longer.
             let routes = match pe.checked_sub(1).filter(|before| self.are_alike(world, *before, pe))
             {
                 Some(before) => peers[before],
-                None => self.peer_routes(world, pe, &mut used),
+                None => self.peer_routes(world, pe, decisions, used),
             };
             peers.push(routes);
         }
-        self.routes.peers = peers;
-        let unused = self.rules.iter().zip(used).filter(|(_, used)| !used);
-        self.unused_rules = unused.map(|(rule, _)| rule.text.clone()).collect();
+        peers
     }
 
     /// Whether the routes to both PEs follow from the same.
@@ -285,17 +351,24 @@ impl Tuning {
             && mapped(a) == mapped(b)
     }
 
-    fn peer_routes(&self, world: &World, pe: usize, used: &mut [bool]) -> PeerRoutes {
+    fn peer_routes(
+        &self,
+        world: &World,
+        pe: usize,
+        decisions: &[Decision],
+        used: &mut [bool],
+    ) -> PeerRoutes {
         let peer = Peer::of(world, pe, &self.preference);
         let mut routes = peer.default_routes();
         for segment in SegmentKind::ALL {
-            let index = segment as usize;
+            let (index, class) = (segment as usize, self.classes[pe]);
             for operation in [Operation::Put, Operation::Get] {
                 let base = match operation {
                     Operation::Put => &mut routes.put[index],
                     _ => &mut routes.get[index],
                 };
-                let mut decision = self.starting_point(&peer, pe, operation, segment, base);
+                let place = (class, operation, remote(segment));
+                let mut decision = starting_point(decisions, &peer, place, base);
                 for (rule, used) in self.rules.iter().zip(used.iter_mut()) {
                     if rule.concerns(decision.class, operation, remote(segment))
                         && peer.channel(&rule.channel, segment, operation).is_some()
@@ -306,13 +379,12 @@ impl Tuning {
                 }
                 *base = peer.compile(&decision.steps, segment, operation, base);
             }
-            let class = self.classes[pe];
             routes.zero_copy[index] = self.zero_copy(&peer, class, segment, &routes.put[index]);
             // Atomics on a variable stay in one domain: mapped memory is always taken where it is.
             if peer.mapped(segment) || pe == world.pe() {
                 continue;
             }
-            let chosen = self.decision(class, Operation::Amo, remote(segment));
+            let chosen = decision(decisions, class, Operation::Amo, remote(segment));
             // Where nothing but a table asks for it, the target may have no service thread.
             let by_service = peer.default_routes().amo[index] == Channel::Service;
             let mut name = chosen
@@ -354,35 +426,44 @@ impl Tuning {
         let allowed = put.channels.iter().map(most).min().unwrap_or(usize::MAX);
         chosen.unwrap_or(usize::MAX).min(allowed.saturating_add(1))
     }
+}
 
-    /// The decision for a peer, or what the default amounts to.
-    fn starting_point(
-        &self,
-        peer: &Peer<'_>,
-        pe: usize,
-        operation: Operation,
-        segment: SegmentKind,
-        base: &Steps,
-    ) -> Decision {
-        let class = self.classes[pe];
-        let known = self.decision(class, operation, remote(segment)).cloned();
-        known.unwrap_or_else(|| {
-            let steps: Vec<Step> = (0..STEPS_MAX)
-                .map(|i| Step {
-                    limit: base.limits[i] as u64,
-                    channel: peer.name(base.channels[i]).to_owned(),
-                })
-                .collect();
-            let end = steps.iter().position(|s| s.limit == u64::MAX).unwrap_or(STEPS_MAX - 1);
-            Decision {
-                class,
-                operation,
-                remote: remote(segment),
-                default: steps[0].channel.clone(),
-                steps: steps[..=end].to_vec(),
-            }
-        })
-    }
+/// The decision on an operation; static data without measurements of its own goes like the heap.
+fn decision(
+    decisions: &[Decision],
+    class: Class,
+    operation: Operation,
+    remote: Buffer,
+) -> Option<&Decision> {
+    let find = |remote| {
+        decisions.iter().find(|d| (d.class, d.operation, d.remote) == (class, operation, remote))
+    };
+    find(remote).or_else(|| find(Buffer::Heap))
+}
+
+/// The decision for a peer, or what the default amounts to.
+fn starting_point(
+    decisions: &[Decision],
+    peer: &Peer<'_>,
+    (class, operation, remote): (Class, Operation, Buffer),
+    base: &Steps,
+) -> Decision {
+    decision(decisions, class, operation, remote).cloned().unwrap_or_else(|| {
+        let steps: Vec<Step> = (0..STEPS_MAX)
+            .map(|i| Step {
+                limit: base.limits[i] as u64,
+                channel: peer.name(base.channels[i]).to_owned(),
+            })
+            .collect();
+        let end = steps.iter().position(|s| s.limit == u64::MAX).unwrap_or(STEPS_MAX - 1);
+        Decision {
+            class,
+            operation,
+            remote,
+            default: steps[0].channel.clone(),
+            steps: steps[..=end].to_vec(),
+        }
+    })
 }
 
 fn remote(segment: SegmentKind) -> Buffer {

@@ -66,7 +66,9 @@ fn example(prefix: &Path, page: PathBuf) -> Trial {
 
 /// As a page, or as a name of one that is there.
 fn every_routine_has_a_page(place: &Path) -> Result<(), Failed> {
-    let extensions = ["shmemx_pe_is_lost", "shmemx_tune", "shmemx_tune_hint"].map(str::to_owned);
+    let extensions =
+        ["shmemx_pe_is_lost", "shmemx_tune", "shmemx_tune_hint", "shmemx_ctx_tune_hint"];
+    let extensions = extensions.map(str::to_owned);
     for name in routines().into_iter().map(|routine| routine.name).chain(extensions) {
         let text = fs::read_to_string(place.join(format!("{name}.3")))
             .map_err(|error| format!("{name}: {error}"))?;

@@ -107,7 +107,8 @@ impl<'w> Team<'w> {
     pub fn context(&self) -> Context<'_> {
         let library = self.world.library();
         // One thread at a time, by the type of `Context`.
-        let options = ContextOptions { serialized: true, ..ContextOptions::default() };
+        let hint = library.world.config().tune_hint.contexts;
+        let options = ContextOptions { serialized: true, hint, ..ContextOptions::default() };
         let context = library.world.new_context(self.team.clone(), options);
         let handle = Ctx(library.objects().add_context(context));
         Context::new(handle, self.n_pes(), library)

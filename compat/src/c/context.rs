@@ -103,6 +103,7 @@ unsafe fn create(
             serialized: options & SHMEM_CTX_SERIALIZED != 0,
             private: options & SHMEM_CTX_PRIVATE != 0,
             nostore: options & SHMEM_CTX_NOSTORE != 0,
+            hint: library.world.config().tune_hint.contexts,
         };
         Ctx(library.objects().add_context(library.world.new_context(team, options)))
     } else {

@@ -60,7 +60,7 @@ pub struct Tables {
     pub stores: Table,
     /// Mapped peers, for atomics: empty where some other means of atomicity was chosen.
     pub atomics: Table,
-    /// Longest copy for which loads and stores through the caches are the route.
+    /// Longest copy for which loads and stores through the caches are the route on every context.
     pub cached_max: AtomicUsize,
     /// The same of what need not be complete before the next quiet: longer ones may go on by themselves.
     at_once_max: AtomicUsize,
@@ -97,8 +97,10 @@ pub unsafe fn open(world: &World) -> nix::Result<()> {
         segment(kind).map_or(0, |(base, _)| world.ptr(base, pe) as usize)
     };
     let mapped = |pe: usize, kind: SegmentKind| address(pe, kind) != 0;
-    let routes = &world.routes().peers;
-    let stored = |pe: usize, kind: SegmentKind| mapped(pe, kind) && stores(&routes[pe], kind);
+    let routes = world.routes();
+    let stored = |pe: usize, kind: SegmentKind| {
+        mapped(pe, kind) && routes.to(pe).all(|routes| stores(routes, kind))
+    };
     let row = |kind: SegmentKind, wanted: &dyn Fn(usize, SegmentKind) -> bool| {
         let address = |pe| if wanted(pe, kind) { address(pe, kind) } else { 0 };
         Guarded::new(&(0..world.n_pes()).map(address).collect::<Vec<_>>())
@@ -110,13 +112,13 @@ pub unsafe fn open(world: &World) -> nix::Result<()> {
         // SAFETY: nobody reads the tables yet; the world keeps the mappings, and `peers` the rows.
         unsafe {
             to.stores.fill(base, len, stores.as_ptr());
-            if atomics_by_processor(routes, mapped) {
+            if atomics_by_processor(&routes.peers, mapped) {
                 to.atomics.fill(base, len, atomics.as_ptr());
             }
         }
     }
     to.rows().extend(peers.into_iter().flatten());
-    let cached_max = world.routes().cached_max(stored);
+    let cached_max = routes.cached_max(stored);
     to.cached_max.store(cached_max, Ordering::Relaxed);
     let at_once_max = cached_max.min(world.later_least().saturating_sub(1));
     to.at_once_max.store(at_once_max, Ordering::Relaxed);

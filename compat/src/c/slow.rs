@@ -45,7 +45,10 @@ impl Call {
         work: impl FnOnce() -> R,
     ) -> R {
         match profile::on() {
-            Some(state) => profile::other(state, routine, kind, remote, self.pe, work),
+            Some(state) => {
+                let hint = self.context.hint();
+                profile::other(state, routine, kind, hint, remote, self.pe, work)
+            }
             None => work(),
         }
     }

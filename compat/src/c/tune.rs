@@ -3,6 +3,7 @@
 //! buffers. The routines are extensions, declared in `shmemx.h`.
 
 use super::fast;
+use super::handle::Ctx;
 use crate::library::library;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,6 +17,18 @@ use tombolo_selector::{Reuse, Tuning, report};
 const REUSE_HOT: c_int = 0;
 /// `SHMEMX_REUSE_COLD`.
 const REUSE_COLD: c_int = 1;
+
+/// What a program says of its buffers; none, with a message, if it is nothing that can be said.
+fn reuse_of(world: &World, routine: &str, reuse: c_int) -> Option<Reuse> {
+    match reuse {
+        REUSE_HOT => Some(Reuse::Hot),
+        REUSE_COLD => Some(Reuse::Cold),
+        _ => {
+            eprintln!("tombolo: PE {}: {routine}: {reuse} is no kind of reuse", world.pe());
+            None
+        }
+    }
+}
 
 /// What is in force. `SHMEM_TUNE=adaptive` changes it while the program runs.
 static TUNING: Mutex<Option<Arc<Mutex<Tuning>>>> = Mutex::new(None);
@@ -71,10 +84,14 @@ plain_routines! {
         let world = &library(ROUTINE).world;
         coll::barrier_all(world, ROUTINE);
         let failed = match tombolo_selector::retune(world) {
-            Ok(tuned) => {
+            Ok(mut tuned) => {
+                let current = lock(&TUNING).clone();
+                if let Some(current) = &current {
+                    tuned.keep_hints_of(world, &lock(current));
+                }
                 report_on(world, &tuned);
                 tuned.apply(world);
-                if let Some(current) = &*lock(&TUNING) {
+                if let Some(current) = &current {
                     *lock(current) = tuned;
                 }
                 // The caller vouches that no other thread is in a routine.
@@ -92,18 +109,27 @@ plain_routines! {
     shmemx_tune_hint(reuse: c_int) -> c_int {
         const ROUTINE: &str = "shmemx_tune_hint";
         let world = &library(ROUTINE).world;
-        let reuse = match reuse {
-            REUSE_HOT => Reuse::Hot,
-            REUSE_COLD => Reuse::Cold,
-            _ => {
-                eprintln!("tombolo: PE {}: {ROUTINE}: {reuse} is no kind of reuse", world.pe());
-                return 1;
-            }
-        };
+        let Some(reuse) = reuse_of(world, ROUTINE, reuse) else { return 1 };
         if let Some(current) = &*lock(&TUNING) {
             let mut tuned = lock(current);
             if tuned.reuse() != reuse {
                 tuned.set_reuse(world, reuse);
+                tuned.apply(world);
+                // As above.
+                reopen(world, ROUTINE);
+            }
+        }
+        0
+    }
+    shmemx_ctx_tune_hint(ctx: Ctx, reuse: c_int) -> c_int {
+        const ROUTINE: &str = "shmemx_ctx_tune_hint";
+        let library = library(ROUTINE);
+        let world = &library.world;
+        let Some(reuse) = reuse_of(world, ROUTINE, reuse) else { return 1 };
+        ctx.context(library, ROUTINE).set_hint(Some(reuse));
+        if let Some(current) = &*lock(&TUNING) {
+            let mut tuned = lock(current);
+            if tuned.hint_contexts(world) {
                 tuned.apply(world);
                 // As above.
                 reopen(world, ROUTINE);

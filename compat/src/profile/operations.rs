@@ -7,6 +7,7 @@ use crate::c::fast::{COUNTED, Signal};
 use crate::c::handle::Ctx;
 use crate::c::types::Word;
 use std::ffi::c_int;
+use tombolo_core::config::Reuse;
 use tombolo_core::route::Channel;
 use tombolo_core::table::Table;
 use tombolo_core::transport::AmoOp;
@@ -245,16 +246,18 @@ pub unsafe fn put_signal(
     }
 }
 
-/// Counts an operation on PE `pe` of the world that the checked path carries out.
+/// Counts an operation on PE `pe` of the world, on a context with this hint, that the checked path carries
+/// out.
 pub fn other<R>(
     state: &State,
     routine: &'static str,
     kind: Kind,
+    hint: Option<Reuse>,
     (address, len): (*const u8, usize),
     pe: usize,
     work: impl FnOnce() -> R,
 ) -> R {
-    let channel = state.channel(address, len, pe, kind);
+    let channel = state.channel(hint, (address, len), pe, kind);
     let way = state.way(channel, pe);
     // What goes through a transport may be short as well: a put that returns early.
     let long = len > SHORT || matches!(channel, Channel::Cached | Channel::Streaming);

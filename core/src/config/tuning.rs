@@ -31,6 +31,58 @@ choice! {
     }
 }
 
+impl Reuse {
+    /// All kinds, in index order.
+    pub const ALL: [Reuse; 2] = [Reuse::Hot, Reuse::Cold];
+}
+
+/// What is said of a program's buffers from outside of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hints {
+    /// On all contexts.
+    pub all: Reuse,
+    /// On contexts that the program makes; none where they are no exception.
+    pub contexts: Option<Reuse>,
+}
+
+impl Hints {
+    /// Whether any operation is said to use buffers so.
+    pub fn mention(&self, reuse: Reuse) -> bool {
+        self.all == reuse || self.contexts == Some(reuse)
+    }
+}
+
+impl Value for Hints {
+    const FORM: &'static str =
+        "hot or cold, contexts:hot or contexts:cold, or one of each with a comma between them";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let (mut all, mut contexts) = (None, None);
+        for word in text.split(',').map(str::trim) {
+            let (place, word) = match word.split_once(':') {
+                Some((of, word)) if of.trim().eq_ignore_ascii_case("contexts") => {
+                    (&mut contexts, word)
+                }
+                Some(_) => return Err(format!("expected {}", Self::FORM)),
+                None => (&mut all, word),
+            };
+            let reuse = Reuse::parse(word).map_err(|_| format!("expected {}", Self::FORM))?;
+            if place.replace(reuse).is_some() {
+                return Err(format!("expected {}", Self::FORM));
+            }
+        }
+        Ok(Hints { all: all.unwrap_or(Reuse::Hot), contexts })
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.all.show(f)?;
+        self.contexts.map_or(Ok(()), |reuse| {
+            f.write_str(",contexts:")?;
+            reuse.show(f)
+        })
+    }
+}
+
 impl Value for Tune {
     const FORM: &'static str = "auto, always, adaptive, off, or the path of a saved table";
 
@@ -215,6 +267,20 @@ mod tests {
         assert!(Tune::parse("allways").unwrap_err().contains("adaptive"));
         let here = CacheDirectory::parse("here");
         assert!(here.unwrap_err().contains("absolute"));
+    }
+
+    #[test]
+    fn hints_are_for_all_operations_or_for_contexts_of_the_program() {
+        let hints = |all, contexts| Ok(Hints { all, contexts });
+        assert_eq!(Hints::parse("Cold"), hints(Reuse::Cold, None));
+        assert_eq!(Hints::parse("contexts:cold"), hints(Reuse::Hot, Some(Reuse::Cold)));
+        let both = hints(Reuse::Cold, Some(Reuse::Hot));
+        assert_eq!(Hints::parse("contexts:hot, cold"), both);
+        assert_eq!(Hints::parse("cold,contexts:hot"), both);
+        for wrong in ["warm", "context:cold", "contexts:", "hot,cold", "hot,", "contexts:hot:cold"]
+        {
+            assert_eq!(Hints::parse(wrong), Err(format!("expected {}", Hints::FORM)), "{wrong}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl World {
     ) {
         if len >= self.later_least() {
             let target = self.target(routine, "dest", dest, len, pe);
-            let channel = self.routes().peers[pe].put[target.segment as usize].choose(len);
+            let channel = self.routes_to(context, pe).put[target.segment as usize].choose(len);
             if matches!(channel, Channel::Cached | Channel::Streaming) {
                 // SAFETY: located, and mapped by the channel; the caller vouches for the source until the next
                 // quiet.
@@ -61,7 +61,7 @@ impl World {
     ) {
         if len >= self.later_least() {
             let target = self.target(routine, "source", source.cast_mut(), len, pe);
-            let channel = self.routes().peers[pe].get[target.segment as usize].choose(len);
+            let channel = self.routes_to(context, pe).get[target.segment as usize].choose(len);
             if matches!(channel, Channel::Cached | Channel::Streaming) {
                 // SAFETY: located, and mapped by the channel; the caller vouches for the destination until the
                 // next quiet.

@@ -291,7 +291,7 @@ fn default_routes(peers: &Peers, mapped: &[Box<[usize]>; 2]) -> Routes {
         };
         all.push(routes);
     }
-    Routes { peers: all, costs: Costs::default() }
+    Routes { peers: all, hinted: Default::default(), costs: Costs::default() }
 }
 
 /// Number of hosts of a job.

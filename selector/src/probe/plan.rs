@@ -4,7 +4,6 @@
 use crate::class::Class;
 use crate::data::{Buffer, Curve, Operation, Point};
 use crate::model::Interpolation;
-use tombolo_core::config::Reuse;
 
 /// Sizes measured for the model; denser where copies change their ways: a few words, a few lines,
 /// the sizes of the inner caches.
@@ -94,12 +93,12 @@ const PIPELINED: &[u64] = &[8, 1024, 16384, 131_072];
 
 const BOTH: &[Operation] = &[Operation::Put, Operation::Get];
 
-/// What decides, most telling first; `reuse` is what the user says of the program's buffers.
+/// What decides, most telling first; `once`: the user says that the program uses buffers once.
 ///
 /// The coarse sizes come twice, and so does whether sources are copied; the better time counts: what is
 /// measured first finds processors and the other side's threads half asleep. Sizes for the model and sizes to
 /// judge it by come together, so that a machine that changes its pace does not pass for an error of the model.
-pub fn decisive(class: Class, room: u64, coarse: bool, reuse: Reuse) -> Vec<Task> {
+pub fn decisive(class: Class, room: u64, coarse: bool, once: bool) -> Vec<Task> {
     let mut plan = Tasks { tasks: Vec::new(), room };
     plan.add(&[Operation::Amo], Buffer::Heap, &[8]);
     if class.hops() > 0 {
@@ -121,7 +120,7 @@ pub fn decisive(class: Class, room: u64, coarse: bool, reuse: Reuse) -> Vec<Task
         }
         return plan.tasks;
     }
-    if reuse == Reuse::Cold && class != Class::Own && class.hops() == 0 {
+    if once && class != Class::Own && class.hops() == 0 {
         plan.add(BOTH, Buffer::Cold, COLD);
     }
     // A choice even where there is one channel only, so that it comes before more sizes do.
@@ -312,7 +311,7 @@ mod tests {
     #[test]
     fn sizes_that_judge_the_model_do_not_make_it() {
         for class in [Class::Cache, Class::Hops(1)] {
-            let tasks = decisive(class, u64::MAX, false, Reuse::Hot);
+            let tasks = decisive(class, u64::MAX, false, false);
             assert!(tasks.iter().all(|t| t.check == CHECKS.contains(&t.bytes)));
             assert!(CHECKS.iter().all(|n| tasks.iter().any(|t| t.bytes == *n)));
         }
@@ -322,7 +321,7 @@ mod tests {
     #[test]
     fn only_channels_between_hosts_copy_the_sources_of_blocking_puts() {
         let asks = |class| {
-            decisive(class, u64::MAX, false, Reuse::Hot)
+            decisive(class, u64::MAX, false, false)
                 .iter()
                 .any(|t| t.operation == Operation::Blocking)
         };
@@ -334,17 +333,17 @@ mod tests {
 
     #[test]
     fn buffers_that_are_used_once_come_early_where_the_user_says_so() {
-        let before = |reuse| {
-            let tasks = decisive(Class::Cache, u64::MAX, false, reuse);
+        let before = |once| {
+            let tasks = decisive(Class::Cache, u64::MAX, false, once);
             tasks.iter().position(|task| task.buffer == Buffer::Cold)
         };
-        assert_eq!(before(Reuse::Hot), None);
-        assert!(before(Reuse::Cold).is_some_and(|at| at < 40));
+        assert_eq!(before(false), None);
+        assert!(before(true).is_some_and(|at| at < 40));
     }
 
     #[test]
     fn nothing_is_planned_beyond_the_room() {
-        let tasks = [decisive(Class::Cache, 4096, false, Reuse::Hot), besides(4096)].concat();
+        let tasks = [decisive(Class::Cache, 4096, false, false), besides(4096)].concat();
         assert!(tasks.iter().all(|task| task.bytes <= 4096));
         assert!(tasks.iter().any(|task| task.bytes == 4096));
     }

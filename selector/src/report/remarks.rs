@@ -6,11 +6,32 @@ use crate::class::Class;
 use crate::data::{Buffer, Curve, Measurements, Operation};
 use crate::model::Interpolation;
 use crate::policy;
+use crate::tuning::Tuning;
+use tombolo_core::config::Reuse;
 
-/// All remarks, class by class.
-pub fn of(measured: &Measurements) -> Vec<String> {
+/// All remarks.
+pub fn of(tuning: &Tuning) -> Vec<String> {
+    hints(tuning).into_iter().chain(by_class(tuning.measured())).collect()
+}
+
+/// Whom hints about buffers concern.
+fn hints(tuning: &Tuning) -> Option<String> {
+    let others = match tuning.reuse() {
+        Reuse::Hot => "used again",
+        Reuse::Cold => "used once",
+    };
+    tuning.hints_contexts().then(|| {
+        format!(
+            "contexts may have hints of their own: those with the hint cold go like cold buffers, those with the \
+             hint hot like others; buffers of all other operations are taken to be {others}"
+        )
+    })
+}
+
+/// What is to be said of each class.
+fn by_class(measured: &Measurements) -> impl Iterator<Item = String> {
     let classes = measured.classes().into_iter();
-    classes.flat_map(|class| sources(measured, class).chain(statics(measured, class))).collect()
+    classes.flat_map(|class| sources(measured, class).chain(statics(measured, class)))
 }
 
 /// Whether the sources of blocking puts are copied first.
@@ -105,7 +126,7 @@ mod tests {
     fn remarks(curves: Vec<Curve>) -> Vec<String> {
         let mut measured = Measurements { curves, rejected: vec![], ..Measurements::default() };
         measured.put_in_order();
-        of(&measured)
+        by_class(&measured).collect()
     }
 
     #[test]

@@ -6,7 +6,7 @@
 mod support;
 
 use libtest_mimic::{Failed, Trial};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,11 +36,14 @@ fn main() {
             let (program, case): (Arc<Program>, Case) = (program.clone(), *case);
             Trial::test(*name, move || case(&program))
         };
-        CASES.iter().map(trial).collect()
+        let source = crate_dir().join("c/special/hinted.c");
+        let hinted = Program::new(prefix, &source, "", &[]);
+        let hints = Trial::test("contexts_go_by_their_own_hints", move || hints(&hinted));
+        CASES.iter().map(trial).chain([hints]).collect()
     })
 }
 
-fn json(path: &Path) -> Result<Value, Failed> {
+fn read(path: &Path) -> Result<Value, Failed> {
     Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
 }
 
@@ -56,7 +59,7 @@ fn profiled(
     let option = format!("--profile=json:{}", path.display());
     let options = [options, &[option.as_str()]].concat();
     let ran = program.launch_with(&options, pes, &[how], &[("SHMEM_TUNE", "off")])?;
-    let profile = json(&path)?;
+    let profile = read(&path)?;
     check_shares(&profile);
     Ok((ran, profile))
 }
@@ -269,7 +272,7 @@ fn traced(
     let option = format!("--trace={}", path.display());
     let options = [options, &[option.as_str()]].concat();
     let ran = program.launch_with(&options, pes, &[], &[("SHMEM_TUNE", "off")])?.succeeded()?;
-    Ok((ran, json(&path)?))
+    Ok((ran, read(&path)?))
 }
 
 fn timeline(program: &Program) -> Result<(), Failed> {
@@ -321,7 +324,7 @@ fn links_and_threads(program: &Program) -> Result<(), Failed> {
     let options = ["--hosts", "3", "--fault", fault, &trace, "-x", "SHMEM_NTB_DIRECT=off"];
     let quiet = [("SHMEM_TUNE", "off")];
     program.launch_with(&options, 3, &["stream", "3"], &quiet)?.succeeded()?;
-    let trace = json(&path)?;
+    let trace = read(&path)?;
     let events = trace["traceEvents"].as_array().ok_or("no events")?;
     let named = |pe: u64, name: &str| {
         let own = events.iter().filter(move |event| event["pid"] == pe && event["name"] == name);
@@ -363,7 +366,7 @@ fn held_up(program: &Program) -> Result<(), Failed> {
         let options = [&["--hosts", &count, &profile], &slow[..]].concat();
         let quiet = [("SHMEM_TUNE", "off")];
         program.launch_with(&options, hosts, &["stream", "1"], &quiet)?.succeeded()?;
-        let profile = json(&path)?;
+        let profile = read(&path)?;
         let waits = profile["waits"].as_array().ok_or("no waits")?;
         let seconds = |words: &str| {
             let wait = waits.iter().find(|wait| wait["waiting_for"] == words);
@@ -388,5 +391,71 @@ fn bounded(program: &Program) -> Result<(), Failed> {
         lost > 0 && ran.stderr.contains(&format!("without the {lost} oldest events")),
         "{ran:?}"
     );
+    Ok(())
+}
+
+/// A table in which copies past the caches take half as long on buffers that are used once, and twice as long on
+/// others, wherever the PEs of a host may run.
+fn table_of_hints() -> Value {
+    let curves = ["cache", "node", "far-node", "host"].into_iter().flat_map(|class| {
+        [
+            ("heap", "cached", 1),
+            ("heap", "streaming", 2),
+            ("cold", "cached", 2),
+            ("cold", "streaming", 1),
+        ]
+        .map(|(buffer, channel, factor)| {
+            let point = |bytes: u64| json!([bytes, factor * bytes, 0, 7]);
+            let points: Vec<Value> = [2048, 65536, 8_388_608].map(point).to_vec();
+            json!({"class": class, "operation": "put", "buffer": buffer, "channel": channel,
+                       "points": points})
+        })
+    });
+    let curves: Vec<Value> = curves.collect();
+    json!({"format": 3, "machine": "made up", "digest": "", "curves": curves})
+}
+
+/// Copies on a context with a hint go by it; all others, and words on any context, as before.
+fn hints(program: &Program) -> Result<(), Failed> {
+    let folder = scratch("seen");
+    let table = folder.join("hints.json");
+    fs::write(&table, table_of_hints().to_string())?;
+    let table = table.to_string_lossy().into_owned();
+    const THROUGH: &str = "mapped memory";
+    const PAST: &str = "mapped memory past the caches";
+    let counted = |how: &str, hint: &str| -> Result<[u64; 4], Failed> {
+        let path = folder.join(format!("hinted-{how}-{}.json", hint.len()));
+        let profile = format!("--profile=json:{}", path.display());
+        let environment = [("SHMEM_TUNE", table.as_str()), ("SHMEM_TUNE_HINT", hint)];
+        program.launch_with(&[&profile], 2, &[how], &environment)?.succeeded()?;
+        let profile = read(&path)?;
+        let by = |routine: &str, way: &str, size: u64| {
+            let rows = profile["routines"].as_array().into_iter().flatten();
+            let own = rows.filter(|row| {
+                row["routine"] == routine && row["way"] == way && row["size_max"] == size
+            });
+            own.filter_map(|row| row["calls"].as_u64()).sum::<u64>()
+        };
+        let words = if how == "call" { 2 * 148 } else { 2 * 28 };
+        for (routine, size) in [("shmem_ctx_long_p", 8), ("shmem_ctx_putmem_nbi", 32)] {
+            assert_eq!(by(routine, THROUGH, size), words, "{routine}: {profile:#}");
+        }
+        let routines = ["shmem_putmem", "shmem_ctx_putmem"];
+        let of = |way| routines.map(|routine| by(routine, way, 65536) / 2);
+        Ok([of(THROUGH), of(PAST)].concat().try_into().expect("two of each"))
+    };
+    for (how, hint, expected) in [
+        ("", "hot", [20, 8, 0, 0]),
+        ("", "cold", [0, 0, 20, 8]),
+        ("", "contexts:cold", [20, 0, 0, 8]),
+        ("", "contexts:hot,cold", [0, 8, 20, 0]),
+        ("call", "hot", [20, 45, 80, 3]),
+    ] {
+        assert_eq!(counted(how, hint)?, expected, "{how} {hint}");
+    }
+    let wrong = program.launch(2, &[""], &[("SHMEM_TUNE_HINT", "contexts:warm")])?;
+    assert!(wrong.code != Some(0), "{wrong:?}");
+    let told = "SHMEM_TUNE_HINT='contexts:warm': expected hot or cold, contexts:hot";
+    assert!(wrong.stderr.contains(told), "{wrong:?}");
     Ok(())
 }

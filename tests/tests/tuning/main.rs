@@ -11,11 +11,11 @@ use directory::Directory;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tombolo_core::Error;
 use tombolo_core::cost::Costs;
 use tombolo_core::ops::Mode;
 use tombolo_core::route::Channel;
 use tombolo_core::transport::{SegmentKind, Transport};
+use tombolo_core::{ContextOptions, Error};
 use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, CACHED, Operation};
 use tombolo_selector::{Origin, Reuse, retune, tune};
@@ -264,12 +264,26 @@ fn both(first: &'static Faults, second: &'static Faults) -> Vec<Box<dyn Transpor
 
 #[test]
 fn a_channel_that_fails_at_run_time_gives_way_to_the_next() {
+    for hint in [None, Some(Reuse::Cold)] {
+        fails_at_run_time(hint);
+    }
+}
+
+/// On a context with this hint, which has routes of its own.
+fn fails_at_run_time(hint: Option<Reuse>) {
     let (first, second) = (Faults::none(), Faults::none());
     let make = move |_| both(first, second);
     let environment = [("SHMEM_TUNE", "off"), ("SHMEM_ROUTE", "*=first")];
     run_job(2, &environment, &make, |world| {
         let tuning = tune(world).unwrap();
-        tuning.apply(world);
+        let apply = || {
+            let mut routes = tuning.routes().clone();
+            routes.hinted[Reuse::Cold as usize] = routes.peers.clone();
+            world.set_routes(routes);
+        };
+        apply();
+        let options = ContextOptions { hint, ..ContextOptions::default() };
+        let context = &world.new_context(world.team().clone(), options);
         let place = world.heap().allocate(1 << 16, 64);
         let other = 1 - world.pe();
         let exchange = |fill: u8| {
@@ -278,7 +292,7 @@ fn a_channel_that_fails_at_run_time_gives_way_to_the_next() {
             world.bootstrap().barrier().unwrap();
             // SAFETY: a block of the heap on every PE, and vectors of the same length.
             unsafe {
-                let (context, mode) = (world.context(), Mode::Blocking);
+                let mode = Mode::Blocking;
                 world.put(context, place, data.as_ptr(), 1 << 16, other, mode, ROUTINE);
                 world.quiet(context, ROUTINE);
                 world.get(context, back.as_mut_ptr(), place, 1 << 16, other, mode, ROUTINE);
@@ -293,9 +307,10 @@ fn a_channel_that_fails_at_run_time_gives_way_to_the_next() {
         first.failing.store(true, Ordering::Relaxed);
         exchange(20);
         assert!(second.operations.load(Ordering::Relaxed) > 0);
-        assert_eq!(world.routes().peers[other].put[0].choose(8), Channel::Endpoint(1));
+        let routes = world.routes().by_hint(hint);
+        assert_eq!(routes[other].put[0].choose(8), Channel::Endpoint(1));
         // What failed stays out of use, whatever routes are set.
-        tuning.apply(world);
+        apply();
         let calls = first.operations.load(Ordering::Relaxed);
         exchange(30);
         assert_eq!(first.operations.load(Ordering::Relaxed), calls);
