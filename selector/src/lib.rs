@@ -28,6 +28,7 @@ mod session;
 mod tuning;
 
 pub use policy::Reuse;
+pub use probe::COLD_AREA;
 pub use tuning::{Origin, Tuning};
 
 use tombolo_core::config::Tune;

@@ -26,6 +26,10 @@ pub use plan::{CHECKS, HUGE, LADDER};
 pub use scratch::Scratch;
 use way::{Buffers, Lost, Way, WayKind};
 
+/// Memory on each side that operations on buffers that are used once go through in turn, where the program is
+/// said to have such: few last-level caches hold both sides. Elsewhere they go through [`HUGE`] bytes.
+pub const COLD_AREA: usize = 32 << 20;
+
 /// How thorough to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tombolo_core::config::Tune;
+use tombolo_core::config::{Reuse, Tune};
 use tombolo_core::cost::Costs;
 use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{Progress, Transport};
@@ -33,6 +33,8 @@ struct Hello {
     crowd: u8,
     /// How many processors the PE has.
     processors: u8,
+    /// Its environment speaks of buffers that are used once.
+    once: bool,
 }
 
 impl Hello {
@@ -41,7 +43,7 @@ impl Hello {
         bytes.extend(self.known.to_le_bytes());
         bytes.extend(self.place.cache.to_le_bytes());
         bytes.extend(self.place.node.to_le_bytes());
-        bytes.extend([self.crowd, self.processors]);
+        bytes.extend([self.crowd, self.processors, self.once.into()]);
         bytes
     }
 
@@ -50,13 +52,14 @@ impl Hello {
         let (known, rest) = rest.split_first_chunk()?;
         let (cache, rest) = rest.split_first_chunk()?;
         let (node, rest) = rest.split_first_chunk()?;
-        let [crowd, processors] = rest else { return None };
+        let [crowd, processors, once] = rest else { return None };
         Some(Hello {
             fingerprint: u64::from_le_bytes(*fingerprint),
             known: u64::from_le_bytes(*known),
             place: Binding { cache: i32::from_le_bytes(*cache), node: i32::from_le_bytes(*node) },
             crowd: *crowd,
             processors: *processors,
+            once: *once != 0,
         })
     }
 }
@@ -80,6 +83,7 @@ pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
         machine: String::new(),
         crowd: 1,
         processors: 1,
+        once: false,
     };
     let (origin, measured) = match mode {
         Tune::Off => (Origin::Off, Measurements::default()),
@@ -110,6 +114,8 @@ struct TuningSession<'a> {
     crowd: u32,
     /// The smallest number of processors of a PE.
     processors: u32,
+    /// The environment of some PE speaks of buffers that are used once.
+    once: bool,
 }
 
 impl TuningSession<'_> {
@@ -122,7 +128,8 @@ impl TuningSession<'_> {
         let me = self.places[self.world.pe()];
         let crowd = self.world.crowd().clamp(1, 255) as u8;
         let processors = self.world.processors().clamp(1, 255) as u8;
-        let hello = Hello { fingerprint, known, place: me, crowd, processors };
+        let once = self.config().tune_hint.mention(Reuse::Cold);
+        let hello = Hello { fingerprint, known, place: me, crowd, processors, once };
         let all = self.world.bootstrap().allgather(&hello.bytes())?;
         let parse = |(pe, bytes): (usize, &Vec<u8>)| {
             Hello::parse(bytes)
@@ -131,6 +138,7 @@ impl TuningSession<'_> {
         let all = all.iter().enumerate().map(parse).collect::<Result<Vec<Hello>>>()?;
         self.places = all.iter().map(|hello| hello.place).collect();
         self.crowd = all.iter().map(|hello| hello.crowd.into()).max().unwrap_or(1);
+        self.once = all.iter().any(|hello| hello.once);
         self.processors = all.iter().map(|hello| hello.processors.into()).min().unwrap_or(1);
         Ok(all)
     }
@@ -258,7 +266,7 @@ impl TuningSession<'_> {
     /// None if the heap has no room to measure in.
     fn measure(&self, pairs: &[(Class, usize, usize)]) -> Result<Option<Measurements>> {
         let world = self.world;
-        let Some(mut scratch) = Scratch::take(world) else { return Ok(None) };
+        let Some(mut scratch) = Scratch::take(world, self.once) else { return Ok(None) };
         let turns = turns(pairs, |pe| world.localities()[pe].host_index);
         let last = turns.iter().map(|(_, turn)| *turn).max().unwrap_or(0);
         let budget = self.config().tune_budget.0.mul_f64(MEASURING) / (last + 1);
@@ -431,6 +439,7 @@ mod tests {
             place: Binding { cache: -1, node: 3 },
             crowd: 9,
             processors: 3,
+            once: true,
         };
         assert_eq!(Hello::parse(&hello.bytes()), Some(hello));
         assert_eq!(Hello::parse(&hello.bytes()[1..]), None);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory to measure with.
 
-use super::HUGE;
+use super::{COLD_AREA, HUGE};
 use tombolo_core::World;
 
 /// Bytes between the two halves, so that they do not compete for the same cache sets.
@@ -21,10 +21,11 @@ pub struct Scratch {
 
 impl Scratch {
     /// Takes scratch memory from the symmetric heap: at most a quarter of what is free. None if not
-    /// even a page is left. Every PE makes this call, so that the heap stays symmetric.
-    pub fn take(world: &World) -> Option<Scratch> {
+    /// even a page is left. `once`: there is to be room for buffers that are used once. Every PE makes this
+    /// call alike, so that the heap stays symmetric.
+    pub fn take(world: &World, once: bool) -> Option<Scratch> {
         let (_, largest, _) = world.heap().free_bytes();
-        let len = (largest / 8).min(HUGE as usize);
+        let len = (largest / 8).min(if once { COLD_AREA } else { HUGE as usize });
         // Whole pages, a power of two: halves of different PEs are aligned alike.
         let len = if len < 4096 { return None } else { 1 << len.ilog2() };
         let heap = world.heap().allocate(2 * (len + SLACK) + GAP, 4096);
@@ -32,7 +33,7 @@ impl Scratch {
         (!heap.is_null()).then_some(scratch)
     }
 
-    /// Largest payload.
+    /// Bytes of each half.
     pub fn capacity(&self) -> usize {
         self.len
     }

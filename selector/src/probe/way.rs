@@ -34,9 +34,6 @@ pub fn operations(operation: Operation) -> usize {
 /// An operation that takes longer will not come back.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Memory that cold operations go through in turn: more than the caches of one core hold.
-const COLD_AREA: usize = 8 << 20;
-
 const ROUTINE: &str = "measuring channels";
 
 /// Why a channel dropped out while it was measured.
@@ -113,7 +110,7 @@ impl Buffers {
                 (remote, local) = (data.base(), scratch.private());
             }
             Buffer::Cold => {
-                (stride, places) = (len, scratch.capacity().min(COLD_AREA) / len);
+                (stride, places) = (len, scratch.capacity() / len);
                 // Fewer places would stay in the caches.
                 (places >= 4).then_some(())?;
             }

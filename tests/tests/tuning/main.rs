@@ -17,7 +17,7 @@ use tombolo_core::route::Channel;
 use tombolo_core::transport::{SegmentKind, Transport};
 use tombolo_core::{ContextOptions, Error};
 use tombolo_selector::class::Class;
-use tombolo_selector::data::{Buffer, CACHED, Operation};
+use tombolo_selector::data::{Buffer, CACHED, Operation, STREAMING};
 use tombolo_selector::{Origin, Reuse, retune, tune};
 use tombolo_tests::doubles::{Faults, Faulty};
 use tombolo_transports::create;
@@ -62,10 +62,18 @@ fn all_pes_decide_alike_and_routes_are_symmetric() {
 #[test]
 fn the_use_of_buffers_can_be_told_by_the_environment() {
     let environment =
-        [("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "60"), ("SHMEM_TUNE_HINT", "cold")];
+        [("SHMEM_TUNE", "always"), ("SHMEM_TUNE_BUDGET", "1000"), ("SHMEM_TUNE_HINT", "cold")];
     run_job(2, &environment, &local, |world| {
+        let before = world.heap().free_bytes();
         let mut tuning = tune(world).unwrap();
+        assert_eq!(world.heap().free_bytes(), before, "tuning leaves the heap as it was");
         assert_eq!(tuning.reuse(), Reuse::Cold);
+        let curves = tuning.measured().curves.iter();
+        let once: Vec<&str> = curves
+            .filter(|curve| curve.key.buffer == Buffer::Cold)
+            .map(|curve| curve.key.channel.as_str())
+            .collect();
+        assert!(once.contains(&CACHED) && once.contains(&STREAMING), "{once:?}");
         let told = tuning.decisions().to_vec();
         tuning.set_reuse(world, Reuse::Cold);
         assert_eq!(tuning.decisions(), told);

@@ -23,15 +23,13 @@ use std::time::Duration;
 use tombolo::describe::Block;
 use tombolo::tools::{self, Session};
 use tombolo_core::bootstrap;
-use tombolo_selector::Reuse;
 use tombolo_selector::class::Class;
 use tombolo_selector::report::describe;
+use tombolo_selector::{COLD_AREA, Reuse};
 use turns::Buffers;
 
 /// The largest size unless sizes are given.
 const LARGEST: u64 = 4 << 20;
-/// What buffers that are used once stand for: more than the caches of a core hold.
-const COLD_ROOM: usize = 16 << 20;
 /// Between the buffers, so that they do not compete for the same sets of a cache.
 const GAP: usize = 4096 + 256;
 
@@ -145,7 +143,7 @@ fn in_job(options: &Options) -> Result<(), String> {
     let largest = sizes.last().copied().unwrap_or(8) as usize;
     // As the routes are made for: the same memory again and again, or always other memory.
     let cold = session.tuning().reuse() == Reuse::Cold;
-    let room = if cold { largest.max(COLD_ROOM) } else { largest };
+    let room = if cold { largest.max(COLD_AREA) } else { largest };
     let whole = room.next_multiple_of(4096) + GAP;
     let memory = Block::take(&session, 2 * whole).map_err(|why| why.to_string())?;
     let mut private = vec![1u8; whole];

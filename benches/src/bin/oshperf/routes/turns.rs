@@ -69,12 +69,18 @@ impl<'a> Place<'a> {
         (self.there.wrapping_add(at), self.here.wrapping_add(at))
     }
 
-    /// Carries the operation out by the routes in force and waits for it.
-    fn perform(&self, (there, here): (*mut u8, *mut u8)) {
+    /// Carries the operation out by the routes in force and waits for it. Gives the place of the last of several.
+    fn perform(&self) -> (*mut u8, *mut u8) {
         let Place { world, op, bytes, pe, .. } = *self;
         let context = world.context();
         let mode = if op == Op::Nbi { Mode::NonBlocking } else { Mode::Blocking };
-        for _ in 0..op.count() {
+        let mut place = self.here_and_there();
+        for single in 0..op.count() {
+            // Each of several has buffers of its own where they are used once.
+            if single > 0 {
+                place = self.here_and_there();
+            }
+            let (there, here) = place;
             // SAFETY: both places lie in buffers that hold the largest size, and the PE is one of the job.
             unsafe {
                 match op {
@@ -86,6 +92,7 @@ impl<'a> Place<'a> {
         if !context.is_quiet() {
             world.quiet(context, ROUTINE);
         }
+        place
     }
 
     /// Reads a word of each line of what the operation wrote, where it is mapped.
@@ -107,8 +114,7 @@ impl<'a> Place<'a> {
     /// reading what was written, if asked for.
     pub fn in_turns(&self, routes: &[&Routes], budget: Duration, read: bool) -> Vec<f64> {
         let once = || {
-            let place = self.here_and_there();
-            self.perform(place);
+            let place = self.perform();
             if read {
                 self.read(place);
             }
