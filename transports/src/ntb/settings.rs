@@ -29,7 +29,7 @@ tombolo_core::settings! {
         User direct: Switch = "on", "SHMEM_NTB_DIRECT";
         /// Non-blocking puts of at least so many bytes to PEs on neighbouring hosts are made by the DMA
         /// engine of the NTB port, where it has one, and packets with at least so many bytes moved by
-        /// it: the program can compute meanwhile. "auto" for those puts that the engine completes
+        /// it: the program can compute meanwhile. "off": no engine of a device is opened. "auto" for those puts that the engine completes
         /// sooner than the processor would, and packets with 4 KiB and more, where links are
         /// slower than memory. The engine of an emulated link is a thread: where each PE has but one
         /// processor, "auto" leaves packets to it, and puts of less than about 250 KiB.

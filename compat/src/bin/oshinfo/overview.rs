@@ -49,10 +49,11 @@ fn build() -> Section {
     section
 }
 
-/// NTB devices of this machine, what they are bound to, and what would make them usable; nothing where
+/// NTB devices of this machine and DMA engines beside them, what they are bound to, and what would make them usable; nothing where
 /// there are none.
 fn devices() -> String {
-    let functions = Function::all();
+    let mut functions = Function::all();
+    functions.extend(Function::engines(&functions));
     let user = User::from_uid(getuid()).ok().flatten().map(|user| user.name);
     let user = user.unwrap_or_else(|| getuid().to_string());
     let mut section = Section::new("NTB devices");

@@ -3,7 +3,7 @@
 //! add, and go on when a device is gone.
 
 use super::Ntb;
-use crate::ntb::port::{NtbPort, amd, epf, intel, plx, switchtec};
+use crate::ntb::port::{Event, NtbPort, amd, engine, epf, intel, plx, switchtec};
 use std::sync::{Arc, Mutex};
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::Threads;
@@ -12,8 +12,7 @@ use tombolo_core::ops::Mode;
 use tombolo_core::transport::{Amo, AmoOp};
 use tombolo_core::{Config, Setup, World};
 
-/// One for each kind of link; some of them reach each other through others.
-const HOSTS: usize = 6;
+/// Bytes of a put.
 const BYTES: usize = 100_000;
 
 /// Both ends of a link, and what takes the device of the first one away.
@@ -24,16 +23,47 @@ fn pattern(from: usize, to: usize, round: usize) -> Vec<u8> {
     (0..BYTES).map(|at| (at * 7 + from * 31 + to * 57 + round * 101) as u8).collect()
 }
 
+/// Where PEs write.
+#[derive(Clone, Copy)]
+struct Places {
+    /// A part for each PE.
+    parts: *mut u8,
+    counter: *mut u8,
+    /// Symmetric memory as long as the parts, to put from without waiting; none: puts block.
+    sources: Option<*mut u8>,
+}
+
+impl Places {
+    fn new(world: &World, hosts: usize, with_sources: bool) -> Places {
+        let parts = || world.heap().allocate(hosts * BYTES, 64);
+        Places {
+            parts: parts(),
+            counter: world.heap().allocate(8, 8),
+            sources: with_sources.then(parts),
+        }
+    }
+}
+
 /// Everybody writes to everybody, reads it back, and counts.
-fn exchange(world: &World, place: *mut u8, counter: *mut u8, round: usize) {
+fn exchange(world: &World, hosts: usize, places: Places, round: usize) {
     let (me, context) = (world.pe(), world.context());
+    let Places { parts, counter, sources } = places;
     let meet = || world.bootstrap().barrier().expect("all PEs meet");
-    let others = || (0..HOSTS).filter(|pe| *pe != me);
-    let part = |pe: usize| place.wrapping_add(pe * BYTES);
+    let others = || (0..hosts).filter(|pe| *pe != me);
+    let part = |pe: usize| parts.wrapping_add(pe * BYTES);
     for pe in others() {
         let bytes = pattern(me, pe, round);
-        // SAFETY: the source is as long, and the put blocks.
-        unsafe { world.put(context, part(me), bytes.as_ptr(), BYTES, pe, Mode::Blocking, "put") };
+        let (source, mode) = match sources {
+            None => (bytes.as_ptr(), Mode::Blocking),
+            Some(sources) => {
+                let source = sources.wrapping_add(pe * BYTES);
+                // SAFETY: a part of the heap that nobody writes to but this.
+                unsafe { source.copy_from(bytes.as_ptr(), BYTES) };
+                (source.cast_const(), Mode::NonBlocking)
+            }
+        };
+        // SAFETY: the source is as long, and the put blocks or the source stays until it has completed.
+        unsafe { world.put(context, part(me), source, BYTES, pe, mode, "put") };
     }
     world.quiet(context, "quiet");
     meet();
@@ -53,13 +83,14 @@ fn exchange(world: &World, place: *mut u8, counter: *mut u8, round: usize) {
     meet();
     // SAFETY: an aligned word of the heap; all have added.
     let count = unsafe { counter.cast::<u64>().read_volatile() };
-    assert_eq!(count as usize, (HOSTS - 1) * round, "{me}");
+    assert_eq!(count as usize, (hosts - 1) * round, "{me}");
     meet();
 }
 
 #[test]
 fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
-    let links: [Link; HOSTS] = [
+    // Some of these hosts reach each other through others.
+    let links: [Link; 6] = [
         epf::tests::link(),
         plx::tests::link(),
         intel::tests::link(),
@@ -67,21 +98,87 @@ fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
         amd::tests::link(),
         switchtec::tests::link(),
     ];
-    // By host and side: the first end of a link is the right port of a host.
-    let mut ports: Vec<[Arc<dyn NtbPort>; 2]> = (0..HOSTS)
-        .map(|host| [links[host].0[0].clone(), links[(host + HOSTS - 1) % HOSTS].0[1].clone()])
-        .collect();
-    let lose = links.map(|(_, lose)| lose);
+    let mut ports = ports_of(&links);
     // Somebody has mistaken right for left.
     ports[2].swap(0, 1);
+    let lose = links.map(|(_, lose)| lose);
+    run(ports, &[], |world, hosts| {
+        let places = Places::new(world, hosts, false);
+        exchange(world, hosts, places, 1);
+        exchange(world, hosts, places, 2);
+        if world.pe() == 1 {
+            lose[1]();
+        }
+        exchange(world, hosts, places, 3);
+        exchange(world, hosts, places, 4);
+        let described = world.transports()[0].describe_own().join("\n");
+        let alone = described.contains("right 0 of 1, left 1 of 1");
+        assert!(alone || world.pe() != 1, "the way that is left: {described}");
+    });
+}
+
+#[test]
+fn jobs_put_by_engines_and_lose_one() {
+    jobs_put_by(engine::plx::tests::link);
+}
+
+/// Engines make long puts to neighbours and move packets to others. One stops without a word, another link is
+/// lost: the others go on with what they have.
+fn jobs_put_by(make: impl Fn() -> Equipped) {
+    let (links, stops): (Vec<Link>, Vec<_>) = (0..3).map(|_| make()).unzip();
+    let ports = ports_of(&links);
+    let made = |port: &Arc<dyn NtbPort>| port.counters()[Event::DmaTransfers];
+    let all = || ports.iter().flatten().map(made).sum::<u64>();
+    run(ports.clone(), &[("SHMEM_NTB_DMA", "4k")], |world, hosts| {
+        let places = Places::new(world, hosts, true);
+        let meet = || world.bootstrap().barrier().expect("all PEs meet");
+        let before = all();
+        meet();
+        exchange(world, hosts, places, 1);
+        let (transfers, puts) = (all() - before, (hosts * (hosts - 1)) as u64);
+        assert!(transfers >= puts, "engines made {transfers} transfers for {puts} puts");
+        meet();
+        if world.pe() == 1 {
+            stops[1]();
+        }
+        exchange(world, hosts, places, 2);
+        exchange(world, hosts, places, 3);
+        if world.pe() == 0 {
+            (links[0].1)();
+        }
+        exchange(world, hosts, places, 4);
+        exchange(world, hosts, places, 5);
+        let described = world.transports()[0].describe().join("\n");
+        let given_up = described.contains("not used any more, because");
+        assert!(given_up || world.pe() != 1, "{described}");
+    });
+}
+
+/// A link whose first end has engines, and what makes them stop.
+pub type Equipped = (Link, Box<dyn Fn() + Send + Sync>);
+
+/// The ports of hosts in a ring, by host and side: the first end of a link is the right port of a host.
+fn ports_of(links: &[Link]) -> Vec<[Arc<dyn NtbPort>; 2]> {
+    let left = |host: usize| links[(host + links.len() - 1) % links.len()].0[1].clone();
+    (0..links.len()).map(|host| [links[host].0[0].clone(), left(host)]).collect()
+}
+
+/// A job of a PE for each pair of ports.
+fn run(
+    ports: Vec<[Arc<dyn NtbPort>; 2]>,
+    settings: &[(&str, &str)],
+    act: impl Fn(&World, usize) + Sync,
+) {
+    let hosts = ports.len();
     let ports: Vec<_> = ports.into_iter().map(|pair| Mutex::new(Some(pair))).collect();
-    let board = Arc::new(Board::create(HOSTS).expect("a board"));
+    let board = Arc::new(Board::create(hosts).expect("a board"));
     std::thread::scope(|scope| {
-        for (pe, bootstrap) in Threads::job(HOSTS).into_iter().enumerate() {
-            let (board, ports, lose) = (board.clone(), &ports, &lose);
+        for (pe, bootstrap) in Threads::job(hosts).into_iter().enumerate() {
+            let (board, ports, act) = (board.clone(), &ports, &act);
             scope.spawn(move || {
                 let host = pe.to_string();
-                let settings = [("TOMBOLO_HOST", &*host), ("SHMEM_SYMMETRIC_SIZE", "4m")];
+                let own = [("TOMBOLO_HOST", &*host), ("SHMEM_SYMMETRIC_SIZE", "4m")];
+                let settings = own.into_iter().chain(settings.iter().copied());
                 let config = Config::from_environment(Environment::from_iter(settings));
                 let ports = ports[pe].lock().expect("nobody panics with it").take();
                 let world = World::start(Setup {
@@ -93,18 +190,7 @@ fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
                     several_threads: false,
                 })
                 .unwrap_or_else(|why| panic!("PE {pe}: {why}"));
-                let place = world.heap().allocate(HOSTS * BYTES, 64);
-                let counter = world.heap().allocate(8, 8);
-                exchange(&world, place, counter, 1);
-                exchange(&world, place, counter, 2);
-                if pe == 1 {
-                    lose[1]();
-                }
-                exchange(&world, place, counter, 3);
-                exchange(&world, place, counter, 4);
-                let described = world.transports()[0].describe_own().join("\n");
-                let alone = described.contains("right 0 of 1, left 1 of 1");
-                assert!(alone || pe != 1, "the way that is left: {described}");
+                act(&world, hosts);
                 world.stop().expect("the world stops");
             });
         }

@@ -7,7 +7,7 @@
 //!   back: its put was repeated another way, and what the program has put there since would be
 //!   overwritten. So nothing is opened again before the queue has been worked off
 //!   ([`DmaWriter::cut`]), and nothing is repeated before its transfer has ended.
-//! - An engine may stop without a word. One that does nothing for [`STALL_NS`] is given up: its
+//! - An engine may stop without a word. One that does nothing for a while ([`stall_ns`]) is given up: its
 //!   channel is closed, after which it reads and writes nothing, and the CPU copies.
 
 use crate::ntb::port::{DmaCapability, DmaChannel, DmaProgress, DmaTransfer, PortError};
@@ -15,8 +15,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tombolo_core::board::monotonic_ns;
 
 /// Time without progress after which a channel is given up: a transfer of the longest kind takes
-/// milliseconds, and an emulated engine needs a processor.
-const STALL_NS: u64 = 5_000_000_000;
+/// milliseconds, and an engine that is a thread has to get a processor.
+const fn stall_ns(limits: &DmaCapability) -> u64 {
+    if limits.needs_processor { 5_000_000_000 } else { 1_000_000_000 }
+}
 
 /// See the module.
 pub struct DmaWriter {
@@ -33,6 +35,7 @@ struct State {
     stale: u64,
     /// When it last had nothing to do, or made progress.
     moved_at: u64,
+    stall_ns: u64,
 }
 
 /// The last transfer of a put.
@@ -75,6 +78,7 @@ impl DmaWriter {
             progress: DmaProgress::default(),
             stale: 0,
             moved_at: monotonic_ns(),
+            stall_ns: stall_ns(&limits),
         };
         DmaWriter { limits, state: Mutex::new(state) }
     }
@@ -218,7 +222,7 @@ impl State {
         if progress.finished != self.progress.finished {
             self.progress = progress;
             self.moved_at = monotonic_ns();
-        } else if monotonic_ns().saturating_sub(self.moved_at) >= STALL_NS {
+        } else if monotonic_ns().saturating_sub(self.moved_at) >= self.stall_ns {
             self.give_up();
         }
     }
@@ -348,7 +352,7 @@ mod tests {
         let ticket = submit(&writer, 1).unwrap();
         writer.cut();
         assert_eq!(writer.outcome(ticket), Outcome::UnderWay);
-        writer.lock().moved_at -= STALL_NS;
+        writer.lock().moved_at -= stall_ns(&LIMITS);
         assert_eq!(writer.outcome(ticket), Outcome::Failed);
         assert_eq!(submit(&writer, 1), None);
         assert!(writer.open(0, 1), "the CPU's stores do not wait for it");

@@ -11,6 +11,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
+use tombolo_core::config::Least;
 use tombolo_core::transport::Job;
 
 /// Ports and the place in the ring that they give this host.
@@ -35,7 +36,7 @@ impl Hardware {
                     |fd| open(fd, host).map_err(|why| format!("TOMBOLO_NTB_FD='{links}': {why}"));
                 Hardware::emulated(opened(links.right)?, opened(links.left)?, host)
             }
-            None => Hardware::of_machine(job, settings.ports.as_ref()),
+            None => Hardware::of_machine(job, settings),
         }
     }
 
@@ -53,9 +54,9 @@ impl Hardware {
     }
 
     /// Ports on PCI functions of this machine.
-    fn of_machine(job: &Job<'_>, chosen: Option<&Ports>) -> Result<Hardware, String> {
+    fn of_machine(job: &Job<'_>, settings: &NtbSettings) -> Result<Hardware, String> {
         let functions = Function::all();
-        let [left, right] = pick(&functions, chosen)?;
+        let [left, right] = pick(&functions, settings.ports.as_ref())?;
         let crowded = job.localities.iter().find(|place| place.local_index > 0);
         if let Some(place) = crowded {
             return Err(format!(
@@ -64,7 +65,12 @@ impl Hardware {
                 place.host_name
             ));
         }
-        Hardware::with(open_pair([right, left]).map_err(|e| e.to_string())?, job)
+        // Engines lock memory once more, so none are opened that are not wanted.
+        let engines = match settings.dma {
+            Least::Never => vec![],
+            _ => Function::engines(&[right.clone(), left.clone()]),
+        };
+        Hardware::with(open_pair([right, left], &engines).map_err(|e| e.to_string())?, job)
     }
 
     /// Ports whose cables are still to tell where they lead.

@@ -2,6 +2,7 @@
 //! PCI functions of NTB devices on this machine: which there are, who has them, and what would make
 //! them usable.
 
+use super::engine::nearest::Place;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use std::fmt::Write;
 use std::fs;
@@ -24,6 +25,8 @@ pub struct Kind {
     class: Option<u32>,
     /// The name of the port that drives it, if this build has one.
     pub port: Option<&'static str>,
+    /// The name of what drives it as a DMA engine, which serves the ports beside it. It is no port then.
+    pub engine: Option<&'static str>,
 }
 
 impl Kind {
@@ -34,17 +37,27 @@ impl Kind {
         devices: &[0x1110],
         class: None,
         port: Some("ivshmem"),
+        engine: None,
     };
 
-    fn of(vendor: u16, device: u16) -> Option<Kind> {
+    fn of(kinds: &[Kind], vendor: u16, device: u16) -> Option<Kind> {
         let is = |kind: &&Kind| kind.vendor == vendor && kind.devices.contains(&device);
-        KINDS.iter().find(is).copied()
+        kinds.iter().find(is).copied()
     }
 
-    /// Whether its port puts memory of the program behind the windows: that takes an IOMMU, and
-    /// memory that the kernel locks.
+    /// Whether it reaches memory of the program: that takes an IOMMU, and memory that the kernel locks.
     pub fn opens_memory(&self) -> bool {
-        self.port.is_some_and(|port| port != "ivshmem")
+        self.port.is_some_and(|port| port != "ivshmem") || self.engine.is_some()
+    }
+
+    /// Whether its port can have DMA engines beside it.
+    pub fn uses_engines(&self) -> bool {
+        self.port.is_some_and(|port| ["plx", "intel", "amd", "epf"].contains(&port))
+    }
+
+    /// Whether this build drives it.
+    pub fn is_driven(&self) -> bool {
+        self.port.is_some() || self.engine.is_some()
     }
 }
 
@@ -57,6 +70,7 @@ const KINDS: &[Kind] = &[
         devices: &[0x3725, 0x3c0d, 0x0e0d, 0x2f0d, 0x6f0d],
         class: None,
         port: Some("intel"),
+        engine: None,
     },
     Kind {
         name: "Intel Xeon NTB, generation 3",
@@ -64,6 +78,7 @@ const KINDS: &[Kind] = &[
         devices: &[0x201c],
         class: None,
         port: Some("intel"),
+        engine: None,
     },
     Kind {
         name: "Intel Xeon NTB, generation 4",
@@ -71,6 +86,7 @@ const KINDS: &[Kind] = &[
         devices: &[0x347e],
         class: None,
         port: Some("intel"),
+        engine: None,
     },
     Kind {
         name: "PLX PEX87xx NTB",
@@ -78,6 +94,7 @@ const KINDS: &[Kind] = &[
         devices: &[0x87a0, 0x87a1, 0x87b0, 0x87b1],
         class: None,
         port: Some("plx"),
+        engine: None,
     },
     Kind {
         name: "AMD NTB",
@@ -85,6 +102,7 @@ const KINDS: &[Kind] = &[
         devices: &[0x145b, 0x148b, 0x14c0, 0x14c3, 0x155a],
         class: None,
         port: Some("amd"),
+        engine: None,
     },
     Kind {
         name: "Switchtec NTB",
@@ -97,6 +115,7 @@ const KINDS: &[Kind] = &[
         // Those that manage a switch are another one.
         class: Some(0x06_8000),
         port: Some("switchtec"),
+        engine: None,
     },
     Kind {
         name: "PCI endpoint function as NTB",
@@ -104,18 +123,30 @@ const KINDS: &[Kind] = &[
         devices: &[0x0809],
         class: None,
         port: Some("epf"),
+        engine: None,
     },
 ];
+
+/// DMA engines that write through bridges.
+const ENGINES: &[Kind] = &[Kind {
+    name: "DMA channel of a PLX switch",
+    vendor: 0x10b5,
+    devices: &[0x87d0],
+    // As the kernel's driver has it.
+    class: Some(0x08_8000),
+    port: None,
+    engine: Some("plx"),
+}];
 
 /// Whether the kernel's list of functions has one of an NTB device, or a line that cannot be read.
 fn lists_any(list: &str) -> bool {
     list.lines().any(|line| {
         let number = line.split_whitespace().nth(1).and_then(|id| u32::from_str_radix(id, 16).ok());
-        number.is_none_or(|id| Kind::of((id >> 16) as u16, id as u16).is_some())
+        number.is_none_or(|id| Kind::of(KINDS, (id >> 16) as u16, id as u16).is_some())
     })
 }
 
-/// A function of an NTB device.
+/// A function of an NTB device, or of an engine beside one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Where it is: domain, bus, device, function.
@@ -142,23 +173,66 @@ impl Function {
 
     /// All of a machine whose `/sys` is `system`.
     pub fn below(system: &Path) -> Vec<Function> {
+        Function::of_kinds(KINDS, system)
+    }
+
+    /// The DMA engines of this machine that could serve one of `ports`, in the order of their addresses.
+    pub fn engines(ports: &[Function]) -> Vec<Function> {
+        Function::engines_below(Path::new(SYSTEM), ports)
+    }
+
+    /// The same for a machine whose `/sys` is `system`.
+    pub fn engines_below(system: &Path, ports: &[Function]) -> Vec<Function> {
+        let served: Vec<Place> = ports
+            .iter()
+            .filter(|port| port.kind.uses_engines())
+            .filter_map(|port| Place::of(system, &port.address))
+            .collect();
+        if served.is_empty() {
+            return vec![];
+        }
+        let mut all = Function::of_kinds(ENGINES, system);
+        all.retain(|engine| {
+            let place = Place::of(system, &engine.address);
+            place.is_some_and(|place| served.iter().any(|port| place.nearness(port).is_some()))
+        });
+        all
+    }
+
+    fn of_kinds(kinds: &[Kind], system: &Path) -> Vec<Function> {
         let devices = system.join("bus/pci/devices");
         let entries = fs::read_dir(&devices).into_iter().flatten().flatten();
         let mut all: Vec<Function> = entries
-            .filter_map(|entry| Function::at(system, &entry.file_name().into_string().ok()?))
+            .filter_map(|entry| Function::at(kinds, system, &entry.file_name().into_string().ok()?))
             .collect();
         all.sort_by(|a, b| a.address.cmp(&b.address));
         all
     }
 
-    fn at(system: &Path, address: &str) -> Option<Function> {
+    /// Where it is on this machine.
+    pub(super) fn place(&self) -> Option<Place> {
+        Place::of(Path::new(SYSTEM), &self.address)
+    }
+
+    /// The number under which it sends requests: bus, device and function of its address.
+    pub fn requester(&self) -> Option<u16> {
+        let (_, place) = self.address.split_once(':')?;
+        let (bus, place) = place.split_once(':')?;
+        let (device, function) = place.split_once('.')?;
+        let number = |text: &str, limit: u16| {
+            u16::from_str_radix(text, 16).ok().filter(|number| *number < limit)
+        };
+        Some(number(bus, 256)? << 8 | number(device, 32)? << 3 | number(function, 8)?)
+    }
+
+    fn at(kinds: &[Kind], system: &Path, address: &str) -> Option<Function> {
         let place = system.join("bus/pci/devices").join(address);
         let number = |name: &str| {
             let text = fs::read_to_string(place.join(name)).ok()?;
             u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
         };
         let id = |name: &str| u16::try_from(number(name)?).ok();
-        let kind = Kind::of(id("vendor")?, id("device")?)?;
+        let kind = Kind::of(kinds, id("vendor")?, id("device")?)?;
         if kind.class.is_some() && kind.class != number("class") {
             return None;
         }
@@ -187,16 +261,21 @@ impl Function {
 
     /// Whether this build can drive it and the kernel's driver for that has it.
     pub fn is_bound(&self) -> bool {
-        self.kind.port.is_some() && self.driver.as_deref() == Some(DRIVER)
+        self.kind.is_driven() && self.driver.as_deref() == Some(DRIVER)
     }
 
     /// What it is, and who has it.
     pub fn describe(&self) -> String {
         let mut text = format!("{} {}", self.address, self.kind.name);
-        match (&self.driver, self.kind.port) {
+        let driven = match self.kind {
+            Kind { port: Some(port), .. } => Some(format!("driven by port {port}")),
+            Kind { engine: Some(engine), .. } => Some(format!("driven as DMA engine {engine}")),
+            _ => None,
+        };
+        match (&self.driver, driven) {
             (_, None) => text += ": this build has no driver for it",
-            (Some(driver), Some(port)) if driver == DRIVER => {
-                let _ = write!(text, ": bound to {DRIVER}, driven by port {port}");
+            (Some(driver), Some(driven)) if driver == DRIVER => {
+                let _ = write!(text, ": bound to {DRIVER}, {driven}");
             }
             (Some(driver), _) => {
                 let _ = write!(text, ": bound to {driver}");
@@ -222,7 +301,7 @@ impl Function {
         system: &Path,
         lockable: u64,
     ) -> Vec<String> {
-        if self.kind.port.is_none() {
+        if !self.kind.is_driven() {
             return vec![];
         }
         let mut lines = Vec::new();
@@ -397,6 +476,54 @@ mod tests {
         assert_eq!(Function::below(&machine.0), []);
         fs::write(&class, "0x068000\n").unwrap();
         assert_eq!(Function::below(&machine.0)[0].kind.port, Some("switchtec"));
+    }
+
+    #[test]
+    fn engines_are_found_beside_ports_that_use_them() {
+        let at = "0000:00:11.0";
+        let machine = Machine::new("engines", AT, ["0x10b5\n", "0x87b0\n"]);
+        fs::create_dir_all(machine.place(at)).unwrap();
+        let ids = [("vendor", "0x10b5\n"), ("device", "0x87d0\n"), ("class", "0x088000\n")];
+        ids.iter().for_each(|(name, id)| fs::write(machine.place(at).join(name), id).unwrap());
+        let ports = Function::below(&machine.0);
+        assert_eq!(ports.len(), 1, "an engine is no port");
+        let engines = || Function::engines_below(&machine.0, &ports);
+        assert_eq!(engines(), [], "nothing says that it is near");
+        for address in [AT, at] {
+            fs::write(machine.place(address).join("numa_node"), "1\n").unwrap();
+        }
+        assert_eq!(engines()[0].address, at);
+        assert_eq!(engines()[0].requester(), Some(0x0088));
+        assert!(!engines()[0].is_bound());
+        let told = engines()[0].remedies_at("ada", &machine.0, &machine.0, 0).join("\n");
+        assert!(told.contains("modprobe vfio-pci") && told.contains("memlock"), "{told}");
+        machine.bind(at, DRIVER);
+        assert!(engines()[0].is_bound());
+        let told = engines()[0].describe();
+        assert!(told.ends_with("driven as DMA engine plx"), "{told}");
+        fs::write(machine.place(at).join("class"), "0x060400\n").unwrap();
+        assert_eq!(engines(), [], "another function of the chip");
+        let mut ports = Function::below(&machine.0);
+        ports[0].kind = Kind::IVSHMEM;
+        assert_eq!(Function::engines_below(&machine.0, &ports), []);
+    }
+
+    #[test]
+    fn the_number_of_a_requester_is_in_its_address() {
+        let number = |address: &str| {
+            let function = Function {
+                address: address.into(),
+                kind: Kind::IVSHMEM,
+                driver: None,
+                group: None,
+                in_the_way: vec![],
+            };
+            function.requester()
+        };
+        assert_eq!(number("0000:3b:1f.7"), Some(0x3bff));
+        for address in ["3b:1f.7", "0000:3b:20.0", "0000:3b:00.8", "0000:100:00.0", "0000:00"] {
+            assert_eq!(number(address), None, "{address}");
+        }
     }
 
     #[test]

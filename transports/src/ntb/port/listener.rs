@@ -20,6 +20,11 @@ pub trait Source: Send + Sync + 'static {
 
     /// Takes the events of vectors: those whose bits are in `raised`.
     fn attend(&self, raised: u64);
+
+    /// After so many milliseconds `attend` looks though no event tells of anything; none: never.
+    fn patience_ms(&self) -> Option<u8> {
+        None
+    }
 }
 
 /// Threads that wait.
@@ -80,7 +85,8 @@ fn listen(source: &impl Source, waiters: &Waiters, stop: &EventFd) {
     let mut fds: Vec<PollFd<'_>> =
         watched.map(|event| PollFd::new(event.as_fd(), PollFlags::POLLIN)).collect();
     loop {
-        if poll(&mut fds, PollTimeout::NONE).is_err() {
+        let timeout = source.patience_ms().map_or(PollTimeout::NONE, PollTimeout::from);
+        if poll(&mut fds, timeout).is_err() {
             continue;
         }
         let raised = |fd: &PollFd<'_>| fd.any().unwrap_or(false);

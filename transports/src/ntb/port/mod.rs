@@ -34,6 +34,7 @@ mod capability;
 pub mod conformance;
 mod counters;
 pub mod emulated;
+pub(crate) mod engine;
 pub mod epf;
 pub mod functions;
 pub mod intel;
@@ -404,7 +405,8 @@ pub struct DmaTransfer {
     pub source: *const u8,
     /// Bytes, at most [`DmaCapability::max_len`]; 0 for a flag alone.
     pub len: usize,
-    /// An 8-byte word written after the data, in order: (offset, value).
+    /// An 8-byte word written after the data, in order: (offset, value). Where part of the data was lost
+    /// because it met a closed slot, the word is lost as well.
     pub flag: Option<(usize, u64)>,
 }
 
@@ -417,6 +419,9 @@ pub enum DmaRefusal {
     TooLong,
     /// The engine cannot read the source: it does not lie in memory known to the port.
     Unregistered,
+    /// The engine is not used any more. It reads and writes nothing, and all its transfers have
+    /// finished.
+    Gone,
 }
 
 /// How far a channel has come.

@@ -118,6 +118,42 @@ impl<F: Face> SlottedOutbound<F> {
         SlottedOutbound { opened: vec![(0, 0); size / slot_size], face }
     }
 
+    /// How many bytes may be written from the start of a range on, for who does not write by the CPU: they
+    /// are counted as written.
+    pub fn permitted(&self, offset: usize, len: usize) -> usize {
+        let mut permitted = 0;
+        self.each(offset, len, |_, open| permitted += open);
+        permitted
+    }
+
+    /// The window.
+    pub fn face(&self) -> &F {
+        &self.face
+    }
+
+    /// `open` by what is known of the link.
+    pub fn open_as_told(&mut self, offset: usize, len: usize) -> Result<()> {
+        let Some(generation) = self.face.up_generation() else {
+            return Err(PortError::NotConnected);
+        };
+        let (pieces, whole) = pieces(self.face.sizes(), offset, len);
+        let mut closed = None;
+        for Piece { slot, within, len, .. } in pieces {
+            let entry = self.face.entry(slot);
+            self.opened[slot] = (entry, generation);
+            if within + len > limit(entry, self.face.sizes().1) {
+                closed.get_or_insert(slot);
+            }
+        }
+        match closed {
+            Some(slot) => Err(PortError::Closed { window: self.face.index(), slot }),
+            None if !whole => {
+                Err(PortError::Invalid("a range beyond the end of the window".into()))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Gives `act` every part of the range that may be written, until one may not.
     fn each(&self, offset: usize, len: usize, mut act: impl FnMut(&Piece, usize)) {
         let face = &self.face;
@@ -153,25 +189,7 @@ impl<F: Face> Outbound for SlottedOutbound<F> {
 
     fn open(&mut self, offset: usize, len: usize) -> Result<()> {
         self.face.refresh();
-        let Some(generation) = self.face.up_generation() else {
-            return Err(PortError::NotConnected);
-        };
-        let (pieces, whole) = pieces(self.face.sizes(), offset, len);
-        let mut closed = None;
-        for Piece { slot, within, len, .. } in pieces {
-            let entry = self.face.entry(slot);
-            self.opened[slot] = (entry, generation);
-            if within + len > limit(entry, self.face.sizes().1) {
-                closed.get_or_insert(slot);
-            }
-        }
-        match closed {
-            Some(slot) => Err(PortError::Closed { window: self.face.index(), slot }),
-            None if !whole => {
-                Err(PortError::Invalid("a range beyond the end of the window".into()))
-            }
-            None => Ok(()),
-        }
+        self.open_as_told(offset, len)
     }
 
     unsafe fn write(&mut self, offset: usize, source: *const u8, len: usize) {

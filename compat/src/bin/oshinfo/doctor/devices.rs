@@ -12,7 +12,10 @@ const VFIO: &str = "dev/vfio/vfio";
 const UNGUARDED: &str = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
 
 pub fn functions(machine: &Machine) -> Vec<Function> {
-    Function::below(&machine.path("sys"))
+    let system = machine.path("sys");
+    let mut functions = Function::below(&system);
+    functions.extend(Function::engines_below(&system, &functions));
+    functions
 }
 
 pub fn findings(machine: &Machine) -> Vec<Finding> {
@@ -36,13 +39,17 @@ fn ntb(machine: &Machine, functions: &[Function]) -> Vec<Finding> {
         let (nodes, system) = (machine.path("dev/vfio"), machine.path("sys"));
         let change = function.remedies_at(&user, &nodes, &system, lockable);
         let change: Vec<&str> = change.iter().map(String::as_str).collect();
-        match (function.kind.port, change.is_empty()) {
-            (Some(_), true) => Finding::good("NTB", function.describe()),
-            (Some(_), false) => {
+        match (function.kind.is_driven(), change.is_empty()) {
+            (true, true) => Finding::good("NTB", function.describe()),
+            (true, false) if function.kind.port.is_none() => {
+                let effect = "the processor makes long puts to neighbours";
+                Finding::new("NTB", Grade::Note, function.describe(), effect, &change)
+            }
+            (true, false) => {
                 let effect = "PEs cannot drive it: the ring has no link through it";
                 Finding::new("NTB", Grade::Slow, function.describe(), effect, &change)
             }
-            (None, _) => {
+            (false, _) => {
                 let effect = "jobs reach other hosts through libfabric instead";
                 Finding::new("NTB", Grade::Note, function.describe(), effect, &[])
             }
@@ -115,6 +122,30 @@ mod tests {
     fn a_machine_without_devices_misses_nothing() {
         let copy = Copy::of("without", &[("proc/version", "")]);
         assert!(grades(&copy.machine()).iter().all(|(_, grade)| *grade == Grade::Good));
+    }
+
+    #[test]
+    fn an_engine_beside_a_bridge_is_told() {
+        let engine = "sys/bus/pci/devices/0000:00:11.0";
+        let copy = Copy::of(
+            "engine",
+            &[
+                (&format!("{AT}/vendor"), "0x10b5\n"),
+                (&format!("{AT}/device"), "0x87b0\n"),
+                (&format!("{AT}/numa_node"), "0\n"),
+                (&format!("{engine}/vendor"), "0x10b5\n"),
+                (&format!("{engine}/device"), "0x87d0\n"),
+                (&format!("{engine}/class"), "0x088000\n"),
+                (&format!("{engine}/numa_node"), "0\n"),
+            ],
+        );
+        let all = findings(&copy.machine());
+        assert_eq!((all[0].grade, all[1].grade), (Grade::Slow, Grade::Note), "{all:?}");
+        assert!(all[1].state.contains("DMA channel of a PLX switch"), "{all:?}");
+        assert!(all[1].change.iter().any(|line| line == "modprobe vfio-pci"), "{all:?}");
+        // Without a bridge nobody needs it.
+        copy.write(&format!("{AT}/device"), "0x87d1\n");
+        assert!(findings(&copy.machine())[0].state.contains("no device"));
     }
 
     #[test]

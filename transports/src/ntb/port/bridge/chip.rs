@@ -73,6 +73,12 @@ pub trait Chip: Send + Sync + 'static {
     /// there.
     fn take(&self, raised: u64) -> News;
 
+    /// Lets functions of this host write through windows beside its processors: those with these requester
+    /// numbers.
+    fn admit(&self, _requesters: &[u16]) -> Result<()> {
+        Ok(())
+    }
+
     /// Rings the peer.
     fn ring(&self, _bits: u64) {}
 

@@ -4,6 +4,7 @@
 
 use super::chip::{Aperture, Chip, ChipLink, Facts};
 use super::device::{self, Device};
+use super::engines::Engines;
 use super::layout::{self, BELLS, PAGE, Page, SLOTS, first_slot, word_at};
 use crate::ntb::port::listener::{self, Source, Waiters};
 use crate::ntb::port::slots::entry;
@@ -47,6 +48,8 @@ pub struct Core {
     /// Writes of this process that are under way.
     pub writers: [Counter; WRITERS],
     pub waiters: Arc<Waiters>,
+    /// What DMA engines use.
+    pub engines: Engines,
     counters: [AtomicU64; Event::ALL.len()],
     state: Mutex<State>,
 }
@@ -133,6 +136,7 @@ impl Core {
             rung: std::array::from_fn(|_| AtomicU64::new(first)),
             writers: Default::default(),
             waiters: Arc::default(),
+            engines: Engines::default(),
             counters: Default::default(),
             state: Mutex::new(state),
         };
@@ -291,6 +295,7 @@ impl Core {
                 std::thread::yield_now();
             }
         }
+        self.engines.settle();
         Ok(())
     }
 
@@ -464,6 +469,7 @@ impl Drop for Core {
             self.close_slots(&mut state, window, 0, self.windows[window].slots);
         }
         self.device.unmap(state.addresses[0], PAGE as usize);
+        self.engines.close(&*self.device);
     }
 }
 

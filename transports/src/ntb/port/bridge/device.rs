@@ -39,6 +39,12 @@ pub trait Device: Debug + Send + Sync {
     /// Two bytes of configuration space.
     fn config16(&self, offset: usize) -> u16;
 
+    /// Writes two bytes of configuration space.
+    fn set_config16(&self, offset: usize, value: u16) -> Result<()>;
+
+    /// Resets the function.
+    fn reset(&self) -> Result<()>;
+
     /// Stores to a window, in words where they are aligned; in order of their addresses unless the
     /// window [combines](Device::combines) stores.
     ///
@@ -79,6 +85,10 @@ pub trait Device: Debug + Send + Sync {
     /// # Safety
     /// The memory stays mapped until `unmap`. The function may write it at any time.
     unsafe fn map(&self, address: u64, base: *mut u8, len: usize) -> Result<()>;
+
+    /// Puts a part of a base address register behind `address`, for other functions of this process; all
+    /// are multiples of the page size.
+    fn map_bar(&self, address: u64, bar: usize, offset: usize, len: usize) -> Result<()>;
 
     /// Takes back `map` of the same range: on return no write to it is on its way.
     fn unmap(&self, address: u64, len: usize);
@@ -167,6 +177,14 @@ impl Device for PciDevice {
         self.device.config16(offset)
     }
 
+    fn set_config16(&self, offset: usize, value: u16) -> Result<()> {
+        self.device.set_config16(offset, value)
+    }
+
+    fn reset(&self) -> Result<()> {
+        self.device.reset()
+    }
+
     unsafe fn store(&self, bar: usize, offset: usize, source: *const u8, len: usize) {
         if let Some(at) = self.at(bar, offset, len, 1) {
             // SAFETY: inside the mapped range; the caller vouches for the source.
@@ -221,6 +239,14 @@ impl Device for PciDevice {
     unsafe fn map(&self, address: u64, base: *mut u8, len: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.device.map_memory(address, base, len) }
+    }
+
+    fn map_bar(&self, address: u64, bar: usize, offset: usize, len: usize) -> Result<()> {
+        let at = self.at(bar, offset, len, 1);
+        let at = at.ok_or_else(|| PortError::Invalid(format!("BAR {bar} has no {len} bytes")))?;
+        // SAFETY: memory of a device, which stays mapped as long as this value, and longer than other
+        // functions of this process use it; it is no memory of the program.
+        unsafe { self.device.map_memory(address, at, len) }
     }
 
     fn unmap(&self, address: u64, len: usize) {

@@ -28,7 +28,12 @@ pub const BELLS: usize = 32;
 /// Where they are: a word of 8 bytes each, which changes when the doorbell is rung.
 const BELLS_AT: usize = SPADS_AT + SPADS * 8;
 
-const _: () = assert!(BELLS_AT + BELLS * 8 <= PAGE as usize);
+/// Where DMA engines of the peer write patterns in a trial, a part of it each.
+const TRIALS_AT: usize = (BELLS_AT + BELLS * 8).next_multiple_of(64);
+/// Engines of a port.
+pub const ENGINES: usize = 8;
+
+const _: () = assert!(TRIALS_AT + ENGINES * 64 <= PAGE as usize);
 
 /// The first slot of a window that is for users of the port.
 pub fn first_slot(window: usize) -> usize {
@@ -73,6 +78,11 @@ pub fn spad_at(index: usize) -> usize {
 /// Where the word of a doorbell is in the page.
 pub fn bell_at(bit: usize) -> usize {
     BELLS_AT + bit * 8
+}
+
+/// Where the engine of that number writes in a trial, in the page.
+pub fn trial_at(engine: usize) -> usize {
+    TRIALS_AT + engine % ENGINES * 64
 }
 
 /// What the peer says: memory of this host that it writes to.

@@ -22,6 +22,7 @@
 mod chip;
 mod core;
 mod device;
+mod engines;
 mod layout;
 mod outbound;
 #[cfg(any(test, feature = "testing"))]
@@ -30,13 +31,15 @@ pub mod testing;
 pub use chip::{Aperture, Chip, ChipLink, Facts, News};
 pub use core::chip_link;
 pub use device::{Device, PciDevice, gone};
+pub use engines::Offer;
 
 use self::core::{Behind, Core};
+use super::engine::{Attendant, Engine, PER_HANDLE};
 use super::listener::Listener;
 use super::slots::SlottedOutbound;
 use super::{
-    Arrival, BusAddress, Capabilities, Counters, Event, InboundMemory, LinkEvent, LinkState,
-    NtbPort, Outbound, PortError, Region, Result, Translates, Wake,
+    Arrival, BusAddress, Capabilities, Counters, DmaCapability, DmaChannel, Event, InboundMemory,
+    LinkEvent, LinkState, NtbPort, Outbound, PortError, Region, Result, Translates, Wake,
 };
 use layout::PAGE;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +51,8 @@ const LINK_POLL_MS: u32 = 1;
 /// Whoever waits for doorbells that interrupt nobody pauses between looks: for this part of the time that
 /// it has waited, and never shorter or longer than this.
 const PAUSE_SHARE: u32 = 8;
+/// A first guess of what it costs to have an engine begin.
+const START_NS: u64 = 1000;
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 /// One end of a link of a bridge.
@@ -55,6 +60,9 @@ pub struct BridgePort {
     core: Arc<Core>,
     capabilities: Capabilities,
     _listener: Listener,
+    engines: Vec<(Arc<Engine>, Listener)>,
+    /// Why engines that were offered are not used.
+    refused: Option<String>,
     registered: Mutex<Registered>,
     seen_generation: AtomicU64,
 }
@@ -84,10 +92,48 @@ impl BridgePort {
         Ok(BridgePort {
             capabilities: capabilities(&core),
             _listener: listener,
+            engines: vec![],
+            refused: None,
             registered: Mutex::default(),
             seen_generation: AtomicU64::new(generation),
             core,
         })
+    }
+
+    /// Has engines write through the windows, before anything is registered. Where they cannot, the CPU
+    /// copies, and people are told why.
+    pub fn with_engines(mut self, offers: Vec<Offer>) -> BridgePort {
+        if offers.is_empty() {
+            return self;
+        }
+        match self.employ(offers) {
+            Ok(engines) => self.engines = engines,
+            Err(error) => {
+                tracing::warn!(%error, "DMA engines beside {}: the CPU copies", self.describe());
+                self.refused = Some(error.to_string());
+            }
+        }
+        let facts = self.engines.iter().map(|(engine, _)| engine.facts().max_len);
+        self.capabilities.dma = facts.min().map(|max_len| DmaCapability {
+            channels: self.engines.len() as u32,
+            max_len,
+            descriptors: PER_HANDLE,
+            start_ns: START_NS,
+            needs_processor: false,
+        });
+        self
+    }
+
+    fn employ(&self, offers: Vec<Offer>) -> Result<Vec<(Arc<Engine>, Listener)>> {
+        let engines = self.core.employ(offers)?;
+        let attended = engines.into_iter().map(|engine| {
+            let attendant = Arc::new(Attendant(engine.clone()));
+            let listener = Listener::start("shmem-ntb-dma", attendant, self.core.waiters.clone());
+            let listener =
+                listener.map_err(|e| PortError::system("starting the thread of a DMA engine", e));
+            Ok((engine, listener?))
+        });
+        attended.collect()
     }
 
     fn registered(&self) -> MutexGuard<'_, Registered> {
@@ -206,6 +252,7 @@ impl NtbPort for BridgePort {
         };
         registered.last = end.div_ceil(unit);
         registered.regions.push(Registration { name, base, len: region.len });
+        self.core.engines.add_source(&*self.core.device, region.base, region.len);
         Ok(BusAddress(name))
     }
 
@@ -219,6 +266,7 @@ impl NtbPort for BridgePort {
             return Err(PortError::Invalid("a window leads to this memory".into()));
         }
         registered.regions.swap_remove(place);
+        self.core.engines.remove_source(&*self.core.device, base);
         Ok(())
     }
 
@@ -309,8 +357,10 @@ impl NtbPort for BridgePort {
             let pending = self.core.pending.load(Ordering::SeqCst) & bits & !masked;
             let generation = self.core.generation.load(Ordering::SeqCst);
             let link_changed = generation != self.seen_generation.load(Ordering::Relaxed);
-            let done = pending != 0 || link_changed;
-            (done, (done, Wake { pending, link_changed, transferred: false }))
+            let told = &self.core.engines.transferred;
+            let transferred = told.load(Ordering::SeqCst) && told.swap(false, Ordering::SeqCst);
+            let done = pending != 0 || link_changed || transferred;
+            (done, (done, Wake { pending, link_changed, transferred }))
         };
         if self.core.interrupts() {
             return self.core.waiters.wait(timeout, look).1;
@@ -326,6 +376,14 @@ impl NtbPort for BridgePort {
                 return wake;
             }
         }
+    }
+
+    fn dma(&self, window: usize) -> Result<Box<dyn DmaChannel>> {
+        if self.engines.is_empty() {
+            return Err(PortError::Unsupported("DMA engine"));
+        }
+        self.check_slots(window, 0, 1)?;
+        self.core.dma(window)
     }
 
     fn spad_read(&self, index: usize) -> u32 {
@@ -374,6 +432,14 @@ impl NtbPort for BridgePort {
             _ => "down".into(),
         };
         let (name, device) = (self.core.facts.name, self.core.device.describe());
-        format!("{name}, {device}: {link}, {} interrupt vectors", self.core.facts.doorbell_vectors)
+        let vectors = self.core.facts.doorbell_vectors;
+        let mut text = format!("{name}, {device}: {link}, {vectors} interrupt vectors");
+        for (engine, _) in &self.engines {
+            text += &format!("; {}", engine.describe());
+        }
+        if let Some(why) = &self.refused {
+            text += &format!("; its DMA engines are not used: {why}");
+        }
+        text
     }
 }

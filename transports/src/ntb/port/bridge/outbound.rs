@@ -49,6 +49,13 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Where the window starts behind its base address register.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+}
+
 impl Face for Target {
     type Writing<'a> = Writing<'a>;
 

@@ -10,10 +10,10 @@ use super::device::{BARS, Device};
 use crate::ntb::port::vfio::Trained;
 use crate::ntb::port::{InboundMemory, NtbPort, Outbound, PcieGen, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Bytes of the largest write that is one TLP.
 const TLP: usize = 64;
@@ -40,6 +40,11 @@ pub trait Model: Send + Sync + 'static {
 
     /// Where the bytes go that a side writes through a window: an address at the other side.
     fn route(&self, side: usize, bar: usize, offset: usize) -> Option<u64>;
+
+    /// Whether the bridge lets functions beside it write through its windows: that of a requester number.
+    fn admits(&self, _side: usize, _requester: u16) -> bool {
+        true
+    }
 
     /// A machine has reset the function of its side.
     fn reset(&mut self, side: usize, lines: &Lines);
@@ -86,6 +91,8 @@ pub struct Bench<M> {
     inner: RwLock<Inner<M>>,
     lines: Lines,
     free: AtomicU64,
+    /// By side: what functions beside its bridge have posted.
+    posted: [Mutex<VecDeque<Posted>>; 2],
 }
 
 struct Inner<M> {
@@ -104,12 +111,31 @@ struct Machine {
     gone: bool,
     /// Processes that were killed so far: their threads still run here, but reach nothing.
     killed: u32,
+    /// The root complex does not pass on what one function writes to another.
+    isolated: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Map {
-    base: usize,
+    behind: Behind,
     len: usize,
+}
+
+/// What is behind an address.
+#[derive(Clone, Copy, Debug)]
+enum Behind {
+    /// Memory of the machine.
+    Memory(usize),
+    /// A base address register of the bridge, and an offset there.
+    Bar(usize, usize),
+}
+
+/// What a function beside the bridge has written into one of its windows, and has not arrived.
+struct Posted {
+    requester: u16,
+    bar: usize,
+    offset: usize,
+    bytes: Vec<u8>,
 }
 
 impl Machine {
@@ -118,7 +144,21 @@ impl Machine {
         let (start, map) = self.maps.range(..=address).next_back()?;
         let within = (address - start) as usize;
         let inside = within.checked_add(len).is_some_and(|end| end <= map.len);
-        inside.then_some((map.base as *mut u8).wrapping_add(within))
+        match map.behind {
+            Behind::Memory(base) if inside => Some((base as *mut u8).wrapping_add(within)),
+            _ => None,
+        }
+    }
+
+    /// Which part of the bridge `len` bytes from `address` on are.
+    fn bar_at(&self, address: u64, len: usize) -> Option<(usize, usize)> {
+        let (start, map) = self.maps.range(..=address).next_back()?;
+        let within = (address - start) as usize;
+        let inside = within.checked_add(len).is_some_and(|end| end <= map.len);
+        match map.behind {
+            Behind::Bar(bar, offset) if inside => Some((bar, offset + within)),
+            _ => None,
+        }
     }
 }
 
@@ -132,6 +172,7 @@ impl<M: Model> Bench<M> {
             inner: RwLock::new(inner),
             lines: Lines::new(lines),
             free: AtomicU64::new(1 << 32),
+            posted: Default::default(),
         })
     }
 
@@ -168,6 +209,77 @@ impl<M: Model> Bench<M> {
     /// Writes that reached nothing at a side.
     pub fn faults(&self, side: usize) -> u64 {
         self.inner().machines[side].faults.load(Ordering::Relaxed)
+    }
+
+    /// Has the root complex of a side pass on nothing that one function writes to another.
+    pub fn isolate(&self, side: usize) {
+        self.inner_mut().machines[side].isolated = true;
+    }
+
+    /// A function beside the bridge of a side, in a process of that number there, reads memory of the
+    /// machine. False: the IOMMU lets it not.
+    pub fn fetch(&self, (side, process): (usize, u32), address: u64, bytes: &mut [u8]) -> bool {
+        let inner = self.inner();
+        let machine = &inner.machines[side];
+        let at = machine.at(address, bytes.len()).filter(|_| machine.killed == process);
+        if let Some(at) = at {
+            // SAFETY: mapped memory of this length; words are whole, as the processor writes them.
+            unsafe { deliver(bytes.as_mut_ptr(), at, bytes.len()) };
+        }
+        at.is_some()
+    }
+
+    /// Such a function writes: to memory of the machine at once, through the bridge by and by. False: the
+    /// IOMMU lets it not.
+    pub fn post(
+        &self,
+        (side, process): (usize, u32),
+        requester: u16,
+        address: u64,
+        bytes: &[u8],
+    ) -> bool {
+        let inner = self.inner();
+        let machine = &inner.machines[side];
+        if machine.killed != process {
+            return false;
+        }
+        if let Some(at) = machine.at(address, bytes.len()) {
+            // SAFETY: mapped memory of this length.
+            unsafe { deliver(at, bytes.as_ptr(), bytes.len()) };
+            return true;
+        }
+        let Some((bar, offset)) = machine.bar_at(address, bytes.len()) else { return false };
+        if !machine.isolated {
+            let posted = Posted { requester, bar, offset, bytes: bytes.to_vec() };
+            self.posted(side).push_back(posted);
+        }
+        true
+    }
+
+    fn posted(&self, side: usize) -> MutexGuard<'_, VecDeque<Posted>> {
+        self.posted[side].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What functions beside the bridge of a side have posted arrives: `most` of it.
+    pub fn settle(&self, side: usize, most: usize) {
+        self.arrive(&self.inner(), side, most);
+    }
+
+    fn arrive(&self, inner: &Inner<M>, side: usize, most: usize) {
+        let mut posted = self.posted(side);
+        for _ in 0..most {
+            let Some(Posted { requester, bar, offset, bytes }) = posted.pop_front() else { return };
+            let (own, peer) = (&inner.machines[side], &inner.machines[1 - side]);
+            let admitted = inner.model.admits(side, requester) && !own.gone && !peer.gone;
+            let route = || inner.model.route(side, bar, offset);
+            if let Some(address) = admitted.then(route).flatten() {
+                match peer.at(address, bytes.len()) {
+                    // SAFETY: mapped memory of this length.
+                    Some(at) => unsafe { deliver(at, bytes.as_ptr(), bytes.len()) },
+                    None => _ = peer.faults.fetch_add(1, Ordering::Relaxed),
+                }
+            }
+        }
     }
 
     /// What the kernel does with the function of a process that was killed.
@@ -209,6 +321,16 @@ impl<M> Debug for Function<M> {
 
 impl<M: Model> Function<M> {
     /// Whether nothing answers the process.
+    /// Which process of its machine has it.
+    pub fn process(&self) -> (usize, u32) {
+        (self.side, self.process)
+    }
+
+    /// The buses that it is plugged into.
+    pub fn bench(&self) -> &Arc<Bench<M>> {
+        &self.bench
+    }
+
     fn is_gone(&self, inner: &Inner<M>) -> bool {
         let machine = &inner.machines[self.side];
         machine.gone || machine.killed != self.process
@@ -250,6 +372,8 @@ impl<M: Model> Function<M> {
         mut act: impl FnMut(usize, usize, *mut u8),
     ) {
         let inner = self.bench.inner();
+        // Whoever has seen what a function wrote later comes after what it has posted before.
+        self.bench.arrive(&inner, self.side, usize::MAX);
         let peer = &inner.machines[1 - self.side];
         let mut done = 0;
         while done < len {
@@ -326,6 +450,16 @@ impl<M: Model> Device for Function<M> {
         }
     }
 
+    fn set_config16(&self, _offset: usize, _value: u16) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset(&self) -> Result<()> {
+        let mut inner = self.bench.inner_mut();
+        inner.model.reset(self.side, &self.bench.lines);
+        Ok(())
+    }
+
     unsafe fn store(&self, bar: usize, offset: usize, source: *const u8, len: usize) {
         self.each(bar, offset, len, |done, part, memory| {
             // SAFETY: mapped memory of this length; the caller vouches for the source.
@@ -386,7 +520,17 @@ impl<M: Model> Device for Function<M> {
         let before = maps.range(..address + len as u64).next_back();
         let apart = before.is_none_or(|(start, map)| start + map.len as u64 <= address);
         assert!(apart, "{address:#x} is mapped already");
-        maps.insert(address, Map { base: base.addr(), len });
+        maps.insert(address, Map { behind: Behind::Memory(base.addr()), len });
+        Ok(())
+    }
+
+    fn map_bar(&self, address: u64, bar: usize, offset: usize, len: usize) -> Result<()> {
+        let mut inner = self.bench.inner_mut();
+        let inside = offset + len <= inner.model.bars(self.side)[bar];
+        assert!(inside && len.is_multiple_of(4096), "{len} bytes at {offset} of BAR {bar}");
+        let map = Map { behind: Behind::Bar(bar, offset), len };
+        let before = inner.machines[self.side].maps.insert(address, map);
+        assert!(before.is_none(), "{address:#x} is mapped already");
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The DMA engine, or its absence.
 
-use super::{connect, open, pattern, until};
+use super::{Opened, connect, open_size, pattern, until};
 use crate::ntb::port::{DmaChannel, DmaRefusal, DmaTransfer, InboundMemory, NtbPort, PortError};
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,20 @@ fn source(port: &dyn NtbPort, seed: u64, len: usize) -> InboundMemory {
     memory
 }
 
-/// A channel with `len` bytes of window 0 open.
+/// Opens as many slots of window 0 as the transfers of any case need.
+fn open(port: &dyn NtbPort, slot: usize) -> Opened<'_> {
+    let slot_size = port.capabilities().windows[0].slot_size();
+    open_size(port, slot, slot_size.max(1 << 16))
+}
+
+/// A channel with `len` bytes of window 0 open, of which the port may be told late.
 fn channel(port: &dyn NtbPort, len: usize) -> Box<dyn DmaChannel> {
     let mut channel = port.dma(0).unwrap();
-    channel.open(0, len).unwrap();
+    until("the range to be open", || match channel.open(0, len) {
+        Ok(()) => true,
+        Err(PortError::NotConnected | PortError::Closed { .. }) => false,
+        Err(error) => panic!("{error}"),
+    });
     channel
 }
 

@@ -33,6 +33,8 @@ struct State {
     heard: u32,
     /// Where the windows lead.
     aims: Vec<Option<u64>>,
+    /// Entries of the table of requesters for engines, two in each register.
+    engines: Vec<u32>,
 }
 
 impl PlxChip {
@@ -72,6 +74,7 @@ impl PlxChip {
             count: (RandomState::new().hash_one(0) as u32) << 1,
             heard: 0,
             aims: vec![None; apertures.len()],
+            engines: vec![],
         };
         let chip = PlxChip {
             nowhere: nowhere.collect::<Result<_>>()?,
@@ -108,9 +111,12 @@ impl PlxChip {
 
     /// Everything that the chip may have forgotten, but for what this side says of itself.
     fn prepare(&self, state: &State) {
-        // The processors of this host and the bridge itself may write; engines are not used.
+        // The processors of this host and the bridge itself may write, and engines.
         let requesters = self.read(OWN_REQUESTER) << 16 | REQUESTER_USED << 16 | REQUESTER_USED;
-        self.write(self.own_bells().requesters, requesters);
+        let table = std::iter::once(requesters).chain(state.engines.iter().copied());
+        for (index, pair) in table.enumerate() {
+            self.write(self.own_bells().requesters + 4 * index, pair);
+        }
         // The IOMMU divides the windows.
         self.write(SLOT_CONTROL, 0);
         for (window, aim) in state.aims.iter().enumerate() {
@@ -224,6 +230,21 @@ impl Chip for PlxChip {
             }
         }
         News { bells: u64::from(rung & ((1 << STATE_BELL) - 1)), link }
+    }
+
+    fn admit(&self, requesters: &[u16]) -> Result<()> {
+        if requesters.len() > ENGINES_MAX {
+            return Err(PortError::Exhausted(format!(
+                "room for {ENGINES_MAX} DMA engines in the table of requesters"
+            )));
+        }
+        let entry = |number: &u16| u32::from(number & REQUESTER) | REQUESTER_USED;
+        let pair =
+            |pair: &[u16]| entry(&pair[0]) | pair.get(1).map_or(0, |second| entry(second) << 16);
+        let mut state = self.state();
+        state.engines = requesters.chunks(2).map(pair).collect();
+        self.prepare(&state);
+        Ok(())
     }
 
     fn ring(&self, bits: u64) {

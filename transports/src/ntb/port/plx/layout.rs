@@ -54,5 +54,9 @@ pub const OF_LINK: Bells =
 /// Doorbells of a side; the last one tells that the other side has changed its state.
 pub const BELLS: u32 = 16;
 pub const STATE_BELL: u32 = BELLS - 1;
-/// Says that an entry of the table of requesters is used; two entries are in a register.
+/// Says that an entry of the table of requesters is used; two entries are in a register. The others of its
+/// bits are bus and device of the requester.
 pub const REQUESTER_USED: u32 = 1;
+pub const REQUESTER: u16 = 0xfff8;
+/// Engines that are listed, behind the entries for the host.
+pub const ENGINES_MAX: usize = 8;

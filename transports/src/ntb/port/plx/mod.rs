@@ -12,7 +12,7 @@
 //! - When the cable's link was down, the chip has forgotten its link side. Either side notices by its
 //!   scratchpad, and sets everything again.
 //! - Writes of requesters that are not in a table are rejected. The port lists the processors of its
-//!   host; it uses no DMA engine.
+//!   host, and the DMA engines that write through it.
 //! - Two boards whose link sides are cabled to each other (back to back) are not driven: their hosts
 //!   hear nothing of each other.
 

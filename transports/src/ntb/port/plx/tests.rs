@@ -9,7 +9,7 @@ use crate::ntb::port::bridge::testing::cases::{self, Driven, PATIENCE, connected
 use crate::ntb::port::bridge::testing::{Bench, Function, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
 use crate::ntb::port::{NtbPort, Result};
-use model::{Plx, Shape};
+pub(crate) use model::{Plx, Shape};
 use std::sync::Arc;
 
 impl Driven for Plx {

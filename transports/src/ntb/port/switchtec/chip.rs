@@ -329,6 +329,12 @@ impl Chip for SwitchtecChip {
         News { bells: rung & ((1 << STATE_BELL) - 1), link }
     }
 
+    fn admit(&self, _requesters: &[u16]) -> Result<()> {
+        Err(PortError::Unsupported(
+            "way for DMA engines: it lists the processors of the host alone",
+        ))
+    }
+
     fn ring(&self, bits: u64) {
         self.device.write64(REGISTERS, doorbells(self.own) + RING, bits << self.shift(false));
     }

@@ -16,6 +16,7 @@ use vfio_bindings::bindings::vfio::*;
 const GET_REGION_INFO: u32 = 8;
 const GET_IRQ_INFO: u32 = 9;
 const SET_IRQS: u32 = 10;
+const RESET: u32 = 11;
 
 /// The command register in configuration space, and what it has to say: the function answers to its
 /// memory and may raise message-signalled interrupts.
@@ -27,6 +28,22 @@ const CAPABILITIES: usize = 0x34;
 const EXPRESS: u16 = 0x10;
 /// Entries that configuration space has room for: a broken list has an end as well.
 const CAPABILITIES_MAX: usize = 48;
+
+/// Where a function's configuration space says what it is on PCI Express; none on others.
+pub fn express(config: impl Fn(usize) -> u16) -> Option<usize> {
+    let mut at = usize::from(config(CAPABILITIES) & 0xfc);
+    for _ in 0..CAPABILITIES_MAX {
+        if at < 0x40 {
+            break;
+        }
+        let head = config(at);
+        if head & 0xff == EXPRESS {
+            return Some(at);
+        }
+        at = usize::from(head >> 8 & 0xfc);
+    }
+    None
+}
 
 /// What a PCIe link was trained to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,22 +58,12 @@ impl Trained {
     /// virtual machines, have a single lane of the first generation.
     pub fn of(config: impl Fn(usize) -> u16) -> Trained {
         let none = Trained { speed: PcieGen::Gen1, width: 1, max_payload: 128 };
-        let mut at = usize::from(config(CAPABILITIES) & 0xfc);
-        for _ in 0..CAPABILITIES_MAX {
-            if at < 0x40 {
-                break;
-            }
-            let head = config(at);
-            if head & 0xff == EXPRESS {
-                let (control, status) = (config(at + 8), config(at + 0x12));
-                return Trained {
-                    max_payload: 128 << (control >> 5 & 7).min(5),
-                    ..Trained::of_status(status).unwrap_or(none)
-                };
-            }
-            at = usize::from(head >> 8 & 0xfc);
+        let Some(at) = express(&config) else { return none };
+        let (control, status) = (config(at + 8), config(at + 0x12));
+        Trained {
+            max_payload: 128 << (control >> 5 & 7).min(5),
+            ..Trained::of_status(status).unwrap_or(none)
         }
-        none
     }
 
     /// As the status register of a link tells; none where there is no link.
@@ -189,6 +196,22 @@ impl Device {
         let mut bytes = [0; 2];
         let read = self.file.read_exact_at(&mut bytes, self.space + offset as u64);
         read.map_or(u16::MAX, |()| u16::from_le_bytes(bytes))
+    }
+
+    /// Writes two bytes of configuration space.
+    pub fn set_config16(&self, offset: usize, value: u16) -> Result<()> {
+        let written = self.file.write_all_at(&value.to_le_bytes(), self.space + offset as u64);
+        written.map_err(|e| PortError::system(format!("configuring {}", self.address), e))
+    }
+
+    /// Resets the function.
+    pub fn reset(&self) -> Result<()> {
+        let done = call(self.file.as_raw_fd(), RESET, 0);
+        done.map(|_| ()).map_err(|e| PortError::system(format!("resetting {}", self.address), e))
+    }
+
+    pub(super) fn container(&self) -> &Arc<Container> {
+        &self.container
     }
 
     /// The link between the function and this machine.

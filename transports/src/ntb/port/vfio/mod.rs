@@ -16,7 +16,7 @@ mod device;
 #[cfg(feature = "testing")]
 pub mod trial;
 
-pub use device::{Bar, Device, Trained};
+pub use device::{Bar, Device, Trained, express};
 
 use super::functions::Function;
 use super::{PortError, Result};
@@ -24,8 +24,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vfio_bindings::bindings::vfio::*;
 
 /// `VFIO_API_VERSION` of the kernel's header.
@@ -48,7 +48,7 @@ const ADDRESSES: u64 = 1 << 32;
 struct Container {
     /// The descriptors keep the functions ours.
     file: File,
-    groups: Vec<(u32, File)>,
+    groups: Mutex<Vec<(u32, File)>>,
     /// Whether an IOMMU guards memory from the functions.
     guarded: bool,
     /// Addresses that nobody has reserved yet.
@@ -73,12 +73,7 @@ pub fn open(functions: &[&Function]) -> Result<Vec<Device>> {
         if groups.iter().any(|(known, _)| *known == number) {
             continue;
         }
-        let (path, behind_iommu) = path_of(number);
-        let group = open_file(&path)?;
-        check_viable(&group, function)?;
-        let fd = container.as_raw_fd();
-        call(group.as_raw_fd(), GROUP_SET_CONTAINER, (&raw const fd) as libc::c_ulong)
-            .map_err(|e| refused(&path, "joining its address space", e))?;
+        let (group, behind_iommu) = open_group(&container, number, function)?;
         iommu &= behind_iommu;
         groups.push((number, group));
     }
@@ -87,14 +82,45 @@ pub fn open(functions: &[&Function]) -> Result<Vec<Device>> {
         .map_err(|e| PortError::system("setting the kind of IOMMU", e))?;
     let container = Arc::new(Container {
         file: container,
-        groups,
+        groups: Mutex::new(groups),
         guarded: iommu,
         free: AtomicU64::new(ADDRESSES),
     });
     functions.iter().map(|function| container.device(function)).collect()
 }
 
+/// Opens another function in the address space of `device`: both see the same memory there.
+pub fn join(device: &Device, function: &Function) -> Result<Device> {
+    let container = device.container();
+    let number = group_of(function)?;
+    let mut groups = container.groups();
+    if !groups.iter().any(|(known, _)| *known == number) {
+        let (group, behind_iommu) = open_group(&container.file, number, function)?;
+        if behind_iommu != container.guarded {
+            return Err(PortError::Unsupported("IOMMU before all functions"));
+        }
+        groups.push((number, group));
+    }
+    drop(groups);
+    container.device(function)
+}
+
+/// Opens a group and puts it into a container; says whether an IOMMU guards it.
+fn open_group(container: &File, number: u32, function: &Function) -> Result<(File, bool)> {
+    let (path, behind_iommu) = path_of(number);
+    let group = open_file(&path)?;
+    check_viable(&group, function)?;
+    let fd = container.as_raw_fd();
+    call(group.as_raw_fd(), GROUP_SET_CONTAINER, (&raw const fd) as libc::c_ulong)
+        .map_err(|e| refused(&path, "joining its address space", e))?;
+    Ok((group, behind_iommu))
+}
+
 impl Container {
+    fn groups(&self) -> MutexGuard<'_, Vec<(u32, File)>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn reserve(&self, len: u64, align: u64) -> Result<u64> {
         let mut start = 0;
         let take = |free: u64| {
@@ -130,6 +156,7 @@ impl Container {
                      /etc/security/limits.conf)"
                 }
                 Some(libc::EINVAL) => ": the IOMMU has no such addresses",
+                Some(libc::EFAULT) => ": this kernel maps no such memory for devices",
                 _ => "",
             };
             PortError::system(format!("opening {len} bytes of memory to a device{hint}"), error)
@@ -151,7 +178,8 @@ impl Container {
 
     fn device(self: &Arc<Container>, function: &Function) -> Result<Device> {
         let number = group_of(function)?;
-        let group = self.groups.iter().find(|(known, _)| *known == number);
+        let groups = self.groups();
+        let group = groups.iter().find(|(known, _)| *known == number);
         let (_, group) = group.ok_or(PortError::Unsupported("group that was opened"))?;
         let name = std::ffi::CString::new(function.address.as_str())
             .map_err(|_| PortError::Invalid("a PCI address with a zero byte".into()))?;

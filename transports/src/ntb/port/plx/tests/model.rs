@@ -199,6 +199,14 @@ impl Model for Plx {
         Some((low | high << 32) & !(size - 1) | offset as u64)
     }
 
+    fn admits(&self, side: usize, requester: u16) -> bool {
+        let listed =
+            self.sides[side].requesters.iter().flat_map(|pair| [pair & 0xffff, pair >> 16]);
+        // Bus and device are compared; the lowest bit enables an entry.
+        let mut entries = listed.filter(|entry| entry & 1 == 1);
+        entries.any(|entry| entry >> 3 == u32::from(requester) >> 3)
+    }
+
     /// The chip knows no reset of one side.
     fn reset(&mut self, _side: usize, _lines: &Lines) {}
 }
