@@ -359,7 +359,11 @@ mod tests {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             // It may use the same processor alone as who starts it.
-            scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
             sched_setaffinity(me, &all).unwrap();
             let left = (0..1_000).any(|_| {
                 give_way_polling();
