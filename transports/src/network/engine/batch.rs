@@ -40,8 +40,8 @@ pub struct Batch {
     pub is_urgent: bool,
     /// It is being filled or waits for its answer.
     pub is_awaited: bool,
-    /// The network still has the buffer.
-    is_sending: bool,
+    /// How often the network still has the buffer: more than once where it is sent again.
+    sending: u8,
 }
 
 impl Batch {
@@ -54,7 +54,7 @@ impl Batch {
             is_mixed: false,
             is_urgent: false,
             is_awaited: false,
-            is_sending: false,
+            sending: 0,
         }
     }
 
@@ -271,7 +271,7 @@ impl<N: Network> Engine<N> {
             }
         };
         if result == 0 {
-            self.batches[usize::from(index)].is_sending = !injected;
+            self.batches[usize::from(index)].sending += u8::from(!injected);
         }
         result
     }
@@ -328,13 +328,14 @@ impl<N: Network> Engine<N> {
 
     /// The network has let go of a request's buffer.
     pub(super) fn batch_sent(&mut self, index: usize) {
-        self.batches[index].is_sending = false;
+        let batch = &mut self.batches[index];
+        batch.sending = batch.sending.saturating_sub(1);
         self.free_batch(index);
     }
 
     fn free_batch(&mut self, index: usize) {
         let batch = &self.batches[index];
-        if !batch.is_sending && !batch.is_awaited {
+        if batch.sending == 0 && !batch.is_awaited {
             self.free_batches.push(index as u16);
         }
     }

@@ -9,7 +9,8 @@
 //!   was repeated and told to be complete: what lies in buffers of the network on the way would overwrite
 //!   what others have written since. So it is repeated only when no more of it can arrive.
 //! - Messages: the receiver knows those that it has carried out by their numbers, and answers again
-//!   ([`Event::Moved`]). They may be sent again at once.
+//!   ([`Event::Moved`]). They may be sent again at once, and are once more when the peer has closed the rail
+//!   too: until then its answers may have gone by it.
 //! - AMOs of the network: never, and those of different rails need not exclude each other. Where there are
 //!   any, the peer is lost with its first rail.
 //!
@@ -92,10 +93,15 @@ impl<R: Rail> Rails<R> {
             }
         }
         if was_first {
-            self.peers[peer as usize].is_moving = true;
-            self.events.push_back(Event::Moved(peer));
+            self.move_messages(peer);
         }
         true
+    }
+
+    /// Messages to a peer that were not answered are sent again, before all others.
+    fn move_messages(&mut self, peer: u64) {
+        self.peers[peer as usize].is_moving = true;
+        self.events.push_back(Event::Moved(peer));
     }
 
     fn has_amos(&self, peer: u64) -> bool {
@@ -223,6 +229,7 @@ impl<R: Rail> Rails<R> {
     fn gone(&mut self, peer: u64, rail: usize) {
         self.peers[peer as usize].ways[rail].state = State::Gone;
         self.report(peer, rail);
+        self.move_messages(peer);
         for index in self.ops.of(peer) {
             let op = self.ops[index];
             if usize::from(op.rail) != rail || !op.is_repeatable() {
