@@ -118,8 +118,29 @@ fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
 }
 
 #[test]
-fn jobs_put_by_engines_and_lose_one() {
+fn jobs_put_by_engines_of_switches_and_lose_one() {
     jobs_put_by(engine::plx::tests::link);
+}
+
+#[test]
+fn jobs_put_by_engines_of_processors_and_lose_one() {
+    jobs_put_by(engine::ioat::tests::link);
+}
+
+/// A root complex that passes nothing on leaves all to the CPU, and people are told.
+#[test]
+fn jobs_run_where_engines_reach_nothing() {
+    let links: Vec<Link> = (0..3).map(|_| engine::plx::tests::isolated_link()).collect();
+    let ports = ports_of(&links);
+    run(ports.clone(), &[("SHMEM_NTB_DMA", "4k")], |world, hosts| {
+        let places = Places::new(world, hosts, true);
+        exchange(world, hosts, places, 1);
+        exchange(world, hosts, places, 2);
+        let described = world.transports()[0].describe().join("\n");
+        assert!(described.contains("does not arrive at the peer"), "{described}");
+    });
+    let made = |port: &Arc<dyn NtbPort>| port.counters()[Event::DmaTransfers];
+    assert_eq!(ports.iter().flatten().map(made).sum::<u64>(), 0);
 }
 
 /// Engines make long puts to neighbours and move packets to others. One stops without a word, another link is

@@ -128,15 +128,31 @@ const KINDS: &[Kind] = &[
 ];
 
 /// DMA engines that write through bridges.
-const ENGINES: &[Kind] = &[Kind {
-    name: "DMA channel of a PLX switch",
-    vendor: 0x10b5,
-    devices: &[0x87d0],
-    // As the kernel's driver has it.
-    class: Some(0x08_8000),
-    port: None,
-    engine: Some("plx"),
-}];
+const ENGINES: &[Kind] = &[
+    Kind {
+        name: "DMA channel of a PLX switch",
+        vendor: 0x10b5,
+        devices: &[0x87d0],
+        // As the kernel's driver has it.
+        class: Some(0x08_8000),
+        port: None,
+        engine: Some("plx"),
+    },
+    Kind {
+        name: "DMA channel of an Intel Xeon (I/OAT)",
+        vendor: 0x8086,
+        devices: &[
+            0x3710, 0x3711, 0x3712, 0x3713, 0x3714, 0x3715, 0x3716, 0x3717, 0x3718, 0x3719, 0x3c20,
+            0x3c21, 0x3c22, 0x3c23, 0x3c24, 0x3c25, 0x3c26, 0x3c27, 0x3c2e, 0x3c2f, 0x0e20, 0x0e21,
+            0x0e22, 0x0e23, 0x0e24, 0x0e25, 0x0e26, 0x0e27, 0x0e2e, 0x0e2f, 0x2f20, 0x2f21, 0x2f22,
+            0x2f23, 0x2f24, 0x2f25, 0x2f26, 0x2f27, 0x2f2e, 0x2f2f, 0x6f20, 0x6f21, 0x6f22, 0x6f23,
+            0x6f24, 0x6f25, 0x6f26, 0x6f27, 0x6f2e, 0x6f2f, 0x2021, 0x0b00,
+        ],
+        class: None,
+        port: None,
+        engine: Some("ioat"),
+    },
+];
 
 /// Whether the kernel's list of functions has one of an NTB device, or a line that cannot be read.
 fn lists_any(list: &str) -> bool {

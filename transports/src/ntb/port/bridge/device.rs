@@ -36,6 +36,12 @@ pub trait Device: Debug + Send + Sync {
     /// Writes one of two bytes.
     fn write16(&self, bar: usize, offset: usize, value: u16);
 
+    /// Reads a register of one byte.
+    fn read8(&self, bar: usize, offset: usize) -> u8;
+
+    /// Writes one of one byte.
+    fn write8(&self, bar: usize, offset: usize, value: u8);
+
     /// Two bytes of configuration space.
     fn config16(&self, offset: usize) -> u16;
 
@@ -170,6 +176,19 @@ impl Device for PciDevice {
         if let Some(at) = self.at(bar, offset, 2, 2) {
             // SAFETY: as above.
             unsafe { at.cast::<u16>().write_volatile(value) };
+        }
+    }
+
+    fn read8(&self, bar: usize, offset: usize) -> u8 {
+        let at = self.at(bar, offset, 1, 1);
+        // SAFETY: as above.
+        at.map_or(u8::MAX, |at| unsafe { at.read_volatile() })
+    }
+
+    fn write8(&self, bar: usize, offset: usize, value: u8) {
+        if let Some(at) = self.at(bar, offset, 1, 1) {
+            // SAFETY: as above.
+            unsafe { at.write_volatile(value) };
         }
     }
 

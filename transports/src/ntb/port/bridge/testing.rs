@@ -442,6 +442,14 @@ impl<M: Model> Device for Function<M> {
         self.write(bar, offset, 2, value.into());
     }
 
+    fn read8(&self, bar: usize, offset: usize) -> u8 {
+        self.read(bar, offset, 1) as u8
+    }
+
+    fn write8(&self, bar: usize, offset: usize, value: u8) {
+        self.write(bar, offset, 1, value.into());
+    }
+
     fn config16(&self, offset: usize) -> u16 {
         let inner = self.bench.inner();
         match self.is_gone(&inner) {

@@ -18,8 +18,8 @@ use tombolo_core::board::monotonic_ns;
 /// to end by themselves.
 const CLOSE: Duration = Duration::from_millis(100);
 /// How long the copy of a trial may take, and the pattern to arrive.
-const TRIAL_NS: u64 = 100_000_000;
-const ARRIVAL: Duration = Duration::from_millis(20);
+const TRIAL_NS: u64 = 1_000_000_000;
+const ARRIVAL: Duration = Duration::from_millis(200);
 /// Bytes of a trial.
 pub const PATTERN: usize = 64;
 

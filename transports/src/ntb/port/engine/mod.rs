@@ -30,6 +30,7 @@
 
 mod channel;
 pub mod chip;
+pub mod ioat;
 pub mod nearest;
 pub mod plx;
 mod queue;
@@ -67,6 +68,7 @@ pub trait Window: Send {
 pub fn open(function: &Function, device: vfio::Device) -> Result<Box<dyn Chip>> {
     match function.kind.engine {
         Some("plx") => plx::open(device),
+        Some("ioat") => ioat::open(device),
         _ => Err(PortError::Unsupported("driver in this build")),
     }
 }

@@ -257,8 +257,18 @@ impl Queue {
         self.looked_at = now;
         match self.chip.look() {
             Health::Working => {}
-            Health::Halted => self.restart(),
+            Health::Halted => self.recover(),
             Health::Gone => self.give_up("it does not answer any more"),
+        }
+    }
+
+    /// Begins again after an error. What follows the transfer that has met it is none of its.
+    fn recover(&mut self) {
+        let failures = self.failures + 1;
+        self.restart();
+        self.failures = failures;
+        if failures >= FAILURES_MAX {
+            self.give_up("its transfers fail");
         }
     }
 
@@ -282,6 +292,7 @@ impl Queue {
             return self.give_up("it does not stop");
         }
         self.fail_rest();
+        self.failures = 0;
         if let Err(error) = self.chip.start(self.copies) {
             self.give_up(&error.to_string());
         }
@@ -294,7 +305,6 @@ impl Queue {
         }
         let device = self.chip.device().clone();
         tracing::warn!("{}, a DMA engine, is not used any more: {why}", device.describe());
-        self.chip.stop();
         chip::silence(&*device);
         self.given_up = Some(why.to_owned());
         self.fail_rest();
@@ -306,7 +316,6 @@ impl Queue {
             let done = entry.copy.is_none_or(|number| self.chip.outcome(number) == Some(true));
             self.finish(entry, done);
         }
-        self.failures = 0;
     }
 
     /// One copy for a trial, when nothing else is under way: whether it has ended well by `deadline`.

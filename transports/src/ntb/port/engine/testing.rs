@@ -58,17 +58,21 @@ pub struct Bus<'a> {
     random: &'a mut u64,
     written: Vec<(u64, Vec<u8>)>,
     interrupts: bool,
+    /// It may reach memory.
+    is_master: bool,
 }
 
 impl Bus<'_> {
     /// Reads memory; false: it may not.
     pub fn fetch(&self, address: u64, bytes: &mut [u8]) -> bool {
-        self.machine.fetch(address, bytes)
+        self.is_master && self.machine.fetch(address, bytes)
     }
 
     /// Writes memory, or a window.
     pub fn post(&mut self, address: u64, bytes: &[u8]) {
-        self.written.push((address, bytes.to_vec()));
+        if self.is_master {
+            self.written.push((address, bytes.to_vec()));
+        }
     }
 
     pub fn interrupt(&mut self) {
@@ -163,14 +167,21 @@ impl<E: Machinery> State<E> {
 
     fn step(&mut self, machine: &dyn Reach, event: &EventFd) -> bool {
         let is_master = self.config[COMMAND] & 4 != 0;
-        if !is_master || self.manner.gone {
+        if self.manner.gone {
             return false;
         }
         let may_reorder = self.config[(CAPABILITY + 0x08) / 2] & 0x10 != 0
             || self.config[(CAPABILITY + 0x28) / 2] & 0x300 != 0;
         let State { engine, manner, done, random, held, .. } = self;
-        let mut bus =
-            Bus { machine, manner: *manner, done, random, written: vec![], interrupts: false };
+        let mut bus = Bus {
+            machine,
+            manner: *manner,
+            done,
+            random,
+            written: vec![],
+            interrupts: false,
+            is_master,
+        };
         let busy = engine.step(&mut bus);
         bus.leave(held, may_reorder);
         if bus.interrupts {
@@ -291,6 +302,14 @@ impl<M: Model, E: Machinery> Device for Beyond<M, E> {
 
     fn write16(&self, bar: usize, offset: usize, value: u16) {
         self.write(bar, offset, 2, value.into());
+    }
+
+    fn read8(&self, bar: usize, offset: usize) -> u8 {
+        self.read(bar, offset, 1) as u8
+    }
+
+    fn write8(&self, bar: usize, offset: usize, value: u8) {
+        self.write(bar, offset, 1, value.into());
     }
 
     fn config16(&self, offset: usize) -> u16 {

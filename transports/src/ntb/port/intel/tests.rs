@@ -11,7 +11,7 @@ use crate::ntb::port::bridge::testing::cases::{self, Driven, PATIENCE, connected
 use crate::ntb::port::bridge::testing::{Function, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
 use crate::ntb::port::{NtbPort, PortError, Result};
-use model::{Shape, Xeon};
+pub(crate) use model::{Shape, Xeon};
 use std::sync::Arc;
 use std::time::Instant;
 

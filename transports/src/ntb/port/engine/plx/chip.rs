@@ -14,7 +14,7 @@ const DESCRIPTORS: usize = 2048;
 /// Bytes of a descriptor at most: so that the channel stops soon when it has to.
 const MAX_LEN: usize = 1 << 20;
 /// How long the channel may take to stop.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub struct PlxEngine {
     device: Arc<dyn Device>,
@@ -128,7 +128,7 @@ impl Chip for PlxEngine {
                 if begun.elapsed() > PATIENCE {
                     return false;
                 }
-                std::hint::spin_loop();
+                std::thread::yield_now();
             }
             self.write(CONTROL, CLEAR | PAUSE);
         }

@@ -3,16 +3,25 @@
 
 mod model;
 
-use crate::ntb::drive::device_tests::Equipped;
+use crate::ntb::drive::device_tests::{Equipped, Link};
 use crate::ntb::port::NtbPort;
 use crate::ntb::port::bridge::testing::cases::until;
-use crate::ntb::port::engine::testing::cases;
+use crate::ntb::port::engine::testing::cases::{self, Bed};
 use crate::ntb::port::plx::tests::{Plx, Shape};
 use model::Channel;
+use std::sync::Arc;
 
 /// A link with engines, and what makes those of its first end stop, for tests of others.
 pub fn link() -> Equipped {
     cases::link::<Plx, Channel>(Shape { windows: [[4 << 20, 16 << 20]; 2], ..Shape::EVEN })
+}
+
+/// A link with engines whose root complexes pass nothing on.
+pub fn isolated_link() -> Link {
+    let Bed { bench, ports: [a, b], engines } =
+        cases::bed::<Plx, Channel>(Shape { windows: [[4 << 20, 16 << 20]; 2], ..Shape::EVEN }, 1);
+    [0, 1].into_iter().for_each(|side| bench.isolate(side));
+    ([Arc::new(a), Arc::new(b)], Box::new(move || drop(engines.clone())))
 }
 
 #[test]
