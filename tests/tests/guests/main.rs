@@ -43,7 +43,7 @@ const SLOW: &str = "thousands of operations, each of which takes a guest long";
 
 /// Has this program check a pair of devices, in a guest.
 const CHECK_PORTS: &str = "--check-ports";
-/// Has it check that a device reaches memory that is mapped for it.
+/// Has it check that a device reaches memory that is mapped for it, of this program and of another device.
 const CHECK_MEMORY: &str = "--check-memory";
 
 /// A name, and what to do.
@@ -126,10 +126,10 @@ fn main() {
     {
         return ports::check_conformance([left, right]);
     }
-    if let [_, option, address] = &args[..]
+    if let [_, option, address, other] = &args[..]
         && option == CHECK_MEMORY
     {
-        return ports::check_memory(address);
+        return ports::check_memory([address, other]);
     }
     let asked = [conformance::CASE, conformance::BACK_END].map(std::env::var_os);
     if asked.iter().any(Option::is_some) {

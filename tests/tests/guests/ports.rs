@@ -9,12 +9,16 @@ use std::time::Instant;
 use tombolo_transports::ntb::port::conformance::{CASES, Case};
 use tombolo_transports::ntb::port::functions::{Function, Kind};
 use tombolo_transports::ntb::port::open_pair;
-use tombolo_transports::ntb::port::trial::memory_reaches_a_device;
+use tombolo_transports::ntb::port::trial::{
+    memory_of_a_device_reaches_another, memory_reaches_a_device,
+};
 
 /// Both ends of a link, in the first guest of two.
 const PAIR: [&str; 2] = ["0000:00:12.0", "0000:00:13.0"];
 /// A device that copies.
 const EDU: &str = "0000:00:18.0";
+/// Where the memory of `ivshmem` devices is.
+const MEMORY_BAR: u32 = 2;
 
 /// In a guest: runs the suite of ports on the two ends of a link.
 pub fn check_conformance(addresses: [&String; 2]) {
@@ -41,19 +45,24 @@ pub fn check_conformance(addresses: [&String; 2]) {
     println!("{} cases", CASES.len());
 }
 
-/// In a guest: has a device read and write memory of this process.
-pub fn check_memory(address: &str) {
+/// A function that is bound to VFIO, with its IOMMU group.
+fn bound(address: &str) -> Function {
     let group = std::fs::read_link(format!("/sys/bus/pci/devices/{address}/iommu_group"));
     let group = group.expect("a group of the IOMMU");
-    let number = group.file_name().and_then(|name| name.to_str()?.parse().ok());
-    let function = Function {
+    Function {
         address: address.to_owned(),
         kind: Kind::IVSHMEM,
         driver: None,
-        group: number,
+        group: group.file_name().and_then(|name| name.to_str()?.parse().ok()),
         in_the_way: vec![],
-    };
-    memory_reaches_a_device(&function).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+/// In a guest: has a device read and write memory of this process, and write memory of another device.
+pub fn check_memory([address, other]: [&str; 2]) {
+    memory_reaches_a_device(&bound(address)).unwrap_or_else(|e| panic!("{e}"));
+    memory_of_a_device_reaches_another(&bound(address), &bound(other), MEMORY_BAR)
+        .unwrap_or_else(|e| panic!("{e}"));
     println!("as it should");
 }
 
@@ -61,16 +70,22 @@ pub fn memory_reaches_devices(stage: &Stage) -> Result<(), Failed> {
     let ring = stage.ring(Which::Two)?;
     let ring = ring.as_ref().expect("just made");
     let own = std::env::current_exe()?;
-    let place = format!("/sys/bus/pci/devices/{EDU}");
-    let told = ring.succeed(
-        1,
-        &format!(
-            "echo vfio-pci > {place}/driver_override; echo {EDU} > /sys/bus/pci/drivers_probe; \
-             {} {CHECK_MEMORY} {EDU}",
-            own.display()
-        ),
-    )?;
+    let other = PAIR[0];
+    let bind = [EDU, other].map(|address| {
+        let place = format!("/sys/bus/pci/devices/{address}");
+        format!(
+            "echo vfio-pci > {place}/driver_override; echo {address} > /sys/bus/pci/drivers_probe"
+        )
+    });
+    let check = format!("{} {CHECK_MEMORY} {EDU} {other}", own.display());
+    let told = ring.succeed(1, &format!("{}; {check}", bind.join("; ")))?;
     assert!(told.contains("as it should"), "{told}");
+    // Nobody is to take it for a port of the ring.
+    let place = format!("/sys/bus/pci/devices/{other}");
+    ring.succeed(
+        1,
+        &format!("echo {other} > {place}/driver/unbind; echo > {place}/driver_override"),
+    )?;
     Ok(())
 }
 

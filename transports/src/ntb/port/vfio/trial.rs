@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory of this process that a device reads and writes: tried on the `edu` device of QEMU, which
-//! copies between memory of the machine and a buffer of its own.
+//! copies between memory of the machine, or of another device, and a buffer of its own.
 
-use super::{Device, open};
+use super::{Bar, Device, join, open};
 use crate::ntb::port::functions::Function;
 use crate::ntb::port::{InboundMemory, PortError, Result};
 use std::sync::Arc;
@@ -19,14 +19,22 @@ const TO_MEMORY: u64 = 2;
 const BUFFER: u64 = 0x40000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Has the device at `function` copy a word within memory that is mapped for it, and then to memory
-/// that is not any more. The error says what went otherwise than it should.
-pub fn memory_reaches_a_device(function: &Function) -> Result<()> {
-    let device = open(&[function])?.pop().ok_or(PortError::Unsupported("device"))?;
-    let device: Arc<Device> = Arc::new(device);
-    let registers = device.map(0)?;
-    let copy = |from: u64, to: u64, direction: u64| {
-        let at = |offset: usize| registers.base().as_ptr().wrapping_add(offset).cast::<u64>();
+/// The device that copies.
+struct Copier {
+    device: Arc<Device>,
+    registers: Bar,
+}
+
+impl Copier {
+    fn new(function: &Function) -> Result<Copier> {
+        let device = open(&[function])?.pop().ok_or(PortError::Unsupported("device"))?;
+        let device = Arc::new(device);
+        Ok(Copier { registers: device.map(0)?, device })
+    }
+
+    /// Copies a word from one address to another; `direction` says which of them is the buffer.
+    fn copy(&self, from: u64, to: u64, direction: u64) -> Result<()> {
+        let at = |offset: usize| self.registers.base().as_ptr().wrapping_add(offset).cast::<u64>();
         for (offset, value) in
             [(SOURCE, from), (DEST, to), (BYTES, 8), (COMMAND, START | direction)]
         {
@@ -42,20 +50,66 @@ pub fn memory_reaches_a_device(function: &Function) -> Result<()> {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
-    };
-    let memory = InboundMemory::new(4096)?;
-    let address = device.reserve(1 << 20, 1 << 20)?;
-    // SAFETY: unmapped below, or by the end of this process.
-    unsafe { device.map_memory(address, memory.base(), memory.size())? };
+    }
+
+    /// Memory of this process at an address of the device, until the process ends.
+    fn shared(&self) -> Result<(InboundMemory, u64)> {
+        let memory = InboundMemory::new(4096)?;
+        let address = self.device.reserve(1 << 20, 1 << 20)?;
+        // SAFETY: unmapped by the caller, or by the end of this process.
+        unsafe { self.device.map_memory(address, memory.base(), memory.size())? };
+        Ok((memory, address))
+    }
+}
+
+fn expect(what: &str, found: u64, value: u64) -> Result<()> {
+    match found == value {
+        true => Ok(()),
+        false => Err(PortError::Invalid(format!("{what}: {found:#x}, expected {value:#x}"))),
+    }
+}
+
+/// Has the device at `function` copy a word within memory that is mapped for it, and then to memory
+/// that is not any more. The error says what went otherwise than it should.
+pub fn memory_reaches_a_device(function: &Function) -> Result<()> {
+    let copier = Copier::new(function)?;
+    let (memory, address) = copier.shared()?;
     memory.store(0, 0x0123_4567_89ab_cdef);
-    copy(address, BUFFER, 0)?;
-    copy(BUFFER, address + 64, TO_MEMORY)?;
-    let expect = |word: usize, value: u64| match memory.load(word) {
-        found if found == value => Ok(()),
-        found => Err(PortError::Invalid(format!("{found:#x} at {word}, expected {value:#x}"))),
-    };
-    expect(64, 0x0123_4567_89ab_cdef)?;
-    device.unmap_memory(address, memory.size())?;
-    copy(BUFFER, address + 128, TO_MEMORY)?;
-    expect(128, 0)
+    copier.copy(address, BUFFER, 0)?;
+    copier.copy(BUFFER, address + 64, TO_MEMORY)?;
+    expect("while it is mapped", memory.load(64), 0x0123_4567_89ab_cdef)?;
+    copier.device.unmap_memory(address, memory.size())?;
+    copier.copy(BUFFER, address + 128, TO_MEMORY)?;
+    expect("when it is not", memory.load(128), 0)
+}
+
+/// Has the device at `function` copy a word from memory of this process to memory of the device at `other`,
+/// behind its base address register `bar`, as a DMA engine writes through the window of a bridge; and then to
+/// the same when it is not mapped any more.
+pub fn memory_of_a_device_reaches_another(
+    function: &Function,
+    other: &Function,
+    bar: u32,
+) -> Result<()> {
+    let copier = Copier::new(function)?;
+    let other = Arc::new(join(&copier.device, other)?);
+    let behind = other.map(bar)?;
+    let word = |index: usize| behind.base().as_ptr().wrapping_add(8 * index).cast::<u64>();
+    for index in 0..2 {
+        // SAFETY: words of the mapped range, which has a page at least.
+        unsafe { word(index).write_volatile(7) };
+    }
+    // SAFETY: as above.
+    let read = |index: usize| unsafe { word(index).read_volatile() };
+    let (memory, source) = copier.shared()?;
+    memory.store(0, 0x0123_4567_89ab_cdef);
+    let window = copier.device.reserve(1 << 20, 1 << 20)?;
+    // SAFETY: memory of a device, mapped as long as the value lives, and unmapped below.
+    unsafe { copier.device.map_memory(window, behind.base().as_ptr(), 4096)? };
+    copier.copy(source, BUFFER, 0)?;
+    copier.copy(BUFFER, window, TO_MEMORY)?;
+    expect("while it is mapped", read(0), 0x0123_4567_89ab_cdef)?;
+    copier.device.unmap_memory(window, 4096)?;
+    copier.copy(BUFFER, window + 8, TO_MEMORY)?;
+    expect("when it is not", read(1), 7)
 }
