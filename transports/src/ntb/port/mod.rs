@@ -405,8 +405,7 @@ pub struct DmaTransfer {
     pub source: *const u8,
     /// Bytes, at most [`DmaCapability::max_len`]; 0 for a flag alone.
     pub len: usize,
-    /// An 8-byte word written after the data, in order: (offset, value). Where part of the data was lost
-    /// because it met a closed slot, the word is lost as well.
+    /// An 8-byte word written after the data, in order: (offset, value).
     pub flag: Option<(usize, u64)>,
 }
 

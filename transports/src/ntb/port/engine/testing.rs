@@ -45,6 +45,8 @@ pub struct Manner {
     pub fails: bool,
     /// Meets an error at what is to be done next, and waits.
     pub halts: bool,
+    /// Carries out nothing new, but hears what it is told.
+    pub holds: bool,
     /// Its registers read as all ones.
     pub gone: bool,
 }

@@ -9,7 +9,7 @@ use crate::ntb::port::bridge::testing::{Bench, Function};
 use crate::ntb::port::bridge::{BridgePort, Device, Offer};
 use crate::ntb::port::conformance;
 use crate::ntb::port::{
-    DmaChannel, DmaRefusal, DmaTransfer, Event, InboundMemory, NtbPort, PortError,
+    DmaChannel, DmaProgress, DmaRefusal, DmaTransfer, Event, InboundMemory, NtbPort, PortError,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -252,26 +252,51 @@ pub fn ends_with_its_link<M: Driven, E: Machinery>(shape: M::Shape) {
     let (target, source) = memories(&bed.ports, 8192);
     let mut channel = bed.ports[0].dma(0).unwrap();
     channel.open(0, 8192).unwrap();
-    bed.engines[0][0].behave(Manner { silent_after: Some(0), ..Manner::default() });
+    bed.engines[0][0].behave(Manner { holds: true, ..Manner::default() });
     // SAFETY: the source outlives the channel.
     unsafe { channel.submit(transfer(&source, 4096, Some((4096, 7)))) }.unwrap();
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!(channel.poll(), DmaProgress::default(), "it takes its time while the link is up");
     bed.ports[1].link_disable().unwrap();
     until("the link to go down", || !bed.ports[0].link_state().up);
-    // It goes on, but it has been stopped by then, or is.
+    assert_eq!(finished(&mut *channel, 1), 1, "it was not carried out");
     bed.engines[0][0].behave(Manner::default());
-    finished(&mut *channel, 1);
     bed.ports[1].link_enable().unwrap();
     until("the link", || bed.ports.iter().all(|port| port.link_state().up));
     let memory = crate::ntb::port::bridge::testing::opened(&bed.ports[1], 0, 8192);
-    let mut number = 1;
     until("the range", || channel.open(0, 8192).is_ok());
     // SAFETY: as above.
-    if unsafe { channel.submit(transfer(&source, 4096, Some((4096, 9)))) }.is_ok() {
-        number += 1;
-        finished(&mut *channel, number);
-        until("the flag", || memory.load(4096) == 9);
-    }
-    assert_eq!(target.load(4096), 0);
+    unsafe { channel.submit(transfer(&source, 8, Some((4096, 9)))) }.unwrap();
+    assert_eq!(finished(&mut *channel, 2), 1);
+    until("the flag", || memory.load(4096) == 9);
+    assert_eq!((memory.load(8), target.load(4096)), (0, 0));
+}
+
+/// A flag is not written whose data met a slot that was opened anew, though that of the flag was not.
+pub fn loses_flags_with_data<M: Driven, E: Machinery>(shape: M::Shape) {
+    let bed = connected::<M, E>(shape);
+    let window = bed.ports[1].capabilities().windows[0];
+    let slot_size = window.slot_size() as usize;
+    let (target, source) = memories(&bed.ports, slot_size);
+    let flags = bed.ports[1].inbound_memory(0, 1, slot_size).unwrap();
+    let address = bed.ports[1].register(&flags.region()).unwrap();
+    bed.ports[1].mw_set_trans(0, 1, address, window.slot_size()).unwrap();
+    let mut channel = bed.ports[0].dma(0).unwrap();
+    channel.open(0, 2 * slot_size).unwrap();
+    let mut put = |flag: usize| {
+        let flag = Some((slot_size + flag, 1));
+        // SAFETY: the source outlives the channel.
+        unsafe { channel.submit(transfer(&source, 4096, flag)) }.unwrap()
+    };
+    put(0);
+    let again = bed.ports[1].register(&target.region()).unwrap();
+    until("the first flag", || flags.load(0) == 1);
+    bed.ports[1].mw_set_trans(0, 0, again, window.slot_size()).unwrap();
+    (0..4096).step_by(8).for_each(|at| target.store(at, 0));
+    let last = put(8);
+    assert_eq!(finished(&mut *channel, last), 0);
+    assert_eq!((flags.load(8), target.load(0)), (0, 0));
+    assert!(bed.ports[0].counters()[Event::WindowFaults] > 0);
 }
 
 /// A process that is killed: the next one has an engine that works.

@@ -169,7 +169,7 @@ impl Machinery for Function {
         if [Is::Halted, Is::Suspended].contains(&self.is) {
             return false;
         }
-        let more = self.fetched != self.count && !self.suspends;
+        let more = self.fetched != self.count && !self.suspends && !bus.manner.holds;
         if self.under_way.is_empty() && !more {
             if self.suspends {
                 self.is = Is::Suspended;

@@ -139,7 +139,7 @@ impl Machinery for Channel {
                 self.control = self.control & !0x4000_0000 | 0x200;
                 return false;
             }
-            if self.control & 0x4000_0000 == 0 {
+            if self.control & 0x4000_0000 == 0 || bus.manner.holds {
                 return false;
             }
             for _ in 0..self.fetch_limit / 2 {
