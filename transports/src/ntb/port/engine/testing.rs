@@ -213,14 +213,16 @@ impl<M: Model, E: Machinery> Beyond<M, E> {
         let (own, events, ends) = (state.clone(), event.clone(), stop.clone());
         let machine = Beside { bridge: bridge.clone(), requester };
         let thread = std::thread::spawn(move || {
+            let mut idle = 0;
             while !ends.load(Ordering::Relaxed) {
-                let busy = lock(&own).step(&machine, &events[0]);
-                match busy {
-                    true => std::thread::yield_now(),
-                    false => {
-                        machine.arrive(usize::MAX);
-                        std::thread::sleep(Duration::from_micros(50));
-                    }
+                if lock(&own).step(&machine, &events[0]) {
+                    idle = 0;
+                    std::thread::yield_now();
+                } else {
+                    machine.arrive(usize::MAX);
+                    // Processors are few, and most engines of a test have nothing to do.
+                    idle = (idle + 1).min(20);
+                    std::thread::sleep(Duration::from_micros(50) * idle);
                 }
             }
         });

@@ -6,6 +6,7 @@ mod model;
 use crate::ntb::drive::device_tests::Equipped;
 use crate::ntb::port::engine::testing::cases;
 use crate::ntb::port::intel::tests::{Shape, Xeon};
+use crate::ntb::port::plx::tests::{Plx, Shape as PlxShape};
 use model::Function;
 
 /// A link with engines, and what makes those of its first end stop, for tests of others.
@@ -21,6 +22,12 @@ fn the_engine_makes_a_port_with_dma() {
 #[test]
 fn flags_follow_their_data_in_any_order_of_descriptors() {
     cases::keeps_order::<Xeon, Function>(Shape::SKYLAKE);
+}
+
+/// The nearest engine of a PLX bridge may be one of the processor.
+#[test]
+fn the_engine_serves_bridges_of_other_makers() {
+    cases::keeps_order::<Plx, Function>(PlxShape::EVEN);
 }
 
 #[test]
