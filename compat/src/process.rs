@@ -22,6 +22,7 @@ use tombolo_core::error::report;
 use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
 use tombolo_selector::{Tuning, force};
+use tombolo_transports::{NAMES, ON_REQUEST};
 
 static PROCESS: Mutex<Process> =
     Mutex::new(Process { calls: 0, level: SHMEM_THREAD_SINGLE, checks: false, job: None });
@@ -194,7 +195,7 @@ fn settings() -> Result<(Config, Vec<Box<dyn Transport>>)> {
     let mut config = Config::from_env()?;
     variables::rows(&config)?;
     let transports = transports::chosen(&config)?;
-    if let Err(why) = force::parse(&config.route, tombolo_transports::NAMES) {
+    if let Err(why) = force::parse(&config.route, &[NAMES, ON_REQUEST].concat()) {
         let (name, value) = ("SHMEM_ROUTE".to_owned(), config.route.clone());
         return Err(Error::Config { name, value, why });
     }

@@ -231,6 +231,8 @@ impl State {
             Channel::Service => 2,
             Channel::Unreachable => 3,
             Channel::Endpoint(index) => 4 + index.min(ENDPOINTS as u8 - 1),
+            // Among the calls of the transport that carries the first part.
+            Channel::Striped(stripes) => 4 + stripes.transports[0].min(ENDPOINTS as u8 - 1),
         };
         by << 4 | self.distance[pe]
     }

@@ -10,8 +10,10 @@ mod emulate;
 mod issue;
 mod later;
 mod served;
+mod stripes;
 
 pub(crate) use served::{ControlWire, Requesters};
+use stripes::Transfer;
 
 use crate::amo;
 use crate::context::Context;
@@ -126,6 +128,12 @@ impl World {
                     unsafe { self.put(context, dest, source, len, pe, mode, routine) };
                 }
             }
+            Channel::Striped(stripes) => {
+                let local = source.cast_mut();
+                let whole = Transfer { get: false, target, local, len, pe, mode };
+                // SAFETY: the target was located; the caller vouches for the source.
+                unsafe { self.striped(context, stripes, whole, routine) };
+            }
             Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
         }
     }
@@ -213,6 +221,11 @@ impl World {
                     unsafe { self.get(context, dest, source, len, pe, mode, routine) };
                 }
             }
+            Channel::Striped(stripes) => {
+                let whole = Transfer { get: true, target, local: dest, len, pe, mode };
+                // SAFETY: the target was located; the caller vouches for the destination.
+                unsafe { self.striped(context, stripes, whole, routine) };
+            }
             Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
         }
     }
@@ -238,7 +251,7 @@ impl World {
                 self.amo_over_endpoint(way, amo, by_device)
             }
             Channel::Service => self.request_amo(target, amo, pe, routine),
-            Channel::Unreachable => self.no_route(routine, target, pe),
+            Channel::Striped(_) | Channel::Unreachable => self.no_route(routine, target, pe),
         }
     }
 

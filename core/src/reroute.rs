@@ -82,8 +82,8 @@ impl World {
             let other = Routes::default_for(&others, |segment| self.is_mapped(segment, pe));
             for PeerRoutes { put, get, .. } in routes.to_mut(pe) {
                 for kind in SegmentKind::ALL.map(|kind| kind as usize) {
-                    replace(&mut put[kind], Channel::Endpoint(lost), &other.put[kind]);
-                    replace(&mut get[kind], Channel::Endpoint(lost), &other.get[kind]);
+                    replace(&mut put[kind], lost, &other.put[kind]);
+                    replace(&mut get[kind], lost, &other.get[kind]);
                 }
             }
         }
@@ -96,9 +96,9 @@ impl World {
     }
 }
 
-fn replace(steps: &mut Steps, lost: Channel, others: &Steps) {
+fn replace(steps: &mut Steps, lost: u8, others: &Steps) {
     for i in 0..steps.channels.len() {
-        if steps.channels[i] == lost {
+        if steps.channels[i].takes(lost) {
             steps.channels[i] = others.choose(steps.limits[i]);
         }
     }

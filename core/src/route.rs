@@ -18,10 +18,41 @@ pub enum Channel {
     Streaming,
     /// The endpoint of a transport, by the transport's index.
     Endpoint(u8),
+    /// The endpoints of two transports at the same time.
+    Striped(Stripes),
     /// Executed by the target from its request queue.
     Service,
     /// No way.
     Unreachable,
+}
+
+impl Channel {
+    /// Whether operations by this channel are carried by the transport of this index, if only in part.
+    pub fn takes(&self, transport: u8) -> bool {
+        match self {
+            Channel::Endpoint(index) => *index == transport,
+            Channel::Striped(stripes) => stripes.transports.contains(&transport),
+            _ => false,
+        }
+    }
+}
+
+/// How a transfer is divided among two transports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stripes {
+    /// Indices of the transports; the part of the first one is issued first.
+    pub transports: [u8; 2],
+    /// Of 256 bytes, those that the first one carries.
+    pub first: u8,
+}
+
+impl Stripes {
+    /// Bytes of a transfer that the first transport carries: whole cache lines.
+    pub fn first_len(&self, len: usize) -> usize {
+        const LINE: usize = 64;
+        let first = usize::from(self.first);
+        (len / 256 * first + len % 256 * first / 256) / LINE * LINE
+    }
 }
 
 /// Number of size classes a table distinguishes.
@@ -202,7 +233,7 @@ impl PeerRoutes {
     pub fn keeps_apart(&self, transport: usize, peer: Option<&Peer>) -> bool {
         let by = Channel::Endpoint(transport as u8);
         let channels = || self.put.iter().flat_map(|steps| steps.channels).chain(self.amo);
-        if !channels().any(|channel| channel == by) {
+        if !channels().any(|channel| channel.takes(transport as u8)) {
             return true;
         }
         // What an endpoint cannot do the target is asked for, which is another channel.
@@ -227,6 +258,32 @@ mod tests {
         assert_eq!(steps.choose(100), Channel::Cached);
         assert_eq!(steps.choose(101), Channel::Streaming);
         assert_eq!(steps.choose(usize::MAX), Channel::Streaming);
+    }
+
+    #[test]
+    fn a_transfer_is_divided_at_cache_lines_and_nothing_is_lost() {
+        for (first, len, expected) in
+            [(128, 1 << 20, 1 << 19), (64, 4096, 1024), (1, 4096, 0), (255, 100, 64), (200, 0, 0)]
+        {
+            let stripes = Stripes { transports: [0, 1], first };
+            assert_eq!(stripes.first_len(len), expected, "{first} of {len}");
+        }
+        let most = Stripes { transports: [0, 1], first: 255 };
+        assert!(most.first_len(usize::MAX) < usize::MAX);
+    }
+
+    #[test]
+    fn who_carries_parts_shares_a_pe_with_another_transport() {
+        let stripes = Channel::Striped(Stripes { transports: [1, 0], first: 128 });
+        let mut routes = PeerRoutes {
+            put: [Steps::always(Channel::Endpoint(0)); 2],
+            get: [Steps::always(Channel::Endpoint(0)); 2],
+            amo: [Channel::Endpoint(0); 2],
+            zero_copy: [usize::MAX; 2],
+        };
+        assert!(routes.keeps_apart(1, None));
+        routes.put[0] = Steps::split(Channel::Endpoint(0), 1 << 20, stripes);
+        assert!(!routes.keeps_apart(0, None) && !routes.keeps_apart(1, None));
     }
 
     #[test]

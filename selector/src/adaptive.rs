@@ -79,7 +79,7 @@ impl State {
             Channel::Cached => CACHED,
             Channel::Streaming => STREAMING,
             Channel::Service => SERVICE,
-            Channel::Unreachable => return,
+            Channel::Striped(_) | Channel::Unreachable => return,
             Channel::Endpoint(index) => match world.transports().get(usize::from(index)) {
                 Some(transport) => transport.name(),
                 None => return,

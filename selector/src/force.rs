@@ -8,12 +8,13 @@
 //!        | heap | static                   where the remote buffer lies
 //!        | self | cache | node | far-node | host | ring-N      locality class
 //!        | <N | <=N | >N | >=N | N..M | *  sizes, with suffixes K, M, G
-//! channel = cached | streaming | the name of a transport
+//! channel = cached | streaming | the name of a transport | TRANSPORT+TRANSPORT, each a part of every transfer
 //! ```
 
 use crate::class::Class;
 use crate::data::{Buffer, CACHED, Operation, STREAMING};
 use crate::policy::{Decision, Step};
+use crate::stripes;
 use tombolo_core::config::{Bytes, Value};
 use tombolo_core::route::STEPS_MAX;
 
@@ -57,9 +58,13 @@ fn parse_rule(text: &str, transports: &[&str]) -> Result<Rule, String> {
         .filter(|(parts, _)| !parts.ends_with(['<', '>']))
         .ok_or_else(|| format!("'{text}' has no channel; expected PARTS=CHANNEL"))?;
     let channel = channel.trim();
-    if ![CACHED, STREAMING].contains(&channel) && !transports.contains(&channel) {
+    let both = stripes::transports(channel);
+    let pair =
+        both.is_some_and(|[a, b]| a != b && [a, b].iter().all(|name| transports.contains(name)));
+    if ![CACHED, STREAMING].contains(&channel) && !transports.contains(&channel) && !pair {
         return Err(format!(
-            "'{channel}' in '{text}' is no channel; there are {}",
+            "'{channel}' in '{text}' is no channel; there are {}, and two of these transports with a '+' between \
+             them",
             [CACHED, STREAMING].iter().chain(transports).copied().collect::<Vec<_>>().join(", ")
         ));
     }
@@ -105,7 +110,8 @@ fn parse_rule(text: &str, transports: &[&str]) -> Result<Rule, String> {
             rule.sizes = sizes;
         }
     }
-    if rule.operation == Some(Operation::Amo) && [CACHED, STREAMING].contains(&channel) {
+    let moves_data = pair || [CACHED, STREAMING].contains(&channel);
+    if rule.operation == Some(Operation::Amo) && moves_data {
         return Err(format!(
             "'{channel}' in '{text}': atomics of a variable all go one way, and mapped memory is \
              taken by itself where there is some"
@@ -192,6 +198,7 @@ mod tests {
         assert_eq!((rules[0].channel.as_str(), rules[1].channel.as_str()), ("cma", CACHED));
         assert_eq!((rules[2].class, rules[2].sizes), (Some(Class::Hops(2)), (8, 4096)));
         assert_eq!(parse("<4K=cma", KNOWN).unwrap()[0].sizes, (0, 4095));
+        assert_eq!(parse("get:>64K=cma+shm", KNOWN).unwrap()[0].channel, "cma+shm");
         assert_eq!(parse("", KNOWN), Ok(vec![]));
     }
 
@@ -200,6 +207,9 @@ mod tests {
         for (text, token) in [
             ("put:heep=cma", "'heep'"),
             ("put=udp", "'udp'"),
+            ("put=cma+cma", "'cma+cma'"),
+            ("put=cma+udp", "'cma+udp'"),
+            ("amo=cma+shm", "'cma+shm'"),
             ("put:get=cma", "'get'"),
             ("put:8:9=cma", "'9'"),
             ("put:>=64KB=cma", "'>=64KB'"),

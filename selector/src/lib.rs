@@ -10,6 +10,7 @@
 //!
 //! - [`class`]: which pairs of PEs are alike. [`probe`]: measuring. [`data`]: what was measured.
 //! - [`model`]: what sizes that were not measured cost. [`policy`]: which channel is taken.
+//! - [`stripes`]: channels of two transports.
 //! - [`force`]: `SHMEM_ROUTE`. [`cache`]: files. [`report`]: explanations. [`pattern`]: estimates of
 //!   communication patterns. [`adaptive`]: corrections while a program runs.
 
@@ -25,6 +26,7 @@ pub mod policy;
 pub mod probe;
 pub mod report;
 mod session;
+pub mod stripes;
 mod tuning;
 
 pub use policy::Reuse;

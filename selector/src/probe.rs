@@ -9,9 +9,10 @@ use crate::class::Class;
 use crate::data::{
     Batches, Buffer, CACHED, Curve, Key, Measurements, Operation, Rejected, SERVICE, STREAMING,
 };
+use crate::stripes;
 use std::time::Instant;
 use tombolo_core::config::Reuse;
-use tombolo_core::transport::SegmentKind;
+use tombolo_core::transport::{Endpoint, SegmentKind};
 use tombolo_core::{Context, ContextOptions, World};
 
 mod batch;
@@ -76,7 +77,16 @@ pub fn run(
     let now = Instant::now();
     let part = |tenths| now + effort.deadline.saturating_duration_since(now) * tenths / 10;
     let once = world.config().tune_hint.mention(Reuse::Cold);
-    prober.work_off(&plan::decisive(class, room, effort.coarse, once), scratch, part(8));
+    // What the same processor does for two transports takes as long as one after the other.
+    let several = prober.endpoints().len() > 1 && world.processors() > 1;
+    let several = several && !effort.coarse && class.hops() > 0;
+    let decisive = part(if several { 7 } else { 8 });
+    prober.work_off(&plan::decisive(class, room, effort.coarse, once), scratch, decisive);
+    if several {
+        // What is measured before may have taken longer than it was to.
+        let tenth = effort.deadline.saturating_duration_since(now) / 10;
+        prober.stripe(scratch, part(8).max(Instant::now() + tenth).min(effort.deadline));
+    }
     prober.look_again(scratch, part(9));
     if !effort.coarse && class != Class::Own {
         let bends = plan::bends(&prober.in_order().curves);
@@ -142,7 +152,7 @@ struct Prober<'a> {
     warmed: bool,
 }
 
-impl Prober<'_> {
+impl<'a> Prober<'a> {
     fn work_off(&mut self, tasks: &[Task], scratch: &mut Scratch, deadline: Instant) {
         for (index, task) in tasks.iter().enumerate() {
             let now = Instant::now();
@@ -163,6 +173,50 @@ impl Prober<'_> {
                 return;
             }
             self.work_off(&doubtful, scratch, deadline);
+        }
+    }
+
+    /// Endpoints that have not been lost: each with its name and the index of its transport.
+    fn endpoints(&self) -> Vec<(String, &'a dyn Endpoint, usize)> {
+        let usable =
+            self.ways.iter().filter(|way| !self.lost.iter().any(|(name, _)| *name == way.name));
+        usable
+            .filter_map(|way| match way.kind {
+                WayKind::Endpoint { endpoint, index } => Some((way.name.clone(), endpoint, index)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Measures two transports at the same time, where that may be faster than either: the slower one's part is
+    /// issued first, since the other one may be the processor's own stores.
+    fn stripe(&mut self, scratch: &mut Scratch, deadline: Instant) {
+        let (measured, ends) = (self.in_order(), self.endpoints());
+        let mut found = Vec::new();
+        for (place, one) in ends.iter().enumerate() {
+            for other in &ends[place + 1..] {
+                let first =
+                    |operation, both| stripes::first(&measured, self.class, operation, both);
+                let slower = first(Operation::Put, [&one.0, &other.0]) < 128;
+                let [a, b] = if slower { [one, other] } else { [other, one] };
+                let names = [a.0.as_str(), b.0.as_str()];
+                let open = |operation| stripes::is_open(&measured, self.class, operation, names);
+                if open(Operation::Put) || open(Operation::Get) {
+                    let parts = [(a.1, a.2), (b.1, b.2)];
+                    let first = [Operation::Put, Operation::Get].map(|op| first(op, names));
+                    let kind = WayKind::Striped { parts, first };
+                    found.push(Way { name: stripes::name(names[0], names[1]), kind });
+                }
+            }
+        }
+        for way in found {
+            let name = way.name.clone();
+            let tasks = plan::striped(scratch.capacity() as u64, &name);
+            self.ways.push(way);
+            self.work_off(&tasks, scratch, deadline);
+            // More threads work for it than for one transport, so that a lucky time tells little.
+            let seen = |curve: &Curve| curve.points.iter().all(|point| point.batches > 1);
+            self.curves.retain(|curve| curve.key.channel != name || seen(curve));
         }
     }
 

@@ -6,13 +6,14 @@ use crate::class::Class;
 use crate::data::{Batches, Buffer, CACHED, Curve, Operation, Rejected, SERVICE, STREAMING};
 use crate::model::{self, Interpolation};
 use crate::policy::{Decision, MARGIN};
+use crate::stripes;
 use crate::tuning::Tuning;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use tombolo_core::World;
 use tombolo_core::config::{Report, ReportForm};
-use tombolo_core::route::{Channel, STEPS_MAX, Steps};
+use tombolo_core::route::{Channel, STEPS_MAX, Steps, Stripes};
 use tombolo_core::transport::SegmentKind;
 
 pub mod difference;
@@ -337,21 +338,32 @@ fn in_words<'a>(steps: impl Iterator<Item = (u64, &'a str)>) -> String {
     words.join(", ")
 }
 
+/// The name of a channel, as `SHMEM_ROUTE` has it, of transports with these names.
+pub fn name(channel: Channel, transports: &[impl AsRef<str>]) -> String {
+    let transport = |index: u8| transports[usize::from(index)].as_ref();
+    match channel {
+        Channel::Cached => CACHED.to_owned(),
+        Channel::Streaming => STREAMING.to_owned(),
+        Channel::Service => SERVICE.to_owned(),
+        Channel::Unreachable => "unreachable".to_owned(),
+        Channel::Endpoint(index) => transport(index).to_owned(),
+        Channel::Striped(Stripes { transports: [first, second], .. }) => {
+            stripes::name(transport(first), transport(second))
+        }
+    }
+}
+
 /// The routes in force from this PE to the heap of another, in words.
 pub fn routes(world: &World, pe: usize) -> String {
     let names: Vec<&str> = world.transports().iter().map(|transport| transport.name()).collect();
-    let name = |channel: Channel| match channel {
-        Channel::Cached => CACHED,
-        Channel::Streaming => STREAMING,
-        Channel::Service => SERVICE,
-        Channel::Unreachable => "unreachable",
-        Channel::Endpoint(index) => names[usize::from(index)],
-    };
+    let name = |channel| name(channel, &names);
     let steps = |steps: &Steps| {
         let last = steps.limits.iter().position(|limit| *limit == usize::MAX);
         let all = steps.limits.iter().zip(steps.channels).take(last.unwrap_or(STEPS_MAX) + 1);
         let limit = |limit: usize| if limit == usize::MAX { u64::MAX } else { limit as u64 };
-        in_words(all.map(|(bytes, channel)| (limit(*bytes), name(channel))))
+        let named: Vec<(u64, String)> =
+            all.map(|(bytes, channel)| (limit(*bytes), name(channel))).collect();
+        in_words(named.iter().map(|(bytes, name)| (*bytes, name.as_str())))
     };
     let peer = &world.routes().peers[pe];
     let heap = SegmentKind::Heap as usize;

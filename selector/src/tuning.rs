@@ -7,6 +7,8 @@ use crate::data::{Buffer, CACHED, Key, Measurements, Operation, SERVICE, STREAMI
 use crate::force::{self, Rule};
 use crate::model::Model;
 use crate::policy::{self, Decision, Reuse, Step};
+use crate::report;
+use crate::stripes;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +16,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tombolo_core::World;
 use tombolo_core::cost::Costs;
-use tombolo_core::route::{Channel, PeerRoutes, Routes, STEPS_MAX, Steps};
+use tombolo_core::route::{Channel, PeerRoutes, Routes, STEPS_MAX, Steps, Stripes};
 use tombolo_core::transport::{Capabilities, SegmentKind};
 use tombolo_core::world::peers;
 
@@ -292,7 +294,12 @@ impl Tuning {
         let decision = self.decision(class, routed, Buffer::Heap);
         // Between distances that were measured and ones that were not, channels are the same.
         let decision = decision.or_else(|| self.decision(Class::Hops(1), routed, Buffer::Heap))?;
-        let channel = decision.channel(bytes).to_owned();
+        let mut channel = decision.channel(bytes);
+        if operation != routed && stripes::transports(channel).is_some() {
+            // Several at the same time were not measured so.
+            channel = &decision.default;
+        }
+        let channel = channel.to_owned();
         let key = Key { class, operation, buffer: Buffer::Heap, channel };
         self.model().predict(&self.measured, &key, bytes)
     }
@@ -358,7 +365,7 @@ impl Tuning {
         decisions: &[Decision],
         used: &mut [bool],
     ) -> PeerRoutes {
-        let peer = Peer::of(world, pe, &self.preference);
+        let peer = Peer::of(self, world, pe);
         let mut routes = peer.default_routes();
         for segment in SegmentKind::ALL {
             let (index, class) = (segment as usize, self.classes[pe]);
@@ -450,10 +457,7 @@ fn starting_point(
 ) -> Decision {
     decision(decisions, class, operation, remote).cloned().unwrap_or_else(|| {
         let steps: Vec<Step> = (0..STEPS_MAX)
-            .map(|i| Step {
-                limit: base.limits[i] as u64,
-                channel: peer.name(base.channels[i]).to_owned(),
-            })
+            .map(|i| Step { limit: base.limits[i] as u64, channel: peer.name(base.channels[i]) })
             .collect();
         let end = steps.iter().position(|s| s.limit == u64::MAX).unwrap_or(STEPS_MAX - 1);
         Decision {
@@ -475,14 +479,22 @@ fn remote(segment: SegmentKind) -> Buffer {
 
 /// Capabilities towards one PE: what may be routed to at all.
 struct Peer<'a> {
+    measured: &'a Measurements,
+    class: Class,
     ways: Vec<Option<&'a peers::Peer>>,
     names: &'a [String],
     mapped: [bool; 2],
 }
 
 impl<'a> Peer<'a> {
-    fn of(world: &'a World, pe: usize, names: &'a [String]) -> Peer<'a> {
-        Peer { ways: world.peers().of(pe), names, mapped: Peer::mapped_at(world, pe) }
+    fn of(tuning: &'a Tuning, world: &'a World, pe: usize) -> Peer<'a> {
+        Peer {
+            measured: &tuning.measured,
+            class: tuning.classes[pe],
+            ways: world.peers().of(pe),
+            names: &tuning.preference,
+            mapped: Peer::mapped_at(world, pe),
+        }
     }
 
     /// By segment, whether that of a PE is mapped.
@@ -518,7 +530,24 @@ impl<'a> Peer<'a> {
             }
             _ => {}
         }
-        let index = self.names.iter().position(|known| known == name)?;
+        let position = |name: &str| self.names.iter().position(|known| known == name);
+        if let Some(both) = stripes::transports(name) {
+            let [first, second] = both.map(position);
+            let indices = [first?, second?];
+            let able = |index: usize| {
+                let can = self.can(index, segment);
+                match operation {
+                    Operation::Put => can.put && can.put_align <= 1,
+                    Operation::Get => can.get && can.get_align <= 1,
+                    _ => false,
+                }
+            };
+            let first = stripes::first(self.measured, self.class, operation, both);
+            let transports = indices.map(|index| index as u8);
+            let all = indices.into_iter().all(able);
+            return all.then_some(Channel::Striped(Stripes { transports, first }));
+        }
+        let index = position(name)?;
         let can = self.can(index, segment);
         let able = match operation {
             Operation::Put
@@ -533,14 +562,8 @@ impl<'a> Peer<'a> {
         able.then_some(Channel::Endpoint(index as u8))
     }
 
-    fn name(&self, channel: Channel) -> &str {
-        match channel {
-            Channel::Cached => CACHED,
-            Channel::Streaming => STREAMING,
-            Channel::Service => SERVICE,
-            Channel::Unreachable => "unreachable",
-            Channel::Endpoint(index) => &self.names[usize::from(index)],
-        }
+    fn name(&self, channel: Channel) -> String {
+        report::name(channel, self.names)
     }
 
     /// Steps for the data path; a channel that cannot serve leaves its sizes to the default.

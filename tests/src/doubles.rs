@@ -22,6 +22,8 @@ pub struct Faults {
     pub failing: AtomicBool,
     /// Operations are accepted and never complete.
     pub silent: AtomicBool,
+    /// So many operations are carried out; the next are accepted, and fail.
+    pub lasts: AtomicUsize,
     /// Operations that were asked for.
     pub operations: AtomicUsize,
     /// Puts whose source stays as it is until they are complete.
@@ -31,7 +33,7 @@ pub struct Faults {
 impl Faults {
     /// None yet. Lives as long as the process.
     pub fn none() -> &'static Faults {
-        Box::leak(Box::default())
+        Box::leak(Box::new(Faults { lasts: AtomicUsize::new(usize::MAX), ..Faults::default() }))
     }
 }
 
@@ -43,6 +45,7 @@ impl Faulty {
 }
 
 struct FaultyEndpoint {
+    pe: u32,
     base: usize,
     len: usize,
     shared: &'static Faults,
@@ -67,15 +70,15 @@ impl Transport for Faulty {
         _: &Job<'_>,
         addresses: &[Vec<u8>],
     ) -> tombolo_core::Result<Vec<Result<Box<dyn Endpoint>, String>>> {
-        let endpoint = |address: &Vec<u8>| -> Result<Box<dyn Endpoint>, String> {
+        let endpoint = |(pe, address): (usize, &Vec<u8>)| -> Result<Box<dyn Endpoint>, String> {
             let word = |at: usize| {
                 let bytes = address.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
                 bytes.map(|bytes| u64::from_le_bytes(bytes) as usize).ok_or("not an address")
             };
             let (base, len) = (word(0)?, word(8)?);
-            Ok(Box::new(FaultyEndpoint { base, len, shared: self.shared }))
+            Ok(Box::new(FaultyEndpoint { pe: pe as u32, base, len, shared: self.shared }))
         };
-        Ok(addresses.iter().map(endpoint).collect())
+        Ok(addresses.iter().enumerate().map(endpoint).collect())
     }
 }
 
@@ -86,7 +89,12 @@ impl FaultyEndpoint {
     }
 
     fn operate(&self, stream: &Stream, copy: impl FnOnce()) -> Status {
-        self.shared.operations.fetch_add(1, Ordering::Relaxed);
+        let before = self.shared.operations.fetch_add(1, Ordering::Relaxed);
+        if before >= self.shared.lasts.load(Ordering::Relaxed) {
+            stream.issued.fetch_add(1, Ordering::Relaxed);
+            stream.fail(self.pe, false);
+            return Status::Pending;
+        }
         if self.shared.failing.load(Ordering::Relaxed) {
             return Status::Failed;
         }

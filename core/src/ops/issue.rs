@@ -44,7 +44,7 @@ impl World {
 
     /// Issues pieces on a stream; false if one fails, with nothing of the stream under way that
     /// could still use the caller's buffer.
-    fn piecewise(
+    pub(super) fn piecewise(
         &self,
         way: Way<'_>,
         stream: &Stream,

@@ -266,3 +266,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn two_transports_carry_what_they_carry_faster_together() {
+    let endpoint = |name, start: f32, per_byte: f32| {
+        let mut alone = curve(name, Buffer::Heap, |n| (start + n as f32 * per_byte, 0.0));
+        alone.points.retain(|point| point.bytes < HUGE);
+        alone
+    };
+    let decision = |together: f32| {
+        let mut both = curve("ofi+ntb", Buffer::Heap, |n| (5000.0 + n as f32 * together, 0.0));
+        both.points.retain(|point| [1 << 18, 1 << 20, 1 << 22].contains(&point.bytes));
+        let curves = vec![endpoint("ntb", 500.0, 1.0), endpoint("ofi", 9000.0, 2.0), both];
+        decide(&measured(curves), &["ntb", "ofi"], Reuse::Hot).remove(0)
+    };
+    let faster = decision(0.7);
+    assert_eq!([1 << 16, 1 << 17, 1 << 20].map(|n| faster.channel(n)), ["ntb", "ntb", "ofi+ntb"]);
+    assert_eq!(faster.channel(1 << 30), "ofi+ntb");
+    for no_faster in [0.97, 1.5] {
+        assert_eq!(decision(no_faster).steps, [step(u64::MAX, "ntb")]);
+    }
+}

@@ -40,6 +40,9 @@ const READ: &[u64] = &[1_048_576, 2_097_152, 4_194_304];
 /// Sizes for buffers that were not used a moment ago.
 const COLD: &[u64] = &[2048, 8192, 32768, 131_072, 524_288, 2_097_152];
 
+/// Sizes of transfers by two transports at the same time.
+const STRIPED: &[u64] = &[262_144, 1_048_576, 4_194_304];
+
 /// Sizes of blocking puts one after another. Shorter ones are never worth waiting for each.
 const BLOCKING: &[u64] = &[32768, 131_072, 262_144, 524_288, 1_048_576];
 
@@ -144,6 +147,15 @@ pub fn decisive(class: Class, room: u64, coarse: bool, once: bool) -> Vec<Task> 
             LADDER.iter().copied().filter(|n| *n < LARGE && !COARSE.contains(n)).collect();
         plan.add(BOTH, Buffer::Private, &more);
     }
+    plan.tasks
+}
+
+/// What a channel of two transports is judged by, twice: the better time counts.
+pub fn striped(room: u64, channel: &str) -> Vec<Task> {
+    let mut plan = Tasks { tasks: Vec::new(), room };
+    plan.add(BOTH, Buffer::Heap, STRIPED);
+    plan.add(BOTH, Buffer::Heap, STRIPED);
+    plan.tasks.iter_mut().for_each(|task| task.channel = Some(channel.to_owned()));
     plan.tasks
 }
 

@@ -6,8 +6,9 @@ use super::clock::give_way;
 use crate::data::{Buffer, Operation};
 use std::fmt;
 use std::time::{Duration, Instant};
+use tombolo_core::route::Stripes;
 use tombolo_core::transport::{
-    Amo, AmoOp, Endpoint, Remote, SegmentKind, Status, Stream, Transport,
+    Amo, AmoOp, Capabilities, Endpoint, Remote, SegmentKind, Status, Stream, Transport,
 };
 use tombolo_core::{Context, World, amo, copy};
 
@@ -77,6 +78,13 @@ pub enum WayKind<'a> {
         endpoint: &'a dyn Endpoint,
         /// Index of its transport.
         index: usize,
+    },
+    /// Two endpoints at the same time.
+    Striped {
+        /// Of each its data path and the index of its transport.
+        parts: [(&'a dyn Endpoint, usize); 2],
+        /// Of 256 bytes those that the first one carries, of a put and of a get.
+        first: [u8; 2],
     },
     /// The target's request queue.
     Service,
@@ -172,6 +180,17 @@ impl Way<'_> {
                         Operation::PutRead | Operation::GetRead | Operation::Meeting => false,
                     }
             }
+            WayKind::Striped { parts, .. } => {
+                let both = |able: fn(&Capabilities) -> bool| {
+                    parts.iter().all(|(endpoint, _)| able(&endpoint.capabilities(segment)))
+                };
+                buffer == Buffer::Heap
+                    && match operation {
+                        Operation::Put => both(|can| can.put && can.put_align <= 1),
+                        Operation::Get => both(|can| can.get && can.get_align <= 1),
+                        _ => false,
+                    }
+            }
             WayKind::Service => operation == Operation::Amo,
         }
     }
@@ -219,6 +238,25 @@ impl Way<'_> {
                     }
                 }
                 issuer.complete()
+            }
+            WayKind::Striped { parts, first } => {
+                let stripes = Stripes {
+                    transports: parts.map(|(_, index)| index as u8),
+                    first: first[usize::from(operation == Operation::Get)],
+                };
+                let first_len = stripes.first_len(buffers.len);
+                let issuers = parts.map(|(endpoint, index)| Issuer {
+                    world,
+                    transport: &*world.transports()[index],
+                    endpoint,
+                    stream: context.stream(index),
+                });
+                issuers[0].issue(operation, remote, local, first_len, add)?;
+                let rest = Remote { offset: remote.offset + first_len, ..remote };
+                let (here, len) = (local.wrapping_add(first_len), buffers.len - first_len);
+                issuers[1].issue(operation, rest, here, len, add)?;
+                issuers[0].complete()?;
+                issuers[1].complete()
             }
             WayKind::Service => {
                 let variable = world.heap().base().wrapping_add(remote.offset);

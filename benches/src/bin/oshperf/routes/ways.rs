@@ -6,6 +6,7 @@ use tombolo_core::World;
 use tombolo_core::route::{Channel, Routes, Steps};
 use tombolo_core::transport::{Capabilities, SegmentKind};
 use tombolo_selector::data::{CACHED, STREAMING};
+use tombolo_selector::report;
 
 const HEAP: usize = SegmentKind::Heap as usize;
 
@@ -54,7 +55,13 @@ pub fn of(world: &World, selected: &Routes, pe: usize, op: Op, bytes: usize) -> 
     };
     let mut all = Vec::new();
     let (mut taken, mut copy) = (0, false);
-    for (name, channel) in channels(world, pe, op, bytes) {
+    let mut channels = channels(world, pe, op, bytes);
+    if let Channel::Striped(_) = chosen {
+        let names: Vec<&str> =
+            world.transports().iter().map(|transport| transport.name()).collect();
+        channels.push((report::name(chosen, &names), chosen));
+    }
+    for (name, channel) in channels {
         let mut add = |name: String, routes: Routes, is_taken: bool| {
             if is_taken {
                 taken = all.len();
