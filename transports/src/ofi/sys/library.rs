@@ -45,7 +45,8 @@ pub struct Library {
     pub closes_connections: bool,
 }
 
-/// Providers are initialised by the first `fi_getinfo`, not always in a thread-safe manner.
+/// Providers are initialised by the first `fi_getinfo`, not always in a thread-safe manner; and what [`Kept`]
+/// finds must not be what one thread is about to restore.
 static LOOKING: Mutex<()> = Mutex::new(());
 
 /// Whether this is the only thread of the process, as far as can be found out.
@@ -68,10 +69,12 @@ impl Library {
                 unsafe { std::env::set_var(name, value) };
             }
         }
+        let one_at_a_time = LOOKING.lock().unwrap_or_else(|e| e.into_inner());
         let kept = Kept::now();
         // SAFETY: the library's constructors are harmless but for what is restored below.
         let library = unsafe { libloading::Library::new(NAME) };
         kept.restore();
+        drop(one_at_a_time);
         let library = library.map_err(|why| {
             let why = why.to_string();
             match why.contains("No such file") {
@@ -187,7 +190,12 @@ mod tests {
 
     #[test]
     fn loading_leaves_signal_handlers_as_they_were() {
-        let before = Kept::now();
+        // Other tests load it at the same time.
+        let now = || {
+            let _one_at_a_time = LOOKING.lock().unwrap_or_else(|e| e.into_inner());
+            Kept::now()
+        };
+        let before = now();
         let Ok(library) = Library::get() else { return };
         // SAFETY: a fresh set of hints, and no result is kept.
         unsafe {
@@ -197,7 +205,7 @@ mod tests {
             }
             (library.freeinfo)(hints);
         }
-        let after = Kept::now();
+        let after = now();
         for ((signal, old), (_, new)) in before.handlers.iter().zip(&after.handlers) {
             assert_eq!(old.sa_sigaction, new.sa_sigaction, "handler of signal {signal}");
         }
