@@ -413,42 +413,51 @@ unsafe fn deliver(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+/// The accesses of a [`Device`] to registers, of all widths, by one `read` and one `write` that are told the width.
+macro_rules! accesses_by_width {
+    () => {
+        fn read32(&self, bar: usize, offset: usize) -> u32 {
+            self.read(bar, offset, 4) as u32
+        }
+
+        fn write32(&self, bar: usize, offset: usize, value: u32) {
+            self.write(bar, offset, 4, value.into());
+        }
+
+        fn read64(&self, bar: usize, offset: usize) -> u64 {
+            self.read(bar, offset, 8)
+        }
+
+        fn write64(&self, bar: usize, offset: usize, value: u64) {
+            self.write(bar, offset, 8, value);
+        }
+
+        fn read16(&self, bar: usize, offset: usize) -> u16 {
+            self.read(bar, offset, 2) as u16
+        }
+
+        fn write16(&self, bar: usize, offset: usize, value: u16) {
+            self.write(bar, offset, 2, value.into());
+        }
+
+        fn read8(&self, bar: usize, offset: usize) -> u8 {
+            self.read(bar, offset, 1) as u8
+        }
+
+        fn write8(&self, bar: usize, offset: usize, value: u8) {
+            self.write(bar, offset, 1, value.into());
+        }
+    };
+}
+#[cfg(test)]
+pub(in crate::ntb::port) use accesses_by_width;
+
 impl<M: Model> Device for Function<M> {
     fn bar_size(&self, bar: usize) -> usize {
         self.bench.inner().model.bars(self.side)[bar]
     }
 
-    fn read32(&self, bar: usize, offset: usize) -> u32 {
-        self.read(bar, offset, 4) as u32
-    }
-
-    fn write32(&self, bar: usize, offset: usize, value: u32) {
-        self.write(bar, offset, 4, value.into());
-    }
-
-    fn read64(&self, bar: usize, offset: usize) -> u64 {
-        self.read(bar, offset, 8)
-    }
-
-    fn write64(&self, bar: usize, offset: usize, value: u64) {
-        self.write(bar, offset, 8, value);
-    }
-
-    fn read16(&self, bar: usize, offset: usize) -> u16 {
-        self.read(bar, offset, 2) as u16
-    }
-
-    fn write16(&self, bar: usize, offset: usize, value: u16) {
-        self.write(bar, offset, 2, value.into());
-    }
-
-    fn read8(&self, bar: usize, offset: usize) -> u8 {
-        self.read(bar, offset, 1) as u8
-    }
-
-    fn write8(&self, bar: usize, offset: usize, value: u8) {
-        self.write(bar, offset, 1, value.into());
-    }
+    accesses_by_width!();
 
     fn config16(&self, offset: usize) -> u16 {
         let inner = self.bench.inner();

@@ -11,7 +11,7 @@ pub mod cases;
 use super::chip::Chip;
 use crate::ntb::port::Result;
 use crate::ntb::port::bridge::Device;
-use crate::ntb::port::bridge::testing::{Function, Model};
+use crate::ntb::port::bridge::testing::{Function, Model, accesses_by_width};
 use crate::ntb::port::vfio::Trained;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::fmt::{self, Debug};
@@ -284,37 +284,7 @@ impl<M: Model, E: Machinery> Device for Beyond<M, E> {
         if bar == 0 { 0x4000 } else { 0 }
     }
 
-    fn read32(&self, bar: usize, offset: usize) -> u32 {
-        self.read(bar, offset, 4) as u32
-    }
-
-    fn write32(&self, bar: usize, offset: usize, value: u32) {
-        self.write(bar, offset, 4, value.into());
-    }
-
-    fn read64(&self, bar: usize, offset: usize) -> u64 {
-        self.read(bar, offset, 8)
-    }
-
-    fn write64(&self, bar: usize, offset: usize, value: u64) {
-        self.write(bar, offset, 8, value);
-    }
-
-    fn read16(&self, bar: usize, offset: usize) -> u16 {
-        self.read(bar, offset, 2) as u16
-    }
-
-    fn write16(&self, bar: usize, offset: usize, value: u16) {
-        self.write(bar, offset, 2, value.into());
-    }
-
-    fn read8(&self, bar: usize, offset: usize) -> u8 {
-        self.read(bar, offset, 1) as u8
-    }
-
-    fn write8(&self, bar: usize, offset: usize, value: u8) {
-        self.write(bar, offset, 1, value.into());
-    }
+    accesses_by_width!();
 
     fn config16(&self, offset: usize) -> u16 {
         let state = lock(&self.state);
