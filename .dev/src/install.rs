@@ -54,7 +54,7 @@ pub fn command(tree: &Tree, args: &[String]) -> Result<(), Failure> {
 /// Builds and installs; safe to repeat while programs run that use the installation.
 pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     announce("building the library and its tools");
-    run(&mut without_own_folders(tree))?;
+    run(&mut release_build(tree))?;
     announce(&format!("installing in {}", prefix.display()));
     let place = |error: std::io::Error| Failure::new(format!("{}: {error}", prefix.display()));
     let built = |name: &str| tree.target("release").join(name);
@@ -106,9 +106,10 @@ fn version(tree: &Tree) -> String {
     }
 }
 
-/// The build, with the folders of this machine cut off from the names of source files that messages
-/// and line tables hold: they say nothing to others, and tell who built the library.
-fn without_own_folders(tree: &Tree) -> Command {
+/// The build of what is installed: with functions that begin at cache lines, and with the folders of this
+/// machine cut off from the names of source files that messages and line tables hold. These say nothing to
+/// others, and tell who built the library.
+fn release_build(tree: &Tree) -> Command {
     let home = |variable: &str, below: &str| {
         let default = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(below);
         std::env::var_os(variable).map_or_else(default, PathBuf::from)
@@ -118,8 +119,8 @@ fn without_own_folders(tree: &Tree) -> Command {
         (home("RUSTUP_HOME", ".rustup"), "rustup"),
         (home("CARGO_HOME", ".cargo").join("registry/src"), "crates"),
     ];
-    // Short operations take as long whatever lies before them: a function that begins in the midst of a cache
-    // line may need one line more, and then a cycle more of some ten.
+    // A short function that crosses from one cache line into the next takes a cycle more, which is a tenth of a
+    // put of a word. So what an operation takes does not depend on how long the functions before it are.
     const AT_CACHE_LINES: &str = "-Cllvm-args=-align-all-functions=6";
     let flags = folders.map(|(folder, name)| {
         let folder = folder.display().to_string();

@@ -236,8 +236,8 @@ pub unsafe fn test<T: Watched>(
 /// Failed tests of the program, of variables and of locks.
 pub static POLLS: Polls = Polls::new();
 
-/// An AMO at this address has found this value and left it there, where more PEs than processors run. With
-/// the same address and value as the last time that is a test in vain: of a lock, for example.
+/// An AMO at this address has found this value and left it there, in a job with more PEs than processors. If
+/// the last such AMO had the same address and value, it counts as a test in vain: of a lock, for example.
 #[cold]
 #[inline(never)]
 pub fn changed_nothing(address: usize, value: u64) {

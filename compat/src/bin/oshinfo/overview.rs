@@ -49,8 +49,8 @@ fn build() -> Section {
     section
 }
 
-/// NTB devices of this machine and DMA engines beside them, what they are bound to, and what would make them usable; nothing where
-/// there are none.
+/// NTB devices of this machine and DMA engines beside them, what they are bound to, and what would make
+/// them usable; nothing where there are none.
 fn devices() -> String {
     let mut functions = Function::all();
     functions.extend(Function::engines(&functions));

@@ -91,9 +91,6 @@ impl Core {
     pub fn employ(self: &Arc<Core>, offers: Vec<Offer>) -> Result<Vec<Arc<Engine>>> {
         let requesters: Vec<u16> = offers.iter().map(|offer| offer.requester).collect();
         let limit = offers.iter().map(|offer| offer.chip.facts().addresses).min().unwrap_or(0);
-        let state = self.state();
-        self.chip.admit(&requesters)?;
-        drop(state);
         let mut windows = Vec::new();
         let mut map = |window: usize| {
             let aperture = self.apertures[window];
@@ -115,7 +112,14 @@ impl Core {
             };
             offers.into_iter().enumerate().map(engine).collect::<Result<Vec<_>>>()
         });
-        match engines {
+        // Last, so that none is let through that is not used.
+        let admitted = engines.and_then(|engines| {
+            let state = self.state();
+            let admitted = self.chip.admit(&requesters);
+            drop(state);
+            admitted.map(|()| engines)
+        });
+        match admitted {
             Ok(engines) => {
                 let weak = engines.iter().map(Arc::downgrade).collect();
                 let all = All { engines: weak, windows, channels: AtomicUsize::new(0) };

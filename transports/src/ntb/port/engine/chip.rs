@@ -6,6 +6,11 @@ use crate::ntb::port::vfio::express;
 use crate::ntb::port::{InboundMemory, PortError, Result};
 use std::sync::Arc;
 
+/// Descriptors that an engine is given memory for: as many as Linux has, and more than can be under way.
+pub const DESCRIPTORS: usize = 2048;
+/// Bytes of a descriptor at most: so that an engine stops soon when it has to.
+pub const MAX_LEN: usize = 1 << 20;
+
 /// What a kind of engine has.
 #[derive(Clone, Debug)]
 pub struct Facts {

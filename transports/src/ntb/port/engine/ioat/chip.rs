@@ -3,16 +3,14 @@
 
 use super::layout::*;
 use crate::ntb::port::bridge::{Device, gone};
-use crate::ntb::port::engine::chip::{self, Chip, Copy, Facts, Health, Shared};
+use crate::ntb::port::engine::chip::{
+    self, Chip, Copy, DESCRIPTORS, Facts, Health, MAX_LEN, Shared,
+};
 use crate::ntb::port::{PortError, Result};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Descriptors: more than can be under way.
-const DESCRIPTORS: usize = 2048;
-/// Bytes of a descriptor at most: so that the channel stops soon when it has to.
-const MAX_LEN: usize = 1 << 20;
 /// How long the channel may take to stop, and to reset.
 const PATIENCE: Duration = Duration::from_secs(1);
 
