@@ -249,7 +249,7 @@ pub unsafe fn collect(group: &Group<'_>, Collect(call): &Collect) {
 /// where that leads out of the segment that dest is in.
 fn place(group: &Group<'_>, call: &Gather, lens: impl Iterator<Item = usize>) -> usize {
     let (offset, all) = extent(lens, group.me);
-    if group.world.config().debug.0 {
+    if group.world.config().debug.0 && all > 0 {
         // Puts would find it out as well, but at addresses that the program never passed.
         group.world.check_range(group.routine, "dest", call.dest, all);
     }

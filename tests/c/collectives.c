@@ -73,6 +73,19 @@ RMA_TYPES(TEST, ~)
 /* broadcastmem and the rest count bytes. */
 static void test_mem(uint8_t *dest, uint8_t *source) { ALL(mem, uint8_t, SIZED) }
 
+/* Nothing is moved, so there need be no buffers. */
+static void test_nothing(void) {
+    CHECK_EQ(shmem_long_broadcast(team, NULL, NULL, 0, 0), 0);
+    CHECK_EQ(shmem_long_collect(team, NULL, NULL, 0), 0);
+    CHECK_EQ(shmem_long_fcollect(team, NULL, NULL, 0), 0);
+    CHECK_EQ(shmem_long_alltoall(team, NULL, NULL, 0), 0);
+    CHECK_EQ(shmem_long_alltoalls(team, NULL, NULL, 1, 1, 0), 0);
+    CHECK_EQ(shmem_long_sum_reduce(team, NULL, NULL, 0), 0);
+    CHECK_EQ(shmem_long_sum_inscan(team, NULL, NULL, 0), 0);
+    CHECK_EQ(shmem_long_sum_exscan(team, NULL, NULL, 0), 0);
+    shmem_team_sync(team);
+}
+
 int main(void) {
     check_start();
     void *dest = check_alloc(4 * N * PES, sizeof(long double));
@@ -90,6 +103,7 @@ int main(void) {
 #define RUN(T, TYPE, ...) test_##T(dest, source);
         RMA_TYPES(RUN, ~)
         test_mem(dest, source);
+        test_nothing();
     }
     shmem_team_destroy(even);
     shmem_team_destroy(reverse);

@@ -2,7 +2,8 @@
 //! C and C++ programs, compiled by the installed `oshcc` and run by the installed `oshrun`.
 //!
 //! `c/*.c` each run on 1, 2, 3, 4 and 7 PEs and together call every routine of the standard.
-//! They run again with their PEs on emulated hosts, tied into rings of several sizes and speeds.
+//! They run again with all arguments checked, and with their PEs on emulated hosts, tied into rings of
+//! several sizes and speeds.
 //! `c/special` holds programs that want arguments, fail on purpose, or exist in one language only.
 
 use libtest_mimic::Trial;
@@ -112,6 +113,8 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let no_ofi = unavailable(BACK_ENDS.iter().find(|one| one.name == "ofi_tcp").expect("a row"));
     for program in &all {
         trials.extend(PES.map(|pes| runs(program, pes, &[])));
+        // Checks find nothing in a right program.
+        trials.push(runs(program, 4, &[("SHMEM_DEBUG", "1")]));
         trials.extend(RINGS.map(|(pes, options)| runs_on_hosts(program, pes, options)));
         trials.extend(OVER_OFI.map(|(pes, options)| match &no_ofi {
             None => runs_on_hosts(program, pes, options),
