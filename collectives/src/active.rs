@@ -34,8 +34,8 @@ impl ActiveSet {
     /// Words that a member can publish.
     pub(crate) const WORDS: usize = 32;
 
-    /// The active set of a call. A set that is impossible or lacks this PE, and an array that is
-    /// not symmetric, end the job with a message.
+    /// The active set of a call, or nothing on a PE that is not in it. A set that is impossible and
+    /// an array that is not symmetric end the job with a message.
     pub fn new(
         world: &World,
         start: i32,
@@ -43,19 +43,18 @@ impl ActiveSet {
         size: i32,
         p_sync: *mut i64,
         routine: &'static str,
-    ) -> ActiveSet {
-        let impossible = || -> ! {
+    ) -> Option<ActiveSet> {
+        let n_pes = world.n_pes();
+        let Some((start, stride, size)) = Self::extent(n_pes, start, log_stride, size) else {
             world.stop_job(
                 routine,
                 format_args!(
                     "the active set PE_start = {start}, logPE_stride = {log_stride}, PE_size = \
-                     {size} is not one of {} PEs with this PE in it",
-                    world.n_pes()
+                     {size} is not one of {n_pes} PEs"
                 ),
-            )
+            );
         };
-        let found = Self::position(world.pe(), world.n_pes(), start, log_stride, size);
-        let Some((start, stride, size, me)) = found else { impossible() };
+        let me = Self::position(world.pe(), start, stride, size)?;
         let last = p_sync.cast::<u8>().wrapping_add(SYNC_SIZE * 8 - 1);
         let symmetric = match (world.locate(p_sync.cast()), world.locate(last)) {
             (Some(first), Some(last)) => first.segment == last.segment,
@@ -70,25 +69,29 @@ impl ActiveSet {
                 ),
             );
         }
-        ActiveSet { start, stride, size, me, p_sync: p_sync.cast() }
+        Some(ActiveSet { start, stride, size, me, p_sync: p_sync.cast() })
     }
 
-    /// Start, stride, size and position of `pe`, if they make sense.
-    fn position(
-        pe: usize,
+    /// Start, stride and size of a set of `n_pes` PEs, if they make sense.
+    fn extent(
         n_pes: usize,
         start: i32,
         log_stride: i32,
         size: i32,
-    ) -> Option<(usize, usize, usize, usize)> {
+    ) -> Option<(usize, usize, usize)> {
         let start = usize::try_from(start).ok()?;
         let stride = 1usize.checked_shl(u32::try_from(log_stride).ok()?)?;
         let size = usize::try_from(size).ok().filter(|size| *size > 0)?;
         // A set of one member may have any stride.
         let last = (size - 1).checked_mul(stride)?.checked_add(start)?;
+        (last < n_pes).then_some((start, stride, size))
+    }
+
+    /// Which member of the set `pe` is.
+    fn position(pe: usize, start: usize, stride: usize, size: usize) -> Option<usize> {
         let distance = pe.checked_sub(start)?;
-        let member = last < n_pes && distance.is_multiple_of(stride) && distance / stride < size;
-        member.then_some((start, stride, size, distance / stride))
+        let member = distance.is_multiple_of(stride) && distance / stride < size;
+        member.then_some(distance / stride)
     }
 
     pub(crate) fn n_pes(&self) -> usize {
@@ -254,17 +257,19 @@ mod tests {
 
     #[test]
     fn members_are_found_and_impossible_sets_refused() {
-        let at = |pe, start, log, size| ActiveSet::position(pe, 8, start, log, size);
-        assert_eq!(at(5, 1, 1, 4), Some((1, 2, 4, 2)));
-        assert_eq!(at(7, 7, 3, 1), Some((7, 8, 1, 0)));
-        assert_eq!(at(4, 1, 1, 4), None, "between members");
-        assert_eq!(at(0, 1, 0, 4), None, "before the first");
-        assert_eq!(at(5, 1, 0, 4), None, "after the last");
-        assert_eq!(at(1, 1, 1, 5), None, "past the last PE");
-        assert_eq!(at(0, 0, -1, 2), None, "a negative stride");
-        assert_eq!(at(0, 0, 64, 1), None, "a stride that does not fit");
-        assert_eq!(at(0, 0, 0, 0), None, "nobody");
-        assert_eq!(at(0, -1, 0, 2), None, "a negative start");
+        let set = |start, log, size| ActiveSet::extent(8, start, log, size);
+        assert_eq!(set(1, 1, 4), Some((1, 2, 4)));
+        assert_eq!(set(7, 3, 1), Some((7, 8, 1)));
+        assert_eq!(set(1, 1, 5), None, "past the last PE");
+        assert_eq!(set(0, -1, 2), None, "a negative stride");
+        assert_eq!(set(0, 64, 1), None, "a stride that does not fit");
+        assert_eq!(set(0, 0, 0), None, "nobody");
+        assert_eq!(set(-1, 0, 2), None, "a negative start");
+        assert_eq!(ActiveSet::position(5, 1, 2, 4), Some(2));
+        assert_eq!(ActiveSet::position(7, 7, 8, 1), Some(0));
+        assert_eq!(ActiveSet::position(4, 1, 2, 4), None, "between members");
+        assert_eq!(ActiveSet::position(0, 1, 2, 4), None, "before the first");
+        assert_eq!(ActiveSet::position(5, 1, 1, 4), None, "after the last");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use support::{Ran, crate_dir, installed, prefix, run, scratch, tool};
 
 type Case = fn(&Programs) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 22] = [
+const CASES: [(&str, Case); 23] = [
     ("small_operations_take_the_route_that_is_set", small_operations_take_their_route),
     ("small_operations_store_where_nothing_is_set", small_operations_store),
     ("a_wait_for_a_pe_that_has_finalized_ends", a_wait_for_a_finalized_pe_ends),
@@ -32,6 +32,7 @@ const CASES: [(&str, Case); 22] = [
     ("a_pe_past_the_end_is_noticed", a_pe_past_the_end_is_noticed),
     ("a_broadcast_in_place_is_warned_of_once", a_broadcast_in_place_is_warned_of),
     ("a_short_dest_of_collect_is_named", a_short_dest_of_collect_is_named),
+    ("a_pe_outside_of_an_active_set_does_nothing", a_pe_outside_of_an_active_set_does_nothing),
     ("a_context_destroyed_twice_is_an_error", a_context_destroyed_twice_is_an_error),
     ("the_main_thread_may_end_first", the_main_thread_may_end_first),
     ("a_limit_on_file_sizes_is_named", a_limit_on_file_sizes_is_named),
@@ -263,6 +264,22 @@ fn a_short_dest_of_collect_is_named(programs: &Programs) -> Result<(), Failed> {
         ran.stderr.lines().any(|line| line.contains(&format!("PE {pe}:")) && line.contains(&says))
     });
     expect(ran.code == Some(1) && named, &ran, "the program's own address")
+}
+
+fn a_pe_outside_of_an_active_set_does_nothing(programs: &Programs) -> Result<(), Failed> {
+    let said = |ran: &Ran, pe: &str| {
+        let says = |line: &&str| line.contains("not in the active set") && line.contains(pe);
+        ran.stderr.lines().filter(says).count()
+    };
+    let unchecked = [("SHMEM_DEBUG", "0")];
+    let ran = programs.faults.launch(4, &["outside-of-set"], &unchecked)?.succeeded()?;
+    expect(
+        ["PE 0", "PE 1", "PE 2", "PE 3"].map(|pe| said(&ran, pe)) == [0, 1, 0, 1],
+        &ran,
+        "two warnings",
+    )?;
+    let ran = programs.faults.launch(4, &["outside-of-set"], &[("SHMEM_DEBUG", "1")])?;
+    expect(ran.code == Some(1) && said(&ran, "PE") > 0, &ran, "an error")
 }
 
 fn a_context_destroyed_twice_is_an_error(programs: &Programs) -> Result<(), Failed> {

@@ -4,10 +4,39 @@
 
 use super::collective::extent;
 use super::slow::{check_buffers, check_root};
+use crate::library::Library;
 use crate::profile;
 use std::ffi::{c_int, c_long, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tombolo_collectives::active::{self, ActiveSet};
 use tombolo_collectives::{And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
+
+/// The active set (start, logarithm of the stride, size) of a call, or nothing on a PE that is not in
+/// it. The standard leaves open what happens there. Programs exist that call on all PEs, so it is an
+/// error only where arguments are checked, and otherwise worth one warning.
+fn active_set(
+    library: &Library,
+    routine: &'static str,
+    (start, log_stride, size): (c_int, c_int, c_int),
+    p_sync: *mut c_long,
+) -> Option<ActiveSet> {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let world = &library.world;
+    let set = ActiveSet::new(world, start, log_stride, size, p_sync, routine);
+    if set.is_none() {
+        let what = format_args!(
+            "this PE is not in the active set PE_start = {start}, logPE_stride = {log_stride}, \
+             PE_size = {size}"
+        );
+        if library.checks() {
+            world.stop_job(routine, what);
+        }
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            tracing::warn!("PE {}: {routine}: {what}: nothing is done here", world.pe());
+        }
+    }
+    set
+}
 
 routines! {
     callers: "`p_sync` is a symmetric array of the set's members, used by no other set until all have \
@@ -15,14 +44,16 @@ routines! {
     [shmem_barrier](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
         profile::within(ROUTINE, 0, |library| {
             let world = &library.world;
-            let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+            let set = (pe_start, log_pe_stride, pe_size);
+            let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
             active::barrier(world, set, ROUTINE)
         })
     }
     [shmem_sync](pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long) {
         profile::within(ROUTINE, 0, |library| {
             let world = &library.world;
-            let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+            let set = (pe_start, log_pe_stride, pe_size);
+            let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
             active::sync(world, set, ROUTINE)
         })
     }
@@ -40,7 +71,8 @@ macro_rules! data {
             ) {
                 profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
                     let (world, len) = (&library.world, nelems * size_of::<$ty>());
-                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    let set = (pe_start, log_pe_stride, pe_size);
+                    let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     check_root(library, ROUTINE, pe_root, pe_size as usize);
                     check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
                     active::broadcast(world, set, dest.cast(), source.cast(), len, pe_root, ROUTINE)
@@ -52,7 +84,8 @@ macro_rules! data {
             ) {
                 profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
                     let (world, len) = (&library.world, nelems * size_of::<$ty>());
-                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    let set = (pe_start, log_pe_stride, pe_size);
+                    let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
                     active::collect(world, set, dest.cast(), source.cast(), len, ROUTINE)
                 })
@@ -63,7 +96,8 @@ macro_rules! data {
             ) {
                 profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
                     let (world, len) = (&library.world, nelems * size_of::<$ty>());
-                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    let set = (pe_start, log_pe_stride, pe_size);
+                    let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     let all = len * pe_size as usize;
                     check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), len), false);
                     active::fcollect(world, set, dest.cast(), source.cast(), len, ROUTINE)
@@ -75,7 +109,8 @@ macro_rules! data {
             ) {
                 profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
                     let (world, len) = (&library.world, nelems * size_of::<$ty>());
-                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    let set = (pe_start, log_pe_stride, pe_size);
+                    let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     let all = len * pe_size as usize;
                     check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), all), false);
                     active::alltoall(world, set, dest.cast(), source.cast(), len, ROUTINE)
@@ -87,7 +122,8 @@ macro_rules! data {
             ) {
                 profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
                     let world = &library.world;
-                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    let set = (pe_start, log_pe_stride, pe_size);
+                    let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     let strided = Strided { dst, sst, nelems, size: size_of::<$ty>() };
                     let count = nelems * pe_size as usize;
                     let [to, from] = [dst, sst].map(|stride| extent(stride, count, strided.size));
@@ -116,7 +152,8 @@ macro_rules! to_all {
             ) {
                 profile::within(ROUTINE, nreduce.max(0) as usize * size_of::<$ty>(), |library| {
                     let world = &library.world;
-                    let set = ActiveSet::new(world, pe_start, log_pe_stride, pe_size, p_sync, ROUTINE);
+                    let set = (pe_start, log_pe_stride, pe_size);
+                    let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     let Ok(nelems) = usize::try_from(nreduce) else {
                         let what = format_args!("nreduce = {nreduce}: expected 0 or more elements");
                         world.stop_job(ROUTINE, what)

@@ -201,6 +201,16 @@ int main(int argc, char **argv) {
         shmem_barrier_all();
         shmem_long_collect(SHMEM_TEAM_WORLD, dest, source, 2);
     }
+    CASE("outside-of-set") {
+        static long flags[SHMEM_REDUCE_SYNC_SIZE], work[SHMEM_REDUCE_MIN_WRKDATA_SIZE], sum, one = 1;
+        for (int i = 0; i < SHMEM_REDUCE_SYNC_SIZE; i++) flags[i] = SHMEM_SYNC_VALUE;
+        shmem_barrier_all();
+        for (int i = 0; i < 2; i++) {
+            shmem_long_sum_to_all(&sum, &one, 1, 0, 1, 2, work, flags);
+            shmem_barrier_all();
+        }
+        CHECK_EQ(sum, me % 2 == 0 ? 2 : 0);
+    }
     CASE("destroy-twice") {
         shmem_ctx_t ctx;
         CHECK_EQ(shmem_ctx_create(0, &ctx), 0);

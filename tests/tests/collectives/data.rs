@@ -49,6 +49,7 @@ pub fn all_members(world: &World) -> Vec<Members> {
         if let Some(me) = me {
             let (start, size) = (start as i32, size as i32);
             let set = ActiveSet::new(world, start, log_stride, size, p_sync, ROUTINE);
+            let set = set.expect("this PE is a member");
             all.push(Members::Active { set, me, n: size as usize });
         }
     }

@@ -56,8 +56,9 @@ fn active_sets_meet_through_their_array_and_leave_it_as_it_was() {
         coll::sync_all(world, ROUTINE);
         for (start, log_stride, size) in [(0, 0, n), (n / 2, 0, n - n / 2), (0, 1, (n + 1) / 2)] {
             let pes: Vec<usize> = (0..size).map(|i| (start + (i << log_stride)) as usize).collect();
-            if pes.contains(&world.pe()) {
-                let set = ActiveSet::new(world, start, log_stride, size, p_sync, ROUTINE);
+            let set = ActiveSet::new(world, start, log_stride, size, p_sync, ROUTINE);
+            assert_eq!(set.is_some(), pes.contains(&world.pe()));
+            if let Some(set) = set {
                 // SAFETY: the array is used by this set alone until the sync below.
                 rounds(world, &pes, words, || unsafe { active::barrier(world, set, ROUTINE) });
                 // SAFETY: as above.
