@@ -68,7 +68,8 @@ pub const fn reply_line(n_pes: usize, pe: usize, index: usize) -> usize {
 }
 
 /// Offset of the words by which a transport of PE `pe` finds out that what it has written before has
-/// arrived: one for each who writes, such as processors and DMA engines. Each PE has a cache line.
+/// arrived, or never will: some for each who writes, such as processors and DMA engines. Each PE has a
+/// cache line.
 pub const fn arrival(n_pes: usize, pe: usize) -> usize {
     reply_line(n_pes, n_pes, 0) + pe * LINE
 }

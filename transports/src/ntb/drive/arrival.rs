@@ -13,20 +13,32 @@
 //!   meanwhile finds the answer there.
 //!
 //! A write that is lost is not noticed by who makes it. So until the answer has come the sources
-//! stay what they are (only puts that promise as much go this way) and, when the link has been down
-//! or the peer has closed its window meanwhile, the puts are repeated over the ring.
+//! stay what they are (only puts that promise as much go this way), and puts that are lost are repeated
+//! over the ring:
+//!
+//! - When the link has changed: nothing is under way over it any more.
+//! - When a transfer of an engine has failed: a number goes behind the others, and when it has arrived nothing
+//!   is under way any more.
+//! - When a number does not arrive ([`Patience`]), or cannot be written, though the link seems to be up, or
+//!   when the peer has closed its window: something may be under way. The peer says first that its window
+//!   is closed ([`closing`](super::closing)). A peer that does not is given up after a while, as is one that
+//!   the ring does not reach.
 
+use super::closing::{self, Word};
 use super::direct::{DirectPeer, Way};
 use super::dma::{Outcome, Ticket};
 use super::lane::Lane;
 use super::port_memory::token;
-use crate::ntb::ring::{GetRequest, PutRequest, Target};
+use crate::ntb::ring::{Config, GetRequest, PutRequest, RunClock, Target};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tombolo_core::board::monotonic_ns;
 use tombolo_core::transport::{Remote, SegmentKind, Status, Stream};
 
 /// Direct puts to one PE that may be under way; more go over the ring.
 const PUTS_MAX: usize = 256;
+/// Numbers behind transfers that have failed, before the way is given up.
+const MARKS_MAX: u32 = 4;
 
 /// Who makes direct puts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,14 +49,41 @@ pub enum By {
     Dma,
 }
 
+impl By {
+    /// Number of them.
+    pub const COUNT: usize = 2;
+    /// All, in index order.
+    pub const BOTH: [By; By::COUNT] = [By::Cpu, By::Dma];
+}
+
+/// How long something is waited for, nanoseconds for which this PE looks, while the peer's host answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For a number behind puts.
+    arrival_ns: u64,
+    /// For the peer to close its window.
+    closing_ns: u64,
+    /// Longest time that counts between two looks.
+    step_ns: u64,
+}
+
+impl Patience {
+    /// That of the ring with links that seem to be up, and with hosts that are silent.
+    pub fn new(config: &Config) -> Patience {
+        let Config { dead_ns, silence_ns, step_ns, .. } = *config;
+        Patience { arrival_ns: dead_ns, closing_ns: silence_ns, step_ns }
+    }
+}
+
 /// What is under way to one PE.
 pub struct Arrivals {
     by: By,
     peer: Arc<DirectPeer>,
     lane: Arc<Lane>,
     pe: usize,
-    /// The word behind the stores.
-    flag: Target,
+    /// The words of this PE in its heap.
+    words: Words,
+    patience: Patience,
     /// Something is under way.
     busy: AtomicBool,
     state: Mutex<State>,
@@ -63,6 +102,8 @@ struct State {
     asked: Vec<Put>,
     /// To be repeated over the ring.
     lost: Vec<Put>,
+    /// They may still arrive, as far as is known.
+    doubt: Option<Doubt>,
     /// Written last.
     number: u64,
     /// Behind those that were asked about.
@@ -71,6 +112,15 @@ struct State {
     counts: (u64, u64),
     /// The question is still to be put.
     to_ask: bool,
+    /// Numbers that were written behind transfers of which some have failed.
+    marks: u32,
+    /// Some of those that were asked about have failed: all are repeated.
+    again: bool,
+    /// Since when the answer has been waited for in vain.
+    clock: RunClock,
+    waits_since: Option<u64>,
+    /// Requests to close windows.
+    requests: u64,
     /// The DMA engine's last transfer, and the way it goes.
     transfer: Option<(Way, Ticket)>,
 }
@@ -82,6 +132,37 @@ struct Put {
     dest: Remote,
     source: u64,
     len: usize,
+}
+
+/// What is to be known before puts that were lost are repeated: that they do not arrive by the way that
+/// they went.
+struct Doubt {
+    way: Way,
+    /// What the peer is asked, and answers.
+    request: u64,
+    is_asked: bool,
+}
+
+/// Where the words of this PE are in the heap of the peer.
+#[derive(Clone, Copy)]
+pub struct Words {
+    pub host: u16,
+    /// The peer, counted within its host.
+    pub local: u8,
+    pub n_pes: usize,
+    /// This PE.
+    pub me: usize,
+}
+
+impl Words {
+    fn at(&self, word: Word, by: By) -> Target {
+        let offset = word.offset(self.n_pes, self.me, by);
+        Target {
+            host: self.host,
+            pe: self.local,
+            remote: Remote { segment: SegmentKind::Heap, offset },
+        }
+    }
 }
 
 // SAFETY: whoever issues keeps stream and source until the put has completed or the job ends.
@@ -96,6 +177,12 @@ impl State {
         let ticket = earlier.map_or(ticket, |(_, earlier)| ticket.since(earlier));
         self.transfer = Some((way, ticket));
     }
+
+    /// Whether something has been waited for in vain for `ns`.
+    fn has_waited(&mut self, ns: u64, step_ns: u64) -> bool {
+        let now = self.clock.advance(monotonic_ns(), step_ns);
+        now - *self.waits_since.get_or_insert(now) >= ns
+    }
 }
 
 impl Put {
@@ -106,20 +193,22 @@ impl Put {
 }
 
 impl Arrivals {
-    /// Nothing under way to `pe`, whose word for this PE is `flag`.
+    /// Nothing under way to `pe`.
     pub fn new(
         by: By,
         peer: Arc<DirectPeer>,
         lane: Arc<Lane>,
         pe: usize,
-        flag: Target,
+        words: Words,
+        patience: Patience,
     ) -> Arrivals {
         Arrivals {
             by,
             peer,
             lane,
             pe,
-            flag,
+            words,
+            patience,
             busy: AtomicBool::new(false),
             state: Mutex::default(),
             questions: Stream::new(u32::MAX, true),
@@ -140,7 +229,7 @@ impl Arrivals {
     ) -> Option<Status> {
         let mut state = self.lock();
         let state = &mut *state;
-        if state.puts.len() + state.asked.len() >= PUTS_MAX {
+        if state.puts.len() + state.asked.len() >= PUTS_MAX || !state.lost.is_empty() {
             return None;
         }
         let way = match state.way {
@@ -182,16 +271,16 @@ impl Arrivals {
         }
         let Ok(mut state) = self.state.try_lock() else { return };
         let state = &mut *state;
-        self.repeat_lost(state);
+        if !state.lost.is_empty() {
+            return self.repeat_lost(state);
+        }
         if state.to_ask {
-            return self.ask(state);
+            return self.ask(state, Word::Number);
         }
         if !state.asked.is_empty() {
             return self.hear(state);
         }
-        let Some(way) = state.way else {
-            return self.busy.store(!state.lost.is_empty(), Ordering::Release);
-        };
+        let Some(way) = state.way else { return self.busy.store(false, Ordering::Release) };
         if state.puts.is_empty() {
             state.way = None;
             return;
@@ -209,14 +298,17 @@ impl Arrivals {
             }
             By::Dma => match self.transfer_outcome(state) {
                 Outcome::UnderWay => return,
+                Outcome::Failed if self.mark(state, way) => return,
                 Outcome::Failed => return self.give_up_way(state),
                 Outcome::Posted => {}
             },
         }
         std::mem::swap(&mut state.puts, &mut state.asked);
         state.asked_number = state.number;
+        state.again = std::mem::take(&mut state.marks) > 0;
+        state.waits_since = None;
         state.counts.1 += 1;
-        self.ask(state);
+        self.ask(state, Word::Number);
     }
 
     /// Writes to the peer. False: nothing can be said to have arrived.
@@ -237,25 +329,53 @@ impl Arrivals {
             By::Cpu => unsafe { self.peer.put_by(way, segment, offset, source, len) },
             By::Dma => {
                 let at = self.peer.window_offset(segment, offset, len);
-                let word = self.flag.remote;
-                let word_at = self.peer.window_offset(word.segment, word.offset, 8);
-                let places = at.zip(word_at).zip(self.peer.engine(way));
-                let ticket = places.and_then(|((at, word_at), engine)| {
-                    let number = Some((word_at, state.number + 1));
-                    // SAFETY: the caller's promise; the source stays until the put has completed.
-                    unsafe { engine.submit(at, source, len, number) }
-                });
+                // SAFETY: the caller's promise; the source stays until the put has completed.
+                let ticket = at.and_then(|at| unsafe { self.submit(state, way, at, source, len) });
                 let Some(ticket) = ticket else { return false };
-                state.number += 1;
                 state.note_transfer(way, ticket);
                 true
             }
         }
     }
 
+    /// Has the engine write to `at` of the window, and a number behind it.
+    ///
+    /// # Safety
+    /// `source` is readable for `len` bytes until the transfer has ended.
+    unsafe fn submit(
+        &self,
+        state: &mut State,
+        way: Way,
+        at: usize,
+        source: *const u8,
+        len: usize,
+    ) -> Option<Ticket> {
+        let Remote { segment, offset } = self.words.at(Word::Number, self.by).remote;
+        let word_at = self.peer.window_offset(segment, offset, 8)?;
+        let number = state.number + 1;
+        // SAFETY: the caller's promise.
+        let ticket =
+            unsafe { self.peer.engine(way)?.submit(at, source, len, Some((word_at, number))) }?;
+        state.number = number;
+        Some(ticket)
+    }
+
+    /// Some transfers have failed, others may be under way: has the engine write a number behind all of them.
+    /// False: it does not.
+    fn mark(&self, state: &mut State, way: Way) -> bool {
+        let ticket = (state.marks < MARKS_MAX)
+            // SAFETY: nothing is read.
+            .then(|| unsafe { self.submit(state, way, 0, std::ptr::null(), 0) });
+        let Some(ticket) = ticket.flatten() else { return false };
+        state.marks += 1;
+        // Whether it fails as well is all that counts now.
+        state.transfer = Some((way, ticket));
+        true
+    }
+
     /// Stores a number behind the puts; false: it could not be written.
     fn store_number(&self, number: u64, way: Way) -> bool {
-        let Remote { segment, offset } = self.flag.remote;
+        let Remote { segment, offset } = self.words.at(Word::Number, self.by).remote;
         // SAFETY: eight bytes of a local, to a word of the peer's control area.
         unsafe { self.peer.put_by(way, segment, offset, (&raw const number).cast(), 8) }
     }
@@ -265,12 +385,12 @@ impl Arrivals {
         self.peer.engine(way).map_or(Outcome::Failed, |engine| engine.outcome(ticket))
     }
 
-    /// Asks for the word over the ring.
-    fn ask(&self, state: &mut State) {
+    /// Asks for a word over the ring.
+    fn ask(&self, state: &mut State, word: Word) {
         let get = GetRequest {
             token: token(&self.questions, self.pe),
             stream: self.questions.id,
-            target: self.flag,
+            target: self.words.at(word, self.by),
             dest: self.answer.as_ptr() as u64,
             len: 8,
         };
@@ -290,16 +410,24 @@ impl Arrivals {
         }
         // It may be that of later puts already.
         if self.answer.load(Ordering::Acquire) >= state.asked_number {
+            if state.puts.is_empty() {
+                state.way = None;
+            }
+            if state.again {
+                state.lost.append(&mut state.asked);
+                return self.repeat_lost(state);
+            }
             state.counts.0 += state.asked.len() as u64;
             for put in state.asked.drain(..) {
                 put.stream().completed.fetch_add(1, Ordering::Release);
             }
-            if state.puts.is_empty() {
-                state.way = None;
-            }
-        } else if state.way.is_some_and(|way| self.peer.is_way_open(way, SegmentKind::Heap)) {
+            return;
+        }
+        let Patience { arrival_ns, step_ns, .. } = self.patience;
+        let is_open = state.way.is_some_and(|way| self.peer.is_way_open(way, SegmentKind::Heap));
+        if is_open && !state.has_waited(arrival_ns, step_ns) {
             // Asked faster than stores are.
-            self.ask(state);
+            self.ask(state, Word::Number);
         } else {
             self.give_up_way(state);
         }
@@ -307,16 +435,80 @@ impl Arrivals {
 
     /// Anything under way may have been lost.
     fn give_up_way(&self, state: &mut State) {
-        state.way = None;
-        state.to_ask = false;
+        (state.to_ask, state.marks) = (false, 0);
         state.lost.append(&mut state.asked);
         state.lost.append(&mut state.puts);
+        if let Some(way) = state.way.take().filter(|way| !self.peer.is_cut(*way)) {
+            self.peer.withdraw(way);
+            state.requests += 1;
+            let request = closing::request(state.requests, way.side().opposite());
+            state.doubt = Some(Doubt { way, request, is_asked: false });
+            state.waits_since = None;
+        }
         self.repeat_lost(state);
     }
 
+    /// Whether nothing of what was lost is under way. Asks the peer if need be.
+    fn is_certain(&self, state: &mut State) -> bool {
+        let Some(doubt) = &state.doubt else { return true };
+        let Doubt { way, request, is_asked } = *doubt;
+        if self.peer.is_cut(way) {
+            (state.doubt, state.to_ask) = (None, false);
+            return true;
+        }
+        if !self.questions.is_quiet() {
+            return false;
+        }
+        if self.questions.failed.swap(0, Ordering::Relaxed) != 0 {
+            self.fail(state);
+            return false;
+        }
+        if is_asked && self.answer.load(Ordering::Acquire) == request {
+            (state.doubt, state.to_ask) = (None, false);
+            return true;
+        }
+        let Patience { closing_ns, step_ns, .. } = self.patience;
+        if state.has_waited(closing_ns, step_ns) {
+            tracing::warn!(
+                "PE {} does not close its window for puts that have not arrived: its host is given up",
+                self.pe
+            );
+            self.lane.give_up(self.words.host);
+            self.fail(state);
+        } else if is_asked {
+            self.ask(state, Word::Closed);
+        } else {
+            self.ask_to_close(state, request);
+        }
+        false
+    }
+
+    fn ask_to_close(&self, state: &mut State, request: u64) {
+        // An earlier answer is none.
+        self.answer.store(0, Ordering::Relaxed);
+        let put = PutRequest {
+            token: token(&self.questions, self.pe),
+            stream: self.questions.id,
+            target: self.words.at(Word::Request, self.by),
+            source: (&raw const request) as u64,
+            len: 8,
+            // Read at once, as all that travels in a header.
+            retain: true,
+            signal: None,
+        };
+        let submit = || self.lane.submit(|engine, host| engine.put(&put, host));
+        match self.questions.counted(submit) {
+            Status::Failed => self.fail(state),
+            Status::Again => {}
+            Status::Pending | Status::Complete => {
+                state.doubt.iter_mut().for_each(|doubt| doubt.is_asked = true);
+            }
+        }
+    }
+
     fn repeat_lost(&self, state: &mut State) {
-        if state.lost.is_empty() || self.transfer_outcome(state) == Outcome::UnderWay {
-            // What the engine still has to write would overwrite what comes after the repetition.
+        if !self.is_certain(state) || self.transfer_outcome(state) == Outcome::UnderWay {
+            // What is still to be written would overwrite what comes after the repetition.
             return;
         }
         while let Some(put) = state.lost.last().copied() {
@@ -324,7 +516,7 @@ impl Arrivals {
             let request = PutRequest {
                 token: token(put.stream(), self.pe),
                 stream: put.stream().id,
-                target: Target { remote: dest, ..self.flag },
+                target: Target { remote: dest, ..self.words.at(Word::Number, self.by) },
                 source,
                 len,
                 retain: false,
@@ -342,8 +534,8 @@ impl Arrivals {
 
     /// The PE is lost, and everything under way with it.
     fn fail(&self, state: &mut State) {
-        state.way = None;
-        state.to_ask = false;
+        (state.way, state.doubt) = (None, None);
+        (state.to_ask, state.marks) = (false, 0);
         for puts in [&mut state.asked, &mut state.puts, &mut state.lost] {
             puts.drain(..).for_each(|put| put.stream().fail(self.pe as u32, false));
         }

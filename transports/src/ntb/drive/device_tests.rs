@@ -2,7 +2,10 @@
 //! Jobs over bridges of all kinds, on models of their registers: hosts learn their cables, put, get and
 //! add, and go on when a device is gone.
 
+mod troubled;
+
 use super::Ntb;
+use crate::ntb::port::bridges::Cable;
 use crate::ntb::port::{Event, NtbPort, amd, engine, epf, intel, plx, switchtec};
 use std::sync::{Arc, Mutex};
 use tombolo_core::board::Board;
@@ -15,8 +18,8 @@ use tombolo_core::{Config, Setup, World};
 /// Bytes of a put.
 const BYTES: usize = 100_000;
 
-/// Both ends of a link, and what takes the device of the first one away.
-pub type Link = ([Arc<dyn NtbPort>; 2], Box<dyn Fn() + Send + Sync>);
+/// Both ends of a link, and what may happen to it.
+pub type Link = ([Arc<dyn NtbPort>; 2], Arc<dyn Cable>);
 
 /// What a PE writes to another in a round.
 fn pattern(from: usize, to: usize, round: usize) -> Vec<u8> {
@@ -101,13 +104,13 @@ fn jobs_run_over_bridges_of_all_kinds_and_lose_one() {
     let mut ports = ports_of(&links);
     // Somebody has mistaken right for left.
     ports[2].swap(0, 1);
-    let lose = links.map(|(_, lose)| lose);
+    let cables = links.map(|(_, cable)| cable);
     run(ports, &[], |world, hosts| {
         let places = Places::new(world, hosts, false);
         exchange(world, hosts, places, 1);
         exchange(world, hosts, places, 2);
         if world.pe() == 1 {
-            lose[1]();
+            cables[1].lose(0);
         }
         exchange(world, hosts, places, 3);
         exchange(world, hosts, places, 4);
@@ -130,7 +133,8 @@ fn jobs_put_by_engines_of_processors_and_lose_one() {
 /// A root complex that passes nothing on leaves all to the CPU, and people are told.
 #[test]
 fn jobs_run_where_engines_reach_nothing() {
-    let links: Vec<Link> = (0..3).map(|_| engine::plx::tests::isolated_link()).collect();
+    let (links, _engines): (Vec<Link>, Vec<_>) =
+        (0..3).map(|_| engine::plx::tests::isolated_link()).unzip();
     let ports = ports_of(&links);
     run(ports.clone(), &[("SHMEM_NTB_DMA", "4k")], |world, hosts| {
         let places = Places::new(world, hosts, true);
@@ -165,7 +169,8 @@ fn jobs_put_by(make: impl Fn() -> Equipped) {
         exchange(world, hosts, places, 2);
         exchange(world, hosts, places, 3);
         if world.pe() == 0 {
-            (links[0].1)();
+            // The port there goes on saying that its link is up.
+            links[0].1.lose(1);
         }
         exchange(world, hosts, places, 4);
         exchange(world, hosts, places, 5);
@@ -176,7 +181,10 @@ fn jobs_put_by(make: impl Fn() -> Equipped) {
 }
 
 /// A link whose first end has engines, and what makes them stop.
-pub type Equipped = (Link, Box<dyn Fn() + Send + Sync>);
+pub type Equipped = (Link, Stop);
+
+/// Makes engines stop without a word.
+pub type Stop = Box<dyn Fn() + Send + Sync>;
 
 /// The ports of hosts in a ring, by host and side: the first end of a link is the right port of a host.
 fn ports_of(links: &[Link]) -> Vec<[Arc<dyn NtbPort>; 2]> {

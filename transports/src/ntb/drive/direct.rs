@@ -15,7 +15,7 @@
 use super::dma::DmaWriter;
 use crate::ntb::port::{Outbound, Window, WindowMapping};
 use crate::ntb::ring::Side;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 use tombolo_core::transport::SegmentKind;
 
@@ -66,6 +66,8 @@ pub struct DirectPeer {
     maps: [[AtomicPtr<Mapped>; KINDS]; 2],
     /// By side: the channel that writes there, where the port has one and it is used.
     engines: [Option<Arc<DmaWriter>>; 2],
+    /// By side: the peer was asked to close its window there. Nothing is mapped before the link changes.
+    withdrawn: [AtomicBool; 2],
     /// Mappings of links that went down. Other threads may still be looking at them: they stay what
     /// `Box::into_raw` has given, and are freed with the peer.
     retired: Mutex<Vec<Retired>>,
@@ -98,8 +100,15 @@ pub struct Way {
     mapping: *const Mapped,
 }
 
-// SAFETY: the address is compared, never followed.
+// SAFETY: any thread may use the mapping, which only its peer follows the address of.
 unsafe impl Send for Way {}
+
+impl Way {
+    /// At which side of this host it begins.
+    pub fn side(self) -> Side {
+        self.side
+    }
+}
 
 impl DirectPeer {
     /// A neighbour with nothing mapped yet.
@@ -108,8 +117,8 @@ impl DirectPeer {
         ways: Vec<Side>,
         engines: [Option<Arc<DmaWriter>>; 2],
     ) -> DirectPeer {
-        let retired = Mutex::default();
-        DirectPeer { offers, ways, maps: Default::default(), engines, retired }
+        let (maps, withdrawn, retired) = Default::default();
+        DirectPeer { offers, ways, maps, engines, withdrawn, retired }
     }
 
     /// Whether a DMA channel leads to it.
@@ -135,6 +144,7 @@ impl DirectPeer {
 
     /// The link at `side` has changed.
     pub fn cut(&self, side: Side) {
+        self.withdrawn[side as usize].store(false, Ordering::Release);
         if let Some(engine) = &self.engines[side as usize] {
             engine.cut();
         }
@@ -174,6 +184,31 @@ impl DirectPeer {
         mapped.is_some_and(|it| std::ptr::eq(it, way.mapping) && it.window.is_open())
     }
 
+    /// Whether the link of a way of this peer has changed: nothing is under way any more.
+    pub fn is_cut(&self, way: Way) -> bool {
+        // SAFETY: made by `way` of this peer, which frees no mapping before itself.
+        unsafe { &*way.mapping }.window.is_cut()
+    }
+
+    /// Nothing is put by a way any more, until its link has changed.
+    pub fn withdraw(&self, way: Way) {
+        if !self.mapped(way.side, SegmentKind::Heap).is_some_and(|it| std::ptr::eq(it, way.mapping))
+        {
+            return;
+        }
+        self.withdrawn[way.side as usize].store(true, Ordering::Release);
+        for place in &self.maps[way.side as usize] {
+            self.replace(place, std::ptr::null_mut());
+        }
+    }
+
+    fn replace(&self, place: &AtomicPtr<Mapped>, mapped: *mut Mapped) {
+        let old = place.swap(mapped, Ordering::AcqRel);
+        if !old.is_null() {
+            self.retired.lock().unwrap_or_else(|e| e.into_inner()).push(Retired(old));
+        }
+    }
+
     /// `put` by one way.
     ///
     /// # Safety
@@ -201,7 +236,7 @@ impl DirectPeer {
     /// Maps what can be mapped through the window at `side` and is not. True when nothing is
     /// missing there.
     pub fn map(&self, side: Side, window: &mut dyn Outbound) -> bool {
-        if !self.ways.contains(&side) {
+        if !self.ways.contains(&side) || self.withdrawn[side as usize].load(Ordering::Acquire) {
             return true;
         }
         let mut whole = true;
@@ -219,12 +254,7 @@ impl DirectPeer {
                 whole = false;
                 continue;
             };
-            let mapped = Box::new(Mapped { window: mapping });
-            let old = place.swap(Box::into_raw(mapped), Ordering::AcqRel);
-            if !old.is_null() {
-                let old = Retired(old);
-                self.retired.lock().unwrap_or_else(|e| e.into_inner()).push(old);
-            }
+            self.replace(place, Box::into_raw(Box::new(Mapped { window: mapping })));
         }
         whole
     }

@@ -205,6 +205,13 @@ impl Lane {
         self.try_lock()?.engine.held_up_by()
     }
 
+    /// Gives a host up that does not do its part.
+    pub fn give_up(&self, host: u16) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.engine.give_up(host, &mut state.host);
+    }
+
     /// Whether a host was given up: nothing that was issued to it is under way any more.
     pub fn has_lost(&self, host: u16) -> bool {
         self.lock().engine.is_lost(host)

@@ -4,6 +4,7 @@
 //! Everything here can be done again at any time. It is done again whenever a link has changed,
 //! since chips lose translations and doorbell masks with the link.
 
+use super::closing::Requests;
 use super::direct::{DirectPeer, Opening};
 use super::handshake::Greeting;
 use super::lane::Lane;
@@ -61,6 +62,8 @@ pub struct Links {
     doorbells: u64,
     /// Neighbouring PEs.
     direct: Vec<Arc<DirectPeer>>,
+    /// What they ask.
+    requests: Requests,
     sides: Mutex<[SideState; 2]>,
 }
 
@@ -74,6 +77,8 @@ struct SideState {
     ready_at: u64,
     /// Its translations were set before.
     prepared: bool,
+    /// The window for direct access was closed since.
+    closed: bool,
     /// All lanes can write through it.
     opened: bool,
     mapped: bool,
@@ -102,11 +107,12 @@ impl Links {
         lanes: Vec<Arc<Lane>>,
         doorbells: u64,
         direct: Vec<Arc<DirectPeer>>,
+        requests: Requests,
     ) -> Result<Links, PortError> {
         for plan in &plans {
             plan.port.link_enable()?;
         }
-        Ok(Links { plans, lanes, doorbells, direct, sides: Mutex::default() })
+        Ok(Links { plans, lanes, doorbells, direct, requests, sides: Mutex::default() })
     }
 
     /// Looks after both links; cheap when nothing has changed. Somebody else at it is enough.
@@ -115,6 +121,14 @@ impl Links {
         let now = monotonic_ns();
         for side in Side::BOTH {
             self.tend_side(side, &mut sides[side as usize], now);
+        }
+        for asked in self.requests.open() {
+            let side = asked.side();
+            let state = &mut sides[side as usize];
+            match self.close_direct(&self.plans[side as usize], state) {
+                Ok(()) => asked.answer(),
+                Err(error) => complain(state, side, error.to_string()),
+            }
         }
     }
 
@@ -174,9 +188,9 @@ impl Links {
     fn tend_link(&self, side: Side, state: &mut SideState, now: u64) {
         let plan = &self.plans[side as usize];
         if state.phase == Phase::Up {
-            match self.prepare(plan, state.prepared) {
+            match self.prepare(plan, state) {
                 Ok(()) => {
-                    (state.phase, state.prepared) = (Phase::Greeting, true);
+                    (state.phase, state.prepared, state.closed) = (Phase::Greeting, true, false);
                     state.greeted_at = 0;
                     state.trouble = None;
                 }
@@ -230,13 +244,26 @@ impl Links {
     ///
     /// Translations that survived a change of the link are left alone: the neighbour may be writing
     /// through them already, and to set them again would close them for what is under way.
-    fn prepare(&self, plan: &SidePlan, prepared: bool) -> Result<(), PortError> {
-        if !prepared || plan.port.capabilities().resets_on_link_down {
-            for &Translation { window, slot, address, size, .. } in &plan.translations {
+    fn prepare(&self, plan: &SidePlan, state: &SideState) -> Result<(), PortError> {
+        let all = !state.prepared || plan.port.capabilities().resets_on_link_down;
+        for &Translation { window, slot, address, size, .. } in &plan.translations {
+            if all || (state.closed && plan.direct_window == Some(window)) {
                 plan.port.mw_set_trans(window, slot, address, size)?;
             }
         }
         plan.port.db_clear_mask(self.doorbells);
+        Ok(())
+    }
+
+    /// Closes the window for direct access until the link changes. The heap comes first, and so do the words
+    /// at its start that tell of arrival: they do not arrive where what was written before them is lost.
+    fn close_direct(&self, plan: &SidePlan, state: &mut SideState) -> Result<(), PortError> {
+        state.closed = true;
+        for Translation { window, slot, slots, .. } in &plan.translations {
+            if plan.direct_window == Some(*window) {
+                plan.port.mw_clear_trans(*window, *slot, *slots)?;
+            }
+        }
         Ok(())
     }
 

@@ -21,6 +21,7 @@
 mod advert;
 mod arrival;
 mod cabling;
+mod closing;
 mod describe;
 #[cfg(test)]
 pub mod device_tests;
@@ -218,7 +219,9 @@ impl Transport for Ntb {
         arrivals.extend(transfers.iter().cloned());
         let transfers: Arc<[_]> = transfers.into();
         let plans = opened.side_plans(&adverts, &pes_of);
-        let links = Links::new(plans, opened.lanes.clone(), opened.doorbells, direct.clone());
+        let requests = opened.requests(job, &pes_of);
+        let lanes = opened.lanes.clone();
+        let links = Links::new(plans, lanes, opened.doorbells, direct.clone(), requests);
         let links = Arc::new(links.map_err(|e| failure(e.to_string()))?);
         let local_pes = pes_of[usize::from(me)].clone();
         let reporter = Arc::new(Reporter::new(me, pes_of, speaks));

@@ -2,8 +2,9 @@
 //! Set-up: who serves which lanes, what lies where in the windows, and who is reached how.
 
 use super::advert::Advert;
-use super::arrival::{Arrivals, By};
+use super::arrival::{Arrivals, By, Patience, Words};
 use super::cabling::HostPorts;
+use super::closing::Requests;
 use super::direct::{self, DirectPeer, Opening};
 use super::dma::DmaWriter;
 use super::endpoint::NtbEndpoint;
@@ -17,11 +18,11 @@ use super::plan::{self, LanePlan, PlanInputs, RING_WINDOW, common_window};
 use super::port_memory::{Engine as PacketEngine, PortMemory, SideParts};
 use crate::ntb::NtbSettings;
 use crate::ntb::port::{Arrival, InboundMemory, NtbPort, PortError, Region};
-use crate::ntb::ring::{self, Engine, LINE, Side, Target};
+use crate::ntb::ring::{self, Engine, LINE, Side};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use tombolo_core::transport::{Job, Remote, Segment, SegmentKind};
-use tombolo_core::{Result, control};
+use tombolo_core::Result;
+use tombolo_core::transport::{Job, Segment, SegmentKind};
 
 /// The window for direct access.
 const DIRECT_WINDOW: usize = 1;
@@ -54,6 +55,7 @@ pub struct Offer {
     pub advert: Advert,
     /// By [`Side`].
     translations: [Vec<Translation>; 2],
+    requests: Requests,
 }
 
 impl Offer {
@@ -88,7 +90,7 @@ impl Offer {
             direct: direct.map(|opening| opening.map(|opening| opening.offset)),
             inputs,
         };
-        Ok(Offer { hardware, advert, translations })
+        Ok(Offer { hardware, advert, translations, requests: Requests::new(segments) })
     }
 
     /// Gives every host its place in the ring, where cables tell it.
@@ -140,6 +142,8 @@ pub struct Opened {
     stores: bool,
     /// By [`Side`].
     translations: [Vec<Translation>; 2],
+    requests: Requests,
+    patience: Patience,
     max_bytes: usize,
     speaks: bool,
     /// By [`Side`]: channels for direct puts of at least `dma_least` bytes.
@@ -160,7 +164,7 @@ impl Opened {
         settings: &NtbSettings,
         adverts: &[std::result::Result<Advert, String>],
     ) -> Result<Opened> {
-        let Offer { hardware, advert, mut translations } = offer;
+        let Offer { hardware, advert, mut translations, requests } = offer;
         let inputs = adverts.iter().flatten().map(|advert| advert.inputs);
         let inputs = PlanInputs::of_all(inputs).map_err(failure)?;
         let plan = LanePlan::new(&hardware, job, &inputs, settings).map_err(failure)?;
@@ -207,6 +211,8 @@ impl Opened {
             crc: config.crc,
             stores: settings.direct.0,
             translations,
+            requests,
+            patience: Patience::new(&config),
             max_bytes,
             speaks: local == 0,
         })
@@ -239,11 +245,8 @@ impl Opened {
             .map_err(|_| "its host has more PEs than a packet can name".to_string())?;
         let direct = self.direct_to(job, advert, reached);
         let arrivals = |peer, by: By| {
-            let line = control::arrival(job.n_pes(), job.pe);
-            let offset = line + 8 * by as usize;
-            let remote = Remote { segment: SegmentKind::Heap, offset };
-            let flag = Target { host: advert.host, pe: local, remote };
-            Arc::new(Arrivals::new(by, peer, self.own[0].clone(), pe, flag))
+            let words = Words { host: advert.host, local, n_pes: job.n_pes(), me: job.pe };
+            Arc::new(Arrivals::new(by, peer, self.own[0].clone(), pe, words, self.patience))
         };
         let by_cpu = direct.clone().filter(|_| !self.arrives_at_once());
         let by_dma = direct.clone().filter(|peer| peer.has_engine());
@@ -299,6 +302,16 @@ impl Opened {
     fn arrives_at_once(&self) -> bool {
         let ports = &self.hardware.ports;
         ports.iter().all(|port| port.capabilities().arrival == Arrival::AtFlush)
+    }
+
+    /// What neighbouring PEs ask of this one.
+    pub fn requests(&self, job: &Job<'_>, pes_of: &[Vec<usize>]) -> Requests {
+        let Hardware { host, hosts, .. } = self.hardware;
+        let [right, left] =
+            Side::BOTH.map(|side| &pes_of[usize::from(neighbour(host, hosts, side))]);
+        // Both links may lead to one host.
+        let others: &[usize] = if std::ptr::eq(right, left) { &[] } else { left };
+        self.requests.of(right.iter().chain(others).copied(), job.n_pes())
     }
 
     /// What the keeper of the links must know.

@@ -49,7 +49,9 @@ mod timing;
 mod vfio;
 
 #[cfg(feature = "testing")]
-pub use bridge::{Device, testing as bridges};
+pub use bridge::Device;
+#[cfg(any(test, feature = "testing"))]
+pub use bridge::testing as bridges;
 pub use capability::{
     Arrival, Capabilities, DmaCapability, DoorbellDelivery, LinkEvent, Translates, Window,
 };
@@ -233,7 +235,8 @@ pub trait NtbPort: Send + Sync {
     /// Closes `slots` slots of inbound `window`. On return no write of the peer through them is
     /// on its way any more, and later ones fault. Allowed while the link is down.
     ///
-    /// Stores made by the peer through [`Outbound::map`] are not waited for.
+    /// Stores made by the peer through [`Outbound::map`] are not waited for. Where they are under way for a
+    /// while ([`Arrival::Later`]), those that have not arrived fault as well.
     fn mw_clear_trans(&self, window: usize, first_slot: usize, slots: usize) -> Result<()>;
 
     /// Sets a translation on the accessing side, for chips that translate there
@@ -394,6 +397,9 @@ pub trait WindowMapping: Send + Sync {
 
     /// Link and translations are what they were when the mapping was made. A few loads.
     fn is_open(&self) -> bool;
+
+    /// The link is not what it was then: nothing that was written is on its way any more.
+    fn is_cut(&self) -> bool;
 }
 
 /// One DMA transfer into an outbound window.

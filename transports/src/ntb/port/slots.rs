@@ -265,7 +265,11 @@ impl<F: Face> WindowMapping for SlottedMapping<F> {
 
     fn is_open(&self) -> bool {
         let is_same = |(slot, entry): &(usize, u64)| self.face.entry(*slot) == *entry;
-        self.face.up_generation() == Some(self.generation) && self.slots.iter().all(is_same)
+        !self.is_cut() && self.slots.iter().all(is_same)
+    }
+
+    fn is_cut(&self) -> bool {
+        self.face.up_generation() != Some(self.generation)
     }
 }
 

@@ -88,14 +88,14 @@ impl Health {
 /// Time as far as this engine has run. A poll that comes late counts for one step: a process that was
 /// stopped, or did not get a processor, does not take the time for silence of its neighbours.
 #[derive(Clone, Copy, Debug, Default, Hash)]
-pub(super) struct RunClock {
+pub struct RunClock {
     run: u64,
     seen: u64,
 }
 
 impl RunClock {
     /// Time goes on to `now` of the caller's clock; gives the time that has been run.
-    pub(super) fn advance(&mut self, now: u64, step_ns: u64) -> u64 {
+    pub fn advance(&mut self, now: u64, step_ns: u64) -> u64 {
         if self.seen == 0 {
             self.run = now;
         } else {
@@ -106,7 +106,7 @@ impl RunClock {
     }
 
     /// When it will be `run`, by the caller's clock.
-    pub(super) fn when(&self, run: u64) -> u64 {
+    pub fn when(&self, run: u64) -> u64 {
         self.seen + run.saturating_sub(self.run)
     }
 }

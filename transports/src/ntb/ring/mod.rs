@@ -61,6 +61,7 @@ mod tests;
 
 pub use config::{Config, FETCHES, HOSTS_MAX};
 pub use engine::{Engine, EngineError};
+pub use health::RunClock;
 pub use layout::{
     CHUNK_BYTES_MAX, CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE, body_bytes,
 };

@@ -230,7 +230,8 @@ impl Engine {
         }
     }
 
-    fn give_up<M: Memory>(&mut self, dst: u16, memory: &mut M) {
+    /// Gives a host up: nothing that was issued to it is under way any more, and nothing will be.
+    pub fn give_up<M: Memory>(&mut self, dst: u16, memory: &mut M) {
         self.fail(dst, memory);
         memory.event(Event::GaveUp(dst));
     }

@@ -93,6 +93,8 @@ pub struct Bench<M> {
     free: AtomicU64,
     /// By side: what functions beside its bridge have posted.
     posted: [Mutex<VecDeque<Posted>>; 2],
+    /// By side: what was written through the windows of its bridge and is held there.
+    held: [Mutex<Vec<Held>>; 2],
 }
 
 struct Inner<M> {
@@ -113,6 +115,8 @@ struct Machine {
     killed: u32,
     /// The root complex does not pass on what one function writes to another.
     isolated: bool,
+    /// The bridge holds what is written through its windows.
+    holds: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +137,13 @@ enum Behind {
 /// What a function beside the bridge has written into one of its windows, and has not arrived.
 struct Posted {
     requester: u16,
+    bar: usize,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+/// What a bridge holds.
+struct Held {
     bar: usize,
     offset: usize,
     bytes: Vec<u8>,
@@ -173,6 +184,7 @@ impl<M: Model> Bench<M> {
             lines: Lines::new(lines),
             free: AtomicU64::new(1 << 32),
             posted: Default::default(),
+            held: Default::default(),
         })
     }
 
@@ -271,6 +283,10 @@ impl<M: Model> Bench<M> {
             let Some(Posted { requester, bar, offset, bytes }) = posted.pop_front() else { return };
             let (own, peer) = (&inner.machines[side], &inner.machines[1 - side]);
             let admitted = inner.model.admits(side, requester) && !own.gone && !peer.gone;
+            if admitted && own.holds {
+                self.hold(side, bar, offset, bytes);
+                continue;
+            }
             let route = || inner.model.route(side, bar, offset);
             if let Some(address) = admitted.then(route).flatten() {
                 match peer.at(address, bytes.len()) {
@@ -282,12 +298,56 @@ impl<M: Model> Bench<M> {
         }
     }
 
+    fn hold(&self, side: usize, bar: usize, offset: usize, bytes: Vec<u8>) {
+        let mut held = self.held[side].lock().unwrap_or_else(PoisonError::into_inner);
+        held.push(Held { bar, offset, bytes });
+    }
+
     /// What the kernel does with the function of a process that was killed.
     pub fn kill(&self, side: usize) {
         let mut inner = self.inner_mut();
         inner.machines[side].maps.clear();
         inner.machines[side].killed += 1;
         inner.model.reset(side, &self.lines);
+    }
+}
+
+/// What may happen to a link. Sides are those of its ports.
+pub trait Cable: Send + Sync {
+    /// Has the function of a side stop answering.
+    fn lose(&self, side: usize);
+
+    /// From now on nothing arrives that a side writes through its windows, and nothing tells so.
+    fn hold(&self, side: usize);
+
+    /// All of it arrives, and what is written from now on as well.
+    fn release(&self, side: usize);
+}
+
+impl<M: Model> Cable for Bench<M> {
+    fn lose(&self, side: usize) {
+        Bench::lose(self, side);
+    }
+
+    fn hold(&self, side: usize) {
+        self.inner_mut().machines[side].holds = true;
+    }
+
+    fn release(&self, side: usize) {
+        let mut inner = self.inner_mut();
+        inner.machines[side].holds = false;
+        let mut held = self.held[side].lock().unwrap_or_else(PoisonError::into_inner);
+        for Held { bar, offset, bytes } in held.drain(..) {
+            let route = |at| inner.model.route(side, bar, offset + at);
+            for (index, part) in bytes.chunks(8).enumerate() {
+                let peer = &inner.machines[1 - side];
+                match route(index * 8).and_then(|address| peer.at(address, part.len())) {
+                    // SAFETY: mapped memory of this length.
+                    Some(at) => unsafe { deliver(at, part.as_ptr(), part.len()) },
+                    None => _ = peer.faults.fetch_add(1, Ordering::Relaxed),
+                }
+            }
+        }
     }
 }
 
@@ -478,6 +538,14 @@ impl<M: Model> Device for Function<M> {
     }
 
     unsafe fn store(&self, bar: usize, offset: usize, source: *const u8, len: usize) {
+        let inner = self.bench.inner();
+        if inner.machines[self.side].holds && !self.is_gone(&inner) {
+            self.bench.arrive(&inner, self.side, usize::MAX);
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(source, len) };
+            return self.bench.hold(self.side, bar, offset, bytes.to_vec());
+        }
+        drop(inner);
         self.each(bar, offset, len, |done, part, memory| {
             // SAFETY: mapped memory of this length; the caller vouches for the source.
             unsafe { deliver(memory, source.add(done), part) };
@@ -493,6 +561,10 @@ impl<M: Model> Device for Function<M> {
     unsafe fn load(&self, bar: usize, offset: usize, dest: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { dest.write_bytes(0xff, len) };
+        if self.bench.inner().machines[self.side].holds {
+            // Nothing answers.
+            return;
+        }
         self.each(bar, offset, len, |done, part, memory| {
             // SAFETY: mapped memory of this length; the caller vouches for the destination.
             unsafe { deliver(dest.add(done), memory, part) };

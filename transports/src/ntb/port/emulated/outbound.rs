@@ -249,7 +249,7 @@ impl EmulatedMapping {
     fn is_still_open(&self) -> bool {
         let side = self.link.side(self.owner);
         let changes = side.window_changes[self.window].load(Ordering::Acquire);
-        let open = self.link.memory().status.read() == self.word
+        let open = !self.is_cut()
             && self.targets.iter().enumerate().all(|(index, target)| {
                 let entry = &side.windows[self.window][self.first_slot + index];
                 entry.generation.load(Ordering::Acquire) == target.generation
@@ -315,5 +315,9 @@ impl WindowMapping for EmulatedMapping {
     #[inline]
     fn is_open(&self) -> bool {
         self.is_unchanged() || self.is_still_open()
+    }
+
+    fn is_cut(&self) -> bool {
+        self.link.memory().status.read() != self.word
     }
 }

@@ -3,7 +3,7 @@
 
 mod model;
 
-use crate::ntb::drive::device_tests::{Equipped, Link};
+use crate::ntb::drive::device_tests::Equipped;
 use crate::ntb::port::NtbPort;
 use crate::ntb::port::bridge::testing::cases::until;
 use crate::ntb::port::engine::testing::cases::{self, Bed};
@@ -17,11 +17,11 @@ pub fn link() -> Equipped {
 }
 
 /// A link with engines whose root complexes pass nothing on.
-pub fn isolated_link() -> Link {
+pub fn isolated_link() -> Equipped {
     let Bed { bench, ports: [a, b], engines } =
         cases::bed::<Plx, Channel>(Shape { windows: [[4 << 20, 16 << 20]; 2], ..Shape::EVEN }, 1);
     [0, 1].into_iter().for_each(|side| bench.isolate(side));
-    ([Arc::new(a), Arc::new(b)], Box::new(move || drop(engines.clone())))
+    (([Arc::new(a), Arc::new(b)], bench), Box::new(move || drop(engines.clone())))
 }
 
 #[test]

@@ -67,8 +67,7 @@ pub fn link<M: Driven, E: Machinery>(shape: M::Shape) -> Equipped {
         let _ = &others;
         engines.iter().for_each(|engine| engine.behave(silent));
     };
-    let lose = move || [0, 1].into_iter().for_each(|side| bench.lose(side));
-    (([Arc::new(a), Arc::new(b)], Box::new(lose)), Box::new(stop))
+    (([Arc::new(a), Arc::new(b)], bench), Box::new(stop))
 }
 
 /// The suite of ports, from both sides.
