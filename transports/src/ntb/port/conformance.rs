@@ -64,6 +64,7 @@ pub const CASES: &[(&str, Case)] = &[
     ("dma_wakes_who_waits", dma::wakes),
     ("dma_is_bounded", dma::bounded),
     ("dma_is_lost_with_the_link", dma::lost_with_the_link),
+    ("dma_flag_is_lost_with_its_data", dma::flag_lost_with_data),
 ];
 
 /// How long anything may take that is bound to happen. Only a failing case waits so long.

@@ -212,3 +212,37 @@ pub(super) fn lost_with_the_link(a: &dyn NtbPort, b: &dyn NtbPort) {
     });
     assert_eq!(target.memory.copy_out(0, 4096), vec![0; 4096], "what was sent before");
 }
+
+/// Slot 0 is set again, slot 1 with the flag is not: the flag of what is lost in slot 0 is not written.
+pub(super) fn flag_lost_with_data(a: &dyn NtbPort, b: &dyn NtbPort) {
+    if absent(a) {
+        return;
+    }
+    connect(a, b);
+    let slot_size = b.capabilities().windows[0].slot_size() as usize;
+    let (target, flags) = (super::open(b, 0), super::open(b, 1));
+    let bytes = source(a, 15, 4096);
+    let mut channel = channel(a, 2 * slot_size);
+    let put = |channel: &mut dyn DmaChannel, flag: usize| {
+        let flag = Some((slot_size + flag, 1));
+        // SAFETY: `bytes` outlives the channel.
+        unsafe { channel.submit(DmaTransfer { flag, ..to(0, &bytes, 4096) }) }.unwrap();
+    };
+    put(&mut *channel, 0);
+    until("the first flag", || {
+        channel.poll();
+        flags.memory.load(0) == 1
+    });
+    b.mw_set_trans(0, 0, target.address, target.size).unwrap();
+    (0..4096).step_by(8).for_each(|at| target.memory.store(at, 0));
+    put(&mut *channel, 8);
+    until("both transfers", || channel.poll().finished == 2);
+    until("the range to be open", || channel.open(0, 2 * slot_size).is_ok());
+    put(&mut *channel, 16);
+    until("what was sent behind", || {
+        channel.poll();
+        flags.memory.load(16) == 1
+    });
+    assert_eq!(flags.memory.load(8), 0, "the flag of what was lost");
+    assert_eq!(target.memory.copy_out(0, 4096), pattern(15, 4096));
+}

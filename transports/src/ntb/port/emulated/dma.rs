@@ -87,6 +87,8 @@ struct First {
     begun: bool,
     /// Bytes that have left.
     left: usize,
+    /// Some of them got nowhere: the flag does not leave.
+    lost: bool,
     flag_left: bool,
     /// What has left last and not arrived.
     under_way: Option<(Piece, From)>,
@@ -121,6 +123,7 @@ impl EmulatedDma {
             random: Random::new(config.seed, 2 << 48 | posted.side() as u64),
             begun: false,
             left: 0,
+            lost: false,
             flag_left: false,
             under_way: None,
             posted,
@@ -297,7 +300,7 @@ impl Engine {
             };
             // SAFETY: the piece lies within the source, which stays readable until the transfer has
             // finished, or is the flag, a local.
-            unsafe { first.posted.arrive(&piece, source) };
+            first.lost |= !unsafe { first.posted.arrive(&piece, source) };
         }
         Next::In(0)
     }
@@ -310,7 +313,7 @@ impl Engine {
     }
 
     fn finish(&self, first: &mut First, failed: bool) {
-        (first.begun, first.left, first.flag_left) = (false, 0, false);
+        (first.begun, first.left, first.lost, first.flag_left) = (false, 0, false, false);
         first.posted.count(Event::DmaTransfers, 1);
         if failed {
             first.posted.count(Event::DmaErrors, 1);
@@ -347,11 +350,14 @@ impl First {
                     self.left += piece.len;
                     return Some((piece, from));
                 }
-                Err(lost) => self.left += lost,
+                Err(lost) => {
+                    self.left += lost;
+                    self.lost = true;
+                }
             }
         }
         let flag_offset = transfer.flag_offset.load(Ordering::Relaxed);
-        if flag_offset == NO_FLAG || std::mem::replace(&mut self.flag_left, true) {
+        if flag_offset == NO_FLAG || self.lost || std::mem::replace(&mut self.flag_left, true) {
             return None;
         }
         let left = self.posted.depart(flag_offset as usize, 8, self.payload, start_ps);

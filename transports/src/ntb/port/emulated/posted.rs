@@ -119,13 +119,13 @@ impl Posted {
         self.with(|writer| writer.depart(offset, len, tlp, from_ps))
     }
 
-    /// A piece that is due arrives.
+    /// A piece that is due arrives. False: not all of it does.
     ///
     /// # Safety
     /// `source` must be readable for the length of the piece.
-    pub unsafe fn arrive(&mut self, piece: &Piece, source: *const u8) {
+    pub unsafe fn arrive(&mut self, piece: &Piece, source: *const u8) -> bool {
         // SAFETY: the caller's promise.
-        self.with(|writer| unsafe { writer.arrive(piece, source) });
+        self.with(|writer| unsafe { writer.arrive(piece, source) })
     }
 
     /// Reads `dest.len()` bytes, all ones where nothing answers. Counts one read for every 8 bytes.

@@ -222,15 +222,18 @@ impl Writer {
         Ok(piece)
     }
 
-    /// A piece that has left, and is due, gets into the peer's memory, or into nothing.
+    /// A piece that has left, and is due, gets into the peer's memory, or into nothing. Whether all of it
+    /// has.
     ///
     /// # Safety
     /// `source` must be readable for the length of the piece.
-    pub unsafe fn arrive(&mut self, piece: &Piece, source: *const u8) {
+    pub unsafe fn arrive(&mut self, piece: &Piece, source: *const u8) -> bool {
         // SAFETY: the link memory is used in this call alone; the source as promised.
-        if let Step::Lost = unsafe { self.land(self.memory(), piece, source) } {
+        let outcome = unsafe { self.land(self.memory(), piece, source) };
+        if let Step::Lost = outcome {
             self.claim.count(Event::Lost, piece.tlps());
         }
+        matches!(outcome, Step::Placed { dropped_tlps: 0 })
     }
 
     /// Places what is due at the time `now`. How long it is until something else is, if anything is

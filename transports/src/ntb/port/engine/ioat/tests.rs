@@ -51,11 +51,6 @@ fn an_engine_that_meets_an_error_begins_again() {
 }
 
 #[test]
-fn flags_are_lost_with_their_data() {
-    cases::loses_flags_with_data::<Xeon, Function>(Shape::ICE_LAKE);
-}
-
-#[test]
 fn transfers_end_with_their_link() {
     cases::ends_with_its_link::<Xeon, Function>(Shape::ICE_LAKE);
 }

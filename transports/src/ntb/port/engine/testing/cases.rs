@@ -271,33 +271,6 @@ pub fn ends_with_its_link<M: Driven, E: Machinery>(shape: M::Shape) {
     assert_eq!((memory.load(8), target.load(4096)), (0, 0));
 }
 
-/// A flag is not written whose data met a slot that was opened anew, though that of the flag was not.
-pub fn loses_flags_with_data<M: Driven, E: Machinery>(shape: M::Shape) {
-    let bed = connected::<M, E>(shape);
-    let window = bed.ports[1].capabilities().windows[0];
-    let slot_size = window.slot_size() as usize;
-    let (target, source) = memories(&bed.ports, slot_size);
-    let flags = bed.ports[1].inbound_memory(0, 1, slot_size).unwrap();
-    let address = bed.ports[1].register(&flags.region()).unwrap();
-    bed.ports[1].mw_set_trans(0, 1, address, window.slot_size()).unwrap();
-    let mut channel = bed.ports[0].dma(0).unwrap();
-    channel.open(0, 2 * slot_size).unwrap();
-    let mut put = |flag: usize| {
-        let flag = Some((slot_size + flag, 1));
-        // SAFETY: the source outlives the channel.
-        unsafe { channel.submit(transfer(&source, 4096, flag)) }.unwrap()
-    };
-    put(0);
-    let again = bed.ports[1].register(&target.region()).unwrap();
-    until("the first flag", || flags.load(0) == 1);
-    bed.ports[1].mw_set_trans(0, 0, again, window.slot_size()).unwrap();
-    (0..4096).step_by(8).for_each(|at| target.store(at, 0));
-    let last = put(8);
-    assert_eq!(finished(&mut *channel, last), 0);
-    assert_eq!((flags.load(8), target.load(0)), (0, 0));
-    assert!(bed.ports[0].counters()[Event::WindowFaults] > 0);
-}
-
 /// A process that is killed: the next one has an engine that works.
 pub fn is_taken_over<M: Driven, E: Machinery>(shape: M::Shape) {
     let bed = connected::<M, E>(shape);
