@@ -4,7 +4,9 @@
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::unistd::Pid;
-use std::io;
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Read};
 use std::thread::{Builder, JoinHandle};
 
 /// Starts a thread that takes no signals: these are for the program's own threads.
@@ -22,6 +24,23 @@ pub fn spawn_without_signals(
 /// The processor that this thread runs on; one that there is not where that cannot be told.
 pub fn processor() -> usize {
     sched_getcpu().unwrap_or(usize::MAX)
+}
+
+thread_local! {
+    /// What [`waited_for_processor_ns`] has told so far.
+    static WAITED_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How long this thread could have run and had no processor, since it last asked; 0 where the system does
+/// not tell. Takes some system calls.
+pub fn waited_for_processor_ns() -> u64 {
+    let mut text = [0; 96];
+    let read = File::open("/proc/thread-self/schedstat").and_then(|mut file| file.read(&mut text));
+    // Nanoseconds on a processor, nanoseconds waited for one, turns.
+    let text = text.get(..read.unwrap_or(0)).and_then(|text| str::from_utf8(text).ok());
+    let waited = text.and_then(|text| text.split_whitespace().nth(1)?.parse().ok());
+    let waited: u64 = waited.unwrap_or(0);
+    waited.saturating_sub(WAITED_NS.replace(waited))
 }
 
 /// The processors that a thread may use.
@@ -48,6 +67,45 @@ impl Processors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    /// Two threads want one processor: each waits for about half of the time.
+    #[test]
+    fn waiting_for_a_processor_is_told() {
+        const LONG: Duration = Duration::from_millis(200);
+        std::thread::spawn(|| {
+            let mut one = CpuSet::new();
+            one.set(processor()).unwrap();
+            sched_setaffinity(Pid::from_raw(0), &one).unwrap();
+            let stop = Arc::new(AtomicBool::new(false));
+            let stopped = stop.clone();
+            // It inherits the processor.
+            let other = std::thread::spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            waited_for_processor_ns();
+            let begun = Instant::now();
+            while begun.elapsed() < LONG {
+                std::hint::spin_loop();
+            }
+            let asked = Instant::now();
+            let (waited, again) = (waited_for_processor_ns(), waited_for_processor_ns());
+            let passed = asked.elapsed().as_nanos() as u64;
+            stop.store(true, Ordering::Relaxed);
+            other.join().unwrap();
+            match File::open("/proc/thread-self/schedstat") {
+                Ok(_) => assert!(waited > LONG.as_nanos() as u64 / 10, "{waited} ns"),
+                Err(_) => assert_eq!(waited, 0),
+            }
+            assert!(again <= passed, "{again} ns in {passed}: what was told is told again");
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn a_thread_keeps_off_a_processor_where_it_may_use_another() {

@@ -20,11 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::copy;
+use tombolo_core::threads::waited_for_processor_ns;
 use tombolo_core::transport::{Amo, Stream};
 
 /// Events kept for the service thread; more are dropped, as they only describe.
 const EVENTS: usize = 64;
-/// A store that takes so long was not taken by its link, or its thread did not run.
+/// A store that takes so long was not taken by its link, or its thread did not run: the time for which it
+/// waited for a processor does not count, but the system does not tell of all.
 const LONG_STORE_NS: u64 = 50_000_000;
 /// So many of them with fewer than [`TIMED_STORES`] short ones after each were not taken.
 const LONG_STORES_MAX: u32 = 3;
@@ -121,7 +123,7 @@ impl Jam {
     #[inline]
     fn end(&mut self, begun: Option<u64>) {
         if let Some(begun) = begun {
-            self.note(monotonic_ns() - begun);
+            self.note(monotonic_ns() - begun, waited_for_processor_ns);
         }
     }
 
@@ -132,10 +134,13 @@ impl Jam {
         }
     }
 
+    /// A store took so long. `waited_ns` tells how much of that, at most, its thread waited for a processor.
     #[cold]
-    fn note(&mut self, took_ns: u64) {
+    fn note(&mut self, took_ns: u64, waited_ns: impl FnOnce() -> u64) {
         self.timed -= 1;
-        if took_ns >= LONG_STORE_NS {
+        let is_long =
+            took_ns >= LONG_STORE_NS && took_ns.saturating_sub(waited_ns()) >= LONG_STORE_NS;
+        if is_long {
             (self.timed, self.long) = (TIMED_STORES, self.long + 1);
         } else if self.timed == 0 {
             (self.long, self.known) = (0, false);
@@ -610,8 +615,10 @@ mod tests {
     #[test]
     fn a_link_is_stuck_after_several_long_stores_and_then_after_one() {
         let mut jam = Jam { may_drop: true, ..Jam::default() };
-        let long = |jam: &mut Jam| jam.note(LONG_STORE_NS);
-        let short = |jam: &mut Jam, count| (0..count).for_each(|_| jam.note(LONG_STORE_NS - 1));
+        let long = |jam: &mut Jam| jam.note(LONG_STORE_NS, || 0);
+        let never = || -> u64 { unreachable!("a short store is not asked about") };
+        let short =
+            |jam: &mut Jam, count| (0..count).for_each(|_| jam.note(LONG_STORE_NS - 1, never));
         jam.time();
         for _ in 0..LONG_STORES_MAX {
             (1..LONG_STORES_MAX).for_each(|_| long(&mut jam));
@@ -634,6 +641,28 @@ mod tests {
         assert!(std::mem::take(&mut jam.stuck), "tried again, and still so");
         short(&mut jam, TIMED_STORES);
         assert!(jam.begin().is_none() && !jam.known, "long good again: not timed any more");
+    }
+
+    #[test]
+    fn a_link_is_not_stuck_where_threads_wait_for_processors() {
+        let mut jam = Jam { may_drop: true, ..Jam::default() };
+        for took in [LONG_STORE_NS, 2 * LONG_STORE_NS - 1, 10 * LONG_STORE_NS] {
+            jam.time();
+            for _ in 0..10 * LONG_STORES_MAX {
+                jam.note(took, || took - LONG_STORE_NS + 1);
+                jam.note(took, || u64::MAX);
+                assert!(!jam.drops() && jam.long == 0);
+            }
+        }
+        // What is left is the link's doing.
+        (0..LONG_STORES_MAX).for_each(|_| jam.note(10 * LONG_STORE_NS, || 9 * LONG_STORE_NS));
+        assert!(jam.drops());
+        // A single one tells now, unless it is the processor that was missing.
+        jam.stuck = false;
+        jam.note(10 * LONG_STORE_NS, || 10 * LONG_STORE_NS);
+        assert!(!jam.drops());
+        jam.note(10 * LONG_STORE_NS, || 0);
+        assert!(jam.drops());
     }
 
     #[test]
