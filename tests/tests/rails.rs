@@ -59,6 +59,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         }
     }
     let cables = Program::new(prefix, &source("special/cables.c"), "", &["-O1"]);
+    let gets = Program::new(prefix, &source("special/gets.c"), "", &["-O1"]);
     let beating = Program::new(prefix, &source("special/beating.c"), "", &[]);
     let mut add = |name: &str, program: &Arc<Program>, case: fn(&Program) -> Result<(), Failed>| {
         let program = program.clone();
@@ -73,6 +74,10 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     });
     add("several_pes_go_on_without_a_cable", &cables, |program| {
         goes_on(program, BOTH_TURNED, "n1:2,n2:2")
+    });
+    add("a_cable_may_be_pulled_in_the_midst_of_a_get", &gets, |program| amidst(program, "n1,n2"));
+    add("a_cable_may_be_pulled_in_the_midst_of_gets_of_several_pes", &gets, |program| {
+        amidst(program, "n1:2,n2:2")
     });
     add("a_cable_may_be_out_from_the_start", &cables, out_from_the_start);
     add("a_job_without_cables_ends", &beating, without_cables);
@@ -117,8 +122,25 @@ fn sums(program: &Program) -> Result<(), Failed> {
 /// lost, done twice or late.
 fn goes_on(program: &Program, interfaces: &str, places: &str) -> Result<(), Failed> {
     let nodes = start(2);
-    let mut oshrun = oshrun(program, &nodes, places, interfaces);
-    oshrun.arg(program.executable()?).arg("12");
+    goes_on_between(program, &nodes, interfaces, places, 12)
+}
+
+/// The same while long gets are under way over slow links: an answer has half arrived for certain.
+fn amidst(program: &Program, places: &str) -> Result<(), Failed> {
+    let nodes = start(2);
+    nodes.limit(2, "400mbit")?;
+    goes_on_between(program, &nodes, BOTH, places, 9)
+}
+
+fn goes_on_between(
+    program: &Program,
+    nodes: &Nodes,
+    interfaces: &str,
+    places: &str,
+    seconds: u32,
+) -> Result<(), Failed> {
+    let mut oshrun = oshrun(program, nodes, places, interfaces);
+    oshrun.arg(program.executable()?).arg(seconds.to_string());
     let mut job = Job::start(oshrun)?;
     sleep(Duration::from_millis(700));
     nodes.plug_one(2, 1, false);

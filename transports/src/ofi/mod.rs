@@ -17,6 +17,7 @@ mod choose;
 mod queue;
 mod rdm;
 mod settings;
+mod sockets;
 mod sys;
 #[cfg(test)]
 mod tests;

@@ -5,10 +5,12 @@
 //! The objects are opened for use by one thread at a time; whoever owns an [`Rdm`] sees to that.
 
 use super::queue::Queue;
+use super::sockets::{self, Connection, Reads};
 use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
 use crate::network::rails::Rail;
 use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
 use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null, null_mut};
 use tombolo_core::registration::Device;
@@ -38,6 +40,8 @@ pub struct Rdm {
     max_len: usize,
     /// Connections belong to addresses of peers, and end with them.
     closes: bool,
+    /// Where a connection must be broken before it is closed while one of them is under way.
+    reads: Option<Reads>,
     /// Writes to one peer are carried out in the order issued, and messages after writes.
     pub ordered: bool,
     /// What the provider carries out, if it is to.
@@ -109,6 +113,8 @@ impl Rdm {
         let name = text_of(unsafe { (*(*info).fabric_attr).prov_name });
         let is_over_connections = name.ends_with(";ofi_rxm");
         let order = sys::ORDER_WAW | sys::ORDER_SAW | sys::ORDER_SAS;
+        let closes = is_over_connections && library.closes_connections;
+        let is_fragile = closes && sockets::are_fragile(&name, library.version());
         let mut rdm = Rdm {
             library,
             fabric: null_mut(),
@@ -122,7 +128,8 @@ impl Rdm {
             write_flags: sys::COMPLETION | sys::DELIVERY_COMPLETE,
             inject_size: tx.inject_size,
             max_len: endpoint.max_msg_size,
-            closes: is_over_connections && library.closes_connections,
+            closes,
+            reads: is_fragile.then(|| Reads::up_to(entries)),
             ordered: tx.msg_order & order == order,
             amos: AmoSet::NONE,
         };
@@ -219,9 +226,39 @@ impl Rdm {
         format!("{call}: {}", self.library.error(error))
     }
 
+    fn ended(&mut self, context: *mut c_void) {
+        if let Some(reads) = &mut self.reads {
+            reads.end(context);
+        }
+    }
+
     /// The completion queue.
     fn cq(&self) -> *mut sys::Cq {
         self.queue.as_ref().map_or(null_mut(), |queue| queue.cq)
+    }
+
+    /// Breaks the connection with a peer, so that the library may close it ([`sockets`]); true if it is
+    /// broken.
+    #[cold]
+    fn break_connection(&mut self, address: FiAddr) -> bool {
+        let own = self.name().ok().and_then(|name| sockets::address(&name));
+        let Some((own, peer)) = own.zip(self.address_of(address)) else { return false };
+        let cq = self.cq();
+        // SAFETY: takes nothing from the queue, and has the library look at its sockets.
+        let look = || _ = unsafe { ((*(*cq).ops).read)(cq, null_mut(), 0) };
+        sockets::break_all(&Connection::between(own, peer), look)
+    }
+
+    /// The address of a peer, where it is one of IP.
+    fn address_of(&self, address: FiAddr) -> Option<SocketAddr> {
+        let mut name = [0u8; sys::NAME_MAX];
+        let mut len = name.len();
+        // SAFETY: an address that was inserted; at most `len` bytes are written.
+        let found = unsafe {
+            let lookup = (*(*self.av).ops).lookup;
+            lookup(self.av, address, name.as_mut_ptr().cast(), &raw mut len)
+        };
+        (found == 0).then(|| sockets::address(name.get(..len)?))?
     }
 
     /// Behaves as with a provider that needs local registration.
@@ -285,6 +322,7 @@ impl Rdm {
             let why = (ops.strerror)(cq, entry.prov_errno, entry.err_data, null_mut(), 0);
             let (meaning, why) = (self.library.error(entry.err), text_of(why));
             let why = if why.is_empty() { meaning } else { format!("{meaning} ({why})") };
+            self.ended(entry.op_context);
             Some(Failure { context: entry.op_context, is_refusal: is_refusal(entry.err), why })
         }
     }
@@ -381,6 +419,11 @@ impl Network for Rdm {
 
     /// Also closes the connection, where the library was told to ([`Library::closes_connections`]).
     fn remove(&mut self, mut address: FiAddr) {
+        let reads = self.reads.as_ref().is_some_and(|reads| reads.are_under_way(address));
+        if reads && !self.break_connection(address) {
+            tracing::warn!("a connection that libfabric cannot close stays open");
+            return;
+        }
         // SAFETY: an address that was inserted. A refusal changes nothing.
         unsafe { ((*(*self.av).ops).remove)(self.av, &raw mut address, 1, 0) };
     }
@@ -425,10 +468,14 @@ impl Network for Rdm {
     ) -> isize {
         let (buffer, len, desc) = (local.at.cast(), local.len, local.key.desc);
         // SAFETY: by the caller's word.
-        unsafe {
+        let result = unsafe {
             let read = (*(*self.ep).rma).read;
             read(self.ep, buffer, len, desc, from, remote.address, remote.key, context)
+        };
+        if let Some(reads) = self.reads.as_mut().filter(|_| result == 0) {
+            reads.add(context, from);
         }
+        result
     }
 
     unsafe fn write(
@@ -503,6 +550,7 @@ impl Network for Rdm {
         let count = count.clamp(0, room as isize) as usize;
         for (to, from) in taken.iter_mut().zip(&entries[..count]) {
             *to = Completion { context: from.op_context, len: from.len };
+            self.ended(from.op_context);
         }
         Ok(count)
     }

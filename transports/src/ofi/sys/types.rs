@@ -208,6 +208,7 @@ pub struct AvOps {
     pub insertsvc: Unused,
     pub insertsym: Unused,
     pub remove: unsafe extern "C" fn(*mut Av, *mut FiAddr, usize, u64) -> c_int,
+    pub lookup: unsafe extern "C" fn(*mut Av, FiAddr, *mut c_void, *mut usize) -> c_int,
 }
 
 #[repr(C)]
