@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::config::Reuse;
+use tombolo_core::load::Load;
 use tombolo_core::profile::{Area, Cell, EVENT, Head, ROWS, event};
 use tombolo_core::route::Channel;
 use tombolo_core::transport::{News, SegmentKind, Told};
@@ -51,7 +52,9 @@ const WORK: u8 = 0xe2;
 const FAILOVER: u8 = 0xe3;
 const WAITS: u8 = 0xf0;
 const DISTANCES: usize = 16;
-const ENDPOINTS: usize = 10;
+const ENDPOINTS: usize = 9;
+/// The way of what takes one of two transports.
+const EITHER: u8 = 4 + ENDPOINTS as u8;
 
 /// What is counted by, from one initialisation of the library to the next finalisation.
 pub struct State {
@@ -136,7 +139,12 @@ pub fn close() {
         let name = transport.name();
         transport.describe_own().into_iter().map(move |line| format!("{name}: {line}\n"))
     });
-    area.set_text(&lines.collect::<String>());
+    let given = state.world.loads().iter().map(Load::given).zip(state.world.transports());
+    let given = given.filter(|((transfers, _), _)| *transfers > 0).map(|((transfers, bytes), transport)| {
+        let name = transport.name();
+        format!("{name}: took {transfers} transfers, {bytes} bytes, of those that take either of two transports\n")
+    });
+    area.set_text(&lines.chain(given).collect::<String>());
 }
 
 impl Recorder {
@@ -214,6 +222,7 @@ impl State {
             1 => "mapped memory past the caches",
             2 => "the target's processor",
             3 => "no way",
+            EITHER => "either of two transports",
             index => {
                 let transports = self.world.transports();
                 transports.get(usize::from(index) - 4).map_or("", |transport| transport.name())
@@ -233,6 +242,8 @@ impl State {
             Channel::Endpoint(index) => 4 + index.min(ENDPOINTS as u8 - 1),
             // Among the calls of the transport that carries the first part.
             Channel::Striped(stripes) => 4 + stripes.transports[0].min(ENDPOINTS as u8 - 1),
+            // Which one is for the operation to find.
+            Channel::Either(_) => EITHER,
         };
         by << 4 | self.distance[pe]
     }

@@ -3,6 +3,9 @@
 //! "Communication Management Routines").
 
 use crate::config::Reuse;
+use crate::load::Loads;
+use crate::ops::Mode;
+use crate::route::Either;
 use crate::team::Team;
 use crate::transport::Stream;
 use std::sync::Arc;
@@ -29,14 +32,21 @@ pub struct Context {
     /// The hint's number and one, 0 for none.
     hint: AtomicU8,
     streams: Box<[Stream]>,
+    loads: Loads,
 }
 
 impl Context {
-    /// A context over `team` with a stream of number `id` for each of `transports` transports.
-    pub fn new(team: Arc<Team>, options: ContextOptions, transports: usize, id: u32) -> Context {
+    /// A context over `team` with `streams` streams of number `id`: those of the transports, which `loads` has too, come first.
+    pub fn new(
+        team: Arc<Team>,
+        options: ContextOptions,
+        loads: Loads,
+        streams: usize,
+        id: u32,
+    ) -> Context {
         let exclusive = options.private || options.serialized;
-        let streams = (0..transports).map(|_| Stream::new(id, exclusive)).collect();
-        Context { team, options, hint: AtomicU8::new(number(options.hint)), streams }
+        let streams = (0..streams).map(|_| Stream::new(id, exclusive)).collect();
+        Context { team, options, hint: AtomicU8::new(number(options.hint)), streams, loads }
     }
 
     /// How the buffers of its operations are used; none if as on all contexts of which nothing is said.
@@ -72,6 +82,22 @@ impl Context {
     /// All streams.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
+    }
+
+    /// The transport, of two, that is to carry a transfer: a blocking one goes by the first, as it would without
+    /// another one; any other goes by that which is expected to be done first.
+    #[cold]
+    #[inline(never)]
+    pub fn one_of(&self, either: &Either, len: usize, mode: Mode) -> u8 {
+        match mode {
+            Mode::Blocking => either.transports[0],
+            Mode::NonBlocking => self.loads.give(either, len, &self.streams),
+        }
+    }
+
+    /// Nothing of the context is under way on a transport.
+    pub(crate) fn settle(&self, transport: usize) {
+        self.loads.take_back(transport);
     }
 
     /// True when no operation of the context is outstanding.

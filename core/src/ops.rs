@@ -89,7 +89,10 @@ impl World {
         }
         let target = self.target(routine, "dest", dest, len, pe);
         let routes = self.routes_to(context, pe);
-        let channel = routes.put[target.segment as usize].choose(len);
+        let mut channel = routes.put[target.segment as usize].choose(len);
+        if let Channel::Either(either) = &channel {
+            channel = Channel::Endpoint(context.one_of(either, len, mode));
+        }
         match channel {
             Channel::Cached | Channel::Streaming => {
                 let seen = Seen { get: false, target, pe, len, channel };
@@ -134,7 +137,9 @@ impl World {
                 // SAFETY: the target was located; the caller vouches for the source.
                 unsafe { self.striped(context, stripes, whole, routine) };
             }
-            Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
+            Channel::Either(_) | Channel::Service | Channel::Unreachable => {
+                self.no_route(routine, target, pe)
+            }
         }
     }
 
@@ -194,7 +199,10 @@ impl World {
             return;
         }
         let target = self.target(routine, "source", source.cast_mut(), len, pe);
-        let channel = self.routes_to(context, pe).get[target.segment as usize].choose(len);
+        let mut channel = self.routes_to(context, pe).get[target.segment as usize].choose(len);
+        if let Channel::Either(either) = &channel {
+            channel = Channel::Endpoint(context.one_of(either, len, mode));
+        }
         let seen = Seen { get: true, target, pe, len, channel };
         match channel {
             // SAFETY: the target was located; the caller vouches for the destination.
@@ -226,7 +234,9 @@ impl World {
                 // SAFETY: the target was located; the caller vouches for the destination.
                 unsafe { self.striped(context, stripes, whole, routine) };
             }
-            Channel::Service | Channel::Unreachable => self.no_route(routine, target, pe),
+            Channel::Either(_) | Channel::Service | Channel::Unreachable => {
+                self.no_route(routine, target, pe)
+            }
         }
     }
 
@@ -251,7 +261,9 @@ impl World {
                 self.amo_over_endpoint(way, amo, by_device)
             }
             Channel::Service => self.request_amo(target, amo, pe, routine),
-            Channel::Striped(_) | Channel::Unreachable => self.no_route(routine, target, pe),
+            Channel::Striped(_) | Channel::Either(_) | Channel::Unreachable => {
+                self.no_route(routine, target, pe)
+            }
         }
     }
 
@@ -316,7 +328,11 @@ impl World {
         if len > 0 {
             let target = self.target(routine, "dest", dest, len, pe);
             let routes = self.routes_to(context, pe);
-            let put = routes.put[target.segment as usize].choose(len);
+            let mut put = routes.put[target.segment as usize].choose(len);
+            if let Channel::Either(either) = put {
+                // Data and signal by the same transport are in order without waiting.
+                put = Channel::Endpoint(either.transports[0]);
+            }
             let (by_amo, by_device) = self.amo_channel(word_at, signal_amo, pe);
             if let Channel::Endpoint(index) = put {
                 let peer = self.peer_of(index, pe, routine);
@@ -407,6 +423,7 @@ impl World {
             // Of most transports nothing is under way: no call then.
             if !stream.is_quiet() || stream.failed.load(Ordering::Relaxed) != 0 {
                 self.until_quiet(index as u8, stream, routine, self.pe());
+                context.settle(index);
             }
         }
         compiler_fence(Ordering::Acquire);

@@ -10,7 +10,7 @@ use crate::transport::{AmoSet, Capabilities, SegmentKind};
 use crate::world::peers::Peer;
 
 /// A way to carry an operation to one peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// Loads and stores on the peer's mapped memory.
     Cached,
@@ -20,6 +20,8 @@ pub enum Channel {
     Endpoint(u8),
     /// The endpoints of two transports at the same time.
     Striped(Stripes),
+    /// The endpoint of one of two transports: that which is expected to be done first.
+    Either(Either),
     /// Executed by the target from its request queue.
     Service,
     /// No way.
@@ -32,13 +34,14 @@ impl Channel {
         match self {
             Channel::Endpoint(index) => *index == transport,
             Channel::Striped(stripes) => stripes.transports.contains(&transport),
+            Channel::Either(either) => either.transports.contains(&transport),
             _ => false,
         }
     }
 }
 
 /// How a transfer is divided among two transports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stripes {
     /// Indices of the transports; the part of the first one is issued first.
     pub transports: [u8; 2],
@@ -52,6 +55,22 @@ impl Stripes {
         const LINE: usize = 64;
         let first = usize::from(self.first);
         (len / 256 * first + len % 256 * first / 256) / LINE * LINE
+    }
+}
+
+/// Two transports, one of which carries a transfer: see [`Context::one_of`](crate::Context::one_of).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Either {
+    /// Indices of the transports; the first one carries what is waited for at once.
+    pub transports: [u8; 2],
+    /// Nanoseconds that each needs for a KiB.
+    pub ns_per_kib: [u16; 2],
+}
+
+impl Either {
+    /// Nanoseconds that one of the transports needs for a transfer.
+    pub fn ns(&self, place: usize, len: usize) -> u64 {
+        (len as u64).saturating_mul(self.ns_per_kib[place].into()) >> 10
     }
 }
 
@@ -273,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn who_carries_parts_shares_a_pe_with_another_transport() {
+    fn who_carries_parts_or_some_shares_a_pe_with_another_transport() {
         let stripes = Channel::Striped(Stripes { transports: [1, 0], first: 128 });
         let mut routes = PeerRoutes {
             put: [Steps::always(Channel::Endpoint(0)); 2],
@@ -283,6 +302,9 @@ mod tests {
         };
         assert!(routes.keeps_apart(1, None));
         routes.put[0] = Steps::split(Channel::Endpoint(0), 1 << 20, stripes);
+        assert!(!routes.keeps_apart(0, None) && !routes.keeps_apart(1, None));
+        let either = Channel::Either(Either { transports: [0, 1], ns_per_kib: [1; 2] });
+        routes.put[0] = Steps::split(Channel::Endpoint(0), 1 << 20, either);
         assert!(!routes.keeps_apart(0, None) && !routes.keeps_apart(1, None));
     }
 

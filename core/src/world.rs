@@ -8,6 +8,7 @@ use crate::context::{Context, ContextOptions};
 use crate::copier::Copier;
 use crate::cost::Costs;
 use crate::error::Error;
+use crate::load::{Load, Loads};
 use crate::loss::{LongWait, Losses};
 use crate::memory::{Heap, StaticData};
 use crate::ops::{ControlWire, Requesters};
@@ -86,6 +87,8 @@ pub struct World {
     /// Carries out long copies beside the program; none where no processor is free for it.
     pub(crate) copier: Option<Copier>,
     several_threads: bool,
+    /// By transport, what it was given by its load.
+    loads: Arc<[Load]>,
     team_slots: TeamSlots,
     world_team: Arc<Team>,
     shared_team: Arc<Team>,
@@ -226,7 +229,7 @@ impl World {
     /// A context over `team`.
     pub fn new_context(&self, team: Arc<Team>, options: ContextOptions) -> Context {
         let id = self.contexts.fetch_add(1, Ordering::Relaxed);
-        Context::new(team, options, self.streams(), id)
+        Context::new(team, options, Loads::new(self.loads.clone()), self.streams(), id)
     }
 
     /// Streams of a context: one for each transport, and one for the copier.
@@ -237,6 +240,11 @@ impl World {
     /// The transports in use.
     pub fn transports(&self) -> &[Box<dyn Transport>] {
         self.peers.transports()
+    }
+
+    /// By transport, what was given to it because of its load.
+    pub fn loads(&self) -> &[Load] {
+        &self.loads
     }
 
     /// All ways to all PEs.

@@ -7,8 +7,9 @@
 //! its own routes; what PEs have to agree on, the costs that collectives are chosen by, stays.
 
 use crate::class::Class;
-use crate::data::{Buffer, CACHED, Measurements, Operation, SERVICE, STREAMING};
+use crate::data::{Buffer, Measurements, Operation};
 use crate::model::Interpolation;
+use crate::report;
 use crate::tuning::Tuning;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,7 +35,7 @@ const STEP_MAX: f64 = 4.0;
 const CORRECTIONS_MAX: u32 = 64;
 
 /// What drifts: a channel between PEs of a class, in a range of sizes.
-type BlockKey = (Class, Operation, &'static str, u32);
+type BlockKey = (Class, Operation, Channel, u32);
 
 /// Watches one PE's operations.
 pub struct Adaptive {
@@ -75,16 +76,7 @@ impl Observer for Adaptive {
 
 impl State {
     fn saw(&mut self, tuning: &mut Tuning, world: &World, seen: Observation) {
-        let name = match seen.channel {
-            Channel::Cached => CACHED,
-            Channel::Streaming => STREAMING,
-            Channel::Service => SERVICE,
-            Channel::Striped(_) | Channel::Unreachable => return,
-            Channel::Endpoint(index) => match world.transports().get(usize::from(index)) {
-                Some(transport) => transport.name(),
-                None => return,
-            },
-        };
+        let name = report::name(seen.channel, |index| world.transports()[index].name());
         let class = tuning.class_of(seen.pe);
         let operation = if seen.get { Operation::Get } else { Operation::Put };
         let buffers: &[Buffer] = match seen.segment {
@@ -95,14 +87,14 @@ impl State {
         let expected = buffers
             .iter()
             .filter_map(|b| {
-                Interpolation::new(&tuning.measured().curve(class, operation, *b, name)?.points)
+                Interpolation::new(&tuning.measured().curve(class, operation, *b, &name)?.points)
             })
             .map(|line| line.at(bytes))
             .fold(0.0, f64::max);
         if expected <= 0.0 || self.corrections >= CORRECTIONS_MAX {
             return;
         }
-        let place = (class, operation, name, bytes.ilog2() / 2);
+        let place = (class, operation, seen.channel, bytes.ilog2() / 2);
         let block = self.blocks.entry(place).or_insert((0, f64::INFINITY));
         block.0 += 1;
         block.1 = block.1.min(seen.ns.max(1) as f64 / expected);
@@ -118,7 +110,7 @@ impl State {
         self.corrections += 1;
         let factor = ratio.clamp(1.0 / STEP_MAX, STEP_MAX);
         let mut measured = tuning.measured().clone();
-        scale(&mut measured, (class, operation, buffers, name), bytes, factor);
+        scale(&mut measured, (class, operation, buffers, &name), bytes, factor);
         tuning.correct(world, measured);
         if tuning.routes() != world.routes() {
             tracing::info!(

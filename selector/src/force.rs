@@ -8,13 +8,16 @@
 //!        | heap | static                   where the remote buffer lies
 //!        | self | cache | node | far-node | host | ring-N      locality class
 //!        | <N | <=N | >N | >=N | N..M | *  sizes, with suffixes K, M, G
-//! channel = cached | streaming | the name of a transport | TRANSPORT+TRANSPORT, each a part of every transfer
+//! channel = cached | streaming | the name of a transport
+//!        | TRANSPORT+TRANSPORT             each carries a part of every transfer
+//!        | TRANSPORT/TRANSPORT             a non-blocking transfer takes that which is expected to be done first,
+//!                                          others the first one
 //! ```
 
 use crate::class::Class;
 use crate::data::{Buffer, CACHED, Operation, STREAMING};
 use crate::policy::{Decision, Step};
-use crate::stripes;
+use crate::{either, stripes};
 use tombolo_core::config::{Bytes, Value};
 use tombolo_core::route::STEPS_MAX;
 
@@ -58,13 +61,13 @@ fn parse_rule(text: &str, transports: &[&str]) -> Result<Rule, String> {
         .filter(|(parts, _)| !parts.ends_with(['<', '>']))
         .ok_or_else(|| format!("'{text}' has no channel; expected PARTS=CHANNEL"))?;
     let channel = channel.trim();
-    let both = stripes::transports(channel);
+    let both = stripes::transports(channel).or_else(|| either::transports(channel));
     let pair =
         both.is_some_and(|[a, b]| a != b && [a, b].iter().all(|name| transports.contains(name)));
     if ![CACHED, STREAMING].contains(&channel) && !transports.contains(&channel) && !pair {
         return Err(format!(
-            "'{channel}' in '{text}' is no channel; there are {}, and two of these transports with a '+' between \
-             them",
+            "'{channel}' in '{text}' is no channel; there are {}, and two of these transports with a '+' or \
+             a '/' between them",
             [CACHED, STREAMING].iter().chain(transports).copied().collect::<Vec<_>>().join(", ")
         ));
     }
@@ -199,6 +202,7 @@ mod tests {
         assert_eq!((rules[2].class, rules[2].sizes), (Some(Class::Hops(2)), (8, 4096)));
         assert_eq!(parse("<4K=cma", KNOWN).unwrap()[0].sizes, (0, 4095));
         assert_eq!(parse("get:>64K=cma+shm", KNOWN).unwrap()[0].channel, "cma+shm");
+        assert_eq!(parse("put:>64K=cma/shm", KNOWN).unwrap()[0].channel, "cma/shm");
         assert_eq!(parse("", KNOWN), Ok(vec![]));
     }
 
@@ -209,6 +213,10 @@ mod tests {
             ("put=udp", "'udp'"),
             ("put=cma+cma", "'cma+cma'"),
             ("put=cma+udp", "'cma+udp'"),
+            ("put=cma/cma", "'cma/cma'"),
+            ("put=udp/cma", "'udp/cma'"),
+            ("put=cma/shm+cma", "'cma/shm+cma'"),
+            ("amo=cma/shm", "'cma/shm'"),
             ("amo=cma+shm", "'cma+shm'"),
             ("put:get=cma", "'get'"),
             ("put:8:9=cma", "'9'"),

@@ -10,7 +10,7 @@
 //!
 //! - [`class`]: which pairs of PEs are alike. [`probe`]: measuring. [`data`]: what was measured.
 //! - [`model`]: what sizes that were not measured cost. [`policy`]: which channel is taken.
-//! - [`stripes`]: channels of two transports.
+//! - [`stripes`]: channels of two transports at the same time. [`either`]: of one of two, by their load.
 //! - [`force`]: `SHMEM_ROUTE`. [`cache`]: files. [`report`]: explanations. [`pattern`]: estimates of
 //!   communication patterns. [`adaptive`]: corrections while a program runs.
 
@@ -19,6 +19,7 @@ pub mod cache;
 pub mod class;
 mod costs;
 pub mod data;
+pub mod either;
 pub mod force;
 pub mod model;
 pub mod pattern;

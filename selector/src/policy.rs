@@ -13,6 +13,7 @@
 
 use crate::class::Class;
 use crate::data::{Buffer, CACHED, Curve, Measurements, Operation, Point, SERVICE, STREAMING};
+use crate::either;
 use crate::model::Interpolation;
 use crate::probe::HUGE;
 pub use tombolo_core::config::Reuse;
@@ -23,7 +24,7 @@ use tombolo_core::route::STEPS_MAX;
 pub const MARGIN: f64 = 0.05;
 
 /// Beyond this spread nothing more is asked: the measurement then says little about anything.
-const MARGIN_MAX: f64 = 0.30;
+pub(crate) const MARGIN_MAX: f64 = 0.30;
 
 /// No size counts as more than so many times faster or slower where several decide together.
 const CREDIT: f64 = 1.5;
@@ -75,7 +76,10 @@ pub fn decide(measured: &Measurements, preference: &[&str], reuse: Reuse) -> Vec
         for operation in [Operation::Put, Operation::Get, Operation::Amo] {
             for remote in [Buffer::Heap, Buffer::Static] {
                 let candidates = Candidates::of(measured, class, operation, remote, reuse);
-                decisions.extend(candidates.decide(preference));
+                if let Some(mut decision) = candidates.decide(preference) {
+                    either::lay_over(&mut decision, measured);
+                    decisions.push(decision);
+                }
             }
         }
     }

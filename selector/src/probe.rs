@@ -9,9 +9,11 @@ use crate::class::Class;
 use crate::data::{
     Batches, Buffer, CACHED, Curve, Key, Measurements, Operation, Rejected, SERVICE, STREAMING,
 };
-use crate::stripes;
+use crate::{either, stripes};
 use std::time::Instant;
 use tombolo_core::config::Reuse;
+use tombolo_core::load::{Load, Loads};
+use tombolo_core::route::Either;
 use tombolo_core::transport::{Endpoint, SegmentKind};
 use tombolo_core::{Context, ContextOptions, World};
 
@@ -85,7 +87,7 @@ pub fn run(
     if several {
         // What is measured before may have taken longer than it was to.
         let tenth = effort.deadline.saturating_duration_since(now) / 10;
-        prober.stripe(scratch, part(8).max(Instant::now() + tenth).min(effort.deadline));
+        prober.measure_pairs(scratch, part(8).max(Instant::now() + tenth).min(effort.deadline));
     }
     prober.look_again(scratch, part(9));
     if !effort.coarse && class != Class::Own {
@@ -139,6 +141,9 @@ fn ways(world: &World, target: usize) -> Vec<Way<'_>> {
     ways
 }
 
+/// An endpoint: its name, its data path and the index of its transport.
+type End<'a> = (String, &'a dyn Endpoint, usize);
+
 struct Prober<'a> {
     ways: Vec<Way<'a>>,
     world: &'a World,
@@ -176,8 +181,8 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Endpoints that have not been lost: each with its name and the index of its transport.
-    fn endpoints(&self) -> Vec<(String, &'a dyn Endpoint, usize)> {
+    /// Endpoints that have not been lost.
+    fn endpoints(&self) -> Vec<End<'a>> {
         let usable =
             self.ways.iter().filter(|way| !self.lost.iter().any(|(name, _)| *name == way.name));
         usable
@@ -188,10 +193,12 @@ impl<'a> Prober<'a> {
             .collect()
     }
 
-    /// Measures two transports at the same time, where that may be faster than either: the slower one's part is
-    /// issued first, since the other one may be the processor's own stores.
-    fn stripe(&mut self, scratch: &mut Scratch, deadline: Instant) {
+    /// Measures pairs of transports where they may be faster than each alone: both at the same time, of which the
+    /// slower one's part is issued first, since the other one may be the processor's own stores; and series of puts of
+    /// which each takes either.
+    fn measure_pairs(&mut self, scratch: &mut Scratch, deadline: Instant) {
         let (measured, ends) = (self.in_order(), self.endpoints());
+        let room = scratch.capacity() as u64;
         let mut found = Vec::new();
         for (place, one) in ends.iter().enumerate() {
             for other in &ends[place + 1..] {
@@ -205,19 +212,42 @@ impl<'a> Prober<'a> {
                     let parts = [(a.1, a.2), (b.1, b.2)];
                     let first = [Operation::Put, Operation::Get].map(|op| first(op, names));
                     let kind = WayKind::Striped { parts, first };
-                    found.push(Way { name: stripes::name(names[0], names[1]), kind });
+                    let name = stripes::name(names[0], names[1]);
+                    let tasks = plan::striped(room, &name);
+                    found.push((Way { name, kind }, tasks));
+                }
+                if open(Operation::Put) {
+                    found.push(self.either(&measured, [b, a], room));
                 }
             }
         }
-        for way in found {
+        for (way, tasks) in found {
             let name = way.name.clone();
-            let tasks = plan::striped(scratch.capacity() as u64, &name);
             self.ways.push(way);
             self.work_off(&tasks, scratch, deadline);
             // More threads work for it than for one transport, so that a lucky time tells little.
             let seen = |curve: &Curve| curve.points.iter().all(|point| point.batches > 1);
             self.curves.retain(|curve| curve.key.channel != name || seen(curve));
         }
+    }
+
+    /// The channel of either of two transports, the faster one first, and what it is judged by.
+    fn either(
+        &self,
+        measured: &Measurements,
+        [a, b]: [&End<'a>; 2],
+        room: u64,
+    ) -> (Way<'a>, Vec<Task>) {
+        let names = [a.0.as_str(), b.0.as_str()];
+        let expected = Either {
+            transports: [a.2 as u8, b.2 as u8],
+            ns_per_kib: either::ns_per_kib(measured, self.class, Operation::Put, names),
+        };
+        let loads = Loads::new(self.world.transports().iter().map(|_| Load::default()).collect());
+        let kind = WayKind::Either { parts: [(a.1, a.2), (b.1, b.2)], expected, loads };
+        let name = either::name(names[0], names[1]);
+        let tasks = plan::either(room, [names[0], names[1], &name]);
+        (Way { name, kind }, tasks)
     }
 
     /// What was measured so far.

@@ -6,14 +6,15 @@ use crate::class::Class;
 use crate::data::{Batches, Buffer, CACHED, Curve, Operation, Rejected, SERVICE, STREAMING};
 use crate::model::{self, Interpolation};
 use crate::policy::{Decision, MARGIN};
-use crate::stripes;
 use crate::tuning::Tuning;
+use crate::{either, stripes};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use tombolo_core::World;
 use tombolo_core::config::{Report, ReportForm};
-use tombolo_core::route::{Channel, STEPS_MAX, Steps, Stripes};
+use tombolo_core::route::{Channel, Either, STEPS_MAX, Steps, Stripes};
 use tombolo_core::transport::SegmentKind;
 
 pub mod difference;
@@ -272,7 +273,8 @@ fn rows(curves: &[&Curve], decision: Option<&Decision>) -> Vec<Row> {
     sizes.sort_unstable();
     sizes.dedup();
     let row = |bytes: &u64| {
-        let chosen = decision.map_or("", |decision| decision.channel(*bytes));
+        // What was measured is single transfers.
+        let chosen = decision.map_or("", |decision| either::waited(decision.channel(*bytes)));
         let mut candidates: Vec<Candidate> =
             curves.iter().filter_map(|curve| candidate(curve, *bytes)).collect();
         let taken = candidates.iter().find(|c| c.channel == chosen).map(|c| c.measured_ns);
@@ -338,32 +340,34 @@ fn in_words<'a>(steps: impl Iterator<Item = (u64, &'a str)>) -> String {
     words.join(", ")
 }
 
-/// The name of a channel, as `SHMEM_ROUTE` has it, of transports with these names.
-pub fn name(channel: Channel, transports: &[impl AsRef<str>]) -> String {
-    let transport = |index: u8| transports[usize::from(index)].as_ref();
+/// The name of a channel, as `SHMEM_ROUTE` has it; `transport` gives that of a transport by its index.
+pub fn name<'a>(channel: Channel, transport: impl Fn(usize) -> &'a str) -> Cow<'a, str> {
+    let transport = |index: u8| transport(index.into());
     match channel {
-        Channel::Cached => CACHED.to_owned(),
-        Channel::Streaming => STREAMING.to_owned(),
-        Channel::Service => SERVICE.to_owned(),
-        Channel::Unreachable => "unreachable".to_owned(),
-        Channel::Endpoint(index) => transport(index).to_owned(),
+        Channel::Cached => CACHED.into(),
+        Channel::Streaming => STREAMING.into(),
+        Channel::Service => SERVICE.into(),
+        Channel::Unreachable => "unreachable".into(),
+        Channel::Endpoint(index) => transport(index).into(),
         Channel::Striped(Stripes { transports: [first, second], .. }) => {
-            stripes::name(transport(first), transport(second))
+            stripes::name(transport(first), transport(second)).into()
+        }
+        Channel::Either(Either { transports: [first, second], .. }) => {
+            either::name(transport(first), transport(second)).into()
         }
     }
 }
 
 /// The routes in force from this PE to the heap of another, in words.
 pub fn routes(world: &World, pe: usize) -> String {
-    let names: Vec<&str> = world.transports().iter().map(|transport| transport.name()).collect();
-    let name = |channel| name(channel, &names);
+    let name = |channel| name(channel, |index| world.transports()[index].name());
     let steps = |steps: &Steps| {
         let last = steps.limits.iter().position(|limit| *limit == usize::MAX);
         let all = steps.limits.iter().zip(steps.channels).take(last.unwrap_or(STEPS_MAX) + 1);
         let limit = |limit: usize| if limit == usize::MAX { u64::MAX } else { limit as u64 };
-        let named: Vec<(u64, String)> =
+        let named: Vec<(u64, Cow<str>)> =
             all.map(|(bytes, channel)| (limit(*bytes), name(channel))).collect();
-        in_words(named.iter().map(|(bytes, name)| (*bytes, name.as_str())))
+        in_words(named.iter().map(|(bytes, name)| (*bytes, name.as_ref())))
     };
     let peer = &world.routes().peers[pe];
     let heap = SegmentKind::Heap as usize;

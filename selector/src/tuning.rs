@@ -8,7 +8,7 @@ use crate::force::{self, Rule};
 use crate::model::Model;
 use crate::policy::{self, Decision, Reuse, Step};
 use crate::report;
-use crate::stripes;
+use crate::{either, stripes};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tombolo_core::World;
 use tombolo_core::cost::Costs;
-use tombolo_core::route::{Channel, PeerRoutes, Routes, STEPS_MAX, Steps, Stripes};
+use tombolo_core::route::{Channel, Either, PeerRoutes, Routes, STEPS_MAX, Steps, Stripes};
 use tombolo_core::transport::{Capabilities, SegmentKind};
 use tombolo_core::world::peers;
 
@@ -294,7 +294,7 @@ impl Tuning {
         let decision = self.decision(class, routed, Buffer::Heap);
         // Between distances that were measured and ones that were not, channels are the same.
         let decision = decision.or_else(|| self.decision(Class::Hops(1), routed, Buffer::Heap))?;
-        let mut channel = decision.channel(bytes);
+        let mut channel = either::waited(decision.channel(bytes));
         if operation != routed && stripes::transports(channel).is_some() {
             // Several at the same time were not measured so.
             channel = &decision.default;
@@ -418,7 +418,7 @@ impl Tuning {
     /// routes' transports they take.
     fn zero_copy(&self, peer: &Peer<'_>, class: Class, segment: SegmentKind, put: &Steps) -> usize {
         let from = |channel: &Channel| match channel {
-            Channel::Endpoint(index) => {
+            Channel::Endpoint(index) | Channel::Either(Either { transports: [index, _], .. }) => {
                 let name = &self.preference[usize::from(*index)];
                 let from = policy::zero_copy(&self.measured, class, name);
                 from.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
@@ -426,7 +426,9 @@ impl Tuning {
             _ => 0,
         };
         let most = |channel: &Channel| match channel {
-            Channel::Endpoint(index) => peer.can(usize::from(*index), segment).inline_max,
+            Channel::Endpoint(index) | Channel::Either(Either { transports: [index, _], .. }) => {
+                peer.can(usize::from(*index), segment).inline_max
+            }
             _ => usize::MAX,
         };
         let chosen = put.channels.iter().map(from).max().filter(|bytes| *bytes > 0);
@@ -531,7 +533,8 @@ impl<'a> Peer<'a> {
             _ => {}
         }
         let position = |name: &str| self.names.iter().position(|known| known == name);
-        if let Some(both) = stripes::transports(name) {
+        let parts = stripes::transports(name);
+        if let Some(both) = parts.or_else(|| either::transports(name)) {
             let [first, second] = both.map(position);
             let indices = [first?, second?];
             let able = |index: usize| {
@@ -542,10 +545,14 @@ impl<'a> Peer<'a> {
                     _ => false,
                 }
             };
-            let first = stripes::first(self.measured, self.class, operation, both);
+            indices.into_iter().all(able).then_some(())?;
             let transports = indices.map(|index| index as u8);
-            let all = indices.into_iter().all(able);
-            return all.then_some(Channel::Striped(Stripes { transports, first }));
+            if parts.is_none() {
+                let ns_per_kib = either::ns_per_kib(self.measured, self.class, operation, both);
+                return Some(Channel::Either(Either { transports, ns_per_kib }));
+            }
+            let first = stripes::first(self.measured, self.class, operation, both);
+            return Some(Channel::Striped(Stripes { transports, first }));
         }
         let index = position(name)?;
         let can = self.can(index, segment);
@@ -563,7 +570,7 @@ impl<'a> Peer<'a> {
     }
 
     fn name(&self, channel: Channel) -> String {
-        report::name(channel, self.names)
+        report::name(channel, |index| &self.names[index]).into_owned()
     }
 
     /// Steps for the data path; a channel that cannot serve leaves its sizes to the default.

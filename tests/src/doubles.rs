@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transports that stand for real ones: here one that fails or falls silent when told to. The one that
+//! Transports that stand for real ones: one that fails or falls silent when told to, and one with a pace. The one that
 //! delays and reorders within the contract is `unordered` of the back ends, since the library of test
 //! builds has to have it.
+
+mod paced;
+
+pub use paced::{Link, Paced};
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tombolo_core::transport::{
@@ -61,8 +65,7 @@ impl Transport for Faulty {
     }
 
     fn open(&mut self, _: &Job<'_>, segments: &[Segment<'_>]) -> tombolo_core::Result<Vec<u8>> {
-        let words = [segments[0].base as u64, segments[0].len as u64];
-        Ok(words.iter().flat_map(|word| word.to_le_bytes()).collect())
+        Ok(address(segments))
     }
 
     fn connect(
@@ -71,15 +74,26 @@ impl Transport for Faulty {
         addresses: &[Vec<u8>],
     ) -> tombolo_core::Result<Vec<Result<Box<dyn Endpoint>, String>>> {
         let endpoint = |(pe, address): (usize, &Vec<u8>)| -> Result<Box<dyn Endpoint>, String> {
-            let word = |at: usize| {
-                let bytes = address.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-                bytes.map(|bytes| u64::from_le_bytes(bytes) as usize).ok_or("not an address")
-            };
-            let (base, len) = (word(0)?, word(8)?);
+            let (base, len) = segment_at(address)?;
             Ok(Box::new(FaultyEndpoint { pe: pe as u32, base, len, shared: self.shared }))
         };
         Ok(addresses.iter().enumerate().map(endpoint).collect())
     }
+}
+
+/// What a PE tells the others of its heap.
+fn address(segments: &[Segment<'_>]) -> Vec<u8> {
+    let words = [segments[0].base as u64, segments[0].len as u64];
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The place and length of the heap of the PE that told so.
+fn segment_at(address: &[u8]) -> Result<(usize, usize), String> {
+    let word = |at: usize| {
+        let bytes = address.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(|bytes| u64::from_le_bytes(bytes) as usize).ok_or("not an address")
+    };
+    Ok((word(0)?, word(8)?))
 }
 
 impl FaultyEndpoint {

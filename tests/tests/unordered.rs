@@ -16,11 +16,13 @@ use support::{crate_dir, library_of_tests, run};
 /// Seeds of each program; `TOMBOLO_SEEDS=N` for more.
 const SEEDS: u32 = 2;
 const PES: u32 = 2;
-/// Programs that are run with every put and get above a cache line divided among this transport and another.
-const STRIPED: [&str; 4] = ["contexts", "random", "rma", "signal"];
+/// Programs that are run with every put and get above a cache line divided among this transport and another, and with
+/// every non-blocking one by either of them.
+const SEVERAL: [&str; 4] = ["contexts", "random", "rma", "signal"];
 /// With these seeds the transport takes any alignment, as it has to for parts.
-const STRIPED_SEEDS: [u32; 2] = [2, 3];
+const SEVERAL_SEEDS: [u32; 2] = [2, 3];
 const PARTS: &str = "put:>64=unordered+cma,get:>64=cma+unordered";
+const EITHER: &str = "put:>64=unordered/cma,get:>64=cma/unordered";
 
 fn main() {
     run_trials(trials)
@@ -44,19 +46,20 @@ fn trials(prefix: &Path) -> Vec<Trial> {
             (1..=seeds).try_for_each(|seed| endures(&program, &library, seed, &[]))
         })
     };
-    let striped = sources.iter().filter(|source| {
-        STRIPED.iter().any(|name| source.file_stem().is_some_and(|stem| stem == *name))
+    let several = sources.iter().filter(|source| {
+        SEVERAL.iter().any(|name| source.file_stem().is_some_and(|stem| stem == *name))
     });
-    let striped = striped.map(|source| {
+    let several = several.flat_map(|source| [(source, "parts", PARTS), (source, "some", EITHER)]);
+    let several = several.map(|(source, what, routes)| {
         let program = Program::new(prefix, source, "", &["-O1", "-pthread"]);
         let library = library.clone();
-        Trial::test(format!("{} with parts by another transport", program.name), move || {
-            let more = [("SHMEM_TRANSPORTS", "unordered,cma"), ("SHMEM_ROUTE", PARTS)];
+        Trial::test(format!("{} with {what} by another transport", program.name), move || {
+            let more = [("SHMEM_TRANSPORTS", "unordered,cma"), ("SHMEM_ROUTE", routes)];
             let library = library?;
-            STRIPED_SEEDS.iter().try_for_each(|seed| endures(&program, &library, *seed, &more))
+            SEVERAL_SEEDS.iter().try_for_each(|seed| endures(&program, &library, *seed, &more))
         })
     });
-    sources.iter().map(runs).chain(striped).collect()
+    sources.iter().map(runs).chain(several).collect()
 }
 
 fn endures(

@@ -14,6 +14,7 @@ use crate::control;
 use crate::copier::{self, Copier};
 use crate::cost::Costs;
 use crate::error::{Error, Result};
+use crate::load::{Load, Loads};
 use crate::loss::Losses;
 use crate::memory::common::{Host, Need, Part, Parts};
 use crate::memory::{Heap, StaticData};
@@ -89,10 +90,12 @@ impl World {
         let copier = copier(config.overlap, processors);
         let contexts = AtomicU32::new(0);
         let streams = peers.transports().len() + usize::from(copier.is_some());
+        let loads: Arc<[Load]> = peers.transports().iter().map(|_| Load::default()).collect();
         let context = || {
             let (options, id) =
                 (ContextOptions::default(), contexts.fetch_add(1, Ordering::Relaxed));
-            Context::new(world_team.clone(), options, streams, id)
+            let loads = Loads::new(loads.clone());
+            Context::new(world_team.clone(), options, loads, streams, id)
         };
         let control_wire = ControlWire { heaps: mapped[0].clone().into(), peers: peers.clone() };
         let patience = Patience::for_crowd(crowd);
@@ -138,6 +141,7 @@ impl World {
             sync_contexts: [context(), context()],
             letter_contexts: std::array::from_fn(|_| context()),
             contexts,
+            loads,
             world_team,
             shared_team,
             service,

@@ -40,7 +40,7 @@ pub fn channel(world: &World, pe: usize) -> Option<String> {
     match world.routes().peers[pe].put[SegmentKind::Heap as usize].choose(8) {
         Channel::Cached | Channel::Streaming => Some(CACHED.to_owned()),
         Channel::Endpoint(index) => Some(world.transports()[usize::from(index)].name().to_owned()),
-        Channel::Striped(_) | Channel::Service | Channel::Unreachable => None,
+        Channel::Striped(_) | Channel::Either(_) | Channel::Service | Channel::Unreachable => None,
     }
 }
 

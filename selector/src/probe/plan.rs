@@ -3,6 +3,7 @@
 
 use crate::class::Class;
 use crate::data::{Buffer, Curve, Operation, Point};
+use crate::either;
 use crate::model::Interpolation;
 
 /// Sizes measured for the model; denser where copies change their ways: a few words, a few lines,
@@ -156,6 +157,17 @@ pub fn striped(room: u64, channel: &str) -> Vec<Task> {
     plan.add(BOTH, Buffer::Heap, STRIPED);
     plan.add(BOTH, Buffer::Heap, STRIPED);
     plan.tasks.iter_mut().for_each(|task| task.channel = Some(channel.to_owned()));
+    plan.tasks
+}
+
+/// What a channel of either of two transports is judged by, twice as well: series of puts by it and by each of them.
+pub fn either(room: u64, channels: [&str; 3]) -> Vec<Task> {
+    let mut plan = Tasks { tasks: Vec::new(), room };
+    for channel in [channels, channels].concat() {
+        let before = plan.tasks.len();
+        plan.add(&[Operation::Pipeline], Buffer::Heap, &[either::SIZE]);
+        plan.tasks[before..].iter_mut().for_each(|task| task.channel = Some(channel.to_owned()));
+    }
     plan.tasks
 }
 

@@ -6,7 +6,8 @@ use super::clock::give_way;
 use crate::data::{Buffer, Operation};
 use std::fmt;
 use std::time::{Duration, Instant};
-use tombolo_core::route::Stripes;
+use tombolo_core::load::Loads;
+use tombolo_core::route::{Either, Stripes};
 use tombolo_core::transport::{
     Amo, AmoOp, Capabilities, Endpoint, Remote, SegmentKind, Status, Stream, Transport,
 };
@@ -85,6 +86,15 @@ pub enum WayKind<'a> {
         parts: [(&'a dyn Endpoint, usize); 2],
         /// Of 256 bytes those that the first one carries, of a put and of a get.
         first: [u8; 2],
+    },
+    /// One of two endpoints, by what both have under way.
+    Either {
+        /// Of each its data path and the index of its transport.
+        parts: [(&'a dyn Endpoint, usize); 2],
+        /// What is expected of a put by them.
+        expected: Either,
+        /// What they have under way.
+        loads: Loads,
     },
     /// The target's request queue.
     Service,
@@ -191,6 +201,15 @@ impl Way<'_> {
                         _ => false,
                     }
             }
+            WayKind::Either { parts, .. } => {
+                let able = |endpoint: &dyn Endpoint| {
+                    let can = endpoint.capabilities(segment);
+                    can.put && can.put_align <= 1
+                };
+                buffer == Buffer::Heap
+                    && operation == Operation::Pipeline
+                    && parts.iter().all(|(endpoint, _)| able(*endpoint))
+            }
             WayKind::Service => operation == Operation::Amo,
         }
     }
@@ -229,8 +248,7 @@ impl Way<'_> {
                 Ok(())
             }
             WayKind::Endpoint { endpoint, index } => {
-                let (transport, stream) = (&*world.transports()[*index], context.stream(*index));
-                let issuer = Issuer { world, transport, endpoint: *endpoint, stream };
+                let issuer = Issuer::of(world, context, (*endpoint, *index));
                 for _ in 0..operations(operation) {
                     issuer.issue(operation, remote, local, buffers.len, add)?;
                     if operation == Operation::ZeroCopy {
@@ -245,16 +263,21 @@ impl Way<'_> {
                     first: first[usize::from(operation == Operation::Get)],
                 };
                 let first_len = stripes.first_len(buffers.len);
-                let issuers = parts.map(|(endpoint, index)| Issuer {
-                    world,
-                    transport: &*world.transports()[index],
-                    endpoint,
-                    stream: context.stream(index),
-                });
+                let issuers = parts.map(|part| Issuer::of(world, context, part));
                 issuers[0].issue(operation, remote, local, first_len, add)?;
                 let rest = Remote { offset: remote.offset + first_len, ..remote };
                 let (here, len) = (local.wrapping_add(first_len), buffers.len - first_len);
                 issuers[1].issue(operation, rest, here, len, add)?;
+                issuers[0].complete()?;
+                issuers[1].complete()
+            }
+            WayKind::Either { parts, expected, loads } => {
+                let issuers = parts.map(|part| Issuer::of(world, context, part));
+                for _ in 0..operations(operation) {
+                    let chosen = loads.give(expected, buffers.len, context.streams());
+                    let issuer = &issuers[usize::from(chosen == expected.transports[1])];
+                    issuer.issue(operation, remote, local, buffers.len, add)?;
+                }
                 issuers[0].complete()?;
                 issuers[1].complete()
             }
@@ -288,7 +311,16 @@ struct Issuer<'a> {
     stream: &'a Stream,
 }
 
-impl Issuer<'_> {
+impl<'a> Issuer<'a> {
+    fn of(
+        world: &'a World,
+        context: &'a Context,
+        (endpoint, index): (&'a dyn Endpoint, usize),
+    ) -> Issuer<'a> {
+        let (transport, stream) = (&*world.transports()[index], context.stream(index));
+        Issuer { world, transport, endpoint, stream }
+    }
+
     fn issue(
         &self,
         operation: Operation,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decisions that are no channels by size, and what stands for what was not measured.
 
-use super::{describe, size};
+use super::{describe, size, time};
 use crate::class::Class;
 use crate::data::{Buffer, Curve, Measurements, Operation};
+use crate::either;
 use crate::model::Interpolation;
 use crate::policy;
 use crate::tuning::Tuning;
@@ -31,7 +32,9 @@ fn hints(tuning: &Tuning) -> Option<String> {
 /// What is to be said of each class.
 fn by_class(measured: &Measurements) -> impl Iterator<Item = String> {
     let classes = measured.classes().into_iter();
-    classes.flat_map(|class| sources(measured, class).chain(statics(measured, class)))
+    classes.flat_map(|class| {
+        sources(measured, class).chain(series(measured, class)).chain(statics(measured, class))
+    })
 }
 
 /// Whether the sources of blocking puts are copied first.
@@ -59,6 +62,20 @@ fn sources(measured: &Measurements, class: Class) -> impl Iterator<Item = String
         format!("blocking puts to {} by {channel} {what}", describe(class))
     });
     nothing.into_iter().chain(decided)
+}
+
+/// Whether long non-blocking puts take either of two transports.
+fn series(measured: &Measurements, class: Class) -> Option<String> {
+    let either::Series { channel, ns, alone: (best, alone) } = either::faster(measured, class)?;
+    Some(format!(
+        "non-blocking puts to {} from {} on take that of {} which is expected to be done first: one of a series took \
+         {}, by {best} alone {}",
+        describe(class),
+        size(either::SIZE),
+        channel.replace('/', " and "),
+        time(ns),
+        time(alone)
+    ))
 }
 
 /// What stands for puts to static data.

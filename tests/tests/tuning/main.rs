@@ -5,6 +5,7 @@ mod blocking;
 mod common;
 #[path = "common/directory.rs"]
 mod directory;
+mod either;
 mod stripes;
 
 use common::{local, run_job};

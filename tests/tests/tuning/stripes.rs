@@ -9,14 +9,14 @@ use tombolo_core::ops::Mode;
 use tombolo_core::route::Channel;
 use tombolo_selector::class::Class;
 use tombolo_selector::data::Operation;
-use tombolo_selector::{stripes, tune};
+use tombolo_selector::{either, stripes, tune};
 use tombolo_tests::doubles::Faults;
 use tombolo_tests::ring::{RING_ONLY, Ring};
 
 const LEN: usize = 1 << 16;
 
 /// Puts to the other PE and gets back, and compares.
-fn exchange(world: &World, place: *mut u8, mode: Mode, fill: u8) {
+pub fn exchange(world: &World, place: *mut u8, mode: Mode, fill: u8) {
     let other = 1 - world.pe();
     let data: Vec<u8> = (0..LEN).map(|at| (at / 61) as u8 ^ (fill + world.pe() as u8)).collect();
     let mut back = vec![0u8; LEN];
@@ -97,6 +97,10 @@ fn measured_together(bound: &'static str) {
                 assert_eq!(together, ["first", "second"]);
             }
         }
+        // So are series of puts of which each takes either.
+        let series = tuning.measured().channels(class, Operation::Pipeline);
+        let pairs = series.iter().filter(|name| either::transports(name).is_some()).count();
+        assert_eq!(pairs, usize::from(world.processors() > 1), "{series:?}");
         world.bootstrap().barrier().unwrap();
     });
 }

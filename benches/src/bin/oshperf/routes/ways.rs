@@ -56,10 +56,9 @@ pub fn of(world: &World, selected: &Routes, pe: usize, op: Op, bytes: usize) -> 
     let mut all = Vec::new();
     let (mut taken, mut copy) = (0, false);
     let mut channels = channels(world, pe, op, bytes);
-    if let Channel::Striped(_) = chosen {
-        let names: Vec<&str> =
-            world.transports().iter().map(|transport| transport.name()).collect();
-        channels.push((report::name(chosen, &names), chosen));
+    if let Channel::Striped(_) | Channel::Either(_) = chosen {
+        let name = report::name(chosen, |index| world.transports()[index].name());
+        channels.push((name.into_owned(), chosen));
     }
     for (name, channel) in channels {
         let mut add = |name: String, routes: Routes, is_taken: bool| {
