@@ -70,10 +70,17 @@ words! {
         Static = "static",
         /// As heap, on memory that was not used a moment ago.
         Cold = "cold",
+        /// As private, on memory that was not used a moment ago.
+        ColdPrivate = "cold-private",
     }
 }
 
 impl Buffer {
+    /// Whether operations are on memory that was not used a moment ago.
+    pub fn is_cold(self) -> bool {
+        matches!(self, Buffer::Cold | Buffer::ColdPrivate)
+    }
+
     /// The segment of the remote side.
     pub fn segment(self) -> SegmentKind {
         if self == Buffer::Static { SegmentKind::Static } else { SegmentKind::Heap }

@@ -152,7 +152,7 @@ impl<'a> Candidates<'a> {
         };
         let mut channels = of(hot);
         if reuse == Reuse::Cold && remote == Buffer::Heap {
-            let cold = of(&[Buffer::Cold]);
+            let cold = of(&[Buffer::Cold, Buffer::ColdPrivate]);
             if !cold.is_empty() {
                 channels = cold;
             }

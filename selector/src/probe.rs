@@ -10,7 +10,7 @@ use crate::data::{
     Batches, Buffer, CACHED, Curve, Key, Measurements, Operation, Rejected, SERVICE, STREAMING,
 };
 use crate::{either, stripes};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tombolo_core::config::Reuse;
 use tombolo_core::load::{Load, Loads};
 use tombolo_core::route::Either;
@@ -49,6 +49,8 @@ pub struct Probed {
     pub measured: Measurements,
     /// An operation never completed and may still write to the buffers: they must not be reused.
     pub stuck: bool,
+    /// What touching memory for buffers that are used once took, beside the time for measuring.
+    pub warming: Duration,
 }
 
 /// Measures every channel between this PE and `target`, which stands for `class`. The target takes
@@ -73,12 +75,18 @@ pub fn run(
         curves: Vec::new(),
         batches: Batches::default(),
         lost: Vec::new(),
-        warmed: false,
+        warmed: None,
+        cold_at: 0,
     };
     let room = scratch.capacity() as u64;
-    let now = Instant::now();
-    let part = |tenths| now + effort.deadline.saturating_duration_since(now) * tenths / 10;
     let once = world.config().tune_hint.mention(Reuse::Cold);
+    let once = once && !effort.coarse && class != Class::Own && class.hops() == 0;
+    if once {
+        prober.warm(scratch);
+    }
+    let warming = prober.warmed.unwrap_or_default();
+    let (now, deadline) = (Instant::now(), effort.deadline + warming);
+    let part = |tenths| now + deadline.saturating_duration_since(now) * tenths / 10;
     // What the same processor does for two transports takes as long as one after the other.
     let several = prober.endpoints().len() > 1 && world.processors() > 1;
     let several = several && !effort.coarse && class.hops() > 0;
@@ -86,24 +94,24 @@ pub fn run(
     prober.work_off(&plan::decisive(class, room, effort.coarse, once), scratch, decisive);
     if several {
         // What is measured before may have taken longer than it was to.
-        let tenth = effort.deadline.saturating_duration_since(now) / 10;
-        prober.measure_pairs(scratch, part(8).max(Instant::now() + tenth).min(effort.deadline));
+        let tenth = deadline.saturating_duration_since(now) / 10;
+        prober.measure_pairs(scratch, part(8).max(Instant::now() + tenth).min(deadline));
     }
     prober.look_again(scratch, part(9));
     if !effort.coarse && class != Class::Own {
         let bends = plan::bends(&prober.in_order().curves);
         prober.work_off(&bends, scratch, part(9));
-        prober.look_again(scratch, effort.deadline);
-        prober.work_off(&plan::besides(room), scratch, effort.deadline);
+        prober.look_again(scratch, deadline);
+        prober.work_off(&plan::besides(room), scratch, deadline);
     }
     let stuck = prober.lost.iter().any(|(_, lost)| *lost == Lost::Stuck);
     if stuck {
         // The transport may still write to the context's counters.
         let outcome = prober.outcome();
         std::mem::forget(context);
-        return Probed { stuck, ..outcome };
+        return Probed { stuck, warming, ..outcome };
     }
-    prober.outcome()
+    Probed { warming, ..prober.outcome() }
 }
 
 /// Every way to the target. Self needs no transport but mapped memory.
@@ -153,8 +161,10 @@ struct Prober<'a> {
     curves: Vec<Curve>,
     batches: Batches,
     lost: Vec<(String, Lost)>,
-    /// Whether the whole area for cold buffers has been touched.
-    warmed: bool,
+    /// How long touching the whole area for cold buffers took, which is not what is to be timed; none before that.
+    warmed: Option<Duration>,
+    /// Where in that area the next operation is to be: what was used last is still in the caches.
+    cold_at: usize,
 }
 
 impl<'a> Prober<'a> {
@@ -261,7 +271,28 @@ impl<'a> Prober<'a> {
         measured
     }
 
+    /// Touches all of the memory for buffers that are used once: page faults are not what is to be timed.
+    fn warm(&mut self, scratch: &mut Scratch) {
+        const PIECE: usize = 4096;
+        let begun = Instant::now();
+        for (buffer, operation) in
+            [(Buffer::Cold, Operation::Put), (Buffer::ColdPrivate, Operation::Get)]
+        {
+            let can = |way: &&Way| way.can(self.world, operation, buffer, PIECE as u64);
+            let Some(way) = self.ways.iter().find(can) else { continue };
+            let Some(buffers) = Buffers::of(self.world, scratch, buffer, PIECE) else { continue };
+            for round in 0..buffers.places() {
+                let at = (self.world, self.context, self.target);
+                let _ = way.perform(at, operation, &buffers, round);
+            }
+        }
+        self.warmed = Some(begun.elapsed());
+    }
+
     fn measure(&mut self, task: &Task, scratch: &mut Scratch, until: Instant) {
+        if task.buffer.is_cold() && self.warmed.is_none() {
+            self.warm(scratch);
+        }
         for index in 0..self.ways.len() {
             let way = &self.ways[index];
             if task.channel.as_ref().is_some_and(|name| *name != way.name)
@@ -274,21 +305,20 @@ impl<'a> Prober<'a> {
             else {
                 continue;
             };
-            if task.buffer == Buffer::Cold && !self.warmed {
-                // Page faults are not what is to be timed.
-                self.warmed = true;
-                let at = (self.world, self.context, self.target);
-                for round in 0..buffers.places() {
-                    let _ = way.perform(at, Operation::Put, &buffers, round);
-                }
-            }
+            let buffers = buffers.starting_at(self.cold_at);
+            let mut rounds = 0;
             let issue = |round| {
+                rounds = round + 1;
                 let at = (self.world, self.context, self.target);
                 way.perform(at, task.operation, &buffers, round)
             };
             let left = (self.ways.len() - index) as u32;
             let share = until.saturating_duration_since(Instant::now()) / left;
-            match batch::time(task.bytes, share, issue) {
+            let timed = batch::time(task.bytes, share, issue);
+            if task.buffer.is_cold() {
+                self.cold_at = buffers.shift(rounds);
+            }
+            match timed {
                 Ok(batch::Timed { mut point, discarded }) => {
                     self.batches.taken += u64::from(point.batches) + u64::from(discarded);
                     self.batches.discarded += u64::from(discarded);
@@ -337,6 +367,6 @@ impl<'a> Prober<'a> {
         measured.put_in_order();
         measured.curves.iter_mut().for_each(|curve| plan::drop_disturbed(curve, &self.curves));
         measured.curves.retain(|c| !c.points.is_empty());
-        Probed { measured, stuck: false }
+        Probed { measured, ..Probed::default() }
     }
 }

@@ -375,12 +375,13 @@ impl TuningSession<'_> {
         let weight = |class: Class| if class == Class::Own { 1 } else { 4 };
         let mine = || pairs.iter().filter(|(_, from, _)| *from == pe);
         let whole: u32 = mine().map(|(class, ..)| weight(*class)).sum();
-        let (begun, mut done) = (Instant::now(), 0);
+        let (mut begun, mut done) = (Instant::now(), 0);
         let mut told = Told { stuck: false, written: 0, measured: Measurements::default() };
         for (class, _, target) in mine() {
             done += weight(*class);
             let effort = Effort { deadline: begun + budget * done / whole.max(1), coarse };
             let outcome = probe::run(self.world, *class, *target, scratch, effort);
+            begun += outcome.warming;
             told.stuck |= outcome.stuck;
             told.measured.merge(outcome.measured);
             if told.stuck {

@@ -252,7 +252,7 @@ impl Tuning {
         buffer: Buffer,
     ) -> Option<&Decision> {
         let remote = if buffer == Buffer::Static { buffer } else { Buffer::Heap };
-        let as_others = (buffer == Buffer::Cold) == (self.reuse == Reuse::Cold);
+        let as_others = buffer.is_cold() == (self.reuse == Reuse::Cold);
         let decisions = if as_others || !self.hinted { &self.decisions } else { &self.exceptions };
         decision(decisions, class, operation, remote)
     }

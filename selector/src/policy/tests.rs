@@ -173,6 +173,19 @@ fn cold_buffers_have_their_own_decision() {
     assert_eq!(decide(&all, &[], Reuse::Cold)[0].channel(1 << 20), STREAMING);
 }
 
+#[test]
+fn cold_buffers_of_both_kinds_count_together() {
+    let mut all = measured(vec![
+        curve(CACHED, Buffer::Cold, |n| (n as f32, 0.0)),
+        curve(STREAMING, Buffer::Cold, |n| (1.1 * n as f32, 0.0)),
+    ]);
+    assert_eq!(decide(&all, &[], Reuse::Cold)[0].channel(4096), CACHED);
+    all.curves.push(curve(CACHED, Buffer::ColdPrivate, |n| (2.0 * n as f32, 0.0)));
+    all.curves.push(curve(STREAMING, Buffer::ColdPrivate, |n| (n as f32, 0.0)));
+    all.put_in_order();
+    assert_eq!(decide(&all, &[], Reuse::Cold)[0].channel(4096), STREAMING);
+}
+
 /// Blocking puts whose copies cost `per_byte` in a series of them.
 fn over_a_ring(wait: f32, per_byte: f32, spread: f32) -> Option<u64> {
     let on_ring = |operation, cost: &dyn Fn(u64) -> (f32, f32)| {

@@ -39,7 +39,7 @@ pub const STREAMING_FROM: u64 = 1_048_576;
 const READ: &[u64] = &[1_048_576, 2_097_152, 4_194_304];
 
 /// Sizes for buffers that were not used a moment ago.
-const COLD: &[u64] = &[2048, 8192, 32768, 131_072, 524_288, 2_097_152];
+const COLD: &[u64] = &[64, 512, 1024, 2048, 4096, 8192, 32768, 131_072, 524_288, 2_097_152];
 
 /// Sizes of transfers by two transports at the same time.
 const STRIPED: &[u64] = &[262_144, 1_048_576, 4_194_304];
@@ -90,6 +90,13 @@ impl Tasks {
             self.tasks.extend(operations.iter().map(task));
         }
     }
+
+    fn add_cold(&mut self) {
+        for bytes in COLD {
+            self.add(BOTH, Buffer::Cold, &[*bytes]);
+            self.add(BOTH, Buffer::ColdPrivate, &[*bytes]);
+        }
+    }
 }
 
 /// Sizes of puts that are under way together.
@@ -97,7 +104,7 @@ const PIPELINED: &[u64] = &[8, 1024, 16384, 131_072];
 
 const BOTH: &[Operation] = &[Operation::Put, Operation::Get];
 
-/// What decides, most telling first; `once`: the user says that the program uses buffers once.
+/// What decides, most telling first; `once`: the user says that the program uses buffers once, and it may do so here.
 ///
 /// The coarse sizes come twice, and so does whether sources are copied; the better time counts: what is
 /// measured first finds processors and the other side's threads half asleep. Sizes for the model and sizes to
@@ -124,8 +131,8 @@ pub fn decisive(class: Class, room: u64, coarse: bool, once: bool) -> Vec<Task> 
         }
         return plan.tasks;
     }
-    if once && class != Class::Own && class.hops() == 0 {
-        plan.add(BOTH, Buffer::Cold, COLD);
+    if once {
+        plan.add_cold();
     }
     // A choice even where there is one channel only, so that it comes before more sizes do.
     sources(&mut plan);
@@ -176,7 +183,7 @@ pub fn besides(room: u64) -> Vec<Task> {
     let mut plan = Tasks { tasks: Vec::new(), room };
     plan.add(&[Operation::Pipeline], Buffer::Heap, PIPELINED);
     plan.add(BOTH, Buffer::Unaligned, COARSE);
-    plan.add(BOTH, Buffer::Cold, COLD);
+    plan.add_cold();
     plan.tasks
 }
 
@@ -359,7 +366,7 @@ mod tests {
     fn buffers_that_are_used_once_come_early_where_the_user_says_so() {
         let before = |once| {
             let tasks = decisive(Class::Cache, u64::MAX, false, once);
-            tasks.iter().position(|task| task.buffer == Buffer::Cold)
+            tasks.iter().position(|task| task.buffer == Buffer::ColdPrivate)
         };
         assert_eq!(before(false), None);
         assert!(before(true).is_some_and(|at| at < 40));

@@ -108,6 +108,8 @@ pub struct Buffers {
     /// Bytes by which successive operations are apart, and how many places there are.
     stride: usize,
     places: usize,
+    /// The place of the first operation.
+    first: usize,
 }
 
 impl Buffers {
@@ -127,14 +129,18 @@ impl Buffers {
                 (data.len() >= len).then_some(())?;
                 (remote, local) = (data.base(), scratch.private());
             }
-            Buffer::Cold => {
+            Buffer::Cold | Buffer::ColdPrivate => {
+                if buffer == Buffer::ColdPrivate {
+                    local = scratch.private();
+                }
                 (stride, places) = (len, scratch.capacity() / len);
                 // Fewer places would stay in the caches.
                 (places >= 4).then_some(())?;
             }
         }
         scratch.touch(if places > 1 { stride * places } else { len.max(64 * PIPELINE) });
-        Some(Buffers { remote: world.locate(remote)?, local, len, stride, places })
+        let remote = world.locate(remote)?;
+        Some(Buffers { remote, local, len, stride, places, first: 0 })
     }
 
     /// Places that successive operations go through.
@@ -142,8 +148,18 @@ impl Buffers {
         self.places
     }
 
+    /// The same, of which the first place is the one at so many bytes.
+    pub fn starting_at(self, shift: usize) -> Buffers {
+        Buffers { first: shift / self.stride.max(1), ..self }
+    }
+
+    /// Bytes from the very first place to that of an operation.
+    pub fn shift(&self, round: usize) -> usize {
+        (self.first + round) % self.places * self.stride
+    }
+
     fn place(&self, round: usize) -> (Remote, *mut u8) {
-        let shift = (round % self.places) * self.stride;
+        let shift = self.shift(round);
         let remote = Remote { offset: self.remote.offset + shift, ..self.remote };
         (remote, self.local.wrapping_add(shift))
     }
@@ -156,7 +172,7 @@ impl Way<'_> {
         match &self.kind {
             WayKind::Mapped { bases, streaming } => {
                 // Hot copies that fit into the caches never gain from bypassing them.
-                let large = bytes >= super::plan::STREAMING_FROM || buffer == Buffer::Cold;
+                let large = bytes >= super::plan::STREAMING_FROM || buffer.is_cold();
                 !bases[segment as usize].is_null()
                     && match operation {
                         Operation::Put | Operation::Get => large || !streaming,
@@ -176,7 +192,7 @@ impl Way<'_> {
                 can.reach()
                     && can.put_align.max(can.get_align) <= 1
                     && fits
-                    && buffer != Buffer::Cold
+                    && !buffer.is_cold()
                     && bytes < super::HUGE
                     && match operation {
                         Operation::Put | Operation::Pipeline => can.put && word_safe,

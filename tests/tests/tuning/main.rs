@@ -70,12 +70,14 @@ fn the_use_of_buffers_can_be_told_by_the_environment() {
         let mut tuning = tune(world).unwrap();
         assert_eq!(world.heap().free_bytes(), before, "tuning leaves the heap as it was");
         assert_eq!(tuning.reuse(), Reuse::Cold);
-        let curves = tuning.measured().curves.iter();
-        let once: Vec<&str> = curves
-            .filter(|curve| curve.key.buffer == Buffer::Cold)
-            .map(|curve| curve.key.channel.as_str())
-            .collect();
-        assert!(once.contains(&CACHED) && once.contains(&STREAMING), "{once:?}");
+        for buffer in [Buffer::Cold, Buffer::ColdPrivate] {
+            let curves = tuning.measured().curves.iter();
+            let once: Vec<&str> = curves
+                .filter(|curve| curve.key.buffer == buffer)
+                .map(|curve| curve.key.channel.as_str())
+                .collect();
+            assert!(once.contains(&CACHED) && once.contains(&STREAMING), "{buffer}: {once:?}");
+        }
         let told = tuning.decisions().to_vec();
         tuning.set_reuse(world, Reuse::Cold);
         assert_eq!(tuning.decisions(), told);
