@@ -40,6 +40,7 @@ fn is_plain(group: &Group<'_>, call: &Alltoall) -> bool {
 pub(crate) static SYNC: Operation<Sync> = Operation {
     number: 0,
     name: "sync",
+    short: None,
     algorithms: &[
         Algorithm {
             name: "dissemination",
@@ -80,6 +81,7 @@ pub(crate) static SYNC: Operation<Sync> = Operation {
 pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
     number: 1,
     name: "broadcast",
+    short: Some("signal"),
     algorithms: &[
         Algorithm {
             name: "put",
@@ -168,6 +170,7 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
 pub(crate) static COLLECT: Operation<Collect> = Operation {
     number: 2,
     name: "collect",
+    short: Some("signal"),
     algorithms: &[
         Algorithm {
             name: "put",
@@ -192,6 +195,7 @@ pub(crate) static COLLECT: Operation<Collect> = Operation {
 pub(crate) static FCOLLECT: Operation<Gather> = Operation {
     number: 3,
     name: "fcollect",
+    short: Some("exchange"),
     algorithms: &[
         Algorithm {
             name: "put",
@@ -248,6 +252,7 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
 pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
     number: 4,
     name: "alltoall",
+    short: Some("exchange"),
     algorithms: &[
         Algorithm {
             name: "put",
@@ -288,6 +293,7 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
 pub(crate) static REDUCE: Operation<Reduce> = Operation {
     number: 5,
     name: "reduce",
+    short: Some("exchange"),
     algorithms: &[
         Algorithm {
             name: "publish",
@@ -376,6 +382,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
 pub(crate) static SCAN: Operation<Scan> = Operation {
     number: 6,
     name: "scan",
+    short: None,
     algorithms: &[
         Algorithm {
             name: "share",

@@ -5,7 +5,7 @@
 
 use crate::active::ActiveSet;
 use crate::group::Group;
-use crate::letters::{self, Letters, TeamWord};
+use crate::letters::{Letters, TeamWord};
 use crate::notes::Notes;
 use crate::schedule::{others, rounds, tells};
 use crate::table::Call;
@@ -100,9 +100,10 @@ pub fn of_team(world: &World, team: &Team, routine: &'static str) {
 /// Every flag has one writer, so what holds for the rounds of [`by_flags`] holds for all of them.
 pub fn by_hosts(group: &Group<'_>) {
     let Some(team) = group.with_memory() else { return of_group(group) };
-    let hosts = &Notes::of(group.world, team).hosts;
+    let notes = Notes::of(group.world, team);
+    let hosts = &notes.hosts;
     let epoch = team.next_epoch();
-    let flags = HostFlags { group, team, ready: Cell::new(false) };
+    let flags = HostFlags { group, team, notes, ready: Cell::new(false) };
     let leader = hosts.local[0] as usize;
     if group.me != leader {
         flags.tell(leader, TeamWord::meet(group.me, epoch), epoch);
@@ -136,6 +137,7 @@ pub fn by_all(group: &Group<'_>) {
 struct HostFlags<'a> {
     group: &'a Group<'a>,
     team: &'a Team,
+    notes: &'a Notes,
     /// Whether everything put to flags of this kind in older barriers is complete.
     ready: Cell<bool>,
 }
@@ -143,9 +145,8 @@ struct HostFlags<'a> {
 impl HostFlags<'_> {
     fn tell(&self, member: usize, place: TeamWord, epoch: u64) {
         let Group { world, routine, .. } = *self.group;
-        let (flag, pe) = (letters::at(self.group, self.team, place), self.group.pe(member));
         // SAFETY: null, or the member's mapped flag, only ever accessed as a whole.
-        if let Some(theirs) = unsafe { world.ptr(flag, pe).as_ref() } {
+        if let Some(theirs) = unsafe { self.notes.word(member, place).as_ref() } {
             theirs.store(epoch, Ordering::Release);
             return;
         }
@@ -154,6 +155,7 @@ impl HostFlags<'_> {
             world.fence(context, routine);
         }
         fence(Ordering::Release);
+        let (flag, pe) = (self.notes.word(self.group.me, place), self.group.pe(member));
         let source = (&raw const epoch).cast();
         // SAFETY: a local word, reusable when a blocking put returns.
         unsafe { world.put(context, flag.cast(), source, 8, pe, Mode::Blocking, routine) };
@@ -161,7 +163,7 @@ impl HostFlags<'_> {
 
     fn hear(&self, place: TeamWord, epoch: u64) {
         // SAFETY: this PE's own flag, only ever accessed as a whole.
-        let flag = unsafe { &*letters::at(self.group, self.team, place) };
+        let flag = unsafe { &*self.notes.word(self.group.me, place) };
         let Group { world, routine, .. } = *self.group;
         let waiting = Waiting { routine, argument: self.team.slot as u64, reason: Reason::Members };
         world.wait(waiting, || flag.load(Ordering::Acquire) >= epoch);

@@ -25,15 +25,17 @@ const NOWHERE: u64 = u64::MAX;
 /// Compares the routine and `arguments` with those of the group's first member; ends the job with a
 /// message that has both values where they differ. Costs a sync, so nothing happens without
 /// `SHMEM_DEBUG`.
-#[inline]
+#[inline(always)]
 pub fn check(group: &Group<'_>, arguments: impl FnOnce() -> Arguments) {
     if group.world.config().debug.0 {
-        compare(group, &arguments());
+        compare(group, arguments);
     }
 }
 
 #[cold]
-fn compare(group: &Group<'_>, arguments: &Arguments) {
+#[inline(never)]
+fn compare(group: &Group<'_>, arguments: impl FnOnce() -> Arguments) {
+    let arguments = &arguments();
     let mine = encode(group, arguments);
     group.publish(&mine);
     group.sync();

@@ -103,6 +103,7 @@ pub unsafe fn alltoall(group: &Group<'_>, call: &Alltoall) {
 ///
 /// # Safety
 /// As [`alltoall`]; blocks are contiguous and fit a message.
+#[inline(always)]
 pub unsafe fn exchanged(group: &Group<'_>, call: &Alltoall) {
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
     let len = call.bytes();

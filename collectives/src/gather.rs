@@ -64,6 +64,7 @@ pub unsafe fn fcollect(group: &Group<'_>, call: &Gather) {
 ///
 /// # Safety
 /// As [`fcollect`]; a block fits a message.
+#[inline(always)]
 pub unsafe fn exchanged(group: &Group<'_>, call: &Gather) {
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
     let letters = Letters::begin(group, team, call.len);
@@ -163,20 +164,19 @@ pub unsafe fn doubling(group: &Group<'_>, call: &Gather) {
 ///
 /// # Safety
 /// As [`collect`].
+#[inline(always)]
 pub unsafe fn collect_by_signals(group: &Group<'_>, Collect(call): &Collect) {
     const WORD: usize = size_of::<u64>();
     const FEW: usize = 8;
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
-    let mut letter = [0; SHORT_MAX];
-    letter[..WORD].copy_from_slice(&(call.len as u64).to_ne_bytes());
     let short = if call.len <= SHORT_MAX - WORD { call.len } else { 0 };
-    // SAFETY: the source holds `len` bytes.
-    unsafe { copy_bytes(letter[WORD..].as_mut_ptr(), call.source, short) };
     let letters = Letters::begin(group, team, SHORT_MAX);
     for member in others(group.me, group.n) {
-        // SAFETY: the letter is read before a blocking call returns.
-        unsafe { letters.send(member, letter.as_ptr(), WORD + short, Mode::Blocking) };
+        // SAFETY: the source holds so many bytes.
+        unsafe { letters.send_with(member, call.len as u64, call.source, short) };
     }
+    // Found out while messages are on their way.
+    let room = group.world.room_at(call.dest);
     // No more words than few members need are cleared in calls that take as long as that does.
     let (mut few, mut many);
     let lens: &mut [usize] = if group.n <= FEW {
@@ -186,42 +186,53 @@ pub unsafe fn collect_by_signals(group: &Group<'_>, Collect(call): &Collect) {
         many = [0; MEMBERS_MAX];
         &mut many
     };
-    for (member, len) in lens.iter_mut().enumerate().take(group.n) {
+    // Each is read once: what was checked does not change any more.
+    let lens = &mut lens[..group.n];
+    let (mut longest, mut all) = (0, 0usize);
+    for (member, len) in lens.iter_mut().enumerate() {
         *len = match member == group.me {
             true => call.len,
             // SAFETY: a message of a word at least.
             false => unsafe { letters.receive(member).cast::<u64>().read() as usize },
         };
+        longest = longest.max(*len);
+        all = all.saturating_add(*len);
     }
-    // Read once: what was checked does not change any more.
-    let lens = &lens[..group.n];
-    let offset = place(group, call, lens.iter().copied());
-    if lens.iter().any(|len| *len > SHORT_MAX - WORD) {
-        // SAFETY: the caller's promise.
-        return unsafe { put_with_signals(group, team, call, offset) };
+    if longest > SHORT_MAX - WORD || group.world.config().debug.0 {
+        let offset = place(group, call, lens.iter().copied());
+        if longest > SHORT_MAX - WORD {
+            // SAFETY: the caller's promise.
+            return unsafe { put_with_signals(group, team, call, offset) };
+        }
     }
-    let all = lens.iter().sum::<usize>();
-    if all > group.world.room_at(call.dest) {
-        let dest = call.dest;
-        group.world.stop_job(
-            group.routine,
-            format_args!(
-                "the blocks of all members have {all} bytes: they end outside of the symmetric \
-                 memory at dest = {dest:p}"
-            ),
-        );
+    if all > room {
+        no_room(group, call, all);
     }
     let mut at = call.dest;
     for (member, len) in lens.iter().enumerate() {
         let from = match member == group.me {
             true => call.source,
-            false => letters.receive(member).wrapping_add(WORD),
+            // It came above.
+            false => letters.bytes(member).cast_const().wrapping_add(WORD),
         };
         // SAFETY: dest holds the blocks of all, one after another, by the caller's promise; a message
         // has as many bytes.
         unsafe { copy_bytes(at, from, *len) };
         at = at.wrapping_add(*len);
     }
+}
+
+/// Ends the job: the blocks of all do not fit where they belong.
+#[cold]
+fn no_room(group: &Group<'_>, call: &Gather, all: usize) -> ! {
+    let dest = call.dest;
+    group.world.stop_job(
+        group.routine,
+        format_args!(
+            "the blocks of all members have {all} bytes: they end outside of the symmetric memory \
+             at dest = {dest:p}"
+        ),
+    )
 }
 
 /// Blocks of lengths that the members first tell each other.

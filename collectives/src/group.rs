@@ -40,6 +40,7 @@ enum Kind<'a> {
 
 impl<'a> Group<'a> {
     /// The members of a team.
+    #[inline(always)]
     pub fn team(world: &'a World, team: &'a Team, routine: &'static str) -> Group<'a> {
         let kind = Kind::Team(team, Notes::of(world, team));
         Group { world, routine, n: team.n_pes(), me: team.me, kind, active_set: false }
@@ -77,6 +78,16 @@ impl<'a> Group<'a> {
         match self.kind {
             Kind::Team(_, notes) => Some(notes),
             Kind::Active(_) => None,
+        }
+    }
+
+    /// Whether a call of so many bytes goes by the algorithm that the operation's routine enters by itself: see
+    /// [`crate::table::Operation::short`].
+    #[inline(always)]
+    pub fn is_short(&self, kind: usize, len: usize) -> bool {
+        match self.kind {
+            Kind::Team(_, notes) => notes.is_short(self.world, kind, len),
+            Kind::Active(_) => false,
         }
     }
 

@@ -123,6 +123,13 @@ impl TeamWord {
     fn back(number: u64, member: usize) -> TeamWord {
         TeamWord(BACK + member * LINE + (number & 1) as usize * FLAG)
     }
+
+    /// Its offset.
+    #[inline(always)]
+    pub fn offset(self) -> usize {
+        debug_assert!(self.0 < MEMORY_LEN);
+        self.0
+    }
 }
 
 /// Whether the members of a group can write messages: the same on all of them.
@@ -135,20 +142,20 @@ pub const fn long_max(n: usize) -> usize {
     HALF / n / LINE * LINE
 }
 
-/// A part of a team's memory in this process.
-///
-/// The team must have memory.
-pub fn at(group: &Group<'_>, team: &Team, place: TeamWord) -> *mut AtomicU64 {
-    let Some(memory) = memory(team.slot) else { unreachable!("applies to teams with memory") };
-    debug_assert!(place.0 < MEMORY_LEN);
-    // SAFETY: inside the control area, with which the heap begins.
-    unsafe { group.world.heap().base().add(memory + place.0).cast() }
+/// What is remembered of the team that a group is.
+#[inline(always)]
+fn notes<'a>(group: &Group<'a>) -> &'a Notes {
+    match group.notes() {
+        Some(notes) => notes,
+        None => unreachable!("active sets write no messages"),
+    }
 }
 
 /// A message from each member to some others.
 pub struct Letters<'a> {
     group: &'a Group<'a>,
     team: &'a Team,
+    notes: &'a Notes,
     number: u64,
     /// Whether bytes go to a half.
     long: bool,
@@ -162,26 +169,29 @@ pub struct Letters<'a> {
 
 impl<'a> Letters<'a> {
     /// The next message of a team with memory. All members begin it, with room for as many bytes.
+    #[inline(always)]
     pub fn begin(group: &'a Group<'a>, team: &'a Team, len: usize) -> Letters<'a> {
         debug_assert!(len <= SHORT_MAX.max(long_max(group.n)));
-        let number = Notes::of(group.world, team).next_message();
+        let number = notes(group).next_message();
         Letters { long: len > SHORT_MAX, ..Letters::numbered(group, team, number) }
     }
 
     /// Takes the numbers of `count` messages that have no bytes of their own; gives the first.
-    pub fn reserve(group: &Group<'_>, team: &Team, count: usize) -> u64 {
-        let notes = Notes::of(group.world, team);
-        (0..count).map(|_| notes.next_message()).min().unwrap_or_else(|| notes.messages())
+    pub fn reserve(group: &Group<'_>, count: usize) -> u64 {
+        notes(group).next_messages(count)
     }
 
     /// A message whose number was taken.
+    #[inline(always)]
     pub fn numbered(group: &'a Group<'a>, team: &'a Team, number: u64) -> Letters<'a> {
         let (ready, lends) = (Cell::new(false), Cell::new(false));
-        Letters { group, team, number, long: false, slot: None, ready, lends }
+        let notes = notes(group);
+        Letters { group, team, notes, number, long: false, slot: None, ready, lends }
     }
 
     /// A piece of something long, whose number was taken. Everything that was sent with its flag before
     /// is complete.
+    #[inline(always)]
     pub fn piece(group: &'a Group<'a>, team: &'a Team, number: u64, slot: Slot) -> Letters<'a> {
         let ready = Cell::new(true);
         Letters { slot: Some(slot), ready, ..Letters::numbered(group, team, number) }
@@ -218,7 +228,7 @@ impl<'a> Letters<'a> {
     }
 
     /// The flag of member `from`, at this PE and at every other.
-    #[inline]
+    #[inline(always)]
     fn flag(&self, from: usize) -> TeamWord {
         match self.slot {
             None => TeamWord::line(self.number, from),
@@ -231,14 +241,14 @@ impl<'a> Letters<'a> {
     }
 
     /// Where member `from` writes at this PE, and at every other.
-    #[inline]
+    #[inline(always)]
     pub fn bytes(&self, from: usize) -> *mut u8 {
         let half = (self.number & 1) as usize * HALF;
         let place = match self.long {
             false => TeamWord::line(self.number, from).0 + FLAG,
             true => HALVES + half + from * long_max(self.group.n),
         };
-        at(self.group, self.team, TeamWord(place)).cast()
+        self.notes.word(self.group.me, TeamWord(place)).cast()
     }
 
     /// Sends `len` bytes, as many as was said or fewer. `source` must stay as it is until
@@ -246,12 +256,11 @@ impl<'a> Letters<'a> {
     ///
     /// # Safety
     /// `source` is readable for that long.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn send(&self, member: usize, source: *const u8, len: usize, mode: Mode) {
         debug_assert!(len <= if self.long { long_max(self.group.n) } else { SHORT_MAX });
         if !self.long && self.slot.is_none() {
-            let flag = at(self.group, self.team, self.flag(self.group.me));
-            let theirs = self.group.world.ptr(flag, self.group.pe(member));
+            let theirs = self.notes.word(member, self.flag(self.group.me));
             if !theirs.is_null() {
                 // SAFETY: the caller's promise; this member's line at the other, which is mapped as a whole.
                 unsafe { copy_bytes(theirs.cast::<u8>().add(FLAG), source, len) };
@@ -263,6 +272,34 @@ impl<'a> Letters<'a> {
         let dest = self.bytes(self.group.me);
         // SAFETY: the caller's promise; this member's part at the other has room.
         unsafe { self.send_to(member, dest, source, len, mode) };
+    }
+
+    /// Sends a word and `len` bytes behind it, which together fit a line and leave at once.
+    ///
+    /// # Safety
+    /// `source` is readable for that long.
+    #[inline(always)]
+    pub unsafe fn send_with(&self, member: usize, word: u64, source: *const u8, len: usize) {
+        debug_assert!(!self.long && self.slot.is_none() && len <= SHORT_MAX - FLAG);
+        let theirs = self.notes.word(member, self.flag(self.group.me));
+        if !theirs.is_null() {
+            // SAFETY: the caller's promise; this member's line at the other, which is mapped as a whole, and its
+            // flag, only ever accessed as a whole.
+            unsafe {
+                theirs.add(1).cast::<u64>().write(word);
+                copy_bytes(theirs.add(2).cast(), source, len);
+                (*theirs).store(self.number, Ordering::Release);
+            }
+            return;
+        }
+        let mut letter = [0; SHORT_MAX];
+        letter[..FLAG].copy_from_slice(&word.to_ne_bytes());
+        // SAFETY: the caller's promise; the letter is read before a blocking call returns.
+        unsafe {
+            copy_bytes(letter[FLAG..].as_mut_ptr(), source, len);
+            let dest = self.bytes(self.group.me);
+            self.send_to(member, dest, letter.as_ptr(), FLAG + len, Mode::Blocking);
+        }
     }
 
     /// Sends `len` bytes to symmetric `dest` of a member, and the flag after them.
@@ -304,9 +341,9 @@ impl<'a> Letters<'a> {
             self.lends.set(true);
         }
         let pe = self.group.pe(member);
-        let flag = at(self.group, self.team, self.flag(from));
-        let theirs = world.ptr(flag, pe);
+        let theirs = self.notes.word(member, self.flag(from));
         if theirs.is_null() {
+            let flag = self.notes.word(self.group.me, self.flag(from));
             // SAFETY: the caller's promise.
             unsafe { self.send_far((member, pe), flag, dest, source, len, mode) };
             return;
@@ -334,8 +371,7 @@ impl<'a> Letters<'a> {
     /// Whether pieces that do not go beside their flag are taken from where they are: the engines of a ring's links
     /// do that, and the sender goes on meanwhile.
     fn is_lent_on_ring(&self) -> bool {
-        let step = Notes::of(self.group.world, self.team).hosts.step;
-        self.slot.is_some() && matches!(step, Distance::Hops(_))
+        self.slot.is_some() && matches!(self.notes.hosts.step, Distance::Hops(_))
     }
 
     /// [`Letters::send_to`] a member whose memory is not mapped.
@@ -356,7 +392,7 @@ impl<'a> Letters<'a> {
         mode: Mode,
     ) {
         let Group { world, routine, .. } = *self.group;
-        let (context, notes) = (self.context(member), Notes::of(world, self.team));
+        let (context, notes) = (self.context(member), self.notes);
         self.prepare();
         // What this PE stored before is visible with the flag.
         fence(Ordering::Release);
@@ -434,20 +470,19 @@ impl<'a> Letters<'a> {
 
     /// Tells the sender of a message that it was read.
     pub fn tell_back(&self, member: usize) {
-        let pe = self.group.pe(member);
-        let flag = at(self.group, self.team, TeamWord::back(self.number, self.group.me));
+        let place = TeamWord::back(self.number, self.group.me);
         // SAFETY: null, or the member's mapped flag, only ever accessed as a whole.
-        match unsafe { self.group.world.ptr(flag, pe).as_ref() } {
+        match unsafe { self.notes.word(member, place).as_ref() } {
             Some(theirs) => theirs.store(self.number, Ordering::Release),
             None => {
                 self.prepare();
-                self.put_flag(flag, member);
+                self.put_flag(self.notes.word(self.group.me, place), member);
             }
         }
     }
 
     /// Waits for the message of a member; gives where its bytes are.
-    #[inline]
+    #[inline(always)]
     pub fn receive(&self, member: usize) -> *const u8 {
         self.until(self.flag(member));
         self.bytes(member)
@@ -464,20 +499,20 @@ impl<'a> Letters<'a> {
         self.own(self.flag(member)).load(Ordering::Acquire) >= self.number
     }
 
-    #[inline]
+    #[inline(always)]
     fn until(&self, place: TeamWord) {
         let flag = self.own(place);
         self.wait(|| flag.load(Ordering::Acquire) >= self.number);
     }
 
-    #[inline]
+    #[inline(always)]
     fn own(&self, place: TeamWord) -> &'a AtomicU64 {
         // SAFETY: this PE's own flag, only ever accessed as a whole.
-        unsafe { &*at(self.group, self.team, place) }
+        unsafe { &*self.notes.word(self.group.me, place) }
     }
 
     /// Waits until `ready` says so: for what other members send.
-    #[inline]
+    #[inline(always)]
     pub fn wait(&self, ready: impl FnMut() -> bool) {
         let waiting = Waiting {
             routine: self.group.routine,
@@ -492,7 +527,7 @@ impl<'a> Letters<'a> {
 ///
 /// # Safety
 /// Both are valid for that long.
-#[inline]
+#[inline(always)]
 pub unsafe fn copy_bytes(dest: *mut u8, source: *const u8, len: usize) {
     // SAFETY: the caller's promise; arrays of bytes need no alignment.
     unsafe {

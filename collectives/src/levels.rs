@@ -91,7 +91,7 @@ pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
     let ready = Letters::begin(group, team, 0);
     places.near().for_each(|member| ready.send_nothing(member));
     places.near().for_each(|member| _ = ready.receive(member));
-    Letters::reserve(group, team, 1);
+    Letters::reserve(group, 1);
     let pieces = places.pieces(group, call);
     for piece in 0..pieces {
         let letters = Letters::begin(group, team, long_max(group.n));
@@ -108,7 +108,7 @@ pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
         }
         places.far().for_each(|member| _ = results.receive(member));
         if piece + 1 < pieces {
-            Letters::reserve(group, team, 1);
+            Letters::reserve(group, 1);
         }
         letters.release();
         results.release();

@@ -2,10 +2,10 @@
 //! What a team remembers for its collectives: algorithms chosen, its hosts, and how often its memory
 //! was used.
 
-use crate::letters::MEMBERS_MAX;
+use crate::letters::{self, MEMBERS_MAX, SHORT_MAX, TeamWord};
 use crate::table;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use tombolo_core::control::{MEMORY_TEAMS, TEAMS_MAX};
+use tombolo_core::control::{self, MEMORY_TEAMS, TEAMS_MAX};
 use tombolo_core::transport::Distance;
 use tombolo_core::{Team, World};
 
@@ -20,6 +20,14 @@ pub struct Notes {
     choices: [[AtomicU8; CLASSES]; table::KINDS],
     /// The routes, with costs, by which they were chosen.
     routes: AtomicUsize,
+    /// By kind of call, the lengths for which the algorithm chosen is that which the operation's routine
+    /// enters by itself, as bits.
+    short: [AtomicU64; table::KINDS],
+    /// By member, where its team memory is in this process; 0 where it is not mapped. Empty if the team has
+    /// none.
+    memory: Box<[usize]>,
+    /// Whether that of all members is mapped, if the team has memory.
+    pub all_mapped: bool,
     /// Messages so far; see [`crate::letters`].
     messages: AtomicU64,
     /// Members to which a put was seen not to be complete when it returned, as bits.
@@ -111,9 +119,13 @@ impl Notes {
     fn new(world: &World, team: &Team) -> Notes {
         let hosts: Vec<u64> =
             team.members.iter().map(|pe| world.localities()[*pe as usize].host).collect();
+        let memory = memory(world, team);
         Notes {
             choices: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU8::new(0))),
             routes: AtomicUsize::new(0),
+            short: std::array::from_fn(|_| AtomicU64::new(0)),
+            all_mapped: memory.iter().all(|at| *at != 0),
+            memory,
             // Greater than all numbers that teams have left in this slot, and alike on all members,
             // who are all in the same call.
             messages: AtomicU64::new(team.epoch.load(Ordering::Relaxed)),
@@ -124,8 +136,18 @@ impl Notes {
     }
 
     /// The number of the next message, from 1.
+    #[inline(always)]
     pub fn next_message(&self) -> u64 {
-        next(&self.messages)
+        self.next_messages(1)
+    }
+
+    /// The first number of the next `count` messages. Collectives of one team are called by one thread at a
+    /// time.
+    #[inline(always)]
+    pub fn next_messages(&self, count: usize) -> u64 {
+        let last = self.messages.load(Ordering::Relaxed);
+        self.messages.store(last + count as u64, Ordering::Relaxed);
+        last + 1
     }
 
     /// Whether puts to a member are complete when they return, as far as was seen.
@@ -152,13 +174,62 @@ impl Notes {
         usize::from(self.choices[kind][class].load(Ordering::Relaxed)).checked_sub(1)
     }
 
-    /// Remembers a choice, and forgets those made by other costs.
-    pub fn choose(&self, world: &World, kind: usize, class: usize, algorithm: usize) {
+    /// Whether a call of so many bytes goes by the algorithm that the operation's routine enters by itself:
+    /// known from an earlier call.
+    #[inline(always)]
+    pub fn is_short(&self, world: &World, kind: usize, len: usize) -> bool {
+        len <= SHORT_MAX
+            && self.short[kind].load(Ordering::Relaxed) >> len & 1 != 0
+            && self.routes.load(Ordering::Relaxed) == routes(world)
+    }
+
+    /// Remembers a choice, and forgets those made by other costs. `enters` says whether the operation's
+    /// routine enters the algorithm by itself where bytes fit a line.
+    pub fn choose(&self, world: &World, kind: usize, class: usize, algorithm: usize, enters: bool) {
         if self.routes.swap(routes(world), Ordering::Relaxed) != routes(world) {
             let all = self.choices.iter().flatten();
             all.for_each(|choice| choice.store(0, Ordering::Relaxed));
+            self.short.iter().for_each(|short| short.store(0, Ordering::Relaxed));
         }
         self.choices[kind][class].store(algorithm as u8 + 1, Ordering::Relaxed);
+        let (lens, short) = (short_lens(class), self.short[kind].load(Ordering::Relaxed));
+        let short = if enters { short | lens } else { short & !lens };
+        self.short[kind].store(short, Ordering::Relaxed);
+    }
+
+    /// A word of the team's memory at a member, as memory of this process; null where it is not mapped.
+    ///
+    /// The team must have memory.
+    #[inline(always)]
+    pub fn word(&self, member: usize, place: TeamWord) -> *mut AtomicU64 {
+        match self.memory[member] {
+            0 => std::ptr::null_mut(),
+            memory => std::ptr::with_exposed_provenance_mut(memory + place.offset()),
+        }
+    }
+}
+
+/// Where the memory of the members of a team is in this process.
+fn memory(world: &World, team: &Team) -> Box<[usize]> {
+    let Some(offset) = control::memory(team.slot).filter(|_| letters::possible(team)) else {
+        return Box::default();
+    };
+    // The control area, with which the heap begins.
+    let own = world.heap().base().wrapping_add(offset);
+    let at = |member: usize| match member == team.me {
+        true => own.expose_provenance(),
+        false => world.ptr(own, team.world_pe(member)).expose_provenance(),
+    };
+    (0..team.n_pes()).map(at).collect()
+}
+
+/// The lengths of a class that fit a line, as bits.
+fn short_lens(class: usize) -> u64 {
+    let up_to = |len: usize| u64::MAX >> (63 - len.min(SHORT_MAX));
+    match class {
+        0 => up_to(1),
+        1..=6 => up_to(1 << class) & !up_to(1 << (class - 1)),
+        _ => 0,
     }
 }
 
@@ -186,13 +257,6 @@ pub fn class(bytes: usize) -> (usize, usize) {
     }
 }
 
-/// Collectives of one team are called by one thread at a time.
-fn next(number: &AtomicU64) -> u64 {
-    let next = number.load(Ordering::Relaxed) + 1;
-    number.store(next, Ordering::Relaxed);
-    next
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +272,15 @@ mod tests {
         assert_eq!(&*second.partners, &[2, 3, 5]);
         let alone = Hosts::new(&[1], Distance::Myself, 0);
         assert_eq!((&*alone.leaders, &*alone.local, alone.most), (&[0][..], &[0][..], 1));
+    }
+
+    #[test]
+    fn the_lengths_of_a_class_that_fit_a_line_are_those_in_it() {
+        for class_of in 0..CLASSES {
+            let of_class = |len: &usize| class(*len).0 == class_of;
+            let lens = (0..=SHORT_MAX).filter(of_class).map(|len| 1u64 << len).sum::<u64>();
+            assert_eq!(short_lens(class_of), lens, "class {class_of}");
+        }
     }
 
     #[test]

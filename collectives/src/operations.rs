@@ -3,15 +3,16 @@
 
 use crate::algorithms::{ALLTOALL, BROADCAST, COLLECT, FCOLLECT, REDUCE, SCAN};
 use crate::barrier;
-use crate::broadcast::Broadcast;
+use crate::broadcast::{Broadcast, root_signals};
 use crate::check::{Arguments, check};
-use crate::exchange::{Alltoall, Strided};
-use crate::gather::{Collect, Gather};
+use crate::exchange::{self, Alltoall, Strided};
+use crate::gather::{self, Collect, Gather, collect_by_signals};
 use crate::group::Group;
 use crate::notes::routes;
 use crate::reduce::{Reduce, Scan};
+use crate::reduce_push;
 use crate::reducer::Reducer;
-use crate::table;
+use crate::table::{self, Call};
 use std::sync::atomic::Ordering;
 use tombolo_core::{Team, World};
 
@@ -52,13 +53,18 @@ pub unsafe fn broadcast(
     routine: &'static str,
 ) {
     let group = Group::team(world, team, routine);
-    check(&group, || Arguments {
+    check(&group, move || Arguments {
         values: vec![("the length in bytes", len as i64), ("PE_root", root.into())],
         addresses: both(dest, source, len),
     });
     let call = Broadcast::new(&group, dest, source, len, root);
     // SAFETY: the caller's promise.
-    unsafe { table::run(&BROADCAST, &group, &call) };
+    unsafe {
+        match group.is_short(BROADCAST.number, len) {
+            true => root_signals(&group, &call),
+            false => table::run(&BROADCAST, &group, &call),
+        }
+    }
 }
 
 /// Concatenates `len` bytes of each member, which may differ, to `dest` at all (`shmem_collect`).
@@ -75,9 +81,15 @@ pub unsafe fn collect(
     routine: &'static str,
 ) {
     let group = Group::team(world, team, routine);
-    check(&group, || Arguments { values: vec![], addresses: vec![("dest", dest)] });
+    check(&group, move || Arguments { values: vec![], addresses: vec![("dest", dest)] });
+    let call = Collect(Gather { dest, source, len });
     // SAFETY: the caller's promise.
-    unsafe { table::run(&COLLECT, &group, &Collect(Gather { dest, source, len })) };
+    unsafe {
+        match group.is_short(COLLECT.number, call.bytes()) {
+            true => collect_by_signals(&group, &call),
+            false => table::run(&COLLECT, &group, &call),
+        }
+    }
 }
 
 /// Concatenates `len` bytes of each member, the same for all, to `dest` at all (`shmem_fcollect`).
@@ -93,12 +105,18 @@ pub unsafe fn fcollect(
     routine: &'static str,
 ) {
     let group = Group::team(world, team, routine);
-    check(&group, || Arguments {
+    check(&group, move || Arguments {
         values: vec![("the length in bytes", len as i64)],
         addresses: both(dest, source, len),
     });
+    let call = Gather { dest, source, len };
     // SAFETY: the caller's promise.
-    unsafe { table::run(&FCOLLECT, &group, &Gather { dest, source, len }) };
+    unsafe {
+        match group.is_short(FCOLLECT.number, len) {
+            true => gather::exchanged(&group, &call),
+            false => table::run(&FCOLLECT, &group, &call),
+        }
+    }
 }
 
 /// Sends block i of `source`, `len` bytes, to block `me` of `dest` at member i, for all i
@@ -115,13 +133,18 @@ pub unsafe fn alltoall(
     routine: &'static str,
 ) {
     let group = Group::team(world, team, routine);
-    check(&group, || Arguments {
+    check(&group, move || Arguments {
         values: vec![("the length of a block in bytes", len as i64)],
         addresses: both(dest, source, len),
     });
     let call = Alltoall { dest, source, blocks: Strided::contiguous(len) };
     // SAFETY: the caller's promise.
-    unsafe { table::run(&ALLTOALL, &group, &call) };
+    unsafe {
+        match group.is_short(ALLTOALL.number, call.bytes()) {
+            true => exchange::exchanged(&group, &call),
+            false => table::run(&ALLTOALL, &group, &call),
+        }
+    }
 }
 
 /// As [`alltoall`], with blocks of strided elements (`shmem_alltoalls`).
@@ -138,7 +161,7 @@ pub unsafe fn alltoalls(
 ) {
     let group = Group::team(world, team, routine);
     strided.check(&group);
-    check(&group, || Arguments {
+    check(&group, move || Arguments {
         values: vec![
             ("dst", strided.dst as i64),
             ("sst", strided.sst as i64),
@@ -167,10 +190,15 @@ pub unsafe fn reduce(
     routine: &'static str,
 ) {
     let group = Group::team(world, team, routine);
+    check(&group, move || elements(dest, source, nelems, "nreduce"));
     let call = Reduce { dest, source, nelems, reducer };
-    check(&group, || elements(&call, "nreduce"));
     // SAFETY: the caller's promise.
-    unsafe { table::run(&REDUCE, &group, &call) };
+    unsafe {
+        match group.is_short(REDUCE.kind(&call), call.bytes()) {
+            true => reduce_push::exchanged(&group, &call),
+            false => table::run(&REDUCE, &group, &call),
+        }
+    }
 }
 
 /// Gives each member the combination of its own elements and those of all members before it
@@ -214,16 +242,14 @@ pub unsafe fn exscan(
 /// # Safety
 /// As [`reduce`].
 unsafe fn scan(group: &Group<'_>, call: Scan) {
-    check(group, || elements(&call.reduce, "nelems"));
+    let Reduce { dest, source, nelems, .. } = call.reduce;
+    check(group, move || elements(dest, source, nelems, "nelems"));
     // SAFETY: the caller's promise.
     unsafe { table::run(&SCAN, group, &call) };
 }
 
-fn elements(call: &Reduce, name: &'static str) -> Arguments {
-    Arguments {
-        values: vec![(name, call.nelems as i64)],
-        addresses: both(call.dest, call.source, call.nelems),
-    }
+fn elements(dest: *const u8, source: *const u8, nelems: usize, name: &'static str) -> Arguments {
+    Arguments { values: vec![(name, nelems as i64)], addresses: both(dest, source, nelems) }
 }
 
 /// Both buffers, unless they are empty: then any address will do.

@@ -20,6 +20,7 @@ pub(crate) const AHEAD: usize = 2;
 pub(crate) const STEP: usize = 4 << 10;
 
 /// The group's team, which has memory.
+#[inline(always)]
 pub(crate) fn team<'a>(group: &Group<'a>) -> &'a Team {
     match group.with_memory() {
         Some(team) => team,
@@ -69,6 +70,7 @@ impl Reduce {
 ///
 /// # Safety
 /// The buffers are as `shmem_sum_reduce` promises, and the elements fit a message.
+#[inline(always)]
 pub unsafe fn exchanged(group: &Group<'_>, call: &Reduce) {
     let len = call.bytes();
     let letters = Letters::begin(group, team(group), len);
@@ -92,6 +94,7 @@ pub unsafe fn exchanged(group: &Group<'_>, call: &Reduce) {
 ///
 /// # Safety
 /// As [`exchanged`].
+#[inline(always)]
 unsafe fn combine_lines(group: &Group<'_>, call: &Reduce, letters: &Letters<'_>) {
     let (mut acc, len) = ([0; SHORT_MAX], call.bytes());
     for member in 0..group.n {
@@ -250,7 +253,7 @@ pub unsafe fn scattered(group: &Group<'_>, call: &Reduce) {
             // SAFETY: the same part of every dest; it stays as it is until the letters are complete.
             unsafe { results.send_to(member, at, at, call.len_of(&mine), Mode::NonBlocking) };
         }
-        Letters::reserve(group, team(group), 1);
+        Letters::reserve(group, 1);
         lends |= letters.lends() || results.lends();
         // Each flag says that all older messages of its kind from the same member have arrived: those of the
         // last results say it of all.

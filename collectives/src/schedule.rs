@@ -20,8 +20,10 @@ pub fn others_then_self(me: usize, n: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The same without `me`.
+#[inline(always)]
 pub fn others(me: usize, n: usize) -> impl Iterator<Item = usize> {
-    (me + 1..n).chain(0..me)
+    // Not a chain of two ranges, for which a loop's body is compiled twice.
+    (me + 1..me + n).map(move |member| if member < n { member } else { member - n })
 }
 
 /// Member `part`'s share of `count` elements among `parts` members: contiguous, and cut only at

@@ -18,7 +18,7 @@ pub struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// The next `count` messages of a team with memory; all members begin them.
     pub fn begin(group: &'a Group<'a>, team: &'a Team, count: usize) -> Stream<'a> {
-        Stream { group, team, first: Letters::reserve(group, team, count) }
+        Stream { group, team, first: Letters::reserve(group, count) }
     }
 
     /// A message of them.
@@ -52,7 +52,7 @@ impl<'a> Pieces<'a> {
     /// They take an even count of message numbers: whether the number of a later message is even does not
     /// depend on them.
     pub fn begin(group: &'a Group<'a>, team: &'a Team, way: Way, count: usize) -> Pieces<'a> {
-        let first = Letters::reserve(group, team, count.next_multiple_of(2));
+        let first = Letters::reserve(group, count.next_multiple_of(2));
         let (begun, lends) = (Cell::new(0), Cell::new(false));
         Pieces { group, team, way, first, by_turns: false, begun, lends }
     }

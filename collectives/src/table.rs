@@ -23,6 +23,9 @@ pub(crate) struct Operation<A: 'static> {
     /// Its number, below [`OPERATIONS`].
     pub number: usize,
     pub name: &'static str,
+    /// The algorithm that the operation's routine enters by itself where it was chosen and bytes fit a line: in
+    /// the shortest calls a look at this table takes as long as all else.
+    pub short: Option<&'static str>,
     /// The first one that can carry out everything is there.
     pub algorithms: &'static [Algorithm<A>],
 }
@@ -68,7 +71,8 @@ pub(crate) trait Call {
 
 impl<A: Call> Operation<A> {
     /// The kind of a call, below [`KINDS`].
-    fn kind(&self, call: &A) -> usize {
+    #[inline(always)]
+    pub(crate) fn kind(&self, call: &A) -> usize {
         if call.is_exact() { self.number } else { OPERATIONS }
     }
 }
@@ -111,7 +115,7 @@ pub struct Row {
 /// All algorithms, operation by operation.
 pub fn listing() -> Vec<Row> {
     fn rows<A>(operation: &Operation<A>) -> impl Iterator<Item = Row> {
-        let Operation { number: operation_number, name: operation, algorithms } = *operation;
+        let Operation { number: operation_number, name: operation, algorithms, .. } = *operation;
         algorithms.iter().enumerate().map(move |(number, algorithm)| Row {
             operation,
             operation_number,
@@ -296,7 +300,7 @@ fn choice<A: Call>(
 ///
 /// # Safety
 /// The call's buffers are as its routine promises.
-#[inline]
+#[inline(never)]
 pub(crate) unsafe fn run<A: Call>(operation: &Operation<A>, group: &Group<'_>, call: &A) {
     let (class, _) = class(call.bytes());
     let kind = operation.kind(call);
@@ -332,7 +336,9 @@ impl<A: Call> Operation<A> {
     fn choose(&self, group: &Group<'_>, call: &A) -> &'static Algorithm<A> {
         let Some(number) = self.find(group, call) else { self.none_applies(group, call) };
         if let Some(notes) = group.notes() {
-            notes.choose(group.world, self.kind(call), class(call.bytes()).0, number);
+            let enters = self.short == Some(self.algorithms[number].name);
+            let (kind, class) = (self.kind(call), class(call.bytes()).0);
+            notes.choose(group.world, kind, class, number, enters);
         }
         &self.algorithms[number]
     }
@@ -397,6 +403,16 @@ mod tests {
             assert!(row.operation_number < OPERATIONS);
             assert!(row.name.chars().all(|c| c.is_ascii_lowercase()), "{row:?}");
         }
+    }
+
+    #[test]
+    fn what_routines_enter_by_themselves_is_an_algorithm_of_theirs() {
+        fn is_known<A>(operation: &Operation<A>) -> bool {
+            let known = |name| operation.algorithms.iter().any(|a| a.name == name);
+            operation.short.is_none_or(known)
+        }
+        assert!(is_known(&SYNC) && is_known(&SCAN) && is_known(&BROADCAST) && is_known(&COLLECT));
+        assert!(is_known(&FCOLLECT) && is_known(&ALLTOALL) && is_known(&REDUCE));
     }
 
     #[test]

@@ -46,6 +46,7 @@ impl World {
     }
 
     /// The segment and offset of a symmetric address.
+    #[inline]
     pub fn locate(&self, address: *const u8) -> Option<Remote> {
         let within = |base: *mut u8, len: usize| {
             let offset = (address as usize).wrapping_sub(base as usize);
@@ -61,6 +62,7 @@ impl World {
     }
 
     /// Bytes from `address` to the end of the segment that it is in; 0 where it is in none.
+    #[inline]
     pub fn room_at(&self, address: *const u8) -> usize {
         let len = |place: Remote| match place.segment {
             SegmentKind::Heap => self.heap().len(),

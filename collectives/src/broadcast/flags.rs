@@ -13,17 +13,21 @@ use tombolo_core::Team;
 use tombolo_core::ops::Mode;
 
 /// The number of a call.
+#[inline(always)]
 fn number(group: &Group<'_>, team: &Team) -> u64 {
-    // Chains send to the same flags, both ways round, and do not wait until that has arrived.
-    for way in [Way::Right, Way::Left] {
-        Letters::piece(group, team, 0, Slot::of(0, way, true)).complete();
+    // Chains send to the same flags, both ways round, and do not wait until that has arrived. A flag that is mapped
+    // is stored when all that goes with it is complete.
+    if !group.notes().is_some_and(|notes| notes.all_mapped) {
+        for way in [Way::Right, Way::Left] {
+            Letters::piece(group, team, 0, Slot::of(0, way, true)).complete();
+        }
     }
     // An even count of numbers: whether that of a later message is even does not depend on broadcasts.
-    Letters::reserve(group, team, 2)
+    Letters::reserve(group, 2)
 }
 
 /// The flag of a call from the root to a member, as first one, and back, as second one.
-#[inline]
+#[inline(always)]
 fn flag<'a>(group: &'a Group<'a>, team: &'a Team, number: u64, index: usize) -> Letters<'a> {
     Letters::piece(group, team, number, Slot::of(index, Way::Right, true))
 }
@@ -32,6 +36,7 @@ fn flag<'a>(group: &'a Group<'a>, team: &'a Team, number: u64, index: usize) -> 
 ///
 /// # Safety
 /// As [`super::root_puts`].
+#[inline(always)]
 pub unsafe fn root_signals(group: &Group<'_>, call: &Broadcast) {
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
     let there = flag(group, team, number(group, team), 0);

@@ -88,6 +88,7 @@ impl TeamHandle {
 
     /// The team behind the handle, none for the invalid handle. Ends the job if the handle is that
     /// of no team and that can be known.
+    #[inline]
     pub fn find(
         self,
         library: &'static Library,
@@ -95,11 +96,20 @@ impl TeamHandle {
         argument: &str,
     ) -> Option<&'static Team> {
         match self {
-            TeamHandle::INVALID => return None,
-            TeamHandle::WORLD => return Some(library.world.team()),
-            TeamHandle::SHARED => return Some(library.world.shared_team()),
-            _ => {}
+            TeamHandle::INVALID => None,
+            TeamHandle::WORLD => Some(library.world.team()),
+            TeamHandle::SHARED => Some(library.world.shared_team()),
+            _ => Some(self.created(library, routine, argument)),
         }
+    }
+
+    /// The team behind the handle of one that the program has created.
+    fn created(
+        self,
+        library: &'static Library,
+        routine: &'static str,
+        argument: &str,
+    ) -> &'static Team {
         if library.checks() && library.objects().team(self.0).is_none() {
             let value = self.0;
             library.world.stop_job(
@@ -109,10 +119,11 @@ impl TeamHandle {
         }
         // SAFETY: a handle that is neither predefined nor invalid is the address of a team that the
         // library keeps until it is destroyed.
-        Some(unsafe { &*(self.0 as *const Team) })
+        unsafe { &*(self.0 as *const Team) }
     }
 
     /// As [`TeamHandle::find`], for routines that need a team.
+    #[inline]
     pub fn team(self, library: &'static Library, routine: &'static str) -> &'static Team {
         self.find(library, routine, "team").unwrap_or_else(|| {
             library.world.stop_job(routine, "team = SHMEM_TEAM_INVALID: expected a team")
