@@ -139,7 +139,7 @@ unsafe fn spread(group: &Group<'_>, dest: *mut u8, own: *const u8, len: usize) {
 /// # Safety
 /// The buffers are as `shmem_sum_reduce` promises, and the elements fit a message.
 pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
-    let letters = Letters::begin(group, team(group), call.bytes());
+    let letters = Letters::begin(group, team(group), call.bytes()).lent();
     pass_on(group, &letters, |to, from| {
         let here = if from == group.me { call.source } else { letters.bytes(from) };
         // SAFETY: the source holds so many bytes, and so does what came from others, which stays until

@@ -161,6 +161,9 @@ pub struct Letters<'a> {
     long: bool,
     /// Which of the flags of pieces is its own, if it is one.
     slot: Option<Slot>,
+    /// Whether what does not go beside the flag is taken from where it is, by the engines of a ring's links: the
+    /// sender goes on meanwhile.
+    lent_on_ring: bool,
     /// Whether older messages of this kind are known to come before those that are sent now.
     ready: Cell<bool>,
     /// Whether something was sent from where it is.
@@ -186,7 +189,8 @@ impl<'a> Letters<'a> {
     pub fn numbered(group: &'a Group<'a>, team: &'a Team, number: u64) -> Letters<'a> {
         let (ready, lends) = (Cell::new(false), Cell::new(false));
         let notes = notes(group);
-        Letters { group, team, notes, number, long: false, slot: None, ready, lends }
+        let (long, slot, lent_on_ring) = (false, None, false);
+        Letters { group, team, notes, number, long, slot, lent_on_ring, ready, lends }
     }
 
     /// A piece of something long, whose number was taken. Everything that was sent with its flag before
@@ -194,7 +198,15 @@ impl<'a> Letters<'a> {
     #[inline(always)]
     pub fn piece(group: &'a Group<'a>, team: &'a Team, number: u64, slot: Slot) -> Letters<'a> {
         let ready = Cell::new(true);
-        Letters { slot: Some(slot), ready, ..Letters::numbered(group, team, number) }
+        let letters = Letters::numbered(group, team, number);
+        Letters { slot: Some(slot), ready, ..letters }.lent()
+    }
+
+    /// The same for what stays as it is until all is complete.
+    #[inline(always)]
+    pub fn lent(self) -> Letters<'a> {
+        let lent_on_ring = matches!(self.notes.hosts.step, Distance::Hops(_));
+        Letters { lent_on_ring, ..self }
     }
 
     /// The same with this member's part of a half for its bytes. Who sends them sees itself that the
@@ -335,7 +347,7 @@ impl<'a> Letters<'a> {
         mode: Mode,
     ) {
         let Group { world, routine, .. } = *self.group;
-        let is_copied = len <= SHORT_MAX || len <= COPIED_MAX && !self.is_lent_on_ring();
+        let is_copied = len <= SHORT_MAX || len <= COPIED_MAX && !self.lent_on_ring;
         let mode = if is_copied { Mode::Blocking } else { mode };
         if mode == Mode::NonBlocking {
             self.lends.set(true);
@@ -366,12 +378,6 @@ impl<'a> Letters<'a> {
         }
         // SAFETY: as above.
         unsafe { (*theirs).store(self.number, Ordering::Release) };
-    }
-
-    /// Whether pieces that do not go beside their flag are taken from where they are: the engines of a ring's links
-    /// do that, and the sender goes on meanwhile.
-    fn is_lent_on_ring(&self) -> bool {
-        self.slot.is_some() && matches!(self.notes.hosts.step, Distance::Hops(_))
     }
 
     /// [`Letters::send_to`] a member whose memory is not mapped.
