@@ -83,8 +83,8 @@ pub enum Way {
 pub struct Slot {
     index: usize,
     way: Way,
-    /// Which of two contexts it goes by.
-    second: bool,
+    /// Which of the two contexts of its way it goes by; none where its way is the side on which its receiver is.
+    second: Option<bool>,
 }
 
 impl Slot {
@@ -92,8 +92,14 @@ impl Slot {
     /// out, with every second one.
     pub fn of(index: usize, way: Way, by_turns: bool) -> Slot {
         let index = index % SLOTS;
-        let second = if by_turns { index } else { index / 2 } % 2 == 1;
+        let second = Some(if by_turns { index } else { index / 2 } % 2 == 1);
         Slot { index, way, second }
+    }
+
+    /// That of what a member sends to all others by itself, and these to it: to a neighbour by a context of the way
+    /// by which pieces with the same flag go to it.
+    pub fn straight(index: usize) -> Slot {
+        Slot { index, way: Way::Right, second: None }
     }
 }
 
@@ -216,7 +222,7 @@ impl<'a> Letters<'a> {
     }
 
     /// Those of messages with numbers of this kind: one for each way. Or those of pieces that go this way with
-    /// this half of the flags: by turns.
+    /// this half of the flags: by turns. Or of what goes straight to all with this half: one for each way.
     ///
     /// Transports deal their lanes to contexts in turn, so that four lanes share what goes both ways
     /// with both kinds of numbers, or as pieces.
@@ -224,6 +230,7 @@ impl<'a> Letters<'a> {
         let all = self.group.world.letter_contexts();
         let (first, next) = match self.slot {
             None => ((self.number & 1) as usize * 5, 2),
+            Some(Slot { index, second: None, .. }) => (index * 2 / SLOTS * 4, 2),
             Some(Slot { index, way, .. }) => (index * 2 / SLOTS * 4 + way as usize * 2, 1),
         };
         [&all[first], &all[first + next]]
@@ -232,10 +239,8 @@ impl<'a> Letters<'a> {
     /// That of what goes to a member: half of them are on either side.
     fn context(&self, member: usize) -> &Context {
         let Group { me, n, .. } = *self.group;
-        let second = match self.slot {
-            Some(slot) => slot.second,
-            None => (member + n - me) % n > n / 2,
-        };
+        let side = || (member + n - me) % n > n / 2;
+        let second = self.slot.and_then(|slot| slot.second).unwrap_or_else(side);
         self.contexts()[usize::from(second)]
     }
 

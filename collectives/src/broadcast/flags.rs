@@ -3,7 +3,8 @@
 //!
 //! What [`super::chains`] says of members that come late holds here too: a flag has one writer, which writes
 //! it again only when all that it sent with it is complete, so a number that is larger than the one
-//! awaited says as much. The data go to a dest that is ready.
+//! awaited says as much. The data go to a dest that is ready. Chains that come next wait for what went the same way
+//! with the same flags, and a neighbour gets by either way what it gets from here.
 
 use super::Broadcast;
 use crate::group::Group;
@@ -15,8 +16,8 @@ use tombolo_core::ops::Mode;
 /// The number of a call.
 #[inline(always)]
 fn number(group: &Group<'_>, team: &Team) -> u64 {
-    // Chains send to the same flags, both ways round, and do not wait until that has arrived. A flag that is mapped
-    // is stored when all that goes with it is complete.
+    // Neither chains, which send to the same flags both ways round, nor calls of this kind wait until that has
+    // arrived. A flag that is mapped is stored when all that goes with it is complete.
     if !group.notes().is_some_and(|notes| notes.all_mapped) {
         for way in [Way::Right, Way::Left] {
             Letters::piece(group, team, 0, Slot::of(0, way, true)).complete();
@@ -29,7 +30,7 @@ fn number(group: &Group<'_>, team: &Team) -> u64 {
 /// The flag of a call from the root to a member, as first one, and back, as second one.
 #[inline(always)]
 fn flag<'a>(group: &'a Group<'a>, team: &'a Team, number: u64, index: usize) -> Letters<'a> {
-    Letters::piece(group, team, number, Slot::of(index, Way::Right, true))
+    Letters::piece(group, team, number, Slot::straight(index))
 }
 
 /// The root puts to each, with a flag.
@@ -51,7 +52,7 @@ pub unsafe fn root_signals(group: &Group<'_>, call: &Broadcast) {
     }
     // SAFETY: the caller's promise.
     unsafe { call.keep(group) };
-    there.complete();
+    there.release();
 }
 
 /// The root tells each, which gets the data and tells the root.

@@ -190,6 +190,45 @@ fn halves_with_a_middle_part() {
     across(ring::RING_ONLY, &["ntb"], 5, &[asked], |world| broadcasts_in_a_row(world, 40_000));
 }
 
+/// Broadcasts that write the same flags by turns: straight from the root, and along chains that begin with both of its
+/// neighbours.
+#[test]
+fn broadcasts_by_several_algorithms_in_a_row() {
+    for (n_pes, seed) in [(2, "4"), (3, "1"), (4, "2"), (5, "3"), (5, "7")] {
+        let asked = [("SHMEM_UNORDERED_SEED", seed)];
+        over("unordered", n_pes, &asked, broadcasts_by_turns);
+        over("shm", n_pes, &[], broadcasts_by_turns);
+    }
+    across(ring::RING_ONLY, &["ntb"], 4, &[], broadcasts_by_turns);
+}
+
+fn broadcasts_by_turns(world: &World) {
+    const CALLS: usize = 48;
+    let algorithms = ["signal", "halves", "signal", "both", "signal", "chain", "tell"];
+    let length = |call: usize| [1, 5, 7, 700, 600, 1_200][call % 6];
+    let start = |call: usize| (0..call).map(length).sum::<usize>();
+    let [source, dest] = [0; 2].map(|_| array::<u64>(world, start(CALLS)));
+    for call in 0..CALLS {
+        fill(source.wrapping_add(start(call)), &values(0, call, length(call)));
+    }
+    coll::barrier_all(world, ROUTINE);
+    for call in 0..CALLS {
+        let (dest, source) = (dest.wrapping_add(start(call)), source.wrapping_add(start(call)));
+        let trial = table::Trial {
+            operation: "broadcast",
+            algorithm: algorithms[call % algorithms.len()],
+            dest: dest.cast(),
+            source: source.cast(),
+            size: length(call) * 8,
+            reducer: reducer::<Sum, u64>(),
+        };
+        // SAFETY: symmetric arrays of the test, another part for each call.
+        assert!(unsafe { table::carry_out(world, world.team(), &trial, ROUTINE) });
+        assert!(contents(dest, length(call)) == values(0, call, length(call)), "call {call}");
+    }
+    coll::barrier_all(world, ROUTINE);
+}
+
 /// The root returns from several before the others call the first one.
 fn broadcasts_that_nobody_has_entered(world: &World) {
     const CALLS: usize = 20;
