@@ -39,6 +39,43 @@ const BOOT: Duration = Duration::from_secs(400);
 /// A kernel that gets no processor for a while takes its timers and itself for broken.
 const PATIENT: &str = "no_timer_check nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
 
+/// Parameters by which a guest reads the time from the counter of its processors, which is that of this
+/// machine. A kernel that gets no processor for a while measures it wrongly, or finds the processors out of
+/// step, and reads a timer outside of the guest from then on: that takes microseconds.
+fn clock() -> &'static str {
+    static PARAMETERS: LazyLock<String> = LazyLock::new(|| match counter_khz() {
+        Some(khz) => format!("tsc=reliable tsc_early_khz={khz}"),
+        None => String::new(),
+    });
+    &PARAMETERS
+}
+
+/// How fast this machine's processors count.
+fn counter_khz() -> Option<u64> {
+    let (begun, first) = time_and_counter()?;
+    std::thread::sleep(Duration::from_millis(20));
+    let (ended, last) = time_and_counter()?;
+    let ns = (ended - begun).as_nanos();
+    u64::try_from(u128::from(last.checked_sub(first)?) * 1_000_000 / ns).ok()
+}
+
+/// Both read at the same time.
+#[cfg(target_arch = "x86_64")]
+fn time_and_counter() -> Option<(Instant, u64)> {
+    (0..1000).find_map(|_| {
+        let before = Instant::now();
+        // SAFETY: reads a counter that every such processor has.
+        let counter = unsafe { std::arch::x86_64::_rdtsc() };
+        // Nobody else had the processor between them.
+        (before.elapsed() < Duration::from_micros(5)).then_some((before, counter))
+    })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn time_and_counter() -> Option<(Instant, u64)> {
+    None
+}
+
 /// What guests are to have.
 pub struct Spec<'a> {
     /// Options of QEMU for guest `n`, from 1: its devices.
@@ -253,7 +290,8 @@ impl Guests {
             command.arg("-L").arg(place.join(directory));
         }
         let append = format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off {PATIENT} tombolo.guest={guest} {}",
+            "console=ttyS0 quiet panic=-1 mitigations=off {PATIENT} {} tombolo.guest={guest} {}",
+            clock(),
             spec.kernel
         );
         command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]);
