@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// No guest runs for longer.
-pub const LIFETIME: Duration = Duration::from_secs(1200);
+pub const LIFETIME: Duration = Duration::from_secs(3600);
 /// To boot; a machine with other things to do takes many times the usual six seconds.
 const BOOT: Duration = Duration::from_secs(400);
 

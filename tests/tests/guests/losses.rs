@@ -15,6 +15,10 @@ pub const WITHOUT_LOST: i32 = 125;
 /// A file that the program makes when all PEs have started: a guest that ends before then ends the start
 /// of the job.
 const UNDER_WAY: &str = "/tmp/under-way";
+/// What PEs that are left exchange after a loss: less than on one machine, because it takes a guest long.
+pub const FEW_ROUNDS: [&str; 2] = ["-x", "CHECK_ROUNDS=20"];
+/// The same where a second carries about a MB.
+const FEWER_ROUNDS: [&str; 2] = ["-x", "CHECK_ROUNDS=5"];
 /// For traffic to be under way.
 const TRAFFIC: Duration = Duration::from_secs(2);
 
@@ -52,10 +56,7 @@ pub fn the_others_go_on(stage: &Stage, which: Which) -> Result<(), Failed> {
     let ring = held.as_mut().expect("just made");
     let mut oshrun = ring.everywhere();
     oshrun.args(["-x", "SHMEM_ON_LOSS=continue"]);
-    if which.is_served() {
-        // About a MB in a second.
-        oshrun.args(["-x", "CHECK_ROUNDS=5"]);
-    }
+    oshrun.args(if which.is_served() { FEWER_ROUNDS } else { FEW_ROUNDS });
     let survivors = stage.program("survivors").executable()?;
     let ran = run_without(&mut ring.guests, 3, oshrun, (&survivors, "aax"))?;
     drop(held.take());

@@ -22,7 +22,7 @@ mod strangers;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rdma::Trio;
-use ring::{Ring, Which, limit};
+use ring::{LONG, Ring, Which, limit};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ use support::crate_dir;
 use support::ends::PHASES;
 use support::program::Program;
 use tombolo_tests::conformance;
-use tombolo_tests::guests::{Guests, LIFETIME, Spec, cannot_be_served, unavailable};
+use tombolo_tests::guests::{LIFETIME, cannot_be_served, unavailable};
 
 /// Programs that run on two and on three guests, one PE each.
 const QUICK: [&str; 2] = ["few", "setup"];
@@ -79,7 +79,7 @@ impl Stage {
     fn ring(&self, which: Which) -> Result<MutexGuard<'_, Option<Ring>>, String> {
         let mut ring = self.rings[which as usize].lock().unwrap_or_else(PoisonError::into_inner);
         // They must outlive the case.
-        if ring.as_ref().is_none_or(|ring| ring.guests.age() > LIFETIME / 2) {
+        if ring.as_ref().is_none_or(|ring| ring.guests.age() + LONG > LIFETIME) {
             drop(ring.take());
             *ring = Some(Ring::start(&self.prefix, which)?);
         }
@@ -90,7 +90,7 @@ impl Stage {
     fn trio(&self) -> Result<MutexGuard<'_, Option<Trio>>, String> {
         let mut trio = self.trio.lock().unwrap_or_else(PoisonError::into_inner);
         // They must outlive the case.
-        if trio.as_ref().is_none_or(|trio| trio.guests.age() > LIFETIME / 2) {
+        if trio.as_ref().is_none_or(|trio| trio.guests.age() + LONG > LIFETIME) {
             drop(trio.take());
             *trio = Some(Trio::start(&self.prefix)?);
         }
@@ -188,7 +188,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
         trials
             .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
     };
-    add("a_guest_runs_programs_of_this_machine".into(), false, Box::new(|_| runs_programs()));
+    add("a_guest_runs_programs_of_this_machine".into(), false, Box::new(runs_programs));
     for program in &stage.programs {
         if SPECIAL.contains(&&*program.name) {
             continue;
@@ -322,8 +322,9 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
 }
 
 /// The fixture itself.
-fn runs_programs() -> Result<(), Failed> {
-    let guests = Guests::start(1, &Spec::default())?;
+fn runs_programs(stage: &Stage) -> Result<(), Failed> {
+    let ring = stage.ring(Which::Two)?;
+    let guests = &ring.as_ref().expect("just made").guests;
     let said = guests.on(1, "hostname; echo told >&2; exit 7").output()?;
     assert_eq!((said.status.code(), &*said.stdout), (Some(7), &b"g1\n"[..]));
     assert_eq!(said.stderr, b"told\n");

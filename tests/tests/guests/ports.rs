@@ -156,6 +156,6 @@ pub fn a_killed_process_frees(stage: &Stage, which: Which) -> Result<(), Failed>
         &format!("{} & sleep 1; kill -9 $!", program.display()),
     ]))?;
     assert_ne!(ran.code, Some(0), "{}", ran.account("expected to be killed"));
-    ring.job(ring.everywhere().arg(program))?.succeeded()?;
+    ring.job(ring.everywhere().arg(stage.program("few").executable()?))?.succeeded()?;
     Ok(())
 }

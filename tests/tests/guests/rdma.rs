@@ -3,7 +3,7 @@
 //! on two networks.
 
 use crate::Stage;
-use crate::losses::{WITHOUT_LOST, run_without};
+use crate::losses::{FEW_ROUNDS, WITHOUT_LOST, run_without};
 use crate::ring::LIMIT;
 use crate::support::job::{Job, longest};
 use crate::support::{Ran, run};
@@ -357,7 +357,7 @@ pub fn the_others_go_on(stage: &Stage) -> Result<(), Failed> {
     let mut held = stage.trio()?;
     let trio = held.as_mut().expect("just made");
     let mut oshrun = trio.oshrun("g1:1,g2:1,g3:1", "verbs");
-    oshrun.args(["-x", "SHMEM_ON_LOSS=continue"]);
+    oshrun.args(["-x", "SHMEM_ON_LOSS=continue"]).args(FEW_ROUNDS);
     let survivors = stage.program("survivors").executable()?;
     let ran = run_without(&mut trio.guests, 3, oshrun, (&survivors, "aax"))?;
     drop(held.take());

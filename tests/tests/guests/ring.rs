@@ -13,8 +13,8 @@ use tombolo_tests::guests::{self, Guests, Spec};
 
 /// For a job: guests compute slowly, and `ssh` takes seconds to reach them.
 pub const LIMIT: Duration = Duration::from_secs(300);
-/// For a program that does not run every day: less than the rest of the life of guests that are used again.
-const LONG: Duration = Duration::from_secs(580);
+/// For a program that does not run every day.
+pub const LONG: Duration = Duration::from_secs(580);
 
 /// The limit of a program.
 pub fn limit(is_slow: bool) -> Duration {
@@ -235,7 +235,8 @@ pub fn wrong_cables_are_told(stage: &Stage) -> Result<(), Failed> {
     let ring = stage.ring(Which::Three)?;
     let ring = ring.as_ref().expect("just made");
     let mut oshrun = ring.oshrun("g1:1,g2:1");
-    oshrun.arg(stage.program("rma").executable()?);
+    // A quarter of it is for links to come up.
+    oshrun.args(["-x", "SHMEM_START_TIMEOUT=60"]).arg(stage.program("rma").executable()?);
     let ran = ring.job(&mut oshrun)?;
     let told = ran.stderr.contains("nobody answers at the left NTB port of host g1");
     match ran.code != Some(0) && told {
