@@ -3,12 +3,14 @@
 
 use super::man::families;
 use super::page::{Kind, Page, Tables};
+use pulldown_cmark::html::push_html;
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use std::collections::BTreeMap;
 
 const STYLE: &str = "\
 body{font:16px/1.5 system-ui,sans-serif;max-width:50em;margin:2em auto;padding:0 1em;color:#222}
 pre,code{font-family:ui-monospace,monospace;font-size:.9em}pre{background:#f4f4f2;padding:.7em;overflow-x:auto}
-h1{font-size:1.6em}h2{font-size:1.15em;margin-top:1.6em}a{color:#05668d}nav{margin-bottom:1.5em}
+pre code{font-size:inherit}h1{font-size:1.6em}h2{font-size:1.15em;margin-top:1.6em}a{color:#05668d}nav{margin-bottom:1.5em}
 table{border-collapse:collapse}td,th{text-align:left;vertical-align:top;padding:.2em .8em .2em 0}
 input{font:inherit;width:20em;padding:.2em .4em}#found{list-style:none;padding:0}
 @media(prefers-color-scheme:dark){body{background:#1c1c1c;color:#ddd}pre{background:#2a2a2a}a{color:#7cc4e8}}
@@ -33,7 +35,7 @@ box.addEventListener('input',()=>{
 /// A file of the site: its name and text.
 pub type File = (String, String);
 
-/// A chapter of the guide: name, and text in the few marks that [`prose`] knows.
+/// A chapter of the guide: name, and text in Markdown.
 pub struct Chapter {
     pub name: String,
     pub text: String,
@@ -159,68 +161,36 @@ fn frame(title: &str, body: &str) -> String {
     )
 }
 
-/// Headings, paragraphs, lists, tables and programs, with `code` and [links](page) in them.
+/// Markdown as HTML: names of routines become links to their pages, files of chapters links to theirs.
 fn prose(text: &str, where_is: &BTreeMap<String, String>) -> String {
+    // Programs and labels of links stay as they are.
+    let mut as_is = false;
+    let events = Parser::new_ext(text, Options::ENABLE_TABLES).map(|event| match event {
+        Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
+            as_is = true;
+            let dest_url = match dest_url.strip_suffix(".md") {
+                Some(chapter) => format!("{chapter}.html").into(),
+                None => dest_url,
+            };
+            Event::Start(Tag::Link { link_type, dest_url, title, id })
+        }
+        Event::Start(Tag::CodeBlock(_)) => {
+            as_is = true;
+            event
+        }
+        Event::End(TagEnd::Link | TagEnd::CodeBlock) => {
+            as_is = false;
+            event
+        }
+        Event::Text(text) if !as_is => Event::InlineHtml(linked(&escaped(&text), where_is).into()),
+        Event::Code(code) if !as_is => {
+            Event::InlineHtml(format!("<code>{}</code>", linked(&escaped(&code), where_is)).into())
+        }
+        other => other,
+    });
     let mut body = String::new();
-    for (number, part) in text.split("```").enumerate() {
-        if number % 2 == 1 {
-            body += &format!("<pre>{}</pre>\n", escaped(part.trim_matches('\n')));
-            continue;
-        }
-        for block in part.split("\n\n").map(str::trim).filter(|block| !block.is_empty()) {
-            let line = |line: &str| inline(line, where_is);
-            if let Some(title) = block.strip_prefix("## ") {
-                body += &format!("<h2>{}</h2>\n", line(title));
-            } else if let Some(title) = block.strip_prefix("# ") {
-                body += &format!("<h1>{}</h1>\n", line(title));
-            } else if block.starts_with("- ") {
-                let block = format!("\n{block}");
-                let items = block.split("\n- ").skip(1);
-                let items: String =
-                    items.map(|item| format!("<li>{}</li>\n", line(item))).collect();
-                body += &format!("<ul>\n{items}</ul>\n");
-            } else if block.starts_with('|') {
-                body += "<table>\n";
-                for row in block.lines() {
-                    let cells = row.trim_matches('|').split('|');
-                    let cells: String =
-                        cells.map(|cell| format!("<td>{}</td>", line(cell.trim()))).collect();
-                    body += &format!("<tr>{cells}</tr>\n");
-                }
-                body += "</table>\n";
-            } else {
-                body += &format!("<p>{}</p>\n", line(block));
-            }
-        }
-    }
+    push_html(&mut body, events);
     body
-}
-
-fn inline(text: &str, where_is: &BTreeMap<String, String>) -> String {
-    let mut out = String::new();
-    for (number, part) in text.split('`').enumerate() {
-        if number % 2 == 1 {
-            out += &format!("<code>{}</code>", linked(&escaped(part), where_is));
-            continue;
-        }
-        let mut rest = part;
-        while let Some((before, label, target, after)) = first_link(rest) {
-            out += &linked(&escaped(before), where_is);
-            out += &format!("<a href=\"{target}.html\">{}</a>", escaped(label));
-            rest = after;
-        }
-        out += &linked(&escaped(rest), where_is);
-    }
-    out
-}
-
-/// What stands before `[label](target)`, label, target and what follows.
-fn first_link(text: &str) -> Option<(&str, &str, &str, &str)> {
-    let (label_end, target_begin) = text.find("](").map(|at| (at, at + 2))?;
-    let label_begin = text[..label_end].rfind('[')?;
-    let target_end = target_begin + text[target_begin..].find(')')?;
-    let label = &text[label_begin + 1..label_end];
-    Some((&text[..label_begin], label, &text[target_begin..target_end], &text[target_end + 1..]))
 }
 
 /// Names of routines become links to their pages.
