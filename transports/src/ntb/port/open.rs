@@ -3,7 +3,7 @@
 
 use super::bridge::{BridgePort, Offer};
 use super::engine::nearest;
-use super::functions::Function;
+use super::functions::{Function, PortName, Role};
 use super::ivshmem::IvshmemPort;
 use super::{NtbPort, PortError, Result, amd, engine, epf, intel, plx, switchtec, vfio};
 use std::sync::Arc;
@@ -24,14 +24,14 @@ pub fn open_pair(functions: [&Function; 2], engines: &[Function]) -> Result<[Arc
         let bridge = |port: Result<BridgePort>| {
             port.map(|port| Arc::new(port.with_engines(offers)) as Arc<dyn NtbPort>)
         };
-        match function.kind.port {
-            Some("ivshmem") => Ok(Arc::new(IvshmemPort::open(device)?) as Arc<dyn NtbPort>),
-            Some("epf") => bridge(epf::open(device)),
-            Some("plx") => bridge(plx::open(device)),
-            Some("intel") => bridge(intel::open(device)),
-            Some("switchtec") => bridge(switchtec::open(device)),
-            Some("amd") => bridge(amd::open(device)),
-            _ => Err(PortError::Unsupported("driver in this build")),
+        match function.kind.role {
+            Role::Port(PortName::Ivshmem) => Ok(Arc::new(IvshmemPort::open(device)?) as _),
+            Role::Port(PortName::Epf) => bridge(epf::open(device)),
+            Role::Port(PortName::Plx) => bridge(plx::open(device)),
+            Role::Port(PortName::Intel) => bridge(intel::open(device)),
+            Role::Port(PortName::Switchtec) => bridge(switchtec::open(device)),
+            Role::Port(PortName::Amd) => bridge(amd::open(device)),
+            Role::Engine(_) => Err(PortError::Unsupported("link at a DMA engine")),
         }
     });
     let ports: Vec<_> = ports.collect::<Result<_>>()?;

@@ -20,7 +20,7 @@ pub fn functions(machine: &Machine) -> Vec<Function> {
 
 pub fn findings(machine: &Machine) -> Vec<Finding> {
     let functions = functions(machine);
-    let needed = functions.iter().any(|function| function.kind.port.is_some());
+    let needed = functions.iter().any(|function| function.kind.is_port());
     let mut all = ntb(machine, &functions);
     let guarded = functions.iter().any(|function| function.kind.opens_memory());
     all.extend([iommu(machine, needed, guarded), vfio(machine, needed)]);
@@ -39,19 +39,15 @@ fn ntb(machine: &Machine, functions: &[Function]) -> Vec<Finding> {
         let (nodes, system) = (machine.path("dev/vfio"), machine.path("sys"));
         let change = function.remedies_at(&user, &nodes, &system, lockable);
         let change: Vec<&str> = change.iter().map(String::as_str).collect();
-        match (function.kind.is_driven(), change.is_empty()) {
-            (true, true) => Finding::good("NTB", function.describe()),
-            (true, false) if function.kind.port.is_none() => {
-                let effect = "the processor makes long puts to neighbours";
-                Finding::new("NTB", Grade::Note, function.describe(), effect, &change)
-            }
-            (true, false) => {
+        match (change.is_empty(), function.kind.is_port()) {
+            (true, _) => Finding::good("NTB", function.describe()),
+            (false, true) => {
                 let effect = "PEs cannot drive it: the ring has no link through it";
                 Finding::new("NTB", Grade::Slow, function.describe(), effect, &change)
             }
-            (false, _) => {
-                let effect = "jobs reach other hosts through libfabric instead";
-                Finding::new("NTB", Grade::Note, function.describe(), effect, &[])
+            (false, false) => {
+                let effect = "the processor makes long puts to neighbours";
+                Finding::new("NTB", Grade::Note, function.describe(), effect, &change)
             }
         }
     };

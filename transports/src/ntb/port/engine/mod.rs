@@ -40,7 +40,7 @@ pub mod testing;
 pub use channel::{Attendant, Channel, Engine, Host, PATTERN};
 pub use queue::{PER_HANDLE, Source};
 
-use super::functions::Function;
+use super::functions::{EngineName, Function, Role};
 use super::{Event, PortError, Result, vfio};
 use chip::Chip;
 
@@ -66,9 +66,9 @@ pub trait Window: Send {
 
 /// Takes over an engine's function.
 pub fn open(function: &Function, device: vfio::Device) -> Result<Box<dyn Chip>> {
-    match function.kind.engine {
-        Some("plx") => plx::open(device),
-        Some("ioat") => ioat::open(device),
-        _ => Err(PortError::Unsupported("driver in this build")),
+    match function.kind.role {
+        Role::Engine(EngineName::Plx) => plx::open(device),
+        Role::Engine(EngineName::Ioat) => ioat::open(device),
+        Role::Port(_) => Err(PortError::Unsupported("DMA engine at a link")),
     }
 }
