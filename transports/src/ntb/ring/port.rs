@@ -8,24 +8,21 @@
 //!   are not seen at all, so a re-used region needs no clearing.
 //! - Word by word: every index from the wire is checked against what it can be.
 
-use super::config::{Config, Geometry, HOSTS_MAX};
+mod inbound;
+mod outbound;
+
+pub(super) use inbound::Found;
+
+use super::config::{Config, Geometry};
 use super::health::Health;
-use super::layout::{CREDIT_OFFSET, HELLO_OFFSET, body_bytes};
-use super::memory::{Event, Memory, Side, Transfer};
-use super::packet::{Class, Limits, LineWords, Malformed, Packet, flag, line_crc};
+use super::layout::{CREDIT_OFFSET, HELLO_OFFSET};
+use super::memory::{Event, Memory, Side};
+use super::packet::{Class, LineWords, line_crc};
 use super::stats::Stats;
-use std::collections::VecDeque;
-use tombolo_core::wait::Reason;
+use inbound::Consumer;
+use outbound::{Leaving, Producer};
 
 const MAGIC: u64 = 0x4f4c_4f42_4d4f_5402;
-/// Polls for which transit is held back; bounded, or all hosts could hold each other for ever.
-const HOLD_MAX: u16 = 16;
-/// Turns that local packets may save up while transit passes in bursts.
-const TURNS_MAX: u32 = 8;
-/// Most hosts of a ring in which a local packet has its turn after one of each host that passes. In longer ones
-/// it lets as many pass as there are hosts: the simulator shows that they fill up, and lose a third of their
-/// throughput, if more enters.
-const FAIR_HOSTS: u16 = 16;
 
 /// Who is behind a port and what was agreed.
 #[derive(Clone, Copy, Debug, Hash)]
@@ -46,117 +43,6 @@ enum State {
     Up,
     /// Link, but not used for a while because of its poor health.
     Resting,
-}
-
-/// A ring in the neighbour's memory.
-#[derive(Clone, Debug, Default, Hash)]
-struct Producer {
-    head: u32,
-    tail: u32,
-    /// A local packet found no room.
-    waiting: bool,
-    /// Packets in transit that have passed it since, less a turn for each that has entered.
-    passed: u32,
-    /// Whose packets pass.
-    sources: Sources,
-    /// Polls for which transit has been held back for it.
-    held: u16,
-}
-
-/// The hosts whose packets pass a port, counted anew after as many packets as there are hosts.
-#[derive(Clone, Debug, Default, Hash)]
-struct Sources {
-    /// Of the packets since the last count, and of those of the count before: a bit for each host.
-    seen: [[u64; HOSTS_MAX as usize / 64]; 2],
-    /// Packets since the last count.
-    packets: u16,
-    /// The last count; 0: there was none.
-    count: u16,
-}
-
-impl Sources {
-    /// A packet of `source` passes, in a ring of `hosts` hosts.
-    fn note(&mut self, source: u16, hosts: u16) {
-        let [recent, before] = &mut self.seen;
-        recent[usize::from(source / 64)] |= 1 << (source % 64);
-        self.packets += 1;
-        if self.packets >= hosts {
-            let both = recent.iter().zip(before.iter()).map(|(recent, before)| recent | before);
-            self.count = both.map(|word| word.count_ones() as u16).sum();
-            self.packets = 0;
-            *before = std::mem::take(recent);
-        }
-    }
-
-    /// After so many packets in transit it is a local one's turn.
-    fn turn(&self, hosts: u16) -> u32 {
-        let counted = self.count > 0 && hosts <= FAIR_HOSTS;
-        u32::from(if counted { self.count } else { hosts })
-    }
-}
-
-/// A ring in this host's memory.
-#[derive(Clone, Debug, Default, Hash)]
-struct Consumer {
-    next: u32,
-    returned: u32,
-    /// What the producer says it has written.
-    announced: u32,
-    /// Since when the next slot has been missing, or 0.
-    missing_since: u64,
-    /// Slots that were taken and are still read, by transfers to the other side: the oldest first. There
-    /// is room for all slots.
-    read: VecDeque<(u32, Transfer)>,
-}
-
-impl Consumer {
-    /// The first slot that must not be written again yet.
-    fn kept_from<M: Memory>(&mut self, out: Side, memory: &mut M) -> u32 {
-        while let Some((_, transfer)) = self.read.front()
-            && memory.has_left(out, *transfer)
-        {
-            self.read.pop_front();
-        }
-        self.read.front().map_or(self.next, |(slot, _)| *slot)
-    }
-
-    /// Starts anew with an empty ring. What is read still is.
-    fn restart(&mut self) {
-        (self.next, self.returned, self.announced, self.missing_since) = (0, 0, 0, 0);
-        // Of whatever slot: nothing is written before all have been read.
-        self.read.iter_mut().for_each(|(slot, _)| *slot = 0);
-    }
-}
-
-/// Slots that the neighbour may miss: those of which all has been stored. What a DMA engine or the CPU will store
-/// later is not lost, however long it takes.
-#[derive(Clone, Debug, Default, Hash)]
-struct Leaving {
-    /// Heads of the rings, by class: all before has left.
-    left: [u32; Class::COUNT],
-    /// Heads of the rings some time ago, and the last that had to leave before them.
-    seen: ([u32; Class::COUNT], Transfer),
-    /// The last that is to leave.
-    last: Transfer,
-}
-
-impl Leaving {
-    /// What has left of rings with such heads.
-    fn look<M: Memory>(
-        &mut self,
-        heads: [u32; Class::COUNT],
-        side: Side,
-        memory: &mut M,
-    ) -> [u32; Class::COUNT] {
-        if memory.has_left(side, self.last) {
-            self.left = heads;
-            self.seen = (heads, self.last);
-        } else if memory.has_left(side, self.seen.1) {
-            self.left = self.seen.0;
-            self.seen = (heads, self.last);
-        }
-        self.left
-    }
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -187,13 +73,6 @@ pub(super) struct Port {
     flaps: u16,
 }
 
-/// What a look at the next slot of a ring found.
-pub(super) enum Found {
-    Nothing,
-    Packet(Packet, LineWords),
-    Bad(Malformed),
-}
-
 impl Port {
     pub(super) fn new(side: Side, identity: Identity, config: &Config) -> Port {
         Port {
@@ -208,10 +87,7 @@ impl Port {
             credit_seen: 0,
             credit_count: 0,
             producers: Default::default(),
-            consumers: Class::ALL.map(|class| Consumer {
-                read: VecDeque::with_capacity(config.geometry.slots(class) as usize),
-                ..Consumer::default()
-            }),
+            consumers: Class::ALL.map(|class| Consumer::new(config.geometry.slots(class))),
             leaving: Leaving::default(),
             heard_at: 0,
             stamp: 0,
@@ -332,27 +208,6 @@ impl Port {
         (word != self.credit_seen && word as u32 == self.peer_epoch).then_some(word)
     }
 
-    /// Whether the next slot of an inbound ring has been written, of a link in use.
-    #[inline]
-    pub(super) fn has_packet<M: Memory>(&self, class: Class, memory: &mut M) -> bool {
-        if self.state != State::Up {
-            return false;
-        }
-        let header = self.geometry.header_offset(class, self.consumers[class as usize].next);
-        memory.load_word(self.side, header + 56) == self.inbound_seal(class)
-    }
-
-    /// What ends the next packet of an inbound ring, and its payload.
-    #[inline]
-    fn inbound_seal(&self, class: Class) -> u64 {
-        word(self.peer_epoch, self.consumers[class as usize].next.wrapping_add(1))
-    }
-
-    /// Whether transfers to the other side still read slots that came in here.
-    pub(super) fn is_read(&self) -> bool {
-        self.consumers.iter().any(|consumer| !consumer.read.is_empty())
-    }
-
     /// Repeats what the neighbour must know; called every heartbeat.
     pub(super) fn beat<M: Memory>(&mut self, now: u64, memory: &mut M) {
         self.now_us = micros(now);
@@ -375,197 +230,6 @@ impl Port {
                 self.write_credits(memory);
             }
         }
-    }
-
-    /// Slots that may be written now.
-    pub(super) fn free(&self, class: Class) -> u32 {
-        let producer = &self.producers[class as usize];
-        self.geometry.slots(class) - producer.head.wrapping_sub(producer.tail)
-    }
-
-    /// Whether a packet may enter the ring here.
-    ///
-    /// - Bubble rule: another slot stays free, so that transit can always move somewhere.
-    /// - One free slot in a whole ring prevents deadlock but moves one packet at a time. So half of
-    ///   this ring must be free as a rule: injections never leave less than half a ring of bubbles.
-    /// - After one packet of each host whose packets pass, a waiting packet may enter by the bubble
-    ///   rule alone, so that all of these hosts and this one get the same of a link that is full. Where
-    ///   all send over h links, packets of h - 1 hosts pass each port: such injections do not outrun
-    ///   deliveries, and the ring does not fill up by them. In rings of many hosts more packets have to
-    ///   pass it ([`FAIR_HOSTS`]).
-    pub(super) fn may_inject(&self, class: Class) -> bool {
-        let half = self.geometry.slots(class) / 2 + 1;
-        let needed = if self.is_hungry(class) { 2 } else { half.max(2) };
-        self.is_up() && self.free(class) >= needed
-    }
-
-    /// Whether a packet in transit may take a slot now, the last one too. When a local packet has
-    /// waited long and only one slot is free, transit is held back for a bounded number of polls.
-    pub(super) fn may_forward(&mut self, class: Class, stats: &mut Stats) -> bool {
-        let free = self.free(class);
-        let hungry = self.is_hungry(class);
-        let producer = &mut self.producers[class as usize];
-        if free == 0 {
-            stats.stalled_transit += 1;
-            return false;
-        }
-        if free == 1 && hungry && producer.held < HOLD_MAX {
-            producer.held += 1;
-            stats.held_transit += 1;
-            return false;
-        }
-        producer.held = 0;
-        true
-    }
-
-    /// Notes that an injection found no room.
-    pub(super) fn starve(&mut self, class: Class, stats: &mut Stats) {
-        stats.stalled_injection += 1;
-        self.producers[class as usize].waiting = true;
-    }
-
-    /// Why a packet that is to enter the ring here waits, if it does.
-    pub(super) fn held_up_by(&self, class: Class) -> Option<Reason> {
-        let producer = &self.producers[class as usize];
-        match producer.waiting && self.is_up() {
-            true if producer.passed > 0 => Some(Reason::Relay),
-            true => Some(Reason::Credit),
-            false => None,
-        }
-    }
-
-    /// Where the payload of the next packet goes.
-    pub(super) fn payload_offset(&self, class: Class) -> usize {
-        self.geometry.payload_offset(class, self.producers[class as usize].head)
-    }
-
-    /// What ends the payload of the next packet, as it ends the packet's header.
-    pub(super) fn seal(&self, class: Class) -> u64 {
-        word(self.epoch, self.producers[class as usize].head.wrapping_add(1))
-    }
-
-    /// Writes the header of a packet that enters the ring here, if `source` is this host, or that passes, and
-    /// with it publishes the slot.
-    pub(super) fn post<M: Memory>(
-        &mut self,
-        class: Class,
-        mut line: LineWords,
-        source: u16,
-        memory: &mut M,
-        stats: &mut Stats,
-    ) {
-        debug_assert!(self.is_up() && self.free(class) > 0);
-        let Identity { me, hosts, .. } = self.identity;
-        let producer = &mut self.producers[class as usize];
-        let offset = self.geometry.header_offset(class, producer.head);
-        producer.head = producer.head.wrapping_add(1);
-        if source == me {
-            producer.waiting = false;
-            producer.passed = producer.passed.saturating_sub(producer.sources.turn(hosts));
-        } else {
-            producer.sources.note(source, hosts);
-            if producer.waiting {
-                let most = TURNS_MAX * producer.sources.turn(hosts);
-                producer.passed = (producer.passed + 1).min(most);
-            }
-        }
-        line[7] = word(self.epoch, producer.head);
-        if let queued @ Transfer::Queued(_) = memory.store_header(self.side, offset, &line) {
-            self.leaving.last = queued;
-        }
-        self.wake(memory, stats);
-    }
-
-    /// Looks at the next slot of an inbound ring.
-    #[inline]
-    pub(super) fn peek<M: Memory>(&mut self, class: Class, memory: &mut M) -> Found {
-        if !self.has_packet(class, memory) {
-            return Found::Nothing;
-        }
-        let next = self.consumers[class as usize].next;
-        let line = memory.load_line(self.side, self.geometry.header_offset(class, next));
-        let limits = Limits {
-            class,
-            hosts: self.identity.hosts,
-            lane: self.identity.lane,
-            chunk_bytes: self.geometry.chunk_bytes(),
-            crc: self.crc,
-        };
-        match Packet::decode(&line, &limits) {
-            Ok(packet) if packet.has(flag::BULK) => {
-                let seal = self.inbound_offset(class) + body_bytes(packet.len as usize);
-                match memory.load_word(self.side, seal) == self.inbound_seal(class) {
-                    true => Found::Packet(packet, line),
-                    false => Found::Bad(Malformed::Unsealed),
-                }
-            }
-            Ok(packet) => Found::Packet(packet, line),
-            Err(why) => Found::Bad(why),
-        }
-    }
-
-    /// Where the payload of the slot just looked at lies.
-    pub(super) fn inbound_offset(&self, class: Class) -> usize {
-        self.geometry.payload_offset(class, self.consumers[class as usize].next)
-    }
-
-    /// The slot just looked at is read by a transfer to the other side: it is not to be given back before
-    /// that has ended.
-    pub(super) fn hold(&mut self, class: Class, transfer: Transfer) {
-        if transfer != Transfer::Done {
-            let consumer = &mut self.consumers[class as usize];
-            consumer.read.push_back((consumer.next, transfer));
-        }
-    }
-
-    /// Gives the slot back.
-    pub(super) fn consume(&mut self, class: Class) {
-        let consumer = &mut self.consumers[class as usize];
-        consumer.next = consumer.next.wrapping_add(1);
-        consumer.missing_since = 0;
-    }
-
-    /// Writes credits back when a quarter of a ring is due: one line for many packets.
-    #[inline]
-    pub(super) fn return_credits<M: Memory>(&mut self, memory: &mut M, stats: &mut Stats) {
-        let out = self.side.opposite();
-        let due = Class::ALL.into_iter().any(|class| {
-            let consumer = &mut self.consumers[class as usize];
-            let owed = consumer.kept_from(out, memory).wrapping_sub(consumer.returned);
-            owed > 0 && owed >= self.geometry.slots(class) / 4
-        });
-        if due && self.is_up() {
-            self.write_credits(memory);
-            self.wake(memory, stats);
-        }
-    }
-
-    /// Passes over slots that were announced long ago and never arrived.
-    pub(super) fn skip_lost<M: Memory>(
-        &mut self,
-        now: u64,
-        after: u64,
-        memory: &mut M,
-        stats: &mut Stats,
-    ) {
-        for class in Class::ALL {
-            let absent = matches!(self.peek(class, memory), Found::Nothing);
-            let consumer = &mut self.consumers[class as usize];
-            if !absent || consumer.announced.wrapping_sub(consumer.next) as i32 <= 0 {
-                consumer.missing_since = 0;
-            } else if consumer.missing_since == 0 {
-                consumer.missing_since = now.max(1);
-            } else if now.saturating_sub(consumer.missing_since) >= after {
-                stats.slots_lost += 1;
-                self.health.bad();
-                self.consume(class);
-            }
-        }
-    }
-
-    fn is_hungry(&self, class: Class) -> bool {
-        let producer = &self.producers[class as usize];
-        producer.passed >= producer.sources.turn(self.identity.hosts)
     }
 
     fn leave(&mut self) {
