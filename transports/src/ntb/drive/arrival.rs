@@ -28,7 +28,7 @@ use super::closing::{self, Word};
 use super::direct::{DirectPeer, Way};
 use super::dma::{Outcome, Ticket};
 use super::lane::Lane;
-use super::port_memory::token;
+use super::token::token;
 use crate::ntb::ring::{Config, GetRequest, PutRequest, RunClock, Target};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,7 +4,7 @@
 use super::arrival::Arrivals;
 use super::direct::DirectPeer;
 use super::lane::Lane;
-use super::port_memory::token;
+use super::token::token;
 use crate::ntb::ring::{AmoRequest, GetRequest, PutRequest, Target};
 use std::sync::Arc;
 use tombolo_core::transport::{

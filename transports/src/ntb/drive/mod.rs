@@ -30,14 +30,17 @@ mod dma;
 mod endpoint;
 mod handshake;
 mod hardware;
+mod jam;
 mod lane;
 mod links;
 mod memory;
+mod packet_engine;
 mod plan;
 mod port_memory;
 mod report;
 mod service;
 mod setup;
+mod token;
 
 use advert::Advert;
 use arrival::Arrivals;

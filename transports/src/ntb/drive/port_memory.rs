@@ -7,8 +7,10 @@
 //! engine's queue, or lies in memory that the engine cannot read, the CPU moves. All other lines are the
 //! CPU's, too: no protocol relies on their order with packets.
 
-use super::dma::DmaWriter;
+use super::jam::Jam;
 use super::memory::{self, HostMemory};
+use super::packet_engine::PacketEngine;
+use super::token::token_parts;
 use crate::ntb::port::{self, InboundMemory, NtbPort, Outbound, PortError};
 use crate::ntb::ring::{
     Completion, Config, Event, LINE, LineWords, Location, Memory, OutOfRange, STEP_BYTES, Side,
@@ -18,63 +20,19 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tombolo_core::board::monotonic_ns;
 use tombolo_core::copy;
-use tombolo_core::threads::waited_for_processor_ns;
-use tombolo_core::transport::{Amo, Stream};
+use tombolo_core::transport::Amo;
 
 /// Events kept for the service thread; more are dropped, as they only describe.
 const EVENTS: usize = 64;
-/// A store that takes so long was not taken by its link, or its thread did not run: the time for which it
-/// waited for a processor does not count, but the system does not tell of all.
-const LONG_STORE_NS: u64 = 50_000_000;
-/// So many of them with fewer than [`TIMED_STORES`] short ones after each were not taken.
-const LONG_STORES_MAX: u32 = 3;
-/// Stores that are timed after a poll took long, or after a long store. More than a link takes at once
-/// when what has held it up has passed (an emulated one takes 256), and fewer than the thousands that a
-/// thread makes while it has a processor.
-const TIMED_STORES: u32 = 512;
-
 /// One side of a lane.
 pub struct SideParts {
     pub port: Arc<dyn NtbPort>,
     pub inbound: Arc<InboundMemory>,
     pub outbound: Box<dyn Outbound>,
-    pub engine: Option<Engine>,
+    pub engine: Option<PacketEngine>,
     /// The CPU stores long payloads in steps: the link is slower than memory.
     pub in_steps: bool,
-}
-
-/// A DMA engine that moves payload.
-pub struct Engine {
-    pub writer: DmaWriter,
-    /// Bytes of payload from which on it does.
-    pub least: usize,
-    /// Registered memory for header lines that wait for it: one for each descriptor.
-    pub lines: InboundMemory,
-    /// The region is open for it: until then the CPU moves all.
-    open: bool,
-    /// The header stored next belongs to a payload in its queue.
-    header_follows: bool,
-    /// Something was queued, and was not seen to have ended.
-    busy: bool,
-    /// The doorbell is to be rung when its queue is empty.
-    rings: bool,
-}
-
-impl Engine {
-    /// With an empty queue.
-    pub fn new(writer: DmaWriter, least: usize, lines: InboundMemory) -> Engine {
-        Engine {
-            writer,
-            least,
-            lines,
-            open: false,
-            header_follows: false,
-            busy: false,
-            rings: false,
-        }
-    }
 }
 
 struct SideState {
@@ -86,69 +44,9 @@ struct SideState {
     /// Something was stored since the last flush.
     dirty: bool,
     jam: Jam,
-    engine: Option<Engine>,
+    engine: Option<PacketEngine>,
     /// Where the CPU stores in steps and no engine does.
     steps: Option<Steps>,
-}
-
-/// Whether a link takes what is stored to it. Stores are timed only after a poll that took long:
-/// as a rule nothing is looked at but a counter.
-#[derive(Default)]
-struct Jam {
-    /// Stores still to be timed.
-    timed: u32,
-    /// Long ones since stores are timed.
-    long: u32,
-    /// The link did not take stores lately: a single one tells.
-    known: bool,
-    stuck: bool,
-    /// What is stored while it is stuck need not get there.
-    may_drop: bool,
-}
-
-impl Jam {
-    /// What is stored to a link that takes nothing is dropped until the engine has heard of it, if there
-    /// is another way: each store would hold up that way as well.
-    #[inline]
-    fn drops(&self) -> bool {
-        self.stuck && self.may_drop
-    }
-
-    /// Begins a store: the time, if it is to be timed.
-    #[inline]
-    fn begin(&self) -> Option<u64> {
-        (self.timed > 0).then(monotonic_ns)
-    }
-
-    #[inline]
-    fn end(&mut self, begun: Option<u64>) {
-        if let Some(begun) = begun {
-            self.note(monotonic_ns() - begun, waited_for_processor_ns);
-        }
-    }
-
-    /// Times stores, if none are timed. What was seen of those that are remains.
-    fn time(&mut self) {
-        if self.timed == 0 {
-            self.timed = TIMED_STORES;
-        }
-    }
-
-    /// A store took so long. `waited_ns` tells how much of that, at most, its thread waited for a processor.
-    #[cold]
-    fn note(&mut self, took_ns: u64, waited_ns: impl FnOnce() -> u64) {
-        self.timed -= 1;
-        let is_long =
-            took_ns >= LONG_STORE_NS && took_ns.saturating_sub(waited_ns()) >= LONG_STORE_NS;
-        if is_long {
-            (self.timed, self.long) = (TIMED_STORES, self.long + 1);
-        } else if self.timed == 0 {
-            (self.long, self.known) = (0, false);
-        }
-        if self.long >= if self.known { 1 } else { LONG_STORES_MAX } {
-            (self.long, self.known, self.stuck) = (0, true, true);
-        }
-    }
 }
 
 /// What an engine reads and writes. Used under the lane's lock, by one thread at a time.
@@ -362,35 +260,6 @@ impl SideState {
     }
 }
 
-impl Engine {
-    /// Queues a payload with its seal; none: the CPU has to move it. There is room for its header then.
-    fn payload(&mut self, at: usize, source: *const u8, len: usize, seal: u64) -> Option<u64> {
-        let room = self.writer.has_room(2);
-        // SAFETY: symmetric memory stays mapped until the engine is closed, as do regions of the
-        // ring; other memory is not known to the port, which refuses it.
-        let queued =
-            room.then(|| unsafe { self.writer.submit(at, source, len, Some((at + len, seal))) });
-        let ticket = queued.flatten()?;
-        (self.header_follows, self.busy) = (true, true);
-        Some(ticket.number())
-    }
-
-    /// Queues a header line. Where the engine was given up meanwhile, the packet is lost with it: its
-    /// slot stays empty, and its source sends it again.
-    fn header(&mut self, at: usize, line: &LineWords) -> Transfer {
-        let lines = self.lines.size() / LINE;
-        let from = (self.writer.next_number() % lines as u64) as usize * LINE;
-        for (word, value) in line.iter().enumerate() {
-            self.lines.store(from + word * 8, *value);
-        }
-        let source = self.lines.base().wrapping_add(from);
-        let body = LINE - 8;
-        // SAFETY: a line of this engine's, written again after as many transfers as can be queued.
-        let ticket = unsafe { self.writer.submit(at, source, body, Some((at + body, line[7]))) };
-        ticket.map_or(Transfer::Done, |ticket| Transfer::Queued(ticket.number()))
-    }
-}
-
 impl Memory for PortMemory {
     fn load_word(&mut self, side: Side, offset: usize) -> u64 {
         self.sides[side as usize].inbound.load(offset)
@@ -547,9 +416,7 @@ impl Memory for PortMemory {
     }
 
     fn take_stuck(&mut self, side: Side, may_drop: bool) -> bool {
-        let jam = &mut self.sides[side as usize].jam;
-        jam.may_drop = may_drop;
-        std::mem::take(&mut jam.stuck)
+        self.sides[side as usize].jam.take_stuck(may_drop)
     }
 
     fn ring(&mut self, side: Side) {
@@ -591,88 +458,4 @@ impl Memory for PortMemory {
     }
 }
 
-const PE_BITS: u32 = 24;
-const ALIGN_BITS: u32 = align_of::<Stream>().trailing_zeros();
-
-/// What an engine gives back when an operation to `pe` ends. User addresses have 47 bits; those a
-/// stream's alignment leaves make room for the PE.
-pub fn token(stream: &Stream, pe: usize) -> u64 {
-    debug_assert!(pe < 1 << PE_BITS);
-    ((&raw const *stream) as u64 >> ALIGN_BITS) << PE_BITS | pe as u64
-}
-
-fn token_parts(token: u64) -> (*const Stream, u32) {
-    let address = token >> PE_BITS << ALIGN_BITS;
-    (address as *const Stream, (token & ((1 << PE_BITS) - 1)) as u32)
-}
-
-const _: () = assert!(47 - ALIGN_BITS + PE_BITS <= 64 && LINE == port::Line::BYTES);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_link_is_stuck_after_several_long_stores_and_then_after_one() {
-        let mut jam = Jam { may_drop: true, ..Jam::default() };
-        let long = |jam: &mut Jam| jam.note(LONG_STORE_NS, || 0);
-        let never = || -> u64 { unreachable!("a short store is not asked about") };
-        let short =
-            |jam: &mut Jam, count| (0..count).for_each(|_| jam.note(LONG_STORE_NS - 1, never));
-        jam.time();
-        for _ in 0..LONG_STORES_MAX {
-            (1..LONG_STORES_MAX).for_each(|_| long(&mut jam));
-            short(&mut jam, TIMED_STORES);
-            assert!(!jam.drops(), "a thread that did not run for a while now and then");
-            assert!(jam.begin().is_none());
-            jam.time();
-        }
-        for _ in 0..LONG_STORES_MAX {
-            assert!(!jam.drops());
-            short(&mut jam, TIMED_STORES - 1);
-            jam.time();
-            long(&mut jam);
-        }
-        assert!(jam.drops() && jam.begin().is_some());
-        jam.may_drop = false;
-        assert!(!jam.drops(), "a bad link is better than none");
-        assert!(std::mem::take(&mut jam.stuck));
-        long(&mut jam);
-        assert!(std::mem::take(&mut jam.stuck), "tried again, and still so");
-        short(&mut jam, TIMED_STORES);
-        assert!(jam.begin().is_none() && !jam.known, "long good again: not timed any more");
-    }
-
-    #[test]
-    fn a_link_is_not_stuck_where_threads_wait_for_processors() {
-        let mut jam = Jam { may_drop: true, ..Jam::default() };
-        for took in [LONG_STORE_NS, 2 * LONG_STORE_NS - 1, 10 * LONG_STORE_NS] {
-            jam.time();
-            for _ in 0..10 * LONG_STORES_MAX {
-                jam.note(took, || took - LONG_STORE_NS + 1);
-                jam.note(took, || u64::MAX);
-                assert!(!jam.drops() && jam.long == 0);
-            }
-        }
-        // What is left is the link's doing.
-        (0..LONG_STORES_MAX).for_each(|_| jam.note(10 * LONG_STORE_NS, || 9 * LONG_STORE_NS));
-        assert!(jam.drops());
-        // A single one tells now, unless it is the processor that was missing.
-        jam.stuck = false;
-        jam.note(10 * LONG_STORE_NS, || 10 * LONG_STORE_NS);
-        assert!(!jam.drops());
-        jam.note(10 * LONG_STORE_NS, || 0);
-        assert!(jam.drops());
-    }
-
-    #[test]
-    fn tokens_lead_back_to_stream_and_pe() {
-        let streams = [Stream::new(1, true), Stream::new(2, true)];
-        for stream in &streams {
-            for pe in [0, 1, 65_535, (1 << PE_BITS) - 1] {
-                let parts = token_parts(token(stream, pe));
-                assert_eq!(parts, (&raw const *stream, pe as u32));
-            }
-        }
-    }
-}
+const _: () = assert!(LINE == port::Line::BYTES);
