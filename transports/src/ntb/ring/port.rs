@@ -16,7 +16,7 @@ pub(super) use inbound::Found;
 use super::config::{Config, Geometry};
 use super::health::Health;
 use super::layout::{CREDIT_OFFSET, HELLO_OFFSET};
-use super::memory::{Event, Memory, Side};
+use super::memory::{Event, Memory, Side, Transfer};
 use super::packet::{Class, LineWords, line_crc};
 use super::stats::Stats;
 use inbound::Consumer;
@@ -60,6 +60,8 @@ pub(super) struct Port {
     producers: [Producer; Class::COUNT],
     consumers: [Consumer; Class::COUNT],
     leaving: Leaving,
+    /// The last short payloads in transit that went out: the last one first.
+    passing: [Transfer; 2],
     heard_at: u64,
     /// The latest stamp of the neighbour's clock, to be sent back.
     stamp: u32,
@@ -89,6 +91,7 @@ impl Port {
             producers: Default::default(),
             consumers: Class::ALL.map(|class| Consumer::new(config.geometry.slots(class))),
             leaving: Leaving::default(),
+            passing: Default::default(),
             heard_at: 0,
             stamp: 0,
             now_us: 0,
@@ -238,6 +241,7 @@ impl Port {
         }
         self.producers = Default::default();
         self.leaving = Leaving::default();
+        self.passing = Default::default();
         self.consumers.iter_mut().for_each(Consumer::restart);
         self.peer_epoch = 0;
         self.stamp = 0;

@@ -61,6 +61,11 @@ impl Engine {
                 break;
             }
             busy = true;
+            if self.ports[at].lets_pass(memory) {
+                // Nothing tells when they have left, so the next poll is to look.
+                self.ports[at].starve(Class::Request, &mut self.stats);
+                break;
+            }
             self.flows_first[at] = !self.flows_first[at];
             let long = match (again, flow, ask) {
                 (Some(row), ..) => {

@@ -89,7 +89,9 @@ impl Engine {
             let from = Span::Inbound(side, self.ports[side as usize].inbound_offset(class));
             let sent = self.send_body(out, class, from, packet.len as usize, memory);
             debug_assert!(sent.is_ok(), "only symmetric ranges can be refused");
-            self.ports[side as usize].hold(class, sent.unwrap_or_default());
+            let sent = sent.unwrap_or_default();
+            self.ports[side as usize].hold(class, sent);
+            self.ports[out as usize].note_passing(packet.len as usize, sent);
             self.stats.relayed_bytes += u64::from(packet.len);
         }
         self.stats.relayed += 1;

@@ -117,8 +117,6 @@ fn a_large_ring_under_load_does_not_crawl() {
     assert!(share > 0.25, "{share} of the raw links");
 }
 
-/// Acknowledgements must come while there is still something to send, or a program with a few puts
-/// outstanding waits for each lot of them.
 #[test]
 fn hosts_get_the_same_of_a_link_that_is_full() {
     let mut fair = simulation(8, Pattern::Hotspot, Operation::Put);
@@ -129,6 +127,21 @@ fn hosts_get_the_same_of_a_link_that_is_full() {
     assert!(report.slowest_of_mean > 0.65, "{}", report.slowest_of_mean);
 }
 
+/// With few puts outstanding nothing is full, but who is far from the target has more relays on its way.
+#[test]
+fn hosts_far_from_a_target_get_their_share() {
+    for (writer, least) in [(Writer::Cpu, 0.7), (Writer::Dma, 0.6)] {
+        let mut case = simulation(8, Pattern::Hotspot, Operation::Put);
+        case.host = HostModel::desktop(writer);
+        case.config = Config::simulated(Geometry::new(16384, [32, 32, 64]).unwrap(), false);
+        case.workload = Workload { size: 4096, count: 800, depth: 4, ..case.workload };
+        let report = run(&case).unwrap();
+        assert!(report.slowest_of_mean > least, "{writer:?}: {}", report.slowest_of_mean);
+    }
+}
+
+/// Acknowledgements must come while there is still something to send, or a program with a few puts
+/// outstanding waits for each lot of them.
 #[test]
 fn a_few_small_puts_outstanding_keep_the_link_busy() {
     for (writer, hops, least) in

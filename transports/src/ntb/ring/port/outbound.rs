@@ -3,6 +3,7 @@
 
 use super::{Identity, Port, word};
 use crate::ntb::ring::config::HOSTS_MAX;
+use crate::ntb::ring::fair::QUICK_BYTES;
 use crate::ntb::ring::memory::{Memory, Side, Transfer};
 use crate::ntb::ring::packet::{Class, LineWords};
 use crate::ntb::ring::stats::Stats;
@@ -135,6 +136,25 @@ impl Port {
         }
         producer.held = 0;
         true
+    }
+
+    /// Whether a request that is to enter the ring here waits for short payloads in transit that are still to be
+    /// stored: until it is its turn, as in a ring that is full. Otherwise all that this host has queued would be
+    /// ahead of them, at each host on their way, and who is far from the target would get less than who is near. A
+    /// DMA engine keeps one of them under way meanwhile, or the link would have nothing to do while it starts.
+    pub(in crate::ntb::ring) fn lets_pass<M: Memory>(&self, memory: &mut M) -> bool {
+        let [last, before] = self.passing;
+        self.identity.hosts <= FAIR_HOSTS
+            && !self.is_hungry(Class::Request)
+            && (!memory.has_left(self.side, before)
+                || memory.has_steps() && !memory.has_left(self.side, last))
+    }
+
+    /// Notes that a payload in transit goes out. Who sends long ones has others under way, and does not wait for one.
+    pub(in crate::ntb::ring) fn note_passing(&mut self, len: usize, transfer: Transfer) {
+        if len <= QUICK_BYTES && transfer != Transfer::Done {
+            self.passing = [transfer, self.passing[0]];
+        }
     }
 
     /// Notes that an injection found no room.
