@@ -135,7 +135,7 @@ pub fn choices(
         let words = choice.steps.iter().enumerate().map(|(index, (limit, name))| match index {
             _ if last == 0 => format!("{name} at every size"),
             _ if index == last => format!("{name} above"),
-            _ => format!("{name} up to {}", report::size(*limit as u64)),
+            _ => format!("{name} {}", report::up_to(*limit as u64)),
         });
         section.row(choice.operation, words.collect::<Vec<String>>().join("; "));
         // Where there is nothing to choose from, nothing was compared.

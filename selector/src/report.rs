@@ -334,7 +334,7 @@ fn in_words<'a>(steps: impl Iterator<Item = (u64, &'a str)>) -> String {
         words.push(match limit {
             u64::MAX if words.is_empty() => format!("{channel} at every size"),
             u64::MAX => format!("{channel} above"),
-            limit => format!("{channel} up to {}", size(limit)),
+            limit => format!("{channel} {}", up_to(limit)),
         });
     }
     words.join(", ")
@@ -389,9 +389,12 @@ pub fn describe(class: Class) -> String {
     }
 }
 
+/// Units of sizes, as powers of two.
+const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+
 /// Bytes for people.
 pub fn size(bytes: u64) -> String {
-    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+    for (shift, unit) in UNITS {
         if bytes >= 1 << shift {
             let number = bytes as f64 / (1u64 << shift) as f64;
             return if number.fract() == 0.0 {
@@ -402,6 +405,20 @@ pub fn size(bytes: u64) -> String {
         }
     }
     format!("{bytes} B")
+}
+
+/// The sizes that end with `limit`, exactly: "up to 1945 B", or "below 256 KiB" where one byte more has the
+/// shorter name.
+pub fn up_to(limit: u64) -> String {
+    let exact = |bytes: u64| {
+        let whole = |(shift, _): &(u32, _)| bytes > 0 && bytes.is_multiple_of(1 << shift);
+        let (shift, unit) = UNITS.into_iter().find(whole).unwrap_or((0, "B"));
+        format!("{} {unit}", bytes >> shift)
+    };
+    match limit.checked_add(1) {
+        Some(next) if next.is_multiple_of(1 << 10) => format!("below {}", exact(next)),
+        _ => format!("up to {}", exact(limit)),
+    }
 }
 
 /// Nanoseconds for people.

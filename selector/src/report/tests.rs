@@ -67,3 +67,19 @@ fn programs_can_read_the_numbers() {
     let error = value["model_error"].as_f64().unwrap();
     assert!((error - 0.0909).abs() < 0.001, "{error}");
 }
+
+#[test]
+fn limits_are_exact() {
+    let limits = [8, 1945, 2047, 2048, (256 << 10) - 1, 256 << 10, 3 << 19, (1 << 30) - 1];
+    let told = [
+        "up to 8 B",
+        "up to 1945 B",
+        "below 2 KiB",
+        "up to 2 KiB",
+        "below 256 KiB",
+        "up to 256 KiB",
+        "up to 1536 KiB",
+        "below 1 GiB",
+    ];
+    assert_eq!(limits.map(up_to), told);
+}
