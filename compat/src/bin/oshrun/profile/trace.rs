@@ -40,10 +40,13 @@ impl Trace<'_> {
             write!(to, "{comma}\n{value}")
         };
         for pe in self.pes {
+            // Perfetto takes a thread 0 for the process's main thread, whose number is the process's, as in Linux:
+            // with numbers from 0 on, PE 1 would have two threads 1.
+            let tid = |thread: u32| pe.pe + thread as usize;
             let place = self.places.get(pe.pe).map_or("", String::as_str);
-            line(json!({"ph": "M", "name": "process_name", "pid": pe.pe, "tid": 0,
+            line(json!({"ph": "M", "name": "process_name", "pid": pe.pe, "tid": tid(0),
                 "args": {"name": format!("PE {} ({place})", pe.pe)}}))?;
-            line(json!({"ph": "M", "name": "process_sort_index", "pid": pe.pe, "tid": 0,
+            line(json!({"ph": "M", "name": "process_sort_index", "pid": pe.pe, "tid": tid(0),
                 "args": {"sort_index": pe.pe}}))?;
             let threads: std::collections::BTreeSet<u32> =
                 pe.events.iter().map(|e| e.thread).collect();
@@ -51,7 +54,7 @@ impl Trace<'_> {
                 let mut own = pe.events.iter().filter(|event| event.thread == thread);
                 let kind =
                     if own.all(|event| !is_call(event)) { "service thread" } else { "thread" };
-                line(json!({"ph": "M", "name": "thread_name", "pid": pe.pe, "tid": thread,
+                line(json!({"ph": "M", "name": "thread_name", "pid": pe.pe, "tid": tid(thread),
                     "args": {"name": format!("{kind} {thread}")}}))?;
             }
             if pe.lost_events > 0
@@ -59,7 +62,7 @@ impl Trace<'_> {
             {
                 line(
                     json!({"ph": "i", "s": "p", "name": format!("{} older events are lost", pe.lost_events),
-                    "cat": "lost", "pid": pe.pe, "tid": 0, "ts": since(oldest.begin.wrapping_add(pe.offset))}),
+                    "cat": "lost", "pid": pe.pe, "tid": tid(0), "ts": since(oldest.begin.wrapping_add(pe.offset))}),
                 )?;
             }
             for event in &pe.events {
@@ -67,12 +70,12 @@ impl Trace<'_> {
                 if [event::LINK, event::FAILOVER].contains(&event.distance.as_str()) {
                     line(
                         json!({"ph": "i", "s": "p", "name": event.routine, "cat": category(event),
-                        "pid": pe.pe, "tid": event.thread, "ts": ts, "args": arguments(event)}),
+                        "pid": pe.pe, "tid": tid(event.thread), "ts": ts, "args": arguments(event)}),
                     )?;
                     continue;
                 }
                 line(json!({"ph": "X", "name": name(event), "cat": category(event), "pid": pe.pe,
-                    "tid": event.thread, "ts": ts, "dur": (event.end - event.begin) as f64 / 1e3,
+                    "tid": tid(event.thread), "ts": ts, "dur": (event.end - event.begin) as f64 / 1e3,
                     "args": arguments(event)}))?;
             }
         }
@@ -81,7 +84,7 @@ impl Trace<'_> {
         for incident in self.incidents {
             let scope = if incident.pe.is_some() { "p" } else { "g" };
             line(json!({"ph": "i", "s": scope, "name": incident.text, "cat": "fault",
-                "pid": incident.pe.unwrap_or(0), "tid": 0,
+                "pid": incident.pe.unwrap_or(0), "tid": incident.pe.unwrap_or(0),
                 "ts": since(incident.at.wrapping_add(offset))}))?;
         }
         writeln!(to, "\n]}}")
@@ -146,27 +149,28 @@ mod tests {
             routine: "shmem_x".into(),
             way: way.into(),
             distance: distance.into(),
-            thread: 1,
+            thread: 0,
             peer,
             bytes: 64,
         };
         let pe = Counted {
+            pe: 1,
             began: 1_000,
             offset: 10,
             events: vec![
                 event(1_500, 4_500, "", "", None),
                 event(2_000, 4_000, "a variable", "", None),
                 event(5_000, 6_000, "ntb", "neighbours", Some(3)),
-                Event { thread: 2, ..event(6_000, 7_000, "", "service", None) },
-                Event { thread: 2, bytes: 1, ..event(7_000, 7_000, "", "link", None) },
+                Event { thread: 1, ..event(6_000, 7_000, "", "service", None) },
+                Event { thread: 1, bytes: 1, ..event(7_000, 7_000, "", "link", None) },
             ],
             lost_events: 7,
             ..Counted::default()
         };
         let incidents = [Incident { at: monotonic_ns(), pe: None, text: "link 1 down".into() }];
-        let places = ["n1".to_owned()];
+        let places = ["n0", "n1"].map(str::to_owned);
         let mut text = Vec::new();
-        Trace { size: 1, pes: &[pe], incidents: &incidents, places: &places }
+        Trace { size: 2, pes: &[pe], incidents: &incidents, places: &places }
             .write(&mut text)
             .unwrap();
         let value: Value = serde_json::from_slice(&text).unwrap();
@@ -178,12 +182,15 @@ mod tests {
         assert_eq!((&link["ph"], &link["args"]["link"]), (&json!("i"), &json!(1)));
         let names = events.iter().filter(|e| e["name"] == "thread_name");
         let names: Vec<_> = names.map(|e| e["args"]["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["thread 1", "service thread 2"]);
+        assert_eq!(names, ["thread 0", "service thread 1"]);
+        let tids: Vec<_> = spans.iter().map(|e| e["tid"].as_u64()).collect();
+        assert!(spans.iter().all(|e| e["pid"] == 1));
+        assert_eq!(tids, [1, 1, 1, 2].map(Some));
         assert_eq!((spans[0]["ts"].as_f64(), spans[0]["dur"].as_f64()), (Some(0.5), Some(3.0)));
         assert_eq!(spans[1]["name"], "waiting for a variable");
         assert_eq!((&spans[2]["args"]["pe"], &spans[2]["args"]["way"]), (&json!(3), &json!("ntb")));
         assert_eq!(value["otherData"]["events_lost"], 7);
         assert!(events.iter().any(|e| e["name"] == "link 1 down" && e["s"] == "g"));
-        assert!(events.iter().any(|e| e["args"]["name"] == "PE 0 (n1)"));
+        assert!(events.iter().any(|e| e["args"]["name"] == "PE 1 (n1)"));
     }
 }
