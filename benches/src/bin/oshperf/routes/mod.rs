@@ -16,6 +16,7 @@ use crate::sizes::{self, Sizes};
 use clap::{Args, ValueEnum};
 use judge::Size;
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -156,6 +157,7 @@ fn in_job(options: &Options) -> Result<(), String> {
             heap: memory.start.wrapping_add(whole),
             private: private.as_mut_ptr(),
             room: if cold { room } else { 0 },
+            next: Cell::new(0),
         };
         measure(&session, options, &sizes, buffers)
     });

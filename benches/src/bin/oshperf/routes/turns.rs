@@ -29,6 +29,19 @@ pub struct Buffers {
     pub private: *mut u8,
     /// Bytes of each of them that operations go through in turn; less than one operation's to stay at the start.
     pub room: usize,
+    /// Where in them the next operation is, whatever its size: what was used last is still in the caches.
+    pub next: Cell<usize>,
+}
+
+impl Buffers {
+    /// Where the next operation of so many bytes is.
+    fn take(&self, bytes: usize) -> usize {
+        let stride = bytes.next_multiple_of(64);
+        let next = self.next.get().next_multiple_of(stride);
+        let at = if next + stride <= self.room { next } else { 0 };
+        self.next.set(at + stride);
+        at
+    }
 }
 
 /// What is done, and where.
@@ -39,34 +52,27 @@ pub struct Place<'a> {
     /// Its bytes.
     pub bytes: usize,
     pe: usize,
-    there: *mut u8,
     here: *mut u8,
-    /// Places beside each other that operations go through, and the next one.
-    places: usize,
-    next: Cell<usize>,
+    buffers: &'a Buffers,
 }
 
 impl<'a> Place<'a> {
     pub fn new(
         world: &'a World,
-        buffers: &Buffers,
+        buffers: &'a Buffers,
         local: Local,
         pe: usize,
         op: Op,
         bytes: usize,
     ) -> Place<'a> {
         let here = if local == Local::Heap { buffers.heap } else { buffers.private };
-        let places = (buffers.room / bytes.next_multiple_of(64)).max(1);
-        let there = buffers.there;
-        Place { world, op, bytes, pe, there, here, places, next: Cell::new(0) }
+        Place { world, op, bytes, pe, here, buffers }
     }
 
     /// The buffers of the next operation: the remote one, and the local one.
     fn here_and_there(&self) -> (*mut u8, *mut u8) {
-        let next = self.next.get();
-        self.next.set((next + 1) % self.places);
-        let at = next * self.bytes.next_multiple_of(64);
-        (self.there.wrapping_add(at), self.here.wrapping_add(at))
+        let at = self.buffers.take(self.bytes);
+        (self.buffers.there.wrapping_add(at), self.here.wrapping_add(at))
     }
 
     /// Carries the operation out by the routes in force and waits for it. Gives the place of the last of several.
@@ -183,6 +189,20 @@ mod tests {
             })
             .collect();
         assert!((0..3).all(|way| firsts.contains(&way)), "{firsts:?}");
+    }
+
+    #[test]
+    fn buffers_that_are_used_once_are_not_used_again_by_the_next_size() {
+        let null = std::ptr::null_mut();
+        let buffers =
+            |room| Buffers { there: null, heap: null, private: null, room, next: Cell::new(0) };
+        let cold = buffers(4096);
+        assert_eq!(
+            [8, 8, 100, 1024, 2048, 64].map(|bytes| cold.take(bytes)),
+            [0, 64, 128, 1024, 2048, 0]
+        );
+        let hot = buffers(0);
+        assert_eq!([8, 8, 4096].map(|bytes| hot.take(bytes)), [0, 0, 0]);
     }
 
     #[test]
