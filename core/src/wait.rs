@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Waiting that is considerate: spin briefly, then yield, then sleep.
 //!
-//! A PE with a processor of its own spins long enough to see what a running peer does next. Where
+//! A PE with a processor of its own spins long enough to see what a running peer does next, and after
+//! each thing it has done for others meanwhile: giving way takes longer than answering them. Where
 //! PEs outnumber the processors the process may use, spinning only keeps the awaited PE from
 //! running, so it yields almost at once.
 
@@ -115,12 +116,24 @@ impl Waited {
     }
 }
 
+/// What a thread that waits finds when it looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// What it waits for.
+    Ready,
+    /// It had something to do, for itself or for others: more is likely to follow, and whoever sent it may wait
+    /// for an answer.
+    Moved,
+    /// Nothing.
+    Nothing,
+}
+
 /// How long to do what. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Checks before the clock is looked at for the first time.
     pub checks: u32,
-    /// Spin at least this long.
+    /// Spin at least this long, and after everything that moves.
     pub spin_ns: u64,
     /// Then yield this long.
     pub yield_ns: u64,
@@ -162,32 +175,40 @@ impl Patience {
         Patience { spin_ns: self.spin_ns.min(SERVICE_SPIN_NS), ..*self }
     }
 
-    /// Waits until `ready`, in three phases; calls `every_so_often` about ten times a second once
-    /// sleeping has begun.
+    /// Waits until `look` says that it is over, in three phases; calls `every_so_often` about ten times a second
+    /// once sleeping has begun. That comes in time whatever moves: who sends may not be who is waited for.
     /// In a virtual machine the clock of a thread that moves to another processor may go back a little.
-    pub fn wait(&self, ready: &mut dyn FnMut() -> bool, every_so_often: &mut dyn FnMut()) {
+    pub fn wait(&self, look: &mut dyn FnMut() -> Look, every_so_often: &mut dyn FnMut()) {
         let begun = monotonic_ns();
-        let mut another_ran = false;
+        let (mut moved_at, mut another_ran) = (begun, false);
         loop {
-            let waited = monotonic_ns().saturating_sub(begun);
-            if waited >= self.spin_ns + self.yield_ns {
+            let now = monotonic_ns();
+            if now.saturating_sub(begun) >= self.spin_ns + self.yield_ns {
                 break;
             }
-            let spinning = waited < self.spin_ns;
+            let spinning = now.saturating_sub(moved_at) < self.spin_ns;
+            let mut moved = false;
             for _ in 0..if spinning { 32 } else { 1 } {
-                if ready() {
-                    self.ended(another_ran);
-                    return;
+                match look() {
+                    Look::Ready => {
+                        self.ended(another_ran);
+                        return;
+                    }
+                    Look::Moved => moved = true,
+                    Look::Nothing => {}
                 }
                 std::hint::spin_loop();
             }
-            if !spinning {
+            if moved {
+                moved_at = monotonic_ns();
+            }
+            if !(spinning || moved && self.spin_ns > 0) {
                 another_ran |= self.give_way();
             }
         }
         let mut nap = Duration::from_micros(20);
         let mut checked = monotonic_ns();
-        while !ready() {
+        while look() != Look::Ready {
             std::thread::sleep(nap);
             nap = (nap * 2).min(self.sleep_max);
             let now = monotonic_ns();
@@ -344,9 +365,26 @@ mod tests {
     fn where_time_is_virtual_nobody_sleeps() {
         let begun = monotonic_ns();
         // Longer than anybody looks before sleeping.
-        let mut ready = || monotonic_ns() - begun > 150_000_000;
+        let mut look = || match monotonic_ns() - begun > 150_000_000 {
+            true => Look::Ready,
+            false => Look::Nothing,
+        };
         let mut slept = || panic!("it sleeps");
-        Patience::UNENDING.wait(&mut ready, &mut slept);
+        Patience::UNENDING.wait(&mut look, &mut slept);
+    }
+
+    #[test]
+    fn a_wait_in_which_something_always_moves_is_not_without_checks() {
+        let patience = Patience {
+            checks: 1,
+            spin_ns: 1_000,
+            yield_ns: 1_000,
+            sleep_max: Duration::from_millis(1),
+        };
+        let checked = Cell::new(false);
+        let mut look = || if checked.get() { Look::Ready } else { Look::Moved };
+        patience.wait(&mut look, &mut || checked.set(true));
+        assert!(checked.get());
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::route::{Channel, PeerRoutes, Routes};
 use crate::service::Service;
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
-use crate::transport::{Distance, Endpoint, Locality, SegmentKind, Told, Transport};
-use crate::wait::{Patience, Reason, Waited, Waiting, Watcher};
+use crate::transport::{Distance, Endpoint, Locality, Progress, SegmentKind, Told, Transport};
+use crate::wait::{Look, Patience, Reason, Waited, Waiting, Watcher};
 use peers::{Peer, Peers};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -380,21 +380,23 @@ impl World {
         true
     }
 
-    /// Moves outstanding work of the transports on.
+    /// Moves outstanding work of the transports on; true if this PE had something to do, as [`Look::Moved`] has it.
     #[inline]
-    pub fn progress(&self) {
-        if self.progressing {
-            self.progress_all();
-        }
+    pub fn progress(&self) -> bool {
+        self.progressing && self.progress_all()
     }
 
-    fn progress_all(&self) {
+    /// Whether something moved by this thread's doing.
+    fn progress_all(&self) -> bool {
+        let mut moved = false;
         for transport in self.transports() {
-            transport.progress();
+            // A transport that a service thread polls as well tells of what that one moves.
+            moved |= transport.progress() && transport.progress_needed() == Progress::Waiting;
         }
         if let Some(service) = &self.service {
             service.poll();
         }
+        moved
     }
 
     /// How this PE waits.
@@ -448,9 +450,10 @@ impl World {
     fn wait_long(&self, patience: &Patience, waiting: Waiting, ready: &mut dyn FnMut() -> bool) {
         let since = crate::board::monotonic_ns();
         self.board.enter(self.pe, waiting.routine, waiting.argument, since);
-        let mut step = || {
-            self.progress();
-            ready()
+        let mut step = || match self.progress() {
+            _ if ready() => Look::Ready,
+            true => Look::Moved,
+            false => Look::Nothing,
         };
         let mut long = LongWait::new(since);
         let mut check = || {
@@ -464,9 +467,9 @@ impl World {
             Some(watcher) => {
                 let mut waited = Waited::new(since, waiting.reason);
                 let mut step = || {
-                    let ready = step();
+                    let look = step();
                     waited.step(crate::board::monotonic_ns(), self.held_up_by(waiting.reason));
-                    ready
+                    look
                 };
                 patience.wait(&mut step, &mut check);
                 watcher(&waiting, &waited);

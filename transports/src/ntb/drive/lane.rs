@@ -98,12 +98,12 @@ impl Lane {
     }
 
     /// Polls for a caller that waits.
-    pub fn progress(&self) {
-        if let Some(mut state) = self.try_lock() {
-            let now = monotonic_ns();
-            let polled = state.poll_at(now);
-            self.note_caller(now, end_of(polled, now));
-        }
+    pub fn progress(&self) -> Polled {
+        let Some(mut state) = self.try_lock() else { return Polled::Taken };
+        let now = monotonic_ns();
+        let polled = state.poll_at(now);
+        self.note_caller(now, end_of(polled, now));
+        polled
     }
 
     /// Polls for a service thread.

@@ -135,7 +135,7 @@ impl Ntb {
         let (mut first_at, mut troubled_at) = (None, None);
         loop {
             running.links.tend();
-            opened.lanes.iter().for_each(|lane| lane.progress());
+            opened.lanes.iter().for_each(|lane| _ = lane.progress());
             let in_use = |side| opened.lanes.iter().all(|lane| lane.link_in_use(side));
             let count = Side::BOTH.into_iter().filter(|side| in_use(*side)).count();
             if count > 0 {
@@ -291,12 +291,12 @@ impl Transport for Ntb {
 
     fn progress(&self) -> bool {
         let Some(opened) = &self.opened else { return false };
-        opened.lanes.iter().for_each(|lane| lane.progress());
+        let polled = opened.lanes.iter().map(|lane| lane.progress());
+        let moved = polled.filter(|polled| *polled == lane::Polled::Busy).count() > 0;
         if let Some(running) = &self.running {
             running.arrivals.iter().for_each(|arrivals| arrivals.progress());
         }
-        // The lanes' threads do what is left.
-        false
+        moved
     }
 
     fn progress_needed(&self) -> Progress {
