@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies into and out of mapped symmetric memory.
 
+use std::ops::Range;
+
 /// Copies `len` bytes. Copies of 1, 2, 4 and 8 bytes are single accesses: where the processor makes
 /// such an access at once, as it does when aligned, a peer polling the destination never sees half a
 /// word.
@@ -46,7 +48,37 @@ unsafe fn other(dest: *mut u8, source: *const u8, len: usize) {
             4 => single::<u32>(dest, source),
             2 => single::<u16>(dest, source),
             1 => single::<u8>(dest, source),
+            _ if BY_STRING.contains(&len) && follows_closely(dest, source) => {
+                in_pieces(dest, source, len);
+            }
             _ => std::ptr::copy_nonoverlapping(source, dest, len),
+        }
+    }
+}
+
+/// Copies of so many bytes are made by `rep movsb` in the GNU C library, if the processor claims to be fast at
+/// that; shorter ones, and ones that the caches of a core do not hold, by vector registers.
+const BY_STRING: Range<usize> = 2112..512 << 10;
+/// Bytes of a copy by vector registers.
+const PIECE: usize = 1984;
+
+/// Whether the destination begins a little further in its page than the source does, by less than a vector. There
+/// are processors (an EPYC of AMD was seen) on which `rep movsb` then copies 3 bytes a nanosecond in place of 50, as
+/// if each read had to wait for what was written just before.
+#[inline]
+fn follows_closely(dest: *const u8, source: *const u8) -> bool {
+    const PAGE: usize = 4096;
+    (1..64).contains(&((dest as usize).wrapping_sub(source as usize) % PAGE))
+}
+
+/// # Safety
+/// As [`cached`].
+#[inline(never)]
+unsafe fn in_pieces(dest: *mut u8, source: *const u8, len: usize) {
+    for at in (0..len).step_by(PIECE) {
+        // SAFETY: a part of the ranges, for which the caller vouches.
+        unsafe {
+            std::ptr::copy_nonoverlapping(source.add(at), dest.add(at), PIECE.min(len - at));
         }
     }
 }
@@ -132,6 +164,29 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_in_pieces_are_exact() {
+        let source: Vec<u8> = (0..24_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
+        let mut dest = vec![0u8; 30_000];
+        let lens = [PIECE, 2111, 2112, 2 * PIECE, 2 * PIECE + 1, 20_000];
+        for (len, further) in lens.iter().flat_map(|len| [1, 16, 63].map(|further| (*len, further)))
+        {
+            let begins = |at: &usize| {
+                let apart = (dest.as_ptr() as usize + at).wrapping_sub(source.as_ptr() as usize);
+                apart % 4096 == further
+            };
+            let at = (0..4096).find(begins).unwrap();
+            assert!(follows_closely(dest[at..].as_ptr(), source.as_ptr()));
+            dest.fill(0xEE);
+            // SAFETY: both ranges lie inside their vectors.
+            unsafe { cached(dest.as_mut_ptr().add(at), source.as_ptr(), len) };
+            assert_eq!(dest[at..at + len], source[..len]);
+            assert!(dest[..at].iter().chain(&dest[at + len..]).all(|b| *b == 0xEE));
+        }
+        assert!(!follows_closely(dest.as_ptr(), dest.as_ptr()));
+        assert!(!follows_closely(dest.as_ptr(), dest[1..].as_ptr()));
+    }
 
     #[test]
     fn every_length_and_alignment_copies_exactly() {
