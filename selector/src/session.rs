@@ -16,10 +16,14 @@ use tombolo_core::config::{Reuse, Tune};
 use tombolo_core::cost::Costs;
 use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{Progress, Transport};
+use tombolo_core::wait::{Look, Patience};
 use tombolo_core::{Config, World};
 
 /// Part of the budget that goes to the micro-benchmarks; the rest is for talking about them.
 const MEASURING: f64 = 0.8;
+
+/// Longer than anything is measured.
+const LONGEST_NS: u64 = 1 << 60;
 
 /// What every PE says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -415,13 +419,15 @@ fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> T) -> T {
         return wait();
     }
     let done = AtomicBool::new(false);
+    let mut look = || match world.progress() {
+        _ if done.load(Ordering::Acquire) => Look::Ready,
+        true => Look::Moved,
+        false => Look::Nothing,
+    };
+    // As in a wait that is not long.
+    let patience = Patience { yield_ns: LONGEST_NS, ..*world.patience() };
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Acquire) {
-                world.progress();
-                std::thread::yield_now();
-            }
-        });
+        scope.spawn(|| patience.wait(&mut look, &mut || {}));
         let result = wait();
         done.store(true, Ordering::Release);
         result
