@@ -186,9 +186,20 @@ fn arrival(group: &Group<'_>) -> u64 {
     costs(group).arrival_ns(group.extent())
 }
 
-/// What flags take that come in lines of their own, after data on one host.
+/// What flags take that come in lines of their own, after data: across hosts each is one more put, counted where
+/// it was measured.
 fn flags(group: &Group<'_>) -> u64 {
-    if group.extent().is_remote() { 0 } else { LINE / 2 }
+    match group.extent().is_remote() {
+        false => LINE / 2,
+        true if is_pair(group) => LINE,
+        true => 0,
+    }
+}
+
+/// Whether the members are two on two hosts, each with a processor that makes its puts.
+fn is_pair(group: &Group<'_>) -> bool {
+    let by_links = matches!(group.extent(), Distance::Hops(_));
+    group.n == 2 && by_links && costs(group).crowd <= 1 && !is_ring(group)
 }
 
 /// A get from a PE of another host, whose processor takes part in it: while it waits for others, or does
@@ -220,11 +231,12 @@ pub fn all_put(group: &Group<'_>, len: usize) -> u64 {
     work + late + handing_on_to_all(group, len) + sync(group) + flags(group)
 }
 
-/// Each puts so many bytes to each, with signals. On one host these are on their way while each goes on, last with
-/// its own bytes: so it was measured up to 16 KiB, and not with 64 KiB.
+/// Each puts so many bytes to each, with signals. These are on their way while each goes on, last with its own
+/// bytes: so it was measured with one PE on each of two hosts, and on one host up to 16 KiB, not with 64 KiB.
 pub fn signals(group: &Group<'_>, len: usize) -> u64 {
     let (costs, own) = (costs(group), copied(group, len));
-    let alone = costs.crowd <= 1 && !group.extent().is_remote() && len <= 2 * NEAR_MAX;
+    let here = costs.crowd <= 1 && !group.extent().is_remote() && len <= 2 * NEAR_MAX;
+    let alone = here || is_pair(group);
     let (flag, meanwhile) = if alone { (flags(group), own.min(step(group))) } else { (LINE, 0) };
     let work = to_all(group, len) + others(group) * flag + own;
     let wait = step(group) + last_put(group) + handing_on_to_all(group, len);
@@ -268,8 +280,12 @@ fn by_two(group: &Group<'_>, len: usize) -> u64 {
 
 /// A message of so many bytes from each to each.
 pub fn letters(group: &Group<'_>, len: usize) -> u64 {
-    // On one host what is short is read with its flag.
-    let read = if len <= SHORT_MAX && !group.extent().is_remote() { 0 } else { read(len) };
+    let remote = group.extent().is_remote();
+    // What is short is read with its flag.
+    let read = match len <= SHORT_MAX && (!remote || is_pair(group)) {
+        true => 0,
+        false => read(len) + if remote { flags(group) } else { 0 },
+    };
     let work = to_all(group, len) + others(group) * read + copied(group, len);
     costs(group).shared_ns(work) + step(group) + handing_on_to_all(group, len) + by_two(group, len)
 }
