@@ -5,7 +5,8 @@
  * - 256 KiB and 4 MiB: against the rate at which all PEs put to their right neighbours at the same time,
  *   and copy within their own memory. `put` is the time of one such put of the size, `copy` of one copy.
  *   All PEs together copy no faster, so the least time is
- *     broadcast           put                  (each byte is written once at each PE)
+ *     broadcast           put                  (each byte is written once at each PE; the root copies to its own
+ *                                               dest as well, which adds copy where no engine makes the put)
  *     fcollect, alltoall  (n - 1) put + copy   (each PE writes a block at each)
  *     sum                 2 (n - 1) / n put + (n - 1) / n copy (shares are sent, combined, and sent)
  * - Where all PEs run on one machine, also against programs of plain loads and stores, whose memory all PEs
