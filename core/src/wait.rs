@@ -175,16 +175,17 @@ impl Patience {
         Patience { spin_ns: self.spin_ns.min(SERVICE_SPIN_NS), ..*self }
     }
 
-    /// Waits until `look` says that it is over, in three phases; calls `every_so_often` about ten times a second
-    /// once sleeping has begun. That comes in time whatever moves: who sends may not be who is waited for.
+    /// Looks until `look` says that it is over: spins, then lets others run between two looks. False if that took as
+    /// long as it may, whatever moves, since who sends may not be who is waited for: then it is time to
+    /// [`Patience::sleep`].
     /// In a virtual machine the clock of a thread that moves to another processor may go back a little.
-    pub fn wait(&self, look: &mut dyn FnMut() -> Look, every_so_often: &mut dyn FnMut()) {
+    pub fn look(&self, look: &mut dyn FnMut() -> Look) -> bool {
         let begun = monotonic_ns();
         let (mut moved_at, mut another_ran) = (begun, false);
         loop {
             let now = monotonic_ns();
             if now.saturating_sub(begun) >= self.spin_ns + self.yield_ns {
-                break;
+                return false;
             }
             let spinning = now.saturating_sub(moved_at) < self.spin_ns;
             let mut moved = false;
@@ -192,7 +193,7 @@ impl Patience {
                 match look() {
                     Look::Ready => {
                         self.ended(another_ran);
-                        return;
+                        return true;
                     }
                     Look::Moved => moved = true,
                     Look::Nothing => {}
@@ -206,6 +207,10 @@ impl Patience {
                 another_ran |= self.give_way();
             }
         }
+    }
+
+    /// Sleeps between two looks until `look` says that it is over; calls `every_so_often` about ten times a second.
+    pub fn sleep(&self, look: &mut dyn FnMut() -> Look, every_so_often: &mut dyn FnMut()) {
         let mut nap = Duration::from_micros(20);
         let mut checked = monotonic_ns();
         while look() != Look::Ready {
@@ -369,22 +374,18 @@ mod tests {
             true => Look::Ready,
             false => Look::Nothing,
         };
-        let mut slept = || panic!("it sleeps");
-        Patience::UNENDING.wait(&mut look, &mut slept);
+        assert!(Patience::UNENDING.look(&mut look), "it sleeps");
     }
 
     #[test]
-    fn a_wait_in_which_something_always_moves_is_not_without_checks() {
+    fn a_wait_in_which_something_always_moves_comes_to_its_sleep() {
         let patience = Patience {
             checks: 1,
             spin_ns: 1_000,
             yield_ns: 1_000,
             sleep_max: Duration::from_millis(1),
         };
-        let checked = Cell::new(false);
-        let mut look = || if checked.get() { Look::Ready } else { Look::Moved };
-        patience.wait(&mut look, &mut || checked.set(true));
-        assert!(checked.get());
+        assert!(!patience.look(&mut || Look::Moved));
     }
 
     #[test]

@@ -462,8 +462,15 @@ impl World {
             }
             self.check_losses(waiting.routine, &mut long);
         };
+        let mut wait = |step: &mut dyn FnMut() -> Look| {
+            let attending = self.service.as_ref().map(Service::attend);
+            if !patience.look(step) {
+                drop(attending);
+                patience.sleep(step, &mut check);
+            }
+        };
         match self.watcher.get() {
-            None => patience.wait(&mut step, &mut check),
+            None => wait(&mut step),
             Some(watcher) => {
                 let mut waited = Waited::new(since, waiting.reason);
                 let mut step = || {
@@ -471,7 +478,7 @@ impl World {
                     waited.step(crate::board::monotonic_ns(), self.held_up_by(waiting.reason));
                     look
                 };
-                patience.wait(&mut step, &mut check);
+                wait(&mut step);
                 watcher(&waiting, &waited);
             }
         }

@@ -264,6 +264,9 @@ mod native {
         }
     }
 
+    /// The shortest sleep of a thread that leaves serving to others.
+    const NAP: std::time::Duration = std::time::Duration::from_micros(50);
+
     /// A transport that always moves, while another thread is at it or not.
     struct Moving {
         taken: bool,
@@ -289,12 +292,11 @@ mod native {
         }
     }
 
-    /// How long a service thread takes for so many polls.
-    fn time_of_polls(taken: bool, count: u64) -> std::time::Duration {
+    /// How long a service thread takes for so many polls, where the program attends or not.
+    fn time_of_polls(taken: bool, attends: bool, count: u64) -> std::time::Duration {
         let (shared, polls) = (shared(), Arc::new(AtomicU64::new(0)));
         let transports = Box::new(Moving { taken, polls: polls.clone() });
         let bell = &raw const shared.bell;
-        let begun = std::time::Instant::now();
         // SAFETY: the bell outlives the service, which is dropped before it.
         let service = unsafe {
             Service::<Local>::start(
@@ -305,20 +307,29 @@ mod native {
                 &Patience::for_crowd(1),
             )
         };
-        while polls.load(Ordering::Relaxed) < count {
+        let service = service.expect("a thread");
+        let attending = attends.then(|| service.attend());
+        let (begun, first) = (std::time::Instant::now(), polls.load(Ordering::Relaxed));
+        while polls.load(Ordering::Relaxed) < first + count {
             std::thread::yield_now();
         }
         let took = begun.elapsed();
+        drop(attending);
         drop(service);
         took
     }
 
     #[test]
     fn where_the_program_issues_operations_the_thread_looks_now_and_then() {
-        let nap = std::time::Duration::from_micros(50);
-        assert!(time_of_polls(true, 200) >= 199 * nap);
-        let free = (0..50).map(|_| time_of_polls(false, 200)).min().unwrap_or_default();
-        assert!(free < 199 * nap, "{free:?}");
+        assert!(time_of_polls(true, false, 200) >= 198 * NAP);
+        let free = (0..50).map(|_| time_of_polls(false, false, 200)).min().unwrap_or_default();
+        assert!(free < 198 * NAP, "{free:?}");
+    }
+
+    /// Even if its polls are rare, as where it shares a processor: here it makes none at all.
+    #[test]
+    fn where_the_program_attends_the_thread_leaves_it_alone_between_two_looks() {
+        assert!(time_of_polls(false, true, 200) >= 198 * NAP);
     }
 
     /// Not even somebody who asks for a line in vain frees it.

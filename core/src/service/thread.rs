@@ -167,6 +167,8 @@ struct Shared<W> {
     stop: AtomicBool,
     /// Counts polls by the program.
     polls: AtomicU64,
+    /// Threads of the program that wait, and poll again and again meanwhile.
+    attending: AtomicU32,
     told: OnceLock<Told>,
 }
 
@@ -195,6 +197,7 @@ impl<W: Wire + 'static> Service<W> {
             announced,
             stop: AtomicBool::new(false),
             polls: AtomicU64::new(0),
+            attending: AtomicU32::new(0),
             told: OnceLock::new(),
         });
         let (seen, lull) = (shared.clone(), Lull::new(patience.spin_ns));
@@ -209,12 +212,27 @@ impl<W: Wire + 'static> Service<W> {
         let _ = self.shared.told.set(told);
     }
 
+    /// Tells that the calling thread waits and polls again and again, until the result is dropped.
+    pub fn attend(&self) -> Attending<'_> {
+        self.shared.attending.fetch_add(1, Ordering::Relaxed);
+        Attending(&self.shared.attending)
+    }
+
     /// Serves once, for a thread of the program that waits.
     #[inline]
     pub fn poll(&self) {
         let polls = self.shared.polls.load(Ordering::Relaxed);
         self.shared.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
         self.shared.answer();
+    }
+}
+
+/// See [`Service::attend`].
+pub struct Attending<'a>(&'a AtomicU32);
+
+impl Drop for Attending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -244,7 +262,7 @@ impl<W: Wire> Shared<W> {
 
     fn run(&self, mut lull: Lull) {
         ask_for_short_turns();
-        let (mut seen, mut nap) = (0, NAP[0]);
+        let (mut seen, mut nap, mut left_alone) = (0, NAP[0], false);
         let mut work = Work::new("service thread");
         loop {
             // Before anything it may announce is looked at: the end, or requests.
@@ -255,7 +273,12 @@ impl<W: Wire> Shared<W> {
             let polls = self.polls.load(Ordering::Relaxed);
             let lately = polls.wrapping_sub(seen);
             seen = polls;
-            if lately > RARELY {
+            // Where PEs share processors, one that gives way between its polls makes few of them, and none if this
+            // thread, which runs as soon as something arrives, always comes before it. If it does not get its
+            // turn during a nap, the thread looks once.
+            let is_attended = self.attending.load(Ordering::Relaxed) > 0 && !left_alone;
+            left_alone = is_attended && lately == 0;
+            if lately > RARELY || is_attended {
                 // The program serves while it waits. One that sleeps between its looks does not.
                 self.bell().rings.wait(rings, nap);
                 nap = (nap * 2).min(NAP[1]);
