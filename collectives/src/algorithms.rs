@@ -59,6 +59,14 @@ pub(crate) static SYNC: Operation<Sync> = Operation {
             run: |group, _| barrier::by_hosts(group),
         },
         Algorithm {
+            name: "first",
+            about: "members tell the first one, which tells all",
+            taken: Taken::ByCost,
+            applies: with_memory,
+            cost_ns: |group, _| estimate::sync_by_first(group),
+            run: |group, _| barrier::by_first(group),
+        },
+        Algorithm {
             name: "exchange",
             about: "each tells all",
             taken: Taken::ByCost,

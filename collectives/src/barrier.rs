@@ -96,32 +96,25 @@ pub fn of_team(world: &World, team: &Team, routine: &'static str) {
 /// Members tell the first one of their host, these first ones meet by dissemination, and then tell
 /// the members of their hosts: one one-way latency between hosts for each doubling of the hosts, and
 /// two within. For teams with memory.
-///
-/// Every flag has one writer, so what holds for the rounds of [`by_flags`] holds for all of them.
 pub fn by_hosts(group: &Group<'_>) {
     let Some(team) = group.with_memory() else { return of_group(group) };
-    let notes = Notes::of(group.world, team);
-    let hosts = &notes.hosts;
-    let epoch = team.next_epoch();
-    let flags = HostFlags { group, team, notes, ready: Cell::new(false) };
-    let leader = hosts.local[0] as usize;
-    if group.me != leader {
-        flags.tell(leader, TeamWord::meet(group.me, epoch), epoch);
-        flags.hear(TeamWord::meet(leader, epoch), epoch);
-        return;
-    }
-    for member in &hosts.local[1..] {
-        flags.hear(TeamWord::meet(*member as usize, epoch), epoch);
-    }
+    let flags = HostFlags::next(group, team);
+    let hosts = &flags.notes.hosts;
     let n = hosts.leaders.len();
-    for round in 0..rounds(n) {
-        let other = hosts.leaders[tells(hosts.mine, round, n)] as usize;
-        flags.tell(other, TeamWord::round(round, epoch), epoch);
-        flags.hear(TeamWord::round(round, epoch), epoch);
-    }
-    for member in &hosts.local[1..] {
-        flags.tell(*member as usize, TeamWord::meet(leader, epoch), epoch);
-    }
+    flags.meet(hosts.local.iter().map(|member| *member as usize), || {
+        for round in 0..rounds(n) {
+            let other = hosts.leaders[tells(hosts.mine, round, n)] as usize;
+            flags.tell(other, TeamWord::round(round, flags.epoch));
+            flags.hear(TeamWord::round(round, flags.epoch));
+        }
+    });
+}
+
+/// Members tell the first one, which tells all: two one-way latencies, and as few messages as there can be. For
+/// teams with memory.
+pub fn by_first(group: &Group<'_>) {
+    let Some(team) = group.with_memory() else { return of_group(group) };
+    HostFlags::next(group, team).meet(0..group.n, || ());
 }
 
 /// Everybody tells everybody: one one-way latency. For teams with memory.
@@ -133,18 +126,44 @@ pub fn by_all(group: &Group<'_>) {
     others(group.me, group.n).for_each(|member| _ = letters.receive(member));
 }
 
-/// Flags in a team's memory.
+/// Flags of a barrier in a team's memory. Each has one writer, so what holds for the rounds of [`by_flags`] holds for
+/// all of them.
 struct HostFlags<'a> {
     group: &'a Group<'a>,
     team: &'a Team,
     notes: &'a Notes,
+    /// Number of the barrier.
+    epoch: u64,
     /// Whether everything put to flags of this kind in older barriers is complete.
     ready: Cell<bool>,
 }
 
-impl HostFlags<'_> {
-    fn tell(&self, member: usize, place: TeamWord, epoch: u64) {
+impl<'a> HostFlags<'a> {
+    /// Those of the next barrier.
+    fn next(group: &'a Group<'a>, team: &'a Team) -> HostFlags<'a> {
+        let notes = Notes::of(group.world, team);
+        HostFlags { group, team, notes, epoch: team.next_epoch(), ready: Cell::new(false) }
+    }
+
+    /// Members, of which this one is one, tell the first of them; when all have, it does what is left to do, and
+    /// tells them.
+    fn meet(&self, members: impl Iterator<Item = usize> + Clone, left: impl FnOnce()) {
+        let (me, epoch) = (self.group.me, self.epoch);
+        let mut others = members;
+        let first = others.next().unwrap_or(me);
+        if me != first {
+            self.tell(first, TeamWord::meet(me, epoch));
+            self.hear(TeamWord::meet(first, epoch));
+            return;
+        }
+        others.clone().for_each(|member| self.hear(TeamWord::meet(member, epoch)));
+        left();
+        others.for_each(|member| self.tell(member, TeamWord::meet(me, epoch)));
+    }
+
+    fn tell(&self, member: usize, place: TeamWord) {
         let Group { world, routine, .. } = *self.group;
+        let epoch = self.epoch;
         // SAFETY: null, or the member's mapped flag, only ever accessed as a whole.
         if let Some(theirs) = unsafe { self.notes.word(member, place).as_ref() } {
             theirs.store(epoch, Ordering::Release);
@@ -161,12 +180,12 @@ impl HostFlags<'_> {
         unsafe { world.put(context, flag.cast(), source, 8, pe, Mode::Blocking, routine) };
     }
 
-    fn hear(&self, place: TeamWord, epoch: u64) {
+    fn hear(&self, place: TeamWord) {
         // SAFETY: this PE's own flag, only ever accessed as a whole.
         let flag = unsafe { &*self.notes.word(self.group.me, place) };
         let Group { world, routine, .. } = *self.group;
         let waiting = Waiting { routine, argument: self.team.slot as u64, reason: Reason::Members };
-        world.wait(waiting, || flag.load(Ordering::Acquire) >= epoch);
+        world.wait(waiting, || flag.load(Ordering::Acquire) >= self.epoch);
     }
 }
 

@@ -53,7 +53,7 @@ fn next(group: &Group<'_>) -> Distance {
 
 /// All meet, as they would by themselves.
 fn sync(group: &Group<'_>) -> u64 {
-    let other = sync_by_all(group).min(sync_both_ways(group));
+    let other = sync_by_all(group).min(sync_both_ways(group)).min(sync_by_first(group));
     let dissemination = sync_by_dissemination(group);
     if group.with_memory().is_some() { dissemination.min(other) } else { dissemination }
 }
@@ -63,6 +63,18 @@ pub fn sync_by_dissemination(group: &Group<'_>) -> u64 {
     let (costs, rounds) = (costs(group), rounds(group.n) as u64);
     let flags = if costs.crowd > 1 { rounds * (put(group, 8) + LINE) } else { 0 };
     step(group) * rounds + costs.shared_ns(flags)
+}
+
+/// All tell the first, which tells all: where messages take time of processors that PEs share, as it was measured
+/// there. Each takes that of the first one for at least half of the time that it is under way.
+pub fn sync_by_first(group: &Group<'_>) -> u64 {
+    let (costs, others) = (costs(group), others(group));
+    if costs.crowd <= 1 || group.extent() != Distance::Network {
+        return u64::MAX;
+    }
+    let flag = (put(group, 8) + LINE).max(costs.latency_ns(Distance::Network) / 2);
+    let of_all = costs.shared_ns(2 * others * flag) / group.n as u64;
+    2 * step(group) + of_all.max(others * flag)
 }
 
 /// Each tells all.
