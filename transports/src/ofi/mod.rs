@@ -14,6 +14,8 @@
 //! - Addresses of peers are entered at start; connections are made when they are first used.
 
 mod choose;
+#[cfg(test)]
+mod closing;
 mod queue;
 mod rdm;
 mod settings;

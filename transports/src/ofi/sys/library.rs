@@ -13,7 +13,7 @@ const NAME: &str = "libfabric.so.1";
 
 /// Environment variable of the library: see [`Library::closes_connections`]. Without it, what a peer that was
 /// given up has sent before may still arrive.
-const CLOSE: &str = "FI_AV_REMOVE_CLEANUP";
+pub const CLOSE: &str = "FI_AV_REMOVE_CLEANUP";
 
 /// Environment variables of the library that are set before it is loaded, unless the user has set them: it
 /// reads them once.

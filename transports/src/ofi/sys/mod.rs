@@ -9,6 +9,8 @@
 mod library;
 mod types;
 
+#[cfg(test)]
+pub use library::CLOSE;
 pub use library::{Library, text_of};
 pub use types::*;
 
