@@ -407,7 +407,8 @@ pub trait Transport: Send + Sync {
     /// reading a setting of the system.
     fn probe(&self, job: &Job<'_>) -> std::result::Result<(), String>;
 
-    /// Registers this PE's segments and returns an opaque address for the other PEs.
+    /// Registers this PE's segments and returns an opaque address for the other PEs. Their memory stays mapped until
+    /// the transport is closed, or dropped where the start fails.
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>>;
 
     /// Collective: with every PE's address (empty where its `open` failed), gives an endpoint for

@@ -31,8 +31,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 impl World {
     /// Collective: joins the job. On failure the error says what to change.
     pub fn start(setup: Setup) -> Result<World> {
-        let Setup { bootstrap, board, config, mut transports, share_statics, several_threads } =
-            setup;
+        let Setup { bootstrap, board, config, transports, share_statics, several_threads } = setup;
         let pe = bootstrap.pe();
         board.announce(pe, State::Starting);
         let n_pes = bootstrap.n_pes();
@@ -51,6 +50,8 @@ impl World {
         };
         let memory = memory(&job, parts.heap, parts.statics, share_statics);
         let (heap, statics) = memory.map_err(|why| exchange::refuse(&*bootstrap, why))?;
+        // Where the start fails, transports are dropped before the memory that they use.
+        let mut transports = transports;
 
         let segments = describe(&heap, statics.as_ref());
         let (endpoints, reasons) =
