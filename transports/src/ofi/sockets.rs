@@ -81,7 +81,7 @@ fn entry(fd: RawFd) -> PathBuf {
 
 impl Connection {
     /// Those of an endpoint that listens at `own` with one that listens at `peer`. Which of those that the
-    /// host of `peer` has opened is its own cannot be seen: then all of that host.
+    /// host of `peer` has opened is its own cannot be seen: then all of that host that are in trouble.
     pub fn between(own: SocketAddr, peer: SocketAddr) -> Vec<Connection> {
         let numbers = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         let number = |name: &OsStr| name.to_str()?.parse().ok();
@@ -93,12 +93,29 @@ impl Connection {
         });
         let (opened_here, others): (Vec<_>, Vec<_>) =
             sockets.partition(|(_, far, _)| far.port() == peer.port());
-        let opened_there = others.into_iter().filter(|(near, ..)| near.port() == own.port());
+        let opened_there = others
+            .into_iter()
+            .filter(|(near, _, connection)| near.port() == own.port() && connection.is_troubled());
         let found: Vec<_> = match opened_here.is_empty() {
             true => opened_there.collect(),
             false => opened_here,
         };
         found.into_iter().map(|(_, _, connection)| connection).collect()
+    }
+
+    /// Whether the other end has closed it, or does not acknowledge what was sent.
+    fn is_troubled(&self) -> bool {
+        /// As the system numbers states (`tcp_states.h`).
+        const ESTABLISHED: u8 = 1;
+        let mut info = [0u8; 8];
+        let mut len = info.len() as u32;
+        // SAFETY: at most `len` bytes are written.
+        let found = unsafe {
+            let place = info.as_mut_ptr().cast();
+            libc::getsockopt(self.fd, libc::IPPROTO_TCP, libc::TCP_INFO, place, &raw mut len)
+        };
+        let [state, _, retransmits, ..] = info;
+        found == 0 && (state != ESTABLISHED || retransmits > 0)
     }
 
     /// Ends it at once, both ways. Whoever looks at it next finds an error.
@@ -154,9 +171,11 @@ mod tests {
         assert!(
             Connection::between(other, own_address).iter().all(|one| one.fd == out.as_raw_fd())
         );
+        assert_eq!(fds(&Connection::between(own_address, other)), [0; 0], "of another peer, maybe");
+        out.write_all(b"half").expect("a connection");
+        out.shutdown(std::net::Shutdown::Write).expect("a connection");
         let found = Connection::between(own_address, other);
         assert_eq!(fds(&found), [accepted.as_raw_fd()]);
-        out.write_all(b"half").expect("a connection");
         accepted.set_nonblocking(true).expect("a socket");
         assert!(!break_all(&found, || ()), "nobody has closed it");
         let mut bytes = [0; 8];
