@@ -13,9 +13,9 @@
 //!   `SHMEM_OFI_ATOMICS` the provider carries out AMOs, where all PEs reach each other by it alone.
 //! - Addresses of peers are entered at start; connections are made when they are first used.
 
-mod choose;
 #[cfg(test)]
-mod closing;
+mod amidst;
+mod choose;
 mod queue;
 mod rdm;
 mod settings;
