@@ -13,9 +13,9 @@
 //!   `SHMEM_OFI_ATOMICS` the provider carries out AMOs, where all PEs reach each other by it alone.
 //! - Addresses of peers are entered at start; connections are made when they are first used.
 
-#[cfg(test)]
-mod amidst;
 mod choose;
+#[cfg(test)]
+mod closed_connection;
 mod queue;
 mod rdm;
 mod settings;

@@ -14,7 +14,7 @@ use tombolo_core::registration::Device;
 
 /// More than the system keeps between two sockets: the rest stays until the receiver looks again.
 const LEN: usize = 64 << 20;
-const NAME: &str = "ofi::amidst::a_connection_is_closed_amidst_an_answer";
+const NAME: &str = "ofi::closed_connection::a_connection_is_closed_amidst_an_answer";
 
 type Key = <Rdm as Device>::Key;
 
