@@ -248,9 +248,9 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
         Algorithm {
             name: "doubling",
             about: "members send what they have to others that lack it, so that it doubles (Bruck)",
-            taken: Taken::OnRequest,
-            applies: with_memory,
-            cost_ns: estimate::doubling,
+            taken: Taken::ByCost,
+            applies: gather::fits_doubling,
+            cost_ns: estimate::gather_doubling,
             run: gather::doubling,
         },
     ],

@@ -2,12 +2,13 @@
 //! Concatenation of all members' blocks at all members.
 
 use crate::group::Group;
-use crate::letters::{Letters, MEMBERS_MAX, SHORT_MAX, copy_bytes};
+use crate::letters::{COPIED_MAX, Letters, MEMBERS_MAX, SHORT_MAX, copy_bytes, long_max};
+use crate::reduce::Block;
 use crate::schedule::{others, rounds};
-use crate::stream::{self, Stream};
+use crate::stream;
 use crate::table::Call;
-use tombolo_core::Team;
 use tombolo_core::ops::Mode;
+use tombolo_core::{Team, copy};
 
 /// The arguments of an fcollect.
 pub struct Gather {
@@ -124,39 +125,56 @@ pub unsafe fn round_the_ring(group: &Group<'_>, call: &Gather) {
     }
 }
 
+/// Whether [`doubling`] can carry a call out: what a member sends in a round is copied where it leaves.
+pub fn fits_doubling(group: &Group<'_>, call: &Gather) -> bool {
+    let most = (group.n / 2).saturating_mul(call.len);
+    group.with_memory().is_some() && most <= COPIED_MAX.min(long_max(group.n))
+}
+const _: () = assert!(COPIED_MAX <= Block::LEN);
+
 /// Blocks of equal length: in each round a member sends all it has to one that lacks them, at twice
 /// the distance of the round before (Bruck and others, "Efficient algorithms for all-to-all
 /// communications in multiport message-passing systems", 1997), here without turning blocks round
-/// afterwards, as each is put where it belongs.
+/// afterwards, as each is copied to where it belongs.
 ///
 /// Everybody's result depends on all. In no round does a member send to whom it has sent before.
 ///
 /// # Safety
-/// As [`fcollect`].
+/// As [`fcollect`], where [`fits_doubling`].
 pub unsafe fn doubling(group: &Group<'_>, call: &Gather) {
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
-    let (n, me, len) = (group.n, group.me, call.len);
-    // SAFETY: dest holds a block of each member.
-    unsafe { call.source.copy_to(call.dest.add(me * len), len) };
-    // What lies across the end of dest goes in two pieces, with a signal for each.
-    let pieces = Stream::begin(group, team, 2);
-    let [first, second] = [0, 1].map(|piece| pieces.letter(piece));
-    for round in 0..rounds(n) {
-        let distance = 1 << round;
-        // Blocks me, me + 1, ... are here; as many are lacking at most.
-        let count = distance.min(n - distance);
-        let (to, from) = ((me + n - distance) % n, (me + distance) % n);
-        let upper = count.min(n - me);
-        for (letter, start, blocks) in [(&first, me, upper), (&second, 0, count - upper)] {
-            let at = call.dest.wrapping_add(start * len);
-            // SAFETY: blocks that are here and stay as they are; the caller's promise.
-            unsafe { letter.send_to(to, at, at, blocks * len, Mode::NonBlocking) };
+    let Group { n, me, .. } = *group;
+    let Gather { dest, source, len } = *call;
+    let letters = Letters::begin(group, team, n / 2 * len);
+    let mut joined = Block::new();
+    // SAFETY: dest holds a block of each member. What is sent are blocks that are here, as many as fit; a blocking
+    // send lets go of them.
+    unsafe {
+        source.copy_to(dest.add(me * len), len);
+        for round in 0..rounds(n) {
+            let distance = 1 << round;
+            // Those of this member and of the ones behind it are here; as many are lacking at most.
+            let count = distance.min(n - distance);
+            let (to, from) = ((me + n - distance) % n, (me + distance) % n);
+            // Before the end of dest, and from its begin on.
+            let parts = |first: usize| {
+                let before = count.min(n - first) * len;
+                (dest.add(first * len), before, count * len - before)
+            };
+            let (mut blocks, before, after) = parts(me);
+            if after > 0 {
+                joined.at().copy_from_nonoverlapping(blocks, before);
+                joined.at().add(before).copy_from_nonoverlapping(dest, after);
+                blocks = joined.at();
+            }
+            letters.send(to, blocks, count * len, Mode::Blocking);
+            let theirs = letters.receive(from);
+            let (place, before, after) = parts(from);
+            copy::claim(theirs, count * len);
+            copy_bytes(place, theirs, before);
+            copy_bytes(dest, theirs.add(before), after);
         }
-        first.receive(from);
-        second.receive(from);
     }
-    first.release();
-    second.release();
 }
 
 /// Blocks of lengths that the members first send each other, with the blocks themselves where all of

@@ -350,8 +350,18 @@ pub fn collect_signal(group: &Group<'_>) -> u64 {
     letters(group, 8) + step(group) / 2
 }
 
-/// All that a member has to one that lacks it.
-pub fn doubling(group: &Group<'_>, len: usize) -> u64 {
-    let work = others(group) * put(group, len) + copied(group, len);
-    costs(group).shared_ns(work) + rounds(group.n) as u64 * step(group)
+/// All that a member has to one that lacks it: taken over networks where PEs share processors, as it was measured
+/// there.
+pub fn gather_doubling(group: &Group<'_>, len: usize) -> u64 {
+    let costs = costs(group);
+    if costs.crowd <= 1 || group.extent() != Distance::Network {
+        return u64::MAX;
+    }
+    let message = |round: usize| {
+        let distance = 1usize << round;
+        let bytes = distance.min(group.n - distance) * len;
+        letter(group, bytes) + copied(group, bytes) + LINE
+    };
+    let rounds = rounds(group.n);
+    costs.shared_ns((0..rounds).map(message).sum()) + rounds as u64 * step(group)
 }
