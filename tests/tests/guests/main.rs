@@ -32,7 +32,7 @@ use support::program::Program;
 use tombolo_tests::conformance;
 use tombolo_tests::guests::{LIFETIME, cannot_be_served, unavailable};
 
-/// Programs that run on two and on three guests, one PE each.
+/// Programs that run on two, three and four guests, one PE each.
 const QUICK: [&str; 2] = ["few", "setup"];
 /// Programs that run on three guests over verbs as well: each takes less than ten seconds.
 const SHORT_OVER_VERBS: [&str; 4] = ["legacy", "pointers", "processes", "profiling"];
@@ -193,7 +193,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
         if SPECIAL.contains(&&*program.name) {
             continue;
         }
-        for which in [Which::Two, Which::Three] {
+        for which in [Which::Two, Which::Three, Which::Four] {
             let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
             let case = format!("{name}_on_{}_guests", which.guests());
             let run = move |stage: &Stage| ring::runs(stage, &name, which, limit(slow));

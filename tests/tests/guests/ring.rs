@@ -46,6 +46,8 @@ pub enum Which {
     Two,
     /// Three of them.
     Three,
+    /// Four of them: the farthest is two hops away, either way round.
+    Four,
     /// Two guests, whose links are models of the endpoint function: see [`served`](crate::served).
     Epf,
     /// Three of them.
@@ -53,12 +55,14 @@ pub enum Which {
 }
 
 impl Which {
-    pub const ALL: [Which; 4] = [Which::Two, Which::Three, Which::Epf, Which::EpfThree];
+    pub const ALL: [Which; 5] =
+        [Which::Two, Which::Three, Which::Four, Which::Epf, Which::EpfThree];
 
     pub fn guests(self) -> usize {
         match self {
             Which::Two | Which::Epf => 2,
             Which::Three | Which::EpfThree => 3,
+            Which::Four => 4,
         }
     }
 
