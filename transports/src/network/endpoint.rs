@@ -2,30 +2,46 @@
 //! The data path to one peer.
 
 use super::engine::{CHUNK, TheirSegment};
-use super::message::{DATA_MAX, Record};
+use super::message::{Record, data_max};
 use super::port::Port;
 use super::{Atomics, Network};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use tombolo_core::transport::{
-    Amo, AmoOp, AmoSet, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status,
-    Stream,
+    Amo, AmoSet, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
 };
 
-/// Longest put that goes in a message where the target's processor does all the work in any case: it is
-/// copied twice, but shares the message with others, and with its signal.
-pub const SERVED: usize = DATA_MAX;
-/// Longest put that shares a message with its signal elsewhere.
-const SHORT: usize = 512;
+/// What goes in messages, for the target's processor to carry out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Longest put and get; 0 where words arrive whole without.
+    pub max: usize,
+    /// Longest put that shares a message with its signal.
+    pub signalled_max: usize,
+}
+
+impl Served {
+    /// Where the target's processor does all the work in any case, by messages of up to so many bytes. What is
+    /// carried is copied twice, but shares messages with others, and a target that waits in the library for long
+    /// notices a message sooner than a read. What is longer than 8 KiB took as long by RMA over TCP; but a put
+    /// and its signal are two messages then, and an acknowledgement.
+    pub const fn by_processor(message: usize) -> Served {
+        let data = data_max(message);
+        Served { max: if data < 8 << 10 { data } else { 8 << 10 }, signalled_max: data }
+    }
+    /// Where a device does it, which does not keep words whole.
+    pub const WORDS: Served = Served { max: 8, ..Served::BY_DEVICE };
+    /// Where a device does it.
+    pub const BY_DEVICE: Served = Served { max: 0, signalled_max: 512 };
+}
 
 /// A peer.
 pub struct NetworkEndpoint<N: Network> {
     pub(super) port: Arc<Port<N>>,
     pub(super) pe: u32,
     pub(super) segments: [TheirSegment; SegmentKind::ALL.len()],
-    /// Longest put that goes in a message, for the target's processor to carry out; and so do words
-    /// both ways where it is not 0, which keeps them whole.
-    pub(super) served_max: usize,
+    /// What goes in messages.
+    pub(super) served: Served,
     /// Longest operation in bytes.
     pub(super) piece: usize,
     /// What the network carries out.
@@ -81,7 +97,7 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
         if !self.holds(dest, len) {
             return Status::Failed;
         }
-        if len <= self.served_max {
+        if len <= self.served.max {
             // SAFETY: the caller vouches for the source.
             let data = unsafe { std::slice::from_raw_parts(source, len) };
             let put = Record::Put { at: dest, data };
@@ -96,10 +112,10 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
         if !self.holds(source, len) {
             return Status::Failed;
         }
-        if self.served_max > 0 && matches!(len, 4 | 8) && source.offset.is_multiple_of(len) {
-            let amo = Amo { op: AmoOp::Fetch, size: len as u8, operand: 0, compare: 0 };
+        if len <= self.served.max {
+            let get = Record::Get { at: source, len: len as u32 };
             // SAFETY: the caller vouches for the destination.
-            return unsafe { self.amo(stream, source, amo, Some(dest)) };
+            return self.port.issue(|e| unsafe { e.request(stream, self.pe, &get, dest) });
         }
         // SAFETY: as above.
         self.port.issue(|e| unsafe { e.read(stream, self.pe, dest, source, len) })
@@ -153,7 +169,7 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
             return Status::Failed;
         }
         let amo = signal.amo();
-        if len <= self.served_max.max(SHORT) {
+        if len <= self.served.signalled_max {
             // SAFETY: the caller vouches for the source.
             let data = unsafe { std::slice::from_raw_parts(source, len) };
             let put = Record::Put { at: dest, data };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The form of messages: operations that the target's processor carries out, and its answers.
 //!
-//! A request holds a batch of records, carried out in order; its answer holds the old values that
-//! were asked for. Requests that nobody waits for are answered together, with a later request or answer
+//! A request holds a batch of records, carried out in order; its answer holds the old values and the data
+//! that were asked for, each padded to words of 8 bytes. Requests that nobody waits for are answered together, with a later request or answer
 //! to the same PE. All numbers are little-endian words of 8 bytes.
 //!
 //! ```text
@@ -14,16 +14,21 @@
 
 use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind};
 
-/// Longest message, in bytes.
-pub const MESSAGE: usize = 4352;
+/// Longest message of any network, in bytes: a long put and its signal, or many short operations.
+pub const MESSAGE: usize = (16 << 10) + 256;
+/// The same of networks for which a buffer of that length costs too much.
+pub const SHORT_MESSAGE: usize = (4 << 10) + 256;
 /// Bytes of the header.
 pub const HEADER: usize = 24;
 /// Bytes of a record without operands.
 const RECORD: usize = 16;
-/// Most records in a message: each has an operand at least.
-pub const RECORDS: usize = (MESSAGE - HEADER) / (RECORD + 8);
-/// Longest put that fits a message beside another record.
-pub const DATA_MAX: usize = 4096;
+/// Most records in a message.
+pub const RECORDS: usize = (MESSAGE - HEADER) / RECORD;
+
+/// Longest put that fits a message of so many bytes beside its signal.
+pub const fn data_max(message: usize) -> usize {
+    message - 192
+}
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +48,7 @@ pub struct Header {
     pub token: u64,
     /// Request or answer.
     pub kind: Kind,
-    /// Records, or old values.
+    /// Records, or words of an answer.
     pub count: u16,
     /// How many requests of the receiver, the last of them [`Header::answered`], were carried out without
     /// being answered before. None of them was refused or asked for old values.
@@ -106,6 +111,13 @@ pub enum Record<'a> {
         /// What.
         data: &'a [u8],
     },
+    /// Answer with these bytes.
+    Get {
+        /// Where they are.
+        at: Remote,
+        /// How many.
+        len: u32,
+    },
     /// Change a variable.
     Amo {
         /// Which.
@@ -118,14 +130,25 @@ pub enum Record<'a> {
 }
 
 const PUT: u8 = 0xff;
+const GET: u8 = 0xfe;
 
 impl Record<'_> {
     /// Bytes that the record takes.
     pub fn len(&self) -> usize {
         match self {
             Record::Put { data, .. } => RECORD + data.len().next_multiple_of(8),
+            Record::Get { .. } => RECORD,
             Record::Amo { amo, .. } if amo.op == AmoOp::CompareSwap => RECORD + 16,
             Record::Amo { .. } => RECORD + 8,
+        }
+    }
+
+    /// Bytes that it takes in the answer.
+    pub fn answer_len(&self) -> usize {
+        match self {
+            Record::Get { len, .. } => padded(*len),
+            Record::Amo { fetch: true, .. } => 8,
+            Record::Put { .. } | Record::Amo { .. } => 0,
         }
     }
 
@@ -133,12 +156,10 @@ impl Record<'_> {
     pub fn encode(&self, to: &mut [u8]) {
         match *self {
             Record::Put { at, data } => {
-                let head = [PUT, 0, at.segment as u8, 0];
-                to[..4].copy_from_slice(&head);
-                to[4..8].copy_from_slice(&(data.len() as u32).to_le_bytes());
-                to[8..16].copy_from_slice(&(at.offset as u64).to_le_bytes());
+                head_of_bytes(to, PUT, at, data.len() as u32);
                 to[RECORD..RECORD + data.len()].copy_from_slice(data);
             }
+            Record::Get { at, len } => head_of_bytes(to, GET, at, len),
             Record::Amo { at, amo, fetch } => {
                 let head = [amo.op as u8, amo.size, at.segment as u8, u8::from(fetch)];
                 to[..4].copy_from_slice(&head);
@@ -157,10 +178,13 @@ impl Record<'_> {
         let [kind, size, segment, fetch] = *from.first_chunk::<4>()?;
         let segment = *SegmentKind::ALL.get(usize::from(segment))?;
         let at = Remote { segment, offset: usize::try_from(word(from, 8)?).ok()? };
+        let len = u32::from_le_bytes(from[4..8].try_into().ok()?);
+        if kind == GET {
+            return Some(Record::Get { at, len });
+        }
         if kind == PUT {
-            let len = u32::from_le_bytes(from[4..8].try_into().ok()?) as usize;
-            let padded = RECORD.checked_add(len.checked_next_multiple_of(8)?)?;
-            let data = from.get(RECORD..padded)?.get(..len)?;
+            let end = RECORD.checked_add(padded(len))?;
+            let data = from.get(RECORD..end)?.get(..len as usize)?;
             return Some(Record::Put { at, data });
         }
         let op = AmoOp::from_bits(kind.into())?;
@@ -171,6 +195,18 @@ impl Record<'_> {
         let amo = Amo { op, size, operand: word(from, 16)?, compare };
         Some(Record::Amo { at, amo, fetch: fetch != 0 })
     }
+}
+
+/// Bytes that so many take in a message.
+pub fn padded(len: u32) -> usize {
+    (len as usize).next_multiple_of(8)
+}
+
+/// Writes the head of a record of bytes of a segment.
+fn head_of_bytes(to: &mut [u8], kind: u8, at: Remote, len: u32) {
+    to[..4].copy_from_slice(&[kind, 0, at.segment as u8, 0]);
+    to[4..8].copy_from_slice(&len.to_le_bytes());
+    to[8..16].copy_from_slice(&(at.offset as u64).to_le_bytes());
 }
 
 /// The word at `at`, if the message goes that far.
@@ -191,6 +227,7 @@ mod tests {
         let swap = Amo { compare: 9, ..amo(AmoOp::CompareSwap) };
         let records = [
             Record::Put { at, data: &data },
+            Record::Get { at, len: 13 },
             Record::Amo { at, amo: amo(AmoOp::Add), fetch: false },
             Record::Amo { at, amo: swap, fetch: true },
         ];
@@ -207,10 +244,10 @@ mod tests {
     #[test]
     fn a_full_message_holds_a_long_put_and_a_signal() {
         let at = Remote { segment: SegmentKind::Heap, offset: 0 };
-        let put = Record::Put { at, data: &[0; DATA_MAX] };
+        let put = Record::Put { at, data: &[0; data_max(SHORT_MESSAGE)] };
         let amo = Amo { op: AmoOp::CompareSwap, size: 8, operand: 0, compare: 0 };
         let signal = Record::Amo { at, amo, fetch: true };
-        assert!(HEADER + put.len() + signal.len() <= MESSAGE);
+        assert!(HEADER + put.len() + signal.len() <= SHORT_MESSAGE);
     }
 
     proptest! {

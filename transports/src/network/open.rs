@@ -2,7 +2,7 @@
 //! A PE's part of a network, from its segments to the endpoints of its peers.
 
 use super::address::{Address, Told};
-use super::endpoint::NetworkEndpoint;
+use super::endpoint::{NetworkEndpoint, Served};
 use super::engine::{Engine, Lost, Own, Theirs};
 use super::port::Port;
 use super::{Network, Shared};
@@ -23,8 +23,8 @@ pub type Connected = Vec<Result<Box<dyn Endpoint>, String>>;
 pub struct Kind {
     /// Networks of different names do not reach each other.
     pub name: String,
-    /// Longest put that the target's processor is to carry out; 0 where words arrive whole without.
-    pub served_max: usize,
+    /// What the target's processor is to carry out.
+    pub served: Served,
     /// Longest operation in bytes.
     pub max_len: usize,
     /// Becomes readable when there is something to do.
@@ -39,7 +39,7 @@ pub struct Opened<N: Network> {
     /// Its endpoint.
     pub port: Arc<Port<N>>,
     told: [Told; SegmentKind::ALL.len()],
-    served_max: usize,
+    served: Served,
     piece: usize,
     me: usize,
     amos_asked_for: Option<&'static str>,
@@ -70,12 +70,11 @@ impl<N: Network + 'static> Opened<N> {
         let lost = Arc::new(Lost::none(job.n_pes()));
         let engine = Engine::new(net, job.pe, token, own, lost.clone())?;
         let port = Arc::new(Port::new(engine, lost, kind.wait_fd));
-        let (served_max, piece) = (kind.served_max, kind.max_len.min(PIECE));
+        let (served, piece) = (kind.served, kind.max_len.min(PIECE));
         let amos_asked_for = kind.amos_asked_for;
         let address = Address { kind: kind.name, name, token, told };
         let by_device = OnceLock::new();
-        let opened =
-            Opened { port, told, served_max, piece, me: job.pe, amos_asked_for, by_device };
+        let opened = Opened { port, told, served, piece, me: job.pe, amos_asked_for, by_device };
         Ok((opened, address.encode()))
     }
 
@@ -124,7 +123,7 @@ impl<N: Network + 'static> Opened<N> {
                 port: self.port.clone(),
                 pe: pe as u32,
                 segments: theirs.segments,
-                served_max: self.served_max,
+                served: self.served,
                 piece: self.piece,
                 atomics,
                 is_self,

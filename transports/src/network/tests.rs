@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who carries out AMOs, as the network says what its own exclude. The network notes what it is asked
-//! for, and ends nothing.
+//! Who carries out AMOs, as the network says what its own exclude; and what a PE takes in while nothing that it
+//! sends leaves. The network notes what it is asked for, and ends nothing.
 
+use super::endpoint::Served;
+use super::engine::{Engine, Lost, Own, TheirSegment, Theirs};
+use super::message::{HEADER, Header, Kind as MessageKind, Record};
 use super::open::{Kind, Opened, unsettled};
 use super::*;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use tombolo_core::Config;
 use tombolo_core::transport::{
@@ -11,12 +15,20 @@ use tombolo_core::transport::{
 };
 
 type Log = Arc<Mutex<Vec<&'static str>>>;
+type Coming = Arc<Mutex<VecDeque<Vec<u8>>>>;
 
+#[derive(Default)]
 struct Noting {
     atomics: Atomics,
     overtakes: bool,
     log: Log,
+    /// Messages that come in.
+    coming: Coming,
+    posted: VecDeque<(*mut u8, usize, *mut c_void)>,
 }
+
+// SAFETY: used by one thread.
+unsafe impl Send for Noting {}
 
 impl Noting {
     fn note(&self, what: &'static str) -> isize {
@@ -62,7 +74,8 @@ impl Network for Noting {
 
     fn remove(&mut self, _: u64) {}
 
-    unsafe fn receive(&mut self, _: *mut u8, _: usize, _: (), _: *mut c_void) -> isize {
+    unsafe fn receive(&mut self, at: *mut u8, len: usize, (): (), context: *mut c_void) -> isize {
+        self.posted.push_back((at, len, context));
         0
     }
 
@@ -101,8 +114,21 @@ impl Network for Noting {
         self.note("AMO")
     }
 
-    fn poll(&mut self, _: &mut [Completion]) -> Result<usize, Failure> {
-        Ok(0)
+    fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure> {
+        let mut coming = self.coming.lock().unwrap();
+        if coming.is_empty() || self.posted.is_empty() {
+            return Ok(0);
+        }
+        let (Some(message), Some((at, len, context))) =
+            (coming.pop_front(), self.posted.pop_front())
+        else {
+            return Ok(0);
+        };
+        assert!(message.len() <= len);
+        // SAFETY: a buffer that was posted.
+        unsafe { at.copy_from_nonoverlapping(message.as_ptr(), message.len()) };
+        taken[0] = Completion { context, len: message.len() };
+        Ok(1)
     }
 
     fn meaning(&self, _: isize) -> String {
@@ -143,10 +169,10 @@ fn two(atomics: Atomics, overtakes: bool) -> Two {
         layout: 7,
     };
     let log = Log::default();
-    let net = Noting { atomics, overtakes, log: log.clone() };
+    let net = Noting { atomics, overtakes, log: log.clone(), ..Noting::default() };
     let kind = Kind {
         name: "noting".into(),
-        served_max: 0,
+        served: Served::BY_DEVICE,
         max_len: 1 << 20,
         wait_fd: None,
         amos_asked_for: None,
@@ -219,6 +245,52 @@ fn a_fence_waits_for_amos_that_are_overtaken_alone() {
         let expected = if overtakes { Status::Pending } else { Status::Complete };
         assert_eq!(two.opened.port.fence(&stream), expected);
     }
+}
+
+/// Or PEs that all wait for each other to take in answers would wait forever.
+#[test]
+fn answers_are_taken_while_many_requests_wait_and_nothing_leaves() {
+    const REQUESTS: u32 = 300;
+    let coming = Coming::default();
+    let net = Noting { coming: coming.clone(), ..Noting::default() };
+    let mut memory = vec![0u64; 512];
+    let base = memory.as_mut_ptr();
+    let shared = Shared { local: (), key: 1, base: base as u64 };
+    let own = Own { base: base.cast(), len: 4096, shared };
+    let none = Own { base: null_mut(), len: 0, shared: Shared::default() };
+    let mut engine = Engine::new(net, 0, 7, [own, none], Arc::new(Lost::none(2))).unwrap();
+    let segment = TheirSegment { base: shared.base, key: 1, len: 4096 };
+    let segments = [segment, TheirSegment::default()];
+    engine.meet(vec![None, Some(Theirs { address: 0, token: 8, segments })]);
+    let header = |kind, count, turn| Header {
+        token: 7,
+        kind,
+        count,
+        held: 0,
+        refused: 0,
+        pe: 1,
+        turn,
+        answered: 0,
+    };
+    let get = Record::Get { at: Remote { segment: SegmentKind::Heap, offset: 0 }, len: 4000 };
+    for turn in 1..=REQUESTS {
+        let mut message = header(MessageKind::Urgent, 1, turn).encode().to_vec();
+        message.resize(HEADER + get.len(), 0);
+        get.encode(&mut message[HEADER..]);
+        coming.lock().unwrap().push_back(message);
+    }
+    let (stream, mut word) = (Stream::new(1, true), 0u64);
+    let amo = Amo { op: AmoOp::Fetch, size: 8, operand: 0, compare: 0 };
+    let record = Record::Amo { at: VARIABLE, amo, fetch: true };
+    // SAFETY: the word lives until the stream is quiet.
+    let status = unsafe { engine.request(&stream, 1, &record, (&raw mut word).cast()) };
+    assert_eq!(status, Status::Pending);
+    let mut answer = header(MessageKind::Answer, 1, 1).encode().to_vec();
+    answer.extend(5u64.to_le_bytes());
+    coming.lock().unwrap().push_back(answer);
+    (0..=2 * REQUESTS).for_each(|_| _ = engine.progress());
+    assert!(coming.lock().unwrap().is_empty());
+    assert!(stream.is_quiet() && word == 5);
 }
 
 #[test]

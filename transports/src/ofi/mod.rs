@@ -26,7 +26,7 @@ mod tests;
 #[cfg(test)]
 mod trials;
 
-use crate::network::endpoint::SERVED;
+use crate::network::endpoint::Served;
 use crate::network::engine::ENTRIES;
 use crate::network::open::Kind;
 use crate::network::rails::Rails;
@@ -175,7 +175,10 @@ impl BackEnd for Libfabric {
         let kind = Kind {
             // The target's processor does the provider's work: then it may as well do all of it, which
             // keeps words whole and gathers short operations.
-            served_max: if choose::is_software(&name) { SERVED } else { 0 },
+            served: match choose::is_software(&name) {
+                true => Served::by_processor(rails.message_max()),
+                false => Served::BY_DEVICE,
+            },
             max_len: rails.max_len(),
             wait_fd: rails.wait_fd(),
             amos_asked_for: atomics.then_some("SHMEM_OFI_ATOMICS=provider"),

@@ -7,6 +7,7 @@
 use super::queue::Queue;
 use super::sockets::{self, Connection, Reads};
 use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
+use crate::network::message::{MESSAGE, SHORT_MESSAGE};
 use crate::network::rails::Rail;
 use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
 use std::ffi::{c_int, c_void};
@@ -38,6 +39,8 @@ pub struct Rdm {
     inject_size: usize,
     /// Largest operation.
     max_len: usize,
+    /// Longest message.
+    message_max: usize,
     /// Connections belong to addresses of peers, and end with them.
     closes: bool,
     /// Where a connection must be broken before it is closed while one of them is under way.
@@ -128,6 +131,8 @@ impl Rdm {
             write_flags: sys::COMPLETION | sys::DELIVERY_COMPLETE,
             inject_size: tx.inject_size,
             max_len: endpoint.max_msg_size,
+            // It makes thousands of buffers of the length of a message.
+            message_max: if is_over_connections { SHORT_MESSAGE } else { MESSAGE },
             closes,
             reads: is_fragile.then(|| Reads::up_to(entries)),
             ordered: tx.msg_order & order == order,
@@ -378,6 +383,10 @@ impl Network for Rdm {
 
     fn inject_max(&self) -> usize {
         self.inject_size
+    }
+
+    fn message_max(&self) -> usize {
+        self.message_max
     }
 
     unsafe fn share(

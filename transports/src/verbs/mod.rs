@@ -79,6 +79,7 @@ mod queue;
 mod settings;
 mod sys;
 
+use crate::network::endpoint::Served;
 use crate::network::open::{Kind, random};
 use crate::network::rails::Rails;
 use crate::network::transport::{BackEnd, Over};
@@ -95,8 +96,6 @@ use tombolo_core::transport::Job;
 
 /// Messages that may come in at a time; the engine posts no more buffers.
 const RECEIVES: u32 = 128;
-/// Longest put that is a message where the device does not keep words whole.
-const WORD: usize = 8;
 
 /// The transport over verbs.
 pub type Verbs = Over<Cards>;
@@ -258,7 +257,7 @@ impl BackEnd for Cards {
         let first = &chosen.lanes[0];
         let kind = Kind {
             name: first.kind(),
-            served_max: if first.state.is_software { WORD } else { 0 },
+            served: if first.state.is_software { Served::WORDS } else { Served::BY_DEVICE },
             max_len: net.max_len(),
             wait_fd: net.wait_fd(),
             amos_asked_for: (chosen.amos_asked_for && first.domain == Domain::Card)

@@ -7,10 +7,10 @@
 //! order in which they were opened.
 
 use super::peer::WINDOW;
-use super::{Engine, MESSAGE, Owner, accepted, count_issued};
+use super::{Engine, Owner, accepted, count_issued};
 use crate::network::Network;
-use crate::network::message::{HEADER, Header, Kind, RECORDS, Record, word};
-use std::ptr::{self, null};
+use crate::network::message::{HEADER, Header, Kind, RECORDS, Record, padded};
+use std::ptr::{self, copy_nonoverlapping, null};
 use std::sync::atomic::Ordering;
 use tombolo_core::transport::{Amo, Remote, Status, Stream};
 
@@ -22,9 +22,9 @@ const EAGER: usize = 2;
 #[derive(Clone, Copy)]
 struct Entry {
     stream: *const Stream,
-    /// Where the old value goes; null if nobody wants it.
+    /// Where the old value or the data go; null if there are none.
     result: *mut u8,
-    size: u8,
+    size: u32,
 }
 
 /// A request.
@@ -33,6 +33,8 @@ pub struct Batch {
     /// Its number among those to this peer.
     turn: u32,
     len: usize,
+    /// Bytes of its answer.
+    answer_len: usize,
     entries: Vec<Entry>,
     /// The entries are of several streams.
     is_mixed: bool,
@@ -50,6 +52,7 @@ impl Batch {
             pe: 0,
             turn: 0,
             len: HEADER,
+            answer_len: HEADER,
             entries: Vec::with_capacity(RECORDS),
             is_mixed: false,
             is_urgent: false,
@@ -72,7 +75,7 @@ impl<N: Network> Engine<N> {
     /// Issues one operation.
     ///
     /// # Safety
-    /// `result` is null or writable for the size of the variable until the completion.
+    /// `result` is null, or writable for the size of the variable or of the data until the completion.
     pub unsafe fn request(
         &mut self,
         stream: &Stream,
@@ -80,7 +83,7 @@ impl<N: Network> Engine<N> {
         record: &Record<'_>,
         result: *mut u8,
     ) -> Status {
-        if let Some(status) = self.not_for(pe, record, record.len()) {
+        if let Some(status) = self.not_for(pe, record, record.len(), record.answer_len()) {
             return status;
         }
         self.append(stream, pe, record, result);
@@ -96,8 +99,8 @@ impl<N: Network> Engine<N> {
         put: &Record<'_>,
         signal: &Record<'_>,
     ) -> Status {
-        let unfit = self.not_for(pe, put, put.len() + signal.len());
-        if let Some(status) = unfit.or_else(|| self.not_for(pe, signal, signal.len())) {
+        let unfit = self.not_for(pe, put, put.len() + signal.len(), 0);
+        if let Some(status) = unfit.or_else(|| self.not_for(pe, signal, signal.len(), 0)) {
             return status;
         }
         self.append(stream, pe, put, std::ptr::null_mut());
@@ -106,17 +109,24 @@ impl<N: Network> Engine<N> {
         Status::Pending
     }
 
-    /// Why a record cannot be added with `bytes` in all, if it cannot.
-    fn not_for(&mut self, pe: u32, record: &Record<'_>, bytes: usize) -> Option<Status> {
+    /// Why a record cannot be added with `bytes` in all, and `answer` in the answer, if it cannot.
+    fn not_for(
+        &mut self,
+        pe: u32,
+        record: &Record<'_>,
+        bytes: usize,
+        answer: usize,
+    ) -> Option<Status> {
         let (at, len): (Remote, usize) = match record {
             Record::Put { at, data } => (*at, data.len()),
+            Record::Get { at, len } => (*at, *len as usize),
             Record::Amo { at, amo: Amo { size, .. }, .. } => (*at, usize::from(*size)),
         };
         if self.peers[pe as usize].is_lost || !self.holds(pe, at, len) {
             return Some(Status::Failed);
         }
         self.use_peer(pe);
-        match self.room(pe, bytes).is_none() {
+        match self.room(pe, bytes, answer).is_none() {
             // It may just have been given up.
             true if self.peers[pe as usize].is_lost => Some(Status::Failed),
             true => Some(Status::Again),
@@ -124,12 +134,14 @@ impl<N: Network> Engine<N> {
         }
     }
 
-    /// An open request with room for `bytes`; none if there is none now.
-    pub(super) fn room(&mut self, pe: u32, bytes: usize) -> Option<u16> {
+    /// An open request with room for `bytes`, and for `answer` in its answer; none if there is none now.
+    pub(super) fn room(&mut self, pe: u32, bytes: usize, answer: usize) -> Option<u16> {
         let fits = |engine: &Engine<N>, index: u16| {
             let batch = &engine.batches[usize::from(index)];
             // A put and its signal are two records.
-            batch.len + bytes <= MESSAGE && batch.entries.len() + 2 <= RECORDS
+            batch.len + bytes <= engine.message
+                && batch.answer_len + answer <= engine.message
+                && batch.entries.len() + 2 <= RECORDS
         };
         if let Some(index) = self.peers[pe as usize].open {
             if fits(self, index) {
@@ -149,7 +161,7 @@ impl<N: Network> Engine<N> {
         let index = self.free_batches.pop()?;
         let batch = &mut self.batches[usize::from(index)];
         (batch.pe, batch.turn, batch.len, batch.is_awaited) = (pe, peer.turn, HEADER, true);
-        (batch.is_mixed, batch.is_urgent) = (false, false);
+        (batch.answer_len, batch.is_mixed, batch.is_urgent) = (HEADER, false, false);
         batch.entries.clear();
         peer.is_burst &= peer.sent_count > 0;
         peer.turn = peer.turn.wrapping_add(1);
@@ -179,16 +191,19 @@ impl<N: Network> Engine<N> {
         let index = self.peers[pe as usize].open.expect("room was made");
         let buffer = self.buffer(&Owner::Batch(index.into()));
         let batch = &mut self.batches[usize::from(index)];
-        assert!(batch.len + record.len() <= MESSAGE);
+        assert!(batch.len + record.len() <= self.message);
         // SAFETY: the rest of the batch's own buffer, which is not being sent.
-        let rest =
-            unsafe { std::slice::from_raw_parts_mut(buffer.add(batch.len), MESSAGE - batch.len) };
+        let rest = unsafe {
+            std::slice::from_raw_parts_mut(buffer.add(batch.len), self.message - batch.len)
+        };
         record.encode(rest);
         batch.len += record.len();
         let size = match record {
-            Record::Amo { amo, .. } => amo.size,
+            Record::Amo { amo, .. } => amo.size.into(),
+            Record::Get { len, .. } => *len,
             Record::Put { .. } => 0,
         };
+        batch.answer_len += record.answer_len();
         batch.is_mixed |= !batch.is_empty() && !batch.is_of(stream);
         batch.is_urgent |= !result.is_null() || self.waits.lately(stream);
         batch.entries.push(Entry { stream, result, size });
@@ -360,7 +375,7 @@ impl<N: Network> Engine<N> {
         }
     }
 
-    /// A request to a peer was answered; `message` holds the old values, and `refused` is 1 + the first record
+    /// A request to a peer was answered; `message` holds what it asked for, and `refused` is 1 + the first record
     /// that was refused.
     fn finish(&mut self, pe: u32, turn: u32, refused_from: u16, message: &[u8]) {
         let peer = &mut self.peers[pe as usize];
@@ -380,18 +395,21 @@ impl<N: Network> Engine<N> {
         batch.is_awaited = false;
         self.counters.requests += 1;
         self.counters.records += batch.entries.len() as u64;
-        let mut old_at = HEADER;
+        let mut answer_at = HEADER;
         // Neighbours mostly belong to one stream: its count is raised once for all of them.
         let (mut last, mut done): (*const Stream, u64) = (null(), 0);
         for (number, entry) in batch.entries.iter().enumerate() {
             let mut refused = usize::from(refused_from) == number + 1;
             if !entry.result.is_null() {
-                let old = word(message, old_at);
-                old_at += 8;
-                refused |= old.is_none();
-                let (old, size) = (old.unwrap_or(0).to_le_bytes(), usize::from(entry.size));
-                // SAFETY: the caller vouched for so many bytes until the completion.
-                unsafe { std::ptr::copy_nonoverlapping(old.as_ptr(), entry.result, size) };
+                let (from, size) = (answer_at, entry.size as usize);
+                answer_at += padded(entry.size);
+                match message.get(from..from + size) {
+                    // SAFETY: the caller vouched for so many bytes until the completion.
+                    Some(answer) => unsafe {
+                        copy_nonoverlapping(answer.as_ptr(), entry.result, size);
+                    },
+                    None => refused = true,
+                }
             }
             if refused {
                 // SAFETY: streams live until everything issued on them has completed.

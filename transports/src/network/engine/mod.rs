@@ -3,11 +3,12 @@
 //!
 //! - Long puts and gets are RMA writes and reads ([`rma`]); a write completes when it can be read at
 //!   the target. AMOs of a device are RMA as well.
-//! - Words, short puts and AMOs are records in messages ([`batch`]), which the target's processor
+//! - Words, short puts and gets, and AMOs are records in messages ([`batch`]), which the target's processor
 //!   carries out ([`serve`]), so that words arrive whole and AMOs are atomic with those of its CPU.
 //!   They are answered at once where somebody waits for that ([`delayed`]).
-//! - Every operation has a place in a pool from which its context comes; nothing is allocated while
-//!   the program runs, and a completion, good or bad, finds its stream through its context.
+//! - Every operation has a place in a pool from which its context comes, and a completion, good or bad, finds
+//!   its stream through its context. Nothing is allocated while the program runs, but for requests that come
+//!   while no answer can leave.
 
 mod batch;
 mod delayed;
@@ -17,7 +18,7 @@ mod rma;
 mod serve;
 pub mod slab;
 
-use super::message::{Header, Kind, MESSAGE};
+use super::message::{Header, Kind};
 use super::{Completion, Event, Failure, Network, Shared, Words};
 use batch::Batch;
 use past::Past;
@@ -48,11 +49,13 @@ pub const ENTRIES: usize = RMAS + BATCHES + ANSWERS + RECEIVES;
 pub const CHUNK: usize = 64 << 10;
 /// Number of these buffers.
 pub(crate) const CHUNKS: usize = 32;
+/// Buffers for messages.
+const MESSAGES: usize = BATCHES + ANSWERS + RECEIVES;
 /// Where the words of AMOs begin among the buffers, and the bytes of each.
-const WORDS_AT: usize = (BATCHES + ANSWERS + RECEIVES) * MESSAGE + CHUNKS * CHUNK;
+const WORDS_AT: usize = CHUNKS * CHUNK;
 const WORDS: usize = Words::<()>::SIZE.next_power_of_two();
-/// Bytes of all buffers.
-const BUFFERS: usize = WORDS_AT + RMAS * WORDS;
+/// Where messages begin among the buffers.
+const MESSAGES_AT: usize = WORDS_AT + RMAS * WORDS;
 /// Polls between looks at the clock.
 const POLLS: u32 = 64;
 
@@ -106,6 +109,8 @@ pub struct Engine<N: Network> {
     pub(crate) cache: Cache<N::Key>,
     me: u32,
     token: u64,
+    /// Bytes of the longest message.
+    message: usize,
     own: [Own<N::Key>; SegmentKind::ALL.len()],
     pub(crate) peers: Box<[Peer]>,
     /// Peers to which something was sent, or from which something came.
@@ -126,8 +131,9 @@ pub struct Engine<N: Network> {
     answers: Box<[serve::Answer]>,
     free_answers: Vec<u16>,
     unsent_answers: VecDeque<u16>,
-    /// Messages that wait for a free answer: buffer and length.
-    unserved: VecDeque<(u16, usize)>,
+    /// Requests that wait for a free answer. They are copies: so there are buffers for what comes in, whatever
+    /// the peers do, and answers, which free others, are taken. No peer has more than a window of them here.
+    unserved: VecDeque<Box<[u8]>>,
     /// Buffers that could not be posted again.
     unposted: Vec<u16>,
     /// Signals whose data have arrived.
@@ -163,11 +169,13 @@ impl<N: Network> Engine<N> {
         own: [Own<N::Key>; SegmentKind::ALL.len()],
         lost: Arc<Lost>,
     ) -> Result<Engine<N>, String> {
-        let slab = Slab::new(BUFFERS);
+        let message = net.message_max();
+        let buffers = MESSAGES_AT + MESSAGES * message;
+        let slab = Slab::new(buffers);
         let needed = net.needs_local_registration();
         let key = match needed {
             // SAFETY: the slab lives longer than the network, by the order of the fields.
-            true => unsafe { net.register(slab.base(), BUFFERS) }?,
+            true => unsafe { net.register(slab.base(), buffers) }?,
             false => N::Key::default(),
         };
         // What needs no registration needs nobody who watches memory.
@@ -177,6 +185,7 @@ impl<N: Network> Engine<N> {
             cache,
             me: me as u32,
             token,
+            message,
             own,
             peers: Box::default(),
             used: Vec::new(),
@@ -194,7 +203,7 @@ impl<N: Network> Engine<N> {
             answers: vec![serve::Answer::default(); ANSWERS].into(),
             free_answers: (0..ANSWERS as u16).rev().collect(),
             unsent_answers: VecDeque::with_capacity(ANSWERS),
-            unserved: VecDeque::with_capacity(RECEIVES),
+            unserved: VecDeque::new(),
             unposted: Vec::with_capacity(RECEIVES),
             due: VecDeque::with_capacity(RMAS),
             lost,
@@ -216,7 +225,7 @@ impl<N: Network> Engine<N> {
         self.used = Vec::with_capacity(peers.len());
         self.unsent = Vec::with_capacity(peers.len());
         self.delaying = Vec::with_capacity(peers.len());
-        self.past = self.net.repeats().then(|| Past::new(peers.len()));
+        self.past = self.net.repeats().then(|| Past::new(peers.len(), self.message));
         self.peers = peers.into_iter().map(Peer::new).collect();
     }
 
@@ -270,7 +279,7 @@ impl<N: Network> Engine<N> {
             Owner::Receive(index) => BATCHES + ANSWERS + index,
             Owner::Rma(_) => unreachable!("RMA operations have chunks"),
         };
-        self.slab.at(index * MESSAGE)
+        self.slab.at(MESSAGES_AT + index * self.message)
     }
 
     /// The words of an AMO.
@@ -279,7 +288,7 @@ impl<N: Network> Engine<N> {
     }
 
     fn chunk(&self, index: u16) -> *mut u8 {
-        self.slab.at((BATCHES + ANSWERS + RECEIVES) * MESSAGE + usize::from(index) * CHUNK)
+        self.slab.at(usize::from(index) * CHUNK)
     }
 
     /// Takes completions and carries out what came in; says whether there was anything.
@@ -384,8 +393,8 @@ impl<N: Network> Engine<N> {
             }
         }
         while !self.free_answers.is_empty() {
-            let Some((index, len)) = self.unserved.pop_front() else { break };
-            self.serve(index.into(), len);
+            let Some(request) = self.unserved.pop_front() else { break };
+            self.serve(&request);
         }
         self.signal_due();
         for at in (0..self.unsent.len()).rev() {
@@ -399,7 +408,7 @@ impl<N: Network> Engine<N> {
     fn take_message(&mut self, index: usize, len: usize) {
         let buffer = self.buffer(&Owner::Receive(index));
         // SAFETY: the buffer belongs to this PE from the completion on until it is posted again.
-        let message = unsafe { std::slice::from_raw_parts(buffer, len.min(MESSAGE)) };
+        let message = unsafe { std::slice::from_raw_parts(buffer, len.min(self.message)) };
         let header = Header::decode(message)
             .filter(|header| header.token == self.token && (header.pe as usize) < self.peers.len());
         let Some(header) = header else {
@@ -414,21 +423,19 @@ impl<N: Network> Engine<N> {
             Kind::Request | Kind::Urgent
                 if self.free_answers.is_empty() || !self.unserved.is_empty() =>
             {
-                self.unserved.push_back((index as u16, len));
+                self.unserved.push_back(message.into());
             }
-            Kind::Request | Kind::Urgent => self.serve(index, len),
-            Kind::Answer => {
-                self.take_answer(&header, message);
-                self.post_receive(index);
-            }
+            Kind::Request | Kind::Urgent => self.serve(message),
+            Kind::Answer => self.take_answer(&header, message),
         }
+        self.post_receive(index);
     }
 
     fn post_receive(&mut self, index: usize) {
         let buffer = self.buffer(&Owner::Receive(index));
         let (key, context) = (self.key, self.context(Owner::Receive(index)));
         // SAFETY: buffer and context are the engine's, and used for nothing else until then.
-        if unsafe { self.net.receive(buffer, MESSAGE, key, context) } != 0 {
+        if unsafe { self.net.receive(buffer, self.message, key, context) } != 0 {
             self.unposted.push(index as u16);
         }
     }

@@ -8,10 +8,6 @@
 //! [`Header::turn`]: crate::network::message::Header::turn
 
 use super::peer::WINDOW;
-use crate::network::message::{HEADER, RECORDS};
-
-/// Bytes of the longest answer.
-const ANSWER: usize = HEADER + 8 * RECORDS;
 
 /// What is to be done with a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +22,8 @@ pub enum Duty<'a> {
 
 /// See the module.
 pub struct Past {
+    /// Bytes of the longest answer.
+    longest: usize,
     /// Turn of the next request, by PE.
     next: Box<[u32]>,
     /// Turns and lengths of the last answers to each PE.
@@ -35,17 +33,18 @@ pub struct Past {
 }
 
 impl Past {
-    /// Nothing of `n_pes`.
-    pub fn new(n_pes: usize) -> Past {
+    /// Nothing of `n_pes`, of which the answers have up to so many bytes.
+    pub fn new(n_pes: usize, longest: usize) -> Past {
         Past {
+            longest,
             next: vec![1; n_pes].into(),
             kept: vec![[(0, 0); WINDOW]; n_pes].into(),
-            answers: vec![0; n_pes * WINDOW * ANSWER].into(),
+            answers: vec![0; n_pes * WINDOW * longest].into(),
         }
     }
 
-    fn place(pe: u32, turn: u32) -> usize {
-        (pe as usize * WINDOW + turn as usize % WINDOW) * ANSWER
+    fn place(&self, pe: u32, turn: u32) -> usize {
+        (pe as usize * WINDOW + turn as usize % WINDOW) * self.longest
     }
 
     /// What to do with a request of a PE of the job.
@@ -55,7 +54,7 @@ impl Past {
         }
         let (kept, len) = self.kept[pe as usize][turn as usize % WINDOW];
         match kept == turn && len > 0 {
-            true => Duty::Answer(&self.answers[Past::place(pe, turn)..][..len.into()]),
+            true => Duty::Answer(&self.answers[self.place(pe, turn)..][..len.into()]),
             false => Duty::Nothing,
         }
     }
@@ -64,7 +63,8 @@ impl Past {
     pub fn keep(&mut self, pe: u32, turn: u32, answer: &[u8]) {
         self.next[pe as usize] = turn.wrapping_add(1);
         self.kept[pe as usize][turn as usize % WINDOW] = (turn, answer.len() as u16);
-        self.answers[Past::place(pe, turn)..][..answer.len()].copy_from_slice(answer);
+        let place = self.place(pe, turn);
+        self.answers[place..][..answer.len()].copy_from_slice(answer);
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
         /// A sender that begins again from its oldest unanswered request at any moment, whatever is lost.
         #[test]
         fn each_is_carried_out_once(steps in prop::collection::vec((0..4u8, 0..WINDOW as u32), 0..300)) {
-            let mut past = Past::new(2);
+            let mut past = Past::new(2, 8);
             let (mut carried_out, mut oldest, mut sent) = (0u32, 1u32, 1u32);
             for (step, back) in steps {
                 // A new one, or one that was sent before and may have been answered since.

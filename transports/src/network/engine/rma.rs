@@ -100,7 +100,7 @@ impl<N: Network> Engine<N> {
         let at_once = signal.is_some() && self.net.is_ordered();
         if let Some((at, amo)) = signal.filter(|_| at_once) {
             let record = Record::Amo { at, amo, fetch: false };
-            if self.room(pe, record.len()).is_none() {
+            if self.room(pe, record.len(), 0).is_none() {
                 self.release(local.chunk, local.held);
                 return Status::Again;
             }
@@ -322,7 +322,7 @@ impl<N: Network> Engine<N> {
     pub(super) fn signal_due(&mut self) {
         while let Some(due) = self.due.front().copied() {
             let record = Record::Amo { at: due.at, amo: due.amo, fetch: false };
-            if self.room(due.pe, record.len()).is_none() {
+            if self.room(due.pe, record.len(), 0).is_none() {
                 return;
             }
             self.due.pop_front();

@@ -3,7 +3,7 @@
 
 use super::past::Duty;
 use super::peer::WINDOW;
-use super::{Engine, MESSAGE, Owner, accepted};
+use super::{Engine, Owner, accepted};
 use crate::network::Network;
 use crate::network::message::{HEADER, Header, Kind, Record};
 use std::ptr::copy_nonoverlapping;
@@ -23,10 +23,7 @@ pub struct Answer {
 
 impl<N: Network> Engine<N> {
     /// Carries out a request and answers it. An answer is free.
-    pub(super) fn serve(&mut self, index: usize, len: usize) {
-        let buffer = self.buffer(&Owner::Receive(index));
-        // SAFETY: the buffer belongs to this PE until it is posted again.
-        let message = unsafe { std::slice::from_raw_parts(buffer, len.min(MESSAGE)) };
+    pub(super) fn serve(&mut self, message: &[u8]) {
         let answer = self.free_answers.pop();
         if let (Some(request), Some(answer)) = (Header::decode(message), answer) {
             match self.past.as_ref().map(|past| past.duty(request.pe, request.turn)) {
@@ -42,29 +39,26 @@ impl<N: Network> Engine<N> {
                 Some(Duty::Nothing) => self.free_answers.push(answer),
             }
         }
-        self.post_receive(index);
     }
 
     fn answer(&mut self, request: &Header, message: &[u8], answer: usize) {
         let out = self.buffer(&Owner::Answer(answer));
         // SAFETY: the answer's own buffer, which is not being sent.
-        let out = unsafe { std::slice::from_raw_parts_mut(out, MESSAGE) };
+        let out = unsafe { std::slice::from_raw_parts_mut(out, self.message) };
         let (mut from, mut to, mut refused) = (HEADER, HEADER, 0);
         for number in 1..=request.count {
             let Some(record) = message.get(from..).and_then(Record::decode) else {
                 refused = if refused == 0 { number } else { refused };
                 break;
             };
-            from += record.len();
-            let old = self.carry_out(&record);
-            if old.is_none() && refused == 0 {
-                refused = number;
-            }
-            if let (Record::Amo { fetch: true, .. }, Some(place)) =
-                (record, out.get_mut(to..to + 8))
-            {
-                place.copy_from_slice(&old.unwrap_or(0).to_le_bytes());
-                to += 8;
+            let Some(asked) = out.get_mut(to..to + record.answer_len()) else {
+                refused = if refused == 0 { number } else { refused };
+                break;
+            };
+            (from, to) = (from + record.len(), to + asked.len());
+            if self.carry_out(&record, asked).is_none() {
+                asked.fill(0);
+                refused = if refused == 0 { number } else { refused };
             }
         }
         let peer = &mut self.peers[request.pe as usize];
@@ -119,8 +113,8 @@ impl<N: Network> Engine<N> {
         self.send_answer(answer.into());
     }
 
-    /// Carries out one operation; none if it is refused.
-    fn carry_out(&self, record: &Record<'_>) -> Option<u64> {
+    /// Carries out one operation, and writes what it asks for; none if it is refused.
+    fn carry_out(&self, record: &Record<'_>, asked: &mut [u8]) -> Option<()> {
         match *record {
             Record::Put { at, data } => {
                 let dest = self.own_at(at, data.len(), 1)?;
@@ -134,14 +128,33 @@ impl<N: Network> Engine<N> {
                         len => copy_nonoverlapping(data.as_ptr(), dest, len),
                     }
                 }
-                Some(0)
+            }
+            Record::Get { at, len } => {
+                let source = self.own_at(at, len as usize, 1)?;
+                // SAFETY: inside the segment, and `asked` has room; words are read whole.
+                unsafe {
+                    match len {
+                        8 if (source as usize).is_multiple_of(8) => asked.copy_from_slice(
+                            &(*source.cast::<AtomicU64>()).load(Ordering::Acquire).to_ne_bytes(),
+                        ),
+                        4 if (source as usize).is_multiple_of(4) => asked[..4].copy_from_slice(
+                            &(*source.cast::<AtomicU32>()).load(Ordering::Acquire).to_ne_bytes(),
+                        ),
+                        len => copy_nonoverlapping(source, asked.as_mut_ptr(), len as usize),
+                    }
+                }
             }
             Record::Amo { at, amo, .. } => {
                 let variable = self.own_at(at, amo.size.into(), amo.size.into())?;
                 // SAFETY: inside the segment and aligned.
-                Some(unsafe { amo::execute(variable, amo) })
+                let old = unsafe { amo::execute(variable, amo) };
+                // Nothing where nobody wants it.
+                if let Some(place) = asked.first_chunk_mut() {
+                    *place = old.to_le_bytes();
+                }
             }
         }
+        Some(())
     }
 
     fn own_at(&self, at: Remote, len: usize, align: usize) -> Option<*mut u8> {

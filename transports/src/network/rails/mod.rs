@@ -16,6 +16,7 @@ mod tests;
 mod way;
 mod words;
 
+use super::message::SHORT_MESSAGE;
 use super::{
     Atomics, Completion, Event, Failure, Local, Network, RemoteAddress, Shared, Words, open,
 };
@@ -306,6 +307,10 @@ impl<R: Rail> Network for Rails<R> {
 
     fn inject_max(&self) -> usize {
         self.inject_max
+    }
+
+    fn message_max(&self) -> usize {
+        self.rails.iter().map(Network::message_max).min().unwrap_or(SHORT_MESSAGE)
     }
 
     fn inline_max(&self) -> usize {

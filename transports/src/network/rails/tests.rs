@@ -5,7 +5,7 @@
 
 use super::{Rail, Rails};
 use crate::network::engine::{Engine, Lost, Own, TheirSegment, Theirs};
-use crate::network::message::Record;
+use crate::network::message::{MESSAGE, Record};
 use crate::network::*;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -14,9 +14,10 @@ use tombolo_core::board::monotonic_ns;
 use tombolo_core::transport::{AmoOp, Remote, SegmentKind, Status, Stream};
 
 const RAILS: usize = 2;
-/// Bytes of the segment: the first half is put, words follow.
+/// Bytes of the segment: the first half is put, what stays as it is and words follow.
 const LEN: usize = 512 << 10;
 const DATA: usize = LEN / 2;
+const KEPT: usize = LEN / 4;
 /// What a rail takes while it is cut.
 const ROOM: usize = 100;
 
@@ -157,6 +158,10 @@ impl Network for Wire {
 
     fn inject_max(&self) -> usize {
         64
+    }
+
+    fn message_max(&self) -> usize {
+        MESSAGE
     }
 
     unsafe fn share(&mut self, at: *mut u8, _: usize, key: u64) -> Result<Shared<()>, String> {
@@ -368,12 +373,19 @@ fn rounds(seed: u64, wires: Wires) -> Result<(), String> {
         end.progress();
         (steps < 200_000 && steps > mended_at, steps >= 200_000)
     };
+    let kept: Vec<u8> = (0..KEPT as u64).map(|i| (i * 7 + i / 251) as u8).collect();
+    // SAFETY: inside the vector, and nothing is under way.
+    unsafe {
+        let memory = ends[1].memory.as_mut_ptr().cast::<u8>();
+        memory.add(DATA).copy_from_nonoverlapping(kept.as_ptr(), KEPT);
+    }
     let mut adds = 0;
     let mut unheard = [0; 2];
     for round in 1u64.. {
         let (stream, other) = (Stream::new(1, true), Stream::new(1, true));
         let source: Vec<u8> = (0..DATA as u64).map(|i| (i * 31 + round) as u8).collect();
         let (mut back, mut old) = (vec![0u8; DATA], vec![u64::MAX; 20]);
+        let mut gets: Vec<(usize, Vec<u8>)> = Vec::with_capacity(old.len());
         let mut at = 0;
         while at < DATA {
             let len = (1000 + dice.throw(60_000) as usize).min(DATA - at);
@@ -401,6 +413,18 @@ fn rounds(seed: u64, wires: Wires) -> Result<(), String> {
             let mut status = Status::Again;
             while status == Status::Again {
                 let result = (&raw mut *value).cast();
+                // SAFETY: the place lives until the stream is quiet.
+                status = unsafe { ends[0].engine.request(&stream, 1, &record, result) };
+                step(&mut ends, &mut dice);
+            }
+            // A get of which the answer carries the data.
+            let len = dice.throw(6000) as usize;
+            let from = dice.throw((KEPT - len) as u64) as usize;
+            let record = Record::Get { at: heap(DATA + from), len: len as u32 };
+            gets.push((from, vec![0xee; len]));
+            let result = gets.last_mut().map_or(null_mut(), |(_, place)| place.as_mut_ptr());
+            let mut status = Status::Again;
+            while status == Status::Again {
                 // SAFETY: the place lives until the stream is quiet.
                 status = unsafe { ends[0].engine.request(&stream, 1, &record, result) };
                 step(&mut ends, &mut dice);
@@ -435,6 +459,9 @@ fn rounds(seed: u64, wires: Wires) -> Result<(), String> {
         adds += old.len() as u64;
         if old != expected {
             return Err(format!("AMOs of round {round} were not carried out once each: {old:?}"));
+        }
+        if gets.iter().any(|(from, got)| kept[*from..][..got.len()] != **got) {
+            return Err(format!("gets of round {round} are wrong"));
         }
         for (from, count) in unheard.iter().enumerate() {
             if ends[1 - from].bytes(LEN - 16..LEN - 8) != count.to_le_bytes() {

@@ -2,7 +2,7 @@
 //! The library: found when it is needed, loaded once per process, never unloaded.
 
 use super::types::{Fabric, FabricAttr, Info};
-use crate::network::message::MESSAGE;
+use crate::network::message::SHORT_MESSAGE;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -20,11 +20,11 @@ pub const CLOSE: &str = "FI_AV_REMOVE_CLEANUP";
 const PRESETS: [(&str, &str); 3] = [
     (CLOSE, "1"),
     // The provider `ofi_rxm` makes 4096 receive buffers of 16 KiB in each endpoint and clears them: 70 MB
-    // for each PE. No message of ours is longer than 4352 bytes, and a peer that finds no buffer waits.
+    // for each PE. No message of ours over it is longer than 4352 bytes, and a peer that finds no buffer waits.
     ("FI_OFI_RXM_BUFFER_SIZE", "4352"),
     ("FI_OFI_RXM_MSG_RX_SIZE", "1024"),
 ];
-const _: () = assert!(MESSAGE <= 4352);
+const _: () = assert!(SHORT_MESSAGE <= 4352);
 
 /// The functions that the library exports; all others are in the tables of its objects.
 pub struct Library {
