@@ -196,6 +196,14 @@ pub(crate) static COLLECT: Operation<Collect> = Operation {
             cost_ns: |group, _| estimate::collect_signal(group),
             run: gather::collect_by_signals,
         },
+        Algorithm {
+            name: "eager",
+            about: "members send all their lengths with blocks of up to 16 KiB; longer ones are put with signals",
+            taken: Taken::ByCost,
+            applies: with_memory,
+            cost_ns: |group, _| estimate::collect_eager(group),
+            run: gather::collect_eagerly,
+        },
     ],
 };
 

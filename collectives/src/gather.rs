@@ -2,7 +2,7 @@
 //! Concatenation of all members' blocks at all members.
 
 use crate::group::Group;
-use crate::letters::{COPIED_MAX, Letters, MEMBERS_MAX, SHORT_MAX, copy_bytes, long_max};
+use crate::letters::{Letters, MEMBERS_MAX, SHORT_MAX, WITH_LENGTH_MAX, copy_bytes, long_max};
 use crate::reduce::Block;
 use crate::schedule::{others, rounds};
 use crate::stream;
@@ -125,12 +125,12 @@ pub unsafe fn round_the_ring(group: &Group<'_>, call: &Gather) {
     }
 }
 
-/// Whether [`doubling`] can carry a call out: what a member sends in a round is copied where it leaves.
+/// Whether [`doubling`] can carry a call out: what a member sends in a round fits a block, which is copied where
+/// it leaves.
 pub fn fits_doubling(group: &Group<'_>, call: &Gather) -> bool {
     let most = (group.n / 2).saturating_mul(call.len);
-    group.with_memory().is_some() && most <= COPIED_MAX.min(long_max(group.n))
+    group.with_memory().is_some() && most <= Block::LEN.min(long_max(group.n))
 }
-const _: () = assert!(COPIED_MAX <= Block::LEN);
 
 /// Blocks of equal length: in each round a member sends all it has to one that lacks them, at twice
 /// the distance of the round before (Bruck and others, "Efficient algorithms for all-to-all
@@ -177,18 +177,40 @@ pub unsafe fn doubling(group: &Group<'_>, call: &Gather) {
     }
 }
 
+/// Bytes of a length.
+const WORD: usize = size_of::<u64>();
+
 /// Blocks of lengths that the members first send each other, with the blocks themselves where all of
-/// them are short.
+/// them fit a line.
 ///
 /// # Safety
 /// As [`collect`].
 #[inline(always)]
-pub unsafe fn collect_by_signals(group: &Group<'_>, Collect(call): &Collect) {
-    const WORD: usize = size_of::<u64>();
+pub unsafe fn collect_by_signals(group: &Group<'_>, call: &Collect) {
+    // SAFETY: the caller's promise.
+    unsafe { collect_with_lengths(group, call, SHORT_MAX - WORD) };
+}
+
+/// The same where all of them have up to [`WITH_LENGTH_MAX`] bytes and fit memory of the team.
+///
+/// # Safety
+/// As [`collect`].
+pub unsafe fn collect_eagerly(group: &Group<'_>, call: &Collect) {
+    let most = WITH_LENGTH_MAX.min(long_max(group.n) - WORD);
+    // SAFETY: the caller's promise.
+    unsafe { collect_with_lengths(group, call, most) };
+}
+
+/// The same where all of them have up to `most` bytes.
+///
+/// # Safety
+/// As [`collect`].
+#[inline(always)]
+unsafe fn collect_with_lengths(group: &Group<'_>, Collect(call): &Collect, most: usize) {
     const FEW: usize = 8;
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
-    let short = if call.len <= SHORT_MAX - WORD { call.len } else { 0 };
-    let letters = Letters::begin(group, team, SHORT_MAX);
+    let short = if call.len <= most { call.len } else { 0 };
+    let letters = Letters::begin(group, team, most + WORD);
     for member in others(group.me, group.n) {
         // SAFETY: the source holds so many bytes.
         unsafe { letters.send_with(member, call.len as u64, call.source, short) };
@@ -216,9 +238,9 @@ pub unsafe fn collect_by_signals(group: &Group<'_>, Collect(call): &Collect) {
         longest = longest.max(*len);
         all = all.saturating_add(*len);
     }
-    if longest > SHORT_MAX - WORD || group.world.config().debug.0 {
+    if longest > most || group.world.config().debug.0 {
         let offset = place(group, call, lens.iter().copied());
-        if longest > SHORT_MAX - WORD {
+        if longest > most {
             // SAFETY: the caller's promise.
             return unsafe { put_with_signals(group, team, call, offset) };
         }
@@ -235,7 +257,12 @@ pub unsafe fn collect_by_signals(group: &Group<'_>, Collect(call): &Collect) {
         };
         // SAFETY: dest holds the blocks of all, one after another, by the caller's promise; a message
         // has as many bytes.
-        unsafe { copy_bytes(at, from, *len) };
+        unsafe {
+            if most > SHORT_MAX {
+                copy::claim(from, *len);
+            }
+            copy_bytes(at, from, *len);
+        }
         at = at.wrapping_add(*len);
     }
 }

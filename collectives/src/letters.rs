@@ -36,6 +36,7 @@
 use crate::group::Group;
 use crate::notes::Notes;
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tombolo_core::control::{MEMORY_LEN, memory};
 use tombolo_core::ops::Mode;
@@ -49,6 +50,10 @@ pub const MEMBERS_MAX: usize = 64;
 pub const SLOTS: usize = 16;
 /// Bytes that are copied where they leave, so that nobody waits until they have arrived.
 pub const COPIED_MAX: usize = 4 << 10;
+/// The same over a network, where a transport copies as many, and the wait takes several times as long.
+const COPIED_FAR_MAX: usize = 16 << 10;
+/// Longest block that goes with its length in one message.
+pub const WITH_LENGTH_MAX: usize = COPIED_FAR_MAX;
 /// Bytes that go into a line beside the flag.
 pub const SHORT_MAX: usize = LINE - FLAG;
 
@@ -291,13 +296,19 @@ impl<'a> Letters<'a> {
         unsafe { self.send_to(member, dest, source, len, mode) };
     }
 
-    /// Sends a word and `len` bytes behind it, which together fit a line and leave at once.
+    /// Sends a word and `len` bytes behind it, as many as was said or fewer, which leave at once: together a line,
+    /// or a word and [`WITH_LENGTH_MAX`].
     ///
     /// # Safety
     /// `source` is readable for that long.
     #[inline(always)]
     pub unsafe fn send_with(&self, member: usize, word: u64, source: *const u8, len: usize) {
-        debug_assert!(!self.long && self.slot.is_none() && len <= SHORT_MAX - FLAG);
+        debug_assert!(self.slot.is_none());
+        if self.long {
+            // SAFETY: the caller's promise.
+            return unsafe { self.send_long_with(member, word, source, len) };
+        }
+        debug_assert!(len <= SHORT_MAX - FLAG);
         let theirs = self.notes.word(member, self.flag(self.group.me));
         if !theirs.is_null() {
             // SAFETY: the caller's promise; this member's line at the other, which is mapped as a whole, and its
@@ -316,6 +327,20 @@ impl<'a> Letters<'a> {
             copy_bytes(letter[FLAG..].as_mut_ptr(), source, len);
             let dest = self.bytes(self.group.me);
             self.send_to(member, dest, letter.as_ptr(), FLAG + len, Mode::Blocking);
+        }
+    }
+
+    /// # Safety
+    /// As [`Letters::send_with`].
+    unsafe fn send_long_with(&self, member: usize, word: u64, source: *const u8, len: usize) {
+        debug_assert!(FLAG + len <= (FLAG + WITH_LENGTH_MAX).min(long_max(self.group.n)));
+        let mut joined = MaybeUninit::<[u8; FLAG + WITH_LENGTH_MAX]>::uninit();
+        let joined = joined.as_mut_ptr().cast::<u8>();
+        // SAFETY: the caller's promise; both fit, and are read before a blocking call returns.
+        unsafe {
+            joined.cast::<u64>().write_unaligned(word);
+            copy_bytes(joined.add(FLAG), source, len);
+            self.send(member, joined, FLAG + len, Mode::Blocking);
         }
     }
 
@@ -352,7 +377,7 @@ impl<'a> Letters<'a> {
         mode: Mode,
     ) {
         let Group { world, routine, .. } = *self.group;
-        let is_copied = len <= SHORT_MAX || len <= COPIED_MAX && !self.lent_on_ring;
+        let is_copied = len <= SHORT_MAX || len <= self.copied_max();
         let mode = if is_copied { Mode::Blocking } else { mode };
         if mode == Mode::NonBlocking {
             self.lends.set(true);
@@ -383,6 +408,15 @@ impl<'a> Letters<'a> {
         }
         // SAFETY: as above.
         unsafe { (*theirs).store(self.number, Ordering::Release) };
+    }
+
+    /// How many bytes are copied where they leave.
+    fn copied_max(&self) -> usize {
+        match self.notes.hosts.step {
+            _ if self.lent_on_ring => 0,
+            Distance::Network => COPIED_FAR_MAX,
+            _ => COPIED_MAX,
+        }
     }
 
     /// [`Letters::send_to`] a member whose memory is not mapped.

@@ -350,6 +350,11 @@ pub fn collect_signal(group: &Group<'_>) -> u64 {
     letters(group, 8) + step(group) / 2
 }
 
+/// Lengths to all with the blocks: taken over networks, as it was measured there.
+pub fn collect_eager(group: &Group<'_>) -> u64 {
+    if group.extent() == Distance::Network { letters(group, 8) } else { u64::MAX }
+}
+
 /// All that a member has to one that lacks it: taken over networks where PEs share processors, as it was measured
 /// there.
 pub fn gather_doubling(group: &Group<'_>, len: usize) -> u64 {
