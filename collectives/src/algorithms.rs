@@ -53,7 +53,7 @@ pub(crate) static SYNC: Operation<Sync> = Operation {
         Algorithm {
             name: "hosts",
             about: "members of a host meet, then hosts by dissemination",
-            taken: Taken::OnRequest,
+            taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: |group, _| estimate::sync_by_hosts(group),
             run: |group, _| barrier::by_hosts(group),

@@ -54,6 +54,7 @@ fn next(group: &Group<'_>) -> Distance {
 /// All meet, as they would by themselves.
 fn sync(group: &Group<'_>) -> u64 {
     let other = sync_by_all(group).min(sync_both_ways(group)).min(sync_by_first(group));
+    let other = other.min(sync_by_hosts(group));
     let dissemination = sync_by_dissemination(group);
     if group.with_memory().is_some() { dissemination.min(other) } else { dissemination }
 }
@@ -176,12 +177,13 @@ fn passing_on_by(group: &Group<'_>, len: usize, links: usize, piece: usize) -> u
     way.saturating_sub(costs.put_ns(next(group), piece))
 }
 
-/// Members of a host come to one and are told by it; these meet by dissemination.
+/// Members of a host come to one and are told by it; these meet by dissemination. Taken over networks where hosts
+/// have more than two members, as it was measured there.
 pub fn sync_by_hosts(group: &Group<'_>) -> u64 {
-    let Some(hosts) = hosts(group) else { return u64::MAX };
+    let many = |hosts: &&Hosts| hosts.most > 2 && group.extent() == Distance::Network;
+    let Some(hosts) = hosts(group).filter(many) else { return u64::MAX };
     let here = costs(group).notice_ns(Distance::Host);
-    let local = if hosts.most > 1 { (2 + hosts.most as u64) * here } else { 0 };
-    local + step(group) * rounds(hosts.leaders.len()) as u64
+    (2 + hosts.most as u64) * here + step(group) * rounds(hosts.leaders.len()) as u64
 }
 
 fn put(group: &Group<'_>, bytes: usize) -> u64 {
