@@ -15,11 +15,13 @@
 //! registered for each operation.
 
 mod pool;
+mod slab;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 pub use pool::Pool;
+pub use slab::Slab;
 
 use std::sync::Arc;
 use watch::{Ticket, Watch};

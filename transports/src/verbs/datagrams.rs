@@ -6,10 +6,9 @@ use super::hello::{HELLO, Hello};
 use super::link::EndAddress;
 use super::sys::{self, GRH, Qp, QpAttr};
 use crate::network::Local;
-use crate::network::engine::slab::Slab;
 use std::ffi::c_int;
 use std::ptr::null_mut;
-use tombolo_core::registration::Device;
+use tombolo_core::registration::{Device, Slab};
 
 /// Buffers for datagrams that come in.
 const RECEIVES: usize = 64;

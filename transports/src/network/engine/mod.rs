@@ -16,7 +16,6 @@ mod past;
 mod peer;
 mod rma;
 mod serve;
-pub mod slab;
 
 use super::message::{Header, Kind};
 use super::{Completion, Event, Failure, Network, Shared, Words};
@@ -24,13 +23,12 @@ use batch::Batch;
 use past::Past;
 use peer::Peer;
 use rma::Rma;
-use slab::Slab;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tombolo_core::board::monotonic_ns;
-use tombolo_core::registration::Cache;
+use tombolo_core::registration::{Cache, Slab};
 use tombolo_core::transport::{Remote, SegmentKind, Status, Stream};
 
 pub use peer::{Lost, TheirSegment, Theirs};
@@ -131,8 +129,9 @@ pub struct Engine<N: Network> {
     answers: Box<[serve::Answer]>,
     free_answers: Vec<u16>,
     unsent_answers: VecDeque<u16>,
-    /// Requests that wait for a free answer. They are copies: so there are buffers for what comes in, whatever
-    /// the peers do, and answers, which free others, are taken. No peer has more than a window of them here.
+    /// Copies of requests that wait for a free answer: so there are always buffers for what comes in, and answers
+    /// are taken, after which peers go on. Of each peer there are as many as it may send before it is answered, and
+    /// those that it sends again.
     unserved: VecDeque<Box<[u8]>>,
     /// Buffers that could not be posted again.
     unposted: Vec<u16>,
@@ -198,7 +197,7 @@ impl<N: Network> Engine<N> {
             rmas: std::iter::repeat_with(Rma::default).take(RMAS).collect(),
             free_rmas: (0..RMAS as u16).rev().collect(),
             free_chunks: (0..CHUNKS as u16).rev().collect(),
-            batches: std::iter::repeat_with(Batch::new).take(BATCHES).collect(),
+            batches: std::iter::repeat_with(|| Batch::new(message)).take(BATCHES).collect(),
             free_batches: (0..BATCHES as u16).rev().collect(),
             answers: vec![serve::Answer::default(); ANSWERS].into(),
             free_answers: (0..ANSWERS as u16).rev().collect(),
