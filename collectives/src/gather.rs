@@ -191,7 +191,8 @@ pub unsafe fn collect_by_signals(group: &Group<'_>, call: &Collect) {
     unsafe { collect_with_lengths(group, call, SHORT_MAX - WORD) };
 }
 
-/// The same where all of them have up to [`WITH_LENGTH_MAX`] bytes and fit memory of the team.
+/// Blocks of lengths that the members first send each other, with the blocks themselves where none is longer than
+/// [`WITH_LENGTH_MAX`] and all fit memory of the team.
 ///
 /// # Safety
 /// As [`collect`].
@@ -201,7 +202,8 @@ pub unsafe fn collect_eagerly(group: &Group<'_>, call: &Collect) {
     unsafe { collect_with_lengths(group, call, most) };
 }
 
-/// The same where all of them have up to `most` bytes.
+/// Blocks of lengths that the members first send each other, with the blocks themselves where none is longer than
+/// `most` bytes.
 ///
 /// # Safety
 /// As [`collect`].

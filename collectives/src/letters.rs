@@ -50,7 +50,7 @@ pub const MEMBERS_MAX: usize = 64;
 pub const SLOTS: usize = 16;
 /// Bytes that are copied where they leave, so that nobody waits until they have arrived.
 pub const COPIED_MAX: usize = 4 << 10;
-/// The same over a network, where a transport copies as many, and the wait takes several times as long.
+/// The same over a network: there the wait takes several times as long as the copy.
 const COPIED_FAR_MAX: usize = 16 << 10;
 /// Longest block that goes with its length in one message.
 pub const WITH_LENGTH_MAX: usize = COPIED_FAR_MAX;
@@ -296,8 +296,8 @@ impl<'a> Letters<'a> {
         unsafe { self.send_to(member, dest, source, len, mode) };
     }
 
-    /// Sends a word and `len` bytes behind it, as many as was said or fewer, which leave at once: together a line,
-    /// or a word and [`WITH_LENGTH_MAX`].
+    /// Sends a word and `len` bytes behind it, at most what the message was begun with room for, and at most
+    /// [`WITH_LENGTH_MAX`]. `source` may change afterwards.
     ///
     /// # Safety
     /// `source` is readable for that long.
@@ -330,6 +330,8 @@ impl<'a> Letters<'a> {
         }
     }
 
+    /// The same through this member's part of a half.
+    ///
     /// # Safety
     /// As [`Letters::send_with`].
     unsafe fn send_long_with(&self, member: usize, word: u64, source: *const u8, len: usize) {

@@ -53,10 +53,12 @@ fn next(group: &Group<'_>) -> Distance {
 
 /// All meet, as they would by themselves.
 fn sync(group: &Group<'_>) -> u64 {
-    let other = sync_by_all(group).min(sync_both_ways(group)).min(sync_by_first(group));
-    let other = other.min(sync_by_hosts(group));
     let dissemination = sync_by_dissemination(group);
-    if group.with_memory().is_some() { dissemination.min(other) } else { dissemination }
+    if group.with_memory().is_none() {
+        return dissemination;
+    }
+    let others = [sync_by_all, sync_both_ways, sync_by_first, sync_by_hosts];
+    others.into_iter().fold(dissemination, |least, by| least.min(by(group)))
 }
 
 /// All meet by dissemination. Sending a flag counts where PEs wait for each other's processors.

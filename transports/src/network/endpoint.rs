@@ -14,25 +14,26 @@ use tombolo_core::transport::{
 /// What goes in messages, for the target's processor to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Longest put and get; 0 where words arrive whole without.
+    /// Longest put and get in bytes; 0 where the network itself keeps words whole.
     pub max: usize,
-    /// Longest put that shares a message with its signal.
+    /// Longest put in bytes that shares a message with its signal.
     pub signalled_max: usize,
 }
 
 impl Served {
-    /// Where the target's processor does all the work in any case, by messages of up to so many bytes. What is
-    /// carried is copied twice, but shares messages with others, and a target that waits in the library for long
-    /// notices a message sooner than a read. What is longer than 8 KiB took as long by RMA over TCP; but a put
-    /// and its signal are two messages then, and an acknowledgement.
-    pub const fn by_processor(message: usize) -> Served {
-        let data = data_max(message);
-        Served { max: if data < 8 << 10 { data } else { 8 << 10 }, signalled_max: data }
-    }
-    /// Where a device does it, which does not keep words whole.
+    /// Words alone: of a network whose RMA does not keep them whole.
     pub const WORDS: Served = Served { max: 8, ..Served::BY_DEVICE };
-    /// Where a device does it.
+    /// Nothing but short puts with signals: of a network whose RMA needs no processor of the target.
     pub const BY_DEVICE: Served = Served { max: 0, signalled_max: 512 };
+
+    /// All that gains by it where the target's processor carries out RMA too, by messages of up to `message`
+    /// bytes. The data are copied twice, but many operations share a message, and a target that has waited
+    /// for long notices a message sooner than a read. Over TCP puts and gets of more than 8 KiB took as long
+    /// by RMA, but not puts with signals: by RMA each is two messages and an acknowledgement.
+    pub fn by_processor(message: usize) -> Served {
+        let data = data_max(message);
+        Served { max: data.min(8 << 10), signalled_max: data }
+    }
 }
 
 /// A peer.

@@ -2,8 +2,8 @@
 //! The form of messages: operations that the target's processor carries out, and its answers.
 //!
 //! A request holds a batch of records, carried out in order; its answer holds the old values and the data
-//! that were asked for, each padded to words of 8 bytes. Requests that nobody waits for are answered together, with a later request or answer
-//! to the same PE. All numbers are little-endian words of 8 bytes.
+//! that were asked for, each padded to words of 8 bytes. Requests that nobody waits for are answered
+//! together, with a later request or answer to the same PE. All numbers are little-endian words of 8 bytes.
 //!
 //! ```text
 //! header   token of the receiver | kind, count, held, refused, PE of the sender | turn, answered
@@ -22,10 +22,13 @@ pub const SHORT_MESSAGE: usize = (4 << 10) + 256;
 pub const HEADER: usize = 24;
 /// Bytes of a record without operands.
 const RECORD: usize = 16;
-/// Most records in a message.
-pub const RECORDS: usize = (MESSAGE - HEADER) / RECORD;
 
-/// Longest put that fits a message of so many bytes beside its signal.
+/// Most records in a message of `message` bytes.
+pub const fn records_max(message: usize) -> usize {
+    (message - HEADER) / RECORD
+}
+
+/// Longest put in bytes that fits a message of `message` bytes beside its signal.
 pub const fn data_max(message: usize) -> usize {
     message - 192
 }
@@ -253,7 +256,7 @@ mod tests {
     proptest! {
         #[test]
         fn headers_come_back_as_they_were(
-            token: u64, count in 0..=RECORDS as u16, refused in 0..=RECORDS as u16,
+            token: u64, count in 0..0x1000u16, refused in 0..=records_max(MESSAGE) as u16,
             pe: u32, held in 0..16u8, turn: u32, answered: u32, kind in 0..3usize
         ) {
             let kind = [Kind::Request, Kind::Answer, Kind::Urgent][kind];

@@ -116,14 +116,12 @@ impl Network for Noting {
 
     fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure> {
         let mut coming = self.coming.lock().unwrap();
+        // What finds no buffer waits.
         if coming.is_empty() || self.posted.is_empty() {
             return Ok(0);
         }
-        let (Some(message), Some((at, len, context))) =
-            (coming.pop_front(), self.posted.pop_front())
-        else {
-            return Ok(0);
-        };
+        let message = coming.pop_front().expect("there is one");
+        let (at, len, context) = self.posted.pop_front().expect("there is one");
         assert!(message.len() <= len);
         // SAFETY: a buffer that was posted.
         unsafe { at.copy_from_nonoverlapping(message.as_ptr(), message.len()) };
@@ -247,7 +245,7 @@ fn a_fence_waits_for_amos_that_are_overtaken_alone() {
     }
 }
 
-/// Or PEs that all wait for each other to take in answers would wait forever.
+/// Otherwise PEs that all wait for each other to take in answers would wait forever.
 #[test]
 fn answers_are_taken_while_many_requests_wait_and_nothing_leaves() {
     const REQUESTS: u32 = 300;

@@ -131,7 +131,7 @@ impl Rdm {
             write_flags: sys::COMPLETION | sys::DELIVERY_COMPLETE,
             inject_size: tx.inject_size,
             max_len: endpoint.max_msg_size,
-            // It makes thousands of buffers of the length of a message.
+            // `ofi_rxm` makes thousands of buffers as long as the longest message.
             message_max: if is_over_connections { SHORT_MESSAGE } else { MESSAGE },
             closes,
             reads: is_fragile.then(|| Reads::up_to(entries)),

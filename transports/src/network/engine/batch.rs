@@ -9,7 +9,7 @@
 use super::peer::WINDOW;
 use super::{Engine, Owner, accepted, count_issued};
 use crate::network::Network;
-use crate::network::message::{HEADER, Header, Kind, RECORDS, Record, padded};
+use crate::network::message::{HEADER, Header, Kind, Record, padded, records_max};
 use std::ptr::{self, copy_nonoverlapping, null};
 use std::sync::atomic::Ordering;
 use tombolo_core::transport::{Amo, Remote, Status, Stream};
@@ -47,13 +47,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub fn new() -> Batch {
+    /// One with room for as many records as a message of `message` bytes has.
+    pub fn new(message: usize) -> Batch {
         Batch {
             pe: 0,
             turn: 0,
             len: HEADER,
             answer_len: HEADER,
-            entries: Vec::with_capacity(RECORDS),
+            entries: Vec::with_capacity(records_max(message)),
             is_mixed: false,
             is_urgent: false,
             is_awaited: false,
@@ -138,10 +139,7 @@ impl<N: Network> Engine<N> {
     pub(super) fn room(&mut self, pe: u32, bytes: usize, answer: usize) -> Option<u16> {
         let fits = |engine: &Engine<N>, index: u16| {
             let batch = &engine.batches[usize::from(index)];
-            // A put and its signal are two records.
-            batch.len + bytes <= engine.message
-                && batch.answer_len + answer <= engine.message
-                && batch.entries.len() + 2 <= RECORDS
+            batch.len + bytes <= engine.message && batch.answer_len + answer <= engine.message
         };
         if let Some(index) = self.peers[pe as usize].open {
             if fits(self, index) {
