@@ -19,6 +19,10 @@ use turns::{ANOTHER_RAN_NS, Attempt, Turns};
 /// Longest spin for a service thread.
 const SERVICE_SPIN_NS: u64 = 3_000;
 
+/// For a PE that has a processor alone: see [`Patience::rest`].
+const SHORT_REST: Duration = Duration::from_micros(50);
+const LONG_REST: Duration = Duration::from_millis(5);
+
 /// What a PE is waiting for, shown when the job hangs.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
@@ -139,13 +143,21 @@ pub struct Patience {
     pub yield_ns: u64,
     /// Longest sleep afterwards.
     pub sleep_max: Duration,
+    /// How long the service thread leaves serving to a PE that polls, at least and at most, before it looks whether
+    /// that still does.
+    pub rest: [Duration; 2],
 }
 
 impl Patience {
     /// Looks again and again, for a PE whose transport itself waits whenever it is to make progress: that
     /// lives in virtual time.
-    pub const UNENDING: Patience =
-        Patience { checks: 1, spin_ns: u64::MAX, yield_ns: 0, sleep_max: Duration::ZERO };
+    pub const UNENDING: Patience = Patience {
+        checks: 1,
+        spin_ns: u64::MAX,
+        yield_ns: 0,
+        sleep_max: Duration::ZERO,
+        rest: [SHORT_REST, LONG_REST],
+    };
 
     /// Where so many PEs share a processor.
     pub fn for_crowd(crowd: u32) -> Patience {
@@ -157,6 +169,7 @@ impl Patience {
                 spin_ns: 10_000,
                 yield_ns: 5_000_000,
                 sleep_max: Duration::from_micros(500),
+                rest: [SHORT_REST, LONG_REST],
             }
         } else {
             Patience {
@@ -165,6 +178,9 @@ impl Patience {
                 spin_ns: 0,
                 yield_ns: 20_000_000 * u64::from(naps(crowd).div_ceil(4).min(5)),
                 sleep_max: Duration::from_millis(naps(crowd).into()),
+                // One that gives way polls when it gets its turn. Threads that look before that take these turns
+                // from each other's PEs.
+                rest: [LONG_REST * crowd / 10, LONG_REST * crowd],
             }
         }
     }
@@ -384,6 +400,7 @@ mod tests {
             spin_ns: 1_000,
             yield_ns: 1_000,
             sleep_max: Duration::from_millis(1),
+            rest: [SHORT_REST, LONG_REST],
         };
         assert!(!patience.look(&mut || Look::Moved));
     }

@@ -465,7 +465,9 @@ impl World {
         let mut wait = |step: &mut dyn FnMut() -> Look| {
             let attending = self.service.as_ref().map(Service::attend);
             if !patience.look(step) {
-                drop(attending);
+                if let Some((service, attending)) = self.service.as_ref().zip(attending) {
+                    service.leave(attending);
+                }
                 patience.sleep(step, &mut check);
             }
         };

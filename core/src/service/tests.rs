@@ -292,22 +292,23 @@ mod native {
         }
     }
 
+    /// Starts a service thread for a transport of which the polls are counted.
+    fn polling(taken: bool, patience: &Patience) -> (Service<Local>, Arc<AtomicU64>) {
+        let polls = Arc::new(AtomicU64::new(0));
+        let transports = Box::new(Moving { taken, polls: polls.clone() });
+        let shared = shared();
+        let bell = &raw const shared.bell;
+        // The bell stays for good.
+        std::mem::forget(shared);
+        // SAFETY: the bell outlives the service.
+        let service =
+            unsafe { Service::start(bell, None, Announced::ByBell, Some(transports), patience) };
+        (service.expect("a thread"), polls)
+    }
+
     /// How long a service thread takes for so many polls, where the program attends or not.
     fn time_of_polls(taken: bool, attends: bool, count: u64) -> std::time::Duration {
-        let (shared, polls) = (shared(), Arc::new(AtomicU64::new(0)));
-        let transports = Box::new(Moving { taken, polls: polls.clone() });
-        let bell = &raw const shared.bell;
-        // SAFETY: the bell outlives the service, which is dropped before it.
-        let service = unsafe {
-            Service::<Local>::start(
-                bell,
-                None,
-                Announced::ByBell,
-                Some(transports),
-                &Patience::for_crowd(1),
-            )
-        };
-        let service = service.expect("a thread");
+        let (service, polls) = polling(taken, &Patience::for_crowd(1));
         let attending = attends.then(|| service.attend());
         let (begun, first) = (std::time::Instant::now(), polls.load(Ordering::Relaxed));
         while polls.load(Ordering::Relaxed) < first + count {
@@ -329,7 +330,28 @@ mod native {
     /// Even if its polls are rare, as where it shares a processor: here it makes none at all.
     #[test]
     fn where_the_program_attends_the_thread_leaves_it_alone_between_two_looks() {
-        assert!(time_of_polls(false, true, 200) >= 198 * NAP);
+        assert!(time_of_polls(false, true, 20) >= 18 * NAP);
+    }
+
+    #[test]
+    fn a_thread_that_rests_serves_when_the_program_sleeps() {
+        let hours = std::time::Duration::from_secs(10_000);
+        let patience = Patience { rest: [hours; 2], ..Patience::for_crowd(1) };
+        let (service, polls) = polling(false, &patience);
+        let attending = service.attend();
+        // Until it rests.
+        let mut before = u64::MAX;
+        while before != polls.load(Ordering::Relaxed) {
+            before = polls.load(Ordering::Relaxed);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        service.leave(attending);
+        let begun = std::time::Instant::now();
+        while polls.load(Ordering::Relaxed) == before {
+            assert!(begun.elapsed() < hours / 100, "it rests on");
+            std::thread::yield_now();
+        }
+        drop(service);
     }
 
     /// Not even somebody who asks for a line in vain frees it.

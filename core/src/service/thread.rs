@@ -74,7 +74,7 @@ const SHARED_NS: u64 = 100_000_000;
 const TURN_NS: u64 = 100_000;
 /// Polls by the program between two looks of the thread that are too few to leave serving to it.
 const RARELY: u64 = if cfg!(loom) { 0 } else { 8 };
-/// Shortest and longest sleep when nothing tells of work, or when the program itself serves.
+/// Shortest and longest sleep when nothing tells of work.
 const NAP: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
 /// Longest sleep when something tells of work: only against what nobody thinks of.
 const SLEEP: Duration = Duration::from_millis(if cfg!(loom) { 1 } else { 1000 });
@@ -139,6 +139,15 @@ fn lately(at: Option<u64>, now: u64) -> bool {
     at.is_some_and(|at| now.saturating_sub(at) < SHARED_NS)
 }
 
+/// How long the thread leaves serving to a program that has polled for so many nanoseconds: not much longer than
+/// that, since whoever asks something of the program when it begins to compute may wait for the end of it, and an
+/// eighth where it is long. Each time that the thread looks takes the processor from the program for 20 us and more
+/// where timers are those of a hypervisor.
+fn rest(polled: u64, [min, max]: [Duration; 2]) -> Duration {
+    let polled = Duration::from_nanos(polled);
+    polled.min(NAP[1]).max(polled / 8).clamp(min, max)
+}
+
 /// Asks for turns of [`TURN_NS`] for the calling thread. Kernels that cannot have them take no notice.
 fn ask_for_short_turns() {
     const LEN: u32 = size_of::<libc::sched_attr>() as u32;
@@ -160,6 +169,8 @@ pub struct Service<W: Wire + 'static> {
 }
 
 struct Shared<W> {
+    /// See [`Patience::rest`].
+    rest: [Duration; 2],
     server: Option<Mutex<Server<W>>>,
     transports: Option<Box<dyn Pollable>>,
     bell: *const Bell,
@@ -191,6 +202,7 @@ impl<W: Wire + 'static> Service<W> {
         patience: &Patience,
     ) -> std::io::Result<Service<W>> {
         let shared = Arc::new(Shared {
+            rest: patience.rest,
             server: server.map(Mutex::new),
             transports,
             bell,
@@ -218,6 +230,12 @@ impl<W: Wire + 'static> Service<W> {
         Attending(&self.shared.attending)
     }
 
+    /// The calling thread does not poll any more, but sleeps.
+    pub fn leave(&self, attending: Attending<'_>) {
+        drop(attending);
+        self.shared.wake();
+    }
+
     /// Serves once, for a thread of the program that waits.
     #[inline]
     pub fn poll(&self) {
@@ -239,9 +257,7 @@ impl Drop for Attending<'_> {
 impl<W: Wire + 'static> Drop for Service<W> {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        let bell = self.shared.bell();
-        bell.rings.change();
-        bell.rings.wake();
+        self.shared.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -254,6 +270,13 @@ impl<W: Wire> Shared<W> {
         unsafe { &*self.bell }
     }
 
+    /// Ends a sleep of the thread on the bell.
+    fn wake(&self) {
+        let bell = self.bell();
+        bell.rings.change();
+        bell.rings.wake();
+    }
+
     /// Answers requests, unless somebody else is at it.
     fn answer(&self) -> bool {
         let server = self.server.as_ref().and_then(|server| server.try_lock().ok());
@@ -263,6 +286,7 @@ impl<W: Wire> Shared<W> {
     fn run(&self, mut lull: Lull) {
         ask_for_short_turns();
         let (mut seen, mut nap, mut left_alone) = (0, NAP[0], false);
+        let mut attended_since = None;
         let mut work = Work::new("service thread");
         loop {
             // Before anything it may announce is looked at: the end, or requests.
@@ -275,14 +299,18 @@ impl<W: Wire> Shared<W> {
             seen = polls;
             // Where PEs share processors, one that gives way between its polls makes few of them, and none if this
             // thread, which runs as soon as something arrives, always comes before it. If it does not get its
-            // turn during a nap, the thread looks once.
+            // turn during a rest, the thread looks once.
             let is_attended = self.attending.load(Ordering::Relaxed) > 0 && !left_alone;
             left_alone = is_attended && lately == 0;
             if lately > RARELY || is_attended {
                 // The program serves while it waits. One that sleeps between its looks does not.
-                self.bell().rings.wait(rings, nap);
-                nap = (nap * 2).min(NAP[1]);
+                let now = monotonic_ns();
+                let attended = now.saturating_sub(*attended_since.get_or_insert(now));
+                self.bell().rings.wait(rings, rest(attended, self.rest));
                 continue;
+            }
+            if !left_alone {
+                attended_since = None;
             }
             let moved = self.transports.as_ref().is_some_and(|transports| transports.progress());
             if self.answer() || moved {
@@ -394,6 +422,13 @@ mod tests {
         let begun = later + 10_000;
         assert_eq!((lull.next(later), lull.next(begun)), (Next::Look, Next::GiveWay(begun)));
         assert!(lull.gave_way(begun, begun + 10_001), "it moves again");
+    }
+
+    #[test]
+    fn a_thread_rests_as_long_as_the_program_polled_and_an_eighth_of_long_times() {
+        let limits = [20, 3_000].map(Duration::from_micros);
+        let rest = |us: u64| rest(us * 1_000, limits).as_micros();
+        assert_eq!([0, 100, 1_000, 8_000, 80_000].map(rest), [20, 100, 500, 1_000, 3_000]);
     }
 
     #[test]
