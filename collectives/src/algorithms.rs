@@ -4,6 +4,7 @@
 use crate::barrier::{self, Sync};
 use crate::both_ways;
 use crate::broadcast::{self, Broadcast};
+use crate::by_hosts;
 use crate::estimate;
 use crate::exchange::{self, Alltoall};
 use crate::gather::{self, Collect, Gather};
@@ -261,6 +262,14 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
             cost_ns: estimate::gather_doubling,
             run: gather::doubling,
         },
+        Algorithm {
+            name: "hosts",
+            about: "members send to the first of their host, and these exchange the blocks of their hosts",
+            taken: Taken::ByCost,
+            applies: by_hosts::gathers,
+            cost_ns: estimate::gather_by_hosts,
+            run: by_hosts::gather,
+        },
     ],
 };
 
@@ -390,6 +399,14 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
             applies: levels::applies,
             cost_ns: estimate::reduce_by_levels,
             run: levels::reduce,
+        },
+        Algorithm {
+            name: "hosts",
+            about: "members send to the first of their host, and these combine for all",
+            taken: Taken::ByCost,
+            applies: by_hosts::reduces,
+            cost_ns: estimate::reduce_by_hosts,
+            run: by_hosts::reduce,
         },
     ],
 };

@@ -51,7 +51,7 @@ pub const SLOTS: usize = 16;
 /// Bytes that are copied where they leave, so that nobody waits until they have arrived.
 pub const COPIED_MAX: usize = 4 << 10;
 /// The same over a network: there the wait takes several times as long as the copy.
-const COPIED_FAR_MAX: usize = 16 << 10;
+pub const COPIED_FAR_MAX: usize = 16 << 10;
 /// Longest block that goes with its length in one message.
 pub const WITH_LENGTH_MAX: usize = COPIED_FAR_MAX;
 /// Bytes that go into a line beside the flag.

@@ -17,6 +17,7 @@ mod algorithms;
 mod barrier;
 mod both_ways;
 mod broadcast;
+mod by_hosts;
 mod check;
 mod estimate;
 mod exchange;

@@ -93,6 +93,11 @@ impl Hosts {
             step,
         }
     }
+
+    /// Whether the members of each host follow each other.
+    pub fn are_consecutive(&self) -> bool {
+        self.of.is_sorted()
+    }
 }
 
 impl Notes {
@@ -268,6 +273,8 @@ mod tests {
         assert_eq!((&*hosts.local, &*hosts.of), (&[1, 3, 4][..], &[0, 1, 0, 1, 1, 2][..]));
         // The third of its host: no other host has a third one.
         assert_eq!(&*hosts.partners, &[0, 4, 5]);
+        assert!(!hosts.are_consecutive());
+        assert!(Hosts::new(&[3, 3, 7, 9, 9], Distance::Network, 4).are_consecutive());
         let second = Hosts::new(&[7, 3, 7, 3, 3, 9], Distance::Hops(2), 3);
         assert_eq!(&*second.partners, &[2, 3, 5]);
         let alone = Hosts::new(&[1], Distance::Myself, 0);

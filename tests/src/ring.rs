@@ -10,8 +10,10 @@ use tombolo_transports::ntb::port::emulated::{Fabric, FabricSpec, Profile, Speed
 /// How hosts are tied together, and how PEs are set up to use it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
-    /// Most hosts; PEs are dealt to them in turn.
+    /// Most hosts.
     pub hosts_max: usize,
+    /// Whether PEs with numbers that follow each other are on one host; otherwise they are dealt to hosts in turn.
+    pub in_blocks: bool,
     /// Hardware.
     pub profile: Profile,
     /// Other hardware, which every second link has.
@@ -29,6 +31,7 @@ pub struct Ring {
 /// Every PE on a host of its own, with windows for direct access.
 pub const DIRECT: Ring = Ring {
     hosts_max: 64,
+    in_blocks: false,
     profile: Profile::Plx8749,
     other: None,
     window_size: None,
@@ -43,7 +46,9 @@ pub const RING_ONLY: Ring =
 pub const SMALL: Ring = Ring { window_size: Some(1 << 20), ..DIRECT };
 /// Several PEs on a host, not the same number on both.
 pub const TWO_HOSTS: Ring = Ring { hosts_max: 2, ..DIRECT };
-/// The same with everything over the rings.
+/// The same with PEs of a host that follow each other.
+pub const TWO_HOSTS_IN_BLOCKS: Ring = Ring { in_blocks: true, ..TWO_HOSTS };
+/// The same as [`TWO_HOSTS`] with everything over the rings.
 pub const TWO_HOSTS_SMALL: Ring = Ring { hosts_max: 2, ..SMALL };
 /// Other hardware, with checksums and short packets.
 pub const INTEL_CRC: Ring = Ring {
@@ -106,7 +111,10 @@ impl Ring {
         body: impl Fn(&World) + Sync,
     ) {
         let environment = |pe: usize| {
-            let host = pe as u32 % fabric.hosts();
+            let host = match self.in_blocks {
+                true => pe as u32 * fabric.hosts() / n_pes as u32,
+                false => pe as u32 % fabric.hosts(),
+            };
             let fds = fabric.fds_of(host).expect("a host of the fabric");
             let fds = fds.map(|fd| fd.as_raw_fd().to_string()).join(",");
             let own = [("TOMBOLO_HOST", host.to_string()), ("TOMBOLO_NTB_FD", fds)];

@@ -179,13 +179,37 @@ fn passing_on_by(group: &Group<'_>, len: usize, links: usize, piece: usize) -> u
     way.saturating_sub(costs.put_ns(next(group), piece))
 }
 
-/// Members of a host come to one and are told by it; these meet by dissemination. Taken over networks where hosts
-/// have more than two members, as it was measured there.
+/// The hosts of members over networks where one of them has at least so many.
+fn crowded_hosts<'a>(group: &Group<'a>, least: usize) -> Option<&'a Hosts> {
+    hosts(group).filter(|hosts| hosts.most >= least && group.extent() == Distance::Network)
+}
+
+/// Each member of a host tells the first, which tells each.
+fn here_and_back(group: &Group<'_>, hosts: &Hosts) -> u64 {
+    (2 + hosts.most as u64) * costs(group).notice_ns(Distance::Host)
+}
+
+/// Members of a host come to one and are told by it; these meet by dissemination. Taken where hosts have more than two
+/// members, as it was measured.
 pub fn sync_by_hosts(group: &Group<'_>) -> u64 {
-    let many = |hosts: &&Hosts| hosts.most > 2 && group.extent() == Distance::Network;
-    let Some(hosts) = hosts(group).filter(many) else { return u64::MAX };
-    let here = costs(group).notice_ns(Distance::Host);
-    (2 + hosts.most as u64) * here + step(group) * rounds(hosts.leaders.len()) as u64
+    let Some(hosts) = crowded_hosts(group, 3) else { return u64::MAX };
+    here_and_back(group, hosts) + step(group) * rounds(hosts.leaders.len()) as u64
+}
+
+/// The first members of hosts send each other so many bytes. Taken where hosts have more than two members, or two that
+/// share a processor, as it was measured.
+fn by_hosts(group: &Group<'_>, bytes: usize) -> u64 {
+    let least = if costs(group).crowd > 1 { 2 } else { 3 };
+    let Some(hosts) = crowded_hosts(group, least) else { return u64::MAX };
+    let others = hosts.leaders.len() as u64 - 1;
+    here_and_back(group, hosts) + others * letter(group, bytes) + step(group)
+}
+
+/// First members send each other the blocks of their hosts, and write those of all to the other members.
+pub fn gather_by_hosts(group: &Group<'_>, len: usize) -> u64 {
+    let most = hosts(group).map_or(1, |hosts| hosts.most);
+    let copies = (most as u64 - 1) * copied(group, group.n * len) + copied(group, len);
+    by_hosts(group, most * len).saturating_add(copies)
 }
 
 fn put(group: &Group<'_>, bytes: usize) -> u64 {

@@ -2,9 +2,9 @@
 //! Reductions and scans.
 
 use super::{
-    CACHED_MAX, LINE, both_links, both_steps, copied, costs, handing_on, handing_on_to_all, hosts,
-    is_ring, letter, next, others, passed_on, pipeline, published, put, read, request, ring,
-    share_of, shares, step, sync, to_all,
+    CACHED_MAX, LINE, both_links, both_steps, by_hosts, copied, costs, handing_on,
+    handing_on_to_all, hosts, is_ring, letter, next, others, passed_on, pipeline, published, put,
+    read, request, ring, share_of, shares, step, sync, to_all,
 };
 use crate::group::Group;
 use crate::letters::{SHORT_MAX, long_max};
@@ -134,6 +134,12 @@ pub fn reduce_by_levels(group: &Group<'_>, bytes: usize) -> u64 {
     let among = far * (letter(group, part) + copied(group, part) + put(group, part));
     let steps = 2 * costs.notice_ns(Distance::Host) + 2 * pieces(group, bytes) * step(group);
     costs.shared_ns(here + among) + steps
+}
+
+/// First members send each other what their hosts have combined, and give the other members the result.
+pub fn reduce_by_hosts(group: &Group<'_>, bytes: usize) -> u64 {
+    let most = hosts(group).map_or(0, |hosts| hosts.most as u64);
+    by_hosts(group, bytes).saturating_add(2 * most * copied(group, bytes))
 }
 
 /// As [`reduce_exchange`], in pieces.

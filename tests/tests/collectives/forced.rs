@@ -116,6 +116,23 @@ fn reductions_by_levels() {
     });
 }
 
+/// Three PEs on one host and two on another: those of a host follow each other, or do not.
+#[test]
+fn by_way_of_the_first_member_of_each_host() {
+    let asked = [("SHMEM_COLL", "fcollect:hosts+put,reduce:hosts+share")];
+    for (ring, gather) in [(ring::TWO_HOSTS_IN_BLOCKS, "hosts"), (ring::TWO_HOSTS, "put")] {
+        across(ring, &["shm", "ntb"], 5, &asked, |world| {
+            let taken = |operation| table::taken(world, world.team(), operation, 8);
+            assert_eq!(["fcollect", "reduce"].map(taken), [Some(gather), Some("hosts")]);
+            fcollects(world);
+            reductions(world);
+            sums_have_the_same_bits(world);
+            long_blocks(world);
+            barriers_wait_for_all(world);
+        });
+    }
+}
+
 /// On two and three PEs another algorithm does it, on four one that has no last share which is shorter.
 #[test]
 fn reductions_that_meet_half_way() {
