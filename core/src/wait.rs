@@ -172,15 +172,16 @@ impl Patience {
                 rest: [SHORT_REST, LONG_REST],
             }
         } else {
+            let few = crowd.min(20);
             Patience {
                 // The awaited PE does nothing as long as this one has the processor.
                 checks: 1,
                 spin_ns: 0,
                 yield_ns: 20_000_000 * u64::from(naps(crowd).div_ceil(4).min(5)),
                 sleep_max: Duration::from_millis(naps(crowd).into()),
-                // One that gives way polls when it gets its turn. Threads that look before that take these turns
-                // from each other's PEs.
-                rest: [LONG_REST * crowd / 10, LONG_REST * crowd],
+                // Among n PEs that give way to each other, each polls once in n turns, and n threads that look take
+                // turns from them.
+                rest: [SHORT_REST * few.pow(2), LONG_REST * few],
             }
         }
     }
