@@ -205,6 +205,14 @@ pub(crate) static COLLECT: Operation<Collect> = Operation {
             cost_ns: |group, _| estimate::collect_eager(group),
             run: gather::collect_eagerly,
         },
+        Algorithm {
+            name: "hosts",
+            about: "members send to the first of their host, and these exchange the blocks of their hosts",
+            taken: Taken::ByCost,
+            applies: by_hosts::gathers,
+            cost_ns: |group, _| estimate::collect_by_hosts(group),
+            run: by_hosts::collect,
+        },
     ],
 };
 

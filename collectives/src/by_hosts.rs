@@ -6,7 +6,7 @@
 //! later the result to the members of its host: nobody sends to another twice. The result depends on all, so nobody
 //! leaves before all have come.
 
-use crate::gather::Gather;
+use crate::gather::{self, Collect, Gather};
 use crate::group::Group;
 use crate::letters::{COPIED_FAR_MAX, Letters, MEMBERS_MAX, copy_bytes, long_max};
 use crate::notes::{Hosts, Notes};
@@ -18,6 +18,10 @@ use tombolo_core::ops::Mode;
 
 /// Bytes of the elements of a host together: they are copied where they leave.
 const TOGETHER_MAX: usize = COPIED_FAR_MAX;
+/// Longest block of a collect that goes this way.
+const BLOCK_MAX: usize = COPIED_FAR_MAX;
+/// Bytes of a length.
+const WORD: usize = size_of::<u64>();
 
 /// The hosts, if there are several, one of them with several members, and the team has memory.
 fn hosts<'a>(group: &Group<'a>) -> Option<&'a Hosts> {
@@ -25,8 +29,8 @@ fn hosts<'a>(group: &Group<'a>) -> Option<&'a Hosts> {
     hosts.filter(|hosts| hosts.leaders.len() > 1 && hosts.most > 1)
 }
 
-/// Whether [`gather`] can carry out a call: blocks of a host lie side by side.
-pub fn gathers(group: &Group<'_>, _: &Gather) -> bool {
+/// Whether [`gather`] and [`collect`] can carry out a call: blocks of a host lie side by side.
+pub fn gathers<A>(group: &Group<'_>, _: &A) -> bool {
     hosts(group).is_some_and(Hosts::are_consecutive)
 }
 
@@ -47,6 +51,7 @@ fn message_len(hosts: &Hosts, call: &Reduce) -> usize {
 
 /// Who sends to whom.
 struct Roles<'a> {
+    n: usize,
     me: usize,
     notes: &'a Notes,
 }
@@ -54,7 +59,7 @@ struct Roles<'a> {
 impl<'a> Roles<'a> {
     fn of(group: &Group<'a>) -> Roles<'a> {
         let Some(notes) = group.notes() else { unreachable!("applies to teams") };
-        Roles { me: group.me, notes }
+        Roles { n: group.n, me: group.me, notes }
     }
 
     /// The first member of this host.
@@ -76,33 +81,114 @@ impl<'a> Roles<'a> {
         let firsts = self.notes.hosts.leaders.iter().map(|first| *first as usize);
         firsts.filter(|first| *first != self.me)
     }
+
+    /// All members, each with its host and its number among those of it.
+    fn places(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let mut before = [0; MEMBERS_MAX];
+        (0..self.n).map(move |member| {
+            let host = self.notes.host_of(member);
+            before[host] += 1;
+            (member, host, before[host] - 1)
+        })
+    }
 }
 
-/// Blocks of equal length, each of which goes to its place in the dest.
+/// Blocks of equal length.
 ///
 /// # Safety
 /// The buffers are as `shmem_fcollect` promises, and it [`gathers`].
 pub unsafe fn gather(group: &Group<'_>, call: &Gather) {
-    let roles = Roles::of(group);
+    // SAFETY: the caller's promise.
+    unsafe { send_blocks(group, &Roles::of(group), call, |member| member * call.len) };
+}
+
+/// Blocks of lengths that the members first tell each other.
+///
+/// # Safety
+/// The buffers are as `shmem_collect` promises, and it [`gathers`].
+pub unsafe fn collect(group: &Group<'_>, Collect(call): &Collect) {
+    let roles = &Roles::of(group);
+    let lens = &lengths(group, roles, call.len)[..group.n];
+    let offset = gather::place(group, call, lens.iter().copied());
+    if lens.iter().any(|len| *len > BLOCK_MAX) {
+        // SAFETY: the caller's promise.
+        return unsafe { gather::put_with_signals(group, team(group), call, offset) };
+    }
+    let before = |member: usize| lens[..member].iter().sum::<usize>();
+    if before(group.n) > group.world.room_at(call.dest) {
+        gather::no_room(group, call, before(group.n));
+    }
+    // SAFETY: the caller's promise; no sum of so short lengths overflows.
+    unsafe { send_blocks(group, roles, call, before) };
+}
+
+/// The lengths that all members say their blocks have.
+fn lengths(group: &Group<'_>, roles: &Roles<'_>, len: usize) -> [usize; MEMBERS_MAX] {
+    let letters = Letters::begin(group, team(group), group.n * WORD);
+    let (hosts, mut lens) = (&roles.notes.hosts, [0; MEMBERS_MAX]);
+    let all = lens.as_mut_ptr().cast::<u8>();
+    // SAFETY: words of messages that have as many, and of arrays that hold those of all members; a blocking send lets
+    // go of them.
+    unsafe {
+        if !roles.is_first() {
+            letters.send(roles.first(), (&raw const len).cast(), WORD, Mode::Blocking);
+            copy_bytes(all, letters.receive(roles.first()), group.n * WORD);
+            return lens;
+        }
+        let mut here = [len; MEMBERS_MAX];
+        for (place, member) in roles.others_here().enumerate() {
+            here[1 + place] = letters.receive(member).cast::<usize>().read();
+        }
+        for first in roles.other_firsts() {
+            let len = hosts.local.len() * WORD;
+            letters.send(first, here.as_ptr().cast(), len, Mode::Blocking);
+        }
+        roles.other_firsts().for_each(|first| _ = letters.receive(first));
+        for (member, host, place) in roles.places() {
+            lens[member] = match host == hosts.mine {
+                true => here[place],
+                false => {
+                    let theirs = letters.bytes(hosts.leaders[host] as usize);
+                    theirs.cast_const().cast::<usize>().add(place).read()
+                }
+            };
+        }
+        for member in roles.others_here() {
+            letters.send(member, lens.as_ptr().cast(), group.n * WORD, Mode::Blocking);
+        }
+    }
+    lens
+}
+
+/// Brings each block to its place in the dest of all: `before` says how many bytes those of the members before have.
+///
+/// # Safety
+/// Dests have room for the blocks of all, this member's own is the source of the call, and it [`gathers`].
+unsafe fn send_blocks(
+    group: &Group<'_>,
+    roles: &Roles<'_>,
+    call: &Gather,
+    before: impl Fn(usize) -> usize,
+) {
     let letters = Letters::begin(group, team(group), 0);
-    let at = |member: usize| call.dest.wrapping_add(member * call.len);
+    let own = call.dest.wrapping_add(before(group.me));
     // SAFETY: every member's dest is ready before any of them calls, and has room for the blocks of all, each of which
     // one member writes. What is sent stays as it is until the release.
     unsafe {
         if !roles.is_first() {
-            letters.send_to(roles.first(), at(group.me), call.source, call.len, Mode::NonBlocking);
+            letters.send_to(roles.first(), own, call.source, call.len, Mode::NonBlocking);
             letters.receive(roles.first());
             return letters.release();
         }
-        copy_bytes(at(group.me), call.source, call.len);
+        copy_bytes(own, call.source, call.len);
         roles.others_here().for_each(|member| _ = letters.receive(member));
-        let here = roles.notes.hosts.local.len() * call.len;
+        let here = before(group.me + roles.notes.hosts.local.len()) - before(group.me);
         for first in roles.other_firsts() {
-            letters.send_to(first, at(group.me), at(group.me), here, Mode::NonBlocking);
+            letters.send_to(first, own, own, here, Mode::NonBlocking);
         }
         roles.other_firsts().for_each(|first| _ = letters.receive(first));
         for member in roles.others_here() {
-            letters.send_to(member, call.dest, call.dest, group.n * call.len, Mode::NonBlocking);
+            letters.send_to(member, call.dest, call.dest, before(group.n), Mode::NonBlocking);
         }
     }
     letters.release();
@@ -125,7 +211,7 @@ pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
         }
         match call.reducer.is_exact() {
             true => combine_hosts(&roles, call, &letters, result),
-            false => combine_members(group, &roles, call, &letters, result),
+            false => combine_members(&roles, call, &letters, result),
         }
         for member in roles.others_here() {
             letters.send(member, result, len, Mode::Blocking);
@@ -160,7 +246,6 @@ unsafe fn combine_hosts(roles: &Roles<'_>, call: &Reduce, letters: &Letters<'_>,
 /// # Safety
 /// As [`combine_hosts`]; the elements of a host fit a message.
 unsafe fn combine_members(
-    group: &Group<'_>,
     roles: &Roles<'_>,
     call: &Reduce,
     letters: &Letters<'_>,
@@ -182,16 +267,13 @@ unsafe fn combine_members(
         unsafe { letters.send(first, together, hosts.local.len() * len, Mode::Blocking) };
     }
     roles.other_firsts().for_each(|first| _ = letters.receive(first));
-    let mut combined = [0; MEMBERS_MAX];
-    for member in 0..group.n {
-        let host = roles.notes.host_of(member);
+    for (member, host, place) in roles.places() {
         let of_host = match host == hosts.mine {
             true => together.cast_const(),
             false => letters.bytes(hosts.leaders[host] as usize).cast_const(),
         };
-        let theirs = of_host.wrapping_add(combined[host] * len);
+        let theirs = of_host.wrapping_add(place * len);
         // SAFETY: all hold the elements.
         unsafe { call.reducer.accumulate(member == 0, result, theirs, call.nelems) };
-        combined[host] += 1;
     }
 }

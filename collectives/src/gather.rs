@@ -95,7 +95,12 @@ pub unsafe fn signalled(group: &Group<'_>, call: &Gather) {
 
 /// # Safety
 /// As [`fcollect`]; `dest` has `call.len` bytes at `offset`.
-unsafe fn put_with_signals(group: &Group<'_>, team: &Team, call: &Gather, offset: usize) {
+pub(crate) unsafe fn put_with_signals(
+    group: &Group<'_>,
+    team: &Team,
+    call: &Gather,
+    offset: usize,
+) {
     let letters = Letters::begin(group, team, 0);
     let dest = call.dest.wrapping_add(offset);
     for member in others(group.me, group.n) {
@@ -271,7 +276,7 @@ unsafe fn collect_with_lengths(group: &Group<'_>, Collect(call): &Collect, most:
 
 /// Ends the job: the blocks of all do not fit where they belong.
 #[cold]
-fn no_room(group: &Group<'_>, call: &Gather, all: usize) -> ! {
+pub(crate) fn no_room(group: &Group<'_>, call: &Gather, all: usize) -> ! {
     let dest = call.dest;
     group.world.stop_job(
         group.routine,
@@ -305,7 +310,7 @@ pub unsafe fn collect(group: &Group<'_>, Collect(call): &Collect) {
 
 /// Where this member's block begins in dest, after those of lengths that members tell; ends the job
 /// where that leads out of the segment that dest is in.
-fn place(group: &Group<'_>, call: &Gather, lens: impl Iterator<Item = usize>) -> usize {
+pub(crate) fn place(group: &Group<'_>, call: &Gather, lens: impl Iterator<Item = usize>) -> usize {
     let (offset, all) = extent(lens, group.me);
     if group.world.config().debug.0 && all > 0 {
         // Puts would find it out as well, but at addresses that the program never passed.

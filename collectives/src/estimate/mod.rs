@@ -212,6 +212,11 @@ pub fn gather_by_hosts(group: &Group<'_>, len: usize) -> u64 {
     by_hosts(group, most * len).saturating_add(copies)
 }
 
+/// The same with lengths first.
+pub fn collect_by_hosts(group: &Group<'_>) -> u64 {
+    gather_by_hosts(group, 8).saturating_mul(2)
+}
+
 fn put(group: &Group<'_>, bytes: usize) -> u64 {
     costs(group).put_ns(group.extent(), bytes)
 }

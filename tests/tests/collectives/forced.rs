@@ -119,12 +119,14 @@ fn reductions_by_levels() {
 /// Three PEs on one host and two on another: those of a host follow each other, or do not.
 #[test]
 fn by_way_of_the_first_member_of_each_host() {
-    let asked = [("SHMEM_COLL", "fcollect:hosts+put,reduce:hosts+share")];
+    let asked = [("SHMEM_COLL", "collect:hosts+put,fcollect:hosts+put,reduce:hosts+share")];
     for (ring, gather) in [(ring::TWO_HOSTS_IN_BLOCKS, "hosts"), (ring::TWO_HOSTS, "put")] {
         across(ring, &["shm", "ntb"], 5, &asked, |world| {
             let taken = |operation| table::taken(world, world.team(), operation, 8);
-            assert_eq!(["fcollect", "reduce"].map(taken), [Some(gather), Some("hosts")]);
+            let expected = [Some(gather), Some(gather), Some("hosts")];
+            assert_eq!(["collect", "fcollect", "reduce"].map(taken), expected);
             fcollects(world);
+            collects(world);
             reductions(world);
             sums_have_the_same_bits(world);
             long_blocks(world);
