@@ -22,6 +22,8 @@ const SERVICE_SPIN_NS: u64 = 3_000;
 /// For a PE that has a processor alone: see [`Patience::rest`].
 const SHORT_REST: Duration = Duration::from_micros(50);
 const LONG_REST: Duration = Duration::from_millis(5);
+/// The same of [`Patience::polls_every`].
+const POLLS_EVERY: Duration = Duration::from_micros(6);
 
 /// What a PE is waiting for, shown when the job hangs.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +148,8 @@ pub struct Patience {
     /// How long the service thread leaves serving to a PE that polls, at least and at most, before it looks whether
     /// that still does.
     pub rest: [Duration; 2],
+    /// A PE that waits polls more often than this. None where it may not get its turn for as long as others compute.
+    pub polls_every: Option<Duration>,
 }
 
 impl Patience {
@@ -157,6 +161,7 @@ impl Patience {
         yield_ns: 0,
         sleep_max: Duration::ZERO,
         rest: [SHORT_REST, LONG_REST],
+        polls_every: None,
     };
 
     /// Where so many PEs share a processor.
@@ -170,6 +175,7 @@ impl Patience {
                 yield_ns: 5_000_000,
                 sleep_max: Duration::from_micros(500),
                 rest: [SHORT_REST, LONG_REST],
+                polls_every: Some(POLLS_EVERY),
             }
         } else {
             let few = crowd.min(20);
@@ -182,6 +188,7 @@ impl Patience {
                 // Among n PEs that give way to each other, each polls once in n turns, and n threads that look take
                 // turns from them.
                 rest: [SHORT_REST * few.pow(2), LONG_REST * few],
+                polls_every: if few < 4 { Some(POLLS_EVERY * few.pow(2)) } else { None },
             }
         }
     }
@@ -402,6 +409,7 @@ mod tests {
             yield_ns: 1_000,
             sleep_max: Duration::from_millis(1),
             rest: [SHORT_REST, LONG_REST],
+            polls_every: None,
         };
         assert!(!patience.look(&mut || Look::Moved));
     }

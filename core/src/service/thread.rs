@@ -139,6 +139,27 @@ fn lately(at: Option<u64>, now: u64) -> bool {
     at.is_some_and(|at| now.saturating_sub(at) < SHARED_NS)
 }
 
+/// A time in which the program polls again and again, in nanoseconds of `CLOCK_MONOTONIC`.
+#[derive(Debug)]
+struct Polled {
+    since: u64,
+    /// When the thread last looked.
+    looked: u64,
+}
+
+impl Polled {
+    /// The thread looks, and finds so many polls since it last did. For how many nanoseconds the program has polled:
+    /// with fewer polls than a program that waits makes, if that can be told, it did something else meanwhile.
+    fn on(&mut self, now: u64, polls: u64, polls_every: Option<Duration>) -> u64 {
+        let since_look = u128::from(now.saturating_sub(self.looked));
+        if polls_every.is_some_and(|every| u128::from(polls) * every.as_nanos() < since_look) {
+            self.since = now;
+        }
+        self.looked = now;
+        now.saturating_sub(self.since)
+    }
+}
+
 /// How long the thread leaves serving to a program that has polled for so many nanoseconds: not much longer than
 /// that, since whoever asks something of the program when it begins to compute may wait for the end of it, and an
 /// eighth where it is long. Each time that the thread looks takes the processor from the program for 20 us and more
@@ -171,6 +192,8 @@ pub struct Service<W: Wire + 'static> {
 struct Shared<W> {
     /// See [`Patience::rest`].
     rest: [Duration; 2],
+    /// See [`Patience::polls_every`].
+    polls_every: Option<Duration>,
     server: Option<Mutex<Server<W>>>,
     transports: Option<Box<dyn Pollable>>,
     bell: *const Bell,
@@ -203,6 +226,7 @@ impl<W: Wire + 'static> Service<W> {
     ) -> std::io::Result<Service<W>> {
         let shared = Arc::new(Shared {
             rest: patience.rest,
+            polls_every: patience.polls_every,
             server: server.map(Mutex::new),
             transports,
             bell,
@@ -286,7 +310,7 @@ impl<W: Wire> Shared<W> {
     fn run(&self, mut lull: Lull) {
         ask_for_short_turns();
         let (mut seen, mut nap, mut left_alone) = (0, NAP[0], false);
-        let mut attended_since = None;
+        let mut polled: Option<Polled> = None;
         let mut work = Work::new("service thread");
         loop {
             // Before anything it may announce is looked at: the end, or requests.
@@ -305,12 +329,14 @@ impl<W: Wire> Shared<W> {
             if lately > RARELY || is_attended {
                 // The program serves while it waits. One that sleeps between its looks does not.
                 let now = monotonic_ns();
-                let attended = now.saturating_sub(*attended_since.get_or_insert(now));
-                self.bell().rings.wait(rings, rest(attended, self.rest));
+                let polled = polled.get_or_insert(Polled { since: now, looked: now });
+                self.bell()
+                    .rings
+                    .wait(rings, rest(polled.on(now, lately, self.polls_every), self.rest));
                 continue;
             }
             if !left_alone {
-                attended_since = None;
+                polled = None;
             }
             let moved = self.transports.as_ref().is_some_and(|transports| transports.progress());
             if self.answer() || moved {
@@ -429,6 +455,16 @@ mod tests {
         let limits = [20, 3_000].map(Duration::from_micros);
         let rest = |us: u64| rest(us * 1_000, limits).as_micros();
         assert_eq!([0, 100, 1_000, 8_000, 80_000].map(rest), [20, 100, 500, 1_000, 3_000]);
+    }
+
+    #[test]
+    fn a_program_that_polls_rarely_does_something_else_meanwhile() {
+        let every = Some(Duration::from_nanos(10));
+        let mut polled = Polled { since: 1_000, looked: 1_000 };
+        assert_eq!(polled.on(1_000, 0, every), 0);
+        assert_eq!(polled.on(2_000, 100, every), 1_000);
+        assert_eq!(polled.on(3_000, 99, every), 0);
+        assert_eq!(polled.on(4_000, 0, None), 1_000);
     }
 
     #[test]
