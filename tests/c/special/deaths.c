@@ -141,6 +141,8 @@ int main(int argc, char **argv) {
         wait_in_vain(argv[3], flag, locks, values);
         return 98;
     }
+    /* What the other one has under way as well is over. */
+    CHECK_EQ(shmem_team_sync(others), 0);
     check_operations(count);
     check_locks(others, locks, count + 1);
     check_each_other(others, signals, values);
