@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! By way of the first member of each host: from each host one message goes to each other host, instead of one from
-//! each member to each.
+//! Collectives by way of the first member of each host: from each host one message goes to each other host, instead of
+//! one from each member to each.
 //!
-//! Each member sends to the first one of its host, this one sends what its host has to each other first one, and
-//! later the result to the members of its host: nobody sends to another twice. The result depends on all, so nobody
-//! leaves before all have come.
+//! Each member sends to the first member of its host. The first members send each other what their hosts have, and then
+//! send the result to the other members of their hosts. So nobody sends to another twice, and nobody leaves before all
+//! have come, because the result depends on all: [`crate::letters`] requires both.
 
 use crate::gather::{self, Collect, Gather};
 use crate::group::Group;
@@ -18,7 +18,7 @@ use tombolo_core::ops::Mode;
 
 /// Bytes of the elements of a host together: they are copied where they leave.
 const TOGETHER_MAX: usize = COPIED_FAR_MAX;
-/// Longest block of a collect that goes this way.
+/// Longest block of a collect that the first members pass on: where one is longer, all members put theirs to all.
 const BLOCK_MAX: usize = COPIED_FAR_MAX;
 /// Bytes of a length.
 const WORD: usize = size_of::<u64>();
@@ -30,23 +30,23 @@ fn hosts<'a>(group: &Group<'a>) -> Option<&'a Hosts> {
 }
 
 /// Whether [`gather`] and [`collect`] can carry out a call: blocks of a host lie side by side.
-pub fn gathers<A>(group: &Group<'_>, _: &A) -> bool {
+pub fn can_gather<A>(group: &Group<'_>, _: &A) -> bool {
     hosts(group).is_some_and(Hosts::are_consecutive)
 }
 
 /// Whether [`reduce`] can carry out a call: what the first members send each other fits a message.
-pub fn reduces(group: &Group<'_>, call: &Reduce) -> bool {
+pub fn can_reduce(group: &Group<'_>, call: &Reduce) -> bool {
     let fits = |hosts: &Hosts| {
-        let len = message_len(hosts, call);
-        len <= call.bytes() || len <= TOGETHER_MAX.min(long_max(group.n))
+        call.reducer.is_exact() || message_len(hosts, call) <= TOGETHER_MAX.min(long_max(group.n))
     };
     fits_block(group, call) && hosts(group).is_some_and(fits)
 }
 
-/// Bytes of the longest message that the first members send each other: what their hosts have combined, or, where the
-/// order matters, the elements of all members.
+/// Bytes of the longest message that the first members send each other: what the members of a host have combined, or,
+/// where the order matters, the elements of all of them.
 fn message_len(hosts: &Hosts, call: &Reduce) -> usize {
-    if call.reducer.is_exact() { call.bytes() } else { hosts.most.saturating_mul(call.bytes()) }
+    let parts = if call.reducer.is_exact() { 1 } else { hosts.most };
+    parts.saturating_mul(call.bytes())
 }
 
 /// Who sends to whom.
@@ -96,7 +96,7 @@ impl<'a> Roles<'a> {
 /// Blocks of equal length.
 ///
 /// # Safety
-/// The buffers are as `shmem_fcollect` promises, and it [`gathers`].
+/// The buffers are as `shmem_fcollect` promises, and it [`can_gather`].
 pub unsafe fn gather(group: &Group<'_>, call: &Gather) {
     // SAFETY: the caller's promise.
     unsafe { send_blocks(group, &Roles::of(group), call, |member| member * call.len) };
@@ -105,7 +105,7 @@ pub unsafe fn gather(group: &Group<'_>, call: &Gather) {
 /// Blocks of lengths that the members first tell each other.
 ///
 /// # Safety
-/// The buffers are as `shmem_collect` promises, and it [`gathers`].
+/// The buffers are as `shmem_collect` promises, and it [`can_gather`].
 pub unsafe fn collect(group: &Group<'_>, Collect(call): &Collect) {
     let roles = &Roles::of(group);
     let lens = &lengths(group, roles, call.len)[..group.n];
@@ -163,7 +163,7 @@ fn lengths(group: &Group<'_>, roles: &Roles<'_>, len: usize) -> [usize; MEMBERS_
 /// Brings each block to its place in the dest of all: `before` says how many bytes those of the members before have.
 ///
 /// # Safety
-/// Dests have room for the blocks of all, this member's own is the source of the call, and it [`gathers`].
+/// Dests have room for the blocks of all, this member's own is the source of the call, and it [`can_gather`].
 unsafe fn send_blocks(
     group: &Group<'_>,
     roles: &Roles<'_>,
@@ -197,7 +197,7 @@ unsafe fn send_blocks(
 /// The elements of all, combined by the first member of each host: in the order of the members where that matters.
 ///
 /// # Safety
-/// The buffers are as `shmem_sum_reduce` promises, and it [`reduces`].
+/// The buffers are as `shmem_sum_reduce` promises, and it [`can_reduce`].
 pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
     let (roles, len) = (Roles::of(group), call.bytes());
     let letters = Letters::begin(group, team(group), message_len(&roles.notes.hosts, call));

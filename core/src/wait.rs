@@ -19,10 +19,10 @@ use turns::{ANOTHER_RAN_NS, Attempt, Turns};
 /// Longest spin for a service thread.
 const SERVICE_SPIN_NS: u64 = 3_000;
 
-/// For a PE that has a processor alone: see [`Patience::rest`].
+/// Shortest and longest [`Patience::rest`] beside a PE that has a processor alone.
 const SHORT_REST: Duration = Duration::from_micros(50);
 const LONG_REST: Duration = Duration::from_millis(5);
-/// The same of [`Patience::polls_every`].
+/// [`Patience::polls_every`] of a PE that has a processor alone.
 const POLLS_EVERY: Duration = Duration::from_micros(6);
 
 /// What a PE is waiting for, shown when the job hangs.
@@ -145,10 +145,11 @@ pub struct Patience {
     pub yield_ns: u64,
     /// Longest sleep afterwards.
     pub sleep_max: Duration,
-    /// How long the service thread leaves serving to a PE that polls, at least and at most, before it looks whether
-    /// that still does.
+    /// While a PE polls, it serves others itself: how long its service thread rests, at least and at most, before it
+    /// looks whether the PE still polls.
     pub rest: [Duration; 2],
-    /// A PE that waits polls more often than this. None where it may not get its turn for as long as others compute.
+    /// A PE that waits polls at least once in this time. None where so many PEs share a processor that one may not get
+    /// a turn for long.
     pub polls_every: Option<Duration>,
 }
 

@@ -148,9 +148,10 @@ struct Polled {
 }
 
 impl Polled {
-    /// The thread looks, and finds so many polls since it last did. For how many nanoseconds the program has polled:
-    /// with fewer polls than a program that waits makes, if that can be told, it did something else meanwhile.
-    fn on(&mut self, now: u64, polls: u64, polls_every: Option<Duration>) -> u64 {
+    /// The thread finds that the program has polled so many times since it last looked. Gives for how many nanoseconds
+    /// the program has polled again and again. If it polled less often than once in `polls_every`, it did something else
+    /// meanwhile, and that time begins anew.
+    fn look(&mut self, now: u64, polls: u64, polls_every: Option<Duration>) -> u64 {
         let since_look = u128::from(now.saturating_sub(self.looked));
         if polls_every.is_some_and(|every| u128::from(polls) * every.as_nanos() < since_look) {
             self.since = now;
@@ -160,10 +161,10 @@ impl Polled {
     }
 }
 
-/// How long the thread leaves serving to a program that has polled for so many nanoseconds: not much longer than
-/// that, since whoever asks something of the program when it begins to compute may wait for the end of it, and an
-/// eighth where it is long. Each time that the thread looks takes the processor from the program for 20 us and more
-/// where timers are those of a hypervisor.
+/// How long the thread leaves serving to a program that has polled for so many nanoseconds: as long again, up to half a
+/// millisecond, and then an eighth of that time. If the program begins to compute meanwhile, whoever asks something of
+/// it waits for the end of the rest. But each look of the thread was measured to cost programs 20 us and more on a
+/// virtual machine.
 fn rest(polled: u64, [min, max]: [Duration; 2]) -> Duration {
     let polled = Duration::from_nanos(polled);
     polled.min(NAP[1]).max(polled / 8).clamp(min, max)
@@ -190,10 +191,7 @@ pub struct Service<W: Wire + 'static> {
 }
 
 struct Shared<W> {
-    /// See [`Patience::rest`].
-    rest: [Duration; 2],
-    /// See [`Patience::polls_every`].
-    polls_every: Option<Duration>,
+    patience: Patience,
     server: Option<Mutex<Server<W>>>,
     transports: Option<Box<dyn Pollable>>,
     bell: *const Bell,
@@ -225,8 +223,7 @@ impl<W: Wire + 'static> Service<W> {
         patience: &Patience,
     ) -> std::io::Result<Service<W>> {
         let shared = Arc::new(Shared {
-            rest: patience.rest,
-            polls_every: patience.polls_every,
+            patience: *patience,
             server: server.map(Mutex::new),
             transports,
             bell,
@@ -236,9 +233,9 @@ impl<W: Wire + 'static> Service<W> {
             attending: AtomicU32::new(0),
             told: OnceLock::new(),
         });
-        let (seen, lull) = (shared.clone(), Lull::new(patience.spin_ns));
+        let seen = shared.clone();
         let thread =
-            thread::Builder::new().name("shmem-service".into()).spawn(move || seen.run(lull))?;
+            thread::Builder::new().name("shmem-service".into()).spawn(move || seen.run())?;
         Ok(Service { shared, thread: Some(thread) })
     }
 
@@ -254,7 +251,7 @@ impl<W: Wire + 'static> Service<W> {
         Attending(&self.shared.attending)
     }
 
-    /// The calling thread does not poll any more, but sleeps.
+    /// Tells that the calling thread does not poll any more, but sleeps: wakes the service thread if that rests.
     pub fn leave(&self, attending: Attending<'_>) {
         drop(attending);
         self.shared.wake();
@@ -307,8 +304,10 @@ impl<W: Wire> Shared<W> {
         server.is_some_and(|mut server| server.serve())
     }
 
-    fn run(&self, mut lull: Lull) {
+    fn run(&self) {
         ask_for_short_turns();
+        let Patience { spin_ns, rest: limits, polls_every, .. } = self.patience;
+        let mut lull = Lull::new(spin_ns);
         let (mut seen, mut nap, mut left_alone) = (0, NAP[0], false);
         let mut polled: Option<Polled> = None;
         let mut work = Work::new("service thread");
@@ -330,9 +329,8 @@ impl<W: Wire> Shared<W> {
                 // The program serves while it waits. One that sleeps between its looks does not.
                 let now = monotonic_ns();
                 let polled = polled.get_or_insert(Polled { since: now, looked: now });
-                self.bell()
-                    .rings
-                    .wait(rings, rest(polled.on(now, lately, self.polls_every), self.rest));
+                let polled_ns = polled.look(now, lately, polls_every);
+                self.bell().rings.wait(rings, rest(polled_ns, limits));
                 continue;
             }
             if !left_alone {
@@ -461,10 +459,10 @@ mod tests {
     fn a_program_that_polls_rarely_does_something_else_meanwhile() {
         let every = Some(Duration::from_nanos(10));
         let mut polled = Polled { since: 1_000, looked: 1_000 };
-        assert_eq!(polled.on(1_000, 0, every), 0);
-        assert_eq!(polled.on(2_000, 100, every), 1_000);
-        assert_eq!(polled.on(3_000, 99, every), 0);
-        assert_eq!(polled.on(4_000, 0, None), 1_000);
+        assert_eq!(polled.look(1_000, 0, every), 0);
+        assert_eq!(polled.look(2_000, 100, every), 1_000);
+        assert_eq!(polled.look(3_000, 99, every), 0);
+        assert_eq!(polled.look(4_000, 0, None), 1_000);
     }
 
     #[test]
