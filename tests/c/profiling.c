@@ -20,6 +20,7 @@ int main(void) {
     check_start();
     static long target;
     shmem_long_p(&target, 4, next_pe);
+    shmem_fence(); /* in this order */
     shmem_p(&target, 5L, next_pe); /* the generic is a macro over the routine */
     CHECK_EQ(shmem_sync(SHMEM_TEAM_WORLD), 0);
     CHECK_EQ(calls, 102);

@@ -43,6 +43,7 @@ static void *on_default(void *argument) {
 static void *waiting(void *argument) {
     long id = (long)argument;
     for (uint64_t i = 1; i <= ROUNDS; i++) {
+        shmem_fence(); /* behind the value before */
         shmem_uint64_atomic_set(&signals[id], i, next_pe);
         shmem_uint64_wait_until(&signals[id], SHMEM_CMP_GE, i);
         shmem_long_atomic_inc(counter, 0);
