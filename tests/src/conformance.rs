@@ -91,6 +91,10 @@ pub const BACK_ENDS: &[BackEnd] = &[
     on_one_host("shm", || named(["shm"]), &[]),
     on_one_host("cma", || named(["cma"]), &[]),
     BackEnd { seeds: 40, ..on_one_host("unordered", || named(["unordered"]), &[]) },
+    BackEnd {
+        seeds: 20,
+        ..on_ring("unordered_two_hosts", || named(["shm", "unordered"]), ring::TWO_HOSTS)
+    },
     on_ring("ntb", || named(["ntb"]), ring::DIRECT),
     on_ring("ntb_ring_only", || named(["ntb"]), ring::RING_ONLY),
     on_ring("ntb_small_windows", || named(["ntb"]), ring::SMALL),
@@ -200,24 +204,20 @@ pub fn main(back_ends: &'static [BackEnd]) {
 /// Runs a case on a back end.
 pub fn run(back_end: &BackEnd, case: &Case) {
     let make = back_end.transports;
-    let name = format!("{}::{}", back_end.name, case.name);
-    match &back_end.ring {
-        // A single PE has nobody behind a link.
-        Some(ring) if case.n_pes > 1 => {
-            let _watched = Watchdog::start(name, LIMIT_SECONDS);
-            let fabric = ring.fabric(case.n_pes);
-            ring.run(&fabric, case.n_pes, &make, case.check);
-            ring::check_counters(&fabric);
-        }
-        _ => {
-            for seed in 1..=back_end.seeds {
-                let seed = seed.to_string();
-                let what = format!("{name} with SHMEM_UNORDERED_SEED={seed}");
-                let _watched = Watchdog::start(what, LIMIT_SECONDS);
-                let own = [("SHMEM_UNORDERED_SEED", seed.as_str())];
-                let environment = [back_end.environment, &own].concat();
-                run_job(case.n_pes, &environment, &make, case.check);
+    for seed in 1..=back_end.seeds {
+        let seed = seed.to_string();
+        let name = format!("{}::{} with SHMEM_UNORDERED_SEED={seed}", back_end.name, case.name);
+        let _watched = Watchdog::start(name, LIMIT_SECONDS);
+        let own = [("SHMEM_UNORDERED_SEED", seed.as_str())];
+        let environment = [back_end.environment, &own].concat();
+        match &back_end.ring {
+            // A single PE has nobody behind a link.
+            Some(ring) if case.n_pes > 1 => {
+                let fabric = ring.fabric(case.n_pes);
+                ring.run_with(&fabric, case.n_pes, &environment, &make, case.check);
+                ring::check_counters(&fabric);
             }
+            _ => run_job(case.n_pes, &environment, &make, case.check),
         }
     }
 }

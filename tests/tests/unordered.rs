@@ -15,7 +15,11 @@ use support::{crate_dir, library_of_tests, run};
 
 /// Seeds of each program; `TOMBOLO_SEEDS=N` for more.
 const SEEDS: u32 = 2;
-const PES: u32 = 2;
+/// Two PEs, which share nothing that they map.
+const ON_ONE: [&str; 2] = ["-n", "2"];
+/// Two PEs on one emulated host and one on another: those of a host map their memory.
+const ON_HOSTS: [&str; 4] = ["-n", "3", "--hosts", "2"];
+const HOSTS: [(&str, &str); 1] = [("SHMEM_TRANSPORTS", "shm,unordered")];
 /// Programs that are run with every put and get above a cache line divided among this transport and another, and with
 /// every non-blocking one by either of them.
 const SEVERAL: [&str; 4] = ["contexts", "random", "rma", "signal"];
@@ -43,7 +47,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         let library = library.clone();
         Trial::test(format!("{} with {seeds} seeds", program.name), move || {
             let library = library?;
-            (1..=seeds).try_for_each(|seed| endures(&program, &library, seed, &[]))
+            (1..=seeds).try_for_each(|seed| endures(&program, &library, seed, &ON_ONE, &[]))
         })
     };
     let several = sources.iter().filter(|source| {
@@ -56,21 +60,33 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         Trial::test(format!("{} with {what} by another transport", program.name), move || {
             let more = [("SHMEM_TRANSPORTS", "unordered,cma"), ("SHMEM_ROUTE", routes)];
             let library = library?;
-            SEVERAL_SEEDS.iter().try_for_each(|seed| endures(&program, &library, *seed, &more))
+            SEVERAL_SEEDS
+                .iter()
+                .try_for_each(|seed| endures(&program, &library, *seed, &ON_ONE, &more))
         })
     });
-    sources.iter().map(runs).chain(several).collect()
+    let on_hosts = |source: &PathBuf| {
+        let program = Program::new(prefix, source, "", &["-O1", "-pthread"]);
+        let library = library.clone();
+        Trial::test(format!("{} on two hosts with {seeds} seeds", program.name), move || {
+            let library = library?;
+            (1..=seeds).try_for_each(|seed| endures(&program, &library, seed, &ON_HOSTS, &HOSTS))
+        })
+    };
+    let on_hosts = sources.iter().map(on_hosts);
+    sources.iter().map(runs).chain(several).chain(on_hosts).collect()
 }
 
 fn endures(
     program: &Arc<Program>,
     library: &Path,
     seed: u32,
+    places: &[&str],
     environment: &[(&str, &str)],
 ) -> Result<(), libtest_mimic::Failed> {
     let executable = program.executable()?;
     let mut oshrun = program.oshrun();
-    oshrun.args(["-n", &PES.to_string(), "-x", "CHECK_APART=1"]).arg(executable);
+    oshrun.args(places).args(["-x", "CHECK_APART=1"]).arg(executable);
     oshrun.env("LD_LIBRARY_PATH", library).env("SHMEM_TRANSPORTS", "unordered");
     oshrun.env("SHMEM_UNORDERED_SEED", seed.to_string()).env("SHMEM_TUNE", "off");
     oshrun.envs(environment.iter().copied());

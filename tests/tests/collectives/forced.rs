@@ -6,7 +6,7 @@ use super::data::{
     Case, Members, all_members, alltoalls_of_whole_blocks, broadcasts, broadcasts_in_place,
     collects, fcollects, reduce, reductions_of, scans,
 };
-use super::support::{ROUTINE, Random, across, array, contents, fill, over, values};
+use super::support::{ROUTINE, Random, SEEDS, across, array, contents, fill, over, values};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tombolo_collectives::table::{self, check, listing};
@@ -14,7 +14,7 @@ use tombolo_collectives::{self as coll, Max, Prod, Sum, reducer};
 use tombolo_core::World;
 use tombolo_core::config::{Algorithms, Value};
 use tombolo_core::ops::Mode;
-use tombolo_tests::ring;
+use tombolo_tests::ring::{self, Ring};
 
 /// Elements of 8 bytes: more than one piece for each of three to five PEs, and along a chain.
 const LONG: usize = 16_000;
@@ -76,6 +76,19 @@ fn every_algorithm_over_a_transport_without_order() {
     });
 }
 
+/// PEs of a host that follow each other, on two and three hosts, and PEs that are dealt to hosts in turn.
+#[test]
+fn every_algorithm_on_several_hosts_without_order() {
+    let in_blocks = ring::TWO_HOSTS_IN_BLOCKS;
+    let three = Ring { hosts_max: 3, ..in_blocks };
+    for (ring, n_pes, seed) in [(in_blocks, 5, "1"), (ring::TWO_HOSTS, 4, "2"), (three, 5, "4")] {
+        every_algorithm(|asked, body| {
+            let asked = [asked[0], ("SHMEM_UNORDERED_SEED", seed)];
+            across(ring, &["shm", "unordered"], n_pes, &asked, body);
+        });
+    }
+}
+
 #[test]
 fn every_algorithm_on_two_hosts_with_several_pes() {
     every_algorithm(|asked, body| across(ring::TWO_HOSTS, &["shm", "ntb"], 5, asked, body));
@@ -100,12 +113,21 @@ fn every_algorithm_between_two() {
     });
 }
 
+/// Runs `body` on two hosts with links between them, and with a network that keeps the contract and nothing more.
+fn on_two_hosts(ring: Ring, n_pes: usize, asked: (&str, &str), body: impl Fn(&World) + Sync) {
+    across(ring, &["shm", "ntb"], n_pes, &[asked], &body);
+    for seed in 1..=SEEDS {
+        let asked = [asked, ("SHMEM_UNORDERED_SEED", &seed.to_string())];
+        across(ring, &["shm", "unordered"], n_pes, &asked, &body);
+    }
+}
+
 /// Two PEs on each of two hosts, where reductions may go by levels: all operators, floating-point
 /// numbers, and more than one piece.
 #[test]
 fn reductions_by_levels() {
-    let asked = [("SHMEM_COLL", "reduce:levels+share")];
-    across(ring::TWO_HOSTS, &["shm", "ntb"], 4, &asked, |world| {
+    let asked = ("SHMEM_COLL", "reduce:levels+share");
+    on_two_hosts(ring::TWO_HOSTS, 4, asked, |world| {
         let choices = table::choices(world, world.team());
         let reduce = choices.iter().find(|choice| choice.operation == "reduce");
         let taken = reduce.map(|choice| choice.taken.iter().all(|name| *name == Some("levels")));
@@ -119,9 +141,9 @@ fn reductions_by_levels() {
 /// Three PEs on one host and two on another: those of a host follow each other, or do not.
 #[test]
 fn by_way_of_the_first_member_of_each_host() {
-    let asked = [("SHMEM_COLL", "collect:hosts+put,fcollect:hosts+put,reduce:hosts+share")];
+    let asked = ("SHMEM_COLL", "collect:hosts+put,fcollect:hosts+put,reduce:hosts+share");
     for (ring, gather) in [(ring::TWO_HOSTS_IN_BLOCKS, "hosts"), (ring::TWO_HOSTS, "put")] {
-        across(ring, &["shm", "ntb"], 5, &asked, |world| {
+        on_two_hosts(ring, 5, asked, |world| {
             let taken = |operation| table::taken(world, world.team(), operation, 8);
             let expected = [Some(gather), Some(gather), Some("hosts")];
             assert_eq!(["collect", "fcollect", "reduce"].map(taken), expected);

@@ -9,12 +9,12 @@ use tombolo_tests::run_job;
 
 pub const ROUTINE: &str = "collectives test";
 /// Seeds of the transport without order.
-const SEEDS: u32 = 2;
+pub const SEEDS: u32 = 2;
 pub const PES: [usize; 7] = [1, 2, 3, 4, 5, 7, 8];
 
 /// Runs `body` in worlds of several sizes over mapped memory, over copying alone, and over links
 /// between hosts, with some PEs sharing a host and with none, and over a transport that keeps the
-/// contract and nothing more.
+/// contract and nothing more, within a host and between two.
 pub fn everywhere(body: impl Fn(&World) + Sync) {
     for n_pes in PES {
         over("shm", n_pes, &[], &body);
@@ -24,7 +24,9 @@ pub fn everywhere(body: impl Fn(&World) + Sync) {
     }
     for seed in 1..=SEEDS {
         let seed = seed.to_string();
-        over("unordered", 2, &[("SHMEM_UNORDERED_SEED", &seed)], &body);
+        let seed = [("SHMEM_UNORDERED_SEED", &*seed)];
+        over("unordered", 2, &seed, &body);
+        across(ring::TWO_HOSTS_IN_BLOCKS, &["shm", "unordered"], 4, &seed, &body);
     }
     across(ring::TWO_HOSTS, &["shm", "ntb"], 3, &[], &body);
     across(ring::RING_ONLY, &["ntb"], 3, &[], &body);

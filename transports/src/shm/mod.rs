@@ -7,8 +7,8 @@
 //!
 //! What is mapped needs neither the target's CPU nor the kernel afterwards.
 
-mod address;
-mod endpoint;
+pub(crate) mod address;
+pub(crate) mod endpoint;
 mod sys;
 
 use address::Extent;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A transport that keeps the contract and nothing more, for tests (feature `testing`).
 //!
-//! It lies over another transport that maps the memory of peers, and hides the mappings. What is put
+//! It maps the memory of peers as `shm` does, that of emulated hosts of this machine as well, and hides the mappings. What is put
 //! goes in pieces, each of which arrives at its own time, some of them twice; what is complete is told
 //! late and in another order; AMOs are done at any time; now and then there is no room; local buffers have
 //! to be registered; and what it can do at all, in which lengths and alignments, follows from a seed. Every layer above must live with
@@ -11,18 +11,21 @@
 //! calls in the same order the same happens.
 
 mod endpoint;
+mod hosts;
 mod local;
 mod network;
 mod random;
 mod settings;
 
+use crate::shm::Shm;
 use endpoint::UnorderedEndpoint;
+use hosts::Files;
 use network::Network;
 use random::Random;
 use settings::UnorderedSettings;
 use std::sync::Arc;
 use tombolo_core::config::Table;
-use tombolo_core::error::Result;
+use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{
     AmoOp, AmoSet, Capabilities, Endpoint, Job, Mapping, Progress, Segment, SegmentKind, Status,
     Stream, Transport,
@@ -31,18 +34,17 @@ use tombolo_core::transport::{
 const NAME: &str = "unordered";
 
 /// See the module.
+#[derive(Default)]
 pub struct Unordered {
-    inner: Box<dyn Transport>,
+    /// Maps the memory of PEs of the same host.
+    inner: Shm,
+    /// What PEs of other hosts map.
+    files: Files,
     /// Address and length of this PE's segments.
     own: Vec<(usize, usize)>,
+    /// Their length and layout, by kind.
+    layouts: [Option<(usize, u64)>; SegmentKind::ALL.len()],
     network: Option<Arc<Network>>,
-}
-
-impl Unordered {
-    /// Over a transport that maps the memory of peers.
-    pub fn over(inner: Box<dyn Transport>) -> Unordered {
-        Unordered { inner, own: Vec::new(), network: None }
-    }
 }
 
 /// Whether operations become visible in the order issued. Drawn apart, so that it does not change what
@@ -109,7 +111,14 @@ impl Transport for Unordered {
 
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
         self.own = segments.iter().map(|segment| (segment.base as usize, segment.len)).collect();
-        self.inner.open(job, segments)
+        for segment in segments {
+            self.layouts[segment.kind as usize] = Some((segment.len, segment.layout));
+        }
+        if (0..job.n_pes()).any(|pe| !job.is_local(pe)) {
+            let failed = |e| Error::system("duplicating a descriptor", e);
+            self.files = Files::of(segments).map_err(failed)?;
+        }
+        Ok(self.files.told_before(&self.inner.open(job, segments)?))
     }
 
     fn connect(
@@ -121,9 +130,13 @@ impl Transport for Unordered {
         let can = capabilities(settings.seed.into());
         let network = Arc::new(Network::new(settings.seed.into(), job.pe, can.ordered, &self.own));
         self.network = Some(network.clone());
-        let connected = self.inner.connect(job, addresses)?;
+        let inner: Vec<Vec<u8>> = addresses.iter().map(|told| hosts::inner(told).into()).collect();
+        let connected = self.inner.connect(job, &inner)?;
         let wrap = |(pe, inner): (usize, std::result::Result<Box<dyn Endpoint>, String>)| {
-            let inner = inner?;
+            let inner = match job.is_local(pe) {
+                true => inner?,
+                false => Box::new(hosts::reach(&addresses[pe], &self.layouts)?),
+            };
             let maps: [Option<Mapping>; 2] = SegmentKind::ALL.map(|kind| inner.mapped(kind));
             let network = network.clone();
             Ok(Box::new(UnorderedEndpoint { pe, inner, maps, can, network }) as Box<dyn Endpoint>)
@@ -155,6 +168,7 @@ impl Transport for Unordered {
 
     fn close(&mut self) {
         self.inner.close();
+        self.files = Files::default();
     }
 }
 
