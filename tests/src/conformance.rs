@@ -31,7 +31,9 @@ use crate::ring::{self, Ring};
 use crate::watchdog::Watchdog;
 use crate::{run_as_pe, run_job};
 use libtest_mimic::{Arguments, Trial};
+use std::io;
 use std::process::Command;
+use std::time::Instant;
 use tombolo_core::ops::Mode;
 use tombolo_core::transport::{
     Amo, AmoOp, Job, Locality, SegmentKind, SignalOp, Status, Stream, Transport,
@@ -153,11 +155,17 @@ pub fn unavailable(back_end: &BackEnd) -> Option<String> {
 
 /// Longest time of one job of a case.
 pub const LIMIT_SECONDS: u64 = 120;
+/// The same between processes, which meet through the launcher hundreds of times: between virtual machines that
+/// share busy processors that alone takes a minute.
+const LIMIT_SECONDS_BY_LAUNCHER: u64 = 400;
 /// Says which case a process is to run.
 pub const CASE: &str = "TOMBOLO_CONFORMANCE_CASE";
 /// Says on which back end a process is to run, as one PE of a job that `oshrun` has started, the cases for
 /// as many PEs as the job has.
 pub const BACK_END: &str = "TOMBOLO_CONFORMANCE_BACK_END";
+
+/// Says that such a job runs the cases for fewer PEs as well.
+const SMALLER: &str = "TOMBOLO_CONFORMANCE_SMALLER";
 
 /// The test program: runs every case on every back end, those without the hardware ignored.
 pub fn main(back_ends: &'static [BackEnd]) {
@@ -166,12 +174,22 @@ pub fn main(back_ends: &'static [BackEnd]) {
     if let Ok(name) = std::env::var(BACK_END) {
         let back_end = back_ends.iter().find(|one| one.name == name).expect("a back end");
         return run_as_pe(&back_end.transports, |world| {
-            let fitting = CASES.iter().filter(|case| case.n_pes == world.n_pes());
-            fitting.for_each(|case| {
-                let name = format!("{name}::{}, PE {}", case.name, world.pe());
-                let _watched = Watchdog::start(name, LIMIT_SECONDS);
-                (case.check)(world);
-            });
+            let smaller = std::env::var_os(SMALLER).is_some();
+            for case in fitting(world.n_pes(), smaller) {
+                let begun = Instant::now();
+                let name = format!("{name}::{}", case.name);
+                let watched = format!("{name}, PE {}", world.pe());
+                let _watched = Watchdog::start(watched, LIMIT_SECONDS_BY_LAUNCHER);
+                if world.pe() < case.n_pes {
+                    (case.check)(world);
+                    announce(world, END);
+                } else {
+                    while announce(world, b"") != END {}
+                }
+                if world.pe() == 0 {
+                    println!("{name}: {:.1?}", begun.elapsed());
+                }
+            }
         });
     }
     if let Ok(asked) = std::env::var(CASE) {
@@ -199,6 +217,52 @@ pub fn main(back_ends: &'static [BackEnd]) {
     };
     let trials = back_ends.iter().flat_map(of).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// Cases for so many PEs, and for fewer of them if those are asked for. A case leaves memory allocated on its PEs, and
+/// needs the same places on all of them: so those for more PEs come first.
+fn fitting(n_pes: usize, smaller: bool) -> Vec<&'static Case> {
+    let fits = |case: &&Case| case.n_pes == n_pes || smaller && case.n_pes < n_pes;
+    let mut all: Vec<&Case> = CASES.iter().filter(fits).collect();
+    all.sort_by_key(|case| std::cmp::Reverse(case.n_pes));
+    all
+}
+
+/// What the PEs of a case say at its end.
+const END: &[u8] = b"end";
+
+/// Meets all PEs, those that only look on included; returns what PE 0 says.
+fn announce(world: &World, what: &[u8]) -> Vec<u8> {
+    let mut all = world.bootstrap().allgather(what).expect("all PEs meet");
+    all.swap_remove(0)
+}
+
+/// Has an `oshrun` with options run the cases for as many PEs as it starts, on one of [`BACK_ENDS`]: each PE is a
+/// process of this program, whose `main` calls [`main`]. With `smaller`, those for fewer PEs as well: the first PEs
+/// run them, and the others do not call the library meanwhile.
+pub fn run_by(oshrun: &mut Command, name: &str, smaller: bool) -> io::Result<()> {
+    let back_end = BACK_ENDS.iter().find(|one| one.name == name).expect("a back end");
+    let ring = back_end.ring.iter().flat_map(|ring| ring.environment);
+    for (name, value) in back_end.environment.iter().chain(ring) {
+        oshrun.args(["-x", &format!("{name}={value}")]);
+    }
+    if smaller {
+        oshrun.args(["-x", &format!("{SMALLER}=1")]);
+    }
+    oshrun.args(["-x", &format!("{BACK_END}={name}")]).arg(std::env::current_exe()?);
+    Ok(())
+}
+
+/// Whether a job of so many PEs, made by [`run_by`], says that all cases ended well. Each says how long it took.
+pub fn all_ran(name: &str, n_pes: usize, smaller: bool, said: &str) -> Result<(), String> {
+    let ran =
+        |case: &Case| said.lines().any(|l| l.starts_with(&format!("{name}::{}: ", case.name)));
+    let asked = fitting(n_pes, smaller);
+    let missing: Vec<&str> = asked.iter().filter(|case| !ran(case)).map(|case| case.name).collect();
+    match missing.is_empty() && !asked.is_empty() {
+        true => Ok(()),
+        false => Err(format!("did not run with {n_pes} PEs: {missing:?}\n{said}")),
+    }
 }
 
 /// Runs a case on a back end.
@@ -251,7 +315,7 @@ fn allocate(world: &World, len: usize) -> *mut u8 {
 
 /// Meets all PEs without using the transport under test.
 fn meet(world: &World) {
-    world.bootstrap().barrier().expect("all PEs meet");
+    announce(world, b"");
 }
 
 fn put(world: &World, dest: *mut u8, source: &[u8], pe: usize, mode: Mode) {

@@ -38,7 +38,7 @@ struct Options {
     #[arg(long, default_value = "2", value_parser = clap::value_parser!(u16).range(1..=16))]
     vectors: u16,
 
-    /// Sockets to listen at; they go away with the program
+    /// Sockets to listen at; those that a killed oshivshmem has left are used again
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 }

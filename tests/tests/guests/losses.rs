@@ -2,7 +2,7 @@
 //! Guests that end while a job runs.
 
 use crate::Stage;
-use crate::ring::{LIMIT, Which};
+use crate::ring::{LIMIT, Ring, Which};
 use crate::support::{Ran, run};
 use libtest_mimic::Failed;
 use std::path::Path;
@@ -50,16 +50,29 @@ pub fn run_without(
     })
 }
 
-/// With `SHMEM_ON_LOSS=continue` a ring of three becomes a line of two.
+/// What `survivors` takes: the PE of a guest is lost, all others reach each other.
+fn letters(which: Which, lost: usize) -> String {
+    (1..=which.guests()).map(|guest| if guest == lost { 'x' } else { 'a' }).collect()
+}
+
+/// With `SHMEM_ON_LOSS=continue` a ring of three becomes a line of two, and one of four a line of three.
 pub fn the_others_go_on(stage: &Stage, which: Which) -> Result<(), Failed> {
     let mut held = stage.ring(which)?;
     let ring = held.as_mut().expect("just made");
+    let ran = go_on_without(stage, ring, which);
+    drop(held.take());
+    ran
+}
+
+/// The same on a ring that is held.
+pub fn go_on_without(stage: &Stage, ring: &mut Ring, which: Which) -> Result<(), Failed> {
+    const LOST: usize = 3;
     let mut oshrun = ring.everywhere();
     oshrun.args(["-x", "SHMEM_ON_LOSS=continue"]);
     oshrun.args(if which.is_served() { FEWER_ROUNDS } else { FEW_ROUNDS });
     let survivors = stage.program("survivors").executable()?;
-    let ran = run_without(&mut ring.guests, 3, oshrun, (&survivors, "aax"))?;
-    drop(held.take());
+    let letters = letters(which, LOST);
+    let ran = run_without(&mut ring.guests, LOST, oshrun, (&survivors, &letters))?;
     match ran.code {
         Some(WITHOUT_LOST) => Ok(()),
         _ => Err(ran.account("expected the others to go on").into()),
@@ -72,7 +85,8 @@ pub fn a_lost_guest_ends_the_job(stage: &Stage, which: Which) -> Result<(), Fail
     let ring = held.as_mut().expect("just made");
     let survivors = stage.program("survivors").executable()?;
     let oshrun = ring.everywhere();
-    let ran = run_without(&mut ring.guests, 2, oshrun, (&survivors, "ax"))?;
+    let letters = letters(which, 2);
+    let ran = run_without(&mut ring.guests, 2, oshrun, (&survivors, &letters))?;
     drop(held.take());
     let told: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("oshrun: ")).collect();
     let is_it = |line: &str| line.contains("host g2 is lost: ") && line.ends_with("ending the job");

@@ -19,6 +19,7 @@ mod rdma;
 mod ring;
 mod served;
 mod strangers;
+mod unserved;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rdma::Trio;
@@ -41,6 +42,9 @@ const SPECIAL: [&str; 6] = ["beating", "cables", "datagrams", "ends", "put_amo",
 /// Why the others do not, unless they are asked for by `cargo dev guests --ignored`.
 const SLOW: &str = "thousands of operations, each of which takes a guest long";
 
+/// The same of cases for which alone four guests boot.
+const MORE_GUESTS: &str = "boots four more guests for short jobs";
+
 /// Has this program check a pair of devices, in a guest.
 const CHECK_PORTS: &str = "--check-ports";
 /// Has it check that a device reaches memory that is mapped for it, of this program and of another device.
@@ -50,7 +54,7 @@ const CHECK_MEMORY: &str = "--check-memory";
 type Afterwards = (&'static str, fn(&Stage) -> Result<(), Failed>);
 
 /// Cases that follow, in this order.
-const AFTERWARDS: [Afterwards; 9] = [
+const AFTERWARDS: [Afterwards; 13] = [
     ("oshinfo_tells_of_the_ring", ring::oshinfo_tells_of_the_ring),
     ("wrong_cables_are_told", ring::wrong_cables_are_told),
     ("several_pes_on_a_guest_are_refused", ring::several_pes_are_refused),
@@ -62,6 +66,12 @@ const AFTERWARDS: [Afterwards; 9] = [
     }),
     ("the_others_go_on_without_a_guest", |stage| losses::the_others_go_on(stage, Which::Three)),
     ("a_lost_guest_ends_the_job", |stage| losses::a_lost_guest_ends_the_job(stage, Which::Two)),
+    ("the_others_of_four_go_on_without_a_guest", |stage| {
+        losses::the_others_go_on(stage, Which::Four)
+    }),
+    ("jobs_go_on_without_the_server_of_their_links", unserved::jobs_go_on),
+    ("guests_do_not_start_without_the_server_of_their_links", unserved::guests_do_not_start),
+    ("the_others_go_on_without_a_guest_and_the_server", unserved::the_others_go_on),
 ];
 
 type Case = dyn Fn(&Stage) -> Result<(), Failed> + Send;
@@ -181,14 +191,14 @@ fn main() {
 fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     let missing = unavailable();
     let mut trials = Vec::new();
-    let mut add = |name: String, slow: bool, case: Box<Case>| {
+    let mut add = |name: String, other: Option<&'static str>, case: Box<Case>| {
         let stage = stage.clone();
-        let reason = missing.or(slow.then_some(SLOW));
+        let reason = missing.or(other);
         let trial = Trial::test(name, move || stage.run(&*case));
         trials
             .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
     };
-    add("a_guest_runs_programs_of_this_machine".into(), false, Box::new(runs_programs));
+    add("a_guest_runs_programs_of_this_machine".into(), None, Box::new(runs_programs));
     for program in &stage.programs {
         if SPECIAL.contains(&&*program.name) {
             continue;
@@ -197,12 +207,25 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
             let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
             let case = format!("{name}_on_{}_guests", which.guests());
             let run = move |stage: &Stage| ring::runs(stage, &name, which, limit(slow));
-            add(case, slow, Box::new(run));
+            add(case, slow.then_some(SLOW), Box::new(run));
+        }
+    }
+    for which in [Which::Two, Which::Three, Which::Four] {
+        for back_end in ring::BACK_ENDS {
+            let case = format!("{back_end}_conforms_on_{}_guests", which.guests());
+            let slow = (which, back_end) != (Which::Two, "ntb");
+            let run = move |stage: &Stage| ring::conforms(stage, which, back_end);
+            add(case, slow.then_some(SLOW), Box::new(run));
         }
     }
     for (name, case) in AFTERWARDS {
-        add(name.to_owned(), false, Box::new(case));
+        add(name.to_owned(), None, Box::new(case));
     }
+    add(
+        "a_lost_guest_of_four_ends_the_job".into(),
+        Some(MORE_GUESTS),
+        Box::new(|stage| losses::a_lost_guest_ends_the_job(stage, Which::Four)),
+    );
     trials.extend(over_epf(stage));
     trials.extend(over_verbs(stage, missing.or(rdma::unavailable())));
     trials
@@ -221,11 +244,19 @@ fn over_epf(stage: &Arc<Stage>) -> Vec<Trial> {
     };
     add("linux_drives_epf".into(), epf::without_drivers(), Box::new(epf::linux_drives_it));
     for program in stage.programs.iter().filter(|program| !SPECIAL.contains(&&*program.name)) {
-        for which in [Which::Epf, Which::EpfThree] {
+        for which in [Which::Epf, Which::EpfThree, Which::EpfFour] {
             let (name, slow) = (program.name.clone(), !QUICK.contains(&&*program.name));
             let case = format!("{name}_over_epf_on_{}_guests", which.guests());
             let run = move |stage: &Stage| ring::runs(stage, &name, which, limit(slow));
-            add(case, slow.then_some(SLOW), Box::new(run));
+            let more = (which == Which::EpfFour).then_some(MORE_GUESTS);
+            add(case, slow.then_some(SLOW).or(more), Box::new(run));
+        }
+    }
+    for which in [Which::Epf, Which::EpfThree, Which::EpfFour] {
+        for back_end in ring::BACK_ENDS {
+            let case = format!("{back_end}_conforms_over_epf_on_{}_guests", which.guests());
+            let run = move |stage: &Stage| ring::conforms(stage, which, back_end);
+            add(case, Some(SLOW), Box::new(run));
         }
     }
     for (name, case) in epf::CASES {
@@ -248,13 +279,10 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         let case = move |stage: &Stage| rdma::conforms(stage, back_end);
         add(format!("{back_end}_conforms"), false, Box::new(case));
     }
-    for (back_end, setting, slow) in [
-        ("verbs", "SHMEM_VERBS_AMO=auto", false),
-        ("verbs_read", "SHMEM_VERBS_CONFIRM=read", true),
-        ("verbs_target", "SHMEM_VERBS_AMO=target", true),
-        ("verbs_two", "SHMEM_VERBS_DEVICE=rxe0,rxe1", true),
-    ] {
-        let case = move |stage: &Stage| rdma::conforms_between_guests(stage, back_end, setting);
+    for (back_end, slow) in
+        [("verbs", false), ("verbs_read", true), ("verbs_target", true), ("verbs_two", true)]
+    {
+        let case = move |stage: &Stage| rdma::conforms_between_guests(stage, back_end);
         add(format!("{back_end}_conforms_between_guests"), slow, Box::new(case));
     }
     for program in stage.programs.iter().filter(|program| !SPECIAL.contains(&&*program.name)) {

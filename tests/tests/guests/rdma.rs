@@ -11,7 +11,7 @@ use libtest_mimic::Failed;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tombolo_tests::conformance::{BACK_END, CASE, CASES};
+use tombolo_tests::conformance::{self, CASE, CASES};
 use tombolo_tests::guests::{Guests, Spec};
 
 /// What guests do before they are ready: give the interfaces at the cables addresses, and make an RDMA
@@ -177,14 +177,15 @@ pub fn conforms(stage: &Stage, back_end: &str) -> Result<(), Failed> {
 }
 
 /// The same, PEs being processes in two guests.
-pub fn conforms_between_guests(stage: &Stage, back_end: &str, setting: &str) -> Result<(), Failed> {
+pub fn conforms_between_guests(stage: &Stage, back_end: &str) -> Result<(), Failed> {
     let trio = stage.trio()?;
     let trio = trio.as_ref().expect("just made");
     // As many as cases need.
-    for places in ["g1:1,g2:1", "g1:2,g2:1", "g1:2,g2:2"] {
+    for (places, n_pes) in [("g1:1,g2:1", 2), ("g1:2,g2:1", 3), ("g1:2,g2:2", 4)] {
         let mut oshrun = trio.oshrun(places, "verbs");
-        oshrun.args(["-x", setting, "-x", &format!("{BACK_END}={back_end}")]);
-        trio.job(oshrun.arg(std::env::current_exe()?))?.succeeded()?;
+        conformance::run_by(&mut oshrun, back_end, false)?;
+        let said = trio.job(&mut oshrun)?.succeeded()?.stdout;
+        conformance::all_ran(back_end, n_pes, false, &said)?;
     }
     Ok(())
 }

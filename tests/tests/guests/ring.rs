@@ -5,10 +5,11 @@ use crate::Stage;
 use crate::served::Link;
 use crate::support::{Ran, run};
 use libtest_mimic::Failed;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use tombolo_tests::conformance;
 use tombolo_tests::guests::{self, Guests, Spec};
 
 /// For a job: guests compute slowly, and `ssh` takes seconds to reach them.
@@ -36,7 +37,7 @@ pub struct Ring {
     count: usize,
     prefix: PathBuf,
     // End after the guests, which they tie.
-    _links: Links,
+    links: Links,
 }
 
 /// Rings that there can be.
@@ -52,31 +53,48 @@ pub enum Which {
     Epf,
     /// Three of them.
     EpfThree,
+    /// Four of them.
+    EpfFour,
 }
 
 impl Which {
-    pub const ALL: [Which; 5] =
-        [Which::Two, Which::Three, Which::Four, Which::Epf, Which::EpfThree];
+    pub const ALL: [Which; 6] =
+        [Which::Two, Which::Three, Which::Four, Which::Epf, Which::EpfThree, Which::EpfFour];
 
     pub fn guests(self) -> usize {
         match self {
             Which::Two | Which::Epf => 2,
             Which::Three | Which::EpfThree => 3,
-            Which::Four => 4,
+            Which::Four | Which::EpfFour => 4,
         }
     }
 
     /// Whether this program serves the links.
     pub fn is_served(self) -> bool {
-        matches!(self, Which::Epf | Which::EpfThree)
+        matches!(self, Which::Epf | Which::EpfThree | Which::EpfFour)
+    }
+
+    /// Links: the first one of two guests has one more, to itself.
+    fn links(self) -> std::ops::Range<usize> {
+        0..self.guests() + usize::from(self.guests() == 2)
+    }
+
+    /// Where a link is served. Names of sockets must be short.
+    fn link(self, number: usize) -> String {
+        let name = format!("tombolo-{self:?}-{}-{number}", std::process::id());
+        std::env::temp_dir().join(name).display().to_string()
+    }
+
+    /// Where an end of a link is served that has a socket of its own.
+    fn end(self, number: usize, side: usize) -> PathBuf {
+        format!("{}-{side}", self.link(number)).into()
     }
 }
 
 /// What serves the links of a ring.
-#[allow(dead_code, reason = "held until the ring ends")]
 enum Links {
     Ivshmem(Server),
-    Epf(Vec<Link>),
+    Epf(#[allow(dead_code, reason = "held until the ring ends")] Vec<Link>),
 }
 
 /// The sockets of links between guests, and the server behind them. Both end with this value.
@@ -103,34 +121,37 @@ impl Server {
         }
         Ok(links)
     }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.server.kill()?;
+        self.server.wait()?;
+        Ok(())
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        let _ = self.end();
         self.sockets.iter().for_each(|socket| _ = std::fs::remove_file(socket));
     }
 }
 
 impl Ring {
     pub fn start(prefix: &Path, which: Which) -> Result<Ring, String> {
-        let count = which.guests();
-        // Names of sockets must be short.
-        let link = |number: usize| {
-            let name = format!("tombolo-{which:?}-{}-{number}", std::process::id());
-            std::env::temp_dir().join(name).display().to_string()
-        };
-        // Each end has a socket of its own there.
-        let end = |number: usize, side: usize| PathBuf::from(format!("{}-{side}", link(number)));
-        let served = which.is_served();
-        let numbers = 0..count + usize::from(count == 2);
-        let links = if served {
-            let serve = |number| Link::serve([0, 1].map(|side| end(number, side)));
-            Links::Epf(numbers.map(serve).collect::<Result<_, _>>()?)
+        let links = if which.is_served() {
+            let serve = |number| Link::serve([0, 1].map(|side| which.end(number, side)));
+            Links::Epf(which.links().map(serve).collect::<Result<_, _>>()?)
         } else {
-            Links::Ivshmem(Server::start(prefix, numbers.map(link).collect())?)
+            let sockets = which.links().map(|number| which.link(number));
+            Links::Ivshmem(Server::start(prefix, sockets.collect())?)
         };
+        let guests = Ring::boot(which)?;
+        Ok(Ring { guests, count: which.guests(), prefix: prefix.to_owned(), links })
+    }
+
+    /// Boots its guests, whose links are served.
+    pub fn boot(which: Which) -> Result<Guests, String> {
+        let (count, served) = (which.guests(), which.is_served());
         // By link and its end. The left port is the one with the lower address.
         let ends = |guest: usize| match (guest, count) {
             (1, 2) => vec![(count - 1, 1), (0, 0), (count, 0), (count, 1)],
@@ -143,10 +164,10 @@ impl Ring {
             for (index, (number, side)) in ends(guest).into_iter().enumerate() {
                 let (name, address) = (format!("link{index}"), format!("0x1{index}"));
                 if served {
-                    options.extend(guests::served_device(&end(number, side), &address));
+                    options.extend(guests::served_device(&which.end(number, side), &address));
                     continue;
                 }
-                let socket = format!("socket,id={name},path={}", link(number));
+                let socket = format!("socket,id={name},path={}", which.link(number));
                 let device = format!("ivshmem-doorbell,chardev={name},vectors=2,addr={address}");
                 options.extend(["-chardev".into(), socket, "-device".into(), device]);
             }
@@ -163,8 +184,15 @@ impl Ring {
             served,
             ..Spec::default()
         };
-        let guests = Guests::start(count, &spec)?;
-        Ok(Ring { guests, count, prefix: prefix.to_owned(), _links: links })
+        Guests::start(count, &spec)
+    }
+
+    /// Ends the program that serves the links, as an administrator does who ends processes.
+    pub fn end_server(&mut self) -> Result<(), Failed> {
+        match &mut self.links {
+            Links::Ivshmem(server) => Ok(server.end()?),
+            Links::Epf(_) => panic!("this program serves these links"),
+        }
     }
 
     /// `oshrun` with PEs on guests, as in `g1:1,g2:1`.
@@ -221,6 +249,25 @@ pub fn runs(stage: &Stage, name: &str, which: Which, limit: Duration) -> Result<
     let executable = stage.program(name).executable()?;
     ring.job_within(ring.everywhere().arg(executable), limit)?.succeeded()?;
     Ok(())
+}
+
+/// Back ends of the suite of all transports that a ring of guests is: with direct windows, and with all in packets.
+pub const BACK_ENDS: [&str; 2] = ["ntb", "ntb_ring_only"];
+
+/// The suite of all transports, all cases that are for so many PEs or fewer: each is a process in a guest of its own.
+/// In a ring of four the first two are not neighbours, so cases for two PEs go through a third guest, which only passes
+/// on what it gets.
+pub fn conforms(stage: &Stage, which: Which, back_end: &str) -> Result<(), Failed> {
+    let ring = stage.ring(which)?;
+    let ring = ring.as_ref().expect("just made");
+    let mut oshrun = match ring.count {
+        4 => ring.oshrun("g1:1,g3:1,g2:1,g4:1"),
+        _ => ring.everywhere(),
+    };
+    conformance::run_by(&mut oshrun, back_end, true)?;
+    let said = ring.job_within(&mut oshrun, LONG)?.succeeded()?.stdout;
+    println!("{said}");
+    Ok(conformance::all_ran(back_end, which.guests(), true, &said)?)
 }
 
 pub fn oshinfo_tells_of_the_ring(stage: &Stage) -> Result<(), Failed> {

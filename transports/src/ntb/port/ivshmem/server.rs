@@ -17,6 +17,7 @@ use std::ffi::c_void;
 use std::io::{self, IoSlice, Read};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -62,7 +63,7 @@ pub enum Change {
 }
 
 impl Server {
-    /// Listens at `path`, which must not exist, with `size` bytes of shared memory, a power of two
+    /// Listens at `path`, which must not exist or be left of a server that was killed, with `size` bytes of shared memory, a power of two
     /// from 1 MiB, and `vectors` interrupts for each side.
     pub fn bind(path: &Path, size: usize, vectors: usize) -> io::Result<Server> {
         let size = NonZeroUsize::new(size).filter(|s| s.is_power_of_two() && s.get() >= SIZE_MIN);
@@ -74,7 +75,7 @@ impl Server {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
         let base = unsafe { mmap(None, size, access, MapFlags::MAP_SHARED, &memory, 0) }?;
-        let listener = UnixListener::bind(path);
+        let listener = listen(path);
         if listener.is_err() {
             // SAFETY: the mapping just made.
             let _ = unsafe { munmap(base, size.get()) };
@@ -173,6 +174,27 @@ impl Server {
         // SAFETY: mapped by `bind` for as long as the value lives, which the result borrows.
         unsafe { section_in(self.base.as_ptr().cast(), self.size.get(), side) }
     }
+}
+
+/// Listens at a path. The socket of a server that was killed is still there: it makes room.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let taken = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => error,
+        other => return other,
+    };
+    match UnixStream::connect(path) {
+        Ok(_) => Err(io::Error::other("another program listens there")),
+        // Files that are no sockets refuse connections as well.
+        Err(why) if why.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        Err(_) => Err(taken),
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket())
 }
 
 impl Client {

@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 const SIZE: usize = 4 << 20;
@@ -209,4 +209,21 @@ fn what_a_peer_writes_is_not_believed() {
     }
     drop((window, port, second));
     thread.join().unwrap();
+}
+
+#[test]
+fn a_socket_that_is_left_is_used_again_and_no_other() {
+    let path = socket("left");
+    // As a server that was killed leaves it.
+    drop(UnixListener::bind(&path).unwrap());
+    let running = Server::bind(&path, SIZE, 1).unwrap();
+    let told = |path: &Path| Server::bind(path, SIZE, 1).unwrap_err().to_string();
+    assert_eq!(told(&path), "another program listens there");
+    // Still at its place.
+    UnixStream::connect(&path).unwrap();
+    drop(running);
+    std::fs::write(&path, "a file of somebody").unwrap();
+    assert!(told(&path).contains("in use"));
+    assert_eq!(std::fs::read(&path).unwrap(), b"a file of somebody");
+    std::fs::remove_file(&path).unwrap();
 }
