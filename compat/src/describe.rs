@@ -178,7 +178,8 @@ fn times(
         0 => String::new(),
         size => report::size(*size as u64),
     });
-    let width = if any { 18 } else { 10 };
+    let wide = columns.iter().flatten().map(String::len).max().unwrap_or(0);
+    let width = wide.max(8) + 2;
     let head = (unit, sizes.collect::<Vec<String>>());
     let of_row = |row: usize| columns.iter().map(|column| column[row].clone()).collect();
     let names = choice.estimates.iter().map(|(name, _)| *name).enumerate();

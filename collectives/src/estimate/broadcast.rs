@@ -56,9 +56,10 @@ pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
     way(len - middle, group.n - 1).max(way(len + middle, group.n / 2)) + copied(group, len)
 }
 
-/// The root puts to each, to itself too.
+/// The root puts to each, to itself too. Those that are woken for it are so beside each other.
 fn root_puts(group: &Group<'_>, len: usize) -> u64 {
-    let all = others(group) * put(group, len) + copied(group, len);
+    let puts = others(group) * costs(group).put_ns(group.extent(), len);
+    let all = puts + copied(group, len);
     // One PE goes through the memory of all.
     let beyond = !group.extent().is_remote() && group.n * len >= CACHED_MAX;
     if beyond { 2 * all } else { all }

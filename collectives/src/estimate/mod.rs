@@ -26,6 +26,8 @@ const NEAR_MAX: usize = 8 << 10;
 const INLINE: usize = 24;
 /// What passing a message on takes a host that is on its way.
 const RELAY: u64 = 130;
+/// See [`woken`].
+const WOKEN: u64 = 5000;
 /// Bytes that the caches of a processor hold.
 const CACHED_MAX: usize = 1 << 20;
 
@@ -91,16 +93,19 @@ pub fn sync_both_ways(group: &Group<'_>) -> u64 {
     both_steps(group, 8)
 }
 
-/// Steps of going round the ring of members both ways with so many bytes.
+/// Steps of going round the ring of members both ways with so many bytes. Who waits is woken once for what comes from
+/// both sides.
 fn both_steps(group: &Group<'_>, len: usize) -> u64 {
     let (costs, next) = (costs(group), next(group));
     let half = group.n as u64 / 2;
-    half * costs.notice_ns(next) + costs.shared_ns(others(group) * (costs.put_ns(next, len) + LINE))
+    let message = costs.put_ns(next, len) + LINE + woken(group) / 2;
+    half * costs.notice_ns(next) + costs.shared_ns(others(group) * message)
 }
 
 /// Blocks go both ways round the ring of members, in pieces.
 pub fn both_ways(group: &Group<'_>, len: usize) -> u64 {
-    let work = costs(group).shared_ns(both_links(group, others(group), len));
+    let messages = both_links(group, others(group), len) + others(group) * woken(group) / 2;
+    let work = costs(group).shared_ns(messages);
     let links = group.n / 2;
     let way = match is_ring(group) {
         true => {
@@ -179,9 +184,26 @@ fn passing_on_by(group: &Group<'_>, len: usize, links: usize, piece: usize) -> u
     way.saturating_sub(costs.put_ns(next(group), piece))
 }
 
-/// The hosts of members over networks where one of them has at least so many.
+/// Whether so many PEs share a processor that those that wait for messages over links sleep, and are woken for each:
+/// from three to four the time of an exchange of each with each grew eightfold.
+fn is_crowd(group: &Group<'_>) -> bool {
+    costs(group).crowd > 3 && matches!(group.extent(), Distance::Hops(_))
+}
+
+/// What it takes the processor of such a PE to be woken.
+fn woken(group: &Group<'_>) -> u64 {
+    if is_crowd(group) { WOKEN } else { 0 }
+}
+
+/// The hosts of members where one of them has at least so many over networks; over links at least four, and a crowd,
+/// as it was measured on two, three and four hosts.
 fn crowded_hosts<'a>(group: &Group<'a>, least: usize) -> Option<&'a Hosts> {
-    hosts(group).filter(|hosts| hosts.most >= least && group.extent() == Distance::Network)
+    let least = match group.extent() {
+        Distance::Network => least,
+        _ if is_crowd(group) => 4,
+        _ => return None,
+    };
+    hosts(group).filter(|hosts| hosts.most >= least)
 }
 
 /// Each member of a host tells the first, which tells each.
@@ -189,15 +211,15 @@ fn here_and_back(group: &Group<'_>, hosts: &Hosts) -> u64 {
     (2 + hosts.most as u64) * costs(group).notice_ns(Distance::Host)
 }
 
-/// Members of a host come to one and are told by it; these meet by dissemination. Taken where hosts have more than two
-/// members, as it was measured.
+/// Members of a host come to one and are told by it; these meet by dissemination. Over networks taken where hosts have
+/// more than two members, as it was measured.
 pub fn sync_by_hosts(group: &Group<'_>) -> u64 {
     let Some(hosts) = crowded_hosts(group, 3) else { return u64::MAX };
     here_and_back(group, hosts) + step(group) * rounds(hosts.leaders.len()) as u64
 }
 
-/// The first members of hosts send each other so many bytes. Taken where hosts have more than two members, or two that
-/// share a processor, as it was measured.
+/// The first members of hosts send each other so many bytes. Over networks taken where hosts have more than two
+/// members, or two that share a processor, as it was measured.
 fn by_hosts(group: &Group<'_>, bytes: usize) -> u64 {
     let least = if costs(group).crowd > 1 { 2 } else { 3 };
     let Some(hosts) = crowded_hosts(group, least) else { return u64::MAX };
@@ -220,8 +242,9 @@ pub fn collect_by_hosts(group: &Group<'_>) -> u64 {
     }
 }
 
+/// A put to one that waits for it.
 fn put(group: &Group<'_>, bytes: usize) -> u64 {
-    costs(group).put_ns(group.extent(), bytes)
+    costs(group).put_ns(group.extent(), bytes) + woken(group)
 }
 
 /// Elements that are combined, or bytes that are copied within a host.
@@ -372,7 +395,7 @@ fn share_of(group: &Group<'_>, bytes: usize) -> usize {
 fn ring(group: &Group<'_>, bytes: usize) -> u64 {
     let (costs, next) = (costs(group), next(group));
     let share = share_of(group, bytes);
-    let work = costs.shared_ns(costs.put_ns(next, share) + LINE);
+    let work = costs.shared_ns(costs.put_ns(next, share) + LINE + woken(group));
     others(group) * (costs.notice_ns(next) + work + handing_on(group, share))
 }
 
@@ -386,9 +409,11 @@ pub fn collect_signal(group: &Group<'_>) -> u64 {
     letters(group, 8) + step(group) / 2
 }
 
-/// Lengths to all with the blocks: taken over networks, as it was measured there.
+/// Lengths to all with the blocks: taken across hosts, as it was measured there, but not by two members that wait for
+/// nobody's processor.
 pub fn collect_eager(group: &Group<'_>) -> u64 {
-    if group.extent() == Distance::Network { letters(group, 8) } else { u64::MAX }
+    let taken = group.extent().is_remote() && !is_pair(group);
+    if taken { letters(group, 8) } else { u64::MAX }
 }
 
 /// All that a member has to one that lacks it: taken over networks where PEs share processors, as it was measured
