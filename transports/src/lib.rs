@@ -42,7 +42,7 @@ pub fn create(name: &str) -> Option<Box<dyn Transport>> {
         "verbs" => Some(Box::new(verbs::Verbs::new())),
         "ofi" => Some(Box::new(ofi::Ofi::new())),
         #[cfg(feature = "testing")]
-        "unordered" => Some(Box::new(unordered::Unordered::default())),
+        "unordered" => Some(Box::new(unordered::Unordered::over(Box::new(shm::Shm::new())))),
         _ => None,
     }
 }

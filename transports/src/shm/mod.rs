@@ -7,8 +7,8 @@
 //!
 //! What is mapped needs neither the target's CPU nor the kernel afterwards.
 
-pub(crate) mod address;
-pub(crate) mod endpoint;
+mod address;
+mod endpoint;
 mod sys;
 
 use address::Extent;

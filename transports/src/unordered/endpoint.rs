@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The data path to one peer.
 
+use super::hosts::Map;
 use super::local::Local;
 use super::network::{Action, Network, Pointer, Source, Words};
 use std::sync::Arc;
@@ -11,11 +12,19 @@ use tombolo_core::transport::{
 /// One peer, through memory that is hidden from everybody else.
 pub struct UnorderedEndpoint {
     pub(super) pe: usize,
-    /// Holds the mappings.
-    pub(super) inner: Box<dyn Endpoint>,
     pub(super) maps: [Option<Mapping>; SegmentKind::ALL.len()],
     pub(super) can: Capabilities,
     pub(super) network: Arc<Network>,
+    pub(super) _held: Held,
+}
+
+/// What holds the mappings.
+#[allow(dead_code, reason = "held until the endpoint is dropped")]
+pub enum Held {
+    /// An endpoint of the transport below.
+    Endpoint(Box<dyn Endpoint>),
+    /// Mappings of another host's memory.
+    Maps([Option<Map>; SegmentKind::ALL.len()]),
 }
 
 // SAFETY: plain shared memory; access goes through the network's lock, in single accesses.
@@ -91,7 +100,7 @@ impl UnorderedEndpoint {
 
 impl Endpoint for UnorderedEndpoint {
     fn capabilities(&self, segment: SegmentKind) -> Capabilities {
-        if self.inner.capabilities(segment).reach() { self.can } else { Capabilities::NONE }
+        if self.maps[segment as usize].is_some() { self.can } else { Capabilities::NONE }
     }
 
     fn mapped(&self, _: SegmentKind) -> Option<Mapping> {

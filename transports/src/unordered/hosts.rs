@@ -2,43 +2,66 @@
 //! The memory of PEs on other emulated hosts, which are all on this machine: the files that they have open are opened
 //! once more, through `/proc`.
 
-use crate::shm::address;
-use crate::shm::endpoint::{Map, ShmEndpoint};
-use std::fs::OpenOptions;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+use std::fs::{File, OpenOptions};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
-use tombolo_core::transport::{Segment, SegmentKind};
+use tombolo_core::transport::{Mapping, Segment, SegmentKind};
 
 const KINDS: usize = SegmentKind::ALL.len();
+/// Words that describe a segment: descriptor, where it begins in the file, length, layout.
+const WORDS: usize = 4;
 /// Bytes in front of the address by which PEs of the same host find this one.
-const DOOR: usize = 4 + 4 * KINDS;
-/// Stands for a segment without a file.
-const NONE: RawFd = -1;
+const DOOR: usize = 8 * (1 + WORDS * KINDS);
 
 /// The files of this PE's segments, by kind, open for as long as others may look for them.
 #[derive(Default)]
-pub struct Files([Option<OwnedFd>; KINDS]);
+pub struct Files([Option<(OwnedFd, [u64; WORDS - 1])>; KINDS]);
 
 impl Files {
     /// Keeps the files of segments open.
     pub fn of(segments: &[Segment<'_>]) -> std::io::Result<Files> {
         let mut files = Files::default();
         for segment in segments {
-            let file = segment.file.map(|file| file.try_clone_to_owned()).transpose()?;
-            files.0[segment.kind as usize] = file;
+            let Some(file) = segment.file else { continue };
+            let place = [segment.file_offset as u64, segment.len as u64, segment.layout];
+            files.0[segment.kind as usize] = Some((file.try_clone_to_owned()?, place));
         }
         Ok(files)
     }
 
-    /// What tells PEs of other hosts where the files are, followed by `address`.
+    /// What tells PEs of other hosts where the segments are, followed by `address`.
     pub fn told_before(&self, address: &[u8]) -> Vec<u8> {
-        let mut told = std::process::id().to_le_bytes().to_vec();
-        for file in &self.0 {
-            let number = file.as_ref().map_or(NONE, OwnedFd::as_raw_fd);
-            told.extend_from_slice(&number.to_le_bytes());
+        let mut words = vec![u64::from(std::process::id())];
+        for slot in &self.0 {
+            match slot {
+                Some((file, place)) => {
+                    words.push(file.as_raw_fd() as u64);
+                    words.extend(place);
+                }
+                None => words.extend([u64::MAX; WORDS]),
+            }
         }
+        let mut told: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         told.extend_from_slice(address);
         told
+    }
+
+    /// The segments of a PE of another host, as far as this PE has the same, by what it has told.
+    pub fn reach(&self, told: &[u8]) -> Result<[Option<Map>; KINDS], String> {
+        let words = told.get(..DOOR).ok_or("its address cannot be read")?;
+        let words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        let words: Vec<u64> = words.collect();
+        let mut maps = [None, None];
+        for (kind, its) in words[1..].chunks(WORDS).enumerate() {
+            let alike = |(_, own): &(OwnedFd, [u64; WORDS - 1])| own[1..] == its[2..];
+            if self.0[kind].as_ref().is_some_and(alike) {
+                let path = format!("/proc/{}/fd/{}", words[0], its[0] as RawFd);
+                let map = Map::of(&path, its[1], its[2]).map_err(|e| format!("{path}: {e}"))?;
+                maps[kind] = Some(map);
+            }
+        }
+        Ok(maps)
     }
 }
 
@@ -47,30 +70,42 @@ pub fn inner(told: &[u8]) -> &[u8] {
     told.get(DOOR..).unwrap_or_default()
 }
 
-/// A PE of another host, by what it has told; `own` is the layout of this PE's segments, by kind.
-pub fn reach(told: &[u8], own: &[Option<(usize, u64)>; KINDS]) -> Result<ShmEndpoint, String> {
-    let unreadable = || "its address cannot be read".to_owned();
-    let (words, inner) = told.split_at_checked(DOOR).ok_or_else(unreadable)?;
-    let extents = address::parse(inner).ok_or_else(unreadable)?;
-    let (words, _) = words.as_chunks::<4>();
-    let process = u32::from_le_bytes(words[0]);
-    let mut endpoint = ShmEndpoint::default();
-    for (kind, extent) in SegmentKind::ALL.into_iter().zip(extents) {
-        let number = RawFd::from_le_bytes(words[1 + kind as usize]);
-        let Some(extent) = extent.filter(|_| number != NONE) else { continue };
-        if own[kind as usize] != Some((extent.len as usize, extent.layout)) {
-            continue;
-        }
-        let path = format!("/proc/{process}/fd/{number}");
-        let failed = |e: std::io::Error| format!("{path}: {e}");
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?.into();
-        let (id, size) = address::look_at(&file).map_err(failed)?;
+/// A mapped segment of another PE.
+pub struct Map {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: plain shared memory; access goes through raw pointers and atomics only.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    fn of(path: &str, offset: u64, len: u64) -> std::io::Result<Map> {
+        let file: File = OpenOptions::new().read(true).write(true).open(path)?;
+        let end = offset.checked_add(len);
         // Touching what is beyond the end of the file would be fatal.
-        if id != extent.file || !extent.lies_within(size) {
-            return Err(format!("{path} is not the file of its memory"));
+        if end.is_none_or(|end| end > file.metadata().map_or(0, |found| found.len())) {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
-        let map = Arc::new(Map::of_file(&file, extent.end()).map_err(failed)?);
-        endpoint.set(kind, map, extent.offset as usize, extent.len as usize);
+        let length = NonZeroUsize::new(len as usize).ok_or(std::io::ErrorKind::InvalidInput)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let base = unsafe { mmap(None, length, access, flags, &file, offset as i64) }?;
+        Ok(Map { base: base.as_ptr().cast(), len: length.get() })
     }
-    Ok(endpoint)
+
+    /// Where it lies in this process.
+    pub fn mapping(&self) -> Mapping {
+        Mapping { base: self.base, len: self.len, load: true, atomic: true }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of`; endpoints are dropped after their last use.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
 }

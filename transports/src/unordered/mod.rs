@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A transport that keeps the contract and nothing more, for tests (feature `testing`).
 //!
-//! It maps the memory of peers as `shm` does, that of emulated hosts of this machine as well, and hides the mappings. What is put
+//! It lies over another transport that maps the memory of peers, maps that of other emulated hosts of this machine
+//! itself, and hides the mappings. What is put
 //! goes in pieces, each of which arrives at its own time, some of them twice; what is complete is told
 //! late and in another order; AMOs are done at any time; now and then there is no room; local buffers have
 //! to be registered; and what it can do at all, in which lengths and alignments, follows from a seed. Every layer above must live with
@@ -17,8 +18,7 @@ mod network;
 mod random;
 mod settings;
 
-use crate::shm::Shm;
-use endpoint::UnorderedEndpoint;
+use endpoint::{Held, UnorderedEndpoint};
 use hosts::Files;
 use network::Network;
 use random::Random;
@@ -27,24 +27,28 @@ use std::sync::Arc;
 use tombolo_core::config::Table;
 use tombolo_core::error::{Error, Result};
 use tombolo_core::transport::{
-    AmoOp, AmoSet, Capabilities, Endpoint, Job, Mapping, Progress, Segment, SegmentKind, Status,
-    Stream, Transport,
+    AmoOp, AmoSet, Capabilities, Endpoint, Job, Progress, Segment, SegmentKind, Status, Stream,
+    Transport,
 };
 
 const NAME: &str = "unordered";
 
 /// See the module.
-#[derive(Default)]
 pub struct Unordered {
     /// Maps the memory of PEs of the same host.
-    inner: Shm,
+    inner: Box<dyn Transport>,
     /// What PEs of other hosts map.
     files: Files,
     /// Address and length of this PE's segments.
     own: Vec<(usize, usize)>,
-    /// Their length and layout, by kind.
-    layouts: [Option<(usize, u64)>; SegmentKind::ALL.len()],
     network: Option<Arc<Network>>,
+}
+
+impl Unordered {
+    /// Over a transport that maps the memory of peers.
+    pub fn over(inner: Box<dyn Transport>) -> Unordered {
+        Unordered { inner, files: Files::default(), own: Vec::new(), network: None }
+    }
 }
 
 /// Whether operations become visible in the order issued. Drawn apart, so that it does not change what
@@ -111,9 +115,6 @@ impl Transport for Unordered {
 
     fn open(&mut self, job: &Job<'_>, segments: &[Segment<'_>]) -> Result<Vec<u8>> {
         self.own = segments.iter().map(|segment| (segment.base as usize, segment.len)).collect();
-        for segment in segments {
-            self.layouts[segment.kind as usize] = Some((segment.len, segment.layout));
-        }
         if (0..job.n_pes()).any(|pe| !job.is_local(pe)) {
             let failed = |e| Error::system("duplicating a descriptor", e);
             self.files = Files::of(segments).map_err(failed)?;
@@ -133,13 +134,19 @@ impl Transport for Unordered {
         let inner: Vec<Vec<u8>> = addresses.iter().map(|told| hosts::inner(told).into()).collect();
         let connected = self.inner.connect(job, &inner)?;
         let wrap = |(pe, inner): (usize, std::result::Result<Box<dyn Endpoint>, String>)| {
-            let inner = match job.is_local(pe) {
-                true => inner?,
-                false => Box::new(hosts::reach(&addresses[pe], &self.layouts)?),
+            let (maps, held) = match job.is_local(pe) {
+                true => {
+                    let inner = inner?;
+                    (SegmentKind::ALL.map(|kind| inner.mapped(kind)), Held::Endpoint(inner))
+                }
+                false => {
+                    let maps = self.files.reach(&addresses[pe])?;
+                    (maps.each_ref().map(|map| Some(map.as_ref()?.mapping())), Held::Maps(maps))
+                }
             };
-            let maps: [Option<Mapping>; 2] = SegmentKind::ALL.map(|kind| inner.mapped(kind));
             let network = network.clone();
-            Ok(Box::new(UnorderedEndpoint { pe, inner, maps, can, network }) as Box<dyn Endpoint>)
+            let endpoint = UnorderedEndpoint { pe, maps, can, network, _held: held };
+            Ok(Box::new(endpoint) as Box<dyn Endpoint>)
         };
         Ok(connected.into_iter().enumerate().map(wrap).collect())
     }
