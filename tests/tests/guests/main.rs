@@ -42,8 +42,8 @@ const SPECIAL: [&str; 6] = ["beating", "cables", "datagrams", "ends", "put_amo",
 /// Why the others do not, unless they are asked for by `cargo dev guests --ignored`.
 const SLOW: &str = "thousands of operations, each of which takes a guest long";
 
-/// The same of cases for which alone four guests boot.
-const MORE_GUESTS: &str = "boots four more guests for short jobs";
+/// The same of cases for which alone guests boot.
+const MORE_GUESTS: &str = "boots more guests for short jobs";
 
 /// Has this program check a pair of devices, in a guest.
 const CHECK_PORTS: &str = "--check-ports";
@@ -54,7 +54,7 @@ const CHECK_MEMORY: &str = "--check-memory";
 type Afterwards = (&'static str, fn(&Stage) -> Result<(), Failed>);
 
 /// Cases that follow, in this order.
-const AFTERWARDS: [Afterwards; 13] = [
+const AFTERWARDS: [Afterwards; 9] = [
     ("oshinfo_tells_of_the_ring", ring::oshinfo_tells_of_the_ring),
     ("wrong_cables_are_told", ring::wrong_cables_are_told),
     ("several_pes_on_a_guest_are_refused", ring::several_pes_are_refused),
@@ -66,12 +66,19 @@ const AFTERWARDS: [Afterwards; 13] = [
     }),
     ("the_others_go_on_without_a_guest", |stage| losses::the_others_go_on(stage, Which::Three)),
     ("a_lost_guest_ends_the_job", |stage| losses::a_lost_guest_ends_the_job(stage, Which::Two)),
+];
+
+/// Cases for which alone guests boot, in this order.
+const LAST: [Afterwards; 5] = [
     ("the_others_of_four_go_on_without_a_guest", |stage| {
         losses::the_others_go_on(stage, Which::Four)
     }),
     ("jobs_go_on_without_the_server_of_their_links", unserved::jobs_go_on),
     ("guests_do_not_start_without_the_server_of_their_links", unserved::guests_do_not_start),
     ("the_others_go_on_without_a_guest_and_the_server", unserved::the_others_go_on),
+    ("a_lost_guest_of_four_ends_the_job", |stage| {
+        losses::a_lost_guest_ends_the_job(stage, Which::Four)
+    }),
 ];
 
 type Case = dyn Fn(&Stage) -> Result<(), Failed> + Send;
@@ -221,11 +228,9 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     for (name, case) in AFTERWARDS {
         add(name.to_owned(), None, Box::new(case));
     }
-    add(
-        "a_lost_guest_of_four_ends_the_job".into(),
-        Some(MORE_GUESTS),
-        Box::new(|stage| losses::a_lost_guest_ends_the_job(stage, Which::Four)),
-    );
+    for (name, case) in LAST {
+        add(name.to_owned(), Some(MORE_GUESTS), Box::new(case));
+    }
     trials.extend(over_epf(stage));
     trials.extend(over_verbs(stage, missing.or(rdma::unavailable())));
     trials
