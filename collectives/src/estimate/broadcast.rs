@@ -56,7 +56,7 @@ pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
     way(len - middle, group.n - 1).max(way(len + middle, group.n / 2)) + copied(group, len)
 }
 
-/// The root puts to each, to itself too. Those that are woken for it are so beside each other.
+/// The root puts to each, to itself too. Those that sleep are woken at the same time, which is not counted.
 fn root_puts(group: &Group<'_>, len: usize) -> u64 {
     let puts = others(group) * costs(group).put_ns(group.extent(), len);
     let all = puts + copied(group, len);

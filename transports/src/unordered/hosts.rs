@@ -11,8 +11,8 @@ use tombolo_core::transport::{Mapping, Segment, SegmentKind};
 const KINDS: usize = SegmentKind::ALL.len();
 /// Words that describe a segment: descriptor, where it begins in the file, length, layout.
 const WORDS: usize = 4;
-/// Bytes in front of the address by which PEs of the same host find this one.
-const DOOR: usize = 8 * (1 + WORDS * KINDS);
+/// Bytes of an address in front of that of the transport below: the process, and its segments.
+const HEAD: usize = 8 * (1 + WORDS * KINDS);
 
 /// The files of this PE's segments, by kind, open for as long as others may look for them.
 #[derive(Default)]
@@ -30,8 +30,8 @@ impl Files {
         Ok(files)
     }
 
-    /// What tells PEs of other hosts where the segments are, followed by `address`.
-    pub fn told_before(&self, address: &[u8]) -> Vec<u8> {
+    /// The address of this PE: where its segments are, followed by its address over the transport below.
+    pub fn address(&self, below: &[u8]) -> Vec<u8> {
         let mut words = vec![u64::from(std::process::id())];
         for slot in &self.0 {
             match slot {
@@ -42,14 +42,15 @@ impl Files {
                 None => words.extend([u64::MAX; WORDS]),
             }
         }
-        let mut told: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        told.extend_from_slice(address);
-        told
+        let mut address: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        address.extend_from_slice(below);
+        address
     }
 
-    /// The segments of a PE of another host, as far as this PE has the same, by what it has told.
-    pub fn reach(&self, told: &[u8]) -> Result<[Option<Map>; KINDS], String> {
-        let words = told.get(..DOOR).ok_or("its address cannot be read")?;
+    /// Maps those segments of a PE of another host that this PE has in the same layout, by its address. Says why, if
+    /// its heap is not among them.
+    pub fn reach(&self, address: &[u8]) -> Result<[Option<Map>; KINDS], String> {
+        let words = address.get(..HEAD).ok_or("its address cannot be read")?;
         let words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         let words: Vec<u64> = words.collect();
         let mut maps = [None, None];
@@ -61,13 +62,16 @@ impl Files {
                 maps[kind] = Some(map);
             }
         }
-        Ok(maps)
+        match maps[SegmentKind::Heap as usize] {
+            Some(_) => Ok(maps),
+            None => Err("its memory cannot be mapped by other processes".into()),
+        }
     }
 }
 
-/// What [`Files::told_before`] was told to tell.
-pub fn inner(told: &[u8]) -> &[u8] {
-    told.get(DOOR..).unwrap_or_default()
+/// The address of a PE over the transport below, as [`Files::address`] was given it.
+pub fn below(address: &[u8]) -> &[u8] {
+    address.get(HEAD..).unwrap_or_default()
 }
 
 /// A mapped segment of another PE.

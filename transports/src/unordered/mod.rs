@@ -2,11 +2,11 @@
 //! A transport that keeps the contract and nothing more, for tests (feature `testing`).
 //!
 //! It lies over another transport that maps the memory of peers, maps that of other emulated hosts of this machine
-//! itself, and hides the mappings. What is put
-//! goes in pieces, each of which arrives at its own time, some of them twice; what is complete is told
-//! late and in another order; AMOs are done at any time; now and then there is no room; local buffers have
-//! to be registered; and what it can do at all, in which lengths and alignments, follows from a seed. Every layer above must live with
-//! that: what passes over this transport relies on no more than [`tombolo_core::transport`] promises.
+//! itself, and hides the mappings. What is put goes in pieces, each of which arrives at its own time, some of them
+//! twice; what is complete is told late and in another order; AMOs are done at any time; now and then there is no room;
+//! local buffers have to be registered; and what it can do at all, in which lengths and alignments, follows from a seed.
+//! Every layer above must live with that: what passes over this transport relies on no more than
+//! [`tombolo_core::transport`] promises.
 //!
 //! Time is the number of calls of `progress`, which the core's service thread makes: with the same
 //! calls in the same order the same happens.
@@ -119,7 +119,7 @@ impl Transport for Unordered {
             let failed = |e| Error::system("duplicating a descriptor", e);
             self.files = Files::of(segments).map_err(failed)?;
         }
-        Ok(self.files.told_before(&self.inner.open(job, segments)?))
+        Ok(self.files.address(&self.inner.open(job, segments)?))
     }
 
     fn connect(
@@ -131,8 +131,8 @@ impl Transport for Unordered {
         let can = capabilities(settings.seed.into());
         let network = Arc::new(Network::new(settings.seed.into(), job.pe, can.ordered, &self.own));
         self.network = Some(network.clone());
-        let inner: Vec<Vec<u8>> = addresses.iter().map(|told| hosts::inner(told).into()).collect();
-        let connected = self.inner.connect(job, &inner)?;
+        let below: Vec<Vec<u8>> = addresses.iter().map(|all| hosts::below(all).into()).collect();
+        let connected = self.inner.connect(job, &below)?;
         let wrap = |(pe, inner): (usize, std::result::Result<Box<dyn Endpoint>, String>)| {
             let (maps, held) = match job.is_local(pe) {
                 true => {

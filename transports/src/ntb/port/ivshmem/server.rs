@@ -63,8 +63,8 @@ pub enum Change {
 }
 
 impl Server {
-    /// Listens at `path`, which must not exist or be left of a server that was killed, with `size` bytes of shared memory, a power of two
-    /// from 1 MiB, and `vectors` interrupts for each side.
+    /// Listens at `path`, with `size` bytes of shared memory, a power of two from 1 MiB, and `vectors` interrupts for
+    /// each side. An error if there is something at the path, but for the socket of a server that was killed.
     pub fn bind(path: &Path, size: usize, vectors: usize) -> io::Result<Server> {
         let size = NonZeroUsize::new(size).filter(|s| s.is_power_of_two() && s.get() >= SIZE_MIN);
         let size = size.ok_or_else(|| {
