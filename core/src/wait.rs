@@ -249,11 +249,16 @@ impl Patience {
         }
     }
 
-    /// Lets others run. Returns whether one did; where that is so again and again, this thread tries to get a
-    /// processor alone.
+    /// Lets others run. Returns whether one did, where this thread may get a processor alone: if that is so again and
+    /// again, it tries to.
     fn give_way(&self) -> bool {
+        if !self.may_be_alone() {
+            // Reading the clock takes a good part of the time of a look.
+            std::thread::yield_now();
+            return false;
+        }
         let (another_ran, now) = let_others_run();
-        if another_ran && self.may_be_alone() {
+        if another_ran {
             try_to_be_alone(now);
         }
         another_ran

@@ -463,7 +463,7 @@ impl World {
             self.check_losses(waiting.routine, &mut long);
         };
         let mut wait = |step: &mut dyn FnMut() -> Look| {
-            let attending = self.service.as_ref().map(Service::attend);
+            let attending = self.service.as_ref().map(|service| service.attend(since));
             if !patience.look(step) {
                 if let Some((service, attending)) = self.service.as_ref().zip(attending) {
                     service.leave(attending);

@@ -309,7 +309,7 @@ mod native {
     /// How long a service thread takes for so many polls, where the program attends or not.
     fn time_of_polls(taken: bool, attends: bool, count: u64) -> std::time::Duration {
         let (service, polls) = polling(taken, &Patience::for_crowd(1));
-        let attending = attends.then(|| service.attend());
+        let attending = attends.then(|| service.attend(crate::board::monotonic_ns()));
         let (begun, first) = (std::time::Instant::now(), polls.load(Ordering::Relaxed));
         while polls.load(Ordering::Relaxed) < first + count {
             std::thread::yield_now();
@@ -338,7 +338,7 @@ mod native {
         let hours = std::time::Duration::from_secs(10_000);
         let patience = Patience { rest: [hours; 2], ..Patience::for_crowd(1) };
         let (service, polls) = polling(false, &patience);
-        let attending = service.attend();
+        let attending = service.attend(crate::board::monotonic_ns());
         // Until it rests.
         let mut before = u64::MAX;
         while before != polls.load(Ordering::Relaxed) {

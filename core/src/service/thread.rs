@@ -148,12 +148,14 @@ struct Polled {
 }
 
 impl Polled {
-    /// The thread finds that the program has polled so many times since it last looked. Gives for how many nanoseconds
-    /// the program has polled again and again. If it polled less often than once in `polls_every`, it did something else
-    /// meanwhile, and that time begins anew.
-    fn look(&mut self, now: u64, polls: u64, polls_every: Option<Duration>) -> u64 {
-        let since_look = u128::from(now.saturating_sub(self.looked));
-        if polls_every.is_some_and(|every| u128::from(polls) * every.as_nanos() < since_look) {
+    /// The thread finds that the program has polled so many times since it last looked, and waited for so many
+    /// nanoseconds. Gives for how many nanoseconds the program has polled again and again. If it waited for less than
+    /// half of the time, and polled less often than once in `polls_every`, it did something else meanwhile, and that time
+    /// begins anew.
+    fn look(&mut self, now: u64, polls: u64, waited: u64, polls_every: Option<Duration>) -> u64 {
+        let since_look = now.saturating_sub(self.looked);
+        let is_rare = |every: Duration| u128::from(polls) * every.as_nanos() < since_look.into();
+        if waited < since_look / 2 && polls_every.is_some_and(is_rare) {
             self.since = now;
         }
         self.looked = now;
@@ -201,6 +203,10 @@ struct Shared<W> {
     polls: AtomicU64,
     /// Threads of the program that wait, and poll again and again meanwhile.
     attending: AtomicU32,
+    /// When the last of these waits began, in nanoseconds of `CLOCK_MONOTONIC`.
+    attends_since: AtomicU64,
+    /// How many nanoseconds those took that are over.
+    attended_ns: AtomicU64,
     told: OnceLock<Told>,
 }
 
@@ -231,6 +237,8 @@ impl<W: Wire + 'static> Service<W> {
             stop: AtomicBool::new(false),
             polls: AtomicU64::new(0),
             attending: AtomicU32::new(0),
+            attends_since: AtomicU64::new(0),
+            attended_ns: AtomicU64::new(0),
             told: OnceLock::new(),
         });
         let seen = shared.clone();
@@ -245,14 +253,16 @@ impl<W: Wire + 'static> Service<W> {
         let _ = self.shared.told.set(told);
     }
 
-    /// Tells that the calling thread waits and polls again and again, until the result is dropped.
-    pub fn attend(&self) -> Attending<'_> {
+    /// Tells that the calling thread waits, since such a time of `CLOCK_MONOTONIC` in nanoseconds, and polls again and
+    /// again until the result is dropped.
+    pub fn attend(&self, since: u64) -> Attending<'_, W> {
+        self.shared.attends_since.store(since, Ordering::Relaxed);
         self.shared.attending.fetch_add(1, Ordering::Relaxed);
-        Attending(&self.shared.attending)
+        Attending { shared: &self.shared, since }
     }
 
     /// Tells that the calling thread does not poll any more, but sleeps: wakes the service thread if that rests.
-    pub fn leave(&self, attending: Attending<'_>) {
+    pub fn leave(&self, attending: Attending<'_, W>) {
         drop(attending);
         self.shared.wake();
     }
@@ -267,11 +277,16 @@ impl<W: Wire + 'static> Service<W> {
 }
 
 /// See [`Service::attend`].
-pub struct Attending<'a>(&'a AtomicU32);
+pub struct Attending<'a, W> {
+    shared: &'a Shared<W>,
+    since: u64,
+}
 
-impl Drop for Attending<'_> {
+impl<W> Drop for Attending<'_, W> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let ns = monotonic_ns().saturating_sub(self.since);
+        self.shared.attended_ns.fetch_add(ns, Ordering::Relaxed);
+        self.shared.attending.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -298,6 +313,16 @@ impl<W: Wire> Shared<W> {
         bell.rings.wake();
     }
 
+    /// For how many nanoseconds threads of the program have waited up to now. Where several wait, the time of some may
+    /// be missing until their waits are over.
+    fn attended_ns(&self, now: u64) -> u64 {
+        let over = self.attended_ns.load(Ordering::Relaxed);
+        match self.attending.load(Ordering::Relaxed) {
+            0 => over,
+            _ => over + now.saturating_sub(self.attends_since.load(Ordering::Relaxed)),
+        }
+    }
+
     /// Answers requests, unless somebody else is at it.
     fn answer(&self) -> bool {
         let server = self.server.as_ref().and_then(|server| server.try_lock().ok());
@@ -309,6 +334,7 @@ impl<W: Wire> Shared<W> {
         let Patience { spin_ns, rest: limits, polls_every, .. } = self.patience;
         let mut lull = Lull::new(spin_ns);
         let (mut seen, mut nap, mut left_alone) = (0, NAP[0], false);
+        let mut attended = 0;
         let mut polled: Option<Polled> = None;
         let mut work = Work::new("service thread");
         loop {
@@ -329,7 +355,9 @@ impl<W: Wire> Shared<W> {
                 // The program serves while it waits. One that sleeps between its looks does not.
                 let now = monotonic_ns();
                 let polled = polled.get_or_insert(Polled { since: now, looked: now });
-                let polled_ns = polled.look(now, lately, polls_every);
+                let until_now = self.attended_ns(now);
+                let waited = until_now.saturating_sub(std::mem::replace(&mut attended, until_now));
+                let polled_ns = polled.look(now, lately, waited, polls_every);
                 self.bell().rings.wait(rings, rest(polled_ns, limits));
                 continue;
             }
@@ -459,10 +487,11 @@ mod tests {
     fn a_program_that_polls_rarely_does_something_else_meanwhile() {
         let every = Some(Duration::from_nanos(10));
         let mut polled = Polled { since: 1_000, looked: 1_000 };
-        assert_eq!(polled.look(1_000, 0, every), 0);
-        assert_eq!(polled.look(2_000, 100, every), 1_000);
-        assert_eq!(polled.look(3_000, 99, every), 0);
-        assert_eq!(polled.look(4_000, 0, None), 1_000);
+        assert_eq!(polled.look(1_000, 0, 0, every), 0);
+        assert_eq!(polled.look(2_000, 100, 0, every), 1_000);
+        assert_eq!(polled.look(3_000, 99, 500, every), 2_000, "it waited for half of the time");
+        assert_eq!(polled.look(4_000, 99, 499, every), 0);
+        assert_eq!(polled.look(5_000, 0, 0, None), 1_000);
     }
 
     #[test]
