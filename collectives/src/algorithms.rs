@@ -361,6 +361,14 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
             run: reduce_push::doubling,
         },
         Algorithm {
+            name: "gather",
+            about: "members gather the elements of all as fcollect does by doubling, and each combines them",
+            taken: Taken::ByCost,
+            applies: reduce_push::fits_gathered,
+            cost_ns: estimate::reduce_gathered,
+            run: reduce_push::gathered,
+        },
+        Algorithm {
             name: "scatter",
             about: "each sends each its share, combines its own, and sends the result to all",
             taken: Taken::ByCost,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reductions in which members send their elements, so that nothing is read across a link.
 
+use crate::gather::{self, Gather};
 use crate::group::Group;
-use crate::letters::{Letters, SHORT_MAX, Way, copy_bytes, long_max};
+use crate::letters::{COPIED_FAR_MAX, Letters, SHORT_MAX, Way, copy_bytes, long_max};
 use crate::reduce::{Block, Reduce};
 use crate::schedule::{blocks, others, share};
 use crate::stream::{self, Pieces, Stream, neighbours};
 use crate::table::Call;
-use std::mem::swap;
+use std::mem::{MaybeUninit, swap};
 use std::ops::Range;
 use tombolo_core::ops::Mode;
 use tombolo_core::{Team, copy};
@@ -18,6 +19,9 @@ pub(crate) const AHEAD: usize = 2;
 /// Bytes combined at a time. From 8 KiB on the C library copies with a string instruction, which takes
 /// several times as long on some processors and addresses.
 pub(crate) const STEP: usize = 4 << 10;
+
+/// Bytes of the elements of all members that [`gathered`] has room for.
+const GATHERED_MAX: usize = COPIED_FAR_MAX;
 
 /// The group's team, which has memory.
 #[inline(always)]
@@ -193,6 +197,31 @@ pub unsafe fn doubling(group: &Group<'_>, call: &Reduce) {
 /// Whether a reduction's elements fit a block, and memory of the team.
 pub fn fits_block(group: &Group<'_>, call: &Reduce) -> bool {
     group.with_memory().is_some() && call.bytes() <= Block::LEN.min(long_max(group.n))
+}
+
+/// Whether [`gathered`] can carry out a call: the elements of all members fit a buffer of its own.
+pub fn fits_gathered(group: &Group<'_>, call: &Reduce) -> bool {
+    let len = call.bytes();
+    gather::fits_doubling(group, &Gather::of_size(len)) && group.n * len <= GATHERED_MAX
+}
+
+/// Everybody gathers the elements of all members and combines them in the order of the members.
+///
+/// # Safety
+/// As [`exchanged`], where [`fits_gathered`].
+pub unsafe fn gathered(group: &Group<'_>, call: &Reduce) {
+    let len = call.bytes();
+    let mut all = MaybeUninit::<[u8; GATHERED_MAX]>::uninit();
+    let all = all.as_mut_ptr().cast::<u8>();
+    // SAFETY: there is room for the elements of all; the source is read before the dest, which may be the same, is
+    // written.
+    unsafe {
+        gather::doubling(group, &Gather { dest: all, source: call.source, len });
+        for member in 0..group.n {
+            let theirs = all.add(member * len);
+            call.reducer.accumulate(member == 0, call.dest, theirs, call.nelems);
+        }
+    }
 }
 
 /// Everybody sends each member its share, combines its own share of all, in the order of the members,

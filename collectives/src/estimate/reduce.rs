@@ -2,7 +2,7 @@
 //! Reductions and scans.
 
 use super::{
-    CACHED_MAX, LINE, both_links, both_steps, by_hosts, copied, costs, handing_on,
+    CACHED_MAX, LINE, both_links, both_steps, by_hosts, copied, costs, gather_doubling, handing_on,
     handing_on_to_all, hosts, is_ring, letter, next, others, passed_on, pipeline, published, put,
     read, request, ring, share_of, shares, step, sync, to_all,
 };
@@ -56,6 +56,12 @@ pub fn reduce_doubling(group: &Group<'_>, bytes: usize) -> u64 {
     let work = letter(group, bytes) + copied(group, bytes) + LINE;
     let wait = step(group) + handing_on_to_all(group, bytes);
     rounds(group.n) as u64 * (costs(group).shared_ns(work) + wait)
+}
+
+/// The elements of all are gathered by doubling, and combined by each.
+pub fn reduce_gathered(group: &Group<'_>, bytes: usize) -> u64 {
+    let combined = costs(group).shared_ns(group.n as u64 * copied(group, bytes));
+    gather_doubling(group, bytes).saturating_add(combined)
 }
 
 /// Pieces of a share that go through memory of the team one after another.
