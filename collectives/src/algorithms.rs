@@ -362,7 +362,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "gather",
-            about: "members gather the elements of all as fcollect does by doubling, and each combines them",
+            about: "members gather the elements of all by doubling, and each combines them in order",
             taken: Taken::ByCost,
             applies: reduce_push::fits_gathered,
             cost_ns: estimate::reduce_gathered,

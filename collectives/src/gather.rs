@@ -145,7 +145,7 @@ pub fn fits_doubling(group: &Group<'_>, call: &Gather) -> bool {
 /// Everybody's result depends on all. In no round does a member send to whom it has sent before.
 ///
 /// # Safety
-/// As [`fcollect`], where [`fits_doubling`].
+/// As [`fcollect`], where [`fits_doubling`]; dest may be private, as only its own member writes there.
 pub unsafe fn doubling(group: &Group<'_>, call: &Gather) {
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
     let Group { n, me, .. } = *group;

@@ -20,7 +20,7 @@ pub(crate) const AHEAD: usize = 2;
 /// several times as long on some processors and addresses.
 pub(crate) const STEP: usize = 4 << 10;
 
-/// Bytes of the elements of all members that [`gathered`] has room for.
+/// Bytes of the elements of all members that [`gathered`] has room for, on its stack.
 const GATHERED_MAX: usize = COPIED_FAR_MAX;
 
 /// The group's team, which has memory.
@@ -213,8 +213,8 @@ pub unsafe fn gathered(group: &Group<'_>, call: &Reduce) {
     let len = call.bytes();
     let mut all = MaybeUninit::<[u8; GATHERED_MAX]>::uninit();
     let all = all.as_mut_ptr().cast::<u8>();
-    // SAFETY: there is room for the elements of all; the source is read before the dest, which may be the same, is
-    // written.
+    // SAFETY: there is room for the elements of all. Doubling writes to memory of the team at others, and to its dest only
+    // here. The source is read before the dest, which may be the same, is written.
     unsafe {
         gather::doubling(group, &Gather { dest: all, source: call.source, len });
         for member in 0..group.n {

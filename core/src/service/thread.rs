@@ -148,10 +148,11 @@ struct Polled {
 }
 
 impl Polled {
-    /// The thread finds that the program has polled so many times since it last looked, and waited for so many
+    /// The thread finds that the program has polled so many times since it last looked, and `waited` for so many
     /// nanoseconds. Gives for how many nanoseconds the program has polled again and again. If it waited for less than
-    /// half of the time, and polled less often than once in `polls_every`, it did something else meanwhile, and that time
-    /// begins anew.
+    /// half of the time since then and also polled less often than once in `polls_every`, it did something else
+    /// meanwhile, and that time begins anew. Neither tells alone: short waits are not counted, and where PEs give way to
+    /// each other, one that waits may poll rarely.
     fn look(&mut self, now: u64, polls: u64, waited: u64, polls_every: Option<Duration>) -> u64 {
         let since_look = now.saturating_sub(self.looked);
         let is_rare = |every: Duration| u128::from(polls) * every.as_nanos() < since_look.into();
@@ -205,7 +206,7 @@ struct Shared<W> {
     attending: AtomicU32,
     /// When the last of these waits began, in nanoseconds of `CLOCK_MONOTONIC`.
     attends_since: AtomicU64,
-    /// How many nanoseconds those took that are over.
+    /// How many nanoseconds all such waits took that are over.
     attended_ns: AtomicU64,
     told: OnceLock<Told>,
 }
@@ -253,8 +254,8 @@ impl<W: Wire + 'static> Service<W> {
         let _ = self.shared.told.set(told);
     }
 
-    /// Tells that the calling thread waits, since such a time of `CLOCK_MONOTONIC` in nanoseconds, and polls again and
-    /// again until the result is dropped.
+    /// Tells that the calling thread waits, and polls again and again, until the result is dropped. The wait began at
+    /// `since`, in nanoseconds of `CLOCK_MONOTONIC`.
     pub fn attend(&self, since: u64) -> Attending<'_, W> {
         self.shared.attends_since.store(since, Ordering::Relaxed);
         self.shared.attending.fetch_add(1, Ordering::Relaxed);
@@ -285,8 +286,9 @@ pub struct Attending<'a, W> {
 impl<W> Drop for Attending<'_, W> {
     fn drop(&mut self) {
         let ns = monotonic_ns().saturating_sub(self.since);
-        self.shared.attended_ns.fetch_add(ns, Ordering::Relaxed);
+        // In this order the thread may miss this wait for a moment, but does not count it twice.
         self.shared.attending.fetch_sub(1, Ordering::Relaxed);
+        self.shared.attended_ns.fetch_add(ns, Ordering::Relaxed);
     }
 }
 
@@ -313,8 +315,8 @@ impl<W: Wire> Shared<W> {
         bell.rings.wake();
     }
 
-    /// For how many nanoseconds threads of the program have waited up to now. Where several wait, the time of some may
-    /// be missing until their waits are over.
+    /// For how many nanoseconds threads of the program have waited up to now. Of waits that go on, only the one that
+    /// began last counts. What is exact here would take a lock, and the thread only decides by it how long it rests.
     fn attended_ns(&self, now: u64) -> u64 {
         let over = self.attended_ns.load(Ordering::Relaxed);
         match self.attending.load(Ordering::Relaxed) {
