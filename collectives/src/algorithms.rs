@@ -319,6 +319,14 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
             cost_ns: estimate::swap,
             run: both_ways::swap,
         },
+        Algorithm {
+            name: "hosts",
+            about: "members send to the first of their host, and these exchange the blocks of their hosts",
+            taken: Taken::ByCost,
+            applies: by_hosts::can_exchange,
+            cost_ns: estimate::exchange_by_hosts,
+            run: by_hosts::alltoall,
+        },
     ],
 };
 
@@ -448,6 +456,14 @@ pub(crate) static SCAN: Operation<Scan> = Operation {
             applies: with_memory,
             cost_ns: estimate::scan_exchange,
             run: scan_push::exchanged,
+        },
+        Algorithm {
+            name: "hosts",
+            about: "members send to the first of their host, and these add up the elements of all",
+            taken: Taken::ByCost,
+            applies: by_hosts::can_scan,
+            cost_ns: estimate::scan_by_hosts,
+            run: by_hosts::scan,
         },
     ],
 };

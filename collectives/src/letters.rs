@@ -50,10 +50,12 @@ pub const MEMBERS_MAX: usize = 64;
 pub const SLOTS: usize = 16;
 /// Bytes that are copied where they leave, so that nobody waits until they have arrived.
 pub const COPIED_MAX: usize = 4 << 10;
-/// The same over a network: there the wait takes several times as long as the copy.
-pub const COPIED_FAR_MAX: usize = 16 << 10;
+/// The same over a network, where the wait takes longer than the copy.
+const COPIED_FAR_MAX: usize = 64 << 10;
+/// Longest message that a member puts together in a buffer of its own before it sends it.
+pub const GATHERED_MAX: usize = 16 << 10;
 /// Longest block that goes with its length in one message.
-pub const WITH_LENGTH_MAX: usize = COPIED_FAR_MAX;
+pub const WITH_LENGTH_MAX: usize = GATHERED_MAX;
 /// Bytes that go into a line beside the flag.
 pub const SHORT_MAX: usize = LINE - FLAG;
 
@@ -379,8 +381,7 @@ impl<'a> Letters<'a> {
         mode: Mode,
     ) {
         let Group { world, routine, .. } = *self.group;
-        let is_copied = len <= SHORT_MAX || len <= self.copied_max();
-        let mode = if is_copied { Mode::Blocking } else { mode };
+        let mode = if self.copies(len) { Mode::Blocking } else { mode };
         if mode == Mode::NonBlocking {
             self.lends.set(true);
         }
@@ -412,12 +413,19 @@ impl<'a> Letters<'a> {
         unsafe { (*theirs).store(self.number, Ordering::Release) };
     }
 
-    /// How many bytes are copied where they leave.
-    fn copied_max(&self) -> usize {
+    /// Whether so many bytes are copied where they leave.
+    fn copies(&self, len: usize) -> bool {
+        if len <= SHORT_MAX {
+            return true;
+        }
+        let costs = self.group.world.costs();
         match self.notes.hosts.step {
-            _ if self.lent_on_ring => 0,
-            Distance::Network => COPIED_FAR_MAX,
-            _ => COPIED_MAX,
+            _ if self.lent_on_ring => false,
+            Distance::Network => {
+                len <= COPIED_FAR_MAX
+                    && costs.get_ns(Distance::Host, len) <= costs.network.completion.into()
+            }
+            _ => len <= COPIED_MAX,
         }
     }
 

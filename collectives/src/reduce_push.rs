@@ -3,7 +3,7 @@
 
 use crate::gather::{self, Gather};
 use crate::group::Group;
-use crate::letters::{COPIED_FAR_MAX, Letters, SHORT_MAX, Way, copy_bytes, long_max};
+use crate::letters::{GATHERED_MAX, Letters, SHORT_MAX, Way, copy_bytes, long_max};
 use crate::reduce::{Block, Reduce};
 use crate::schedule::{blocks, others, share};
 use crate::stream::{self, Pieces, Stream, neighbours};
@@ -19,9 +19,6 @@ pub(crate) const AHEAD: usize = 2;
 /// Bytes combined at a time. From 8 KiB on the C library copies with a string instruction, which takes
 /// several times as long on some processors and addresses.
 pub(crate) const STEP: usize = 4 << 10;
-
-/// Bytes of the elements of all members that [`gathered`] has room for, on its stack.
-const GATHERED_MAX: usize = COPIED_FAR_MAX;
 
 /// The group's team, which has memory.
 #[inline(always)]

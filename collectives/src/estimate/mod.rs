@@ -242,6 +242,15 @@ pub fn collect_by_hosts(group: &Group<'_>) -> u64 {
     }
 }
 
+/// First members send each other what the members of their hosts have for those of another, and give each member what
+/// all have for it.
+pub fn exchange_by_hosts(group: &Group<'_>, len: usize) -> u64 {
+    let most = hosts(group).map_or(1, |hosts| hosts.most);
+    // In from each member, out to other hosts, and both together to each member.
+    let copies = 3 * most as u64 * copied(group, group.n * len);
+    by_hosts(group, most * most * len).saturating_add(copies)
+}
+
 /// A put to one that waits for it.
 fn put(group: &Group<'_>, bytes: usize) -> u64 {
     costs(group).put_ns(group.extent(), bytes) + woken(group)

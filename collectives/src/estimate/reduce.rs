@@ -69,8 +69,12 @@ fn pieces(group: &Group<'_>, bytes: usize) -> u64 {
     share_of(group, bytes).div_ceil(long_max(group.n)) as u64
 }
 
-/// Each sends each its share and the result of its own.
+/// Each sends each its share and the result of its own. Over networks shares of more than one piece are left to
+/// [`reduce_pairwise`], which took as long or less on two to four hosts.
 pub fn reduce_scatter(group: &Group<'_>, bytes: usize) -> u64 {
+    if group.extent() == Distance::Network && pieces(group, bytes) > 1 {
+        return u64::MAX;
+    }
     let share = share_of(group, bytes);
     // Members of a host read each other's elements where they are.
     let near = hosts(group).map_or(0, |hosts| hosts.most as u64 - 1);
@@ -153,4 +157,11 @@ pub fn scan_exchange(group: &Group<'_>, bytes: usize) -> u64 {
     let most = long_max(group.n);
     let pieces = bytes.div_ceil(most) as u64;
     pieces.max(1) * reduce_exchange(group, bytes.min(most))
+}
+
+/// First members send each other the elements of their hosts, and add up those of all.
+pub fn scan_by_hosts(group: &Group<'_>, bytes: usize) -> u64 {
+    let most = hosts(group).map_or(0, |hosts| hosts.most);
+    let copies = (2 * most + group.n) as u64 * copied(group, bytes);
+    by_hosts(group, most * bytes).saturating_add(copies)
 }

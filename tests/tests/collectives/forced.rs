@@ -141,15 +141,19 @@ fn reductions_by_levels() {
 /// Three PEs on one host and two on another: those of a host follow each other, or do not.
 #[test]
 fn by_way_of_the_first_member_of_each_host() {
-    let asked = ("SHMEM_COLL", "collect:hosts+put,fcollect:hosts+put,reduce:hosts+share");
+    let all = "alltoall:hosts+put,collect:hosts+put,fcollect:hosts+put,reduce:hosts+share,scan:hosts+share";
+    let asked = ("SHMEM_COLL", all);
     for (ring, gather) in [(ring::TWO_HOSTS_IN_BLOCKS, "hosts"), (ring::TWO_HOSTS, "put")] {
         on_two_hosts(ring, 5, asked, |world| {
             let taken = |operation| table::taken(world, world.team(), operation, 8);
-            let expected = [Some(gather), Some(gather), Some("hosts")];
-            assert_eq!(["collect", "fcollect", "reduce"].map(taken), expected);
+            let any = Some("hosts");
+            let expected = [any, Some(gather), Some(gather), any, any];
+            assert_eq!(["alltoall", "collect", "fcollect", "reduce", "scan"].map(taken), expected);
+            alltoalls_of_whole_blocks(world);
             fcollects(world);
             collects(world);
             reductions(world);
+            scans(world);
             sums_have_the_same_bits(world);
             long_blocks(world);
             barriers_wait_for_all(world);

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Collectives by way of the first member of each host: from each host one message goes to each other host, instead of
+//! one from each member to each.
+//!
+//! Each member sends to the first member of its host. The first members send each other what their hosts have, wait for
+//! what all others of them send, and then send the results to the other members of their hosts. So nobody sends to
+//! another twice, and nobody leaves before all have come: [`crate::letters`] requires both.
+
+use crate::group::Group;
+use crate::letters::{GATHERED_MAX, MEMBERS_MAX};
+use crate::notes::{Hosts, Notes};
+use std::mem::MaybeUninit;
+
+mod blocks;
+mod elements;
+
+pub use blocks::{alltoall, can_exchange, can_gather, collect, gather};
+pub use elements::{can_reduce, can_scan, reduce, scan};
+
+/// Room for what a first member puts side by side before it sends it.
+struct Together(MaybeUninit<[u8; GATHERED_MAX]>);
+
+impl Together {
+    const fn new() -> Together {
+        Together(MaybeUninit::uninit())
+    }
+
+    fn at(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+}
+
+/// The hosts, if there are several, one of them with several members, and the team has memory.
+fn hosts<'a>(group: &Group<'a>) -> Option<&'a Hosts> {
+    let hosts = group.with_memory().and(group.notes()).map(|notes| &notes.hosts);
+    hosts.filter(|hosts| hosts.leaders.len() > 1 && hosts.most > 1)
+}
+
+/// Who sends to whom.
+struct Roles<'a> {
+    n: usize,
+    me: usize,
+    notes: &'a Notes,
+}
+
+impl<'a> Roles<'a> {
+    fn of(group: &Group<'a>) -> Roles<'a> {
+        let Some(notes) = group.notes() else { unreachable!("applies to teams") };
+        Roles { n: group.n, me: group.me, notes }
+    }
+
+    /// The first member of this host.
+    fn first(&self) -> usize {
+        self.notes.hosts.local[0] as usize
+    }
+
+    fn is_first(&self) -> bool {
+        self.first() == self.me
+    }
+
+    /// The other members of this host, as the first one sees them.
+    fn others_here(&self) -> impl Iterator<Item = usize> {
+        self.notes.hosts.local[1..].iter().map(|member| *member as usize)
+    }
+
+    /// The first members of other hosts, as one of them sees them.
+    fn other_firsts(&self) -> impl Iterator<Item = usize> {
+        let firsts = self.notes.hosts.leaders.iter().map(|first| *first as usize);
+        firsts.filter(|first| *first != self.me)
+    }
+
+    /// All members, each with its host and its number among those of it.
+    fn places(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let mut before = [0; MEMBERS_MAX];
+        (0..self.n).map(move |member| {
+            let host = self.notes.host_of(member);
+            before[host] += 1;
+            (member, host, before[host] - 1)
+        })
+    }
+}
