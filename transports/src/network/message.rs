@@ -14,9 +14,12 @@
 
 use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind};
 
-/// Longest message of any network, in bytes: a long put and its signal, or many short operations.
+/// Longest message of many operations, in bytes, and of answers.
 pub const MESSAGE: usize = (16 << 10) + 256;
-/// The same of networks for which a buffer of that length costs too much.
+/// Longest message of any network: a long put and its signal. It takes half of the time, or less, that a write, its
+/// acknowledgement and a message with the signal take over TCP, though the data are copied twice.
+pub const LONG_MESSAGE: usize = (64 << 10) + 256;
+/// Longest message of networks for which longer buffers cost too much.
 pub const SHORT_MESSAGE: usize = (4 << 10) + 256;
 /// Bytes of the header.
 pub const HEADER: usize = 24;

@@ -46,7 +46,7 @@ pub trait Network: Device<Key: Default> + Send {
     /// Longest message that needs no completion.
     fn inject_max(&self) -> usize;
 
-    /// Longest message, the same at both ends: up to [`message::MESSAGE`], and [`message::SHORT_MESSAGE`] where
+    /// Longest message, the same at both ends: up to [`message::LONG_MESSAGE`], and [`message::SHORT_MESSAGE`] where
     /// many operations in one or long ones gain less than the buffers cost.
     fn message_max(&self) -> usize {
         message::SHORT_MESSAGE

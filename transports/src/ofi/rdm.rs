@@ -7,7 +7,7 @@
 use super::queue::Queue;
 use super::sockets::{self, Connection, Reads};
 use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
-use crate::network::message::{MESSAGE, SHORT_MESSAGE};
+use crate::network::message::{LONG_MESSAGE, MESSAGE, SHORT_MESSAGE};
 use crate::network::rails::Rail;
 use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
 use std::ffi::{c_int, c_void};
@@ -131,8 +131,12 @@ impl Rdm {
             write_flags: sys::COMPLETION | sys::DELIVERY_COMPLETE,
             inject_size: tx.inject_size,
             max_len: endpoint.max_msg_size,
-            // `ofi_rxm` makes thousands of buffers as long as the longest message.
-            message_max: if is_over_connections { SHORT_MESSAGE } else { MESSAGE },
+            message_max: match &*name {
+                // `ofi_rxm` makes thousands of buffers as long as the longest message.
+                _ if is_over_connections => SHORT_MESSAGE,
+                "net" | "tcp" | "sockets" => LONG_MESSAGE,
+                _ => MESSAGE,
+            },
             closes,
             reads: is_fragile.then(|| Reads::up_to(entries)),
             ordered: tx.msg_order & order == order,

@@ -135,11 +135,13 @@ impl<N: Network> Engine<N> {
         }
     }
 
-    /// An open request with room for `bytes`, and for `answer` in its answer; none if there is none now.
+    /// An open request with room for `bytes`, and for `answer` in its answer; none if there is none now. What is
+    /// longer than messages of several operations goes alone.
     pub(super) fn room(&mut self, pe: u32, bytes: usize, answer: usize) -> Option<u16> {
         let fits = |engine: &Engine<N>, index: u16| {
             let batch = &engine.batches[usize::from(index)];
-            batch.len + bytes <= engine.message && batch.answer_len + answer <= engine.message
+            let most = if batch.is_empty() { engine.message } else { engine.shared_message };
+            batch.len + bytes <= most && batch.answer_len + answer <= engine.shared_message
         };
         if let Some(index) = self.peers[pe as usize].open {
             if fits(self, index) {

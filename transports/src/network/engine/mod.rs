@@ -17,7 +17,7 @@ mod peer;
 mod rma;
 mod serve;
 
-use super::message::{Header, Kind};
+use super::message::{Header, Kind, MESSAGE};
 use super::{Completion, Event, Failure, Network, Shared, Words};
 use batch::Batch;
 use past::Past;
@@ -109,6 +109,8 @@ pub struct Engine<N: Network> {
     token: u64,
     /// Bytes of the longest message.
     message: usize,
+    /// The same of several operations, and of answers.
+    shared_message: usize,
     own: [Own<N::Key>; SegmentKind::ALL.len()],
     pub(crate) peers: Box<[Peer]>,
     /// Peers to which something was sent, or from which something came.
@@ -169,6 +171,7 @@ impl<N: Network> Engine<N> {
         lost: Arc<Lost>,
     ) -> Result<Engine<N>, String> {
         let message = net.message_max();
+        let shared_message = message.min(MESSAGE);
         let buffers = MESSAGES_AT + MESSAGES * message;
         let slab = Slab::new(buffers);
         let needed = net.needs_local_registration();
@@ -185,6 +188,7 @@ impl<N: Network> Engine<N> {
             me: me as u32,
             token,
             message,
+            shared_message,
             own,
             peers: Box::default(),
             used: Vec::new(),
@@ -197,7 +201,7 @@ impl<N: Network> Engine<N> {
             rmas: std::iter::repeat_with(Rma::default).take(RMAS).collect(),
             free_rmas: (0..RMAS as u16).rev().collect(),
             free_chunks: (0..CHUNKS as u16).rev().collect(),
-            batches: std::iter::repeat_with(|| Batch::new(message)).take(BATCHES).collect(),
+            batches: std::iter::repeat_with(|| Batch::new(shared_message)).take(BATCHES).collect(),
             free_batches: (0..BATCHES as u16).rev().collect(),
             answers: vec![serve::Answer::default(); ANSWERS].into(),
             free_answers: (0..ANSWERS as u16).rev().collect(),
@@ -224,7 +228,7 @@ impl<N: Network> Engine<N> {
         self.used = Vec::with_capacity(peers.len());
         self.unsent = Vec::with_capacity(peers.len());
         self.delaying = Vec::with_capacity(peers.len());
-        self.past = self.net.repeats().then(|| Past::new(peers.len(), self.message));
+        self.past = self.net.repeats().then(|| Past::new(peers.len(), self.shared_message));
         self.peers = peers.into_iter().map(Peer::new).collect();
     }
 

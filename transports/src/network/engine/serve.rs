@@ -44,7 +44,7 @@ impl<N: Network> Engine<N> {
     fn answer(&mut self, request: &Header, message: &[u8], answer: usize) {
         let out = self.buffer(&Owner::Answer(answer));
         // SAFETY: the answer's own buffer, which is not being sent.
-        let out = unsafe { std::slice::from_raw_parts_mut(out, self.message) };
+        let out = unsafe { std::slice::from_raw_parts_mut(out, self.shared_message) };
         let (mut from, mut to, mut refused) = (HEADER, HEADER, 0);
         for number in 1..=request.count {
             let Some(record) = message.get(from..).and_then(Record::decode) else {
