@@ -453,22 +453,24 @@ fn fence_orders(world: &World) {
 }
 
 fn signal_follows(world: &World) {
-    const LEN: usize = 3000;
-    let data = allocate(world, LEN);
+    // Short, and in one message with the signal or apart from it where a transport tells these from each other.
+    const LENS: [usize; 4] = [3000, 20_000, 65_000, 100_000];
+    let data = allocate(world, LENS[3]);
     let words = allocate(world, 16).cast::<u64>();
     let (signal, answer) = (words, words.wrapping_add(1));
     for round in 1..=50u64 {
         let op = if round % 2 == 0 { SignalOp::Set } else { SignalOp::Add };
         let value = if op == SignalOp::Set { round } else { 1 };
+        let len = LENS[round as usize % LENS.len()];
         if world.pe() == 0 {
-            let bytes = pattern(LEN, round as usize);
+            let bytes = pattern(len, round as usize);
             // SAFETY: the source is used until the signal has been answered below.
             unsafe {
                 world.put_signal(
                     world.context(),
                     data,
                     bytes.as_ptr(),
-                    LEN,
+                    len,
                     signal,
                     value,
                     op,
@@ -481,7 +483,7 @@ fn signal_follows(world: &World) {
             world.quiet(world.context(), ROUTINE);
         } else {
             wait_word(world, signal, round);
-            assert_eq!(local(data, LEN), pattern(LEN, round as usize), "round {round}");
+            assert_eq!(local(data, len), pattern(len, round as usize), "round {round}");
             tell(world, answer, round);
         }
     }

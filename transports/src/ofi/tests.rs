@@ -5,7 +5,7 @@ use super::choose::{Offers, Wish};
 use super::rdm::Rdm;
 use super::sys::Library;
 use crate::network::engine::*;
-use crate::network::message::Record;
+use crate::network::message::{Record, data_max};
 use crate::network::{Network, Shared};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -249,6 +249,35 @@ fn many_operations_share_a_message_and_all_are_counted() {
         let counters = ends[0].engine.counters();
         assert_eq!(counters.records, 10_000);
         assert!(counters.requests < 5_000, "{counters:?}");
+        assert_eq!(ends[0].engine.free_batches.len(), BATCHES);
+    }
+}
+
+/// Puts as long as a message may be, each with a signal, among adds that fill messages of their own.
+#[test]
+fn long_puts_share_a_message_with_their_signals_and_nothing_else() {
+    for mut ends in pairs(Harder::No) {
+        let stream = Stream::new(1, true);
+        let len = data_max(ends[0].engine.net.message_max()) / 8 * 8;
+        for round in 1..=50u64 {
+            let bytes = vec![round as u8; len];
+            let put = Record::Put { at: heap(64), data: &bytes };
+            let status =
+                issue(&mut ends, |engine| engine.request_with_signal(&stream, 1, &put, &add(0, 1)));
+            assert_eq!(status, Status::Pending);
+            for _ in 0..500 {
+                // SAFETY: there is no result.
+                let status = issue(&mut ends, |engine| unsafe {
+                    engine.request(&stream, 1, &add(8, 1), null_mut())
+                });
+                assert_eq!(status, Status::Pending);
+            }
+        }
+        quiet(&mut ends, &stream);
+        let filled = u64::from_ne_bytes([50; 8]);
+        let words = [0, 1, 8, 7 + len / 8, 8 + len / 8].map(|index| ends[1].word(index));
+        assert_eq!(words, [50, 25_000, filled, filled, 0]);
+        assert_eq!(ends[0].engine.counters().records, 50 * 2 + 25_000);
         assert_eq!(ends[0].engine.free_batches.len(), BATCHES);
     }
 }

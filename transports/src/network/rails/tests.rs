@@ -5,7 +5,7 @@
 
 use super::{Rail, Rails};
 use crate::network::engine::{Engine, Lost, Own, TheirSegment, Theirs};
-use crate::network::message::{MESSAGE, Record};
+use crate::network::message::{LONG_MESSAGE, Record};
 use crate::network::*;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -161,7 +161,7 @@ impl Network for Wire {
     }
 
     fn message_max(&self) -> usize {
-        MESSAGE
+        LONG_MESSAGE
     }
 
     unsafe fn share(&mut self, at: *mut u8, _: usize, key: u64) -> Result<Shared<()>, String> {
