@@ -141,6 +141,14 @@ pub(crate) static BROADCAST: Operation<Broadcast> = Operation {
             run: broadcast::by_hosts,
         },
         Algorithm {
+            name: "relay",
+            about: "a tree of hosts; on each one member gets the data, and puts them to the others",
+            taken: Taken::ByCost,
+            applies: with_memory,
+            cost_ns: estimate::broadcast_relay,
+            run: broadcast::relay,
+        },
+        Algorithm {
             name: "chain",
             about: "from member to member in pieces",
             taken: Taken::ByCost,
@@ -431,6 +439,14 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
             applies: by_hosts::can_reduce,
             cost_ns: estimate::reduce_by_hosts,
             run: by_hosts::reduce,
+        },
+        Algorithm {
+            name: "turns",
+            about: "hosts combine one after another, each by its first member, and the last one sends the result",
+            taken: Taken::ByCost,
+            applies: by_hosts::can_gather,
+            cost_ns: estimate::reduce_in_turns,
+            run: by_hosts::reduce_in_turns,
         },
     ],
 };

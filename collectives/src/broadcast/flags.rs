@@ -6,7 +6,7 @@
 //! awaited says as much. The data go to a dest that is ready. Chains that come next wait for what went the same way
 //! with the same flags, and a neighbour gets by either way what it gets from here.
 
-use super::Broadcast;
+use super::{Broadcast, HostTree};
 use crate::group::Group;
 use crate::letters::{Letters, Slot, Way};
 use crate::schedule::others;
@@ -49,6 +49,35 @@ pub unsafe fn root_signals(group: &Group<'_>, call: &Broadcast) {
         // SAFETY: the source is not changed before the call has returned, and every member's dest is ready
         // before any of them calls.
         unsafe { there.send_to(member, call.dest, call.source, call.len, Mode::NonBlocking) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { call.keep(group) };
+    there.release();
+}
+
+/// The root puts to one member of each host, by a tree of hosts, and each of these to the others of its host: as
+/// [`root_signals`], for each sender has flags of its own.
+///
+/// # Safety
+/// As [`super::root_puts`].
+pub unsafe fn relay(group: &Group<'_>, call: &Broadcast) {
+    let (Some(team), Some(notes)) = (group.with_memory(), group.notes()) else {
+        unreachable!("applies to teams with memory")
+    };
+    let there = flag(group, team, number(group, team), 0);
+    let tree = HostTree::of(notes, call.root);
+    if group.me != tree.head() {
+        there.receive(tree.head());
+        return;
+    }
+    if let Some(parent) = tree.parent() {
+        there.receive(parent);
+    }
+    for member in tree.children().chain(tree.others_here()) {
+        let data = call.data(group);
+        // SAFETY: the data stay as they are until they are released, and every member's dest is ready before any of
+        // them calls.
+        unsafe { there.send_to(member, call.dest, data, call.len, Mode::NonBlocking) };
     }
     // SAFETY: the caller's promise.
     unsafe { call.keep(group) };

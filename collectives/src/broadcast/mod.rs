@@ -3,6 +3,7 @@
 
 use crate::group::Group;
 use crate::letters::Letters;
+use crate::notes::Notes;
 use crate::schedule::{others, others_then_self, rounds, share};
 use crate::stream;
 use crate::table::Call;
@@ -12,7 +13,7 @@ mod chains;
 mod flags;
 
 pub use chains::{Halves, both_ways, chain, cut, halves};
-pub use flags::{root_signals, root_tells};
+pub use flags::{relay, root_signals, root_tells};
 
 /// The arguments of a broadcast.
 pub struct Broadcast {
@@ -146,6 +147,58 @@ pub unsafe fn tree(group: &Group<'_>, call: &Broadcast) {
     group.sync();
 }
 
+/// A binomial tree of hosts. The root leads its host, which is the first one, and the first member each other host.
+struct HostTree<'a> {
+    notes: &'a Notes,
+    root: usize,
+}
+
+impl<'a> HostTree<'a> {
+    fn of(notes: &'a Notes, root: usize) -> HostTree<'a> {
+        HostTree { notes, root }
+    }
+
+    fn count(&self) -> usize {
+        self.notes.hosts.leaders.len()
+    }
+
+    /// The number of this member's host, from that of the root's.
+    fn number(&self) -> usize {
+        let (mine, of_root) = (self.notes.hosts.mine, self.notes.host_of(self.root));
+        (mine + self.count() - of_root) % self.count()
+    }
+
+    /// Who leads the host of a number.
+    fn leader(&self, number: usize) -> usize {
+        match (number + self.notes.host_of(self.root)) % self.count() {
+            _ if number == 0 => self.root,
+            host => self.notes.hosts.leaders[host] as usize,
+        }
+    }
+
+    /// Who leads this member's host.
+    fn head(&self) -> usize {
+        self.leader(self.number())
+    }
+
+    /// From whom who leads this host gets the data; nobody if it is the root.
+    fn parent(&self) -> Option<usize> {
+        binomial(self.number(), self.count()).0.map(|parent| self.leader(parent))
+    }
+
+    /// To whom of other hosts who leads this one sends them.
+    fn children(&self) -> impl Iterator<Item = usize> {
+        binomial(self.number(), self.count()).1.map(|child| self.leader(child))
+    }
+
+    /// The members of this host but for who leads it.
+    fn others_here(&self) -> impl Iterator<Item = usize> {
+        let here = self.notes.hosts.local.iter().map(|member| *member as usize);
+        let head = self.head();
+        here.filter(move |member| *member != head)
+    }
+}
+
 /// The root sends to one member of each host, by a tree of hosts; the others get the data from the
 /// one of their host.
 ///
@@ -155,34 +208,19 @@ pub unsafe fn by_hosts(group: &Group<'_>, call: &Broadcast) {
     let (Some(team), Some(notes)) = (group.with_memory(), group.notes()) else {
         unreachable!("applies to teams with memory")
     };
-    let hosts = &notes.hosts;
-    // The host of the root is the first one, and the root leads it.
-    let of_root = notes.host_of(call.root);
-    let count = hosts.leaders.len();
-    let leader = |host: usize| match (host + of_root) % count {
-        host if host == of_root => call.root,
-        host => hosts.leaders[host] as usize,
-    };
+    let tree = HostTree::of(notes, call.root);
+    let head = tree.head();
     let letters = Letters::begin(group, team, 0);
-    let number = (hosts.mine + count - of_root) % count;
-    let head = leader(number);
     if group.me == head {
-        let (parent, children) = binomial(number, count);
-        if let Some(parent) = parent {
-            letters.receive(leader(parent));
+        if let Some(parent) = tree.parent() {
+            letters.receive(parent);
         }
-        for child in children {
+        for child in tree.children() {
             let data = call.data(group);
             // SAFETY: as in `tree`.
-            unsafe {
-                letters.send_to(leader(child), call.dest, data, call.len, Mode::NonBlocking);
-            }
+            unsafe { letters.send_to(child, call.dest, data, call.len, Mode::NonBlocking) };
         }
-        for member in hosts.local.iter().map(|member| *member as usize) {
-            if member != head {
-                letters.send_nothing(member);
-            }
-        }
+        tree.others_here().for_each(|member| letters.send_nothing(member));
         // SAFETY: the caller's promise.
         unsafe { call.keep(group) };
         letters.release();

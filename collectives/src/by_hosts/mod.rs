@@ -13,9 +13,11 @@ use std::mem::MaybeUninit;
 
 mod blocks;
 mod elements;
+mod turns;
 
 pub use blocks::{alltoall, can_exchange, can_gather, collect, gather};
 pub use elements::{can_reduce, can_scan, reduce, scan};
+pub use turns::reduce_in_turns;
 
 /// Room for what a first member puts side by side before it sends it.
 struct Together(MaybeUninit<[u8; GATHERED_MAX]>);

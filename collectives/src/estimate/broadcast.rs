@@ -2,8 +2,8 @@
 //! Broadcasts.
 
 use super::{
-    CACHED_MAX, arrival, both_links, copied, costs, flags, handing_on_to_all, hosts, is_ring, next,
-    others, passing_on_by, pipeline, put, request, ring, shares, step, sync,
+    CACHED_MAX, LINE, arrival, both_links, copied, costs, flags, handing_on_to_all, hosts, is_ring,
+    next, others, passing_on_by, pipeline, put, request, ring, shares, step, sync,
 };
 use crate::broadcast::{self, Halves};
 use crate::group::Group;
@@ -106,16 +106,31 @@ pub fn broadcast_tree(group: &Group<'_>, len: usize) -> u64 {
     rounds(group.n) as u64 * round + copied(group, len) + sync(group)
 }
 
-/// By a tree of hosts, then within each.
-pub fn broadcast_by_hosts(group: &Group<'_>, len: usize) -> u64 {
-    let Some(hosts) = hosts(group) else { return u64::MAX };
-    let tree = match hosts.leaders.len() {
+/// By a tree of so many hosts.
+fn tree_of(group: &Group<'_>, hosts: usize, len: usize) -> u64 {
+    match hosts {
         1 => 0,
         count => {
             let round = put(group, len) + step(group) + handing_on_to_all(group, len);
             rounds(count) as u64 * round + copied(group, len)
         }
+    }
+}
+
+/// By a tree of hosts, then from one member of each to the others: taken over networks, as it was measured there.
+pub fn broadcast_relay(group: &Group<'_>, len: usize) -> u64 {
+    let Some(hosts) = hosts(group).filter(|_| group.extent() == Distance::Network) else {
+        return u64::MAX;
     };
+    let others = hosts.most as u64 - 1;
+    let local = costs(group).notice_ns(Distance::Host) + others * (copied(group, len) + LINE);
+    tree_of(group, hosts.leaders.len(), len) + if others > 0 { local } else { 0 }
+}
+
+/// By a tree of hosts, then within each.
+pub fn broadcast_by_hosts(group: &Group<'_>, len: usize) -> u64 {
+    let Some(hosts) = hosts(group) else { return u64::MAX };
+    let tree = tree_of(group, hosts.leaders.len(), len);
     let costs = costs(group);
     let local = costs.notice_ns(Distance::Host) + costs.shared_ns(copied(group, len));
     tree + if hosts.most > 1 { local } else { 0 } + sync(group)

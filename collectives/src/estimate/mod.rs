@@ -218,11 +218,15 @@ pub fn sync_by_hosts(group: &Group<'_>) -> u64 {
     here_and_back(group, hosts) + step(group) * rounds(hosts.leaders.len()) as u64
 }
 
-/// The first members of hosts send each other so many bytes. Over networks taken where hosts have more than two
+/// The hosts of members whose first ones send for all. Over networks taken where hosts have more than two
 /// members, or two that share a processor, as it was measured.
+fn led_hosts<'a>(group: &Group<'a>) -> Option<&'a Hosts> {
+    crowded_hosts(group, if costs(group).crowd > 1 { 2 } else { 3 })
+}
+
+/// The first members of hosts send each other so many bytes.
 fn by_hosts(group: &Group<'_>, bytes: usize) -> u64 {
-    let least = if costs(group).crowd > 1 { 2 } else { 3 };
-    let Some(hosts) = crowded_hosts(group, least) else { return u64::MAX };
+    let Some(hosts) = led_hosts(group) else { return u64::MAX };
     let others = hosts.leaders.len() as u64 - 1;
     here_and_back(group, hosts) + others * letter(group, bytes) + step(group)
 }

@@ -3,8 +3,8 @@
 
 use super::{
     CACHED_MAX, LINE, both_links, both_steps, by_hosts, copied, costs, gather_doubling, handing_on,
-    handing_on_to_all, hosts, is_ring, letter, next, others, passed_on, pipeline, published, put,
-    read, request, ring, share_of, shares, step, sync, to_all,
+    handing_on_to_all, here_and_back, hosts, is_ring, led_hosts, letter, next, others, passed_on,
+    pipeline, published, put, read, request, ring, share_of, shares, step, sync, to_all,
 };
 use crate::group::Group;
 use crate::letters::{SHORT_MAX, long_max};
@@ -150,6 +150,16 @@ pub fn reduce_by_levels(group: &Group<'_>, bytes: usize) -> u64 {
 pub fn reduce_by_hosts(group: &Group<'_>, bytes: usize) -> u64 {
     let most = hosts(group).map_or(0, |hosts| hosts.most as u64);
     by_hosts(group, bytes).saturating_add(2 * most * copied(group, bytes))
+}
+
+/// Hosts combine one after another, in pieces.
+pub fn reduce_in_turns(group: &Group<'_>, bytes: usize) -> u64 {
+    let Some(hosts) = led_hosts(group) else { return u64::MAX };
+    let piece = bytes.min(long_max(group.n));
+    let pieces = bytes.div_ceil(long_max(group.n)).max(1) as u64;
+    let turns = hosts.leaders.len() as u64 * (letter(group, piece) + step(group));
+    let copies = 2 * hosts.most as u64 * copied(group, piece);
+    pieces * (here_and_back(group, hosts) + turns + copies)
 }
 
 /// As [`reduce_exchange`], in pieces.

@@ -159,6 +159,18 @@ fn by_way_of_the_first_member_of_each_host() {
             barriers_wait_for_all(world);
         });
     }
+    let asked = ("SHMEM_COLL", "broadcast:relay+put,reduce:turns+share");
+    for (ring, reduce) in [(ring::TWO_HOSTS_IN_BLOCKS, "turns"), (ring::TWO_HOSTS, "share")] {
+        on_two_hosts(ring, 5, asked, |world| {
+            let taken = |operation| table::taken(world, world.team(), operation, 8);
+            assert_eq!(["broadcast", "reduce"].map(taken), [Some("relay"), Some(reduce)]);
+            broadcasts(world);
+            broadcasts_in_place(world);
+            reductions(world);
+            sums_have_the_same_bits(world);
+            more_than_one_piece(world);
+        });
+    }
 }
 
 /// On two and three PEs another algorithm does it, on four one that has no last share which is shorter.
@@ -193,6 +205,7 @@ fn broadcasts_without_anything_between_them() {
         ("both", by_memory),
         ("halves", by_memory),
         ("signal", by_memory),
+        ("relay", by_memory),
         ("tell", by_ring),
     ];
     for (broadcast, others) in all {
@@ -235,8 +248,8 @@ fn halves_with_a_middle_part() {
     across(ring::RING_ONLY, &["ntb"], 5, &[asked], |world| broadcasts_in_a_row(world, 40_000));
 }
 
-/// Broadcasts that write the same flags by turns: straight from the root, and along chains that begin with both of its
-/// neighbours.
+/// Broadcasts that write the same flags by turns: straight from the root, along chains that begin with both of its
+/// neighbours, and by way of a member of each host.
 #[test]
 fn broadcasts_by_several_algorithms_in_a_row() {
     for (n_pes, seed) in [(2, "4"), (3, "1"), (4, "2"), (5, "3"), (5, "7")] {
@@ -245,11 +258,17 @@ fn broadcasts_by_several_algorithms_in_a_row() {
         over("shm", n_pes, &[], broadcasts_by_turns);
     }
     across(ring::RING_ONLY, &["ntb"], 4, &[], broadcasts_by_turns);
+    for seed in ["2", "6"] {
+        let asked = [("SHMEM_UNORDERED_SEED", seed)];
+        across(ring::TWO_HOSTS_IN_BLOCKS, &["shm", "unordered"], 5, &asked, broadcasts_by_turns);
+        across(ring::TWO_HOSTS, &["shm", "unordered"], 4, &asked, broadcasts_by_turns);
+    }
 }
 
 fn broadcasts_by_turns(world: &World) {
     const CALLS: usize = 48;
-    let algorithms = ["signal", "halves", "signal", "both", "signal", "chain", "tell"];
+    let algorithms =
+        ["signal", "halves", "relay", "both", "signal", "relay", "chain", "signal", "tell"];
     let length = |call: usize| [1, 5, 7, 700, 600, 1_200][call % 6];
     let start = |call: usize| (0..call).map(length).sum::<usize>();
     let [source, dest] = [0; 2].map(|_| array::<u64>(world, start(CALLS)));
