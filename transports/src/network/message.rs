@@ -16,8 +16,8 @@ use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind};
 
 /// Longest message of many operations, in bytes, and of answers.
 pub const MESSAGE: usize = (16 << 10) + 256;
-/// Longest message of any network: a long put and its signal. It takes half of the time, or less, that a write, its
-/// acknowledgement and a message with the signal take over TCP, though the data are copied twice.
+/// Longest message of any network: a long put and its signal. Instead of it, a write would wait after a fence until
+/// the requests before the fence are answered: over TCP that takes longer than to copy the data twice.
 pub const LONG_MESSAGE: usize = (64 << 10) + 256;
 /// Longest message of networks for which longer buffers cost too much.
 pub const SHORT_MESSAGE: usize = (4 << 10) + 256;
