@@ -26,8 +26,8 @@ pub fn can_scan(group: &Group<'_>, Scan { reduce: call, .. }: &Scan) -> bool {
     fits_block(group, call) && hosts(group).is_some_and(fits)
 }
 
-/// Bytes of the longest message that the first members send each other in a reduction: what the members of a host have combined, or,
-/// where the order matters, the elements of all of them.
+/// Bytes of the longest message that the first members send each other in a reduction: what the members of a host have
+/// combined, or, where the order matters, the elements of all of them.
 fn message_len(hosts: &Hosts, call: &Reduce) -> usize {
     let parts = if call.reducer.is_exact() { 1 } else { hosts.most };
     parts.saturating_mul(call.bytes())
