@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reductions for which hosts take turns: each host combines what the hosts before it have combined with the elements
 //! of its members, and the last one has the result. So the elements are combined in the order of the members, as sums
-//! of floating-point numbers require, and what goes from host to host is no longer than the elements of one member.
+//! of floating-point numbers require, and what goes from host to host is no longer than the elements of one member. Nobody
+//! sends to another twice, and nobody leaves before all have come, because the result depends on all.
 
 use super::Roles;
 use crate::group::Group;
