@@ -45,6 +45,22 @@ impl Reduce {
         (part / self.grain() * self.grain()).max(1)
     }
 
+    /// The elements in parts that fit a message, one after another: one part at least, so that nobody leaves before all
+    /// have come.
+    pub(crate) fn parts(&self, n: usize) -> impl Iterator<Item = Reduce> {
+        let step = self.elements_per_part(n);
+        (0..self.nelems.div_ceil(step).max(1)).map(move |part| {
+            let range = part * step..self.nelems.min((part + 1) * step);
+            let at = self.offset(&range);
+            Reduce {
+                dest: self.dest.wrapping_add(at),
+                source: self.source.wrapping_add(at),
+                nelems: range.len(),
+                reducer: self.reducer,
+            }
+        })
+    }
+
     /// Pieces in which every share goes through a part of the team's memory.
     fn pieces(&self, group: &Group<'_>) -> usize {
         let most = (0..group.n).map(|member| self.share_of(group, member).len()).max();

@@ -16,13 +16,7 @@ use tombolo_core::ops::Mode;
 /// # Safety
 /// The buffers are as `shmem_sum_inscan` promises.
 pub unsafe fn exchanged(group: &Group<'_>, Scan { reduce: call, inclusive }: &Scan) {
-    let step = call.elements_per_part(group.n);
-    // One message at least, so that nobody leaves before all have come.
-    for piece in 0..call.nelems.div_ceil(step).max(1) {
-        let range = piece * step..call.nelems.min((piece + 1) * step);
-        let at = call.offset(&range);
-        let (dest, source) = (call.dest.wrapping_add(at), call.source.wrapping_add(at));
-        let part = Reduce { dest, source, nelems: range.len(), reducer: call.reducer };
+    for part in call.parts(group.n) {
         // SAFETY: a part of the buffers, which fits a message.
         unsafe { piece_of(group, &part, *inclusive) };
     }

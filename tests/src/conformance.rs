@@ -453,7 +453,7 @@ fn fence_orders(world: &World) {
 }
 
 fn signal_follows(world: &World) {
-    // Short, and in one message with the signal or apart from it where a transport tells these from each other.
+    // Networks send short puts in one message with their signals, and longer ones apart from them.
     const LENS: [usize; 4] = [3000, 20_000, 65_000, 100_000];
     let data = allocate(world, LENS[3]);
     let words = allocate(world, 16).cast::<u64>();

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Blocks from all to all: the same to each, or one for each.
 
-use super::{Roles, Together, hosts};
+use super::{Roles, hosts, together_max};
 use crate::exchange::Alltoall;
 use crate::gather::{self, Collect, Gather};
 use crate::group::Group;
-use crate::letters::{GATHERED_MAX, Letters, MEMBERS_MAX, copy_bytes, long_max};
+use crate::letters::{GATHERED_MAX, Letters, MEMBERS_MAX, copy_bytes};
 use crate::notes::Hosts;
 use crate::reduce_push::team;
 use crate::table::Call;
+use std::mem::MaybeUninit;
 use tombolo_core::ops::Mode;
 
 /// Longest block of a collect that the first members pass on: where one is longer, all members put theirs to all.
@@ -24,8 +25,7 @@ pub fn can_gather<A>(group: &Group<'_>, _: &A) -> bool {
 /// Whether [`alltoall`] can carry out a call: the blocks of a member for all, and those of a host for another, fit a
 /// message.
 pub fn can_exchange(group: &Group<'_>, call: &Alltoall) -> bool {
-    let fits =
-        |hosts: &Hosts| exchanged_len(group, hosts, call) <= GATHERED_MAX.min(long_max(group.n));
+    let fits = |hosts: &Hosts| exchanged_len(group, hosts, call) <= together_max(group);
     call.blocks.is_contiguous() && hosts(group).is_some_and(fits)
 }
 
@@ -144,8 +144,8 @@ pub unsafe fn alltoall(group: &Group<'_>, call: &Alltoall) {
     let hosts = &roles.notes.hosts;
     let letters = Letters::begin(group, team(group), exchanged_len(group, hosts, call));
     let here = || hosts.local.iter().map(|member| *member as usize).enumerate();
-    let mut together = Together::new();
-    let together = together.at();
+    let mut together = MaybeUninit::<[u8; GATHERED_MAX]>::uninit();
+    let together = together.as_mut_ptr().cast::<u8>();
     // SAFETY: all buffers hold a block for each, and there is room for what fits a message; a blocking send lets go of
     // what is sent. Every member's dest is ready before any of them calls, and only the first of its host writes to it.
     unsafe {

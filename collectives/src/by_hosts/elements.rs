@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Elements of all that are combined: reductions and scans.
 
-use super::{Roles, Together, hosts};
+use super::{Roles, hosts, together_max};
 use crate::group::Group;
-use crate::letters::{GATHERED_MAX, Letters, copy_bytes, long_max};
+use crate::letters::{GATHERED_MAX, Letters, copy_bytes};
 use crate::notes::Hosts;
 use crate::reduce::{Block, Reduce, Scan};
 use crate::reduce_push::{fits_block, team};
 use crate::table::Call;
+use std::mem::MaybeUninit;
 use tombolo_core::ops::Mode;
 
 /// Whether [`reduce`] can carry out a call: what the first members send each other fits a message.
 pub fn can_reduce(group: &Group<'_>, call: &Reduce) -> bool {
-    let fits = |hosts: &Hosts| {
-        call.reducer.is_exact() || message_len(hosts, call) <= GATHERED_MAX.min(long_max(group.n))
-    };
+    let fits =
+        |hosts: &Hosts| call.reducer.is_exact() || message_len(hosts, call) <= together_max(group);
     fits_block(group, call) && hosts(group).is_some_and(fits)
 }
 
 /// Whether [`scan`] can carry out a call: the elements of a host fit a message.
 pub fn can_scan(group: &Group<'_>, Scan { reduce: call, .. }: &Scan) -> bool {
-    let fits = |hosts: &Hosts| {
-        hosts.most.saturating_mul(call.bytes()) <= GATHERED_MAX.min(long_max(group.n))
-    };
+    let fits = |hosts: &Hosts| hosts.most.saturating_mul(call.bytes()) <= together_max(group);
     fits_block(group, call) && hosts(group).is_some_and(fits)
 }
 
@@ -89,10 +87,9 @@ unsafe fn combine_members(
     letters: &Letters<'_>,
     result: *mut u8,
 ) {
-    let mut together = Together::new();
     // SAFETY: the caller's promise; all hold the elements.
     unsafe {
-        in_order(roles, call, letters, &mut together, |member, theirs| {
+        in_order(roles, call, letters, |member, theirs| {
             call.reducer.accumulate(member == 0, result, theirs, call.nelems);
         });
     }
@@ -107,10 +104,11 @@ unsafe fn in_order(
     roles: &Roles<'_>,
     call: &Reduce,
     letters: &Letters<'_>,
-    together: &mut Together,
     mut take: impl FnMut(usize, *const u8),
 ) {
-    let (hosts, len, together) = (&roles.notes.hosts, call.bytes(), together.at());
+    let (hosts, len) = (&roles.notes.hosts, call.bytes());
+    let mut together = MaybeUninit::<[u8; GATHERED_MAX]>::uninit();
+    let together = together.as_mut_ptr().cast::<u8>();
     for (place, member) in hosts.local.iter().enumerate() {
         let theirs = match *member as usize {
             me if me == roles.me => call.source,
@@ -147,11 +145,11 @@ pub unsafe fn scan(group: &Group<'_>, Scan { reduce: call, inclusive }: &Scan) {
             letters.send(roles.first(), call.source, len, Mode::Blocking);
             return copy_bytes(call.dest, letters.receive(roles.first()), len);
         }
-        let (mut together, mut sum) = (Together::new(), Block::new());
+        let mut sum = Block::new();
         let sum = sum.at();
         // The sum of nothing: 0 of every type has all bits 0.
         sum.write_bytes(0, len);
-        in_order(&roles, call, &letters, &mut together, |member, theirs| {
+        in_order(&roles, call, &letters, |member, theirs| {
             let add = || call.reducer.accumulate(member == 0, sum, theirs, call.nelems);
             if *inclusive {
                 add();

@@ -7,9 +7,8 @@
 //! another twice, and nobody leaves before all have come: [`crate::letters`] requires both.
 
 use crate::group::Group;
-use crate::letters::{GATHERED_MAX, MEMBERS_MAX};
+use crate::letters::{GATHERED_MAX, MEMBERS_MAX, long_max};
 use crate::notes::{Hosts, Notes};
-use std::mem::MaybeUninit;
 
 mod blocks;
 mod elements;
@@ -19,23 +18,15 @@ pub use blocks::{alltoall, can_exchange, can_gather, collect, gather};
 pub use elements::{can_reduce, can_scan, reduce, scan};
 pub use turns::reduce_in_turns;
 
-/// Room for what a first member puts side by side before it sends it.
-struct Together(MaybeUninit<[u8; GATHERED_MAX]>);
-
-impl Together {
-    const fn new() -> Together {
-        Together(MaybeUninit::uninit())
-    }
-
-    fn at(&mut self) -> *mut u8 {
-        self.0.as_mut_ptr().cast()
-    }
-}
-
 /// The hosts, if there are several, one of them with several members, and the team has memory.
 fn hosts<'a>(group: &Group<'a>) -> Option<&'a Hosts> {
     let hosts = group.with_memory().and(group.notes()).map(|notes| &notes.hosts);
     hosts.filter(|hosts| hosts.leaders.len() > 1 && hosts.most > 1)
+}
+
+/// Bytes that a first member can put side by side and send in one message.
+fn together_max(group: &Group<'_>) -> usize {
+    GATHERED_MAX.min(long_max(group.n))
 }
 
 /// Who sends to whom.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reductions for which hosts take turns: each host combines what the hosts before it have combined with the elements
 //! of its members, and the last one has the result. So the elements are combined in the order of the members, as sums
-//! of floating-point numbers require, and what goes from host to host is no longer than the elements of one member. Nobody
-//! sends to another twice, and nobody leaves before all have come, because the result depends on all.
+//! of floating-point numbers require, and what goes from host to host is no longer than the elements of one member.
+//! Nobody sends to another twice, and nobody leaves before all have come, because the result depends on all.
 
 use super::Roles;
 use crate::group::Group;
@@ -18,13 +18,8 @@ use tombolo_core::ops::Mode;
 /// The buffers are as `shmem_sum_reduce` promises, and the members of each host follow each other:
 /// [`super::can_gather`].
 pub unsafe fn reduce_in_turns(group: &Group<'_>, call: &Reduce) {
-    let (roles, step) = (Roles::of(group), call.elements_per_part(group.n));
-    // One message at least, so that nobody leaves before all have come.
-    for piece in 0..call.nelems.div_ceil(step).max(1) {
-        let range = piece * step..call.nelems.min((piece + 1) * step);
-        let at = call.offset(&range);
-        let (dest, source) = (call.dest.wrapping_add(at), call.source.wrapping_add(at));
-        let part = Reduce { dest, source, nelems: range.len(), reducer: call.reducer };
+    let roles = Roles::of(group);
+    for part in call.parts(group.n) {
         // SAFETY: a part of the buffers, which fits a message.
         unsafe { piece_in_turns(group, &roles, &part) };
     }
