@@ -115,6 +115,8 @@ pub const BACK_ENDS: &[BackEnd] = &[
     on_one_host("verbs_read", || named(["verbs"]), &[VERBS, ("SHMEM_VERBS_CONFIRM", "read")]),
     on_one_host("verbs_target", || named(["verbs"]), &[VERBS, ("SHMEM_VERBS_AMO", "target")]),
     on_one_host("verbs_two", || named(["verbs"]), &[VERBS, ("SHMEM_VERBS_DEVICE", "rxe0,rxe1")]),
+    on_one_host("tcp", || named(["tcp"]), &[TCP]),
+    on_one_host("tcp_two_rails", || named(["tcp"]), &[TCP, ("SHMEM_TCP_INTERFACE", "lo,lo")]),
     on_one_host("ofi_net", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "net")]),
     on_one_host("ofi_tcp", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "tcp;ofi_rxm")]),
     on_one_host("ofi_udp", || named(["ofi"]), &[OFI, ("SHMEM_OFI_PROVIDER", "udp;ofi_rxd")]),
@@ -130,6 +132,8 @@ pub const BACK_ENDS: &[BackEnd] = &[
 
 /// On one host it is used only if it is named.
 const VERBS: (&str, &str) = ("SHMEM_TRANSPORTS", "verbs");
+/// See `VERBS`.
+const TCP: (&str, &str) = ("SHMEM_TRANSPORTS", "tcp");
 /// See `VERBS`.
 const OFI: (&str, &str) = ("SHMEM_TRANSPORTS", "ofi");
 

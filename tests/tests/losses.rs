@@ -35,13 +35,21 @@ const LOSSES: [(usize, &[&str], &str, &str); 8] = [
 ];
 
 /// As two interfaces.
-const TWICE: &str = "SHMEM_OFI_INTERFACE=lo,lo";
+const TWICE: &str = "SHMEM_TCP_INTERFACE=lo,lo";
+/// See `TWICE`.
+const TWICE_BY_OFI: &str = "SHMEM_OFI_INTERFACE=lo,lo";
 
-/// The same over libfabric, where nothing but the death of processes can be made to happen.
+/// The same over TCP, where nothing but the death of processes can be made to happen.
+const LOSSES_OVER_TCP: [(usize, &[&str], &str, &str); 3] = [
+    (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,tcp"], "", "aakkaa"),
+    (4, &["--hosts", "4", "-x", "SHMEM_TRANSPORTS=tcp"], "", "akaa"),
+    (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,tcp", "-x", TWICE], "", "aakkaa"),
+];
+/// The same over libfabric.
 const LOSSES_OVER_OFI: [(usize, &[&str], &str, &str); 3] = [
     (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi"], "", "aakkaa"),
     (4, &["--hosts", "4", "-x", "SHMEM_TRANSPORTS=ofi"], "", "akaa"),
-    (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi", "-x", TWICE], "", "aakkaa"),
+    (6, &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi", "-x", TWICE_BY_OFI], "", "aakkaa"),
 ];
 
 /// How a PE of `special/deaths.c` dies, and what `oshrun` says of it.
@@ -91,6 +99,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         |name: &str| Program::new(prefix, &crate_dir().join("c/special").join(name), "", &["-O1"]);
     let (survivors, deaths) = (special("survivors.c"), special("deaths.c"));
     let mut trials: Vec<Trial> = LOSSES.map(|loss| goes_on(&survivors, loss)).into();
+    trials.extend(LOSSES_OVER_TCP.map(|loss| goes_on(&survivors, loss)));
     let no_ofi = unavailable(BACK_ENDS.iter().find(|one| one.name == "ofi_tcp").expect("a row"));
     trials.extend(LOSSES_OVER_OFI.map(|loss| match &no_ofi {
         None => goes_on(&survivors, loss),
@@ -110,11 +119,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     trials.push(goes_on_without(&deaths, UNHEARD, None));
     trials.push(waits_end(&deaths));
     trials.extend(scripts_and_programs_are_lost_together(&deaths));
-    let crash = a_crash_gives_its_code_over_a_network(&deaths);
-    trials.push(match &no_ofi {
-        None => crash,
-        Some(why) => crash.with_kind(why.clone()).with_ignored_flag(true),
-    });
+    trials.push(a_crash_gives_its_code_over_a_network(&deaths));
     trials.push(the_last_pe_ends_the_job(&deaths));
     let deprived = special("deprived.c");
     for loss in DEPRIVED {
@@ -336,8 +341,8 @@ fn the_last_pe_ends_the_job(program: &Arc<Program>) -> Trial {
 /// The others, which lose their connections to it at once, wait for the launcher to say why.
 fn a_crash_gives_its_code_over_a_network(program: &Arc<Program>) -> Trial {
     let program = program.clone();
-    Trial::test(format!("{}: a crash over ofi gives its exit code", program.name), move || {
-        let options = ["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi"];
+    Trial::test(format!("{}: a crash over TCP gives its exit code", program.name), move || {
+        let options = ["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,tcp"];
         for _ in 0..2 {
             let args = ["0", "segv", "go-on"];
             let ran = program.launch_with(&options, 3, &args, &[ENDING, UNTUNED])?;

@@ -19,8 +19,8 @@ mod support;
 use support::program::{LIMIT, Program, run_trials};
 use support::{Ran, crate_dir, run, scratch};
 
-/// Hosts and how many PEs each has.
-const PLACES: [&str; 2] = ["n1:2,n2:2", "n1:1,n2:1,n3:1"];
+/// Hosts and how many PEs each has, and the network by which they reach each other.
+const PLACES: [(&str, &str); 2] = [("n1:2,n2:2", "tcp"), ("n1:1,n2:1,n3:1", "ofi")];
 
 /// Hosts for jobs that leave them as they are.
 static NODES: LazyLock<Nodes> =
@@ -32,7 +32,8 @@ fn main() {
 
 fn trials(prefix: &Path) -> Vec<Trial> {
     let of_ofi = BACK_ENDS.iter().find(|back_end| back_end.name == "ofi_tcp").expect("a row");
-    let missing = nodes::unavailable().map(str::to_owned).or_else(|| unavailable(of_ofi));
+    let missing = nodes::unavailable().map(str::to_owned);
+    let no_ofi = missing.clone().or_else(|| unavailable(of_ofi));
     let mut sources: Vec<_> = fs::read_dir(crate_dir().join("c"))
         .expect("the programs are there")
         .map(|entry| entry.expect("a folder entry").path())
@@ -41,7 +42,12 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     sources.sort();
     let programs =
         sources.iter().map(|source| Program::new(prefix, source, "", &["-O1", "-pthread"]));
-    let places = |program: Arc<Program>| PLACES.map(|places| runs(&program, places));
+    let places = |program: Arc<Program>| {
+        PLACES.map(|(places, network)| {
+            let missing = if network == "ofi" { &no_ofi } else { &missing };
+            unless(missing, runs(&program, places, network))
+        })
+    };
     let counted = crate_dir().join("c/special/counted.c");
     let counted = Program::new(prefix, &counted, "", &["-pthread"]);
     let beating = Program::new(prefix, &crate_dir().join("c/special/beating.c"), "", &[]);
@@ -56,13 +62,19 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         }),
         tool(prefix, "oshperf_compares_the_network_between_hosts", compares),
         tool(prefix, "oshinfo_examines_other_hosts", examines),
+        tool(prefix, "tcp_needs_no_library_and_no_setting", tells),
+        tool(prefix, "an_interface_that_is_not_there_is_told", refuses),
         Trial::test("profiles_come_from_all_hosts", move || profiles(&counted)),
     ];
-    let trials = programs.flat_map(places).chain(tools).map(|trial| match &missing {
+    programs.flat_map(places).chain(tools.map(|trial| unless(&missing, trial))).collect()
+}
+
+/// A trial, ignored if what it needs is missing.
+fn unless(missing: &Option<String>, trial: Trial) -> Trial {
+    match missing {
         Some(why) => trial.with_kind(why.clone()).with_ignored_flag(true),
         None => trial,
-    });
-    trials.collect()
+    }
 }
 
 fn tool(prefix: &Path, name: &str, case: fn(&Path) -> Result<(), Failed>) -> Trial {
@@ -79,16 +91,47 @@ fn on_login(mut command: Command) -> Result<Ran, Failed> {
 fn compares(prefix: &Path) -> Result<(), Failed> {
     let file = scratch("network").join("compare.json");
     let mut command = Command::new(prefix.join("bin/oshperf"));
-    command.args(["compare", "--host", "n1,n2", "--ways", "shm,ofi:tcp", "--ops", "put,amo"]);
+    command.args(["compare", "--host", "n1,n2", "--ways", "shm,tcp", "--ops", "put,amo"]);
     command.args(["--sizes", "8,4K", "--rounds", "1", "--budget", "0.05", "--json"]).arg(&file);
     on_login(command)?.succeeded()?;
     let report: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
     let ways = report["ways"].as_array().ok_or("no ways")?;
     assert!(ways[0]["unusable"].is_string() && ways[1]["unusable"].is_null(), "{ways:?}");
     let all = report["series"].as_array().ok_or("no series")?;
-    assert!(all.iter().all(|series| series["way"] == "ofi:tcp"), "{all:?}");
+    assert!(all.iter().all(|series| series["way"] == "tcp"), "{all:?}");
     let put = all.iter().find(|series| series["test"] == "put").ok_or("no puts")?;
     assert_eq!(put["points"].as_array().map(Vec::len), Some(2), "{put}");
+    Ok(())
+}
+
+/// TCP is used, and libfabric, where it would do the same, if TCP is left out.
+fn tells(prefix: &Path) -> Result<(), Failed> {
+    let own = |setting: &str| -> Result<String, Failed> {
+        let mut command = Command::new(prefix.join("bin/oshrun"));
+        command.args(["--host", "n1,n2", "-x", setting]).arg(prefix.join("bin/oshinfo"));
+        Ok(on_login(command)?.succeeded()?.stdout)
+    };
+    let stdout = own("SHMEM_TRANSPORTS=all")?;
+    assert!(
+        stdout.contains("tcp  TCP on eth0 (10.99.0.") && !stdout.contains("ofi  libfabric"),
+        "{stdout}"
+    );
+    let of_ofi = BACK_ENDS.iter().find(|back_end| back_end.name == "ofi_tcp").expect("a row");
+    if unavailable(of_ofi).is_none() {
+        let stdout = own("SHMEM_TRANSPORTS=^tcp")?;
+        assert!(stdout.contains("ofi  libfabric") && !stdout.contains("tcp  TCP"), "{stdout}");
+    }
+    Ok(())
+}
+
+fn refuses(prefix: &Path) -> Result<(), Failed> {
+    let mut command = Command::new(prefix.join("bin/oshrun"));
+    command.args(["--host", "n1,n2", "-x", "SHMEM_TRANSPORTS=shm,tcp"]);
+    command.args(["-x", "SHMEM_TCP_INTERFACE=eth7"]).arg(prefix.join("bin/oshinfo"));
+    let ran = on_login(command)?;
+    let why = "tcp: SHMEM_TCP_INTERFACE=eth7: there is no such interface; those that are up: ";
+    assert!(ran.code == Some(1) && ran.stderr.contains(why), "{ran:?}");
+    assert!(ran.stderr.contains("eth0 (10.99.0."), "{ran:?}");
     Ok(())
 }
 
@@ -117,7 +160,7 @@ fn profiles(program: &Program) -> Result<(), Failed> {
     let profile: Value = serde_json::from_str(&fs::read_to_string(&profile)?)?;
     let rows = profile["routines"].as_array().ok_or("no routines")?;
     let puts = rows.iter().find(|row| row["routine"] == "shmem_long_p").ok_or("no puts")?;
-    assert!(puts["calls"] == 2000 && puts["way"] == "ofi", "{puts}");
+    assert!(puts["calls"] == 2000 && puts["way"] == "tcp", "{puts}");
     let machines: Vec<_> =
         profile["pes"].as_array().into_iter().flatten().map(|pe| pe["machine"].clone()).collect();
     assert_eq!(machines, ["n1", "n2"], "{profile:#}");
@@ -164,7 +207,7 @@ impl Drop for Beating {
     }
 }
 
-/// The provider itself would go on sending for a quarter of an hour.
+/// TCP itself would go on sending for a quarter of an hour.
 fn cable(program: &Program) -> Result<(), Failed> {
     let nodes = Nodes::start(2)?;
     let mut job = Beating::start(program, &nodes, "--host n1,n2")?;
@@ -212,13 +255,14 @@ fn finalized(faults: &Arc<Program>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// "rma on n1:2,n2:2": succeeds, in time.
-fn runs(program: &Arc<Program>, places: &'static str) -> Trial {
+/// "rma on n1:2,n2:2 over tcp": succeeds, in time.
+fn runs(program: &Arc<Program>, places: &'static str, network: &'static str) -> Trial {
     let program = program.clone();
-    Trial::test(format!("{} on {places}", program.name), move || {
+    Trial::test(format!("{} on {places} over {network}", program.name), move || {
         let executable = program.executable()?;
         let mut oshrun = program.oshrun();
-        oshrun.args(["--host", places, "-x", "CHECK_APART=1"]).arg(executable);
+        oshrun.args(["--host", places, "-x", "CHECK_APART=1"]);
+        oshrun.args(["-x", &format!("SHMEM_TRANSPORTS=shm,{network}")]).arg(executable);
         NODES.enter(&mut oshrun);
         let ran = run(&mut oshrun, LIMIT).map_err(|error| format!("{oshrun:?}: {error}"))?;
         ran.succeeded()?;

@@ -53,6 +53,8 @@ const RINGS: [(usize, &[&str]); 9] = [
     (4, &["--hosts", "3", "-x", "SHMEM_NTB_DMA=1"]),
     (4, &["--hosts", "4", "-x", "SHMEM_NTB_DMA=1", "-x", "SHMEM_NTB_DIRECT=off"]),
 ];
+/// Emulated hosts on which every program runs over TCP: number of PEs, and options.
+const OVER_TCP: (usize, &[&str]) = (4, &["--hosts", "2", "-x", "SHMEM_TRANSPORTS=shm,tcp"]);
 /// Emulated hosts on which every program runs over libfabric: number of PEs, and options.
 const OVER_OFI: [(usize, &[&str]); 2] = [
     (4, &["--hosts", "2", "-x", "SHMEM_TRANSPORTS=shm,ofi"]),
@@ -116,6 +118,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         // Checks find nothing in a right program.
         trials.push(runs(program, 4, &[("SHMEM_DEBUG", "1")]));
         trials.extend(RINGS.map(|(pes, options)| runs_on_hosts(program, pes, options)));
+        trials.push(runs_on_hosts(program, OVER_TCP.0, OVER_TCP.1));
         trials.extend(OVER_OFI.map(|(pes, options)| match &no_ofi {
             None => runs_on_hosts(program, pes, options),
             Some(why) => ignored(format!("{} on {pes} PEs over ofi ({why})", program.name)),

@@ -48,67 +48,87 @@ fn main() {
 
 fn trials(prefix: &Path) -> Vec<Trial> {
     let of_ofi = BACK_ENDS.iter().find(|back_end| back_end.name == "ofi_tcp").expect("a row");
-    let missing = nodes::unavailable().map(str::to_owned).or_else(|| unavailable(of_ofi));
+    let missing = nodes::unavailable().map(str::to_owned);
+    let no_ofi = missing.clone().or_else(|| unavailable(of_ofi));
     let source = |path: &str| crate_dir().join("c").join(path);
     let mut trials = vec![];
     for name in PROGRAMS {
         let program = Program::new(prefix, &source(&format!("{name}.c")), "", &["-O1", "-pthread"]);
-        for places in ["n1:2,n2:2", "n1:1,n2:1,n3:1"] {
+        for (places, network) in [("n1:2,n2:2", "tcp"), ("n1:1,n2:1,n3:1", "ofi")] {
             let program = program.clone();
-            trials.push(Trial::test(format!("{name} on {places}"), move || runs(&program, places)));
+            let name = format!("{name} on {places} over {network}");
+            trials.push((network, Trial::test(name, move || runs(&program, network, places))));
         }
     }
     let cables = Program::new(prefix, &source("special/cables.c"), "", &["-O1"]);
     let gets = Program::new(prefix, &source("special/gets.c"), "", &["-O1"]);
     let beating = Program::new(prefix, &source("special/beating.c"), "", &[]);
-    let mut add = |name: &str, program: &Arc<Program>, case: fn(&Program) -> Result<(), Failed>| {
-        let program = program.clone();
-        trials.push(Trial::test(name, move || case(&program)));
+    let mut add = |name: &str, program: &Arc<Program>, networks: &[&'static str], case: Case| {
+        for network in networks {
+            let (program, network) = (program.clone(), *network);
+            let trial = Trial::test(format!("{name}_{network}"), move || case(&program, network));
+            trials.push((network, trial));
+        }
     };
-    add("two_links_carry_more_than_one", &cables, sums);
-    add("a_job_goes_on_without_its_first_cable", &cables, |program| {
-        goes_on(program, BOTH_TURNED, "n1,n2")
+    let (tcp, both) = (&["tcp"], &["tcp", "ofi"]);
+    add("two_links_carry_more_than_one_over", &cables, both, sums);
+    add("a_job_goes_on_without_its_first_cable_over", &cables, both, |program, network| {
+        goes_on(program, network, BOTH_TURNED, "n1,n2")
     });
-    add("a_job_goes_on_without_its_second_cable", &cables, |program| {
-        goes_on(program, BOTH, "n1,n2")
+    add("a_job_goes_on_without_its_second_cable_over", &cables, tcp, |program, network| {
+        goes_on(program, network, BOTH, "n1,n2")
     });
-    add("several_pes_go_on_without_a_cable", &cables, |program| {
-        goes_on(program, BOTH_TURNED, "n1:2,n2:2")
+    add("several_pes_go_on_without_a_cable_over", &cables, tcp, |program, network| {
+        goes_on(program, network, BOTH_TURNED, "n1:2,n2:2")
     });
-    add("a_cable_may_be_pulled_in_the_midst_of_a_get", &gets, |program| amidst(program, "n1,n2"));
-    add("a_cable_may_be_pulled_in_the_midst_of_gets_of_several_pes", &gets, |program| {
-        amidst(program, "n1:2,n2:2")
+    add("a_cable_may_be_pulled_in_the_midst_of_a_get_over", &gets, tcp, |program, network| {
+        amidst(program, network, "n1,n2")
     });
-    add("a_cable_may_be_out_from_the_start", &cables, out_from_the_start);
-    add("a_job_without_cables_ends", &beating, without_cables);
-    let trials = trials.into_iter().map(|trial| match &missing {
-        Some(why) => trial.with_kind(why.clone()).with_ignored_flag(true),
-        None => trial,
+    let name = "a_cable_may_be_pulled_in_the_midst_of_gets_of_several_pes_over";
+    add(name, &gets, both, |program, network| amidst(program, network, "n1:2,n2:2"));
+    add("a_cable_may_be_out_from_the_start_over", &cables, both, out_from_the_start);
+    add("a_job_without_cables_ends_over", &beating, tcp, without_cables);
+    let trials = trials.into_iter().map(|(network, trial)| {
+        match if network == "ofi" { &no_ofi } else { &missing } {
+            Some(why) => trial.with_kind(why.clone()).with_ignored_flag(true),
+            None => trial,
+        }
     });
     trials.collect()
 }
 
-fn oshrun(program: &Program, nodes: &Nodes, places: &str, interfaces: &str) -> Command {
+/// What is tried, over a network.
+type Case = fn(&Program, &str) -> Result<(), Failed>;
+
+fn oshrun(
+    program: &Program,
+    nodes: &Nodes,
+    network: &str,
+    places: &str,
+    interfaces: &str,
+) -> Command {
     let mut oshrun = program.oshrun();
-    oshrun.args(["--host", places, "-x", &format!("SHMEM_OFI_INTERFACE={interfaces}")]);
+    let variable = format!("SHMEM_{}_INTERFACE", network.to_uppercase());
+    oshrun.args(["--host", places, "-x", &format!("{variable}={interfaces}")]);
+    oshrun.args(["-x", &format!("SHMEM_TRANSPORTS=shm,{network}")]);
     oshrun.args(["-x", "SHMEM_TUNE=off", "-x", "CHECK_APART=1"]);
     oshrun.env_remove("SHMEM_ON_LOSS");
     nodes.enter(&mut oshrun);
     oshrun
 }
 
-fn runs(program: &Program, places: &str) -> Result<(), Failed> {
+fn runs(program: &Program, network: &str, places: &str) -> Result<(), Failed> {
     let executable = program.executable()?;
-    run(oshrun(program, &NODES, places, BOTH).arg(executable), LIMIT)?.succeeded()?;
+    run(oshrun(program, &NODES, network, places, BOTH).arg(executable), LIMIT)?.succeeded()?;
     Ok(())
 }
 
 /// Where the links are slow, two carry nearly twice as much as one.
-fn sums(program: &Program) -> Result<(), Failed> {
+fn sums(program: &Program, network: &str) -> Result<(), Failed> {
     let nodes = start(2);
     nodes.limit(1, "200mbit")?;
     let rate = |interfaces: &str| -> Result<f64, Failed> {
-        let mut oshrun = oshrun(program, &nodes, "n1,n2", interfaces);
+        let mut oshrun = oshrun(program, &nodes, network, "n1,n2", interfaces);
         oshrun.arg(program.executable()?).args(["3", "measure"]);
         Ok(run(&mut oshrun, LIMIT)?.succeeded()?.stdout.trim().parse()?)
     };
@@ -120,26 +140,27 @@ fn sums(program: &Program) -> Result<(), Failed> {
 
 /// A cable is pulled in the midst of traffic and plugged again: one line for each pair of hosts, nothing is
 /// lost, done twice or late.
-fn goes_on(program: &Program, interfaces: &str, places: &str) -> Result<(), Failed> {
+fn goes_on(program: &Program, network: &str, interfaces: &str, places: &str) -> Result<(), Failed> {
     let nodes = start(2);
-    goes_on_between(program, &nodes, interfaces, places, 12)
+    goes_on_between(program, &nodes, network, interfaces, places, 12)
 }
 
 /// The same while long gets are under way over slow links: an answer has half arrived for certain.
-fn amidst(program: &Program, places: &str) -> Result<(), Failed> {
+fn amidst(program: &Program, network: &str, places: &str) -> Result<(), Failed> {
     let nodes = start(2);
     nodes.limit(2, "400mbit")?;
-    goes_on_between(program, &nodes, BOTH, places, 9)
+    goes_on_between(program, &nodes, network, BOTH, places, 9)
 }
 
 fn goes_on_between(
     program: &Program,
     nodes: &Nodes,
+    network: &str,
     interfaces: &str,
     places: &str,
     seconds: u32,
 ) -> Result<(), Failed> {
-    let mut oshrun = oshrun(program, nodes, places, interfaces);
+    let mut oshrun = oshrun(program, nodes, network, places, interfaces);
     oshrun.arg(program.executable()?).arg(seconds.to_string());
     let mut job = Job::start(oshrun)?;
     sleep(Duration::from_millis(700));
@@ -159,10 +180,10 @@ fn goes_on_between(
 }
 
 /// One that is out before PEs first talk to each other.
-fn out_from_the_start(program: &Program) -> Result<(), Failed> {
+fn out_from_the_start(program: &Program, network: &str) -> Result<(), Failed> {
     let nodes = start(2);
     nodes.unpatch(2, 1);
-    let mut oshrun = oshrun(program, &nodes, "n1,n2", BOTH);
+    let mut oshrun = oshrun(program, &nodes, network, "n1,n2", BOTH);
     oshrun.arg(program.executable()?).arg("1");
     let ran = run(&mut oshrun, LIMIT)?.succeeded()?;
     assert_eq!(ran.stderr.matches("given up").count(), 1, "{}", ran.stderr);
@@ -171,9 +192,9 @@ fn out_from_the_start(program: &Program) -> Result<(), Failed> {
 }
 
 /// When the last one is pulled the other host is lost.
-fn without_cables(program: &Program) -> Result<(), Failed> {
+fn without_cables(program: &Program, network: &str) -> Result<(), Failed> {
     let nodes = start(2);
-    let mut oshrun = oshrun(program, &nodes, "n1,n2", BOTH);
+    let mut oshrun = oshrun(program, &nodes, network, "n1,n2", BOTH);
     oshrun.arg(program.executable()?);
     let mut job = Job::start(oshrun)?;
     let begun = Instant::now();

@@ -8,6 +8,7 @@
 //! - [`cma`]: peers of the same host, by kernel copies.
 //! - [`ntb`]: hosts tied together by PCIe non-transparent bridges.
 //! - [`verbs`]: hosts with RDMA cards: InfiniBand, RoCE.
+//! - [`tcp`]: hosts on a network of IP, with nothing but the operating system.
 //! - [`ofi`]: hosts on a network that libfabric drives.
 //! - `unordered`, with the feature `testing`: a transport that keeps the contract and nothing more.
 
@@ -16,6 +17,7 @@ mod network;
 pub mod ntb;
 pub mod ofi;
 pub mod shm;
+pub mod tcp;
 #[cfg(feature = "testing")]
 pub mod unordered;
 pub mod verbs;
@@ -24,7 +26,7 @@ use tombolo_core::transport::Transport;
 
 /// Names of all back ends, in the order of preference that is used unless `SHMEM_TRANSPORTS` says
 /// otherwise.
-pub const NAMES: &[&str] = &["shm", "cma", "ntb", "verbs", "ofi"];
+pub const NAMES: &[&str] = &["shm", "cma", "ntb", "verbs", "tcp", "ofi"];
 
 /// Names of back ends that are used only where `SHMEM_TRANSPORTS` asks for them.
 #[cfg(feature = "testing")]
@@ -40,6 +42,7 @@ pub fn create(name: &str) -> Option<Box<dyn Transport>> {
         "cma" => Some(Box::new(cma::Cma::new())),
         "ntb" => Some(Box::new(ntb::drive::Ntb::new())),
         "verbs" => Some(Box::new(verbs::Verbs::new())),
+        "tcp" => Some(Box::new(tcp::Tcp::new())),
         "ofi" => Some(Box::new(ofi::Ofi::new())),
         #[cfg(feature = "testing")]
         "unordered" => Some(Box::new(unordered::Unordered::over(Box::new(shm::Shm::new())))),

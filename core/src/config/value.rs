@@ -184,11 +184,19 @@ impl Transports {
         matches!(self, Transports::Only(names) if names.iter().any(|one| one == name))
     }
 
+    /// Whether it may be used.
+    pub fn allows(&self, name: &str) -> bool {
+        match self {
+            Transports::AllBut(not) => !not.iter().any(|one| one == name),
+            Transports::Only(_) => self.asks_for(name),
+        }
+    }
+
     /// The names of `known` that are wanted, in order of preference.
     pub fn choose<'a>(&self, known: &[&'a str]) -> Vec<&'a str> {
         match self {
-            Transports::AllBut(not) => {
-                known.iter().copied().filter(|name| !not.iter().any(|n| n == name)).collect()
+            Transports::AllBut(_) => {
+                known.iter().copied().filter(|name| self.allows(name)).collect()
             }
             Transports::Only(names) => {
                 names.iter().filter_map(|n| known.iter().copied().find(|k| k == n)).collect()

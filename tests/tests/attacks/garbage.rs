@@ -29,7 +29,7 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
             .with_kind(missing.unwrap_or_default())
     };
     // Other networks share no memory between hosts; without order it is the same as on one host.
-    let others = ["over_ofi", "over_verbs", "over_unordered"];
+    let others = ["over_tcp", "over_ofi", "over_verbs", "over_unordered"];
     let ways = ways().into_iter().filter(|way| !others.contains(&way.name));
     ways.enumerate().map(trial).collect()
 }

@@ -48,7 +48,7 @@ fn grow(program: &Arc<Program>, way: &Way) -> Result<(), Failed> {
     let pes = if near { 2 } else { 3 };
     for (what, [on_one_host, over_the_ring, over_networks]) in USES {
         let rounds = match way.name {
-            "over_ofi" | "over_verbs" | "over_unordered" => over_networks,
+            "over_tcp" | "over_ofi" | "over_verbs" | "over_unordered" => over_networks,
             _ if near => on_one_host,
             _ => over_the_ring,
         };

@@ -57,6 +57,7 @@ fn ways() -> Vec<Way> {
         way("over_cma", &["-x", "SHMEM_TRANSPORTS=cma", "-x", "SHMEM_STATIC=cma"]),
         way("over_the_ring", &["--hosts", "3"]),
         way("over_packets", &["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"]),
+        way("over_tcp", &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,tcp"]),
         Way {
             missing: needs("ofi_tcp"),
             ..way("over_ofi", &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=shm,ofi"])

@@ -14,6 +14,7 @@
 pub mod address;
 pub mod endpoint;
 pub mod engine;
+pub mod interfaces;
 pub mod message;
 pub mod open;
 pub mod port;

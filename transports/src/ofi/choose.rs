@@ -3,6 +3,7 @@
 
 use super::rdm::API;
 use super::sys::{self, Info, Library, text_of};
+use crate::network::interfaces;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr::NonNull;
 
@@ -139,6 +140,12 @@ impl Offers {
         Ok(())
     }
 
+    /// The provider that would be tried first, if it is one that uses the network of the operating system.
+    pub fn best_is_ip(&self) -> Option<&str> {
+        let first = &self.candidates.first()?.provider;
+        is_software(first).then_some(first)
+    }
+
     /// What opens the endpoint of a candidate. Valid as long as the offers are.
     pub fn info(&self, candidate: &Candidate) -> NonNull<Info> {
         NonNull::new(candidate.info as *mut Info).expect("made from an element of the list")
@@ -164,6 +171,12 @@ impl Candidate {
 }
 
 impl Wish {
+    /// Whether a setting asks for something.
+    pub fn names_something(&self) -> bool {
+        !(self.provider.is_empty() && self.domain.is_empty() && self.interface.is_empty())
+            || self.atomics
+    }
+
     fn words(&self) -> String {
         let rows = [
             ("SHMEM_OFI_PROVIDER", &self.provider),
@@ -240,7 +253,9 @@ fn unfit(candidate: &Candidate, wish: &Wish) -> Option<String> {
     if !wish.domain.is_empty() && wish.domain != candidate.domain {
         return Some("another domain is asked for".into());
     }
-    if !wish.interface.is_empty() && !is_on(candidate, &wish.interface) {
+    if !wish.interface.is_empty()
+        && !interfaces::is_on(&candidate.domain, candidate.address, &wish.interface)
+    {
         return Some("another interface is asked for".into());
     }
     if provider == "udp;ofi_rxd" && wish.atomics {
@@ -251,7 +266,7 @@ fn unfit(candidate: &Candidate, wish: &Wish) -> Option<String> {
         return Some("it reaches PEs of one host only".into());
     }
     let address = candidate.address?;
-    if is_link_local(address) {
+    if interfaces::is_link_local(address) {
         return Some("a link-local address".into());
     }
     // Whoever names an interface gets it.
@@ -263,51 +278,6 @@ fn unfit(candidate: &Candidate, wish: &Wish) -> Option<String> {
         (false, true) => Some("all PEs are on this machine".into()),
         _ => None,
     }
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
-}
-
-/// Whether a candidate is on an interface: given by its name, an address of it, or a subnet.
-fn is_on(candidate: &Candidate, interface: &str) -> bool {
-    if candidate.domain == interface {
-        return true;
-    }
-    let Some(address) = candidate.address else { return false };
-    match interface.split_once('/') {
-        Some((net, bits)) => match (net.parse(), bits.parse()) {
-            (Ok(net), Ok(bits)) => within(address, net, bits),
-            _ => false,
-        },
-        None => interface.parse() == Ok(address) || addresses_of(interface).contains(&address),
-    }
-}
-
-/// Whether `address` is in the subnet `net`/`bits`.
-fn within(address: IpAddr, net: IpAddr, bits: u32) -> bool {
-    let same =
-        |a: u128, b: u128, width: u32| bits == 0 || bits <= width && (a ^ b) >> (width - bits) == 0;
-    match (address, net) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => same(a.to_bits().into(), b.to_bits().into(), 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), 128),
-        _ => false,
-    }
-}
-
-/// The addresses of an interface of this host.
-fn addresses_of(interface: &str) -> Vec<IpAddr> {
-    let Ok(all) = nix::ifaddrs::getifaddrs() else { return vec![] };
-    let own = all.filter(|one| one.interface_name == interface);
-    own.filter_map(|one| {
-        let address = one.address?;
-        let v4 = address.as_sockaddr_in().map(|at| IpAddr::V4(at.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(at.ip())))
-    })
-    .collect()
 }
 
 #[cfg(test)]
@@ -341,26 +311,6 @@ mod tests {
         assert!(unfit(&eth, &asking("tcp")).is_none());
         assert!(unfit(&eth, &asking("tcp;ofi_rxm")).is_none());
         assert!(unfit(&eth, &asking("udp")).is_some());
-    }
-
-    #[test]
-    fn an_interface_is_a_name_an_address_or_a_subnet() {
-        let eth = candidate("udp;ofi_rxd", "eth0", "10.99.0.7");
-        for (interface, fits) in [
-            ("eth0", true),
-            ("eth1", false),
-            ("10.99.0.7", true),
-            ("10.99.0.8", false),
-            ("10.99.0.0/24", true),
-            ("10.98.0.0/15", true),
-            ("10.98.0.0/16", false),
-            ("0.0.0.0/0", true),
-            ("10.99.0.0/33", false),
-            ("fd00::/8", false),
-            ("nonsense/x", false),
-        ] {
-            assert_eq!(is_on(&eth, interface), fits, "{interface}");
-        }
     }
 
     #[test]

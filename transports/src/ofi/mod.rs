@@ -140,6 +140,15 @@ impl BackEnd for Libfabric {
     fn choose(job: &Job<'_>) -> Result<Chosen, String> {
         let wishes = wishes(job)?;
         let library = Library::get()?;
+        let is_asked_for = job.config.transports.asks_for(Self::NAME)
+            || wishes.iter().any(Wish::names_something)
+            || !job.config.transports.allows("tcp");
+        if !is_asked_for && let Some(provider) = Offers::find(library, &wishes[0])?.best_is_ip() {
+            return Err(format!(
+                "the best provider here is {provider}, and the transport tcp does the same without libfabric: it \
+                 is used if it is named in SHMEM_TRANSPORTS"
+            ));
+        }
         let (mut rails, mut failed): (Vec<Rail>, _) = (vec![], vec![]);
         for mut wish in wishes {
             if let Some(first) = rails.first() {

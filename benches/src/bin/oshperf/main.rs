@@ -26,7 +26,7 @@ const EXAMPLES: &str = "\
 Examples:
   oshperf compare                                        all ways of this machine
   oshperf compare --ways shm,cma --ops put,get --sizes 8..64K
-  oshperf compare --host n1,n2 --ways ofi:tcp --html page.html
+  oshperf compare --host n1,n2 --ways tcp,ofi --html page.html
   oshperf compare --json new.json; oshperf diff old.json new.json
   oshperf routes --hosts 2                               is the fastest route taken, at every size?
   oshperf paper contexts                                 a published experiment, redone here

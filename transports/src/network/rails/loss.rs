@@ -44,6 +44,18 @@ impl<R: Rail> Rails<R> {
         if self.give_up(peer, rail, &why) { LATER } else { result }
     }
 
+    /// Something has happened to a rail.
+    #[cold]
+    pub(super) fn take_event(&mut self, rail: usize, event: Event) {
+        let Event::Lost(address, why) = event else { return };
+        let is_it =
+            |peer: &super::way::Peer| peer.ways.get(rail).is_some_and(|way| way.address == address);
+        let Some(peer) = self.peers.iter().position(is_it) else { return };
+        if !self.give_up(peer as u64, rail, &why) {
+            self.lose(peer as u64, &why);
+        }
+    }
+
     pub(super) fn inject_by(&mut self, peer: u64, rail: usize, message: &[u8]) -> isize {
         let (to, net) = (&mut self.peers[peer as usize], &mut self.rails[rail]);
         to.is_used = true;

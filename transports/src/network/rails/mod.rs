@@ -554,6 +554,14 @@ impl<R: Rail> Network for Rails<R> {
     }
 
     fn event(&mut self) -> Option<Event> {
+        if !self.are_several() {
+            return self.rails[0].event();
+        }
+        for rail in 0..self.rails.len() {
+            while let Some(event) = self.rails[rail].event() {
+                self.take_event(rail, event);
+            }
+        }
         // What was sent before is to have ended.
         let event = if self.done.is_empty() { self.events.pop_front() } else { None };
         if let Some(Event::Moved(peer)) = &event {

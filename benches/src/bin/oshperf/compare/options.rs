@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long, value_name = "COMMAND", requires = "host")]
     pub rsh: Option<String>,
 
-    /// The ways: shm, cma, ntb:direct, ntb:packets, ntb:modelled, ofi, ofi:PROVIDER, verbs
+    /// The ways: shm, cma, ntb:direct, ntb:packets, ntb:modelled, tcp, ofi, ofi:PROVIDER, verbs
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = ways::DEFAULT)]
     pub ways: Vec<Way>,
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The ways that are compared unless some are named.
-pub const DEFAULT: &str = "shm,cma,ntb:direct,ntb:packets,ntb:modelled,ofi:tcp";
+pub const DEFAULT: &str = "shm,cma,ntb:direct,ntb:packets,ntb:modelled,tcp";
 
 /// What figures are figures of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,11 +74,12 @@ impl FromStr for Way {
             ("ofi", provider) => {
                 ("shm,ofi".to_owned(), vec![set("SHMEM_OFI_PROVIDER", provider)], Mark::Measured)
             }
+            ("tcp", "") => ("shm,tcp".to_owned(), vec![], Mark::Measured),
             ("verbs", "") => ("shm,verbs".to_owned(), vec![], Mark::Measured),
             _ => {
                 return Err(format!(
                     "there is no way '{name}'; there are shm, cma, ntb:direct, ntb:packets, \
-                     ntb:modelled, ofi, ofi:PROVIDER and verbs"
+                     ntb:modelled, tcp, ofi, ofi:PROVIDER and verbs"
                 ));
             }
         };
@@ -96,6 +97,7 @@ impl Way {
             ("shm", _) => Ceiling::Mapped,
             ("cma", _) => Ceiling::Cma,
             ("ntb", Mark::Emulated) => Ceiling::Memory,
+            ("tcp", _) if one_machine => Ceiling::Tcp,
             ("ofi", _) if one_machine && matches!(self.variant(), "" | "tcp") => Ceiling::Tcp,
             _ => Ceiling::None,
         }

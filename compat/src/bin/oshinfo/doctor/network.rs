@@ -36,7 +36,7 @@ fn interfaces(machine: &Machine) -> Finding {
 fn fabric(machine: &Machine) -> Finding {
     let subject = "libfabric";
     if let Err(why) = machine.library("libfabric.so.1") {
-        let effect = "jobs on several machines need it, except over NTB devices";
+        let effect = "no network but TCP, RDMA cards and NTB devices";
         return Finding::new(
             subject,
             Grade::Note,

@@ -61,17 +61,20 @@ fn processors(summary: &Summary) -> Option<Advice> {
 fn room(summary: &Summary, whole: f64) -> Option<Advice> {
     let [queue, credits] = [Reason::Room, Reason::Credit].map(|reason| summary.waited(reason));
     let waited = queue + credits;
-    let ways = ["ntb", "ofi"].map(|name| {
+    let ways = ["ntb", "tcp", "ofi"].map(|name| {
         summary.lines.iter().filter(|line| line.way == name).map(|line| line.bytes).sum::<u64>()
     });
     let setting = match ways {
-        [0, 0] => return None,
-        [ntb, ofi] if ntb >= ofi && credits > queue => {
+        [0, 0, 0] => return None,
+        [ntb, tcp, ofi] if ntb >= tcp.max(ofi) && credits > queue => {
             "SHMEM_NTB_WINDOW with larger windows, SHMEM_NTB_CHUNK with longer packets, or a processor for \
              the service threads of the next host"
         }
-        [ntb, ofi] if ntb >= ofi => {
+        [ntb, tcp, ofi] if ntb >= tcp.max(ofi) => {
             "SHMEM_NTB_LANES with more lanes, or SHMEM_NTB_CHUNK with longer packets"
+        }
+        [_, tcp, ofi] if tcp >= ofi => {
+            "SHMEM_TCP_INTERFACE with a faster network, or several of them"
         }
         _ => "SHMEM_OFI_PROVIDER or SHMEM_OFI_INTERFACE with a faster network",
     };
@@ -84,7 +87,7 @@ fn room(summary: &Summary, whole: f64) -> Option<Advice> {
             percent(waited, whole),
             time(queue),
             time(credits),
-            size(ways[0] + ways[1])
+            size(ways.iter().sum())
         ),
     })
 }

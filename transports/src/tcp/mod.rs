@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! TCP between any hosts, by the sockets of the operating system and without any library.
+//!
+//! ```text
+//! network (shared) -> rails (shared): several interfaces -> net: sockets of one interface
+//!     -> peer: a connection -> frame, out
+//! ```
+//!
+//! - There is one connection with each peer that is used, made when something is first sent. Messages, puts and
+//!   gets of a pair of PEs go by it in the order issued, so that `fence` waits for nothing.
+//! - What comes for memory that was named goes there from the socket without another copy.
+//! - The target's processor does the work of the network: it may as well carry out short puts and gets, which
+//!   keeps words whole and gathers them.
+//! - While one connection is all there is, a poll is one attempt to receive from it; otherwise one question to
+//!   the system which sockets have something.
+//! - Nobody is listened to who does not know a number that PEs tell each other by way of the launcher.
+
+mod frame;
+mod net;
+mod out;
+mod peer;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use crate::network::endpoint::Served;
+use crate::network::interfaces::{self, Interface};
+use crate::network::open::Kind;
+use crate::network::rails::Rails;
+use crate::network::transport::{BackEnd, Over};
+use crate::network::{Network, is_on_one_machine};
+use net::Net;
+use settings::TcpSettings;
+use tombolo_core::config::Table;
+use tombolo_core::transport::Job;
+
+/// The transport over TCP.
+pub type Tcp = Over<Sockets>;
+
+/// The back end.
+pub struct Sockets;
+
+/// The interface that a setting names, or the first that leads where the job is.
+fn choose(wish: &str, one_machine: bool, all: &[Interface]) -> Result<Interface, String> {
+    let fits = |one: &&Interface| match wish {
+        "" => one.address.is_loopback() == one_machine,
+        _ => interfaces::is_on(&one.name, Some(one.address), wish),
+    };
+    let usable = all.iter().filter(|one| !interfaces::is_link_local(one.address));
+    usable.clone().find(fits).cloned().ok_or_else(|| {
+        let all: Vec<String> =
+            usable.map(|one| format!("{} ({})", one.name, one.address)).collect();
+        let what = match wish {
+            "" => "no network interface leads to other hosts".into(),
+            _ => format!("SHMEM_TCP_INTERFACE={wish}: there is no such interface"),
+        };
+        format!("{what}; those that are up: {}", all.join(", "))
+    })
+}
+
+fn describe(one: &Interface) -> String {
+    format!("TCP on {} ({})", one.name, one.address)
+}
+
+impl BackEnd for Sockets {
+    const NAME: &'static str = "tcp";
+    const SETTINGS: Table = TcpSettings::TABLE;
+    type Net = Rails<Net>;
+    type Chosen = Vec<Interface>;
+
+    fn choose(job: &Job<'_>) -> Result<Vec<Interface>, String> {
+        let settings = TcpSettings::read(job.config.environment()).map_err(|e| e.to_string())?;
+        let (all, here) = (Interface::all(), is_on_one_machine(job));
+        settings.interface.split(',').map(|wish| choose(wish.trim(), here, &all)).collect()
+    }
+
+    fn open(
+        chosen: Vec<Interface>,
+        _job: &Job<'_>,
+    ) -> Result<(Rails<Net>, Kind, Vec<String>), String> {
+        let nets = chosen.iter().map(|one| Net::open(one.address)).collect::<Result<_, _>>()?;
+        let labels: Vec<String> = chosen.iter().map(describe).collect();
+        let mut lines = vec![labels[0].clone()];
+        lines.extend(labels[1..].iter().map(|other| format!("long transfers also by {other}")));
+        let net = Rails::new(nets, labels)?;
+        lines.extend(net.describe());
+        let kind = Kind {
+            name: Self::NAME.into(),
+            served: Served::by_processor(net.message_max()),
+            max_len: net.max_len(),
+            wait_fd: net.wait_fd(),
+            amos_asked_for: None,
+        };
+        Ok((net, kind, lines))
+    }
+
+    fn unlike(theirs: &str, mine: &str) -> String {
+        format!("it uses {theirs} and this PE {mine}")
+    }
+}

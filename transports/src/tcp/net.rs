@@ -1,0 +1,674 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The sockets of one PE on one interface: one that listens, and one connection with each peer that was used.
+//!
+//! A connection is made when something is first sent. Where both sides begin at the same time, that of the PE
+//! with the smaller token stays.
+
+use super::frame::{self, Head};
+use super::out::Body;
+use super::peer::{Desk, Greeting, Peer, Receive, Region, SCRATCH, State};
+use crate::network::message::{LONG_MESSAGE, MESSAGE};
+use crate::network::open::random;
+use crate::network::rails::Rail;
+use crate::network::{Completion, Event, Failure, Local, Network, RemoteAddress, Shared};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage, sockopt};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use tombolo_core::registration::Device;
+
+/// Bytes of a name: address, port, token.
+const NAME: usize = 16 + 2 + 8;
+/// Connections of which it is not known whose they are.
+const GUESTS: usize = 64;
+/// Looks, each a quarter of a second, after which one is closed that has not greeted.
+const PATIENCE: u32 = 20;
+/// Longest message whose rest is copied where the socket does not take all of it.
+const INJECT: usize = MESSAGE;
+/// While there is one connection, others are looked for in one of so many polls.
+const POLLS: u32 = 16;
+
+/// What an event of the descriptor belongs to: a peer by its number, or one of these.
+const LISTENER: u64 = u64::MAX;
+const GUEST: u64 = 1 << 40;
+
+/// See the module.
+pub struct Net {
+    listener: OwnedFd,
+    address: SocketAddr,
+    token: u64,
+    epoll: Epoll,
+    /// The listener is left alone while there is no descriptor for those who connect.
+    is_deaf: bool,
+    peers: Vec<Peer>,
+    /// Those by which frames go.
+    open: Vec<u32>,
+    /// Peers of which the connection is being made.
+    opening: usize,
+    blocked: Vec<u32>,
+    stalled: Vec<u32>,
+    guests: Vec<Option<Guest>>,
+    /// How many have come so far.
+    arrivals: u64,
+    events: VecDeque<Event>,
+    desk: Desk,
+    polls: u32,
+}
+
+// SAFETY: the pointers lead to memory that lives as long as the network or, by its contract, as long as the
+// operation that uses it.
+unsafe impl Send for Net {}
+
+/// Somebody who has connected.
+struct Guest {
+    socket: OwnedFd,
+    greeting: Greeting,
+    /// Its number among those who have come.
+    arrival: u64,
+    /// Looks since then.
+    age: u32,
+    /// The token with which it has greeted.
+    from: Option<u64>,
+}
+
+impl Net {
+    /// Listens at an address of this host, on a port that the system chooses.
+    pub fn open(address: IpAddr) -> Result<Net, String> {
+        let failed = |what: &str, error: Errno| format!("{what} at {address}: {error}");
+        let listener = new_socket(address).map_err(|e| failed("socket", e))?;
+        let at = SockaddrStorage::from(SocketAddr::new(address, 0));
+        socket::bind(listener.as_raw_fd(), &at).map_err(|e| failed("bind", e))?;
+        socket::listen(&listener, socket::Backlog::MAXCONN).map_err(|e| failed("listen", e))?;
+        let port = socket::getsockname::<SockaddrStorage>(listener.as_raw_fd())
+            .map(|name| port_of(&name))
+            .map_err(|e| failed("getsockname", e))?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed("epoll", e))?;
+        let listens = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER);
+        epoll.add(&listener, listens).map_err(|e| failed("epoll", e))?;
+        Ok(Net {
+            listener,
+            address: SocketAddr::new(address, port),
+            token: random()?,
+            epoll,
+            is_deaf: false,
+            peers: vec![],
+            open: vec![],
+            opening: 0,
+            blocked: vec![],
+            stalled: vec![],
+            guests: vec![],
+            arrivals: 0,
+            events: VecDeque::new(),
+            desk: Desk { scratch: vec![0; SCRATCH].into(), ..Desk::default() },
+            polls: 0,
+        })
+    }
+
+    /// Connections by which frames go, and those of which it is not known whose they are.
+    #[cfg(test)]
+    pub fn connections(&self) -> (usize, usize) {
+        (self.open.len(), self.guests.iter().flatten().count())
+    }
+
+    /// Posts a frame to a peer, and connects first if nothing was sent to it yet.
+    ///
+    /// # Safety
+    /// As [`super::out::Out::post`].
+    unsafe fn post(&mut self, to: u64, head: Head, body: Body) -> isize {
+        let Some(peer) = self.peers.get_mut(to as usize) else { return -(libc::EINVAL as isize) };
+        match peer.state {
+            State::Open(_) => {}
+            State::Closed(error) => return -(error as isize),
+            State::Idle => {
+                if let Err(error) = self.connect(to as usize) {
+                    self.fail(to as usize, error as i32);
+                    return -(error as isize);
+                }
+            }
+            State::Connecting(_) | State::Greeting(..) | State::Expecting => {}
+        }
+        let peer = &mut self.peers[to as usize];
+        if !peer.has_room() {
+            return -(libc::EAGAIN as isize);
+        }
+        // SAFETY: by the caller's word.
+        let posted = unsafe { peer.post(head, body, &mut self.desk) };
+        match posted {
+            Ok(()) => {
+                self.list_blocked(to as u32);
+                0
+            }
+            Err(error) => {
+                self.fail(to as usize, error);
+                -(error as isize)
+            }
+        }
+    }
+
+    fn list_blocked(&mut self, peer: u32) {
+        let it = &mut self.peers[peer as usize];
+        if !it.is_blocked && !it.out.is_empty() && it.socket().is_some() {
+            it.is_blocked = true;
+            self.blocked.push(peer);
+        }
+    }
+
+    /// Begins to connect to a peer.
+    fn connect(&mut self, peer: usize) -> Result<(), Errno> {
+        let socket = new_socket(self.address.ip())?;
+        // From this interface, whatever the system would choose.
+        let from = SockaddrStorage::from(SocketAddr::new(self.address.ip(), 0));
+        socket::bind(socket.as_raw_fd(), &from)?;
+        let to = SockaddrStorage::from(self.peers[peer].address);
+        match socket::connect(socket.as_raw_fd(), &to) {
+            Ok(()) | Err(Errno::EINPROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLOUT, peer as u64))?;
+        self.peers[peer].state = State::Connecting(socket);
+        self.count();
+        Ok(())
+    }
+
+    /// Counts connections that are there, and those that are being made.
+    fn count(&mut self) {
+        self.open.clear();
+        self.opening = 0;
+        for (index, peer) in self.peers.iter().enumerate() {
+            match peer.state {
+                State::Open(_) => self.open.push(index as u32),
+                State::Connecting(_) | State::Greeting(..) | State::Expecting => self.opening += 1,
+                State::Idle | State::Closed(_) => {}
+            }
+        }
+    }
+
+    /// A connection is gone. Where it never was, whoever waits is told at once.
+    #[cold]
+    fn fail(&mut self, peer: usize, error: i32) {
+        let it = &mut self.peers[peer];
+        let meaning = Errno::from_raw(error).desc();
+        let (was_open, at) = (it.socket().is_some(), it.address);
+        let why = match was_open {
+            true => format!("the connection with {at} is gone: {meaning}"),
+            false => format!("no connection to {at}: {meaning} (see SHMEM_TCP_INTERFACE)"),
+        };
+        it.close(error, &why, &mut self.desk);
+        if !was_open {
+            self.events.push_back(Event::Lost(peer as u64, why));
+        }
+        self.count();
+    }
+
+    /// The socket of a peer has something, or is connected.
+    fn serve(&mut self, peer: usize) {
+        match self.peers.get(peer).map(|peer| &peer.state) {
+            Some(State::Open(_)) => self.read(peer),
+            Some(State::Connecting(_)) => self.connected(peer),
+            Some(State::Greeting(..)) => self.greeted(peer),
+            _ => {}
+        }
+    }
+
+    fn read(&mut self, peer: usize) {
+        let it = &mut self.peers[peer];
+        match it.read(&mut self.desk) {
+            Err(error) => return self.fail(peer, error),
+            Ok(()) if it.is_stalled() && !self.stalled.contains(&(peer as u32)) => {
+                self.stalled.push(peer as u32);
+            }
+            Ok(()) => {}
+        }
+        self.list_blocked(peer as u32);
+    }
+
+    /// The system has connected, or could not.
+    fn connected(&mut self, peer: usize) {
+        let token = self.token;
+        let it = &mut self.peers[peer];
+        let State::Connecting(socket) = std::mem::replace(&mut it.state, State::Expecting) else {
+            return;
+        };
+        let error = socket::getsockopt(&socket, sockopt::SocketError).unwrap_or(libc::EIO);
+        if error != 0 {
+            return self.fail(peer, error);
+        }
+        let greeting = frame::greeting(it.token, token);
+        let mut event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
+        // A socket that has just connected takes as few bytes as these.
+        let sent = socket::send(socket.as_raw_fd(), &greeting, socket::MsgFlags::MSG_NOSIGNAL);
+        match sent.and_then(|_| self.epoll.modify(&socket, &mut event)) {
+            Ok(()) => it.state = State::Greeting(socket, Greeting::default()),
+            Err(error) => self.lost_race_or(peer, error as i32),
+        }
+    }
+
+    /// The other side has closed a connection before it greeted: it may have begun one itself, which is to be
+    /// used.
+    fn lost_race_or(&mut self, peer: usize, error: i32) {
+        match self.token > self.peers[peer].token {
+            true => self.peers[peer].state = State::Expecting,
+            false => self.fail(peer, error),
+        }
+    }
+
+    /// The peer's greeting comes.
+    fn greeted(&mut self, peer: usize) {
+        let (token, it) = (self.token, &mut self.peers[peer]);
+        let State::Greeting(socket, greeting) = &mut it.state else { return };
+        match greeting.read(socket) {
+            Ok(false) => {}
+            Ok(true) if frame::greeted(&greeting.bytes, token) == Some(it.token) => {
+                let State::Greeting(socket, _) = std::mem::replace(&mut it.state, State::Idle)
+                else {
+                    return;
+                };
+                self.use_socket(peer, socket);
+            }
+            Ok(true) => self.fail(peer, libc::EPROTO),
+            Err(error) => self.lost_race_or(peer, error),
+        }
+    }
+
+    /// Both sides have greeted.
+    fn use_socket(&mut self, peer: usize, socket: OwnedFd) {
+        self.peers[peer].state = State::Open(socket);
+        self.count();
+        self.list_blocked(peer as u32);
+        self.flush();
+    }
+
+    /// Sends what waits for sockets.
+    fn flush(&mut self) {
+        let mut at = 0;
+        while at < self.blocked.len() {
+            let peer = self.blocked[at] as usize;
+            let it = &mut self.peers[peer];
+            let flushed = it.socket().map_or(Ok(false), |fd| it.out.flush(fd, &mut self.desk.done));
+            if let Err(error) = flushed {
+                self.fail(peer, error);
+            }
+            let it = &mut self.peers[peer];
+            if it.out.is_empty() || it.socket().is_none() {
+                it.is_blocked = false;
+                self.blocked.swap_remove(at);
+                self.watch(peer, false);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Lets the descriptor tell when the socket of a peer takes more, or no longer.
+    fn watch(&mut self, peer: usize, whether: bool) {
+        let it = &mut self.peers[peer];
+        let State::Open(socket) = &it.state else { return };
+        if it.is_watched != whether {
+            let also = if whether { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
+            let mut event = EpollEvent::new(EpollFlags::EPOLLIN | also, peer as u64);
+            it.is_watched = whether;
+            // Polls look anyway: a refusal costs time.
+            let _ = self.epoll.modify(socket, &mut event);
+        }
+    }
+
+    /// Takes those who have connected.
+    fn accept(&mut self) {
+        loop {
+            let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+            let (no_address, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
+            // SAFETY: asks for no address; a descriptor of this process's own comes back.
+            let fd = unsafe { libc::accept4(self.listener.as_raw_fd(), no_address, no_len, flags) };
+            if fd < 0 {
+                match Errno::last() {
+                    Errno::ECONNABORTED | Errno::EINTR => continue,
+                    Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM => {
+                        self.is_deaf = self.epoll.delete(&self.listener).is_ok();
+                    }
+                    _ => {}
+                }
+                return;
+            }
+            // SAFETY: just made, and nobody else's.
+            let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+            let _ = socket::setsockopt(&socket, sockopt::TcpNoDelay, &true);
+            self.arrivals += 1;
+            let (greeting, arrival) = (Greeting::default(), self.arrivals);
+            let guest = Guest { socket, greeting, arrival, age: 0, from: None };
+            let slot = self.place_for_guest();
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, GUEST | slot as u64);
+            if self.epoll.add(&guest.socket, event).is_ok() {
+                self.guests[slot] = Some(guest);
+                self.hear_guest(slot);
+            }
+        }
+    }
+
+    /// A free place, where need be that of the stranger who came first.
+    fn place_for_guest(&mut self) -> usize {
+        if let Some(free) = self.guests.iter().position(Option::is_none) {
+            return free;
+        }
+        let strangers = self.guests.iter().enumerate().filter_map(|(slot, guest)| {
+            let guest = guest.as_ref().filter(|guest| guest.from.is_none())?;
+            Some((guest.arrival, slot))
+        });
+        match strangers.clone().min() {
+            Some((_, slot)) if strangers.count() >= GUESTS => {
+                self.guests[slot] = None;
+                slot
+            }
+            _ => {
+                self.guests.push(None);
+                self.guests.len() - 1
+            }
+        }
+    }
+
+    fn hear_guest(&mut self, slot: usize) {
+        let Some(guest) = self.guests.get_mut(slot).and_then(Option::as_mut) else { return };
+        match guest.greeting.read(&guest.socket) {
+            Ok(false) => {}
+            Ok(true) => match frame::greeted(&guest.greeting.bytes, self.token) {
+                Some(from) => {
+                    guest.from = Some(from);
+                    // It says no more before it is answered.
+                    let _ = self.epoll.delete(&guest.socket);
+                    self.welcome(slot, from);
+                }
+                None => self.guests[slot] = None,
+            },
+            Err(_) => self.guests[slot] = None,
+        }
+    }
+
+    /// Uses the connection of a guest, if it is known who it is.
+    fn welcome(&mut self, slot: usize, from: u64) {
+        let Some(peer) = self.peers.iter().position(|peer| peer.token == from) else { return };
+        let Some(guest) = self.guests[slot].take() else { return };
+        match self.peers[peer].state {
+            State::Idle | State::Expecting => {}
+            State::Connecting(_) | State::Greeting(..) if self.token > from => {}
+            // The own connection stays, or there is none any more.
+            _ => return,
+        }
+        let greeting = frame::greeting(from, self.token);
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
+        let flags = socket::MsgFlags::MSG_NOSIGNAL;
+        // A socket by which nothing was sent takes as few bytes as these.
+        let sent = socket::send(guest.socket.as_raw_fd(), &greeting, flags);
+        match sent.and_then(|_| self.epoll.add(&guest.socket, event)) {
+            Ok(()) => self.use_socket(peer, guest.socket),
+            Err(error) => self.fail(peer, error as i32),
+        }
+    }
+
+    fn move_on(&mut self) {
+        self.polls = self.polls.wrapping_add(1);
+        let is_settled = self.opening == 0 && self.guests.iter().all(Option::is_none);
+        match self.open[..] {
+            [only] if is_settled && !self.polls.is_multiple_of(POLLS) => self.read(only as usize),
+            _ => self.look_around(),
+        }
+        for at in (0..self.stalled.len()).rev() {
+            let peer = self.stalled[at] as usize;
+            if self.peers[peer].is_stalled() {
+                self.read(peer);
+            }
+            if !self.peers[peer].is_stalled() {
+                self.stalled.swap_remove(at);
+            }
+        }
+        if !self.blocked.is_empty() {
+            self.flush();
+        }
+    }
+
+    /// Asks the system which sockets have something.
+    fn look_around(&mut self) {
+        let mut events = [EpollEvent::empty(); 32];
+        let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..count] {
+            match event.data() {
+                LISTENER => self.accept(),
+                guest if guest & GUEST != 0 => self.hear_guest((guest & !GUEST) as usize),
+                peer => self.serve(peer as usize),
+            }
+        }
+    }
+}
+
+impl Greeting {
+    /// Takes what has come of it: whether that is all.
+    fn read(&mut self, socket: &OwnedFd) -> Result<bool, i32> {
+        match socket::recv(
+            socket.as_raw_fd(),
+            &mut self.bytes[self.have..],
+            socket::MsgFlags::empty(),
+        ) {
+            Ok(0) => Err(libc::ECONNRESET),
+            Ok(came) => {
+                self.have += came;
+                Ok(self.have == frame::GREETING)
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
+            Err(error) => Err(error as i32),
+        }
+    }
+}
+
+fn new_socket(address: IpAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket::socket(family, SockType::Stream, flags, None)?;
+    socket::setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+    Ok(socket)
+}
+
+fn port_of(name: &SockaddrStorage) -> u16 {
+    let v4 = name.as_sockaddr_in().map(|name| name.port());
+    v4.or_else(|| name.as_sockaddr_in6().map(|name| name.port())).unwrap_or(0)
+}
+
+impl Device for Net {
+    type Key = ();
+
+    unsafe fn register(&mut self, _at: *mut u8, _len: usize) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn unregister(&mut self, _key: ()) {}
+}
+
+impl Rail for Net {
+    fn is_like(&self, _other: &Net) -> bool {
+        true
+    }
+
+    fn max_len(&self) -> usize {
+        1 << 30
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.epoll.0.as_raw_fd())
+    }
+
+    fn closes(&self) -> bool {
+        true
+    }
+}
+
+impl Network for Net {
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn needs_local_registration(&self) -> bool {
+        false
+    }
+
+    fn inject_max(&self) -> usize {
+        INJECT
+    }
+
+    fn message_max(&self) -> usize {
+        LONG_MESSAGE
+    }
+
+    unsafe fn share(&mut self, at: *mut u8, len: usize, key: u64) -> Result<Shared<()>, String> {
+        self.desk.regions.push(Region { base: at, len, key });
+        Ok(Shared { local: (), key, base: 0 })
+    }
+
+    fn name(&self) -> Result<Vec<u8>, String> {
+        let address = match self.address.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        let (port, token) = (self.address.port().to_le_bytes(), self.token.to_le_bytes());
+        Ok([&address.octets()[..], &port, &token].concat())
+    }
+
+    fn insert(&mut self, name: &[u8]) -> Result<u64, String> {
+        let name: &[u8; NAME] = name.try_into().map_err(|_| "its address cannot be read")?;
+        let (address, rest) = name.split_first_chunk::<16>().ok_or("an address")?;
+        let (port, token) = rest.split_first_chunk::<2>().ok_or("a port")?;
+        let token = u64::from_le_bytes(token.try_into().map_err(|_| "a token")?);
+        if let Some(known) = self.peers.iter().position(|peer| peer.token == token) {
+            return Ok(known as u64);
+        }
+        let address = Ipv6Addr::from(*address).to_canonical();
+        self.peers.push(Peer::new(SocketAddr::new(address, u16::from_le_bytes(*port)), token));
+        let waits =
+            |guest: &Option<Guest>| guest.as_ref().is_some_and(|one| one.from == Some(token));
+        if let Some(slot) = self.guests.iter().position(waits) {
+            self.welcome(slot, token);
+        }
+        Ok(self.peers.len() as u64 - 1)
+    }
+
+    fn remove(&mut self, peer: u64) {
+        let Some(it) = self.peers.get_mut(peer as usize) else { return };
+        if !matches!(it.state, State::Closed(_)) {
+            it.close(libc::ECONNABORTED, "its peer was given up", &mut self.desk);
+            self.count();
+        }
+    }
+
+    unsafe fn receive(
+        &mut self,
+        buffer: *mut u8,
+        len: usize,
+        _key: (),
+        context: *mut c_void,
+    ) -> isize {
+        self.desk.receives.push(Receive { at: buffer, len, context });
+        0
+    }
+
+    unsafe fn send(
+        &mut self,
+        to: u64,
+        buffer: *const u8,
+        len: usize,
+        _key: (),
+        context: *mut c_void,
+    ) -> isize {
+        let body = Body { at: buffer, len, is_copied: false, context };
+        // SAFETY: by the caller's word.
+        unsafe { self.post(to, Head::Message { len }, body) }
+    }
+
+    fn inject(&mut self, to: u64, message: &[u8]) -> isize {
+        let (at, len) = (message.as_ptr(), message.len());
+        let body = Body { at, len, is_copied: true, context: std::ptr::null_mut() };
+        // SAFETY: a slice, which is copied where it does not leave.
+        unsafe { self.post(to, Head::Message { len }, body) }
+    }
+
+    unsafe fn read(
+        &mut self,
+        from: u64,
+        local: Local<()>,
+        remote: RemoteAddress,
+        context: *mut c_void,
+    ) -> isize {
+        let head = Head::Read { len: local.len, offset: remote.address, key: remote.key };
+        // SAFETY: there is no body.
+        let posted = unsafe { self.post(from, head, Body::NONE) };
+        if posted == 0 {
+            self.peers[from as usize].await_read(context, local.at, local.len);
+        }
+        posted
+    }
+
+    unsafe fn write(
+        &mut self,
+        to: u64,
+        local: Local<()>,
+        remote: RemoteAddress,
+        context: *mut c_void,
+    ) -> isize {
+        let (len, is_copied) = (local.len, false);
+        let head = Head::Write { len, offset: remote.address, key: remote.key };
+        let body = Body { at: local.at, len, is_copied, context: std::ptr::null_mut() };
+        // SAFETY: by the caller's word.
+        let posted = unsafe { self.post(to, head, body) };
+        if posted == 0 {
+            self.peers[to as usize].await_write(context);
+        }
+        posted
+    }
+
+    fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure> {
+        if self.desk.done.is_empty() && self.desk.failed.is_empty() {
+            self.move_on();
+        }
+        let count = self.desk.done.len().min(taken.len());
+        for (to, from) in taken.iter_mut().zip(self.desk.done.drain(..count)) {
+            *to = from;
+        }
+        match count {
+            0 => self.desk.failed.pop_front().map_or(Ok(0), Err),
+            _ => Ok(count),
+        }
+    }
+
+    fn look(&mut self) {
+        for slot in 0..self.guests.len() {
+            let Some(guest) = &mut self.guests[slot] else { continue };
+            guest.age += 1;
+            if guest.from.is_none() && guest.age > PATIENCE {
+                self.guests[slot] = None;
+            }
+        }
+        if self.is_deaf {
+            let listens = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER);
+            self.is_deaf = self.epoll.add(&self.listener, listens).is_err();
+        }
+    }
+
+    fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn meaning(&self, number: isize) -> String {
+        Errno::from_raw(-number as i32).desc().into()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        let desk = &self.desk;
+        if !(desk.done.is_empty() && desk.failed.is_empty() && self.events.is_empty()) {
+            return false;
+        }
+        for at in 0..self.blocked.len() {
+            self.watch(self.blocked[at] as usize, true);
+        }
+        // Whoever sleeps is woken for a reason that only the system may know.
+        self.polls = POLLS - 1;
+        self.stalled.is_empty()
+    }
+}

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One peer: its connection, what was sent by it and waits for an answer, and the frame that is coming in.
+
+use super::frame::{GREETING, HEAD, Head};
+use super::out::{Body, Out};
+use crate::network::{Completion, Failure};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::ptr::null_mut;
+
+/// Pieces of memory, and bytes copied, that wait for a socket before nothing more is taken.
+const PARTS: usize = 128;
+const COPIED: usize = 256 << 10;
+/// The same with answers to what the peer asks for. No peer asks for so much before it has answers.
+const PARTS_LIMIT: usize = 8192;
+/// Reads of a socket in a row, so that others have their turn.
+const ROUNDS: usize = 8;
+/// Bytes that are read at a time beside those of a body whose place is known.
+pub const SCRATCH: usize = 64 << 10;
+
+/// Memory of this PE that peers may name.
+pub struct Region {
+    pub base: *mut u8,
+    pub len: usize,
+    pub key: u64,
+}
+
+/// A buffer for a message.
+pub struct Receive {
+    pub at: *mut u8,
+    pub len: usize,
+    pub context: *mut c_void,
+}
+
+/// What all peers of a PE have in common.
+#[derive(Default)]
+pub struct Desk {
+    pub regions: Vec<Region>,
+    /// The one that was posted last is used first: the processor has it at hand.
+    pub receives: Vec<Receive>,
+    pub done: VecDeque<Completion>,
+    pub failed: VecDeque<Failure>,
+    pub scratch: Box<[u8]>,
+}
+
+impl Desk {
+    /// Where a range of shared memory lies; none if a peer may not name it.
+    fn find(&self, key: u64, offset: u64, len: usize) -> Option<*mut u8> {
+        let region = self.regions.iter().find(|region| region.key == key)?;
+        let offset = usize::try_from(offset).ok()?;
+        let inside = offset <= region.len && len <= region.len - offset;
+        inside.then(|| region.base.wrapping_add(offset))
+    }
+}
+
+/// How far the connection is.
+pub enum State {
+    /// Nothing was sent yet.
+    Idle,
+    /// The system connects.
+    Connecting(OwnedFd),
+    /// Own greeting was sent; that of the peer is awaited.
+    Greeting(OwnedFd, Greeting),
+    /// Both sides began to connect, and the peer's connection is to be used.
+    Expecting,
+    Open(OwnedFd),
+    /// For good, with an error number.
+    Closed(i32),
+}
+
+/// The part of a greeting that has come.
+#[derive(Default)]
+pub struct Greeting {
+    pub bytes: [u8; GREETING],
+    pub have: usize,
+}
+
+/// A read that was sent.
+struct Wanted {
+    context: *mut c_void,
+    at: *mut u8,
+    len: usize,
+}
+
+/// What happens at the end of a body.
+enum Then {
+    Nothing,
+    Deliver { receive: Receive, len: usize },
+    Written,
+    RefuseWrite,
+    EndRead,
+}
+
+/// See the module.
+pub struct Peer {
+    pub address: SocketAddr,
+    pub token: u64,
+    pub state: State,
+    pub out: Out,
+    /// In the list of those whose socket takes nothing more.
+    pub is_blocked: bool,
+    /// The descriptor to sleep on tells when the socket takes more.
+    pub is_watched: bool,
+    head: [u8; HEAD],
+    have: usize,
+    /// Where the rest of the body goes, nowhere if that is null, and how long it is; none between frames.
+    body: Option<(*mut u8, usize, Then)>,
+    /// What came behind a message for which there was no buffer.
+    kept: Vec<u8>,
+    writes: VecDeque<*mut c_void>,
+    reads: VecDeque<Wanted>,
+    /// Writes that were carried out and of which the peer does not know.
+    written: u64,
+}
+
+impl Peer {
+    /// One to whom nothing was sent.
+    pub fn new(address: SocketAddr, token: u64) -> Peer {
+        Peer {
+            address,
+            token,
+            state: State::Idle,
+            out: Out::default(),
+            is_blocked: false,
+            is_watched: false,
+            head: [0; HEAD],
+            have: 0,
+            body: None,
+            kept: Vec::new(),
+            writes: VecDeque::new(),
+            reads: VecDeque::new(),
+            written: 0,
+        }
+    }
+
+    /// The socket, of a connection by which frames go.
+    pub fn socket(&self) -> Option<RawFd> {
+        match &self.state {
+            State::Open(socket) => Some(socket.as_raw_fd()),
+            _ => None,
+        }
+    }
+
+    /// Whether more may be posted.
+    pub fn has_room(&self) -> bool {
+        let (parts, copied) = self.out.size();
+        parts < PARTS && copied < COPIED
+    }
+
+    /// Whether something that came waits for a buffer.
+    pub fn is_stalled(&self) -> bool {
+        !self.kept.is_empty() || self.have == HEAD && self.body.is_none()
+    }
+
+    /// Sends a frame: an error number if the connection is gone, which the caller closes then.
+    ///
+    /// # Safety
+    /// As [`Out::post`].
+    pub unsafe fn post(&mut self, head: Head, body: Body, desk: &mut Desk) -> Result<(), i32> {
+        let socket = self.socket();
+        // SAFETY: by the caller's word.
+        unsafe { self.out.post(socket, &head.encode(), body, &mut desk.done) }
+    }
+
+    /// A write was posted.
+    pub fn await_write(&mut self, context: *mut c_void) {
+        self.writes.push_back(context);
+    }
+
+    /// A read was posted.
+    pub fn await_read(&mut self, context: *mut c_void, at: *mut u8, len: usize) {
+        self.reads.push_back(Wanted { context, at, len });
+    }
+
+    /// Ends the connection for good: what is under way fails.
+    pub fn close(&mut self, error: i32, why: &str, desk: &mut Desk) {
+        self.state = State::Closed(error);
+        if let Some((_, _, Then::Deliver { receive, .. })) = self.body.take() {
+            desk.receives.push(receive);
+        }
+        self.have = 0;
+        self.kept.clear();
+        let waiting = self.writes.drain(..).chain(self.reads.drain(..).map(|read| read.context));
+        for context in waiting.chain(self.out.clear()) {
+            desk.failed.push_back(Failure { context, is_refusal: false, why: why.into() });
+        }
+    }
+
+    /// Takes what the socket has; an error number if the connection is gone.
+    pub fn read(&mut self, desk: &mut Desk) -> Result<(), i32> {
+        let Some(socket) = self.socket() else { return Ok(()) };
+        if self.is_stalled() {
+            let kept = std::mem::take(&mut self.kept);
+            let used = self.parse(&kept, desk)?;
+            self.kept.extend_from_slice(&kept[used..]);
+        }
+        let mut scratch = std::mem::take(&mut desk.scratch);
+        let result = self.read_rounds(socket, &mut scratch, desk);
+        desk.scratch = scratch;
+        result?;
+        self.acknowledge(desk)
+    }
+
+    fn read_rounds(
+        &mut self,
+        socket: RawFd,
+        scratch: &mut [u8],
+        desk: &mut Desk,
+    ) -> Result<(), i32> {
+        for _ in 0..ROUNDS {
+            if self.is_stalled() {
+                return Ok(());
+            }
+            let (at, direct) = match &self.body {
+                Some((at, len, _)) if !at.is_null() => (*at, *len),
+                _ => (null_mut(), 0),
+            };
+            // SAFETY: the place of the body was checked when its head came, or is a buffer of this PE.
+            let came = unsafe { receive(socket, at, direct, scratch) }?;
+            let Some(came) = came else { return Ok(()) };
+            let of_body = came.min(direct);
+            if of_body > 0 {
+                self.advance(of_body, desk)?;
+            }
+            let bytes = &scratch[..came - of_body];
+            let used = self.parse(bytes, desk)?;
+            self.kept.extend_from_slice(&bytes[used..]);
+            if came < direct + scratch.len() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes bytes of frames: how many, all unless a message waits for a buffer.
+    fn parse(&mut self, bytes: &[u8], desk: &mut Desk) -> Result<usize, i32> {
+        let mut used = 0;
+        loop {
+            if self.body.is_none() {
+                let take = (HEAD - self.have).min(bytes.len() - used);
+                self.head[self.have..][..take].copy_from_slice(&bytes[used..][..take]);
+                (self.have, used) = (self.have + take, used + take);
+                if self.have < HEAD || !self.begin(desk)? {
+                    return Ok(used);
+                }
+            }
+            let Some((at, len, _)) = &self.body else { continue };
+            let take = (*len).min(bytes.len() - used);
+            if !at.is_null() {
+                // SAFETY: the place of the body was checked when its head came, or is a buffer of this PE.
+                unsafe { std::ptr::copy_nonoverlapping(bytes[used..].as_ptr(), *at, take) };
+            }
+            used += take;
+            self.advance(take, desk)?;
+            if self.body.is_some() {
+                return Ok(used);
+            }
+        }
+    }
+
+    /// So many bytes of the body are in their place.
+    fn advance(&mut self, by: usize, desk: &mut Desk) -> Result<(), i32> {
+        let Some((at, len, _)) = &mut self.body else { return Ok(()) };
+        *len -= by;
+        if !at.is_null() {
+            *at = at.wrapping_add(by);
+        }
+        if *len > 0 {
+            return Ok(());
+        }
+        let Some((_, _, then)) = self.body.take() else { return Ok(()) };
+        self.have = 0;
+        match then {
+            Then::Nothing => {}
+            Then::Deliver { receive, len } => {
+                desk.done.push_back(Completion { context: receive.context, len });
+            }
+            Then::Written => self.written += 1,
+            Then::RefuseWrite => {
+                self.acknowledge(desk)?;
+                self.answer(Head::WriteRefused, Body::NONE, desk)?;
+            }
+            Then::EndRead => {
+                if let Some(read) = self.reads.pop_front() {
+                    desk.done.push_back(Completion { context: read.context, len: 0 });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A head has come. False if it is of a message for which there is no buffer now.
+    fn begin(&mut self, desk: &mut Desk) -> Result<bool, i32> {
+        let none = (null_mut(), 0, Then::Nothing);
+        let body = match Head::decode(&self.head).ok_or(libc::EPROTO)? {
+            Head::Message { len } => {
+                match desk.receives.last().map(|receive| len <= receive.len) {
+                    None => return Ok(false),
+                    Some(false) => return Err(libc::EPROTO),
+                    Some(true) => {}
+                }
+                let Some(receive) = desk.receives.pop() else { return Ok(false) };
+                (receive.at, len, Then::Deliver { receive, len })
+            }
+            Head::Write { len, offset, key } => match desk.find(key, offset, len) {
+                Some(at) => (at, len, Then::Written),
+                None => (null_mut(), len, Then::RefuseWrite),
+            },
+            Head::Written { count } => {
+                for _ in 0..count {
+                    let context = self.writes.pop_front().ok_or(libc::EPROTO)?;
+                    desk.done.push_back(Completion { context, len: 0 });
+                }
+                none
+            }
+            Head::WriteRefused => {
+                refuse(self.writes.pop_front().ok_or(libc::EPROTO)?, desk);
+                none
+            }
+            Head::Read { len, offset, key } => {
+                match desk.find(key, offset, len) {
+                    Some(at) => {
+                        let (is_copied, context) = (false, null_mut());
+                        let body = Body { at, len, is_copied, context };
+                        self.answer(Head::Data { len }, body, desk)?;
+                    }
+                    None => self.answer(Head::ReadRefused, Body::NONE, desk)?,
+                }
+                none
+            }
+            Head::Data { len } => match self.reads.front() {
+                Some(read) if read.len == len => (read.at, len, Then::EndRead),
+                _ => return Err(libc::EPROTO),
+            },
+            Head::ReadRefused => {
+                refuse(self.reads.pop_front().ok_or(libc::EPROTO)?.context, desk);
+                none
+            }
+        };
+        self.body = Some(body);
+        Ok(true)
+    }
+
+    /// Tells of writes that were carried out.
+    fn acknowledge(&mut self, desk: &mut Desk) -> Result<(), i32> {
+        match std::mem::take(&mut self.written) {
+            0 => Ok(()),
+            count => self.answer(Head::Written { count }, Body::NONE, desk),
+        }
+    }
+
+    /// Sends an answer, of which the body is shared memory.
+    fn answer(&mut self, head: Head, body: Body, desk: &mut Desk) -> Result<(), i32> {
+        if self.out.size().0 > PARTS_LIMIT {
+            return Err(libc::EPROTO);
+        }
+        // SAFETY: shared memory is valid as long as connections are.
+        unsafe { self.post(head, body, desk) }
+    }
+}
+
+fn refuse(context: *mut c_void, desk: &mut Desk) {
+    let why = "the peer does not offer this memory".into();
+    desk.failed.push_back(Failure { context, is_refusal: true, why });
+}
+
+/// Receives without waiting, first to `at` and then to `scratch`: how many bytes came, none if there is nothing;
+/// an error number if the connection is gone.
+///
+/// # Safety
+/// `at` is valid for `len` bytes.
+unsafe fn receive(
+    socket: RawFd,
+    at: *mut u8,
+    len: usize,
+    scratch: &mut [u8],
+) -> Result<Option<usize>, i32> {
+    let mut vectors = [
+        libc::iovec { iov_base: at.cast(), iov_len: len },
+        libc::iovec { iov_base: scratch.as_mut_ptr().cast(), iov_len: scratch.len() },
+    ];
+    let first = usize::from(len == 0);
+    // SAFETY: all-zero is a valid header of a message without an address.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors[first..].as_mut_ptr();
+    message.msg_iovlen = (vectors.len() - first) as _;
+    // SAFETY: by the caller's word.
+    let came = unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) };
+    match came {
+        0 => Err(libc::ECONNRESET),
+        1.. => Ok(Some(came as usize)),
+        _ => match nix::errno::Errno::last_raw() {
+            libc::EAGAIN | libc::EINTR => Ok(None),
+            error => Err(error),
+        },
+    }
+}
