@@ -36,6 +36,10 @@ pub const WORLD_SLOT: usize = 0;
 /// Slot of the team of PEs that share memory.
 pub const SHARED_SLOT: usize = 1;
 
+/// Checks of a wait before the service thread is told of it, where there is one: telling takes a part of the time of
+/// the shortest waits.
+const UNCOUNTED: u32 = 1;
+
 /// What a world is made from.
 pub struct Setup {
     /// Communication before transports exist.
@@ -429,26 +433,44 @@ impl World {
     /// ends the process if the launcher is gone.
     #[inline]
     pub fn wait(&self, waiting: Waiting, mut ready: impl FnMut() -> bool) {
-        for _ in 0..self.patience.checks {
+        let checks = match &self.service {
+            None => self.patience.checks,
+            Some(_) => self.patience.checks.min(UNCOUNTED),
+        };
+        for _ in 0..checks {
             if ready() {
                 return;
             }
             std::hint::spin_loop();
             self.progress();
         }
-        self.wait_long(&self.patience, waiting, &mut ready);
+        self.wait_long(&self.patience, self.patience.checks - checks, waiting, &mut ready);
     }
 
     /// As [`World::wait`], for what the service thread of another PE does, perhaps on this processor:
     /// gives way to it soon.
     pub(crate) fn wait_for_service(&self, waiting: Waiting, ready: &mut dyn FnMut() -> bool) {
-        self.wait_long(&self.patience.for_service(), waiting, ready);
+        self.wait_long(&self.patience.for_service(), 0, waiting, ready);
     }
 
     #[cold]
     #[inline(never)]
-    fn wait_long(&self, patience: &Patience, waiting: Waiting, ready: &mut dyn FnMut() -> bool) {
+    fn wait_long(
+        &self,
+        patience: &Patience,
+        checks: u32,
+        waiting: Waiting,
+        ready: &mut dyn FnMut() -> bool,
+    ) {
         let since = crate::board::monotonic_ns();
+        let mut attending = self.service.as_ref().map(|service| service.attend(since));
+        for _ in 0..checks {
+            if ready() {
+                return;
+            }
+            std::hint::spin_loop();
+            self.progress();
+        }
         self.board.enter(self.pe, waiting.routine, waiting.argument, since);
         let mut step = || match self.progress() {
             _ if ready() => Look::Ready,
@@ -463,9 +485,8 @@ impl World {
             self.check_losses(waiting.routine, &mut long);
         };
         let mut wait = |step: &mut dyn FnMut() -> Look| {
-            let attending = self.service.as_ref().map(|service| service.attend(since));
             if !patience.look(step) {
-                if let Some((service, attending)) = self.service.as_ref().zip(attending) {
+                if let Some((service, attending)) = self.service.as_ref().zip(attending.take()) {
                     service.leave(attending);
                 }
                 patience.sleep(step, &mut check);

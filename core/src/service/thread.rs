@@ -74,6 +74,8 @@ const SHARED_NS: u64 = 100_000_000;
 const TURN_NS: u64 = 100_000;
 /// Polls by the program between two looks of the thread that are too few to leave serving to it.
 const RARELY: u64 = if cfg!(loom) { 0 } else { 8 };
+/// See [`Polled::look`].
+const BETWEEN: u32 = 8;
 /// Shortest and longest sleep when nothing tells of work.
 const NAP: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
 /// Longest sleep when something tells of work: only against what nobody thinks of.
@@ -139,6 +141,17 @@ fn lately(at: Option<u64>, now: u64) -> bool {
     at.is_some_and(|at| now.saturating_sub(at) < SHARED_NS)
 }
 
+/// What the program has done for a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Done {
+    /// How many times it polled.
+    polls: u64,
+    /// How many times it waited.
+    waits: u64,
+    /// For how many nanoseconds it did.
+    waited: u64,
+}
+
 /// A time in which the program polls again and again, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Debug)]
 struct Polled {
@@ -148,14 +161,22 @@ struct Polled {
 }
 
 impl Polled {
-    /// The thread finds that the program has polled so many times since it last looked, and `waited` for so many
-    /// nanoseconds. Gives for how many nanoseconds the program has polled again and again. If it waited for less than
-    /// half of the time since then and also polled less often than once in `polls_every`, it did something else
-    /// meanwhile, and that time begins anew. Neither tells alone: short waits are not counted, and where PEs give way to
-    /// each other, one that waits may poll rarely.
-    fn look(&mut self, now: u64, polls: u64, waited: u64, polls_every: Option<Duration>) -> u64 {
+    /// The thread finds what the program has `done` since it last looked. Gives for how many nanoseconds the program has
+    /// polled again and again. That time begins anew if the program did something else meanwhile: if it waited for less
+    /// than half of the time since then, and polled less often than once in `polls_every`, and there were more than
+    /// [`BETWEEN`] times that long from one wait to the next. None of these tells alone: short waits are not counted,
+    /// where PEs give way to each other, one that waits may poll rarely, and to send something to another host may take
+    /// as long as to wait for the answer.
+    fn look(&mut self, now: u64, done: Done, polls_every: Option<Duration>) -> u64 {
         let since_look = now.saturating_sub(self.looked);
-        let is_rare = |every: Duration| u128::from(polls) * every.as_nanos() < since_look.into();
+        let Done { polls, waits, waited } = done;
+        let is_less = |count: u64, every: Duration, than: u64| {
+            u128::from(count) * every.as_nanos() < than.into()
+        };
+        let is_rare = |every: Duration| {
+            is_less(polls, every, since_look)
+                && is_less(waits, every * BETWEEN, since_look.saturating_sub(waited))
+        };
         if waited < since_look / 2 && polls_every.is_some_and(is_rare) {
             self.since = now;
         }
@@ -206,7 +227,9 @@ struct Shared<W> {
     attending: AtomicU32,
     /// When the last of these waits began, in nanoseconds of `CLOCK_MONOTONIC`.
     attends_since: AtomicU64,
-    /// How many nanoseconds all such waits took that are over.
+    /// How many such waits there were.
+    waits: AtomicU64,
+    /// How many nanoseconds all of them took that are over.
     attended_ns: AtomicU64,
     told: OnceLock<Told>,
 }
@@ -239,6 +262,7 @@ impl<W: Wire + 'static> Service<W> {
             polls: AtomicU64::new(0),
             attending: AtomicU32::new(0),
             attends_since: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
             attended_ns: AtomicU64::new(0),
             told: OnceLock::new(),
         });
@@ -259,6 +283,7 @@ impl<W: Wire + 'static> Service<W> {
     pub fn attend(&self, since: u64) -> Attending<'_, W> {
         self.shared.attends_since.store(since, Ordering::Relaxed);
         self.shared.attending.fetch_add(1, Ordering::Relaxed);
+        self.shared.waits.fetch_add(1, Ordering::Relaxed);
         Attending { shared: &self.shared, since }
     }
 
@@ -336,7 +361,7 @@ impl<W: Wire> Shared<W> {
         let Patience { spin_ns, rest: limits, polls_every, .. } = self.patience;
         let mut lull = Lull::new(spin_ns);
         let (mut seen, mut nap, mut left_alone) = (0, NAP[0], false);
-        let mut attended = 0;
+        let (mut attended, mut waits) = (0, 0);
         let mut polled: Option<Polled> = None;
         let mut work = Work::new("service thread");
         loop {
@@ -358,8 +383,13 @@ impl<W: Wire> Shared<W> {
                 let now = monotonic_ns();
                 let polled = polled.get_or_insert(Polled { since: now, looked: now });
                 let until_now = self.attended_ns(now);
-                let waited = until_now.saturating_sub(std::mem::replace(&mut attended, until_now));
-                let polled_ns = polled.look(now, lately, waited, polls_every);
+                let waits_now = self.waits.load(Ordering::Relaxed);
+                let done = Done {
+                    polls: lately,
+                    waits: waits_now - std::mem::replace(&mut waits, waits_now),
+                    waited: until_now.saturating_sub(std::mem::replace(&mut attended, until_now)),
+                };
+                let polled_ns = polled.look(now, done, polls_every);
                 self.bell().rings.wait(rings, rest(polled_ns, limits));
                 continue;
             }
@@ -488,12 +518,19 @@ mod tests {
     #[test]
     fn a_program_that_polls_rarely_does_something_else_meanwhile() {
         let every = Some(Duration::from_nanos(10));
+        let done = |polls, waits, waited| Done { polls, waits, waited };
         let mut polled = Polled { since: 1_000, looked: 1_000 };
-        assert_eq!(polled.look(1_000, 0, 0, every), 0);
-        assert_eq!(polled.look(2_000, 100, 0, every), 1_000);
-        assert_eq!(polled.look(3_000, 99, 500, every), 2_000, "it waited for half of the time");
-        assert_eq!(polled.look(4_000, 99, 499, every), 0);
-        assert_eq!(polled.look(5_000, 0, 0, None), 1_000);
+        assert_eq!(polled.look(1_000, done(0, 0, 0), every), 0);
+        assert_eq!(polled.look(2_000, done(100, 0, 0), every), 1_000);
+        assert_eq!(
+            polled.look(3_000, done(99, 0, 500), every),
+            2_000,
+            "it waited for half of the time"
+        );
+        assert_eq!(polled.look(4_000, done(99, 6, 499), every), 0);
+        assert_eq!(polled.look(5_000, done(0, 0, 0), None), 1_000);
+        assert_eq!(polled.look(6_000, done(0, 10, 200), every), 2_000, "it soon waited again");
+        assert_eq!(polled.look(7_000, done(0, 9, 200), every), 0);
     }
 
     #[test]
