@@ -194,7 +194,7 @@ impl Net {
         let (was_open, at) = (it.socket().is_some(), it.address);
         let why = match was_open {
             true => format!("the connection with {at} is gone: {meaning}"),
-            false => format!("no connection to {at}: {meaning} (see SHMEM_TCP_INTERFACE)"),
+            false => format!("no connection to {at}: {meaning}{}", hint(error)),
         };
         it.close(error, &why, &mut self.desk);
         if !was_open {
@@ -457,6 +457,19 @@ impl Greeting {
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
             Err(error) => Err(error as i32),
         }
+    }
+}
+
+/// What may help where a connection cannot be made.
+fn hint(error: i32) -> &'static str {
+    match error {
+        libc::EMFILE | libc::ENFILE => " (ulimit -n)",
+        libc::ECONNREFUSED
+        | libc::ENETUNREACH
+        | libc::EHOSTUNREACH
+        | libc::ETIMEDOUT
+        | libc::EADDRNOTAVAIL => " (see SHMEM_TCP_INTERFACE)",
+        _ => "",
     }
 }
 
