@@ -6,7 +6,7 @@
 
 use super::frame::{self, Head};
 use super::out::Body;
-use super::peer::{Desk, Greeting, Peer, Receive, Region, SCRATCH, State};
+use super::peer::{Common, Greeting, Peer, Receive, Region, SCRATCH, State};
 use crate::network::message::{LONG_MESSAGE, MESSAGE};
 use crate::network::open::random;
 use crate::network::rails::Rail;
@@ -22,8 +22,8 @@ use tombolo_core::registration::Device;
 
 /// Bytes of a name: address, port, token.
 const NAME: usize = 16 + 2 + 8;
-/// Connections of which it is not known whose they are.
-const GUESTS: usize = 64;
+/// Connections that are kept while it is not known whose they are, and how many are accepted in one poll.
+const ACCEPTED_MAX: usize = 64;
 /// Looks, each a quarter of a second, after which one is closed that has not greeted.
 const PATIENCE: u32 = 20;
 /// Longest message whose rest is copied where the socket does not take all of it.
@@ -33,7 +33,7 @@ const POLLS: u32 = 16;
 
 /// What an event of the descriptor belongs to: a peer by its number, or one of these.
 const LISTENER: u64 = u64::MAX;
-const GUEST: u64 = 1 << 40;
+const ACCEPTED: u64 = 1 << 40;
 
 /// See the module.
 pub struct Net {
@@ -41,8 +41,8 @@ pub struct Net {
     address: SocketAddr,
     token: u64,
     epoll: Epoll,
-    /// The listener is left alone while there is no descriptor for those who connect.
-    is_deaf: bool,
+    /// The listener is left alone while this process can open no more sockets.
+    is_paused: bool,
     peers: Vec<Peer>,
     /// Those by which frames go.
     open: Vec<u32>,
@@ -50,11 +50,12 @@ pub struct Net {
     opening: usize,
     blocked: Vec<u32>,
     stalled: Vec<u32>,
-    guests: Vec<Option<Guest>>,
-    /// How many have come so far.
+    /// Connections that others have made, until it is known whose they are.
+    accepted: Vec<Option<Accepted>>,
+    /// How many were accepted so far.
     arrivals: u64,
     events: VecDeque<Event>,
-    desk: Desk,
+    common: Common,
     polls: u32,
 }
 
@@ -62,15 +63,15 @@ pub struct Net {
 // operation that uses it.
 unsafe impl Send for Net {}
 
-/// Somebody who has connected.
-struct Guest {
+/// A connection that somebody else has made.
+struct Accepted {
     socket: OwnedFd,
     greeting: Greeting,
-    /// Its number among those who have come.
+    /// Its number among all that were accepted.
     arrival: u64,
     /// Looks since then.
     age: u32,
-    /// The token with which it has greeted.
+    /// The token of the PE that has made it, when its greeting has come.
     from: Option<u64>,
 }
 
@@ -93,16 +94,16 @@ impl Net {
             address: SocketAddr::new(address, port),
             token: random()?,
             epoll,
-            is_deaf: false,
+            is_paused: false,
             peers: vec![],
             open: vec![],
             opening: 0,
             blocked: vec![],
             stalled: vec![],
-            guests: vec![],
+            accepted: vec![],
             arrivals: 0,
             events: VecDeque::new(),
-            desk: Desk { scratch: vec![0; SCRATCH].into(), ..Desk::default() },
+            common: Common { scratch: vec![0; SCRATCH].into(), ..Common::default() },
             polls: 0,
         })
     }
@@ -110,7 +111,7 @@ impl Net {
     /// Connections by which frames go, and those of which it is not known whose they are.
     #[cfg(test)]
     pub fn connections(&self) -> (usize, usize) {
-        (self.open.len(), self.guests.iter().flatten().count())
+        (self.open.len(), self.accepted.iter().flatten().count())
     }
 
     /// Posts a frame to a peer, and connects first if nothing was sent to it yet.
@@ -135,7 +136,7 @@ impl Net {
             return -(libc::EAGAIN as isize);
         }
         // SAFETY: by the caller's word.
-        let posted = unsafe { peer.post(head, body, &mut self.desk) };
+        let posted = unsafe { peer.post(head, body, &mut self.common) };
         match posted {
             Ok(()) => {
                 self.list_blocked(to as u32);
@@ -196,7 +197,7 @@ impl Net {
             true => format!("the connection with {at} is gone: {meaning}"),
             false => format!("no connection to {at}: {meaning}{}", hint(error)),
         };
-        it.close(error, &why, &mut self.desk);
+        it.close(error, &why, &mut self.common);
         if !was_open {
             self.events.push_back(Event::Lost(peer as u64, why));
         }
@@ -215,7 +216,7 @@ impl Net {
 
     fn read(&mut self, peer: usize) {
         let it = &mut self.peers[peer];
-        match it.read(&mut self.desk) {
+        match it.read(&mut self.common) {
             Err(error) => return self.fail(peer, error),
             Ok(()) if it.is_stalled() && !self.stalled.contains(&(peer as u32)) => {
                 self.stalled.push(peer as u32);
@@ -242,13 +243,13 @@ impl Net {
         let sent = socket::send(socket.as_raw_fd(), &greeting, socket::MsgFlags::MSG_NOSIGNAL);
         match sent.and_then(|_| self.epoll.modify(&socket, &mut event)) {
             Ok(()) => it.state = State::Greeting(socket, Greeting::default()),
-            Err(error) => self.lost_race_or(peer, error as i32),
+            Err(error) => self.closed_early(peer, error as i32),
         }
     }
 
     /// The other side has closed a connection before it greeted: it may have begun one itself, which is to be
     /// used.
-    fn lost_race_or(&mut self, peer: usize, error: i32) {
+    fn closed_early(&mut self, peer: usize, error: i32) {
         match self.token > self.peers[peer].token {
             true => self.peers[peer].state = State::Expecting,
             false => self.fail(peer, error),
@@ -269,7 +270,7 @@ impl Net {
                 self.use_socket(peer, socket);
             }
             Ok(true) => self.fail(peer, libc::EPROTO),
-            Err(error) => self.lost_race_or(peer, error),
+            Err(error) => self.closed_early(peer, error),
         }
     }
 
@@ -287,7 +288,8 @@ impl Net {
         while at < self.blocked.len() {
             let peer = self.blocked[at] as usize;
             let it = &mut self.peers[peer];
-            let flushed = it.socket().map_or(Ok(false), |fd| it.out.flush(fd, &mut self.desk.done));
+            let flushed =
+                it.socket().map_or(Ok(false), |fd| it.out.flush(fd, &mut self.common.done));
             if let Err(error) = flushed {
                 self.fail(peer, error);
             }
@@ -315,9 +317,9 @@ impl Net {
         }
     }
 
-    /// Takes those who have connected.
+    /// Accepts connections that others have made.
     fn accept(&mut self) {
-        loop {
+        for _ in 0..ACCEPTED_MAX {
             let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
             let (no_address, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
             // SAFETY: asks for no address; a descriptor of this process's own comes back.
@@ -326,7 +328,7 @@ impl Net {
                 match Errno::last() {
                     Errno::ECONNABORTED | Errno::EINTR => continue,
                     Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM => {
-                        self.is_deaf = self.epoll.delete(&self.listener).is_ok();
+                        self.is_paused = self.epoll.delete(&self.listener).is_ok();
                     }
                     _ => {}
                 }
@@ -337,58 +339,59 @@ impl Net {
             let _ = socket::setsockopt(&socket, sockopt::TcpNoDelay, &true);
             self.arrivals += 1;
             let (greeting, arrival) = (Greeting::default(), self.arrivals);
-            let guest = Guest { socket, greeting, arrival, age: 0, from: None };
-            let slot = self.place_for_guest();
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, GUEST | slot as u64);
-            if self.epoll.add(&guest.socket, event).is_ok() {
-                self.guests[slot] = Some(guest);
-                self.hear_guest(slot);
+            let one = Accepted { socket, greeting, arrival, age: 0, from: None };
+            let slot = self.place_for_accepted();
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, ACCEPTED | slot as u64);
+            if self.epoll.add(&one.socket, event).is_ok() {
+                self.accepted[slot] = Some(one);
+                self.read_greeting(slot);
             }
         }
     }
 
-    /// A free place, where need be that of the stranger who came first.
-    fn place_for_guest(&mut self) -> usize {
-        if let Some(free) = self.guests.iter().position(Option::is_none) {
+    /// A free place; where need be, that of the oldest connection by which no greeting has come.
+    fn place_for_accepted(&mut self) -> usize {
+        if let Some(free) = self.accepted.iter().position(Option::is_none) {
             return free;
         }
-        let strangers = self.guests.iter().enumerate().filter_map(|(slot, guest)| {
-            let guest = guest.as_ref().filter(|guest| guest.from.is_none())?;
-            Some((guest.arrival, slot))
+        let strangers = self.accepted.iter().enumerate().filter_map(|(slot, one)| {
+            let one = one.as_ref().filter(|one| one.from.is_none())?;
+            Some((one.arrival, slot))
         });
         match strangers.clone().min() {
-            Some((_, slot)) if strangers.count() >= GUESTS => {
-                self.guests[slot] = None;
+            Some((_, slot)) if strangers.count() >= ACCEPTED_MAX => {
+                self.accepted[slot] = None;
                 slot
             }
             _ => {
-                self.guests.push(None);
-                self.guests.len() - 1
+                self.accepted.push(None);
+                self.accepted.len() - 1
             }
         }
     }
 
-    fn hear_guest(&mut self, slot: usize) {
-        let Some(guest) = self.guests.get_mut(slot).and_then(Option::as_mut) else { return };
-        match guest.greeting.read(&guest.socket) {
+    /// Something has come by an accepted connection.
+    fn read_greeting(&mut self, slot: usize) {
+        let Some(one) = self.accepted.get_mut(slot).and_then(Option::as_mut) else { return };
+        match one.greeting.read(&one.socket) {
             Ok(false) => {}
-            Ok(true) => match frame::greeted(&guest.greeting.bytes, self.token) {
+            Ok(true) => match frame::greeted(&one.greeting.bytes, self.token) {
                 Some(from) => {
-                    guest.from = Some(from);
-                    // It says no more before it is answered.
-                    let _ = self.epoll.delete(&guest.socket);
-                    self.welcome(slot, from);
+                    one.from = Some(from);
+                    // Nothing more comes before it is answered.
+                    let _ = self.epoll.delete(&one.socket);
+                    self.identify(slot, from);
                 }
-                None => self.guests[slot] = None,
+                None => self.accepted[slot] = None,
             },
-            Err(_) => self.guests[slot] = None,
+            Err(_) => self.accepted[slot] = None,
         }
     }
 
-    /// Uses the connection of a guest, if it is known who it is.
-    fn welcome(&mut self, slot: usize, from: u64) {
+    /// Uses an accepted connection for the peer with this token, if that is known yet.
+    fn identify(&mut self, slot: usize, from: u64) {
         let Some(peer) = self.peers.iter().position(|peer| peer.token == from) else { return };
-        let Some(guest) = self.guests[slot].take() else { return };
+        let Some(one) = self.accepted[slot].take() else { return };
         match self.peers[peer].state {
             State::Idle | State::Expecting => {}
             State::Connecting(_) | State::Greeting(..) if self.token > from => {}
@@ -399,16 +402,16 @@ impl Net {
         let event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
         let flags = socket::MsgFlags::MSG_NOSIGNAL;
         // A socket by which nothing was sent takes as few bytes as these.
-        let sent = socket::send(guest.socket.as_raw_fd(), &greeting, flags);
-        match sent.and_then(|_| self.epoll.add(&guest.socket, event)) {
-            Ok(()) => self.use_socket(peer, guest.socket),
+        let sent = socket::send(one.socket.as_raw_fd(), &greeting, flags);
+        match sent.and_then(|_| self.epoll.add(&one.socket, event)) {
+            Ok(()) => self.use_socket(peer, one.socket),
             Err(error) => self.fail(peer, error as i32),
         }
     }
 
     fn move_on(&mut self) {
         self.polls = self.polls.wrapping_add(1);
-        let is_settled = self.opening == 0 && self.guests.iter().all(Option::is_none);
+        let is_settled = self.opening == 0 && self.accepted.iter().all(Option::is_none);
         match self.open[..] {
             [only] if is_settled && !self.polls.is_multiple_of(POLLS) => self.read(only as usize),
             _ => self.look_around(),
@@ -434,7 +437,7 @@ impl Net {
         for event in &events[..count] {
             match event.data() {
                 LISTENER => self.accept(),
-                guest if guest & GUEST != 0 => self.hear_guest((guest & !GUEST) as usize),
+                one if one & ACCEPTED != 0 => self.read_greeting((one & !ACCEPTED) as usize),
                 peer => self.serve(peer as usize),
             }
         }
@@ -532,7 +535,7 @@ impl Network for Net {
     }
 
     unsafe fn share(&mut self, at: *mut u8, len: usize, key: u64) -> Result<Shared<()>, String> {
-        self.desk.regions.push(Region { base: at, len, key });
+        self.common.regions.push(Region { base: at, len, key });
         Ok(Shared { local: (), key, base: 0 })
     }
 
@@ -556,9 +559,9 @@ impl Network for Net {
         let address = Ipv6Addr::from(*address).to_canonical();
         self.peers.push(Peer::new(SocketAddr::new(address, u16::from_le_bytes(*port)), token));
         let waits =
-            |guest: &Option<Guest>| guest.as_ref().is_some_and(|one| one.from == Some(token));
-        if let Some(slot) = self.guests.iter().position(waits) {
-            self.welcome(slot, token);
+            |one: &Option<Accepted>| one.as_ref().is_some_and(|one| one.from == Some(token));
+        if let Some(slot) = self.accepted.iter().position(waits) {
+            self.identify(slot, token);
         }
         Ok(self.peers.len() as u64 - 1)
     }
@@ -566,7 +569,7 @@ impl Network for Net {
     fn remove(&mut self, peer: u64) {
         let Some(it) = self.peers.get_mut(peer as usize) else { return };
         if !matches!(it.state, State::Closed(_)) {
-            it.close(libc::ECONNABORTED, "its peer was given up", &mut self.desk);
+            it.close(libc::ECONNABORTED, "its peer was given up", &mut self.common);
             self.count();
         }
     }
@@ -578,7 +581,7 @@ impl Network for Net {
         _key: (),
         context: *mut c_void,
     ) -> isize {
-        self.desk.receives.push(Receive { at: buffer, len, context });
+        self.common.receives.push(Receive { at: buffer, len, context });
         0
     }
 
@@ -637,30 +640,30 @@ impl Network for Net {
     }
 
     fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure> {
-        if self.desk.done.is_empty() && self.desk.failed.is_empty() {
+        if self.common.done.is_empty() && self.common.failed.is_empty() {
             self.move_on();
         }
-        let count = self.desk.done.len().min(taken.len());
-        for (to, from) in taken.iter_mut().zip(self.desk.done.drain(..count)) {
+        let count = self.common.done.len().min(taken.len());
+        for (to, from) in taken.iter_mut().zip(self.common.done.drain(..count)) {
             *to = from;
         }
         match count {
-            0 => self.desk.failed.pop_front().map_or(Ok(0), Err),
+            0 => self.common.failed.pop_front().map_or(Ok(0), Err),
             _ => Ok(count),
         }
     }
 
     fn look(&mut self) {
-        for slot in 0..self.guests.len() {
-            let Some(guest) = &mut self.guests[slot] else { continue };
-            guest.age += 1;
-            if guest.from.is_none() && guest.age > PATIENCE {
-                self.guests[slot] = None;
+        for slot in 0..self.accepted.len() {
+            let Some(one) = &mut self.accepted[slot] else { continue };
+            one.age += 1;
+            if one.from.is_none() && one.age > PATIENCE {
+                self.accepted[slot] = None;
             }
         }
-        if self.is_deaf {
+        if self.is_paused {
             let listens = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER);
-            self.is_deaf = self.epoll.add(&self.listener, listens).is_err();
+            self.is_paused = self.epoll.add(&self.listener, listens).is_err();
         }
     }
 
@@ -673,8 +676,8 @@ impl Network for Net {
     }
 
     fn may_sleep(&mut self) -> bool {
-        let desk = &self.desk;
-        if !(desk.done.is_empty() && desk.failed.is_empty() && self.events.is_empty()) {
+        let common = &self.common;
+        if !(common.done.is_empty() && common.failed.is_empty() && self.events.is_empty()) {
             return false;
         }
         for at in 0..self.blocked.len() {

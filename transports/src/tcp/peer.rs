@@ -37,7 +37,7 @@ pub struct Receive {
 
 /// What all peers of a PE have in common.
 #[derive(Default)]
-pub struct Desk {
+pub struct Common {
     pub regions: Vec<Region>,
     /// The one that was posted last is used first: the processor has it at hand.
     pub receives: Vec<Receive>,
@@ -46,7 +46,7 @@ pub struct Desk {
     pub scratch: Box<[u8]>,
 }
 
-impl Desk {
+impl Common {
     /// Where a range of shared memory lies; none if a peer may not name it.
     fn find(&self, key: u64, offset: u64, len: usize) -> Option<*mut u8> {
         let region = self.regions.iter().find(|region| region.key == key)?;
@@ -159,10 +159,10 @@ impl Peer {
     ///
     /// # Safety
     /// As [`Out::post`].
-    pub unsafe fn post(&mut self, head: Head, body: Body, desk: &mut Desk) -> Result<(), i32> {
+    pub unsafe fn post(&mut self, head: Head, body: Body, common: &mut Common) -> Result<(), i32> {
         let socket = self.socket();
         // SAFETY: by the caller's word.
-        unsafe { self.out.post(socket, &head.encode(), body, &mut desk.done) }
+        unsafe { self.out.post(socket, &head.encode(), body, &mut common.done) }
     }
 
     /// A write was posted.
@@ -176,39 +176,39 @@ impl Peer {
     }
 
     /// Ends the connection for good: what is under way fails.
-    pub fn close(&mut self, error: i32, why: &str, desk: &mut Desk) {
+    pub fn close(&mut self, error: i32, why: &str, common: &mut Common) {
         self.state = State::Closed(error);
         if let Some((_, _, Then::Deliver { receive, .. })) = self.body.take() {
-            desk.receives.push(receive);
+            common.receives.push(receive);
         }
         self.have = 0;
         self.kept.clear();
         let waiting = self.writes.drain(..).chain(self.reads.drain(..).map(|read| read.context));
         for context in waiting.chain(self.out.clear()) {
-            desk.failed.push_back(Failure { context, is_refusal: false, why: why.into() });
+            common.failed.push_back(Failure { context, is_refusal: false, why: why.into() });
         }
     }
 
     /// Takes what the socket has; an error number if the connection is gone.
-    pub fn read(&mut self, desk: &mut Desk) -> Result<(), i32> {
+    pub fn read(&mut self, common: &mut Common) -> Result<(), i32> {
         let Some(socket) = self.socket() else { return Ok(()) };
         if self.is_stalled() {
             let kept = std::mem::take(&mut self.kept);
-            let used = self.parse(&kept, desk)?;
+            let used = self.parse(&kept, common)?;
             self.kept.extend_from_slice(&kept[used..]);
         }
-        let mut scratch = std::mem::take(&mut desk.scratch);
-        let result = self.read_rounds(socket, &mut scratch, desk);
-        desk.scratch = scratch;
+        let mut scratch = std::mem::take(&mut common.scratch);
+        let result = self.read_rounds(socket, &mut scratch, common);
+        common.scratch = scratch;
         result?;
-        self.acknowledge(desk)
+        self.acknowledge(common)
     }
 
     fn read_rounds(
         &mut self,
         socket: RawFd,
         scratch: &mut [u8],
-        desk: &mut Desk,
+        common: &mut Common,
     ) -> Result<(), i32> {
         for _ in 0..ROUNDS {
             if self.is_stalled() {
@@ -223,10 +223,10 @@ impl Peer {
             let Some(came) = came else { return Ok(()) };
             let of_body = came.min(direct);
             if of_body > 0 {
-                self.advance(of_body, desk)?;
+                self.advance(of_body, common)?;
             }
             let bytes = &scratch[..came - of_body];
-            let used = self.parse(bytes, desk)?;
+            let used = self.parse(bytes, common)?;
             self.kept.extend_from_slice(&bytes[used..]);
             if came < direct + scratch.len() {
                 return Ok(());
@@ -236,14 +236,14 @@ impl Peer {
     }
 
     /// Takes bytes of frames: how many, all unless a message waits for a buffer.
-    fn parse(&mut self, bytes: &[u8], desk: &mut Desk) -> Result<usize, i32> {
+    fn parse(&mut self, bytes: &[u8], common: &mut Common) -> Result<usize, i32> {
         let mut used = 0;
         loop {
             if self.body.is_none() {
                 let take = (HEAD - self.have).min(bytes.len() - used);
                 self.head[self.have..][..take].copy_from_slice(&bytes[used..][..take]);
                 (self.have, used) = (self.have + take, used + take);
-                if self.have < HEAD || !self.begin(desk)? {
+                if self.have < HEAD || !self.begin(common)? {
                     return Ok(used);
                 }
             }
@@ -254,7 +254,7 @@ impl Peer {
                 unsafe { std::ptr::copy_nonoverlapping(bytes[used..].as_ptr(), *at, take) };
             }
             used += take;
-            self.advance(take, desk)?;
+            self.advance(take, common)?;
             if self.body.is_some() {
                 return Ok(used);
             }
@@ -262,7 +262,7 @@ impl Peer {
     }
 
     /// So many bytes of the body are in their place.
-    fn advance(&mut self, by: usize, desk: &mut Desk) -> Result<(), i32> {
+    fn advance(&mut self, by: usize, common: &mut Common) -> Result<(), i32> {
         let Some((at, len, _)) = &mut self.body else { return Ok(()) };
         *len -= by;
         if !at.is_null() {
@@ -276,16 +276,16 @@ impl Peer {
         match then {
             Then::Nothing => {}
             Then::Deliver { receive, len } => {
-                desk.done.push_back(Completion { context: receive.context, len });
+                common.done.push_back(Completion { context: receive.context, len });
             }
             Then::Written => self.written += 1,
             Then::RefuseWrite => {
-                self.acknowledge(desk)?;
-                self.answer(Head::WriteRefused, Body::NONE, desk)?;
+                self.acknowledge(common)?;
+                self.answer(Head::WriteRefused, Body::NONE, common)?;
             }
             Then::EndRead => {
                 if let Some(read) = self.reads.pop_front() {
-                    desk.done.push_back(Completion { context: read.context, len: 0 });
+                    common.done.push_back(Completion { context: read.context, len: 0 });
                 }
             }
         }
@@ -293,41 +293,41 @@ impl Peer {
     }
 
     /// A head has come. False if it is of a message for which there is no buffer now.
-    fn begin(&mut self, desk: &mut Desk) -> Result<bool, i32> {
+    fn begin(&mut self, common: &mut Common) -> Result<bool, i32> {
         let none = (null_mut(), 0, Then::Nothing);
         let body = match Head::decode(&self.head).ok_or(libc::EPROTO)? {
             Head::Message { len } => {
-                match desk.receives.last().map(|receive| len <= receive.len) {
+                match common.receives.last().map(|receive| len <= receive.len) {
                     None => return Ok(false),
                     Some(false) => return Err(libc::EPROTO),
                     Some(true) => {}
                 }
-                let Some(receive) = desk.receives.pop() else { return Ok(false) };
+                let Some(receive) = common.receives.pop() else { return Ok(false) };
                 (receive.at, len, Then::Deliver { receive, len })
             }
-            Head::Write { len, offset, key } => match desk.find(key, offset, len) {
+            Head::Write { len, offset, key } => match common.find(key, offset, len) {
                 Some(at) => (at, len, Then::Written),
                 None => (null_mut(), len, Then::RefuseWrite),
             },
             Head::Written { count } => {
                 for _ in 0..count {
                     let context = self.writes.pop_front().ok_or(libc::EPROTO)?;
-                    desk.done.push_back(Completion { context, len: 0 });
+                    common.done.push_back(Completion { context, len: 0 });
                 }
                 none
             }
             Head::WriteRefused => {
-                refuse(self.writes.pop_front().ok_or(libc::EPROTO)?, desk);
+                refuse(self.writes.pop_front().ok_or(libc::EPROTO)?, common);
                 none
             }
             Head::Read { len, offset, key } => {
-                match desk.find(key, offset, len) {
+                match common.find(key, offset, len) {
                     Some(at) => {
                         let (is_copied, context) = (false, null_mut());
                         let body = Body { at, len, is_copied, context };
-                        self.answer(Head::Data { len }, body, desk)?;
+                        self.answer(Head::Data { len }, body, common)?;
                     }
-                    None => self.answer(Head::ReadRefused, Body::NONE, desk)?,
+                    None => self.answer(Head::ReadRefused, Body::NONE, common)?,
                 }
                 none
             }
@@ -336,7 +336,7 @@ impl Peer {
                 _ => return Err(libc::EPROTO),
             },
             Head::ReadRefused => {
-                refuse(self.reads.pop_front().ok_or(libc::EPROTO)?.context, desk);
+                refuse(self.reads.pop_front().ok_or(libc::EPROTO)?.context, common);
                 none
             }
         };
@@ -345,26 +345,26 @@ impl Peer {
     }
 
     /// Tells of writes that were carried out.
-    fn acknowledge(&mut self, desk: &mut Desk) -> Result<(), i32> {
+    fn acknowledge(&mut self, common: &mut Common) -> Result<(), i32> {
         match std::mem::take(&mut self.written) {
             0 => Ok(()),
-            count => self.answer(Head::Written { count }, Body::NONE, desk),
+            count => self.answer(Head::Written { count }, Body::NONE, common),
         }
     }
 
     /// Sends an answer, of which the body is shared memory.
-    fn answer(&mut self, head: Head, body: Body, desk: &mut Desk) -> Result<(), i32> {
+    fn answer(&mut self, head: Head, body: Body, common: &mut Common) -> Result<(), i32> {
         if self.out.size().0 > PARTS_LIMIT {
             return Err(libc::EPROTO);
         }
         // SAFETY: shared memory is valid as long as connections are.
-        unsafe { self.post(head, body, desk) }
+        unsafe { self.post(head, body, common) }
     }
 }
 
-fn refuse(context: *mut c_void, desk: &mut Desk) {
+fn refuse(context: *mut c_void, common: &mut Common) {
     let why = "the peer does not offer this memory".into();
-    desk.failed.push_back(Failure { context, is_refusal: true, why });
+    common.failed.push_back(Failure { context, is_refusal: true, why });
 }
 
 /// Receives without waiting, first to `at` and then to `scratch`: how many bytes came, none if there is nothing;

@@ -125,7 +125,7 @@ fn two_that_begin_at_the_same_time_make_one_connection() {
         assert_eq!((near.net.inject(0, b"one"), far.net.inject(0, b"two")), (0, 0));
         until(&mut [&mut near, &mut far], |ends| ends.iter().all(|end| end.has_done(1)));
         assert_eq!((&first[..3], &second[..3]), (&b"two"[..], &b"one"[..]));
-        // What was given up on the way goes when it is seen to be closed.
+        // Connections that were given up go when they are seen to be closed.
         until(&mut [&mut near, &mut far], |ends| {
             ends.iter().all(|end| end.net.connections() == (1, 0))
         });
