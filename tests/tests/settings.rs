@@ -146,8 +146,8 @@ fn transports_are_named_once_and_known(program: &Program) -> Result<(), Failed> 
         let ran = ran(program, &format!("-n 2 -x SHMEM_TRANSPORTS={twice} PE"))?;
         refused(&ran, &["SHMEM_TRANSPORTS", "is named twice"]);
     }
-    let ran = ran(program, "-n 2 -x SHMEM_TRANSPORTS=shm,tcp PE")?;
-    refused(&ran, &["SHMEM_TRANSPORTS='shm,tcp'", "no transport 'tcp'", "shm, cma, ntb"]);
+    let ran = ran(program, "-n 2 -x SHMEM_TRANSPORTS=shm,ucx PE")?;
+    refused(&ran, &["SHMEM_TRANSPORTS='shm,ucx'", "no transport 'ucx'", "shm, cma, ntb"]);
     Ok(())
 }
 
