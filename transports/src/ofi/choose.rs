@@ -5,6 +5,7 @@ use super::rdm::API;
 use super::sys::{self, Info, Library, text_of};
 use crate::network::interfaces;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::ptr::NonNull;
 
 /// What the settings ask for.
@@ -221,6 +222,16 @@ unsafe fn read(info: NonNull<Info>) -> Candidate {
     }
 }
 
+/// Whether this host has devices for which libfabric has providers of their own: RDMA cards, EFA, Omni-Path, Slingshot.
+/// To load the library and ask it takes a tenth of a second and more of each PE.
+pub fn has_fast_devices(root: &Path) -> bool {
+    let has_some = |class: &str| {
+        let entries = std::fs::read_dir(root.join("sys/class").join(class));
+        entries.is_ok_and(|mut entries| entries.next().is_some())
+    };
+    ["infiniband", "cxi", "hfi1"].into_iter().any(has_some)
+}
+
 /// Lower is tried earlier: hardware that does the work itself, then software by its speed, after that which
 /// closes connections if these are to be closed.
 fn rank(provider: &str, closes: bool) -> u32 {
@@ -311,6 +322,18 @@ mod tests {
         assert!(unfit(&eth, &asking("tcp")).is_none());
         assert!(unfit(&eth, &asking("tcp;ofi_rxm")).is_none());
         assert!(unfit(&eth, &asking("udp")).is_some());
+    }
+
+    #[test]
+    fn devices_are_found_where_the_kernel_lists_them() {
+        let root = std::env::temp_dir().join(format!("tombolo-devices-{}", std::process::id()));
+        let class = root.join("sys/class/infiniband");
+        assert!(!has_fast_devices(&root));
+        std::fs::create_dir_all(&class).unwrap();
+        assert!(!has_fast_devices(&root), "the class alone");
+        std::fs::create_dir(class.join("mlx5_0")).unwrap();
+        assert!(has_fast_devices(&root));
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

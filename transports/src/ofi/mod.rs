@@ -35,6 +35,7 @@ use crate::network::{Network, is_on_one_machine, trial};
 use choose::{Candidate, Offers, Wish};
 use rdm::Rdm;
 use settings::{Atomics, OfiSettings};
+use std::path::Path;
 use std::sync::Mutex;
 use sys::Library;
 use tombolo_core::config::{OnLoss, Table};
@@ -139,10 +140,15 @@ impl BackEnd for Libfabric {
 
     fn choose(job: &Job<'_>) -> Result<Chosen, String> {
         let wishes = wishes(job)?;
-        let library = Library::get()?;
         let is_asked_for = job.config.transports.asks_for(Self::NAME)
             || wishes.iter().any(Wish::names_something)
             || !job.config.transports.allows("tcp");
+        if !is_asked_for && !choose::has_fast_devices(Path::new("/")) {
+            return Err("there is no network device here but those of IP, for which the transport tcp needs no \
+                        libfabric: it is used if it is named in SHMEM_TRANSPORTS"
+                .into());
+        }
+        let library = Library::get()?;
         if !is_asked_for && let Some(provider) = Offers::find(library, &wishes[0])?.best_is_ip() {
             return Err(format!(
                 "the best provider here is {provider}, and the transport tcp does the same without libfabric: it \
