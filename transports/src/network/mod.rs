@@ -163,7 +163,13 @@ pub trait Network: Device<Key: Default> + Send {
     /// Sees to it that what was accepted completes: somebody is about to wait.
     fn confirm(&mut self) {}
 
-    /// What is posted from now on follows reads posted before.
+    /// What is posted after [`Network::fence`] may overtake reads posted before it, which then give what was
+    /// written later. Most networks let answers wait for room while they go on with what else has come.
+    fn overtakes_reads(&self) -> bool {
+        true
+    }
+
+    /// What is posted from now on follows what was posted before, as far as the network can have it so.
     fn fence(&mut self) {}
 
     /// Makes progress and takes completions: their number, or the operation that failed.

@@ -21,6 +21,7 @@ type Coming = Arc<Mutex<VecDeque<Vec<u8>>>>;
 struct Noting {
     atomics: Atomics,
     overtakes: bool,
+    overtakes_reads: bool,
     log: Log,
     /// Messages that come in.
     coming: Coming,
@@ -103,6 +104,10 @@ impl Network for Noting {
         self.overtakes
     }
 
+    fn overtakes_reads(&self) -> bool {
+        self.overtakes_reads
+    }
+
     unsafe fn amo(
         &mut self,
         _: u64,
@@ -147,6 +152,10 @@ struct Two {
 }
 
 fn two(atomics: Atomics, overtakes: bool) -> Two {
+    two_of(Noting { atomics, overtakes, ..Noting::default() })
+}
+
+fn two_of(net: Noting) -> Two {
     let place = |pe: u32| Locality {
         host: pe.into(),
         processors: 0,
@@ -166,8 +175,7 @@ fn two(atomics: Atomics, overtakes: bool) -> Two {
         file_offset: 0,
         layout: 7,
     };
-    let log = Log::default();
-    let net = Noting { atomics, overtakes, log: log.clone(), ..Noting::default() };
+    let log = net.log.clone();
     let kind = Kind {
         name: "noting".into(),
         served: Served::BY_DEVICE,
@@ -242,6 +250,28 @@ fn a_fence_waits_for_amos_that_are_overtaken_alone() {
         assert_eq!(two.amo(&stream, AmoOp::Add, 8), "AMO");
         let expected = if overtakes { Status::Pending } else { Status::Complete };
         assert_eq!(two.opened.port.fence(&stream), expected);
+    }
+}
+
+#[test]
+fn a_fence_waits_for_reads_that_are_overtaken_alone() {
+    for overtakes_reads in [false, true] {
+        let two = two_of(Noting { overtakes_reads, ..Noting::default() });
+        let stream = Stream::new(1, true);
+        let mut buffer = [0u8; 64];
+        // SAFETY: the buffer stays; nothing is written to it.
+        let status = unsafe { two.other.put(&stream, VARIABLE, buffer.as_ptr(), 64, false) };
+        assert_eq!((status, two.opened.port.fence(&stream)), (Status::Pending, Status::Complete));
+        // SAFETY: as above.
+        let status = unsafe { two.other.get(&stream, buffer.as_mut_ptr(), VARIABLE, 64) };
+        let expected = if overtakes_reads { Status::Pending } else { Status::Complete };
+        assert_eq!((status, two.opened.port.fence(&stream)), (Status::Pending, expected));
+        // Reads of another stream do not count.
+        let other = Stream::new(2, true);
+        // SAFETY: as above.
+        let status = unsafe { two.other.put(&other, VARIABLE, buffer.as_ptr(), 64, false) };
+        assert_eq!((status, two.opened.port.fence(&other)), (Status::Pending, Status::Complete));
+        assert_eq!(*two.log.lock().unwrap(), ["write", "read", "write"]);
     }
 }
 

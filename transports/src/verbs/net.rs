@@ -340,6 +340,10 @@ impl Network for Net {
         }
     }
 
+    fn overtakes_reads(&self) -> bool {
+        false
+    }
+
     fn fence(&mut self) {
         for link in self.links.iter_mut().filter(|link| link.queue.reads > 0) {
             link.is_fenced = true;

@@ -448,6 +448,7 @@ impl<N: Network> Engine<N> {
         }
         self.net.fence();
         let is_ordered = self.net.is_ordered() && !self.net.overtakes_amos();
+        let only_reads = is_ordered && self.net.overtakes_reads();
         let mut unordered = false;
         for at in 0..self.used.len() {
             let pe = self.used[at];
@@ -455,7 +456,7 @@ impl<N: Network> Engine<N> {
             // order among each other.
             let peer = &mut self.peers[pe as usize];
             peer.fenced = peer.turn;
-            unordered |= !is_ordered && self.has_rma(stream, pe);
+            unordered |= (only_reads || !is_ordered) && self.has_rma(stream, pe, only_reads);
         }
         if unordered { Status::Pending } else { Status::Complete }
     }

@@ -15,6 +15,7 @@ pub struct Rma<K> {
     /// Null when nobody waits for it: its place is free, or its peer was given up.
     pub stream: *const Stream,
     pub pe: u32,
+    is_read: bool,
     /// Buffer that the network works on instead of the caller's.
     chunk: Option<u16>,
     /// What is copied when it is complete, where to, and how much; nothing if that is null.
@@ -32,6 +33,7 @@ impl<K> Default for Rma<K> {
         Rma {
             stream: null(),
             pe: 0,
+            is_read: false,
             chunk: None,
             copy_from: null(),
             copy_to: null_mut(),
@@ -139,7 +141,7 @@ impl<N: Network> Engine<N> {
             Ok(local) => local,
             Err(status) => return status,
         };
-        let mut rma = Rma::of(stream, pe, &local);
+        let mut rma = Rma { is_read: true, ..Rma::of(stream, pe, &local) };
         if local.chunk.is_some() {
             (rma.copy_from, rma.copy_to, rma.len) = (local.at, dest, len);
         }
@@ -334,11 +336,13 @@ impl<N: Network> Engine<N> {
         }
     }
 
-    /// Whether RMA operations on a stream to a peer are under way.
-    pub(super) fn has_rma(&self, stream: &Stream, pe: u32) -> bool {
-        let own = |rma: &&Rma<N::Key>| rma.pe == pe && std::ptr::eq(rma.stream, stream);
+    /// Whether RMA operations on a stream to a peer are under way, or reads if these alone count.
+    pub(super) fn has_rma(&self, stream: &Stream, pe: u32, only_reads: bool) -> bool {
+        let own = |rma: &&Rma<N::Key>| {
+            rma.pe == pe && std::ptr::eq(rma.stream, stream) && (rma.is_read || !only_reads)
+        };
         let due = |due: &&Due| due.pe == pe && std::ptr::eq(due.stream, stream);
         self.peers[pe as usize].rmas > 0 && self.rmas.iter().any(|rma| own(&rma))
-            || self.due.iter().any(|one| due(&one))
+            || !only_reads && self.due.iter().any(|one| due(&one))
     }
 }

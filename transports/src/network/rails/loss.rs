@@ -25,7 +25,7 @@
 //! repeats its writes only after that was confirmed.
 
 use super::ops::{self, Kind, Op};
-use super::way::State;
+use super::way::{Peer, State};
 use super::words::{ALL, Message, Word};
 use super::{LATER, Rail, Rails};
 use crate::network::{Completion, Event, Failure, Network};
@@ -48,8 +48,7 @@ impl<R: Rail> Rails<R> {
     #[cold]
     pub(super) fn take_event(&mut self, rail: usize, event: Event) {
         let Event::Lost(address, why) = event else { return };
-        let is_it =
-            |peer: &super::way::Peer| peer.ways.get(rail).is_some_and(|way| way.address == address);
+        let is_it = |peer: &Peer| peer.ways.get(rail).is_some_and(|way| way.address == address);
         let Some(peer) = self.peers.iter().position(is_it) else { return };
         if !self.give_up(peer as u64, rail, &why) {
             self.lose(peer as u64, &why);

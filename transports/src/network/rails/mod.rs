@@ -500,6 +500,10 @@ impl<R: Rail> Network for Rails<R> {
         self.rails.iter_mut().for_each(Network::confirm);
     }
 
+    fn overtakes_reads(&self) -> bool {
+        self.rails.iter().any(Network::overtakes_reads)
+    }
+
     fn fence(&mut self) {
         self.rails.iter_mut().for_each(Network::fence);
     }
