@@ -437,14 +437,22 @@ impl World {
             None => self.patience.checks,
             Some(_) => self.patience.checks.min(UNCOUNTED),
         };
+        if !self.check(checks, &mut ready) {
+            self.wait_long(&self.patience, self.patience.checks - checks, waiting, &mut ready);
+        }
+    }
+
+    /// Checks so many times whether `ready` says so, making progress.
+    #[inline]
+    fn check(&self, checks: u32, mut ready: impl FnMut() -> bool) -> bool {
         for _ in 0..checks {
             if ready() {
-                return;
+                return true;
             }
             std::hint::spin_loop();
             self.progress();
         }
-        self.wait_long(&self.patience, self.patience.checks - checks, waiting, &mut ready);
+        false
     }
 
     /// As [`World::wait`], for what the service thread of another PE does, perhaps on this processor:
@@ -464,12 +472,8 @@ impl World {
     ) {
         let since = crate::board::monotonic_ns();
         let mut attending = self.service.as_ref().map(|service| service.attend(since));
-        for _ in 0..checks {
-            if ready() {
-                return;
-            }
-            std::hint::spin_loop();
-            self.progress();
+        if self.check(checks, &mut *ready) {
+            return;
         }
         self.board.enter(self.pe, waiting.routine, waiting.argument, since);
         let mut step = || match self.progress() {

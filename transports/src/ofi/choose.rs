@@ -22,6 +22,8 @@ pub struct Wish {
     pub one_machine: bool,
     /// The provider is to carry out atomic operations.
     pub atomics: bool,
+    /// Nothing but providers whose devices do the work: what others do, the transport `tcp` does.
+    pub only_devices: bool,
     /// The job may go on without a peer or an interface that fails: what these have sent must not arrive
     /// afterwards.
     pub closes: bool,
@@ -139,12 +141,6 @@ impl Offers {
             }
         }
         Ok(())
-    }
-
-    /// The provider that would be tried first, if it is one that uses the network of the operating system.
-    pub fn best_is_ip(&self) -> Option<&str> {
-        let first = &self.candidates.first()?.provider;
-        is_software(first).then_some(first)
     }
 
     /// What opens the endpoint of a candidate. Valid as long as the offers are.
@@ -269,6 +265,9 @@ fn unfit(candidate: &Candidate, wish: &Wish) -> Option<String> {
     {
         return Some("another interface is asked for".into());
     }
+    if wish.only_devices && is_software(provider) {
+        return Some("the transport tcp does the same without libfabric".into());
+    }
     if provider == "udp;ofi_rxd" && wish.atomics {
         // Seen with libfabric 1.17: closing its endpoint waits for ever.
         return Some("it does not end after atomic operations on the PE itself".into());
@@ -322,6 +321,15 @@ mod tests {
         assert!(unfit(&eth, &asking("tcp")).is_none());
         assert!(unfit(&eth, &asking("tcp;ofi_rxm")).is_none());
         assert!(unfit(&eth, &asking("udp")).is_some());
+    }
+
+    #[test]
+    fn only_devices_are_wanted_where_another_transport_does_the_rest() {
+        let wish = Wish { only_devices: true, ..Wish::default() };
+        let software = candidate("tcp;ofi_rxm", "eth0", "10.0.0.1");
+        let card = candidate("verbs;ofi_rxm", "mlx5_0", "10.0.0.1");
+        assert!(unfit(&software, &wish).is_some() && unfit(&card, &wish).is_none());
+        assert!(unfit(&software, &Wish::default()).is_none());
     }
 
     #[test]

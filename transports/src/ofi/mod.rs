@@ -80,6 +80,7 @@ fn wishes(job: &Job<'_>) -> Result<Vec<Wish>, String> {
         domain: of(&domains, at),
         interface: of(&interfaces, at),
         one_machine: is_on_one_machine(job),
+        only_devices: false,
         atomics: atomics == Atomics::Provider,
         closes: count > 1 || job.config.on_loss == OnLoss::Continue,
     };
@@ -149,14 +150,9 @@ impl BackEnd for Libfabric {
                 .into());
         }
         let library = Library::get()?;
-        if !is_asked_for && let Some(provider) = Offers::find(library, &wishes[0])?.best_is_ip() {
-            return Err(format!(
-                "the best provider here is {provider}, and the transport tcp does the same without libfabric: it \
-                 is used if it is named in SHMEM_TRANSPORTS"
-            ));
-        }
         let (mut rails, mut failed): (Vec<Rail>, _) = (vec![], vec![]);
         for mut wish in wishes {
+            wish.only_devices = !is_asked_for;
             if let Some(first) = rails.first() {
                 wish.provider = first.candidate.provider.clone();
             }

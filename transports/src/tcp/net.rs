@@ -50,8 +50,8 @@ pub struct Net {
     opening: usize,
     blocked: Vec<u32>,
     stalled: Vec<u32>,
-    /// Connections that others have made, until it is known whose they are.
-    accepted: Vec<Option<Accepted>>,
+    /// Connections that others have made, until it is known whose they are; the oldest first.
+    accepted: Vec<Accepted>,
     /// How many were accepted so far.
     arrivals: u64,
     events: VecDeque<Event>,
@@ -111,7 +111,7 @@ impl Net {
     /// Connections by which frames go, and those of which it is not known whose they are.
     #[cfg(test)]
     pub fn connections(&self) -> (usize, usize) {
-        (self.open.len(), self.accepted.iter().flatten().count())
+        (self.open.len(), self.accepted.len())
     }
 
     /// Posts a frame to a peer, and connects first if nothing was sent to it yet.
@@ -237,11 +237,9 @@ impl Net {
         if error != 0 {
             return self.fail(peer, error);
         }
-        let greeting = frame::greeting(it.token, token);
         let mut event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
-        // A socket that has just connected takes as few bytes as these.
-        let sent = socket::send(socket.as_raw_fd(), &greeting, socket::MsgFlags::MSG_NOSIGNAL);
-        match sent.and_then(|_| self.epoll.modify(&socket, &mut event)) {
+        let greeted = greet(&socket, it.token, token);
+        match greeted.and_then(|()| self.epoll.modify(&socket, &mut event)) {
             Ok(()) => it.state = State::Greeting(socket, Greeting::default()),
             Err(error) => self.closed_early(peer, error as i32),
         }
@@ -339,79 +337,64 @@ impl Net {
             let _ = socket::setsockopt(&socket, sockopt::TcpNoDelay, &true);
             self.arrivals += 1;
             let (greeting, arrival) = (Greeting::default(), self.arrivals);
-            let one = Accepted { socket, greeting, arrival, age: 0, from: None };
-            let slot = self.place_for_accepted();
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, ACCEPTED | slot as u64);
-            if self.epoll.add(&one.socket, event).is_ok() {
-                self.accepted[slot] = Some(one);
-                self.read_greeting(slot);
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, ACCEPTED | arrival);
+            if self.epoll.add(&socket, event).is_ok() {
+                self.make_room_for_accepted();
+                self.accepted.push(Accepted { socket, greeting, arrival, age: 0, from: None });
+                self.read_greeting(arrival);
             }
         }
     }
 
-    /// A free place; where need be, that of the oldest connection by which no greeting has come.
-    fn place_for_accepted(&mut self) -> usize {
-        if let Some(free) = self.accepted.iter().position(Option::is_none) {
-            return free;
-        }
-        let strangers = self.accepted.iter().enumerate().filter_map(|(slot, one)| {
-            let one = one.as_ref().filter(|one| one.from.is_none())?;
-            Some((one.arrival, slot))
-        });
-        match strangers.clone().min() {
-            Some((_, slot)) if strangers.count() >= ACCEPTED_MAX => {
-                self.accepted[slot] = None;
-                slot
-            }
-            _ => {
-                self.accepted.push(None);
-                self.accepted.len() - 1
-            }
+    /// Where there are too many by which no greeting has come, closes the oldest.
+    fn make_room_for_accepted(&mut self) {
+        let strangers = || self.accepted.iter().map(|one| one.from.is_none());
+        if strangers().filter(|is_strange| *is_strange).count() >= ACCEPTED_MAX
+            && let Some(oldest) = strangers().position(|is_strange| is_strange)
+        {
+            self.accepted.remove(oldest);
         }
     }
 
     /// Something has come by an accepted connection.
-    fn read_greeting(&mut self, slot: usize) {
-        let Some(one) = self.accepted.get_mut(slot).and_then(Option::as_mut) else { return };
-        match one.greeting.read(&one.socket) {
-            Ok(false) => {}
-            Ok(true) => match frame::greeted(&one.greeting.bytes, self.token) {
-                Some(from) => {
-                    one.from = Some(from);
-                    // Nothing more comes before it is answered.
-                    let _ = self.epoll.delete(&one.socket);
-                    self.identify(slot, from);
-                }
-                None => self.accepted[slot] = None,
-            },
-            Err(_) => self.accepted[slot] = None,
-        }
+    fn read_greeting(&mut self, arrival: u64) {
+        let Some(at) = self.accepted.iter().position(|one| one.arrival == arrival) else { return };
+        let one = &mut self.accepted[at];
+        let from = match one.greeting.read(&one.socket) {
+            Ok(false) => return,
+            Ok(true) => frame::greeted(&one.greeting.bytes, self.token),
+            Err(_) => None,
+        };
+        let Some(from) = from else {
+            self.accepted.remove(at);
+            return;
+        };
+        one.from = Some(from);
+        // Nothing more comes before it is answered.
+        let _ = self.epoll.delete(&one.socket);
+        self.identify(at, from);
     }
 
     /// Uses an accepted connection for the peer with this token, if that is known yet.
-    fn identify(&mut self, slot: usize, from: u64) {
+    fn identify(&mut self, at: usize, from: u64) {
         let Some(peer) = self.peers.iter().position(|peer| peer.token == from) else { return };
-        let Some(one) = self.accepted[slot].take() else { return };
+        let Accepted { socket, .. } = self.accepted.remove(at);
         match self.peers[peer].state {
             State::Idle | State::Expecting => {}
             State::Connecting(_) | State::Greeting(..) if self.token > from => {}
             // The own connection stays, or there is none any more.
             _ => return,
         }
-        let greeting = frame::greeting(from, self.token);
         let event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
-        let flags = socket::MsgFlags::MSG_NOSIGNAL;
-        // A socket by which nothing was sent takes as few bytes as these.
-        let sent = socket::send(one.socket.as_raw_fd(), &greeting, flags);
-        match sent.and_then(|_| self.epoll.add(&one.socket, event)) {
-            Ok(()) => self.use_socket(peer, one.socket),
+        match greet(&socket, from, self.token).and_then(|()| self.epoll.add(&socket, event)) {
+            Ok(()) => self.use_socket(peer, socket),
             Err(error) => self.fail(peer, error as i32),
         }
     }
 
     fn move_on(&mut self) {
         self.polls = self.polls.wrapping_add(1);
-        let is_settled = self.opening == 0 && self.accepted.iter().all(Option::is_none);
+        let is_settled = self.opening == 0 && self.accepted.is_empty();
         match self.open[..] {
             [only] if is_settled && !self.polls.is_multiple_of(POLLS) => self.read(only as usize),
             _ => self.look_around(),
@@ -437,7 +420,7 @@ impl Net {
         for event in &events[..count] {
             match event.data() {
                 LISTENER => self.accept(),
-                one if one & ACCEPTED != 0 => self.read_greeting((one & !ACCEPTED) as usize),
+                one if one & ACCEPTED != 0 => self.read_greeting(one & !ACCEPTED),
                 peer => self.serve(peer as usize),
             }
         }
@@ -460,6 +443,16 @@ impl Greeting {
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
             Err(error) => Err(error as i32),
         }
+    }
+}
+
+/// Sends the own greeting by a connection by which nothing was sent. One whose socket has no room for so few bytes is
+/// not used.
+fn greet(socket: &OwnedFd, to: u64, from: u64) -> Result<(), Errno> {
+    let greeting = frame::greeting(to, from);
+    match socket::send(socket.as_raw_fd(), &greeting, socket::MsgFlags::MSG_NOSIGNAL)? {
+        frame::GREETING => Ok(()),
+        _ => Err(Errno::ENOBUFS),
     }
 }
 
@@ -558,10 +551,8 @@ impl Network for Net {
         }
         let address = Ipv6Addr::from(*address).to_canonical();
         self.peers.push(Peer::new(SocketAddr::new(address, u16::from_le_bytes(*port)), token));
-        let waits =
-            |one: &Option<Accepted>| one.as_ref().is_some_and(|one| one.from == Some(token));
-        if let Some(slot) = self.accepted.iter().position(waits) {
-            self.identify(slot, token);
+        if let Some(at) = self.accepted.iter().position(|one| one.from == Some(token)) {
+            self.identify(at, token);
         }
         Ok(self.peers.len() as u64 - 1)
     }
@@ -654,13 +645,10 @@ impl Network for Net {
     }
 
     fn look(&mut self) {
-        for slot in 0..self.accepted.len() {
-            let Some(one) = &mut self.accepted[slot] else { continue };
+        self.accepted.retain_mut(|one| {
             one.age += 1;
-            if one.from.is_none() && one.age > PATIENCE {
-                self.accepted[slot] = None;
-            }
-        }
+            one.from.is_some() || one.age <= PATIENCE
+        });
         if self.is_paused {
             let listens = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER);
             self.is_paused = self.epoll.add(&self.listener, listens).is_err();
