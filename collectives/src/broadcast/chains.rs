@@ -10,92 +10,129 @@ use tombolo_core::cost::Costs;
 const LINE: usize = 64;
 
 /// What goes which way round the ring of members, which are numbered from the root, in numbered pieces.
+///
+/// A piece comes to some members from their left, and to all others from their right. No piece goes farther than those
+/// that set out before it the same way.
 #[derive(Clone, Copy)]
 struct Ways {
     n: usize,
     /// Bytes of a piece, but for the last ones, and their number.
     piece: usize,
     count: usize,
-    /// By way.
-    parts: [Part; 2],
+    /// How many pieces go to the right, and to the left.
+    parts: [usize; 2],
+    /// To the left the last ones go first; otherwise the first ones.
+    last_first: bool,
+    reach: Reach,
 }
 
-/// The pieces that go one way.
+/// How far pieces go to the right.
 #[derive(Clone, Copy)]
-struct Part {
-    count: usize,
-    /// Those of them that go first, all the way round. The others go both ways, half way round.
-    around: usize,
+enum Reach {
+    /// All to so many members.
+    All(usize),
+    /// See [`Halves`].
+    Halves(Halves),
 }
 
 impl Ways {
     /// To the right alone.
     fn chain(n: usize, len: usize, costs: &Costs) -> Ways {
         let (piece, count) = cut(len, n - 1, costs);
-        let nothing = Part { count: 0, around: 0 };
-        Ways { n, piece, count, parts: [Part { count, around: count }, nothing] }
+        Ways { n, piece, count, parts: [count, 0], last_first: false, reach: Reach::All(n - 1) }
     }
 
     /// Everything to the right half way round, and to the left for the rest.
     fn half_way(n: usize, len: usize, costs: &Costs) -> Ways {
         let (piece, count) = cut(len, n / 2, costs);
-        Ways { n, piece, count, parts: [Part { count, around: 0 }; 2] }
+        Ways { n, piece, count, parts: [count; 2], last_first: false, reach: Reach::All(n / 2) }
     }
 
-    /// Half of the data all the way round to the right, and half to the left, but for a middle part, which goes as
-    /// with [`Ways::half_way`].
+    /// As far each way as makes everything arrive at the same time.
     fn halves(n: usize, len: usize, costs: &Costs) -> Ways {
-        let Halves { piece, half, middle } = Halves::of(n, len, costs);
-        let part = Part { count: half + middle, around: half - middle };
-        Ways { n, piece, count: 2 * half, parts: [part; 2] }
+        let halves = Halves::of(n, len, costs);
+        let Halves { piece, count, .. } = halves;
+        let parts = match n {
+            // Nothing goes anywhere.
+            1 => [count, 0],
+            // All but those that go all the way round to the right.
+            _ => [halves.going(1), count - halves.going(n - 1)],
+        };
+        Ways { n, piece, count, parts, last_first: true, reach: Reach::Halves(halves) }
     }
 
-    /// Which piece goes this way as number `index`. What goes to the left alone is the end of the data.
-    fn number(&self, way: Way, index: usize) -> usize {
-        match way {
-            Way::Left if index < self.parts[Way::Left as usize].around => self.count - 1 - index,
-            _ => index,
+    /// To how many members a piece goes to the right.
+    fn rightward(&self, piece: usize) -> usize {
+        match self.reach {
+            Reach::All(members) => members,
+            Reach::Halves(halves) => halves.rightward(piece),
         }
+    }
+
+    /// Which piece goes this way as number `index`.
+    fn number(&self, way: Way, index: usize) -> usize {
+        if way == Way::Left && self.last_first { self.count - 1 - index } else { index }
     }
 
     /// To how many members it comes, one after the other.
     fn reach(&self, way: Way, index: usize) -> usize {
-        match way {
-            _ if index < self.parts[way as usize].around => self.n - 1,
-            Way::Right => self.n / 2,
-            Way::Left => self.n - 1 - self.n / 2,
-        }
+        let right = self.rightward(self.number(way, index));
+        if way == Way::Right { right } else { self.n - 1 - right }
     }
 }
 
-/// How the data are cut that go half each way.
+/// Pieces that set out to the right from the first one on, and to the left from the last one on, each as far as there is
+/// time.
+///
+/// A *hop* is the time in which a member receives a piece and hands it on. A piece that sets out a hop later goes to one
+/// member fewer, so that all arrive at the same time. A piece at `p`, in hops from the beginning of data that take a link `d`
+/// hops, goes to `(d + n - 1) / 2 - p` members to the right, and to the other ones of `n - 1` to the left. With such hops
+/// no less time is possible: the last piece that the root sends goes to its neighbour alone.
+#[derive(Clone, Copy)]
 pub struct Halves {
+    n: usize,
     /// Bytes of a piece.
     pub piece: usize,
-    /// Pieces of half of the data.
-    half: usize,
-    /// Pieces of half of the middle part.
-    middle: usize,
+    /// Number of pieces.
+    count: usize,
+    /// Bytes that a link carries in the time of a hop.
+    hop: usize,
 }
 
 impl Halves {
-    /// A middle part is more for the links at the root to carry, but passes half of the members only. It
-    /// is so long that it arrives when what goes all the way round does.
+    /// For so many members and bytes.
     pub fn of(n: usize, len: usize, costs: &Costs) -> Halves {
         /// Bytes that a link carries while a member hands on a piece, beside twice those of the piece.
-        const HOP: usize = 12_000;
+        const HOP: usize = 14_000;
         // Measured: from four members on shorter pieces are better, of which short ones go by turns.
         let links = if n > 3 { 4 * (n - 1) } else { n - 1 };
-        let len = len.div_ceil(2).next_multiple_of(LINE);
-        let (piece, half) = stream::cut_at_most(len, 4 * links, HALVES_MAX, costs);
-        let hops = if costs.crowd > 1 { 0 } else { (n / 2).saturating_sub(1) };
-        let middle = (hops * (HOP + 2 * piece)).div_ceil(2 * piece).min(half);
-        Halves { piece, half, middle }
+        let half = len.div_ceil(2).next_multiple_of(LINE);
+        let (piece, half) = stream::cut_at_most(half, 4 * links, HALVES_MAX, costs);
+        // Where members share processors, a link has nothing to do most of the time.
+        let hop = if costs.crowd > 1 { 1 } else { HOP + 2 * piece };
+        Halves { n, piece, count: 2 * half, hop }
     }
 
-    /// Bytes of the middle part.
-    pub fn middle_bytes(&self) -> usize {
-        2 * self.middle * self.piece
+    /// Twice the time until all have arrived, in bytes that a link carries.
+    fn twice(&self) -> usize {
+        self.count * self.piece + (self.n - 1) * self.hop
+    }
+
+    /// To how many members a piece goes to the right: so many hops are left when half of it has been sent.
+    fn rightward(&self, piece: usize) -> usize {
+        let left = self.twice().saturating_sub((2 * piece + 1) * self.piece);
+        ((left + self.hop) / (2 * self.hop)).min(self.n - 1)
+    }
+
+    /// How many pieces go to the right to so many members or more: at least one.
+    fn going(&self, members: usize) -> usize {
+        let sent = self.twice().saturating_sub((2 * members - 1) * self.hop);
+        (sent / self.piece).div_ceil(2).min(self.count)
+    }
+
+    /// Bytes that a link at the root carries.
+    pub fn busiest(&self) -> usize {
+        self.going(1) * self.piece
     }
 }
 
@@ -131,9 +168,9 @@ struct Flow<'a> {
 ///   with that flag is complete, in this broadcast and in earlier ones: numbers in a flag grow, whatever the
 ///   order in which puts arrive. So a number that is larger than the one awaited comes from the same
 ///   neighbour and says as much: the piece is complete, which means visible here.
-/// - A piece comes to a member from one side alone. Those that go all the way round are the first ones of a
-///   way, so a member that gets no more of it, or passes no more on, has done with that way: what is behind
-///   half way comes from the other side.
+/// - A piece comes to a member from one side alone. No piece goes farther than those that went before it the
+///   same way, so a member that gets no more of a way, or passes no more on, has done with it: the rest comes from
+///   the other side.
 /// - Nothing is written once a member has left. A piece is not written again after its flag was seen, with
 ///   which `put_signal` and fences follow the data, and not after it was complete, of which a later flag
 ///   tells. The program may change its dest.
@@ -148,7 +185,7 @@ unsafe fn along(group: &Group<'_>, call: &Broadcast, ways: Ways) {
     let Some(team) = group.with_memory() else { unreachable!("applies to teams with memory") };
     let number = call.turned(group, group.me);
     let flow = |way: Way, place: usize| {
-        let count = ways.parts[way as usize].count;
+        let count = ways.parts[way as usize];
         let pieces = Pieces::begin(group, team, way, count).by_turns(ways.piece <= PAGE);
         Flow { way, pieces, count, place, next: 0 }
     };
@@ -175,7 +212,7 @@ unsafe fn along(group: &Group<'_>, call: &Broadcast, ways: Ways) {
                 unsafe { flow.pieces.send(flow.next, dest, data, len) };
             }
             // The root's copies, while the piece is in the cache: once of what goes both ways.
-            let keeps = flow.way == Way::Right || flow.next < ways.parts[Way::Left as usize].around;
+            let keeps = flow.way == Way::Right || piece >= ways.parts[Way::Right as usize];
             if keeps && group.me == call.root && call.reaches(group, group.me) {
                 // SAFETY: the caller's promise.
                 unsafe { data.copy_to(dest, len) };
@@ -204,8 +241,8 @@ pub unsafe fn both_ways(group: &Group<'_>, call: &Broadcast) {
     unsafe { along(group, call, Ways::half_way(group.n, call.len, group.world.costs())) };
 }
 
-/// Half of the data each way all round the ring of members, but for a middle part, which goes both ways half
-/// round: so large that all arrives at the same time.
+/// The beginning of the data to the right round the ring of members, and the end to the left. What would arrive late so
+/// goes a part of the way from either side: see [`Halves`].
 ///
 /// # Safety
 /// As [`super::root_puts`].
@@ -221,7 +258,7 @@ mod tests {
     #[test]
     fn every_piece_comes_to_every_member_once() {
         let (alone, crowded) = (Costs::default(), Costs { crowd: 2, ..Costs::default() });
-        for n in 2..=64 {
+        for n in 1..=64 {
             for len in [0, 8, 1000, 4 << 10, 100_000, 1 << 20, 4 << 20] {
                 let cuts = [Ways::chain, Ways::half_way, Ways::halves];
                 for ways in cuts.iter().flat_map(|cut| [&alone, &crowded].map(|c| cut(n, len, c))) {
@@ -229,7 +266,17 @@ mod tests {
                     // By member: those that came.
                     let mut come = vec![vec![0; ways.count]; n];
                     for way in [Way::Right, Way::Left] {
-                        for index in 0..ways.parts[way as usize].count {
+                        let goes = |piece| {
+                            let right = ways.rightward(piece);
+                            if way == Way::Right { right > 0 } else { right < n - 1 }
+                        };
+                        let going = (0..ways.count).filter(|piece| goes(*piece)).count();
+                        assert!(going <= ways.parts[way as usize], "{len} bytes on {n}");
+                        let far = |index| ways.reach(way, index);
+                        assert!(
+                            (0..ways.parts[way as usize]).is_sorted_by(|a, b| far(*a) >= far(*b))
+                        );
+                        for index in 0..ways.parts[way as usize] {
                             for place in 1..=ways.reach(way, index) {
                                 let member = if way == Way::Right { place } else { n - place };
                                 come[member][ways.number(way, index)] += 1;
@@ -245,16 +292,30 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_part_grows_with_the_members() {
+    fn what_goes_both_ways_grows_with_the_members() {
         let alone = &Costs::default();
-        for n in [2, 3] {
-            // No link carries more than half.
-            assert_eq!(Halves::of(n, 1 << 20, alone).middle_bytes(), 0);
-        }
-        let parts = [4, 8, 16, 32, 64].map(|n| Halves::of(n, 1 << 20, alone).middle_bytes());
-        assert!(parts.is_sorted() && parts[0] > 0 && parts[4] < 1 << 20, "{parts:?}");
+        // What a link at the root carries beyond half of the data.
+        let more = |n, len: usize| Halves::of(n, len, alone).busiest().saturating_sub(len / 2);
+        assert_eq!(more(2, 1 << 20), 0, "one link is enough");
+        let parts = [3, 4, 8, 16, 32, 64].map(|n| more(n, 1 << 20));
+        assert!(parts.is_sorted() && parts[0] > 0 && parts[5] < 1 << 20, "{parts:?}");
         // Everything, where the data are short.
-        let short = Halves::of(64, 64 << 10, alone);
-        assert_eq!(short.middle, short.half);
+        assert!(more(64, 64 << 10) >= 32 << 10);
+    }
+
+    #[test]
+    fn all_arrive_at_the_same_time() {
+        let halves = Halves::of(16, 4 << 20, &Costs::default());
+        let arrival =
+            |index: usize, members: usize| (index + 1) * halves.piece + members * halves.hop;
+        let ways = Ways::halves(16, 4 << 20, &Costs::default());
+        let last = |way: Way| {
+            let index = 0..ways.parts[way as usize];
+            index.map(|index| arrival(index, ways.reach(way, index))).max().unwrap_or(0)
+        };
+        let bound = (halves.count * halves.piece + 15 * halves.hop) / 2;
+        for way in [Way::Right, Way::Left] {
+            assert!(last(way) <= bound + halves.hop, "{way:?}: {} of {bound}", last(way));
+        }
     }
 }

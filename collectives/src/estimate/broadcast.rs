@@ -48,12 +48,10 @@ pub fn broadcast_halves(group: &Group<'_>, len: usize) -> u64 {
         return u64::MAX;
     }
     let halves = Halves::of(group.n, len, costs(group));
-    let middle = halves.middle_bytes().min(len);
-    let way = |len: usize, links: usize| {
-        let on = passing_on_by(group, len.div_ceil(2), links, halves.piece);
-        if len > 0 { both_links(group, 1, len) + on } else { 0 }
-    };
-    way(len - middle, group.n - 1).max(way(len + middle, group.n / 2)) + copied(group, len)
+    let busiest = halves.busiest().min(len);
+    both_links(group, 1, 2 * busiest)
+        + passing_on_by(group, busiest, 1, halves.piece)
+        + copied(group, len)
 }
 
 /// The root puts to each, to itself too. Those that sleep are woken at the same time, which is not counted.
