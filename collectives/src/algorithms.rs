@@ -442,7 +442,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
         },
         Algorithm {
             name: "turns",
-            about: "hosts combine one after another, each by its first member, and the last one sends the result",
+            about: "hosts combine one after another, by their first members or by shares, and the result goes back",
             taken: Taken::ByCost,
             applies: by_hosts::can_gather,
             cost_ns: estimate::reduce_in_turns,

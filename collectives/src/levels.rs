@@ -15,6 +15,11 @@ use tombolo_core::ops::Mode;
 
 /// Whether the members are on several hosts, equally many of them, and several, on each.
 pub fn applies(group: &Group<'_>, _: &Reduce) -> bool {
+    are_even(group)
+}
+
+/// The same, whatever is to be done there.
+pub(crate) fn are_even(group: &Group<'_>) -> bool {
     let even = |hosts: &Hosts| {
         let count = hosts.leaders.len();
         count > 1 && hosts.most > 1 && hosts.most * count == group.n
@@ -23,14 +28,14 @@ pub fn applies(group: &Group<'_>, _: &Reduce) -> bool {
 }
 
 /// Who does what.
-struct Places<'a> {
-    hosts: &'a Hosts,
+pub(crate) struct Places<'a> {
+    pub(crate) hosts: &'a Hosts,
     /// This member's number among those of its host.
     place: usize,
 }
 
 impl<'a> Places<'a> {
-    fn of(group: &Group<'a>) -> Places<'a> {
+    pub(crate) fn of(group: &Group<'a>) -> Places<'a> {
         let Some(notes) = group.notes() else { unreachable!("applies to teams") };
         let hosts = &notes.hosts;
         let place = hosts.local.iter().position(|member| *member as usize == group.me);
@@ -38,7 +43,7 @@ impl<'a> Places<'a> {
     }
 
     /// The other members of this host.
-    fn near(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn near(&self) -> impl Iterator<Item = usize> {
         let others = self.hosts.local.iter().enumerate().filter(|(at, _)| *at != self.place);
         others.map(|(_, member)| *member as usize)
     }
@@ -50,7 +55,7 @@ impl<'a> Places<'a> {
     }
 
     /// The elements that this member's place combines.
-    fn share(&self, call: &Reduce) -> Range<usize> {
+    pub(crate) fn share(&self, call: &Reduce) -> Range<usize> {
         share(self.place, self.hosts.local.len(), call.nelems, call.grain())
     }
 

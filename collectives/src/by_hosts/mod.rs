@@ -16,7 +16,7 @@ mod turns;
 
 pub use blocks::{alltoall, can_exchange, can_gather, collect, gather};
 pub use elements::{can_reduce, can_scan, reduce, scan};
-pub use turns::reduce_in_turns;
+pub use turns::{has_shares, reduce_in_turns};
 
 /// The hosts, if there are several, one of them with several members, and the team has memory.
 fn hosts<'a>(group: &Group<'a>) -> Option<&'a Hosts> {

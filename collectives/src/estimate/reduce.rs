@@ -6,6 +6,7 @@ use super::{
     handing_on_to_all, here_and_back, hosts, is_ring, led_hosts, letter, next, others, passed_on,
     pipeline, published, put, read, request, ring, share_of, shares, step, sync, to_all,
 };
+use crate::by_hosts::has_shares;
 use crate::group::Group;
 use crate::letters::{SHORT_MAX, long_max};
 use crate::reduce::Block;
@@ -152,14 +153,20 @@ pub fn reduce_by_hosts(group: &Group<'_>, bytes: usize) -> u64 {
     by_hosts(group, bytes).saturating_add(2 * most * copied(group, bytes))
 }
 
-/// Hosts combine one after another, in pieces.
+/// Hosts combine one after another, by shares or, in pieces, by their first members.
 pub fn reduce_in_turns(group: &Group<'_>, bytes: usize) -> u64 {
     let Some(hosts) = led_hosts(group) else { return u64::MAX };
+    let (count, most) = (hosts.leaders.len() as u64, hosts.most as u64);
+    if has_shares(group, bytes) {
+        let share = bytes.div_ceil(hosts.most);
+        let work = 2 * put(group, share) + 2 * most * copied(group, share);
+        let steps = 2 * (count - 1) * step(group) + 2 * costs(group).notice_ns(Distance::Host);
+        return costs(group).shared_ns(work) + steps;
+    }
     let piece = bytes.min(long_max(group.n));
     let pieces = bytes.div_ceil(long_max(group.n)).max(1) as u64;
-    let turns = hosts.leaders.len() as u64 * (letter(group, piece) + step(group));
-    let copies = 2 * hosts.most as u64 * copied(group, piece);
-    pieces * (here_and_back(group, hosts) + turns + copies)
+    let turns = count * (letter(group, piece) + step(group));
+    pieces * (here_and_back(group, hosts) + turns + 2 * most * copied(group, piece))
 }
 
 /// As [`reduce_exchange`], in pieces.

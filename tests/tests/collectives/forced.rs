@@ -90,7 +90,7 @@ fn every_algorithm_on_several_hosts_without_order() {
 }
 
 #[test]
-fn every_algorithm_on_two_hosts_with_several_pes() {
+fn every_algorithm_on_hosts_with_several_pes() {
     every_algorithm(|asked, body| across(ring::TWO_HOSTS, &["shm", "ntb"], 5, asked, body));
 }
 
@@ -113,8 +113,8 @@ fn every_algorithm_between_two() {
     });
 }
 
-/// Runs `body` on two hosts with links between them, and with a network that keeps the contract and nothing more.
-fn on_two_hosts(ring: Ring, n_pes: usize, asked: (&str, &str), body: impl Fn(&World) + Sync) {
+/// Runs `body` on hosts with links between them, and with a network that keeps the contract and nothing more.
+fn on_hosts(ring: Ring, n_pes: usize, asked: (&str, &str), body: impl Fn(&World) + Sync) {
     across(ring, &["shm", "ntb"], n_pes, &[asked], &body);
     for seed in 1..=SEEDS {
         let asked = [asked, ("SHMEM_UNORDERED_SEED", &seed.to_string())];
@@ -127,7 +127,7 @@ fn on_two_hosts(ring: Ring, n_pes: usize, asked: (&str, &str), body: impl Fn(&Wo
 #[test]
 fn reductions_by_levels() {
     let asked = ("SHMEM_COLL", "reduce:levels+share");
-    on_two_hosts(ring::TWO_HOSTS, 4, asked, |world| {
+    on_hosts(ring::TWO_HOSTS, 4, asked, |world| {
         let choices = table::choices(world, world.team());
         let reduce = choices.iter().find(|choice| choice.operation == "reduce");
         let taken = reduce.map(|choice| choice.taken.iter().all(|name| *name == Some("levels")));
@@ -144,7 +144,7 @@ fn by_way_of_the_first_member_of_each_host() {
     let all = "alltoall:hosts+put,collect:hosts+put,fcollect:hosts+put,reduce:hosts+share,scan:hosts+share";
     let asked = ("SHMEM_COLL", all);
     for (ring, gather) in [(ring::TWO_HOSTS_IN_BLOCKS, "hosts"), (ring::TWO_HOSTS, "put")] {
-        on_two_hosts(ring, 5, asked, |world| {
+        on_hosts(ring, 5, asked, |world| {
             let taken = |operation| table::taken(world, world.team(), operation, 8);
             let any = Some("hosts");
             let expected = [any, Some(gather), Some(gather), any, any];
@@ -161,7 +161,7 @@ fn by_way_of_the_first_member_of_each_host() {
     }
     let asked = ("SHMEM_COLL", "broadcast:relay+put,reduce:turns+share");
     for (ring, reduce) in [(ring::TWO_HOSTS_IN_BLOCKS, "turns"), (ring::TWO_HOSTS, "share")] {
-        on_two_hosts(ring, 5, asked, |world| {
+        on_hosts(ring, 5, asked, |world| {
             let taken = |operation| table::taken(world, world.team(), operation, 8);
             assert_eq!(["broadcast", "reduce"].map(taken), [Some("relay"), Some(reduce)]);
             broadcasts(world);
@@ -169,6 +169,20 @@ fn by_way_of_the_first_member_of_each_host() {
             reductions(world);
             sums_have_the_same_bits(world);
             more_than_one_piece(world);
+        });
+    }
+}
+
+/// Two PEs on each of two and of three hosts, each of which combines a share of what is longer than a message.
+#[test]
+fn reductions_in_turns_by_shares() {
+    for (hosts_max, n_pes) in [(2, 4), (3, 6)] {
+        let ring = Ring { hosts_max, ..ring::TWO_HOSTS_IN_BLOCKS };
+        on_hosts(ring, n_pes, ("SHMEM_COLL", "reduce:turns+share"), |world| {
+            assert_eq!(table::taken(world, world.team(), "reduce", 1 << 20), Some("turns"));
+            sums_of_many_lengths(world, 40_000);
+            more_than_one_piece(world);
+            sums_in_order(world, 40_000);
         });
     }
 }
@@ -233,10 +247,10 @@ fn broadcasts_without_anything_between_them() {
     }
 }
 
-/// On four members and more `halves` has a part that goes all the way round and one that goes half way: both here, in
-/// more pieces than there are flags.
+/// On four members and more `halves` has pieces that go all the way round and some that come from either side: both
+/// here, and more of them than there are flags.
 #[test]
-fn halves_with_a_middle_part() {
+fn halves_that_go_both_ways() {
     let asked = ("SHMEM_COLL", "broadcast:halves,fcollect:both+signal,reduce:both+meet");
     for (n_pes, seed) in [(4, "2"), (5, "3"), (6, "8")] {
         let unordered = [asked, ("SHMEM_UNORDERED_SEED", seed)];
@@ -407,6 +421,27 @@ fn sums_of_many_lengths(world: &World, most: usize) {
         assert!(contents(dest, nelems) == expected, "{nelems} numbers on {n} PEs");
     }
     coll::barrier_all(world, ROUTINE);
+}
+
+/// Floating-point numbers are added in the order of the PEs, to the last bit.
+fn sums_in_order(world: &World, nelems: usize) {
+    let [source, dest] = [0; 2].map(|_| array::<f64>(world, nelems));
+    let of = |pe: usize| {
+        let unit = |bits: u64| (bits >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
+        values(pe, 0, nelems).into_iter().map(unit).collect::<Vec<f64>>()
+    };
+    let mut expected = of(0);
+    for pe in 1..world.n_pes() {
+        expected.iter_mut().zip(of(pe)).for_each(|(sum, value)| *sum += value);
+    }
+    fill(source, &of(world.pe()));
+    let (team, sum) = (world.team(), reducer::<Sum, f64>());
+    // SAFETY: symmetric arrays of the test.
+    unsafe { coll::reduce(world, team, dest.cast(), source.cast(), nelems, sum, ROUTINE) };
+    assert!(contents(dest, nelems) == expected, "apart");
+    // SAFETY: as above.
+    unsafe { coll::reduce(world, team, source.cast(), source.cast(), nelems, sum, ROUTINE) };
+    assert!(contents(source, nelems) == expected, "in place");
 }
 
 fn reductions(world: &World) {
