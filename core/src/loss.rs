@@ -130,12 +130,19 @@ impl World {
     fn warn_of(&self, pe: usize) {
         if self.localities()[self.pe()].local_index == 0 {
             tracing::warn!(
-                "PE {pe} on {} cannot be reached any more; PE {} and those of its host go on \
-                 without it, as SHMEM_ON_LOSS=continue asks",
-                self.localities()[pe].host_name,
+                "{}; PE {} and those of its host go on without it, as SHMEM_ON_LOSS=continue asks",
+                self.loss_of(pe),
                 self.pe()
             );
         }
+    }
+
+    /// Which PE cannot be reached, and why.
+    fn loss_of(&self, pe: usize) -> String {
+        let host = self.localities().get(pe).map_or("?", |l| &l.host_name);
+        let why = self.transports().iter().find_map(|t| t.why_given_up(pe));
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        format!("PE {pe} on {host} cannot be reached any more{why}")
     }
 
     /// Whether the program asked to go on when PEs are lost.
@@ -201,11 +208,7 @@ impl World {
             let seconds = GRACE.as_secs();
             self.stop_job(
                 routine,
-                format_args!(
-                    "PE {first} on {} cannot be reached any more, and this wait has lasted \
-                     {seconds} s since",
-                    self.localities().get(first).map_or("?", |l| &l.host_name)
-                ),
+                format_args!("{}; this wait has lasted {seconds} s since", self.loss_of(first)),
             );
         }
     }
@@ -259,8 +262,7 @@ impl World {
             true => self.await_end_with(pe),
             false => std::thread::sleep(NEWS_FROM_ELSEWHERE),
         }
-        let host = self.localities().get(pe).map_or("?", |l| &l.host_name);
-        self.stop_job(routine, format_args!("PE {pe} on {host} cannot be reached any more"))
+        self.stop_job(routine, format_args!("{}", self.loss_of(pe)))
     }
 }
 

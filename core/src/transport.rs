@@ -501,6 +501,11 @@ pub trait Transport: Send + Sync {
         false
     }
 
+    /// Why it has given up `pe`, for people, if it knows more than that nothing comes from there.
+    fn why_given_up(&self, _pe: usize) -> Option<String> {
+        None
+    }
+
     /// Lines for people about what all PEs of this host share: links, windows, limits.
     fn describe(&self) -> Vec<String> {
         Vec::new()

@@ -157,6 +157,10 @@ impl<B: BackEnd> Transport for Over<B> {
         self.opened.as_ref().is_some_and(|opened| opened.port.lost().has(pe))
     }
 
+    fn why_given_up(&self, pe: usize) -> Option<String> {
+        self.opened.as_ref()?.port.lost().why(pe)
+    }
+
     fn describe(&self) -> Vec<String> {
         self.description.clone()
     }

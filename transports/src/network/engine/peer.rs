@@ -9,7 +9,8 @@
 use super::{Engine, RMAS};
 use crate::network::Network;
 use std::ptr::null;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::transport::SegmentKind;
 
@@ -125,7 +126,8 @@ impl Peer {
 
 /// Peers that were given up, for those who do not have the engine's lock.
 pub struct Lost {
-    by_pe: Box<[AtomicBool]>,
+    /// By PE, why.
+    by_pe: Box<[OnceLock<String>]>,
     /// 1 + the first one, or 0.
     first: AtomicUsize,
 }
@@ -133,7 +135,7 @@ pub struct Lost {
 impl Lost {
     /// None of `n_pes`.
     pub fn none(n_pes: usize) -> Lost {
-        let by_pe = std::iter::repeat_with(AtomicBool::default).take(n_pes).collect();
+        let by_pe = std::iter::repeat_with(OnceLock::new).take(n_pes).collect();
         Lost { by_pe, first: AtomicUsize::new(0) }
     }
 
@@ -144,12 +146,17 @@ impl Lost {
 
     /// Whether a PE was given up.
     pub fn has(&self, pe: usize) -> bool {
-        self.by_pe.get(pe).is_some_and(|lost| lost.load(Ordering::Acquire))
+        self.by_pe.get(pe).is_some_and(|why| why.get().is_some())
     }
 
-    fn add(&self, pe: usize) {
+    /// Why a PE was given up.
+    pub fn why(&self, pe: usize) -> Option<String> {
+        self.by_pe.get(pe)?.get().cloned()
+    }
+
+    fn add(&self, pe: usize, why: &str) {
         if let Some(lost) = self.by_pe.get(pe) {
-            lost.store(true, Ordering::Release);
+            let _ = lost.set(why.into());
             let _ = self.first.compare_exchange(0, pe + 1, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
@@ -233,7 +240,7 @@ impl<N: Network> Engine<N> {
         tracing::info!("PE {pe} is given up: {why}");
         self.peers[pe as usize].is_lost = true;
         // Before any operation is seen to fail: whoever asks why must find it.
-        self.lost.add(pe as usize);
+        self.lost.add(pe as usize, why);
         // Where the network closes the connection with it, a late answer writes nowhere.
         self.net.remove(self.peers[pe as usize].theirs.address);
         for rma in self.rmas.iter_mut().filter(|rma| rma.pe == pe && !rma.stream.is_null()) {
