@@ -428,7 +428,7 @@ pub(crate) static REDUCE: Operation<Reduce> = Operation {
             name: "levels",
             about: "members of a host combine, then those at the same place of each host, for all",
             taken: Taken::ByCostIfExact,
-            applies: levels::applies,
+            applies: |group, _| levels::are_even(group),
             cost_ns: estimate::reduce_by_levels,
             run: levels::reduce,
         },

@@ -14,12 +14,7 @@ use tombolo_core::copy;
 use tombolo_core::ops::Mode;
 
 /// Whether the members are on several hosts, equally many of them, and several, on each.
-pub fn applies(group: &Group<'_>, _: &Reduce) -> bool {
-    are_even(group)
-}
-
-/// The same, whatever is to be done there.
-pub(crate) fn are_even(group: &Group<'_>) -> bool {
+pub fn are_even(group: &Group<'_>) -> bool {
     let even = |hosts: &Hosts| {
         let count = hosts.leaders.len();
         count > 1 && hosts.most > 1 && hosts.most * count == group.n
@@ -89,7 +84,7 @@ impl<'a> Places<'a> {
 /// all hosts, which their members sent when all there had come.
 ///
 /// # Safety
-/// The buffers are as `shmem_sum_reduce` promises, and it [`applies`].
+/// The buffers are as `shmem_sum_reduce` promises, and [`are_even`] says so.
 pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
     let places = &Places::of(group);
     let team = team(group);

@@ -501,7 +501,7 @@ pub trait Transport: Send + Sync {
         false
     }
 
-    /// Why it has given up `pe`, for people, if it knows more than that nothing comes from there.
+    /// Why this transport has given up `pe`, in words for people; none if it does not tell.
     fn why_given_up(&self, _pe: usize) -> Option<String> {
         None
     }

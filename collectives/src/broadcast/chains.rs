@@ -21,8 +21,6 @@ struct Ways {
     count: usize,
     /// How many pieces go to the right, and to the left.
     parts: [usize; 2],
-    /// To the left the last ones go first; otherwise the first ones.
-    last_first: bool,
     reach: Reach,
 }
 
@@ -39,13 +37,13 @@ impl Ways {
     /// To the right alone.
     fn chain(n: usize, len: usize, costs: &Costs) -> Ways {
         let (piece, count) = cut(len, n - 1, costs);
-        Ways { n, piece, count, parts: [count, 0], last_first: false, reach: Reach::All(n - 1) }
+        Ways { n, piece, count, parts: [count, 0], reach: Reach::All(n - 1) }
     }
 
     /// Everything to the right half way round, and to the left for the rest.
     fn half_way(n: usize, len: usize, costs: &Costs) -> Ways {
         let (piece, count) = cut(len, n / 2, costs);
-        Ways { n, piece, count, parts: [count; 2], last_first: false, reach: Reach::All(n / 2) }
+        Ways { n, piece, count, parts: [count; 2], reach: Reach::All(n / 2) }
     }
 
     /// As far each way as makes everything arrive at the same time.
@@ -58,7 +56,7 @@ impl Ways {
             // All but those that go all the way round to the right.
             _ => [halves.going(1), count - halves.going(n - 1)],
         };
-        Ways { n, piece, count, parts, last_first: true, reach: Reach::Halves(halves) }
+        Ways { n, piece, count, parts, reach: Reach::Halves(halves) }
     }
 
     /// To how many members a piece goes to the right.
@@ -71,7 +69,10 @@ impl Ways {
 
     /// Which piece goes this way as number `index`.
     fn number(&self, way: Way, index: usize) -> usize {
-        if way == Way::Left && self.last_first { self.count - 1 - index } else { index }
+        match (way, self.reach) {
+            (Way::Left, Reach::Halves(_)) => self.count - 1 - index,
+            _ => index,
+        }
     }
 
     /// To how many members it comes, one after the other.
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn all_arrive_at_the_same_time() {
+    fn everything_arrives_within_a_hop_of_the_bound() {
         let halves = Halves::of(16, 4 << 20, &Costs::default());
         let arrival =
             |index: usize, members: usize| (index + 1) * halves.piece + members * halves.hop;

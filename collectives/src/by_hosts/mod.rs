@@ -4,7 +4,8 @@
 //!
 //! Each member sends to the first member of its host. The first members send each other what their hosts have, wait for
 //! what all others of them send, and then send the results to the other members of their hosts. So nobody sends to
-//! another twice, and nobody leaves before all have come: [`crate::letters`] requires both.
+//! another twice, and nobody leaves before all have come: [`crate::letters`] requires both. Reductions in [`turns`] go from
+//! host to host instead, long ones by all members.
 
 use crate::group::Group;
 use crate::letters::{GATHERED_MAX, MEMBERS_MAX, long_max};

@@ -90,7 +90,7 @@ fn every_algorithm_on_several_hosts_without_order() {
 }
 
 #[test]
-fn every_algorithm_on_hosts_with_several_pes() {
+fn every_algorithm_on_two_hosts_with_several_pes() {
     every_algorithm(|asked, body| across(ring::TWO_HOSTS, &["shm", "ntb"], 5, asked, body));
 }
 
@@ -423,13 +423,15 @@ fn sums_of_many_lengths(world: &World, most: usize) {
     coll::barrier_all(world, ROUTINE);
 }
 
+/// A number from -0.5 to 0.5.
+fn unit(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+}
+
 /// Floating-point numbers are added in the order of the PEs, to the last bit.
 fn sums_in_order(world: &World, nelems: usize) {
     let [source, dest] = [0; 2].map(|_| array::<f64>(world, nelems));
-    let of = |pe: usize| {
-        let unit = |bits: u64| (bits >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
-        values(pe, 0, nelems).into_iter().map(unit).collect::<Vec<f64>>()
-    };
+    let of = |pe: usize| values(pe, 0, nelems).into_iter().map(unit).collect::<Vec<f64>>();
     let mut expected = of(0);
     for pe in 1..world.n_pes() {
         expected.iter_mut().zip(of(pe)).for_each(|(sum, value)| *sum += value);
@@ -530,7 +532,6 @@ fn long_blocks(world: &World) {
 /// Each algorithm has one order in which it adds: the same bits on all PEs and in every run.
 fn sums_have_the_same_bits(world: &World) {
     const MOST: usize = 1200;
-    let unit = |bits: u64| (bits >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
     let [source, dest, again] = [0; 3].map(|_| array::<f64>(world, MOST));
     let all = array::<u64>(world, MOST * world.n_pes());
     for members in all_members(world) {
