@@ -16,11 +16,11 @@ pub(super) use inbound::Found;
 use super::config::{Config, Geometry};
 use super::health::Health;
 use super::layout::{CREDIT_OFFSET, HELLO_OFFSET};
-use super::memory::{Event, Memory, Side, Transfer};
+use super::memory::{Event, Memory, Side};
 use super::packet::{Class, LineWords, line_crc};
 use super::stats::Stats;
 use inbound::Consumer;
-use outbound::{Leaving, Producer};
+use outbound::{Leaving, Passing, Producer};
 
 const MAGIC: u64 = 0x4f4c_4f42_4d4f_5402;
 
@@ -61,7 +61,7 @@ pub(super) struct Port {
     consumers: [Consumer; Class::COUNT],
     leaving: Leaving,
     /// The last short payloads in transit that went out: the last one first.
-    passing: [Transfer; 2],
+    passing: [Passing; 2],
     heard_at: u64,
     /// The latest stamp of the neighbour's clock, to be sent back.
     stamp: u32,

@@ -13,6 +13,8 @@ pub(super) struct Receiver {
     flows: Vec<ReceiveFlow>,
     /// Acknowledgements owed, by direction and flow.
     owed: [Bits; 2],
+    /// Where the search for the next one begins, by direction: who was answered last has its turn last.
+    cursor: [usize; 2],
     /// Packets after which one is owed unasked.
     unasked_max: u32,
     /// Tags and values, by source host and row of the tag.
@@ -45,6 +47,7 @@ impl Receiver {
         Receiver {
             flows: vec![ReceiveFlow::default(); flows],
             owed: [Bits::new(flows), Bits::new(flows)],
+            cursor: [0; 2],
             unasked_max: config.window / 4,
             results: vec![(0, 0); usize::from(hosts) * FETCHES],
         }
@@ -108,14 +111,15 @@ impl Receiver {
         !self.owed[side as usize].is_empty()
     }
 
-    /// The next flow at or after `start` that is owed an acknowledgement in this direction.
-    pub(super) fn next_owed(&self, side: Side, start: usize) -> Option<usize> {
-        self.owed[side as usize].next_from(start)
+    /// The next flow that is owed an acknowledgement in this direction.
+    pub(super) fn next_owed(&self, side: Side) -> Option<usize> {
+        self.owed[side as usize].next_from(self.cursor[side as usize])
     }
 
     /// What the acknowledgement of a flow says, which is owed no more.
     pub(super) fn take_owed(&mut self, side: Side, id: usize) -> Answer {
         self.owed[side as usize].set(id, false);
+        self.cursor[side as usize] = id + 1;
         let flow = &mut self.flows[id];
         flow.unreported = 0;
         Answer {

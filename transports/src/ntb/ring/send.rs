@@ -29,7 +29,7 @@ impl Engine {
             if let Some(origin) = self.news[at].next_from(0) {
                 self.news[at].set(origin, false);
                 self.send_link_state(side, origin as u16, memory);
-            } else if let Some(id) = self.receiver.next_owed(side, self.sender.cursor(side)) {
+            } else if let Some(id) = self.receiver.next_owed(side) {
                 self.send_ack(side, id, memory);
             }
         }
@@ -61,7 +61,8 @@ impl Engine {
                 break;
             }
             busy = true;
-            if self.ports[at].lets_pass(memory) {
+            let to = flow.or(ask).map(|id| (id / 2) as u16);
+            if self.ports[at].lets_pass(to, memory) {
                 // Nothing tells when they have left, so the next poll is to look.
                 self.ports[at].starve(Class::Request, &mut self.stats);
                 break;

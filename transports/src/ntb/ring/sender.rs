@@ -201,11 +201,6 @@ impl Sender {
         })
     }
 
-    /// Where the next search in this direction begins.
-    pub(super) fn cursor(&self, side: Side) -> usize {
-        self.cursor[side as usize]
-    }
-
     /// The next packet of a flow that [`Sender::next`] has given.
     #[inline]
     pub(super) fn take(&mut self, side: Side, id: usize, ops: &mut Ops) -> Outgoing {

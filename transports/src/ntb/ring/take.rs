@@ -91,7 +91,7 @@ impl Engine {
             debug_assert!(sent.is_ok(), "only symmetric ranges can be refused");
             let sent = sent.unwrap_or_default();
             self.ports[side as usize].hold(class, sent);
-            self.ports[out as usize].note_passing(packet.len as usize, sent);
+            self.ports[out as usize].note_passing(packet.dst, packet.len as usize, sent);
             self.stats.relayed_bytes += u64::from(packet.len);
         }
         self.stats.relayed += 1;

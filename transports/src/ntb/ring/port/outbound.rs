@@ -65,6 +65,15 @@ impl Sources {
     }
 }
 
+/// A short payload in transit that goes out.
+#[derive(Clone, Copy, Debug, Default, Hash)]
+pub(super) struct Passing {
+    /// The host that it is for.
+    to: u16,
+    /// When all of it is in the neighbour's memory.
+    stored: Transfer,
+}
+
 /// Slots that the neighbour may miss: those of which all has been stored. What a DMA engine or the CPU will store
 /// later is not lost, however long it takes.
 #[derive(Clone, Debug, Default, Hash)]
@@ -138,22 +147,32 @@ impl Port {
         true
     }
 
-    /// Whether a request that is to enter the ring here waits for short payloads in transit that are still to be
-    /// stored: until it is its turn, as in a ring that is full. Otherwise all that this host has queued would be
-    /// ahead of them, at each host on their way, and who is far from the target would get less than who is near. A
-    /// DMA engine keeps one of them under way meanwhile, or the link would have nothing to do while it starts.
-    pub(in crate::ntb::ring) fn lets_pass<M: Memory>(&self, memory: &mut M) -> bool {
+    /// Whether a request that is to enter the ring here, with data for host `to`, waits for short payloads in
+    /// transit that are still to be stored: until it is its turn, as in a ring that is full. Otherwise all that this
+    /// host has queued would be ahead of them, at each host on their way, and who is far from the target would get
+    /// less than who is near. A DMA engine keeps one of them under way meanwhile, or the link would have nothing to
+    /// do while it starts.
+    ///
+    /// Where the last two are for `to` as well, its link will be busy whoever goes first: none is under way
+    /// meanwhile, and twice as many pass before it is this host's turn, because who is near has less to wait for.
+    pub(in crate::ntb::ring) fn lets_pass<M: Memory>(
+        &self,
+        to: Option<u16>,
+        memory: &mut M,
+    ) -> bool {
         let [last, before] = self.passing;
+        let one_target = to == Some(last.to) && to == Some(before.to);
+        let turns = if one_target { 2 } else { 1 };
         self.identity.hosts <= FAIR_HOSTS
-            && !self.is_hungry(Class::Request)
-            && (!memory.has_left(self.side, before)
-                || memory.has_steps() && !memory.has_left(self.side, last))
+            && !self.has_let_pass(Class::Request, turns)
+            && (!memory.has_left(self.side, before.stored)
+                || (one_target || memory.has_steps()) && !memory.has_left(self.side, last.stored))
     }
 
     /// Notes that a payload in transit goes out. Who sends long ones has others under way, and does not wait for one.
-    pub(in crate::ntb::ring) fn note_passing(&mut self, len: usize, transfer: Transfer) {
-        if len <= QUICK_BYTES && transfer != Transfer::Done {
-            self.passing = [transfer, self.passing[0]];
+    pub(in crate::ntb::ring) fn note_passing(&mut self, to: u16, len: usize, stored: Transfer) {
+        if len <= QUICK_BYTES && stored != Transfer::Done {
+            self.passing = [Passing { to, stored }, self.passing[0]];
         }
     }
 
@@ -216,7 +235,12 @@ impl Port {
     }
 
     fn is_hungry(&self, class: Class) -> bool {
+        self.has_let_pass(class, 1)
+    }
+
+    /// Whether as many packets as `turns` of a local one take have passed those that wait here.
+    fn has_let_pass(&self, class: Class, turns: u32) -> bool {
         let producer = &self.producers[class as usize];
-        producer.passed >= producer.sources.turn(self.identity.hosts)
+        producer.passed >= turns * producer.sources.turn(self.identity.hosts)
     }
 }
