@@ -11,6 +11,7 @@ mod install;
 mod licences;
 mod package;
 mod python;
+mod side_by_side;
 mod soak;
 mod steps;
 mod suite;
@@ -119,8 +120,16 @@ impl Tree {
 
     /// `cargo` with arguments, run at the root of the tree.
     pub fn cargo(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(args).current_dir(&self.root);
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = self.command(Path::new(&cargo));
+        command.args(args);
+        command
+    }
+
+    /// A program, run at the root of the tree.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.root);
         // `cargo run` describes this crate in the environment, which would have crates that look
         // at it built anew each time.
         for (name, _) in std::env::vars_os() {

@@ -4,8 +4,8 @@
 use crate::Tree;
 use crate::install::install;
 use crate::python;
-use crate::steps::{Failure, announce, cannot_run, find};
-use std::io::{BufRead, BufReader};
+use crate::side_by_side::{self, Job};
+use crate::steps::{Failure, announce, find, output};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -51,22 +51,23 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     });
     installed?;
     announce("cargo test --workspace");
-    let mut command = tree.cargo(&["test", "--workspace", "--no-fail-fast"]);
-    command.args(args).env("TOMBOLO_PREFIX", &prefix).stdout(Stdio::piped());
-    if let Some(folder) = &python {
-        command.env("TOMBOLO_PYTHON", folder);
+    let settings = [("TOMBOLO_PREFIX", Some(prefix)), ("TOMBOLO_PYTHON", python.clone())];
+    let mut jobs = vec![model_checking(tree)];
+    match args {
+        [] => jobs.extend(test_programs(tree)?),
+        _ => jobs.push(cargo_test(tree, args)),
+    }
+    for job in &mut jobs {
+        let known = settings.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        job.command.envs(known);
     }
     let mut totals = Totals::default();
-    let mut passed = count(&mut command, &mut totals)?;
-    announce("model checking of lock-free code");
-    let mut command = tree.cargo(&["test", "--release", "--lib"]);
-    for package in ["tombolo-core", "tombolo-collectives", "tombolo-transports"] {
-        command.args(["--package", package]);
-    }
-    command.arg("loom_");
-    // Of its own, because the flag concerns every crate.
-    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", tree.target("loom"));
-    passed &= count(command.stdout(Stdio::piped()), &mut totals)?;
+    let passed = side_by_side::run(jobs, programs_at_a_time(), |job, printed| {
+        announce(&format!("{}:", job.name));
+        let printed = String::from_utf8_lossy(printed);
+        print!("{printed}");
+        printed.lines().for_each(|line| totals.add(line));
+    })?;
     announce(&format!(
         "{} passed, {} failed, {} ignored",
         totals.passed, totals.failed, totals.ignored
@@ -86,18 +87,75 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Runs a test command, shows and counts its results; says whether all passed.
-fn count(command: &mut Command, totals: &mut Totals) -> Result<bool, Failure> {
-    let mut child = command.spawn().map_err(|error| cannot_run(command, &error))?;
-    if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            totals.add(&line);
-        }
+/// Most programs wait more than they compute: for other PEs, for links that are cut, for time to pass. Each runs two
+/// tests at a time, as a rule.
+fn programs_at_a_time() -> usize {
+    thread::available_parallelism().map_or(2, |cpus| cpus.get().clamp(2, 4))
+}
+
+/// The tests that check all ways in which threads of lock-free code may take turns.
+fn model_checking(tree: &Tree) -> Job {
+    let mut command = tree.cargo(&["test", "--lib"]);
+    for package in ["tombolo-core", "tombolo-collectives", "tombolo-transports"] {
+        command.args(["--package", package]);
     }
-    let status = child.wait().map_err(|error| cannot_run(command, &error))?;
-    Ok(status.success())
+    command.arg("loom_");
+    // Of its own, because the flag concerns every crate.
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", tree.target("loom"));
+    Job { name: "model checking of lock-free code".into(), command }
+}
+
+/// `cargo test` with arguments.
+fn cargo_test(tree: &Tree, args: &[String]) -> Job {
+    let mut command = tree.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    command.args(args);
+    Job { name: format!("cargo test {}", args.join(" ")), command }
+}
+
+/// Builds all test programs. Gives what runs each of them in its package's directory, as `cargo test` does, and what
+/// runs the tests in documentation.
+fn test_programs(tree: &Tree) -> Result<Vec<Job>, Failure> {
+    let mut build = tree.cargo(&["test", "--workspace", "--no-run"]);
+    build.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let messages = output(&mut build)?;
+    let mut programs: Vec<TestProgram> = messages.lines().filter_map(TestProgram::of).collect();
+    // Those of `tests` take longest, and come last by name.
+    programs.sort_by(|a, b| b.source.cmp(a.source));
+    let job = |program: TestProgram| {
+        let mut command = tree.command(Path::new(program.executable));
+        command.current_dir(program.package);
+        let source = Path::new(program.source);
+        let name = source.strip_prefix(tree.path("")).unwrap_or(source).display().to_string();
+        Job { name, command }
+    };
+    let mut jobs: Vec<Job> = programs.into_iter().map(job).collect();
+    jobs.push(cargo_test(tree, &["--doc".into()]));
+    Ok(jobs)
+}
+
+/// A test program that cargo has built.
+#[derive(Debug, PartialEq)]
+struct TestProgram<'a> {
+    source: &'a str,
+    executable: &'a str,
+    package: &'a Path,
+}
+
+impl TestProgram<'_> {
+    /// What a message of cargo tells of; none if it is about something else.
+    fn of(message: &str) -> Option<TestProgram<'_>> {
+        let (_, profile) = message.split_once(r#""profile":{"#)?;
+        let is_test = profile.split('}').next()?.contains(r#""test":true"#);
+        let text = |field: &str| {
+            let (_, value) = message.split_once(&format!(r#""{field}":""#))?;
+            value.split('"').next()
+        };
+        is_test.then_some(TestProgram {
+            source: text("src_path")?,
+            executable: text("executable")?,
+            package: Path::new(text("manifest_path")?).parent()?,
+        })
+    }
 }
 
 /// Installs what is missing where that is possible; returns what is missing still.
@@ -182,6 +240,22 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_tell_of_test_programs() {
+        let message = |profile: &str, executable: &str| {
+            let target = r#""target":{"kind":["test"],"src_path":"/a/tests/x.rs","test":true}"#;
+            let package = r#""reason":"compiler-artifact","manifest_path":"/a/Cargo.toml""#;
+            format!("{{{package},{target},\"profile\":{{{profile}}},\"executable\":{executable}}}")
+        };
+        let told = message(r#""opt_level":"1","test":true"#, r#""/t/x-1""#);
+        let program =
+            TestProgram { source: "/a/tests/x.rs", executable: "/t/x-1", package: Path::new("/a") };
+        assert_eq!(TestProgram::of(&told), Some(program));
+        assert_eq!(TestProgram::of(&message(r#""test":false"#, r#""/t/x-1""#)), None);
+        assert_eq!(TestProgram::of(&message(r#""test":true"#, "null")), None);
+        assert_eq!(TestProgram::of(r#"{"reason":"build-finished","success":true}"#), None);
+    }
 
     #[test]
     fn results_of_several_programs_add_up() {
