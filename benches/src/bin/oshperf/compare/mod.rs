@@ -69,7 +69,7 @@ pub mod tests {
                 test: test.name.to_owned(),
                 x: *x,
                 values: vec![0.9 * value, *value, 1.1 * value],
-                p99: test.kind.less_is_better().then_some(2.0 * value),
+                tail: vec![2.0 * value],
                 cpu_us: Some(0.5 * value),
                 ceiling: (way == "a").then_some(0.5 * value),
             };

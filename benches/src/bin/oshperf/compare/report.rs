@@ -86,7 +86,7 @@ pub struct Point {
     pub summary: Summary,
     /// Median of each round, in their order.
     pub rounds: Vec<f64>,
-    /// What 99 of 100 values are below: the median of that over the rounds.
+    /// What 99 of 100 values of all rounds are below, of latencies.
     pub p99: Option<f64>,
     /// Processor time of the process of PE 0 for one operation, microseconds.
     pub cpu_us: Option<f64>,
@@ -110,12 +110,29 @@ impl Point {
             x,
             summary,
             rounds: rounds.iter().filter_map(middle).collect(),
-            p99: median(rounds.iter().filter_map(|round| round.p99)),
+            p99: (test.kind == Kind::Latency).then(|| p99(rounds)).flatten(),
             cpu_us: median(rounds.iter().filter_map(|round| round.cpu_us)),
             ceiling: median(rounds.iter().filter_map(|round| round.ceiling)),
             of_ceiling: median(rounds.iter().filter_map(share)),
         })
     }
+}
+
+/// What 99 of 100 values of all rounds are below.
+fn p99(rounds: &[pe::Point]) -> Option<f64> {
+    let mut weighted: Vec<(f64, f64)> = vec![];
+    for pe::Point { values, tail, .. } in rounds {
+        let whole = if tail.is_empty() { values.len() } else { values.len().saturating_sub(1) };
+        weighted.extend(values[..whole].iter().map(|value| (*value, 1.0)));
+        weighted.extend(tail.iter().map(|value| (*value, 1.0 / tail.len() as f64)));
+    }
+    weighted.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+    let mut left = 0.01 * weighted.iter().map(|(_, weight)| weight).sum::<f64>();
+    let last = weighted.iter().find(|(_, weight)| {
+        left -= weight;
+        left < 0.0
+    });
+    last.map(|(value, _)| *value)
 }
 
 impl Report {
@@ -194,4 +211,34 @@ pub fn csv(report: &Report) -> Result<String, String> {
     }
     let bytes = writer.into_inner().map_err(|why| why.to_string())?;
     String::from_utf8(bytes).map_err(|why| why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pe::timing::Times;
+
+    fn round(values: impl Iterator<Item = f64>) -> pe::Point {
+        let times = Times::new(values.collect(), None);
+        let (test, cpu_us, ceiling) = ("get".to_owned(), None, None);
+        pe::Point { test, x: 8, values: times.kept(), tail: times.tail(), cpu_us, ceiling }
+    }
+
+    #[test]
+    fn all_rounds_count_for_99_percent() {
+        let test = Test::find("get").unwrap();
+        let of = |rounds: &[pe::Point]| Point::of(test, 8, rounds).unwrap();
+        // One round of four was slower throughout.
+        let fast = || round((0..1000).map(|k| 1.0 + f64::from(k) / 1e6));
+        let slow = round((0..1000).map(|k| 5.0 + f64::from(k) / 1e3));
+        let point = of(&[fast(), slow, fast(), fast()]);
+        assert!(point.summary.upper < 5.0 && point.summary.median < 1.1);
+        // The slowest hundredth of all is the slowest of 25 of the slow round.
+        assert!((point.p99.unwrap() - 5.96).abs() < 0.01, "{:?}", point.p99);
+        // Within a round it lies where it lies among all values.
+        let point = of(&[round((0..1000).map(f64::from)), round((0..1000).map(f64::from))]);
+        assert!((point.p99.unwrap() - 989.0).abs() < 3.0, "{:?}", point.p99);
+        // Few values: the largest.
+        assert_eq!(of(&[round([3.0, 1.0].into_iter())]).p99, Some(3.0));
+    }
 }

@@ -249,7 +249,7 @@ impl Pe {
             test: test.name.to_owned(),
             x,
             values: times.kept(),
-            p99: None,
+            tail: vec![],
             cpu_us: None,
             ceiling: None,
         })
@@ -264,7 +264,7 @@ impl Pe {
             test: test.name.to_owned(),
             x,
             values: crate::stats::sorted(values),
-            p99: None,
+            tail: vec![],
             cpu_us: None,
             ceiling: None,
         })
@@ -363,11 +363,12 @@ fn point(test: &Test, x: u64, times: &Times) -> Point {
     let value = |ns: f64| in_unit(test.kind, x, ns);
     let mut values: Vec<f64> = times.kept().into_iter().map(value).collect();
     values.sort_unstable_by(f64::total_cmp);
+    let tail = if test.kind == Kind::Latency { times.tail() } else { vec![] };
     Point {
         test: test.name.to_owned(),
         x,
         values,
-        p99: (test.kind == Kind::Latency).then(|| value(times.p99())),
+        tail: tail.into_iter().map(value).collect(),
         cpu_us: times.cpu_ns.map(|ns| ns / 1e3),
         ceiling: None,
     }

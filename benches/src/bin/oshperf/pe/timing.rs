@@ -13,6 +13,8 @@ const SAMPLES: (u64, u64) = (3, 2000);
 const ESTIMATE: Duration = Duration::from_micros(50);
 /// Quantiles that stand for all samples of a round.
 const KEPT: usize = 32;
+/// Quantiles of the samples that the last of these stands for: 99 % lies among them.
+const TAIL: usize = 16;
 
 /// Times of one operation, in nanoseconds.
 #[derive(Clone, Debug, Default)]
@@ -50,8 +52,21 @@ impl Times {
         if self.values.len() <= KEPT {
             return self.values.clone();
         }
-        let at = |k: usize| quantile(&self.values, (k as f64 + 0.5) / KEPT as f64);
-        (0..KEPT).map(at).collect()
+        self.spread(KEPT, 0.0)
+    }
+
+    /// A few values that are spread as those are that the last of [`Times::kept`] stands for.
+    pub fn tail(&self) -> Vec<f64> {
+        if self.values.len() <= KEPT {
+            return vec![];
+        }
+        self.spread(TAIL, (KEPT - 1) as f64 / KEPT as f64)
+    }
+
+    /// So many values that are spread as all above a quantile are.
+    fn spread(&self, count: usize, from: f64) -> Vec<f64> {
+        let part = |k: usize| from + (1.0 - from) * (k as f64 + 0.5) / count as f64;
+        (0..count).map(|k| quantile(&self.values, part(k))).collect()
     }
 }
 
@@ -132,5 +147,10 @@ mod tests {
         assert_eq!(kept.len(), KEPT);
         assert!(kept.is_sorted() && kept[0] > 0.0 && kept[KEPT - 1] < 999.0);
         assert!((quantile(&kept, 0.5) - times.median()).abs() < 1.0);
+        let tail = times.tail();
+        assert_eq!(tail.len(), TAIL);
+        assert!(tail.is_sorted() && tail[0] > kept[KEPT - 2] && tail[TAIL - 1] < 999.0);
+        assert!(tail[0] < times.p99() && times.p99() < tail[TAIL - 1]);
+        assert!(Times::new(vec![1.0; KEPT], None).tail().is_empty());
     }
 }
