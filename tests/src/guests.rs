@@ -39,6 +39,13 @@ const BOOT: Duration = Duration::from_secs(400);
 /// A kernel that gets no processor for a while takes its timers and itself for broken.
 const PATIENT: &str = "no_timer_check nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
 
+/// What a kernel does that a test has nothing from, and that takes a guest long: it tries out its ciphers, clears
+/// memory that is about to be written, and looks for pages that could be both written and run.
+const BRIEF: &str = "mitigations=off cryptomgr.notests init_on_alloc=0 rodata=off";
+/// A processor with all that QEMU has, except what it carries out slowly: to look up an address takes one step more
+/// with five levels of tables, and the instructions that copy do so byte by byte.
+const PROCESSOR: &str = "max,la57=off,erms=off,fsrm=off";
+
 /// Parameters by which a guest reads the time from the counter of its processors, which is that of this
 /// machine. A kernel that gets no processor for a while measures it wrongly, or finds the processors out of
 /// step, and reads a timer outside of the guest from then on: that takes microseconds.
@@ -91,7 +98,7 @@ pub struct Spec<'a> {
     /// Processors.
     pub processors: usize,
     /// Whether some devices are those of other programs (vfio-user), which share the memory of the
-    /// guests. See [`cannot_be_served`].
+    /// guests.
     pub served: bool,
 }
 
@@ -135,8 +142,10 @@ pub fn unavailable() -> Option<&'static str> {
         if unsafe { libc::geteuid() } != 0 {
             return Some("a guest has the files of this machine, which root may read".into());
         }
-        if !system().join(QEMU).is_file() {
-            return Some("QEMU is not there: `cargo dev guests` unpacks it, as root".into());
+        if !later().join(QEMU).is_file() || !system().join("boot").is_dir() {
+            return Some(
+                "QEMU and a kernel are not there: `cargo dev guests` unpacks them, as root".into(),
+            );
         }
         let needed =
             ["/bin/bash", "/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/sbin/ip"];
@@ -146,24 +155,16 @@ pub fn unavailable() -> Option<&'static str> {
     REASON.as_deref()
 }
 
-/// The same for guests with devices that other programs serve.
-pub fn cannot_be_served() -> Option<&'static str> {
-    let missing = !later().join(QEMU).is_file();
-    let why =
-        "QEMU 10.1 or later, which has vfio-user, is not there: `cargo dev guests` unpacks it";
-    unavailable().or(missing.then_some(why))
-}
-
 const QEMU: &str = "usr/bin/qemu-system-x86_64";
 
-/// Where QEMU, the kernel with its modules, and `busybox` are.
+/// Where the kernel with its modules, `busybox` and perftest are.
 pub fn system() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     own.parent().unwrap_or(own).join(target).join("guests/system")
 }
 
-/// Where QEMU with vfio-user is, with all libraries that it needs.
+/// Where QEMU is, of a later Debian than the kernel, with all libraries that it needs.
 fn later() -> PathBuf {
     system().with_file_name("later")
 }
@@ -275,26 +276,22 @@ impl Guests {
         let seconds = LIFETIME.as_secs();
         let keep = format!("\"$@\" < /dev/null & read -r -t {seconds} _; kill -9 $!");
         command.args(["-c", &keep, "keeper"]);
-        let place = if spec.served { later() } else { system.clone() };
+        let place = later();
         let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|l| place.join(l));
-        let libraries = std::env::join_paths(libraries).map_err(io::Error::other)?;
-        if spec.served {
-            // Its C library is a later one as well, which only its own loader can start.
-            command.arg(place.join("usr/lib64/ld-linux-x86-64.so.2"));
-            command.arg("--library-path").arg(libraries);
-        } else {
-            command.env("LD_LIBRARY_PATH", libraries);
-        }
+        // Its C library is a later one than that of this machine, which only its own loader can start.
+        command.arg(place.join("usr/lib64/ld-linux-x86-64.so.2"));
+        command.arg("--library-path");
+        command.arg(std::env::join_paths(libraries).map_err(io::Error::other)?);
         command.arg(place.join(QEMU));
         for directory in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
             command.arg("-L").arg(place.join(directory));
         }
         let append = format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off {PATIENT} {} tombolo.guest={guest} {}",
+            "console=ttyS0 quiet panic=-1 {BRIEF} {PATIENT} {} tombolo.guest={guest} {}",
             clock(),
             spec.kernel
         );
-        command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        command.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", PROCESSOR]);
         if spec.served {
             let memory = format!("memory-backend-memfd,id=memory,share=on,size={}M", spec.memory);
             command.args(["-object", &memory, "-machine", "memory-backend=memory"]);

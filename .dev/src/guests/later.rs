@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! QEMU 10.1 or later, for devices that other programs serve (vfio-user): from a later Debian on the
-//! mirror of this machine, with all libraries that it needs, beside the other one.
+//! mirror of this machine, with all libraries that it needs.
 
-use super::{AS_USER, PACKAGES, extract};
+use super::{AS_USER, extract};
 use crate::suite::apt_get;
 use std::fs;
 use std::io;
@@ -11,11 +11,16 @@ use std::process::{Command, Stdio};
 
 /// The release whose packages it needs, and the suite that has it.
 const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
+const PACKAGE: &str = "qemu-system-x86";
 /// The keys that sign what Debian releases.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 pub fn what() -> String {
     format!("QEMU of {}", SUITES[1])
+}
+
+pub fn is_there(place: &Path) -> bool {
+    place.join("later/usr/bin/qemu-system-x86_64").is_file()
 }
 
 /// Has apt work with lists and a state of its own: as if nothing were installed, so that all
@@ -46,7 +51,7 @@ pub fn unpack(place: &Path) -> io::Result<()> {
     let settings = settings.map(|(name, file)| format!("{name}={}", own.join(file).display()));
     let options = settings.iter().flat_map(|setting| ["-o", setting]).chain(AS_USER);
     let options: Vec<&str> = options.collect();
-    let download = ["--download-only", "-t", SUITES[1], PACKAGES[0]];
+    let download = ["--download-only", "-t", SUITES[1], PACKAGE];
     let fetched =
         apt_get("update", &options) && apt_get("install", &[&options[..], &download[..]].concat());
     if !fetched {

@@ -4,6 +4,7 @@
 
 mod later;
 mod ntb;
+mod vmlinux;
 
 use crate::Tree;
 use crate::install::install;
@@ -16,20 +17,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What is asked for; the packages that these depend on are fetched with them.
-const PACKAGES: [&str; 4] = ["qemu-system-x86", "busybox-static", "linux-image-amd64", "perftest"];
+const PACKAGES: [&str; 3] = ["busybox-static", "linux-image-amd64", "perftest"];
 /// Of these packages those are unpacked whose names begin so: the others are for a machine that
 /// boots from a disk.
-const UNPACKED: [&str; 9] = [
-    "qemu-system-",
-    "seabios_",
-    "busybox-static_",
-    "linux-image-",
-    "kmod_",
-    "lib",
-    "ipxe-",
-    "perftest_",
-    "zlib",
-];
+const UNPACKED: [&str; 6] =
+    ["busybox-static_", "linux-image-", "kmod_", "lib", "perftest_", "zlib"];
 
 /// The files are read by the user who runs this, in a directory of that user.
 const AS_USER: [&str; 4] = ["-o", "APT::Sandbox::User=root", "-o", "Debug::NoLocking=1"];
@@ -48,24 +40,27 @@ pub fn guests(tree: &Tree, args: &[String]) -> Result<(), Failure> {
 /// Fetches and unpacks what is missing, where that is possible; says why there is nothing.
 pub fn provide(tree: &Tree) -> Option<String> {
     let place = tree.target("guests");
-    type Part = (bool, String, fn(&Path) -> io::Result<()>);
-    let there = |file: &str| place.join(file).is_file();
-    let parts: [Part; 3] = [
+    type Part = (fn(&Path) -> bool, String, fn(&Path) -> io::Result<()>);
+    let parts: [Part; 4] = [
         // One of the packages that were asked for last.
-        (there("system/usr/bin/ib_write_lat"), PACKAGES.join(", "), unpack),
-        (there("later/usr/bin/qemu-system-x86_64"), later::what(), later::unpack),
-        (ntb::are_there(&place), "Linux's NTB drivers".into(), ntb::build),
+        (|place| place.join("system/usr/bin/ib_write_lat").is_file(), PACKAGES.join(", "), unpack),
+        (later::is_there, later::what(), later::unpack),
+        (vmlinux::is_there, "the kernel itself".into(), vmlinux::expand),
+        (ntb::are_there, "Linux's NTB drivers".into(), ntb::build),
     ];
-    if parts.iter().all(|(is_there, ..)| *is_there) {
+    if parts.iter().all(|(is_there, ..)| is_there(&place)) {
         return None;
     }
     if !is_root() || find("apt-get").is_none() || find("dpkg-deb").is_none() {
         return Some("QEMU and a kernel are fetched by root, on Debian and its kin".into());
     }
     let mut missing = vec![];
-    for (_, what, make) in parts.iter().filter(|(is_there, ..)| !is_there) {
-        announce(&format!("unpacking {what} in {}", place.display()));
-        missing.extend(make(&place).err().map(|error| format!("{what}: {error}")));
+    // One part may take others away that are made of it: whether a part is there is asked when it has its turn.
+    for (is_there, what, make) in parts {
+        if !is_there(&place) {
+            announce(&format!("unpacking {what} in {}", place.display()));
+            missing.extend(make(&place).err().map(|error| format!("{what}: {error}")));
+        }
     }
     (!missing.is_empty()).then(|| format!("{}: {}", place.display(), missing.join("; ")))
 }

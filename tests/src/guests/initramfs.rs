@@ -17,8 +17,12 @@ for d in proc sys dev; do $b mount --move /$d /files/$d; done
 exec $b switch_root /files /bin/sh BOOT
 ";
 
-/// The kernel.
+/// The kernel: the program itself, where it is there, which QEMU loads and starts, or else the file that expands it.
 pub fn kernel(system: &Path) -> io::Result<PathBuf> {
+    let program = system.join("boot/vmlinux");
+    if program.is_file() {
+        return Ok(program);
+    }
     entry(&system.join("boot"), "vmlinuz-")
 }
 

@@ -31,7 +31,7 @@ use support::crate_dir;
 use support::ends::PHASES;
 use support::program::Program;
 use tombolo_tests::conformance;
-use tombolo_tests::guests::{LIFETIME, cannot_be_served, unavailable};
+use tombolo_tests::guests::{LIFETIME, unavailable};
 
 /// Programs that run on two, three and four guests, one PE each.
 const QUICK: [&str; 2] = ["few", "setup"];
@@ -231,14 +231,13 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     for (name, case) in LAST {
         add(name.to_owned(), Some(MORE_GUESTS), Box::new(case));
     }
-    trials.extend(over_epf(stage));
+    trials.extend(over_epf(stage, missing));
     trials.extend(over_verbs(stage, missing.or(rdma::unavailable())));
     trials
 }
 
 /// Cases on the two guests with endpoint functions; the last ones take a guest away.
-fn over_epf(stage: &Arc<Stage>) -> Vec<Trial> {
-    let missing = cannot_be_served();
+fn over_epf(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut add = |name: String, other: Option<&'static str>, case: Box<Case>| {
         let stage = stage.clone();
@@ -322,7 +321,7 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
     }
     let trial = {
         let stage = stage.clone();
-        let case = move || strangers::datagrams_do_no_harm(&stage);
+        let case = move || stage.run(&strangers::datagrams_do_no_harm);
         let reason = missing.or(strangers::unavailable());
         let trial = Trial::test("datagrams_of_strangers_do_no_harm_over_verbs", case);
         trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some())
@@ -362,7 +361,8 @@ fn runs_programs(stage: &Stage) -> Result<(), Failed> {
     assert_eq!((said.status.code(), &*said.stdout), (Some(7), &b"g1\n"[..]));
     assert_eq!(said.stderr, b"told\n");
     let own = std::env::current_exe()?;
-    let listed = guests.on(1, &format!("{} --list", own.display())).output()?;
+    let list = format!("TOMBOLO_PREFIX={} {} --list", stage.prefix.display(), own.display());
+    let listed = guests.on(1, &list).output()?;
     assert!(String::from_utf8_lossy(&listed.stdout).contains("devices_are_ports"));
     let written = guests.on(1, &format!("touch {}", own.display())).output()?;
     assert!(!written.status.success(), "files of this machine can be changed");
