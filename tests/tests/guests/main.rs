@@ -54,7 +54,7 @@ const CHECK_MEMORY: &str = "--check-memory";
 type Afterwards = (&'static str, fn(&Stage) -> Result<(), Failed>);
 
 /// Cases that follow, in this order.
-const AFTERWARDS: [Afterwards; 9] = [
+const AFTERWARDS: [Afterwards; 14] = [
     ("oshinfo_tells_of_the_ring", ring::oshinfo_tells_of_the_ring),
     ("wrong_cables_are_told", ring::wrong_cables_are_told),
     ("several_pes_on_a_guest_are_refused", ring::several_pes_are_refused),
@@ -66,10 +66,6 @@ const AFTERWARDS: [Afterwards; 9] = [
     }),
     ("the_others_go_on_without_a_guest", |stage| losses::the_others_go_on(stage, Which::Three)),
     ("a_lost_guest_ends_the_job", |stage| losses::a_lost_guest_ends_the_job(stage, Which::Two)),
-];
-
-/// Cases for which alone guests boot, in this order.
-const LAST: [Afterwards; 5] = [
     ("the_others_of_four_go_on_without_a_guest", |stage| {
         losses::the_others_go_on(stage, Which::Four)
     }),
@@ -98,6 +94,7 @@ impl Stage {
         // They must outlive the case.
         if ring.as_ref().is_none_or(|ring| ring.guests.age() + LONG > LIFETIME) {
             drop(ring.take());
+            self.end_rings(|other| other.is_served() != which.is_served());
             *ring = Some(Ring::start(&self.prefix, which)?);
         }
         Ok(ring)
@@ -109,6 +106,7 @@ impl Stage {
         // They must outlive the case.
         if trio.as_ref().is_none_or(|trio| trio.guests.age() + LONG > LIFETIME) {
             drop(trio.take());
+            self.end_rings(|_| true);
             *trio = Some(Trio::start(&self.prefix)?);
         }
         Ok(trio)
@@ -123,10 +121,16 @@ impl Stage {
         ran.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    fn end_guests(&self) {
-        for ring in &self.rings {
-            drop(ring.lock().unwrap_or_else(PoisonError::into_inner).take());
+    /// Ends these rings. Guests that have nothing to do take time from the others: those of a kind do not run on
+    /// when those of another kind begin.
+    fn end_rings(&self, these: impl Fn(Which) -> bool) {
+        for which in Which::ALL.into_iter().filter(|which| these(*which)) {
+            drop(self.rings[which as usize].lock().unwrap_or_else(PoisonError::into_inner).take());
         }
+    }
+
+    fn end_guests(&self) {
+        self.end_rings(|_| true);
         drop(self.trio.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
@@ -227,9 +231,6 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
     }
     for (name, case) in AFTERWARDS {
         add(name.to_owned(), None, Box::new(case));
-    }
-    for (name, case) in LAST {
-        add(name.to_owned(), Some(MORE_GUESTS), Box::new(case));
     }
     trials.extend(over_epf(stage, missing));
     trials.extend(over_verbs(stage, missing.or(rdma::unavailable())));
