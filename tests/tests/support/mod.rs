@@ -28,9 +28,10 @@ pub fn include_dir() -> PathBuf {
     crate_dir().with_file_name("compat").join("include")
 }
 
-/// A fresh folder for the products of one test.
+/// A folder for what tests of one program make: others that run at the same time have their own.
 pub fn scratch(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let own = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME"));
+    let dir = own.join(name);
     fs::create_dir_all(&dir).expect("a folder below target/ can be made");
     dir
 }
