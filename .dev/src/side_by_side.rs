@@ -14,28 +14,25 @@ pub struct Job {
 }
 
 /// Runs jobs, `most` of them at a time, and begins them in this order. What a job prints is given to `ended` when it
-/// has ended: the jobs' outputs do not mix. The result is whether all succeeded.
+/// has ended, with its status: the jobs' outputs do not mix.
 pub fn run(
     jobs: Vec<Job>,
     most: usize,
-    ended: impl FnMut(&Job, &[u8]) + Send,
-) -> Result<bool, Failure> {
+    ended: impl FnMut(&Job, &[u8], ExitStatus) + Send,
+) -> Result<(), Failure> {
     let (jobs, ended) = (Mutex::new(jobs.into_iter()), Mutex::new(ended));
     let work = || {
-        let mut all = true;
         while let Some(mut job) = locked(&jobs, Iterator::next) {
             announce(&job.name);
             let (printed, status) =
                 output(&mut job.command).map_err(|error| cannot_run(&job.command, &error))?;
-            locked(&ended, |ended| ended(&job, &printed));
-            all &= status.success();
+            locked(&ended, |ended| ended(&job, &printed, status));
         }
-        Ok(all)
+        Ok(())
     };
     thread::scope(|scope| {
         let workers: Vec<_> = (0..most).map(|_| scope.spawn(work)).collect();
-        let mut results = workers.into_iter().map(|worker| worker.join().expect("no job panics"));
-        results.try_fold(true, |all, result| Ok(all & result?))
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no job panics"))
     })
 }
 
@@ -66,22 +63,26 @@ mod tests {
     }
 
     #[test]
-    fn outputs_come_whole_and_a_failure_is_told() {
-        let scripts = ["echo a; echo b >&2; echo c", "echo d; exit 3", "true"];
-        let mut printed = vec![];
-        let all = run(scripts.map(shell).into(), 2, |job, text| {
-            printed.push((job.name.clone(), String::from_utf8_lossy(text).into_owned()));
-        });
-        assert!(!all.unwrap());
-        printed.sort();
-        let expected = [(scripts[0], "a\nb\nc\n"), (scripts[1], "d\n"), (scripts[2], "")];
-        assert_eq!(printed, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
-        assert!(run(vec![shell("true")], 2, |_, _| {}).unwrap());
+    fn outputs_come_whole_with_their_status() {
+        let scripts = ["echo a; echo b >&2; echo c", "echo d; exit 3", "kill -9 $$"];
+        let mut told = vec![];
+        run(scripts.map(shell).into(), 2, |job, text, status| {
+            let text = String::from_utf8_lossy(text).into_owned();
+            told.push((job.name.clone(), text, status.to_string()));
+        })
+        .unwrap();
+        told.sort();
+        let expected = [
+            (scripts[0], "a\nb\nc\n", "exit status: 0"),
+            (scripts[1], "d\n", "exit status: 3"),
+            (scripts[2], "", "signal: 9 (SIGKILL)"),
+        ];
+        assert_eq!(told, expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
     }
 
     #[test]
     fn a_command_that_is_not_there_is_an_error() {
         let job = Job { name: "none".into(), command: Command::new("/does/not/exist") };
-        assert!(run(vec![job], 1, |_, _| {}).is_err());
+        assert!(run(vec![job], 1, |_, _, _| {}).is_err());
     }
 }

@@ -62,11 +62,14 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
         job.command.envs(known);
     }
     let mut totals = Totals::default();
-    let passed = side_by_side::run(jobs, programs_at_a_time(), |job, printed| {
+    side_by_side::run(jobs, programs_at_a_time(), |job, printed, status| {
         announce(&format!("{}:", job.name));
         let printed = String::from_utf8_lossy(printed);
         print!("{printed}");
         printed.lines().for_each(|line| totals.add(line));
+        if !status.success() {
+            totals.failures.push(format!("{}: {status}", job.name));
+        }
     })?;
     announce(&format!(
         "{} passed, {} failed, {} ignored",
@@ -81,7 +84,7 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     if python.is_none() {
         eprintln!("    shmem4py cannot be fetched; not tested: Python programs with NumPy and MPI");
     }
-    match passed {
+    match totals.failures.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(format!("tests failed\n  {}", totals.failures.join("\n  ")))),
     }
