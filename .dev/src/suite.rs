@@ -51,15 +51,16 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     });
     installed?;
     announce("cargo test --workspace");
-    let settings = [("TOMBOLO_PREFIX", Some(prefix)), ("TOMBOLO_PYTHON", python.clone())];
     let mut jobs = vec![model_checking(tree)];
     match args {
         [] => jobs.extend(test_programs(tree)?),
         _ => jobs.push(cargo_test(tree, args)),
     }
     for job in &mut jobs {
-        let known = settings.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-        job.command.envs(known);
+        job.command.env("TOMBOLO_PREFIX", &prefix);
+        if let Some(folder) = &python {
+            job.command.env("TOMBOLO_PYTHON", folder);
+        }
     }
     let mut totals = Totals::default();
     side_by_side::run(jobs, programs_at_a_time(), |job, printed, status| {
@@ -90,8 +91,8 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Most programs wait more than they compute: for other PEs, for links that are cut, for time to pass. Each runs two
-/// tests at a time, as a rule.
+/// Two at least, because many programs spend most of their time waiting: for links that are cut, or until a limit of
+/// time is over. Most run two tests at a time themselves.
 fn programs_at_a_time() -> usize {
     thread::available_parallelism().map_or(2, |cpus| cpus.get().clamp(2, 4))
 }
@@ -122,7 +123,7 @@ fn test_programs(tree: &Tree) -> Result<Vec<Job>, Failure> {
     build.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let messages = output(&mut build)?;
     let mut programs: Vec<TestProgram> = messages.lines().filter_map(TestProgram::of).collect();
-    // Those of `tests` take longest, and come last by name.
+    // The last by name come first: those of `tests`, which take longest.
     programs.sort_by(|a, b| b.source.cmp(a.source));
     let job = |program: TestProgram| {
         let mut command = tree.command(Path::new(program.executable));

@@ -39,11 +39,11 @@ const BOOT: Duration = Duration::from_secs(400);
 /// A kernel that gets no processor for a while takes its timers and itself for broken.
 const PATIENT: &str = "no_timer_check nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
 
-/// What a kernel does that a test has nothing from, and that takes a guest long: it tries out its ciphers, clears
-/// memory that is about to be written, and looks for pages that could be both written and run.
+/// Turns off what no test needs and what takes a guest long: defences against attacks, tests of ciphers, clearing
+/// memory that is about to be written, and write protection of the kernel's own code.
 const BRIEF: &str = "mitigations=off cryptomgr.notests init_on_alloc=0 rodata=off";
-/// A processor with all that QEMU has, except what it carries out slowly: to look up an address takes one step more
-/// with five levels of tables, and the instructions that copy do so byte by byte.
+/// A processor with everything that QEMU offers, except what QEMU does slowly: five levels of page tables, and the
+/// instructions that copy byte by byte.
 const PROCESSOR: &str = "max,la57=off,erms=off,fsrm=off";
 
 /// Parameters by which a guest reads the time from the counter of its processors, which is that of this
@@ -142,7 +142,7 @@ pub fn unavailable() -> Option<&'static str> {
         if unsafe { libc::geteuid() } != 0 {
             return Some("a guest has the files of this machine, which root may read".into());
         }
-        if !later().join(QEMU).is_file() || !system().join("boot").is_dir() {
+        if !qemu().join(QEMU).is_file() || !system().join("boot").is_dir() {
             return Some(
                 "QEMU and a kernel are not there: `cargo dev guests` unpacks them, as root".into(),
             );
@@ -165,8 +165,8 @@ pub fn system() -> PathBuf {
 }
 
 /// Where QEMU is, of a later Debian than the kernel, with all libraries that it needs.
-fn later() -> PathBuf {
-    system().with_file_name("later")
+fn qemu() -> PathBuf {
+    system().with_file_name("qemu")
 }
 
 /// The options of QEMU that tell it of a device which a program serves at a socket.
@@ -276,7 +276,7 @@ impl Guests {
         let seconds = LIFETIME.as_secs();
         let keep = format!("\"$@\" < /dev/null & read -r -t {seconds} _; kill -9 $!");
         command.args(["-c", &keep, "keeper"]);
-        let place = later();
+        let place = qemu();
         let libraries = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|l| place.join(l));
         // Its C library is a later one than that of this machine, which only its own loader can start.
         command.arg(place.join("usr/lib64/ld-linux-x86-64.so.2"));

@@ -2,8 +2,8 @@
 //! What guests of the tests are made of: QEMU and a kernel, unpacked from Debian packages into the
 //! build directory. Nothing is installed on the machine.
 
-mod later;
 mod ntb;
+mod qemu;
 mod vmlinux;
 
 use crate::Tree;
@@ -44,7 +44,7 @@ pub fn provide(tree: &Tree) -> Option<String> {
     let parts: [Part; 4] = [
         // One of the packages that were asked for last.
         (|place| place.join("system/usr/bin/ib_write_lat").is_file(), PACKAGES.join(", "), unpack),
-        (later::is_there, later::what(), later::unpack),
+        (qemu::is_there, qemu::what(), qemu::unpack),
         (vmlinux::is_there, "the kernel itself".into(), vmlinux::expand),
         (ntb::are_there, "Linux's NTB drivers".into(), ntb::build),
     ];
@@ -55,7 +55,7 @@ pub fn provide(tree: &Tree) -> Option<String> {
         return Some("QEMU and a kernel are fetched by root, on Debian and its kin".into());
     }
     let mut missing = vec![];
-    // One part may take others away that are made of it: whether a part is there is asked when it has its turn.
+    // Unpacking a part may remove others that are made from it, so each is looked for when it has its turn.
     for (is_there, what, make) in parts {
         if !is_there(&place) {
             announce(&format!("unpacking {what} in {}", place.display()));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel of guests as the program that it is. Its package has it compressed, in a file that
-//! expands itself when it is booted: that takes a guest twice as long as all that the kernel does
-//! then until it runs a shell.
+//! The kernel of guests, expanded. Its package has it compressed, in a file that expands itself when it is
+//! booted, which takes a guest several seconds each time.
 
 use super::succeed;
 use std::fs;
@@ -9,15 +8,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the header of such a file says how many sectors precede the part with the program, where in
-/// that part the compressed program begins, and how long it is. See Linux's `x86/boot.rst`.
+/// Fields of the header of such a file: how many sectors precede its second part, where in that part the
+/// compressed kernel begins, and how long it is. See Linux's `x86/boot.rst`.
 const SECTORS: usize = 0x1f1;
 const OFFSET: usize = 0x248;
 const LENGTH: usize = 0x24c;
 const SECTOR: usize = 512;
-/// How what is compressed by `xz` begins.
+/// The first bytes of everything that `xz` has compressed.
 const XZ: &[u8] = b"\xfd7zXZ\0";
-/// After it is the size of the program.
+/// Bytes at the end of the compressed kernel that say how long the expanded one is.
 const SIZE: usize = 4;
 
 fn vmlinux(place: &Path) -> PathBuf {

@@ -36,7 +36,7 @@ KexAlgorithms curve25519-sha256
 END
 /usr/sbin/sshd -f /run/sshd_config
 echo READY > /dev/console
-# Processes that nobody waits for are taken by the first one: as it waits for one that does not end, it takes the
-# others. To start a program again and again would keep a processor busy for a fifteenth of the time.
+# The first process has to wait for those whose parents have ended. One `sleep` that does not end keeps it waiting;
+# to start one again and again would take a fifteenth of a processor.
 sleep infinity &
 while :; do wait; done

@@ -121,8 +121,8 @@ impl Stage {
         ran.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Ends these rings. Guests that have nothing to do take time from the others: those of a kind do not run on
-    /// when those of another kind begin.
+    /// Ends these rings. Idle guests take processor time from the others, so those of one kind end before those of
+    /// another kind boot.
     fn end_rings(&self, these: impl Fn(Which) -> bool) {
         for which in Which::ALL.into_iter().filter(|which| these(*which)) {
             drop(self.rings[which as usize].lock().unwrap_or_else(PoisonError::into_inner).take());

@@ -61,6 +61,7 @@ impl Engine {
                 break;
             }
             busy = true;
+            // Where a flow and a get wait, that of the flow: this only decides who goes first.
             let to = flow.or(ask).map(|id| (id / 2) as u16);
             if self.ports[at].lets_pass(to, memory) {
                 // Nothing tells when they have left, so the next poll is to look.

@@ -55,7 +55,8 @@ pub struct Point {
     pub x: u64,
     /// Values in the unit of the test, in increasing order: all, or some that stand for all.
     pub values: Vec<f64>,
-    /// Of latencies, what the last of these stands for in more detail; empty if it stands for itself.
+    /// Of latencies: values that are spread as those are that the last of `values` stands for. Empty if `values` holds
+    /// all.
     pub tail: Vec<f64>,
     /// Processor time of PE 0's process per operation, microseconds.
     pub cpu_us: Option<f64>,

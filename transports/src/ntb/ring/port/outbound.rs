@@ -70,7 +70,7 @@ impl Sources {
 pub(super) struct Passing {
     /// The host that it is for.
     to: u16,
-    /// When all of it is in the neighbour's memory.
+    /// What tells whether all of it has been stored: see [`Memory::has_left`].
     stored: Transfer,
 }
 
@@ -153,8 +153,9 @@ impl Port {
     /// less than who is near. A DMA engine keeps one of them under way meanwhile, or the link would have nothing to
     /// do while it starts.
     ///
-    /// Where the last two are for `to` as well, its link will be busy whoever goes first: none is under way
-    /// meanwhile, and twice as many pass before it is this host's turn, because who is near has less to wait for.
+    /// Where the last two are for `to` as well, the link to that host stays busy whoever goes first. So none is left
+    /// under way then, and twice as many pass before it is this host's turn: hosts that are farther from the target
+    /// wait longer for their acknowledgements, and would get less than this one.
     pub(in crate::ntb::ring) fn lets_pass<M: Memory>(
         &self,
         to: Option<u16>,

@@ -20,13 +20,13 @@ pub fn what() -> String {
 }
 
 pub fn is_there(place: &Path) -> bool {
-    place.join("later/usr/bin/qemu-system-x86_64").is_file()
+    place.join("qemu/usr/bin/qemu-system-x86_64").is_file()
 }
 
 /// Has apt work with lists and a state of its own: as if nothing were installed, so that all
 /// libraries come along.
 pub fn unpack(place: &Path) -> io::Result<()> {
-    let (own, new) = (place.join("apt"), place.join("later.new"));
+    let (own, new) = (place.join("apt"), place.join("qemu.new"));
     for directory in ["lists/partial", "archives/partial", "none"] {
         fs::create_dir_all(own.join(directory))?;
     }
@@ -58,8 +58,8 @@ pub fn unpack(place: &Path) -> io::Result<()> {
         return Err(io::Error::other(format!("apt-get could not fetch QEMU of {}", SUITES[1])));
     }
     extract(&own.join("archives"), &new, |_| true)?;
-    let _ = fs::remove_dir_all(place.join("later"));
-    fs::rename(&new, place.join("later"))?;
+    let _ = fs::remove_dir_all(place.join("qemu"));
+    fs::rename(&new, place.join("qemu"))?;
     fs::remove_dir_all(&own)
 }
 
