@@ -3,6 +3,7 @@
 
 use clap::{Command, ValueEnum};
 use clap_complete::Shell;
+use std::io::Write;
 
 /// Version and, where `cargo dev install` built the tool, the commit it was built from.
 pub const VERSION: &str = match option_env!("TOMBOLO_VERSION") {
@@ -21,6 +22,9 @@ pub fn completes(command: impl FnOnce() -> Command) -> bool {
     };
     let mut command = command();
     let name = command.get_name().to_owned();
-    clap_complete::generate(shell, &mut command, name, &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut script);
+    // The reader of a pipe may have seen enough.
+    let _ = std::io::stdout().write_all(&script);
     true
 }

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use support::{Ran, installed, prefix, run, scratch, tool};
@@ -33,7 +33,7 @@ int main(void) {
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, a program that the case needs, and the case.
-const CASES: [(&str, &str, Case); 19] = [
+const CASES: [(&str, &str, Case); 20] = [
     ("wrappers_compile_c_and_cxx", "c++", wrappers_compile_c_and_cxx),
     ("wrappers_use_the_compiler_they_are_told", "clang", wrappers_use_another_compiler),
     ("a_moved_installation_works", "cp", a_moved_installation_works),
@@ -52,6 +52,7 @@ const CASES: [(&str, &str, Case); 19] = [
     ("oshinfo_compares_saved_tables", "sh", oshinfo_compares_saved_tables),
     ("oshinfo_refuses_what_has_no_meaning_in_a_job", "sh", oshinfo_refuses_in_a_job),
     ("oshinfo_finds_what_is_wrong_with_machines", "sh", oshinfo_finds_what_is_wrong),
+    ("tools_end_well_when_nobody_reads", "sh", tools_end_well_when_nobody_reads),
     ("the_example_draws_the_same_picture_on_any_number_of_pes", "cc", the_example_agrees),
 ];
 
@@ -84,6 +85,28 @@ fn source(case: &str, name: &str) -> (PathBuf, PathBuf) {
 /// Runs the program on 3 PEs, which add up 1 to 3.
 fn check(prefix: &Path, program: &Path) -> Result<(), Failed> {
     check_job(prefix, &[program.as_ref()])
+}
+
+/// As with `oshinfo | head`, where a tool writes after `head` has ended.
+fn tools_end_well_when_nobody_reads(prefix: &Path) -> Result<(), Failed> {
+    let lines = [
+        ("oshcc", "--help"),
+        ("oshcc", "--showme:link"),
+        ("oshinfo", "--version"),
+        ("oshinfo", "--collectives"),
+        ("oshinfo", "--man-environment"),
+        ("oshrun", "--help"),
+        ("oshrun", "--completions=bash"),
+        ("oshperf", "--help"),
+    ];
+    for (program, option) in lines {
+        let (from, to) = std::io::pipe()?;
+        drop(from);
+        let mut command = Command::new(prefix.join("bin").join(program));
+        let status = command.args(option.split('=')).stdin(Stdio::null()).stdout(to).status()?;
+        assert!(status.success(), "{program} {option}: {status}");
+    }
+    Ok(())
 }
 
 fn check_job(prefix: &Path, command: &[&OsStr]) -> Result<(), Failed> {

@@ -8,6 +8,7 @@
 mod tool;
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -99,14 +100,16 @@ fn main() -> ExitCode {
         Ok(place) => place,
         Err(why) => return fail(1, &why),
     };
-    match request.action {
-        Action::Help => print!("{}", help()),
-        Action::ShowVersion => println!("{}", tool::VERSION),
-        Action::ShowCompile => println!("{}", quoted(&compile_flags(&place))),
-        Action::ShowLink => println!("{}", quoted(&link_flags(&place, request.linking))),
-        Action::Show => println!("{}", quoted(&command_line(language, &request, &place))),
+    let text = match request.action {
+        Action::Help => help().trim_end().to_owned(),
+        Action::ShowVersion => tool::VERSION.to_owned(),
+        Action::ShowCompile => quoted(&compile_flags(&place)),
+        Action::ShowLink => quoted(&link_flags(&place, request.linking)),
+        Action::Show => quoted(&command_line(language, &request, &place)),
         Action::Run => return run(command_line(language, &request, &place), language),
-    }
+    };
+    // The reader of a pipe may have seen enough.
+    let _ = writeln!(std::io::stdout(), "{text}");
     ExitCode::SUCCESS
 }
 

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use nix::sys::signal::{SigHandler, Signal, signal};
 use tombolo_transports::ntb::ring::{Config, Geometry};
 use tombolo_transports::ntb::sim::{
     Faults, HostModel, Operation, Pattern, Profile, Simulation, Workload, Writer, run,
@@ -167,6 +168,9 @@ enum WriterName {
 }
 
 fn main() -> ExitCode {
+    // Ends quietly, as other programs do, when nobody reads on: `ntbsim load | head`.
+    // SAFETY: no handler is installed, and there is one thread.
+    unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.expect("SIGPIPE may be changed");
     let cli = Cli::parse();
     let done = match &cli.command {
         None => single(&cli.world),
