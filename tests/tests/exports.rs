@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library defines the routines of the standard, each under both of its names, and nothing else.
+//! The installed library defines the routines of the standard, each under both of its names, and nothing else.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use support::{Routine, prefix, routines, tool};
 
 /// Name and what `nm` calls its kind: `T` defined, `W` defined weakly.
 type Symbols = BTreeMap<String, String>;
 
 #[test]
 fn the_shared_library_exports_the_standard_and_nothing_else() {
-    let exported = symbols(&built("libtombolo.so"), &["-D", "--defined-only"]);
+    let exported = symbols(&installed("libtombolo.so"), &["-D", "--defined-only"]);
     let expected = expected();
     let missing: Vec<_> = expected.iter().filter(|(n, k)| exported.get(*n) != Some(k)).collect();
     let unknown: Vec<_> = exported.keys().filter(|name| !expected.contains_key(*name)).collect();
@@ -20,10 +24,9 @@ fn the_shared_library_exports_the_standard_and_nothing_else() {
 
 #[test]
 fn the_shared_library_keeps_its_name_and_asks_for_no_version_of_its_symbols() {
-    let library = built("libtombolo.so");
-    let output = Command::new("readelf").args(["-d", "-V", "-W"]).arg(&library).output();
-    let output = output.expect("binutils has readelf");
-    let text = String::from_utf8_lossy(&output.stdout);
+    let library = installed("libtombolo.so");
+    let text =
+        tool("readelf", &["-d", "-V", "-W", &text_of(&library)]).expect("binutils has readelf");
     // Programs that are linked ask for this name. What breaks them gets another one.
     assert!(text.contains("Library soname: [libtombolo.so.0]"), "{text}");
     // Programs linked against other libraries of the same routines ask for none.
@@ -32,7 +35,7 @@ fn the_shared_library_keeps_its_name_and_asks_for_no_version_of_its_symbols() {
 
 #[test]
 fn the_archive_defines_the_same_symbols() {
-    let defined = symbols(&built("libtombolo.a"), &["--defined-only"]);
+    let defined = symbols(&installed("libtombolo.a"), &["--defined-only"]);
     let missing: Vec<_> =
         expected().into_iter().filter(|(name, kind)| defined.get(name) != Some(kind)).collect();
     assert!(missing.is_empty(), "missing or of another kind: {missing:?}");
@@ -45,33 +48,29 @@ const EXTENSIONS: [&str; 4] =
 
 /// Every routine of the standard, and its second name where its first has the prefix `shmem_`.
 fn expected() -> Symbols {
-    let list = include_str!("../../tests/data/openshmem-1.6-c-prototypes.tsv");
     let mut symbols = Symbols::new();
-    for line in list.lines().filter(|line| !line.starts_with('#')) {
-        let name = line.split('\t').next().expect("a line has fields");
+    for Routine { name, .. } in routines() {
         if name.starts_with("shmem_") {
-            symbols.insert(name.into(), "W".into());
             symbols.insert(format!("p{name}"), "T".into());
+            symbols.insert(name, "W".into());
         } else {
-            symbols.insert(name.into(), "T".into());
+            symbols.insert(name, "T".into());
         }
     }
-    assert_eq!(symbols.values().filter(|kind| *kind == "T").count(), 1876);
     symbols
 }
 
-/// A library that cargo has built along with this test.
-fn built(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("this test is a file");
-    let deps: &Path = test.parent().expect("it lies in a folder");
-    deps.join(name)
+fn installed(library: &str) -> PathBuf {
+    prefix().expect("the library is installed").join("lib").join(library)
+}
+
+fn text_of(path: &Path) -> String {
+    path.display().to_string()
 }
 
 fn symbols(file: &Path, options: &[&str]) -> Symbols {
-    let output = Command::new("nm").args(options).arg(file).output().expect("binutils has nm");
-    assert!(output.status.success(), "nm {}: {output:?}", file.display());
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
+    let text = tool("nm", &[options, &[&text_of(file)]].concat()).expect("binutils has nm");
+    text.lines()
         .filter_map(|line| {
             let mut words = line.split_whitespace().rev();
             let (name, kind) = (words.next()?, words.next()?);

@@ -3,7 +3,7 @@
 //!
 //! Every C routine of the standard's list is declared with exactly its prototype, under both names;
 //! every generic routine works for every type of its table; compilers accept the headers without a
-//! remark; the installed library exports every routine; constants mean the same to C and Rust.
+//! remark; constants mean the same to C and Rust.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ mod abi;
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
 
-use support::{Routine, include_dir, installed, prefix, routines, rows, scratch, tool};
+use support::{include_dir, installed, routines, rows, scratch, tool};
 
 const HEADERS: [&str; 5] = ["shmem.h", "shmemx.h", "pshmem.h", "mpp/shmem.h", "mpp/shmemx.h"];
 const C: [&str; 2] = ["gcc", "clang"];
@@ -73,10 +73,6 @@ fn main() {
     trials.push(Trial::test(
         "generics_survive_macros_and_side_effects_of_the_program",
         generics_survive_macros_and_side_effects_of_the_program,
-    ));
-    trials.push(Trial::test(
-        "the_library_exports_every_routine_strongly_as_pshmem_and_weakly_as_shmem",
-        the_library_exports_every_routine,
     ));
     trials.push(Trial::test(
         "the_header_and_the_library_agree_on_values",
@@ -300,38 +296,6 @@ int main(void) {
         compile(compiler, "c11", "program", source, &STRICT)?;
     }
     Ok(())
-}
-
-fn the_library_exports_every_routine() -> Result<(), Failed> {
-    let library = prefix()?.join("lib/libtombolo.so");
-    let text = tool("nm", &["-D", "--defined-only", &library.display().to_string()])?;
-    let symbols: BTreeSet<(&str, &str)> = text
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split_whitespace().skip(1);
-            let (kind, name) = (words.next()?, words.next()?);
-            Some((name.split('@').next()?, kind))
-        })
-        .collect();
-    let mut wrong = Vec::new();
-    for Routine { name, .. } in &routines() {
-        let with_twin = name.starts_with("shmem_");
-        let twin = format!("p{name}");
-        if with_twin && !symbols.contains(&(twin.as_str(), "T")) {
-            wrong.push(format!("{twin} is not defined"));
-        }
-        let weak = symbols.contains(&(name.as_str(), "W"));
-        let strong = symbols.contains(&(name.as_str(), "T"));
-        if !weak && (with_twin || !strong) {
-            wrong.push(format!("{name} is {}", if strong { "not weak" } else { "not defined" }));
-        }
-    }
-    match wrong.is_empty() {
-        true => Ok(()),
-        false => {
-            Err(format!("{} problems in {}: {wrong:?}", wrong.len(), library.display()).into())
-        }
-    }
 }
 
 fn the_header_and_the_library_agree_on_values() -> Result<(), Failed> {
