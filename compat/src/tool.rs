@@ -24,7 +24,12 @@ pub fn completes(command: impl FnOnce() -> Command) -> bool {
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);
-    // The reader of a pipe may have seen enough.
-    let _ = std::io::stdout().write_all(&script);
+    print(script);
     true
+}
+
+/// Prints text. A reader that has seen enough, as `head`, is no error.
+pub fn print(text: impl AsRef<[u8]>) {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_ref()).and_then(|()| out.flush());
 }

@@ -2,7 +2,6 @@
 //! The installed library defines the routines of the standard, each under both of its names, and nothing else.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
@@ -14,7 +13,7 @@ type Symbols = BTreeMap<String, String>;
 
 #[test]
 fn the_shared_library_exports_the_standard_and_nothing_else() {
-    let exported = symbols(&installed("libtombolo.so"), &["-D", "--defined-only"]);
+    let exported = symbols(&library("libtombolo.so"), &["-D", "--defined-only"]);
     let expected = expected();
     let missing: Vec<_> = expected.iter().filter(|(n, k)| exported.get(*n) != Some(k)).collect();
     let unknown: Vec<_> = exported.keys().filter(|name| !expected.contains_key(*name)).collect();
@@ -24,9 +23,8 @@ fn the_shared_library_exports_the_standard_and_nothing_else() {
 
 #[test]
 fn the_shared_library_keeps_its_name_and_asks_for_no_version_of_its_symbols() {
-    let library = installed("libtombolo.so");
-    let text =
-        tool("readelf", &["-d", "-V", "-W", &text_of(&library)]).expect("binutils has readelf");
+    let text = tool("readelf", &["-d", "-V", "-W", &library("libtombolo.so")])
+        .expect("binutils has readelf");
     // Programs that are linked ask for this name. What breaks them gets another one.
     assert!(text.contains("Library soname: [libtombolo.so.0]"), "{text}");
     // Programs linked against other libraries of the same routines ask for none.
@@ -35,7 +33,7 @@ fn the_shared_library_keeps_its_name_and_asks_for_no_version_of_its_symbols() {
 
 #[test]
 fn the_archive_defines_the_same_symbols() {
-    let defined = symbols(&installed("libtombolo.a"), &["--defined-only"]);
+    let defined = symbols(&library("libtombolo.a"), &["--defined-only"]);
     let missing: Vec<_> =
         expected().into_iter().filter(|(name, kind)| defined.get(name) != Some(kind)).collect();
     assert!(missing.is_empty(), "missing or of another kind: {missing:?}");
@@ -60,16 +58,14 @@ fn expected() -> Symbols {
     symbols
 }
 
-fn installed(library: &str) -> PathBuf {
-    prefix().expect("the library is installed").join("lib").join(library)
+/// Where a library is installed.
+fn library(name: &str) -> String {
+    let prefix = prefix().expect("the library is installed");
+    prefix.join("lib").join(name).display().to_string()
 }
 
-fn text_of(path: &Path) -> String {
-    path.display().to_string()
-}
-
-fn symbols(file: &Path, options: &[&str]) -> Symbols {
-    let text = tool("nm", &[options, &[&text_of(file)]].concat()).expect("binutils has nm");
+fn symbols(library: &str, options: &[&str]) -> Symbols {
+    let text = tool("nm", &[options, &[library]].concat()).expect("binutils has nm");
     text.lines()
         .filter_map(|line| {
             let mut words = line.split_whitespace().rev();

@@ -8,7 +8,6 @@
 mod tool;
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -108,8 +107,7 @@ fn main() -> ExitCode {
         Action::Show => quoted(&command_line(language, &request, &place)),
         Action::Run => return run(command_line(language, &request, &place), language),
     };
-    // The reader of a pipe may have seen enough.
-    let _ = writeln!(std::io::stdout(), "{text}");
+    tool::print(text + "\n");
     ExitCode::SUCCESS
 }
 

@@ -6,6 +6,7 @@ use crate::compare::Report;
 use crate::compare::report::{Point, Series};
 use crate::compare::text::number;
 use crate::sizes;
+use crate::tool;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,7 @@ enum Change {
 pub fn diff(options: &Options) -> Result<bool, String> {
     let (old, new) = (read(&options.old)?, read(&options.new)?);
     let (text, slower) = compare(&old, &new, options.threshold / 100.0)?;
-    print!("{text}");
+    tool::print(text);
     Ok(slower == 0)
 }
 

@@ -14,7 +14,6 @@ mod tool;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use doctor::Machine;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tombolo::describe;
@@ -156,7 +155,7 @@ fn doctor(options: &Options) -> ExitCode {
         text += &format!("\n{theirs}");
         worst = worst.max(grade);
     }
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    tool::print(text);
     ExitCode::from(worst.code())
 }
 
@@ -234,8 +233,7 @@ fn finish(text: Result<String, String>, speaks: bool) -> ExitCode {
     match text {
         Ok(text) => {
             if speaks {
-                // A reader that has seen enough, as `head`, is no error.
-                let _ = std::io::stdout().write_all(text.as_bytes());
+                tool::print(text);
             }
             ExitCode::SUCCESS
         }

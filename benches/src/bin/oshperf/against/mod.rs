@@ -15,6 +15,7 @@ mod report;
 pub mod samples;
 
 use crate::progress::Progress;
+use crate::tool;
 use crate::{interrupt, machine};
 use clap::Args;
 use implementation::Implementation;
@@ -76,7 +77,7 @@ pub struct Options {
 pub fn measure(options: &Options) -> Result<(), String> {
     if options.list {
         for run in programs::RUNS {
-            println!("{:15} {:>4}  {}", run.program, run.place(), run.about);
+            tool::print(format!("{:15} {:>4}  {}\n", run.program, run.place(), run.about));
         }
         return Ok(());
     }
@@ -134,10 +135,10 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     let outcome =
         record::Comparison::new(before, &implementations, &samples, options.repeat, notes);
-    print!("{}", report::markdown(&outcome));
+    tool::print(report::markdown(&outcome));
     if let Some(directory) = &options.record {
         for path in record::write(&outcome, directory)? {
-            println!("recorded in {}", path.display());
+            tool::print(format!("recorded in {}\n", path.display()));
         }
     }
     if outcome.notes.iter().any(|note| note.contains(&outcome.implementations[0].title)) {

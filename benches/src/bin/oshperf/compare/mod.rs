@@ -18,8 +18,8 @@ pub use options::Options;
 pub use report::Report;
 
 use crate::interrupt;
+use crate::tool;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 /// Measures and prints. True if all was measured.
@@ -31,8 +31,7 @@ pub fn compare(options: &Options) -> Result<bool, String> {
         file.map_err(|why| format!("{}: {why}", path.display()))?;
     }
     let report = rounds::measure(options)?;
-    // A reader that has seen enough, as `head`, is no error.
-    let _ = std::io::stdout().write_all(text::text(&report).as_bytes());
+    tool::print(text::text(&report));
     if let Some(path) = &options.csv {
         write(path, &report::csv(&report)?)?;
     }

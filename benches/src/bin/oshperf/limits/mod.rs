@@ -9,10 +9,10 @@ use crate::machine::Machine;
 use crate::pe::timing::Times;
 use crate::progress::Progress;
 use crate::sizes::{self, Sizes};
+use crate::tool;
 use bench::Bench;
 use clap::Args;
 use serde::Serialize;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -134,8 +134,7 @@ pub fn limits(options: &Options) -> Result<bool, String> {
     }
     drop(progress);
     let limits = Limits { machine, complete: !interrupt::wanted(), tables };
-    // A reader that has seen enough, as `head`, is no error.
-    let _ = std::io::stdout().write_all(text(&limits).as_bytes());
+    tool::print(text(&limits));
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&limits).map_err(|why| why.to_string())?;
         std::fs::write(path, json + "\n").map_err(|why| format!("{}: {why}", path.display()))?;

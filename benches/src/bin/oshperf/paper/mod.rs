@@ -12,9 +12,9 @@ use crate::against::samples::Samples;
 use crate::interrupt;
 use crate::machine::Machine;
 use crate::progress::Progress;
+use crate::tool;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ pub fn paper(options: &Options) -> Result<bool, String> {
     let paper = papers::of(options.paper);
     let Jobs { mut run, not_here } = (paper.jobs)();
     if options.only == ["list"] {
-        run.iter().for_each(|job| println!("{}", job.part()));
+        run.iter().for_each(|job| tool::print(job.part() + "\n"));
         return Ok(true);
     }
     if !options.only.is_empty() {
@@ -166,8 +166,7 @@ pub fn paper(options: &Options) -> Result<bool, String> {
         notes,
         not_here,
     };
-    // A reader that has seen enough, as `head`, is no error.
-    let _ = std::io::stdout().write_all(text(&report).as_bytes());
+    tool::print(text(&report));
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&report).map_err(|why| why.to_string())?;
         std::fs::write(path, json + "\n").map_err(|why| format!("{}: {why}", path.display()))?;

@@ -13,6 +13,7 @@ mod ways;
 use crate::job;
 use crate::pe::api::shmem_barrier_all;
 use crate::sizes::{self, Sizes};
+use crate::tool;
 use clap::{Args, ValueEnum};
 use judge::Size;
 use serde::{Deserialize, Serialize};
@@ -183,8 +184,11 @@ fn measure(
     buffers: Buffers,
 ) -> Result<(), String> {
     let tuning = session.tuning();
-    println!("# Routes taken against the fastest usable one; {}", text::place(session));
-    println!("# For the routes: {}, grade {}", tuning.origin(), tuning.measured().grade());
+    let (origin, grade) = (tuning.origin(), tuning.measured().grade());
+    tool::print(format!(
+        "# Routes taken against the fastest usable one; {}\n# For the routes: {origin}, grade {grade}\n",
+        text::place(session)
+    ));
     let taken = session.routes().clone();
     let budget = Duration::from_secs_f64(options.budget / 1e3);
     let mut targets: Vec<(Class, usize)> = Vec::new();
@@ -208,20 +212,20 @@ fn measure(
                     let place = turns::Place::new(session, &buffers, local, pe, op, bytes as usize);
                     let size = judge::size(&place, &ways, budget, tuning.reuse());
                     if group.sizes.is_empty() {
-                        print!("{}", text::head(&group, &names));
+                        tool::print(text::head(&group, &names));
                     }
-                    print!("{}", text::line(&size, &names));
+                    tool::print(text::line(&size, &names));
                     group.sizes.push(size);
                 }
                 if !group.sizes.is_empty() {
-                    print!("{}", text::foot(&group));
+                    tool::print(text::foot(&group));
                     groups.push(group);
                 }
             }
         }
     }
     session.set_routes(taken);
-    print!("{}", text::end(&groups));
+    tool::print(text::end(&groups));
     let Some(path) = &options.json else { return Ok(()) };
     let json = serde_json::to_string_pretty(&groups).map_err(|why| why.to_string())?;
     fs::write(path, json + "\n").map_err(|why| format!("{}: {why}", path.display()))
