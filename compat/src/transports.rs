@@ -35,14 +35,7 @@ pub(crate) fn chosen(config: &Config) -> Result<Vec<Box<dyn Transport>>> {
 /// Tries every transport on this machine, as a job of one PE would.
 pub fn survey(config: &Config) -> Vec<Survey> {
     let wanted = config.transports.choose(NAMES);
-    let here = Locality {
-        host: 0,
-        processors: 0,
-        host_index: config.host.unwrap_or(0),
-        local_index: 0,
-        host_name: String::new(),
-        pid: std::process::id() as i32,
-    };
+    let here = Locality::alone_on(config.host.unwrap_or(0));
     let job = Job { pe: 0, localities: &[here], config };
     NAMES
         .iter()

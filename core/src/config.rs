@@ -95,6 +95,8 @@ crate::settings! {
         Launcher profile_fd: Option<Descriptor> = "", "TOMBOLO_PROFILE_FD";
         /// Whether this PE was bound to processor cores of its own; oshrun sets it for its PEs.
         Launcher bound: Switch = "off", "TOMBOLO_BOUND";
+        /// Whether the job is known to have no PE on another machine; oshrun sets it for its PEs.
+        Launcher one_machine: Switch = "off", "TOMBOLO_ONE_MACHINE";
     }
 }
 

@@ -18,6 +18,7 @@ mod copier;
 pub mod copy;
 pub mod cost;
 pub mod error;
+pub mod interfaces;
 pub mod load;
 pub mod loss;
 pub mod memory;

@@ -42,6 +42,7 @@
 use crate::config::{Config, Table};
 use crate::error::Result;
 use crate::wait::Reason;
+use ipnet::IpNet;
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 
@@ -344,6 +345,24 @@ pub struct Locality {
     pub host_name: String,
     /// Process id on its host.
     pub pid: i32,
+    /// Of the first PE of a host: addresses by which other hosts may reach it, with their networks. None on
+    /// emulated hosts.
+    pub networks: Vec<IpNet>,
+}
+
+impl Locality {
+    /// This process as the only PE of a host, of which nothing else is known.
+    pub fn alone_on(host: u32) -> Locality {
+        Locality {
+            host: host.into(),
+            processors: 0,
+            host_index: host,
+            local_index: 0,
+            host_name: "here".into(),
+            pid: std::process::id() as i32,
+            networks: vec![],
+        }
+    }
 }
 
 /// What a transport is told about the job.
@@ -526,14 +545,7 @@ mod tests {
 
     #[test]
     fn pes_of_several_hosts_share_processors_and_bound_ones_do_not() {
-        let locality = |host: u32, processors| Locality {
-            host: host.into(),
-            processors,
-            host_index: host,
-            local_index: 0,
-            host_name: String::new(),
-            pid: 1,
-        };
+        let locality = |host, processors| Locality { processors, ..Locality::alone_on(host) };
         let localities = [locality(0, 7), locality(1, 7), locality(2, 8)];
         let sharers = |pe, bound: &'static str| {
             let config = Config::from_environment([("TOMBOLO_BOUND", bound)].into_iter().collect());

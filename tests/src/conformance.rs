@@ -141,14 +141,7 @@ const OFI: (&str, &str) = ("SHMEM_TRANSPORTS", "ofi");
 pub fn unavailable(back_end: &BackEnd) -> Option<String> {
     let environment = back_end.environment.iter().copied().collect();
     let config = Config::from_environment(environment).expect("valid settings");
-    let here = Locality {
-        host: 0,
-        processors: 0,
-        host_index: 0,
-        local_index: 0,
-        host_name: "here".into(),
-        pid: std::process::id() as i32,
-    };
+    let here = Locality::alone_on(0);
     let job = Job { pe: 0, localities: &[here], config: &config };
     // Those on a ring are given their links later.
     let own = if back_end.ring.is_none() { (back_end.transports)() } else { Vec::new() };

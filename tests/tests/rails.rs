@@ -87,6 +87,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let name = "a_cable_may_be_pulled_in_the_midst_of_gets_of_several_pes_over";
     add(name, &gets, both, |program, network| amidst(program, network, "n1:2,n2:2"));
     add("a_cable_may_be_out_from_the_start_over", &cables, both, out_from_the_start);
+    add("hosts_take_the_network_that_all_are_in_over", &cables, both, takes_the_shared_one);
     add("a_job_without_cables_ends_over", &beating, tcp, without_cables);
     let trials = trials.into_iter().map(|(network, trial)| {
         match if network == "ofi" { &no_ofi } else { &missing } {
@@ -188,6 +189,23 @@ fn out_from_the_start(program: &Program, network: &str) -> Result<(), Failed> {
     let ran = run(&mut oshrun, LIMIT)?.succeeded()?;
     assert_eq!(ran.stderr.matches("given up").count(), 1, "{}", ran.stderr);
     assert!(longest(&ran.stdout)? < 5.0, "{}", ran.stdout);
+    Ok(())
+}
+
+/// Nobody says which interface to take. One of each host, the first or the second, does not lead to the other.
+fn takes_the_shared_one(program: &Program, network: &str) -> Result<(), Failed> {
+    for (apart, shared) in [(0, 98), (1, 99)] {
+        let nodes = start(2);
+        for words in [
+            format!("address flush dev eth{apart}"),
+            format!("address add 10.97.0.2/24 dev eth{apart}"),
+        ] {
+            run(nodes.on(2, "ip").args(words.split(' ')), LIMIT)?.succeeded()?;
+        }
+        let places = format!("10.{shared}.0.1:2,10.{shared}.0.2:2");
+        let mut oshrun = oshrun(program, &nodes, network, &places, "");
+        run(oshrun.arg(program.executable()?).arg("1"), LIMIT)?.succeeded()?;
+    }
     Ok(())
 }
 

@@ -320,15 +320,7 @@ fn oshinfo_lines_name_ports_links_windows_epoch_and_counters() {
 
 #[test]
 fn without_a_fabric_the_reason_is_said() {
-    let place = |host| Locality {
-        host,
-        processors: 0,
-        host_index: host as u32,
-        local_index: 0,
-        host_name: "here".into(),
-        pid: 1,
-    };
-    let localities = [place(0), place(1)];
+    let localities = [0, 1].map(Locality::alone_on);
     let why = |environment: &[(&str, &str)]| {
         let environment = environment.iter().copied().collect();
         let config = Config::from_environment(environment).expect("a valid environment");

@@ -43,7 +43,9 @@ pub fn oshrun(line: &str) -> Command {
         };
     }
     // The tests themselves may run under a launcher.
-    for name in ["PMI_FD", "PMI_RANK", "PMI_SIZE", "TOMBOLO_HOST", "TOMBOLO_BOUND"] {
+    for name in
+        ["PMI_FD", "PMI_RANK", "PMI_SIZE", "TOMBOLO_HOST", "TOMBOLO_BOUND", "TOMBOLO_ONE_MACHINE"]
+    {
         command.env_remove(name);
     }
     command

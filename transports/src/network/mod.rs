@@ -14,7 +14,6 @@
 pub mod address;
 pub mod endpoint;
 pub mod engine;
-pub mod interfaces;
 pub mod message;
 pub mod open;
 pub mod port;

@@ -156,16 +156,8 @@ fn two(atomics: Atomics, overtakes: bool) -> Two {
 }
 
 fn two_of(net: Noting) -> Two {
-    let place = |pe: u32| Locality {
-        host: pe.into(),
-        processors: 0,
-        host_index: pe,
-        local_index: 0,
-        host_name: "here".into(),
-        pid: 1,
-    };
     let config = Config::from_environment([("SHMEM_DEBUG", "0")].into_iter().collect()).unwrap();
-    let job = Job { pe: 0, localities: &[place(0), place(1)], config: &config };
+    let job = Job { pe: 0, localities: &[0, 1].map(Locality::alone_on), config: &config };
     let memory = Box::leak(vec![0u64; 512].into_boxed_slice());
     let segment = Segment {
         kind: SegmentKind::Heap,

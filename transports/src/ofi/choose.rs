@@ -3,10 +3,10 @@
 
 use super::rdm::API;
 use super::sys::{self, Info, Library, text_of};
-use crate::network::interfaces;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::ptr::NonNull;
+use tombolo_core::interfaces;
 
 /// What the settings ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Wish {
     /// All PEs are on this machine, so that addresses of the loop-back interface will do, and
     /// nothing else need listen.
     pub one_machine: bool,
+    /// Addresses of this host in networks of all hosts, the best first.
+    pub shared: Vec<IpAddr>,
     /// The provider is to carry out atomic operations.
     pub atomics: bool,
     /// Nothing but providers whose devices do the work: what others do, the transport `tcp` does.
@@ -88,10 +90,7 @@ impl Offers {
         let told = left_out.into_iter().map(|(why, those)| format!("{why}: {}", those.join(", ")));
         offers.left_out = told.collect();
         // Stable: among equals the order of libfabric, which knows the speed of interfaces.
-        offers.candidates.sort_by_key(|candidate| {
-            let later = candidate.address.is_some_and(|address| address.is_ipv6());
-            (rank(&candidate.provider, wish.closes), later)
-        });
+        offers.candidates.sort_by_key(|candidate| wish.rank(candidate));
         if offers.candidates.is_empty() {
             return Err(format!(
                 "none of the {found} offers of libfabric fits{}{}",
@@ -172,6 +171,14 @@ impl Wish {
     pub fn names_something(&self) -> bool {
         !(self.provider.is_empty() && self.domain.is_empty() && self.interface.is_empty())
             || self.atomics
+    }
+
+    /// The candidate with the lowest is tried first.
+    fn rank(&self, candidate: &Candidate) -> (u32, usize, bool) {
+        let is_own = |address: &IpAddr| Some(*address) == candidate.address;
+        let shared = self.shared.iter().position(is_own).unwrap_or(self.shared.len());
+        let later = candidate.address.is_some_and(|address| address.is_ipv6());
+        (rank(&candidate.provider, self.closes), shared, later)
     }
 
     fn words(&self) -> String {
@@ -330,6 +337,20 @@ mod tests {
         let card = candidate("verbs;ofi_rxm", "mlx5_0", "10.0.0.1");
         assert!(unfit(&software, &wish).is_some() && unfit(&card, &wish).is_none());
         assert!(unfit(&software, &Wish::default()).is_none());
+    }
+
+    #[test]
+    fn networks_of_all_hosts_come_first_among_those_of_one_provider() {
+        let shared = vec!["10.2.0.1".parse().unwrap(), "10.1.0.1".parse().unwrap()];
+        let wish = Wish { shared, ..Wish::default() };
+        let mut candidates = [
+            candidate("tcp;ofi_rxm", "a", "10.1.0.1"),
+            candidate("tcp;ofi_rxm", "b", "10.3.0.1"),
+            candidate("tcp;ofi_rxm", "c", "10.2.0.1"),
+            candidate("verbs;ofi_rxm", "d", "10.3.0.1"),
+        ];
+        candidates.sort_by_key(|candidate| wish.rank(candidate));
+        assert_eq!(candidates.map(|one| one.domain), ["d", "c", "a", "b"]);
     }
 
     #[test]

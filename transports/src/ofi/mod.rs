@@ -39,6 +39,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use sys::Library;
 use tombolo_core::config::{OnLoss, Table};
+use tombolo_core::interfaces;
 use tombolo_core::transport::Job;
 
 /// The libfabric transport.
@@ -80,6 +81,7 @@ fn wishes(job: &Job<'_>) -> Result<Vec<Wish>, String> {
         domain: of(&domains, at),
         interface: of(&interfaces, at),
         one_machine: is_on_one_machine(job),
+        shared: interfaces::shared_by_all(job),
         only_devices: false,
         atomics: atomics == Atomics::Provider,
         closes: count > 1 || job.config.on_loss == OnLoss::Continue,

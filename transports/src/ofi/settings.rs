@@ -11,7 +11,8 @@ tombolo_core::settings! {
         /// carries a part of long transfers, to the one at the same place in the other PE's list.
         User domain: String = "", "SHMEM_OFI_DOMAIN";
         /// Network interface for libfabric: its name, its address, or a subnet such as 10.1.0.0/16;
-        /// empty for any that leads to other hosts. Several as with SHMEM_OFI_DOMAIN.
+        /// empty for one in a network that all hosts share, else any that leads to other hosts. Several
+        /// as with SHMEM_OFI_DOMAIN.
         User interface: String = "", "SHMEM_OFI_INTERFACE";
         /// Who carries out atomic operations: the target's processor, or the provider, which is worth a
         /// trial where a network card does. The provider does where every PE reaches every other one by

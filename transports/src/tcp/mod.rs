@@ -24,14 +24,15 @@ mod settings;
 mod tests;
 
 use crate::network::endpoint::Served;
-use crate::network::interfaces::{self, Interface};
 use crate::network::open::Kind;
 use crate::network::rails::Rails;
 use crate::network::transport::{BackEnd, Over};
 use crate::network::{Network, is_on_one_machine};
 use net::Net;
 use settings::TcpSettings;
+use std::net::IpAddr;
 use tombolo_core::config::Table;
+use tombolo_core::interfaces::{self, Interface};
 use tombolo_core::transport::Job;
 
 /// The transport over TCP.
@@ -40,12 +41,24 @@ pub type Tcp = Over<Sockets>;
 /// The back end.
 pub struct Sockets;
 
-/// The interface that a setting names, or the first that leads where the job is.
-fn choose(wish: &str, one_machine: bool, all: &[Interface]) -> Result<Interface, String> {
+/// The interface that a setting names; otherwise that of the first of the networks `shared` by all hosts, or the
+/// first that leads where the job is.
+fn choose(
+    wish: &str,
+    one_machine: bool,
+    shared: &[IpAddr],
+    all: &[Interface],
+) -> Result<Interface, String> {
     let fits = |one: &&Interface| match wish {
         "" => one.address.is_loopback() == one_machine,
         _ => interfaces::is_on(&one.name, Some(one.address), wish),
     };
+    if wish.is_empty()
+        && !one_machine
+        && let Some(first) = all.iter().find(|one| shared.first() == Some(&one.address))
+    {
+        return Ok(first.clone());
+    }
     let usable = all.iter().filter(|one| !interfaces::is_link_local(one.address));
     usable.clone().find(fits).cloned().ok_or_else(|| {
         let all: Vec<String> =
@@ -71,7 +84,9 @@ impl BackEnd for Sockets {
     fn choose(job: &Job<'_>) -> Result<Vec<Interface>, String> {
         let settings = TcpSettings::read(job.config.environment()).map_err(|e| e.to_string())?;
         let (all, here) = (Interface::all(), is_on_one_machine(job));
-        settings.interface.split(',').map(|wish| choose(wish.trim(), here, &all)).collect()
+        let shared = interfaces::shared_by_all(job);
+        let wishes = settings.interface.split(',');
+        wishes.map(|wish| choose(wish.trim(), here, &shared, &all)).collect()
     }
 
     fn open(

@@ -4,9 +4,10 @@
 tombolo_core::settings! {
     /// What the environment says of TCP.
     pub struct TcpSettings {
-        /// Network interface for TCP: its name, its address, or a subnet such as 10.1.0.0/16; empty for the
-        /// first that leads to other hosts. Of several, separated by commas, each carries a part of long
-        /// transfers, to the one at the same place in the other PE's list.
+        /// Network interface for TCP: its name, its address, or a subnet such as 10.1.0.0/16; empty for that
+        /// of the fastest network that all hosts share, else the first that leads to other hosts. Of several,
+        /// separated by commas, each carries a part of long transfers, to the one at the same place in the
+        /// other PE's list.
         User interface: String = "", "SHMEM_TCP_INTERFACE";
     }
 }

@@ -21,6 +21,8 @@ const FOREIGN: [&str; 4] = ["PMI_ID", "PMI_PORT", "PMIX_NAMESPACE", "PMIX_RANK"]
 /// What all PEs of a job have in common.
 pub struct Common<'a> {
     pub size: usize,
+    /// All PEs are on this machine.
+    pub one_machine: bool,
     pub board: &'a Board,
     /// Signal mask that `oshrun` was started with.
     pub mask: SigSet,
@@ -102,7 +104,7 @@ fn variables(
     place: &PeStart,
     common: &Common<'_>,
     pmi: RawFd,
-) -> [(&'static str, Option<String>); 9] {
+) -> [(&'static str, Option<String>); 10] {
     [
         ("PMI_FD", Some(pmi.to_string())),
         ("PMI_RANK", Some(place.pe.to_string())),
@@ -113,6 +115,7 @@ fn variables(
         ("TOMBOLO_NTB_FD", place.links.map(|[left, right]| format!("{left},{right}"))),
         ("TOMBOLO_PROFILE_FD", place.profile.map(|fd| fd.to_string())),
         ("TOMBOLO_BOUND", place.core.map(|_| "on".into())),
+        ("TOMBOLO_ONE_MACHINE", common.one_machine.then(|| "on".into())),
     ]
 }
 
@@ -218,7 +221,7 @@ mod tests {
         let board = Board::create(1).unwrap();
         let files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         let (mask, group) = (SigSet::empty(), Pid::this());
-        let common = Common { size: 1, board: &board, mask, group, files };
+        let common = Common { size: 1, one_machine: true, board: &board, mask, group, files };
         let links = Some([7, 8]);
         let place =
             PeStart { pe: 0, host: Some(0), links, core: None, piped_input: false, profile: None };

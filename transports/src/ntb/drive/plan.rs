@@ -426,15 +426,7 @@ mod tests {
         let environment = Environment::from_iter(environment.iter().copied());
         let settings = NtbSettings::read(&environment).unwrap();
         let config = Config::from_environment(environment).unwrap();
-        let place = |host: u32| Locality {
-            host: host.into(),
-            processors: 0,
-            host_index: host,
-            local_index: 0,
-            host_name: "here".into(),
-            pid: 1,
-        };
-        let localities = [place(0), place(1)];
+        let localities = [0, 1].map(Locality::alone_on);
         let job = Job { pe: 0, localities: &localities, config: &config };
         let own = PlanInputs::of(&hardware, &job, &settings);
         let inputs = PlanInputs::of_all([Some(own), inputs].into_iter().flatten())?;

@@ -91,7 +91,8 @@ impl Host {
         let cores = Cores::claim(share.bind, count);
         let counters = memory_of_counters(share)?;
         let (size, mask, group) = (share.size, parent.mask, parent.group);
-        let common = Common { size, board: &board, mask, group, files };
+        let one_machine = count == size;
+        let common = Common { size, one_machine, board: &board, mask, group, files };
         let mut processes = Vec::with_capacity(count);
         let mut input = None;
         for (at, &(pe, appnum)) in share.pes.iter().enumerate() {

@@ -25,15 +25,7 @@ fn ring() -> LiveRing {
 }
 
 fn localities() -> Vec<Locality> {
-    let locality = |host: u16| Locality {
-        host: host.into(),
-        processors: 0,
-        host_index: host.into(),
-        local_index: 0,
-        host_name: String::new(),
-        pid: 1,
-    };
-    (0..HOSTS).map(locality).collect()
+    (0..HOSTS.into()).map(Locality::alone_on).collect()
 }
 
 /// PE 0 puts `words` words to PE `to`, which waits for the flag behind them: its clock then.
