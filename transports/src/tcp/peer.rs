@@ -378,17 +378,22 @@ unsafe fn receive(
     len: usize,
     scratch: &mut [u8],
 ) -> Result<Option<usize>, i32> {
-    let mut vectors = [
-        libc::iovec { iov_base: at.cast(), iov_len: len },
-        libc::iovec { iov_base: scratch.as_mut_ptr().cast(), iov_len: scratch.len() },
-    ];
-    let first = usize::from(len == 0);
-    // SAFETY: all-zero is a valid header of a message without an address.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = vectors[first..].as_mut_ptr();
-    message.msg_iovlen = (vectors.len() - first) as _;
-    // SAFETY: by the caller's word.
-    let came = unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) };
+    let beside = (scratch.as_mut_ptr().cast(), scratch.len());
+    let came = if len == 0 {
+        // SAFETY: the slice.
+        unsafe { libc::recv(socket, beside.0, beside.1, libc::MSG_DONTWAIT) }
+    } else {
+        let mut vectors = [
+            libc::iovec { iov_base: at.cast(), iov_len: len },
+            libc::iovec { iov_base: beside.0, iov_len: beside.1 },
+        ];
+        // SAFETY: all-zero is a valid header of a message without an address.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = vectors.as_mut_ptr();
+        message.msg_iovlen = vectors.len() as _;
+        // SAFETY: by the caller's word.
+        unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) }
+    };
     match came {
         0 => Err(libc::ECONNRESET),
         1.. => Ok(Some(came as usize)),
