@@ -15,6 +15,7 @@
 //!   the system which sockets have something.
 //! - Nobody is listened to who does not know a number that PEs tell each other by way of the launcher.
 
+mod congestion;
 mod frame;
 mod net;
 mod out;
@@ -28,6 +29,7 @@ use crate::network::open::Kind;
 use crate::network::rails::Rails;
 use crate::network::transport::{BackEnd, Over};
 use crate::network::{Network, is_on_one_machine};
+use congestion::Congestion;
 use net::Net;
 use settings::TcpSettings;
 use std::net::IpAddr;
@@ -79,24 +81,29 @@ impl BackEnd for Sockets {
     const NAME: &'static str = "tcp";
     const SETTINGS: Table = TcpSettings::TABLE;
     type Net = Rails<Net>;
-    type Chosen = Vec<Interface>;
+    type Chosen = (Vec<Interface>, Congestion);
 
-    fn choose(job: &Job<'_>) -> Result<Vec<Interface>, String> {
+    fn choose(job: &Job<'_>) -> Result<(Vec<Interface>, Congestion), String> {
         let settings = TcpSettings::read(job.config.environment()).map_err(|e| e.to_string())?;
         let (all, here) = (Interface::all(), is_on_one_machine(job));
         let shared = interfaces::shared_by_all(job);
         let wishes = settings.interface.split(',');
-        wishes.map(|wish| choose(wish.trim(), here, &shared, &all)).collect()
+        let chosen = wishes.map(|wish| choose(wish.trim(), here, &shared, &all));
+        Ok((chosen.collect::<Result<_, _>>()?, congestion::choose(&settings.congestion)?))
     }
 
     fn open(
-        chosen: Vec<Interface>,
+        (chosen, congestion): (Vec<Interface>, Congestion),
         _job: &Job<'_>,
     ) -> Result<(Rails<Net>, Kind, Vec<String>), String> {
-        let nets = chosen.iter().map(|one| Net::open(one.address)).collect::<Result<_, _>>()?;
+        let open = |one: &Interface| Net::open(one.address, congestion.clone());
+        let nets = chosen.iter().map(open).collect::<Result<_, _>>()?;
         let labels: Vec<String> = chosen.iter().map(describe).collect();
         let mut lines = vec![labels[0].clone()];
         lines.extend(labels[1..].iter().map(|other| format!("long transfers also by {other}")));
+        if let Some(name) = &congestion {
+            lines.push(format!("congestion control {}", name.to_string_lossy()));
+        }
         let net = Rails::new(nets, labels)?;
         lines.extend(net.describe());
         let kind = Kind {

@@ -4,6 +4,7 @@
 //! A connection is made when something is first sent. Where both sides begin at the same time, that of the PE
 //! with the smaller token stays.
 
+use super::congestion::{self, Congestion};
 use super::frame::{self, Head};
 use super::out::Body;
 use super::peer::{Common, Greeting, Peer, Receive, Region, SCRATCH, State};
@@ -39,6 +40,7 @@ const ACCEPTED: u64 = 1 << 40;
 pub struct Net {
     listener: OwnedFd,
     address: SocketAddr,
+    congestion: Congestion,
     token: u64,
     epoll: Epoll,
     /// The listener is left alone while this process can open no more sockets.
@@ -77,9 +79,9 @@ struct Accepted {
 
 impl Net {
     /// Listens at an address of this host, on a port that the system chooses.
-    pub fn open(address: IpAddr) -> Result<Net, String> {
+    pub fn open(address: IpAddr, congestion: Congestion) -> Result<Net, String> {
         let failed = |what: &str, error: Errno| format!("{what} at {address}: {error}");
-        let listener = new_socket(address).map_err(|e| failed("socket", e))?;
+        let listener = new_socket(address, &congestion).map_err(|e| failed("socket", e))?;
         let at = SockaddrStorage::from(SocketAddr::new(address, 0));
         socket::bind(listener.as_raw_fd(), &at).map_err(|e| failed("bind", e))?;
         socket::listen(&listener, socket::Backlog::MAXCONN).map_err(|e| failed("listen", e))?;
@@ -92,6 +94,7 @@ impl Net {
         Ok(Net {
             listener,
             address: SocketAddr::new(address, port),
+            congestion,
             token: random()?,
             epoll,
             is_paused: false,
@@ -159,7 +162,7 @@ impl Net {
 
     /// Begins to connect to a peer.
     fn connect(&mut self, peer: usize) -> Result<(), Errno> {
-        let socket = new_socket(self.address.ip())?;
+        let socket = new_socket(self.address.ip(), &self.congestion)?;
         // From this interface, whatever the system would choose.
         let from = SockaddrStorage::from(SocketAddr::new(self.address.ip(), 0));
         socket::bind(socket.as_raw_fd(), &from)?;
@@ -469,11 +472,12 @@ fn hint(error: i32) -> &'static str {
     }
 }
 
-fn new_socket(address: IpAddr) -> Result<OwnedFd, Errno> {
+fn new_socket(address: IpAddr, congestion: &Congestion) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket::socket(family, SockType::Stream, flags, None)?;
     socket::setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+    congestion::set(&socket, congestion)?;
     Ok(socket)
 }
 

@@ -9,5 +9,8 @@ tombolo_core::settings! {
         /// separated by commas, each carries a part of long transfers, to the one at the same place in the
         /// other PE's list.
         User interface: String = "", "SHMEM_TCP_INTERFACE";
+        /// Congestion control of TCP connections, by its name in Linux; system for that of the host. auto: that
+        /// of the host too, but cubic or reno in place of bbr, which slows down short transfers.
+        User congestion: String = "auto", "SHMEM_TCP_CONGESTION";
     }
 }

@@ -25,7 +25,7 @@ struct End {
 
 impl End {
     fn new() -> End {
-        let (mut net, mut memory) = (Net::open(HERE).unwrap(), vec![0; LEN]);
+        let (mut net, mut memory) = (Net::open(HERE, None).unwrap(), vec![0; LEN]);
         // SAFETY: the memory goes after the network, by the order of the fields.
         unsafe { net.share(memory.as_mut_ptr(), LEN, KEY) }.unwrap();
         End { net, memory, done: vec![], failed: vec![] }
@@ -112,7 +112,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 
 #[test]
 fn two_ends_put_get_and_send() {
-    trial::run(Net::open(HERE).unwrap(), Net::open(HERE).unwrap()).unwrap();
+    trial::run(Net::open(HERE, None).unwrap(), Net::open(HERE, None).unwrap()).unwrap();
 }
 
 #[test]
