@@ -206,15 +206,20 @@ fn crowded_hosts<'a>(group: &Group<'a>, least: usize) -> Option<&'a Hosts> {
     hosts(group).filter(|hosts| hosts.most >= least)
 }
 
-/// Each member of a host tells the first, which tells each.
+/// Each member of a host tells the first, which tells each. Where they share processors over a network, all of them tell
+/// it, and see that they are told, while it waits for its turn.
 fn here_and_back(group: &Group<'_>, hosts: &Hosts) -> u64 {
-    (2 + hosts.most as u64) * costs(group).notice_ns(Distance::Host)
+    let costs = costs(group);
+    let turns = match costs.crowd > 1 && group.extent() == Distance::Network {
+        true => 2,
+        false => 2 + hosts.most as u64,
+    };
+    turns * costs.notice_ns(Distance::Host)
 }
 
-/// Members of a host come to one and are told by it; these meet by dissemination. Over networks taken where hosts have
-/// more than two members, as it was measured.
+/// Members of a host come to one and are told by it; these meet by dissemination.
 pub fn sync_by_hosts(group: &Group<'_>) -> u64 {
-    let Some(hosts) = crowded_hosts(group, 3) else { return u64::MAX };
+    let Some(hosts) = led_hosts(group) else { return u64::MAX };
     here_and_back(group, hosts) + step(group) * rounds(hosts.leaders.len()) as u64
 }
 
