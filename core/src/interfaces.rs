@@ -16,7 +16,7 @@ pub struct Interface {
     pub name: String,
     /// The address.
     pub address: IpAddr,
-    /// Bits of the address that are those of its network.
+    /// Bits of the address that are those of its network; all where the system does not tell.
     pub prefix: u8,
 }
 
@@ -29,7 +29,8 @@ impl Interface {
         let up = all.filter(|one| one.flags.contains(is_up));
         let mut found: Vec<Interface> = up
             .filter_map(|one| {
-                let (address, prefix) = (address_of(&one)?, prefix_of(&one));
+                let address = address_of(&one)?;
+                let prefix = prefix_of(&one).unwrap_or(if address.is_ipv4() { 32 } else { 128 });
                 Some(Interface { address, prefix, name: one.interface_name })
             })
             .collect();
@@ -98,12 +99,11 @@ fn address_of(one: &InterfaceAddress) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(at.ip())))
 }
 
-/// 0 where the system does not tell.
-fn prefix_of(one: &InterfaceAddress) -> u8 {
-    let Some(mask) = one.netmask else { return 0 };
+fn prefix_of(one: &InterfaceAddress) -> Option<u8> {
+    let mask = one.netmask?;
     let v4 = mask.as_sockaddr_in().map(|mask| mask.ip().to_bits().leading_ones());
     let bits = v4.or_else(|| mask.as_sockaddr_in6().map(|mask| mask.ip().to_bits().leading_ones()));
-    bits.unwrap_or(0) as u8
+    bits.map(|bits| bits as u8)
 }
 
 /// Whether an address means something on one link only.
