@@ -3,7 +3,8 @@
 
 use super::{
     CACHED_MAX, LINE, arrival, both_links, copied, costs, flags, handing_on_to_all, hosts, is_ring,
-    next, others, passing_on_by, pipeline, put, request, ring, shares, step, sync,
+    next, others, passing_on_by, pipeline, put, request, ring, shares, shares_over_network, step,
+    sync,
 };
 use crate::broadcast::{self, Halves};
 use crate::group::Group;
@@ -73,9 +74,8 @@ pub fn broadcast_signal(group: &Group<'_>, len: usize) -> u64 {
     // Over a network between hosts that share processors the root alone took one and a half to twice as long where hosts
     // have several members. With one on each of four it took a sixth longer, with what follows; short messages 3 to 10 %
     // longer, but most members less.
-    let is_long = |hosts: &Hosts| hosts.most > 1 || hosts.leaders.len() > 3 && len > 512;
-    let is_crowd = group.extent() == Distance::Network && costs(group).crowd > 1;
-    if is_crowd && hosts(group).is_some_and(is_long) {
+    let took_longer = |hosts: &Hosts| hosts.most > 1 || hosts.leaders.len() > 3 && len > 512;
+    if shares_over_network(group) && hosts(group).is_some_and(took_longer) {
         return u64::MAX;
     }
     root_puts(group, len) + step(group) + handing_on_to_all(group, len)

@@ -70,13 +70,18 @@ pub fn sync_by_dissemination(group: &Group<'_>) -> u64 {
     step(group) * rounds + costs.shared_ns(flags)
 }
 
+/// Whether members meet over a network while they share processors, as those of several hosts on one machine do.
+fn shares_over_network(group: &Group<'_>) -> bool {
+    costs(group).crowd > 1 && group.extent() == Distance::Network
+}
+
 /// All tell the first, which tells all: where messages take time of processors that PEs share, as it was measured
 /// there. Each takes that of the first one for at least half of the time that it is under way.
 pub fn sync_by_first(group: &Group<'_>) -> u64 {
-    let (costs, others) = (costs(group), others(group));
-    if costs.crowd <= 1 || group.extent() != Distance::Network {
+    if !shares_over_network(group) {
         return u64::MAX;
     }
+    let (costs, others) = (costs(group), others(group));
     let flag = (put(group, 8) + LINE).max(costs.latency_ns(Distance::Network) / 2);
     let of_all = costs.shared_ns(2 * others * flag) / group.n as u64;
     2 * step(group) + of_all.max(others * flag)
@@ -209,12 +214,8 @@ fn crowded_hosts<'a>(group: &Group<'a>, least: usize) -> Option<&'a Hosts> {
 /// Each member of a host tells the first, which tells each. Where they share processors over a network, all of them tell
 /// it, and see that they are told, while it waits for its turn.
 fn here_and_back(group: &Group<'_>, hosts: &Hosts) -> u64 {
-    let costs = costs(group);
-    let turns = match costs.crowd > 1 && group.extent() == Distance::Network {
-        true => 2,
-        false => 2 + hosts.most as u64,
-    };
-    turns * costs.notice_ns(Distance::Host)
+    let waits = if shares_over_network(group) { 2 } else { 2 + hosts.most as u64 };
+    waits * costs(group).notice_ns(Distance::Host)
 }
 
 /// Members of a host come to one and are told by it; these meet by dissemination.

@@ -79,7 +79,7 @@ struct Hello {
     notices: Vec<String>,
     need: Need,
     several_threads: bool,
-    /// As text: only what one PE of each host tells is looked at.
+    /// A list as text: only what one PE of each host tells is looked at.
     networks: String,
 }
 
@@ -211,7 +211,11 @@ pub fn localities(
         // To ask for them takes a tenth of a millisecond, which adds up where hundreds of PEs share a host.
         networks: match config.one_machine.0 || config.host.is_some() || bootstrap.n_pes() == 1 {
             true => String::new(),
-            false => interfaces::networks(NETWORKS).iter().map(|one| format!("{one} ")).collect(),
+            false => {
+                let networks = interfaces::networks(NETWORKS);
+                let networks: Vec<String> = networks.iter().map(|one| one.to_string()).collect();
+                networks.join(&SEPARATOR.to_string())
+            }
         },
     };
     let (me, all) = (bootstrap.pe(), bootstrap.allgather(mine.encode().as_bytes())?);
@@ -252,7 +256,7 @@ pub fn localities(
         let Hello { host, processors, pid, host_name, need, networks, .. } = hello;
         let host_index = *host_index;
         let networks = match local_index {
-            0 => networks.split(' ').filter_map(|one| one.parse().ok()).collect(),
+            0 => networks.split(SEPARATOR).filter_map(|one| one.parse().ok()).collect(),
             _ => vec![],
         };
         (Locality { host, processors, host_index, local_index, host_name, pid, networks }, need)
@@ -435,7 +439,7 @@ mod tests {
         let notices = vec!["one".to_owned(), "two".to_owned()];
         let need = Need { heap: 1 << 40, statics: 5, address: vec![0, 255, 16] };
         let host_name = "h n".into();
-        let networks = "10.99.0.1/24 fd00::1/64 ".to_owned();
+        let networks = format!("10.99.0.1/24{SEPARATOR}fd00::1/64");
         let hello = Hello {
             host: 7,
             processors: 8,

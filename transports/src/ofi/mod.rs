@@ -39,7 +39,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use sys::Library;
 use tombolo_core::config::{OnLoss, Table};
-use tombolo_core::interfaces;
+use tombolo_core::interfaces::shared_by_all;
 use tombolo_core::transport::Job;
 
 /// The libfabric transport.
@@ -76,12 +76,13 @@ fn wishes(job: &Job<'_>) -> Result<Vec<Wish>, String> {
     }
     let of =
         |list: &[String], at: usize| list.get(at).or(list.first()).cloned().unwrap_or_default();
+    let shared = shared_by_all(job);
     let wish = |at: usize| Wish {
         provider: provider.clone(),
         domain: of(&domains, at),
         interface: of(&interfaces, at),
         one_machine: is_on_one_machine(job),
-        shared: interfaces::shared_by_all(job),
+        shared: shared.clone(),
         only_devices: false,
         atomics: atomics == Atomics::Provider,
         closes: count > 1 || job.config.on_loss == OnLoss::Continue,

@@ -18,17 +18,23 @@ pub type Congestion = Option<OsString>;
 
 /// What a setting asks for. An error if it may not be used here.
 pub fn choose(wish: &str) -> Result<Congestion, String> {
-    let socket =
-        socket::socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
-    let (Ok(socket), false) = (socket, wish == "system") else { return Ok(None) };
-    if wish != "auto" {
-        return match set(&socket, &Some(wish.into())) {
-            Ok(()) => Ok(Some(wish.into())),
-            Err(error) => Err(refusal(wish, error)),
-        };
+    if wish == "system" {
+        return Ok(None);
     }
-    Ok(in_place_of(&of(&socket), |name| set(&socket, &Some(name.into())).is_ok())
-        .map(OsString::from))
+    let flags = SockFlag::SOCK_CLOEXEC;
+    // Where there are no sockets, that is what is told later.
+    let Ok(socket) = socket::socket(AddressFamily::Inet, SockType::Stream, flags, None) else {
+        return Ok(None);
+    };
+    let try_one = |name: &str| set(&socket, &Some(name.into()));
+    if wish == "auto" {
+        let instead = in_place_of(&of(&socket), |name| try_one(name).is_ok());
+        return Ok(instead.map(OsString::from));
+    }
+    match try_one(wish) {
+        Ok(()) => Ok(Some(wish.into())),
+        Err(error) => Err(refusal(wish, error)),
+    }
 }
 
 /// What is to be used instead of the congestion control of the host, if something is.

@@ -43,24 +43,19 @@ pub type Tcp = Over<Sockets>;
 /// The back end.
 pub struct Sockets;
 
-/// The interface that a setting names; otherwise that of the first of the networks `shared` by all hosts, or the
-/// first that leads where the job is.
+/// The interface that a setting names; otherwise that of the address `shared`, in a network of all hosts, or the first
+/// that leads where the job is.
 fn choose(
     wish: &str,
     one_machine: bool,
-    shared: &[IpAddr],
+    shared: Option<IpAddr>,
     all: &[Interface],
 ) -> Result<Interface, String> {
-    let fits = |one: &&Interface| match wish {
-        "" => one.address.is_loopback() == one_machine,
+    let fits = |one: &&Interface| match (wish, shared) {
+        ("", Some(address)) if !one_machine => one.address == address,
+        ("", _) => one.address.is_loopback() == one_machine,
         _ => interfaces::is_on(&one.name, Some(one.address), wish),
     };
-    if wish.is_empty()
-        && !one_machine
-        && let Some(first) = all.iter().find(|one| shared.first() == Some(&one.address))
-    {
-        return Ok(first.clone());
-    }
     let usable = all.iter().filter(|one| !interfaces::is_link_local(one.address));
     usable.clone().find(fits).cloned().ok_or_else(|| {
         let all: Vec<String> =
@@ -86,9 +81,9 @@ impl BackEnd for Sockets {
     fn choose(job: &Job<'_>) -> Result<(Vec<Interface>, Congestion), String> {
         let settings = TcpSettings::read(job.config.environment()).map_err(|e| e.to_string())?;
         let (all, here) = (Interface::all(), is_on_one_machine(job));
-        let shared = interfaces::shared_by_all(job);
+        let shared = interfaces::shared_by_all(job).first().copied();
         let wishes = settings.interface.split(',');
-        let chosen = wishes.map(|wish| choose(wish.trim(), here, &shared, &all));
+        let chosen = wishes.map(|wish| choose(wish.trim(), here, shared, &all));
         Ok((chosen.collect::<Result<_, _>>()?, congestion::choose(&settings.congestion)?))
     }
 

@@ -10,7 +10,8 @@ tombolo_core::settings! {
         /// other PE's list.
         User interface: String = "", "SHMEM_TCP_INTERFACE";
         /// Congestion control of TCP connections, by its name in Linux; system for that of the host. auto: that
-        /// of the host too, but cubic or reno in place of bbr, which slows down short transfers.
+        /// of the host too, but cubic or reno in place of bbr, which slows down transfers that have pauses
+        /// between them.
         User congestion: String = "auto", "SHMEM_TCP_CONGESTION";
     }
 }
