@@ -24,6 +24,16 @@ pub const CASES: [Afterwards; 5] = [
     }),
 ];
 
+/// The same on four guests.
+pub const CASES_ON_FOUR: [Afterwards; 2] = [
+    ("a_lost_guest_of_four_ends_the_job_over_epf", |stage| {
+        losses::a_lost_guest_ends_the_job(stage, Which::EpfFour)
+    }),
+    ("the_others_of_four_go_on_without_a_guest_over_epf", |stage| {
+        losses::the_others_go_on(stage, Which::EpfFour)
+    }),
+];
+
 /// By guest: an end of the link between them.
 const ENDS: [&str; 2] = ["0000:00:11.0", "0000:00:10.0"];
 /// What is sent over it.

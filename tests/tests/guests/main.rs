@@ -267,6 +267,9 @@ fn over_epf(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
     for (name, case) in epf::CASES {
         add(name.to_owned(), None, Box::new(case));
     }
+    for (name, case) in epf::CASES_ON_FOUR {
+        add(name.to_owned(), Some(MORE_GUESTS), Box::new(case));
+    }
     trials
 }
 
@@ -328,10 +331,14 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some())
     };
     type Function = fn(&Stage) -> Result<(), Failed>;
-    let others: [(&str, Function); 7] = [
+    let others: [(&str, Function); 8] = [
         ("oshinfo_tells_of_the_rdma_device", rdma::oshinfo_tells_of_the_device),
         ("amos_over_verbs_by_processors_are_told", rdma::amos_by_processors_are_told),
         ("wrong_settings_of_verbs_are_told", rdma::wrong_settings_are_told),
+        (
+            "hosts_take_the_network_that_all_are_in_over_verbs",
+            rdma::takes_the_network_that_all_are_in,
+        ),
         ("a_job_goes_on_without_its_first_rdma_device", |stage| {
             rdma::goes_on_without(stage, "rxe1,rxe0", "g1:1,g2:1")
         }),

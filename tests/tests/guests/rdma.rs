@@ -275,6 +275,23 @@ pub fn oshinfo_tells_of_the_device(stage: &Stage) -> Result<(), Failed> {
     Ok(())
 }
 
+/// All hosts take the device whose network all of them are in.
+pub fn takes_the_network_that_all_are_in(stage: &Stage) -> Result<(), Failed> {
+    let trio = stage.trio()?;
+    let trio = trio.as_ref().expect("just made");
+    let executable = stage.program("few").executable()?;
+    trio.plug(2, &[0], false)?;
+    let mut oshrun = trio.oshrun("g1:1,g2:1", "shm,verbs");
+    let ran = trio.job(oshrun.args(["-x", "CHECK_APART=1"]).arg(&executable));
+    let mut oshrun = trio.oshrun("g1:1,g2:1", "shm,verbs");
+    let told = trio.job(oshrun.arg(trio.prefix.join("bin/oshinfo")));
+    trio.plug(2, &[0], true)?;
+    ran?.succeeded()?;
+    let told = told?.succeeded()?.stdout;
+    assert!(told.contains("device rxe1, port 1"), "{told}");
+    Ok(())
+}
+
 /// Wrong settings are told with what there is.
 pub fn wrong_settings_are_told(stage: &Stage) -> Result<(), Failed> {
     let trio = stage.trio()?;

@@ -9,6 +9,7 @@ use super::queue::DEPTH;
 use super::sys::{self, AhAttr, Gid, Library, QpAttr};
 use std::ffi::{CStr, c_int};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::ptr::null_mut;
@@ -182,12 +183,13 @@ impl Card {
         (status == 0).then_some(GidEntry { index, gid, kind })
     }
 
-    /// Looks at a port that is to be used, and chooses its address, if `gid` does not.
+    /// Looks at a port that is to be used, and chooses its address, if `gid` does not; see [`choose::best_gid`].
     pub fn choose_port(
         &self,
         number: u32,
         gid: Option<u32>,
         one_machine: bool,
+        shared: &[IpAddr],
     ) -> Result<Port, String> {
         let number = u8::try_from(number).map_err(|_| format!("there is no port {number}"))?;
         let attr = self.port(number)?;
@@ -204,7 +206,7 @@ impl Card {
             }
             None => {
                 let entries: Vec<_> = places.filter_map(|at| self.gid(number, at)).collect();
-                choose::best_gid(&entries, one_machine).ok_or_else(|| {
+                choose::best_gid(&entries, one_machine, shared).ok_or_else(|| {
                     format!("port {number} has no address: its network interface needs one")
                 })?
             }

@@ -2,7 +2,7 @@
 //! Which device, port and address are used: the rules, without the devices.
 
 use super::sys::{self, Gid};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 /// An entry of a port's table of GIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,42 +37,51 @@ impl GidKind {
     }
 }
 
-/// The IPv4 address in a GID, if there is one.
-fn ipv4(gid: &Gid) -> Option<Ipv4Addr> {
-    Ipv6Addr::from(*gid).to_ipv4_mapped()
+/// The address in a GID of a RoCE port.
+pub fn address(gid: &Gid) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(*gid)).to_canonical()
 }
 
-/// The best entry for a RoCE port. Addresses of the loop-back interface lead to this machine alone.
-pub fn best_gid(entries: &[GidEntry], one_machine: bool) -> Option<GidEntry> {
+/// The best entry for a RoCE port: one with an address of those in `shared`, networks that all hosts of the job
+/// are in, if there is one. Addresses of the loop-back interface lead to this machine alone.
+pub fn best_gid(entries: &[GidEntry], one_machine: bool, shared: &[IpAddr]) -> Option<GidEntry> {
     let rank = |entry: &&GidEntry| {
-        let address = Ipv6Addr::from(entry.gid);
         let kind = match entry.kind {
             GidKind::V2 => 0,
             GidKind::Unknown => 1,
             GidKind::V1 => 2,
         };
-        let reach = match ipv4(&entry.gid) {
-            Some(ipv4) if ipv4.is_link_local() => 2,
-            Some(_) => 0,
-            None if address.is_unicast_link_local() => 3,
-            None => 1,
+        let reach = match address(&entry.gid) {
+            IpAddr::V4(address) if address.is_link_local() => 2,
+            IpAddr::V4(_) => 0,
+            IpAddr::V6(address) if address.is_unicast_link_local() => 3,
+            IpAddr::V6(_) => 1,
         };
-        (kind, reach, entry.index)
+        (kind, place_in(shared, entry), reach, entry.index)
     };
     let is_usable = |entry: &&GidEntry| {
-        let address = Ipv6Addr::from(entry.gid);
-        let loopback = ipv4(&entry.gid).is_some_and(|ip| ip.is_loopback()) || address.is_loopback();
-        !address.is_unspecified() && (one_machine || !loopback)
+        let address = address(&entry.gid);
+        !address.is_unspecified() && (one_machine || !address.is_loopback())
     };
     entries.iter().filter(is_usable).min_by_key(rank).copied()
 }
 
-/// An address for people.
-pub fn show_gid(gid: &Gid) -> String {
-    match ipv4(gid) {
-        Some(ipv4) => ipv4.to_string(),
-        None => Ipv6Addr::from(*gid).to_string(),
-    }
+/// Where the address of an entry is among those in `shared`; behind all if it is not.
+fn place_in(shared: &[IpAddr], entry: &GidEntry) -> usize {
+    let address = address(&entry.gid);
+    shared.iter().position(|one| *one == address).unwrap_or(shared.len())
+}
+
+/// The order in which ports are to be tried: cards first, and of RoCE ports those in a network that all hosts of
+/// the job are in, so that all hosts take ports that reach each other. InfiniBand has networks of its own.
+pub fn precedence(
+    is_software: bool,
+    link: u8,
+    entry: &GidEntry,
+    shared: &[IpAddr],
+) -> (bool, usize) {
+    let place = if link == sys::LINK_INFINIBAND { 0 } else { place_in(shared, entry) };
+    (is_software, place)
 }
 
 /// What is to be known of a port.
@@ -121,8 +130,7 @@ pub fn wishes(devices: &str, ports: &str) -> Result<Vec<(String, Option<u32>)>, 
     (0..count).map(wish).collect()
 }
 
-/// Devices and ports that may be used, by their places in the list, in the order in which they are to
-/// be tried: cards first. An error if there is none.
+/// Devices and ports that may be used, by their places in the list. An error if there is none.
 pub fn candidates(
     devices: &[DeviceState],
     device: &str,
@@ -146,7 +154,6 @@ pub fn candidates(
     if found.is_empty() {
         return Err(format!("no RDMA device can be used: {}", unfit.join("; ")));
     }
-    found.sort_by_key(|(index, _)| devices[*index].is_software);
     Ok(found)
 }
 
@@ -198,7 +205,7 @@ mod tests {
             entry(4, "2001:db8::1", GidKind::V2),
             entry(5, "::", GidKind::V2),
         ];
-        let best = |entries: &[GidEntry]| best_gid(entries, false).map(|entry| entry.index);
+        let best = |entries: &[GidEntry]| best_gid(entries, false, &[]).map(|entry| entry.index);
         assert_eq!(best(&entries), Some(3));
         assert_eq!(best(&[entries[0], entries[1], entries[4]]), Some(4));
         assert_eq!(best(&[entries[0], entries[1]]), Some(1));
@@ -206,9 +213,46 @@ mod tests {
         assert_eq!(best(&entries[5..]), None);
         let local = [entry(0, "::ffff:127.0.0.1", GidKind::V2)];
         assert_eq!(best(&local), None);
-        assert_eq!(best_gid(&local, true), Some(local[0]));
-        assert_eq!(show_gid(&entries[3].gid), "10.9.0.1");
-        assert_eq!(show_gid(&entries[4].gid), "2001:db8::1");
+        assert_eq!(best_gid(&local, true, &[]), Some(local[0]));
+        assert_eq!(address(&entries[3].gid).to_string(), "10.9.0.1");
+        assert_eq!(address(&entries[4].gid).to_string(), "2001:db8::1");
+    }
+
+    #[test]
+    fn addresses_in_a_network_of_all_hosts_are_preferred() {
+        let entries = [
+            entry(0, "fe80::1", GidKind::V2),
+            entry(1, "::ffff:10.9.0.1", GidKind::V2),
+            entry(2, "::ffff:10.9.1.1", GidKind::V1),
+            entry(3, "::ffff:10.9.1.1", GidKind::V2),
+            entry(4, "2001:db8::1", GidKind::V2),
+        ];
+        let best = |shared: &[&str]| {
+            let shared: Vec<IpAddr> = shared.iter().map(|one| one.parse().unwrap()).collect();
+            best_gid(&entries, false, &shared).map(|entry| entry.index)
+        };
+        assert_eq!(best(&["10.9.1.1"]), Some(3));
+        assert_eq!(best(&["2001:db8::1", "10.9.1.1"]), Some(4));
+        assert_eq!(best(&["10.9.2.1"]), Some(1));
+        assert_eq!(best(&[]), Some(1));
+    }
+
+    #[test]
+    fn cards_come_first_and_then_networks_of_all_hosts() {
+        let shared = ["10.9.1.1".parse().unwrap(), "10.9.0.1".parse().unwrap()];
+        let gids = ["::ffff:10.9.0.1", "::ffff:10.9.1.1", "::ffff:10.9.2.1", "fe80::1"];
+        let [late, soon, alone, infiniband] = gids.map(|gid| entry(0, gid, GidKind::V2));
+        let ethernet = sys::LINK_ETHERNET;
+        let mut ports = [
+            ("software", true, ethernet, soon),
+            ("alone", false, ethernet, alone),
+            ("late", false, ethernet, late),
+            ("InfiniBand", false, sys::LINK_INFINIBAND, infiniband),
+            ("soon", false, ethernet, soon),
+        ];
+        ports.sort_by_key(|(_, software, link, gid)| precedence(*software, *link, gid, &shared));
+        let order = ports.map(|(name, ..)| name);
+        assert_eq!(order, ["InfiniBand", "soon", "late", "alone", "software"]);
     }
 
     fn device(name: &str, is_software: bool, ports: &[(bool, u8)]) -> DeviceState {
@@ -234,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn cards_with_a_link_come_first_and_settings_decide() {
+    fn ports_have_a_link_and_settings_decide() {
         let devices = [
             device("rxe0", true, &[(true, sys::LINK_ETHERNET)]),
             device("mlx5_0", false, &[(false, sys::LINK_ETHERNET), (true, sys::LINK_ETHERNET)]),
             device("mlx5_1", false, &[(true, sys::LINK_INFINIBAND)]),
         ];
-        let all = vec![(1, 2), (2, 1), (0, 1)];
+        let all = vec![(0, 1), (1, 2), (2, 1)];
         assert_eq!(candidates(&devices, "", None), Ok(all));
         assert_eq!(candidates(&devices, "rxe0", None), Ok(vec![(0, 1)]));
         assert_eq!(candidates(&devices, "", Some(2)), Ok(vec![(1, 2)]));

@@ -92,6 +92,7 @@ use net::{Manner, Net};
 use settings::{AmoBy, Confirm, VerbsSettings};
 use sys::Library;
 use tombolo_core::config::Table;
+use tombolo_core::interfaces::shared_by_all;
 use tombolo_core::transport::Job;
 
 /// Messages that may come in at a time; the engine posts no more buffers.
@@ -134,18 +135,46 @@ fn choose(job: &Job<'_>) -> Result<Chosen, String> {
         AmoBy::Auto if wishes.len() > 1 => AmoBy::Target,
         amo => amo,
     };
+    let (here, shared) = (is_on_one_machine(job), shared_by_all(job));
     let (mut lanes, mut failed): (Vec<Lane>, _) = (vec![], vec![]);
-    for (device, port) in wishes {
-        let mut candidates = choose::candidates(&states, &device, port)?;
+    for (device, number) in wishes {
+        let mut candidates = choose::candidates(&states, &device, number)?;
         candidates.retain(|(index, number)| {
             !lanes.iter().any(|lane| lane.index == *index && u32::from(lane.port.number) == *number)
         });
-        let found = candidates.into_iter().find_map(|(index, number)| {
+        let told = |index: usize, number: u32, why: String| {
+            format!("{} port {number}: {why}", states[index].name)
+        };
+        let mut ports = vec![];
+        for (index, number) in candidates {
+            let card = devices.open(index);
+            let port = card.and_then(|card| {
+                Ok((card.choose_port(number, settings.gid, here, &shared)?, card))
+            });
+            match port {
+                Ok((port, card)) => ports.push((index, port, card)),
+                Err(why) => failed.push(told(index, number, why)),
+            }
+        }
+        ports.sort_by_key(|(index, port, _)| {
+            choose::precedence(states[*index].is_software, port.link, &port.gid, &shared)
+        });
+        let found = ports.into_iter().find_map(|(index, port, card)| {
             let state = states[index].clone();
-            let found =
-                Lane::find(&devices, index, state, number, &settings, amo, job, &mut failed);
-            let told = |why| failed.push(format!("{} port {number}: {why}", states[index].name));
-            found.map_err(told).ok()
+            let domain = card.atomic_operations().and_then(|domain| domain.wished(amo));
+            let ends_prove = match settings.confirm {
+                Confirm::Auto => state.is_software,
+                Confirm::Read => false,
+                Confirm::Acknowledgement => true,
+            };
+            let works = domain.and_then(|domain| {
+                Lane { index, state, port, ends_prove, domain }.that_works(
+                    &devices,
+                    amo,
+                    &mut failed,
+                )
+            });
+            works.map_err(|why| failed.push(told(index, port.number.into(), why))).ok()
         });
         lanes.push(found.ok_or_else(|| match failed.is_empty() {
             true => "one RDMA port is named twice".into(),
@@ -156,39 +185,25 @@ fn choose(job: &Job<'_>) -> Result<Chosen, String> {
 }
 
 impl Lane {
-    /// A port that has worked when tried.
-    #[expect(clippy::too_many_arguments, reason = "all that decides")]
-    fn find(
+    /// This one, if it works when tried.
+    fn that_works(
+        mut self,
         devices: &Devices,
-        index: usize,
-        state: DeviceState,
-        number: u32,
-        settings: &VerbsSettings,
         amo: AmoBy,
-        job: &Job<'_>,
         failed: &mut Vec<String>,
     ) -> Result<Lane, String> {
-        let ends_prove = match settings.confirm {
-            Confirm::Auto => state.is_software,
-            Confirm::Read => false,
-            Confirm::Acknowledgement => true,
-        };
-        let card = devices.open(index)?;
-        let port = card.choose_port(number, settings.gid, is_on_one_machine(job))?;
-        let domain = card.atomic_operations()?.wished(amo)?;
-        let mut lane = Lane { index, state, port, ends_prove, domain };
-        match lane.try_out(devices) {
+        match self.try_out(devices) {
             Ok(()) => {}
             // Without those operations it may do.
-            Err(why) if amo != AmoBy::Card && domain != Domain::None => {
-                lane.domain = Domain::None;
-                lane.try_out(devices)?;
-                let name = &lane.state.name;
+            Err(why) if amo != AmoBy::Card && self.domain != Domain::None => {
+                self.domain = Domain::None;
+                self.try_out(devices)?;
+                let (name, number) = (&self.state.name, self.port.number);
                 failed.push(format!("{name} port {number} with AMOs of the card: {why}"));
             }
             Err(why) => return Err(why),
         }
-        Ok(lane)
+        Ok(self)
     }
 
     fn try_out(&self, devices: &Devices) -> Result<(), String> {
@@ -219,7 +234,7 @@ impl Lane {
 
     fn describe(&self) -> String {
         let Port { number, gid, .. } = &self.port;
-        let (name, address) = (&self.state.name, choose::show_gid(&gid.gid));
+        let (name, address) = (&self.state.name, choose::address(&gid.gid));
         format!("device {name}, port {number}, GID {} ({address})", gid.index)
     }
 }

@@ -4,14 +4,14 @@
 tombolo_core::settings! {
     /// What the environment says of RDMA devices.
     pub struct VerbsSettings {
-        /// RDMA device, as ibv_devices lists them; empty for the first one that works. Of several, separated
-        /// by commas, each carries a part of long transfers, to the one at the same place in the other PE's
-        /// list.
+        /// RDMA device, as ibv_devices lists them; empty for the first one that works, RoCE devices in a network
+        /// that all hosts share before others. Of several, separated by commas, each carries a part of long
+        /// transfers, to the one at the same place in the other PE's list.
         User device: String = "", "SHMEM_VERBS_DEVICE";
         /// Port of the RDMA device; empty for the first active one. Several as with SHMEM_VERBS_DEVICE.
         User port: String = "", "SHMEM_VERBS_PORT";
         /// Index of this PE's address in the port's table of GIDs; empty for the best, which is that
-        /// of RoCE version 2 over IPv4 where there is one.
+        /// of RoCE version 2 in a network that all hosts share, or else over IPv4.
         User gid: Option<u32> = "", "SHMEM_VERBS_GID";
         /// What shows that data written over verbs can be read: a read that follows them, or the
         /// acknowledgement of the card, which takes less time but is not meant to say that. auto: read,
