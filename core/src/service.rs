@@ -33,6 +33,7 @@ pub(crate) use message::{LINE_WORDS, MessageLine, Reply};
 pub use message::{Request, Wanted};
 pub(crate) use server::carry_out;
 pub use server::{Requester, Served, Server};
+pub(crate) use thread::await_fds;
 pub use thread::{Announced, Bell, Pollable, Service};
 pub use wire::Wire;
 

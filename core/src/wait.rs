@@ -12,9 +12,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+mod beside;
 mod turns;
 
-use turns::{ANOTHER_RAN_NS, Attempt, Turns};
+use beside::Beside;
+pub use beside::COMPUTES_NS;
+use turns::{ANOTHER_RAN_NS, Attempt, Turns, may_find_room};
 
 /// Longest spin for a service thread.
 const SERVICE_SPIN_NS: u64 = 3_000;
@@ -200,15 +203,20 @@ impl Patience {
         Patience { spin_ns: self.spin_ns.min(SERVICE_SPIN_NS), ..*self }
     }
 
-    /// Looks until `look` says that it is over: spins, then lets others run between two looks. False if that took as
-    /// long as it may, whatever moves, since who sends may not be who is waited for: then it is time to
-    /// [`Patience::sleep`].
+    /// Looks until `look` says that it is over: spins, then lets others run between two looks, and sleeps by `nap`,
+    /// unless that says that it cannot, where one of them computes on this processor. False if that took as long as it may, whatever moves, since who
+    /// sends may not be who is waited for: then it is time to [`Patience::sleep`].
     /// In a virtual machine the clock of a thread that moves to another processor may go back a little.
-    pub fn look(&self, look: &mut dyn FnMut() -> Look) -> bool {
+    pub fn look(&self, look: &mut dyn FnMut() -> Look, nap: &mut dyn FnMut() -> bool) -> bool {
         let begun = monotonic_ns();
         let (mut moved_at, mut another_ran) = (begun, false);
+        let mut beside = BESIDE.get();
+        let mut gave_way_at = None;
         loop {
             let now = monotonic_ns();
+            if let Some(at) = gave_way_at.take() {
+                beside.gave_way(at, now);
+            }
             if now.saturating_sub(begun) >= self.spin_ns + self.yield_ns {
                 return false;
             }
@@ -218,6 +226,7 @@ impl Patience {
                 match look() {
                     Look::Ready => {
                         self.ended(another_ran);
+                        BESIDE.set(beside.ended(now));
                         return true;
                     }
                     Look::Moved => moved = true,
@@ -228,7 +237,13 @@ impl Patience {
             if moved {
                 moved_at = monotonic_ns();
             }
-            if !(spinning || moved && self.spin_ns > 0) {
+            let computes = beside.is_computing(now);
+            if spinning || moved && (self.spin_ns > 0 || computes) {
+                continue;
+            }
+            if !(computes && nap()) {
+                // Where many PEs share a processor, their turns at looking add up to as much.
+                gave_way_at = self.polls_every.is_some().then_some(now);
                 another_ran |= self.give_way();
             }
         }
@@ -291,9 +306,13 @@ pub fn give_way_polling() {
     }
 }
 
-/// Moves this thread to another processor of its node, if it may use one.
+/// Moves this thread to another processor of its node, if it may use one and may find room there. Where all are taken by
+/// threads that compute, Linux 6.18 was seen to leave one that had given way many times, and then moved, without a turn for
+/// up to 0.9 s.
 pub fn leave_processor() {
-    Attempt::Move.make();
+    if may_find_room() {
+        Attempt::Move.make();
+    }
 }
 
 /// Whether another thread ran, and when that was over.
@@ -315,6 +334,7 @@ fn try_to_be_alone(now: u64) {
 
 thread_local! {
     static TURNS: Cell<Turns> = const { Cell::new(Turns::NONE) };
+    static BESIDE: Cell<Beside> = const { Cell::new(Beside::NONE) };
 }
 
 /// How many milliseconds PEs sleep at most before they look again, where `crowd` share a processor:
@@ -404,7 +424,7 @@ mod tests {
             true => Look::Ready,
             false => Look::Nothing,
         };
-        assert!(Patience::UNENDING.look(&mut look), "it sleeps");
+        assert!(Patience::UNENDING.look(&mut look, &mut || false), "it sleeps");
     }
 
     #[test]
@@ -417,7 +437,29 @@ mod tests {
             rest: [SHORT_REST, LONG_REST],
             polls_every: None,
         };
-        assert!(!patience.look(&mut || Look::Moved));
+        assert!(!patience.look(&mut || Look::Moved, &mut || false));
+    }
+
+    #[test]
+    fn a_wait_naps_in_place_of_giving_way_while_another_thread_computes() {
+        let patience = Patience { spin_ns: 0, ..Patience::for_crowd(1) };
+        let naps_of_a_wait = || {
+            let (mut looks, mut naps) = (0, 0);
+            let mut look = || {
+                looks += 1;
+                if looks > 10 { Look::Ready } else { Look::Nothing }
+            };
+            let mut nap = || {
+                naps += 1;
+                true
+            };
+            assert!(patience.look(&mut look, &mut nap));
+            naps
+        };
+        BESIDE.set(Beside::NONE);
+        assert_eq!(naps_of_a_wait(), 0);
+        BESIDE.set(Beside::until(u64::MAX));
+        assert_eq!(naps_of_a_wait(), 10);
     }
 
     #[test]

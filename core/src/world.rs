@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::team::{Team, TeamSlots};
 use crate::transport::{Distance, Endpoint, Locality, Progress, SegmentKind, Told, Transport};
 use crate::wait::{Look, Patience, Reason, Waited, Waiting, Watcher};
-use peers::{Peer, Peers};
+use peers::{Peer, Peers, Polled};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -403,6 +403,12 @@ impl World {
         moved
     }
 
+    /// Sleeps for a moment, or until a transport has something, in a wait beside threads that compute. False, at once,
+    /// where no descriptor tells of that.
+    pub fn nap(&self) -> bool {
+        Polled(self.peers.clone()).nap()
+    }
+
     /// How this PE waits.
     pub fn patience(&self) -> &Patience {
         &self.patience
@@ -489,7 +495,7 @@ impl World {
             self.check_losses(waiting.routine, &mut long);
         };
         let mut wait = |step: &mut dyn FnMut() -> Look| {
-            if !patience.look(step) {
+            if !patience.look(step, &mut || self.nap()) {
                 if let Some((service, attending)) = self.service.as_ref().zip(attending.take()) {
                     service.leave(attending);
                 }

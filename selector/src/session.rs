@@ -427,7 +427,7 @@ fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> T) -> T {
     // As in a wait that is not long.
     let patience = Patience { yield_ns: LONGEST_NS, ..*world.patience() };
     std::thread::scope(|scope| {
-        scope.spawn(|| patience.look(&mut look));
+        scope.spawn(|| patience.look(&mut look, &mut || world.nap()));
         let result = wait();
         done.store(true, Ordering::Release);
         result

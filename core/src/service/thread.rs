@@ -13,7 +13,7 @@ use crate::board::monotonic_ns;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Futex, Mutex, Ordering};
 use crate::transport::{Told, Work};
-use crate::wait::{Patience, leave_processor};
+use crate::wait::{COMPUTES_NS, Patience, leave_processor};
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -65,9 +65,9 @@ pub enum Announced {
 const LOOK_ON_NS: u64 = if cfg!(loom) { 0 } else { 80_000 };
 /// Giving way takes longer than this where another thread runs meanwhile.
 const GAVE_WAY_NS: u64 = 10_000;
-/// The thread then moves to another processor. Where that one is shared too, it does not give way for so long,
-/// but sleeps instead. A thread that gives way may wait until others have had their turns of milliseconds; one
-/// that sleeps runs as soon as there is work, but often where whoever sent that work runs.
+/// The thread then moves to another processor, if one is idle. Where another thread computes all the same, it does not
+/// give way for so long, but sleeps instead. A thread that gives way may wait until others have had their turns of
+/// milliseconds; one that sleeps runs as soon as there is work, but often where whoever sent that work runs.
 const SHARED_NS: u64 = 100_000_000;
 /// Turn on the processor, in nanoseconds, that the thread asks the kernel for. With the shortest that there
 /// is it need not wait for the end of the turn of a program that computes (Linux 6.12 on).
@@ -99,7 +99,8 @@ struct Lull {
     since: Option<u64>,
     /// When the thread left a processor that it shared.
     left: Option<u64>,
-    /// When the thread gave way to another one that ran, although it had moved.
+    /// When the thread gave way to one that computed, although it had moved. Others that wait or serve give the
+    /// processor back sooner than a thread that sleeps is woken.
     shared: Option<u64>,
 }
 
@@ -120,12 +121,12 @@ impl Lull {
 
     /// The thread gave way from one time to another. Whether it is to move.
     fn gave_way(&mut self, from: u64, to: u64) -> bool {
-        let shares = to.saturating_sub(from) > GAVE_WAY_NS;
-        let moves = shares && !lately(self.left, to);
-        match shares {
-            true if moves => self.left = Some(to),
-            true => self.shared = Some(to),
-            false => {}
+        let away = to.saturating_sub(from);
+        let moves = away > GAVE_WAY_NS && !lately(self.left, to);
+        if moves {
+            self.left = Some(to);
+        } else if away > COMPUTES_NS {
+            self.shared = Some(to);
         }
         moves
     }
@@ -456,17 +457,21 @@ impl<W: Wire> Shared<W> {
             return false;
         }
         let limit = if self.server.is_some() { limit.min(NAP[1]) } else { limit.min(SLEEP / 10) };
-        let poll = |fd: &RawFd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
-        let mut polled: Vec<libc::pollfd> = fds.iter().map(poll).collect();
-        let limit = libc::timespec {
-            tv_sec: limit.as_secs() as libc::time_t,
-            tv_nsec: limit.subsec_nanos().into(),
-        };
-        // SAFETY: an array of that length and a valid time. Errors mean: look again.
-        unsafe {
-            libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &limit, std::ptr::null())
-                > 0
-        }
+        await_fds(fds, limit)
+    }
+}
+
+/// Sleeps until one of the descriptors is readable, no longer than the limit: whether one is.
+pub fn await_fds(fds: &[RawFd], limit: Duration) -> bool {
+    let poll = |fd: &RawFd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
+    let mut polled: Vec<libc::pollfd> = fds.iter().map(poll).collect();
+    let limit = libc::timespec {
+        tv_sec: limit.as_secs() as libc::time_t,
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    // SAFETY: an array of that length and a valid time. Errors mean: look again.
+    unsafe {
+        libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &limit, std::ptr::null()) > 0
     }
 }
 
@@ -496,11 +501,13 @@ mod tests {
         assert!(!lull.gave_way(20_001, 25_000), "nobody else is there");
         assert_eq!(lull.next(25_000), Next::GiveWay(25_000));
         assert!(!lull.gave_way(25_000, 36_000), "it has moved lately");
-        assert_eq!(lull.next(36_000), Next::Sleep);
+        assert_eq!(lull.next(36_000), Next::GiveWay(36_000), "the other one did not compute");
+        let kept = 36_001 + COMPUTES_NS;
+        assert!(!lull.gave_way(36_000, kept), "it has moved lately");
         lull.end();
-        assert_eq!((lull.next(40_000), lull.next(50_000)), (Next::Look, Next::Sleep));
+        assert_eq!((lull.next(kept), lull.next(kept + 10_000)), (Next::Look, Next::Sleep));
         // It tries again after a while.
-        let later = 36_000 + SHARED_NS;
+        let later = kept + SHARED_NS;
         assert_eq!(lull.next(later - 1), Next::Sleep);
         lull.end();
         let begun = later + 10_000;

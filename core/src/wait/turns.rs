@@ -8,7 +8,7 @@
 //! but a change of the processors that it may use moves it.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 use std::fs;
 use std::time::Duration;
 
@@ -101,6 +101,22 @@ fn move_on() {
     if sched_setaffinity(me, &others).is_ok() {
         let _ = sched_setaffinity(me, &all);
     }
+}
+
+/// Whether at most one thread more wants to run on this machine than it has processors: one that shares its processor may
+/// then find another one idle, or with a single thread that only waits.
+pub fn may_find_room() -> bool {
+    let loads = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    match runnable(&loads).zip(online) {
+        Some((threads, processors)) => threads <= processors + 1,
+        None => true,
+    }
+}
+
+/// Threads that run or want to, of what `/proc/loadavg` says.
+fn runnable(loads: &str) -> Option<i64> {
+    loads.split_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
 
 /// The processors of a processor's node.
@@ -204,6 +220,13 @@ mod tests {
         move_on();
         assert_eq!(sched_getaffinity(me).unwrap(), one);
         sched_setaffinity(me, &before).unwrap();
+    }
+
+    #[test]
+    fn threads_that_want_to_run_are_counted() {
+        assert_eq!(runnable("0.20 0.18 0.12 3/80 11206\n"), Some(3));
+        assert_eq!([runnable(""), runnable("0.20 0.18 0.12 3")], [None, None]);
+        assert!(runnable(&fs::read_to_string("/proc/loadavg").unwrap()).is_some());
     }
 
     #[test]

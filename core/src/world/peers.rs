@@ -2,7 +2,7 @@
 //! The transports of a PE and the endpoints they gave.
 
 use super::exchange::Endpoints;
-use crate::service::Pollable;
+use crate::service::{Pollable, await_fds};
 use crate::transport::{
     Amo, AmoSet, Capabilities, Distance, Endpoint, Progress, Remote, SegmentKind, Status, Stream,
     Transport,
@@ -10,6 +10,7 @@ use crate::transport::{
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// One way to one PE.
 pub struct Peer {
@@ -141,10 +142,24 @@ impl Peers {
     }
 }
 
+/// Longest nap in a wait. What comes through mapped memory ends none, and would have waited for milliseconds if the
+/// thread had given way to one that computes.
+const NAP: Duration = Duration::from_micros(20);
+
 /// The transports that a service thread has to poll.
 pub(super) struct Polled(pub(super) Arc<Peers>);
 
 impl Polled {
+    /// Sleeps for a moment, or until a transport has something; false, at once, where no descriptor tells of that.
+    pub(super) fn nap(&self) -> bool {
+        let Some(fds) = self.event_fds().filter(|fds| !fds.is_empty()) else { return false };
+        // Where there may be work already, it is time to look.
+        if self.arm() {
+            await_fds(&fds, NAP);
+        }
+        true
+    }
+
     fn transports(&self) -> impl Iterator<Item = &dyn Transport> {
         let all = self.0.transports.iter().map(|transport| &**transport);
         all.filter(|transport| transport.progress_needed() == Progress::Always)
