@@ -65,8 +65,8 @@ pub enum Announced {
 const LOOK_ON_NS: u64 = if cfg!(loom) { 0 } else { 80_000 };
 /// Giving way takes longer than this where another thread runs meanwhile.
 const GAVE_WAY_NS: u64 = 10_000;
-/// The thread then moves to another processor, if one is idle. Where another thread computes all the same, it does not
-/// give way for so long, but sleeps instead. A thread that gives way may wait until others have had their turns of
+/// The thread then moves to another processor, if it may find room there. Where another thread computes all the same, it
+/// does not give way for so long, but sleeps instead. A thread that gives way may wait until others have had their turns of
 /// milliseconds; one that sleeps runs as soon as there is work, but often where whoever sent that work runs.
 const SHARED_NS: u64 = 100_000_000;
 /// Turn on the processor, in nanoseconds, that the thread asks the kernel for. With the shortest that there
