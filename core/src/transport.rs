@@ -497,8 +497,10 @@ pub trait Transport: Send + Sync {
     /// in jobs of which a timeline is made.
     fn tell(&self, _told: Told) {}
 
-    /// Readable when `progress` has something to do, once [`Transport::arm`] was called. For the
-    /// service thread to sleep on; without it the thread looks again every now and then.
+    /// Readable when `progress` has something to do, once [`Transport::arm`] was called. For the service
+    /// thread to sleep on, and for threads of the program that wait, at the same time: one that arms may take
+    /// from another what this one would be woken for, but then sees to it itself. Without it the service
+    /// thread looks again every now and then.
     fn event_fd(&self) -> Option<RawFd> {
         None
     }

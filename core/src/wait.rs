@@ -237,13 +237,15 @@ impl Patience {
             if moved {
                 moved_at = monotonic_ns();
             }
-            let computes = beside.is_computing(now);
-            if spinning || moved && (self.spin_ns > 0 || computes) {
+            let sleeps = beside.sleeps(now);
+            if spinning || moved && (self.spin_ns > 0 || sleeps) {
                 continue;
             }
-            if !(computes && nap()) {
-                // Where many PEs share a processor, their turns at looking add up to as much.
-                gave_way_at = self.polls_every.is_some().then_some(now);
+            if !(sleeps && nap()) {
+                // What moves may take long. Where many PEs share a processor, their turns at looking add up to as much
+                // as one that computes.
+                let looked = if moved { moved_at } else { now };
+                gave_way_at = self.polls_every.is_some().then_some(looked);
                 another_ran |= self.give_way();
             }
         }
@@ -307,8 +309,8 @@ pub fn give_way_polling() {
 }
 
 /// Moves this thread to another processor of its node, if it may use one and may find room there. Where all are taken by
-/// threads that compute, Linux 6.18 was seen to leave one that had given way many times, and then moved, without a turn for
-/// up to 0.9 s.
+/// threads that compute, Linux 6.18 with autogroups was seen to leave one that had given way many times, and then moved,
+/// without a turn for up to 0.9 s.
 pub fn leave_processor() {
     if may_find_room() {
         Attempt::Move.make();

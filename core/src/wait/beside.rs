@@ -23,7 +23,7 @@ pub struct Beside {
     now: bool,
     /// Until when the thread does not give way.
     until: u64,
-    /// For how long it will not the next time.
+    /// For how long it does not the next time.
     pause: u64,
 }
 
@@ -42,8 +42,8 @@ impl Beside {
         self.now |= to.saturating_sub(from) > COMPUTES_NS;
     }
 
-    /// Whether to sleep at this time in place of giving way.
-    pub fn is_computing(&self, now: u64) -> bool {
+    /// Whether the thread is to sleep at this time in place of giving way.
+    pub fn sleeps(&self, now: u64) -> bool {
         now < self.until
     }
 
@@ -59,7 +59,7 @@ impl Beside {
             },
             true => Beside { row: self.row + 1, now: false, ..self },
             // In a pause nothing tells whether one still computes.
-            false if self.is_computing(now) => self,
+            false if self.sleeps(now) => self,
             false => Beside::NONE,
         }
     }
@@ -82,11 +82,11 @@ mod tests {
         let mut beside = Beside::NONE;
         for gave_way in [long, long, long, short, long, long, long] {
             beside = wait(beside, gave_way, now);
-            assert!(!beside.is_computing(now));
+            assert!(!beside.sleeps(now));
         }
         for pause in [10, 20, 40, 80, 160, 160].map(|ms| ms * 1_000_000) {
             beside = wait(beside, long, now);
-            assert!(beside.is_computing(now + pause - 1) && !beside.is_computing(now + pause));
+            assert!(beside.sleeps(now + pause - 1) && !beside.sleeps(now + pause));
             // Sleeping, it gives way to nobody, which tells nothing.
             beside = wait(beside, 0, now + pause - 1);
             now += pause;
@@ -94,9 +94,9 @@ mod tests {
         // Nobody computes any more: as at first.
         beside = wait(beside, short, now);
         for _ in 0..ROW {
-            assert!(!beside.is_computing(now));
+            assert!(!beside.sleeps(now));
             beside = wait(beside, long, now);
         }
-        assert!(beside.is_computing(now) && !beside.is_computing(now + PAUSE_NS));
+        assert!(beside.sleeps(now) && !beside.sleeps(now + PAUSE_NS));
     }
 }

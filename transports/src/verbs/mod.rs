@@ -85,11 +85,11 @@ use crate::network::rails::Rails;
 use crate::network::transport::{BackEnd, Over};
 use crate::network::{is_on_one_machine, trial};
 use amos::Domain;
-use card::Port;
+use card::{Card, Port};
 use choose::{DeviceState, GidKind};
 use devices::Devices;
 use net::{Manner, Net};
-use settings::{AmoBy, Confirm, VerbsSettings};
+use settings::{AmoBy, VerbsSettings};
 use sys::Library;
 use tombolo_core::config::Table;
 use tombolo_core::interfaces::shared_by_all;
@@ -142,17 +142,16 @@ fn choose(job: &Job<'_>) -> Result<Chosen, String> {
         candidates.retain(|(index, number)| {
             !lanes.iter().any(|lane| lane.index == *index && u32::from(lane.port.number) == *number)
         });
-        let told = |index: usize, number: u32, why: String| {
-            format!("{} port {number}: {why}", states[index].name)
-        };
+        let told =
+            |index: usize, number: u32, why| format!("{} port {number}: {why}", states[index].name);
         let mut ports = vec![];
         for (index, number) in candidates {
             let card = devices.open(index);
-            let port = card.and_then(|card| {
-                Ok((card.choose_port(number, settings.gid, here, &shared)?, card))
-            });
-            match port {
-                Ok((port, card)) => ports.push((index, port, card)),
+            let port = |card: Card| {
+                Ok((index, card.choose_port(number, settings.gid, here, &shared)?, card))
+            };
+            match card.and_then(port) {
+                Ok(port) => ports.push(port),
                 Err(why) => failed.push(told(index, number, why)),
             }
         }
@@ -161,19 +160,10 @@ fn choose(job: &Job<'_>) -> Result<Chosen, String> {
         });
         let found = ports.into_iter().find_map(|(index, port, card)| {
             let state = states[index].clone();
+            let ends_prove = settings.confirm.is_by_acknowledgement(state.is_software);
             let domain = card.atomic_operations().and_then(|domain| domain.wished(amo));
-            let ends_prove = match settings.confirm {
-                Confirm::Auto => state.is_software,
-                Confirm::Read => false,
-                Confirm::Acknowledgement => true,
-            };
-            let works = domain.and_then(|domain| {
-                Lane { index, state, port, ends_prove, domain }.that_works(
-                    &devices,
-                    amo,
-                    &mut failed,
-                )
-            });
+            let lane = domain.map(|domain| Lane { index, state, port, ends_prove, domain });
+            let works = lane.and_then(|lane| lane.that_works(&devices, amo, &mut failed));
             works.map_err(|why| failed.push(told(index, port.number.into(), why))).ok()
         });
         lanes.push(found.ok_or_else(|| match failed.is_empty() {

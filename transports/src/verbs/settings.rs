@@ -49,3 +49,14 @@ tombolo_core::choice! {
         Acknowledgement = "ack",
     }
 }
+
+impl Confirm {
+    /// Whether the acknowledgement is taken to show it, of a device that is software or not.
+    pub fn is_by_acknowledgement(self, is_software: bool) -> bool {
+        match self {
+            Confirm::Auto => is_software,
+            Confirm::Read => false,
+            Confirm::Acknowledgement => true,
+        }
+    }
+}
