@@ -11,6 +11,7 @@ mod figures;
 mod load;
 mod plot;
 mod print;
+mod processors;
 mod soak;
 mod targets;
 mod tune;
@@ -63,6 +64,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Compares, on processors slower and faster than the one whose costs are built in, the settings
+    /// that these costs give with those that the processor's own costs give. Takes minutes.
+    Processors,
     /// Measures what the protocol itself costs on this machine, in wall-clock time.
     Engine,
 }
@@ -181,6 +185,7 @@ fn main() -> ExitCode {
         Some(Command::Collectives(collectives)) => collectives.show(),
         Some(Command::Contexts) => contexts::check(),
         Some(Command::Tune { json }) => tune::tune(*json),
+        Some(Command::Processors) => processors::compare(),
         Some(Command::Engine) => engine::measure(),
     };
     match done {

@@ -23,9 +23,9 @@ const REGION_BYTES_MAX: usize = 5 << 20;
 
 /// A ring to choose for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Setup {
+pub(crate) struct Setup {
     profile: &'static str,
-    writer: Writer,
+    pub(crate) writer: Writer,
     hosts: u16,
     /// Bytes of the window that the PE's lanes share.
     window: usize,
@@ -35,12 +35,12 @@ struct Setup {
 
 /// What a ring is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Load {
-    pattern: Pattern,
-    operation: Operation,
-    size: usize,
+pub(crate) struct Load {
+    pub(crate) pattern: Pattern,
+    pub(crate) operation: Operation,
+    pub(crate) size: usize,
     /// Operations outstanding; 1: the time of each counts.
-    depth: usize,
+    pub(crate) depth: usize,
 }
 
 /// What is tried.
@@ -122,7 +122,7 @@ pub fn tune(json: bool) -> Result<(), String> {
     }
 }
 
-fn setups() -> Vec<Setup> {
+pub(crate) fn setups() -> Vec<Setup> {
     let base =
         Setup { profile: "plx8749", writer: Writer::Cpu, hosts: 3, window: 64 << 20, cores: 1 };
     let mut setups = Vec::new();
@@ -145,7 +145,7 @@ fn setups() -> Vec<Setup> {
 }
 
 /// All loads for a ring.
-fn loads(setup: &Setup) -> Vec<Load> {
+pub(crate) fn loads(setup: &Setup) -> Vec<Load> {
     let far = setup.hosts / 2;
     let mut loads = Vec::new();
     for size in [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20] {
@@ -172,38 +172,48 @@ fn loads(setup: &Setup) -> Vec<Load> {
 
 /// What all settings reach for the loads of the setups.
 fn search(setups: &[Setup], loads: fn(&Setup) -> Vec<Load>) -> Result<Vec<Part>, String> {
-    let choices = setups.iter().map(chosen).collect::<Result<Vec<Choice>, String>>()?;
+    let choose = |setup: &Setup| chosen(setup, &HostModel::desktop(setup.writer));
+    let choices = setups.iter().map(choose).collect::<Result<Vec<Choice>, String>>()?;
     let mut tasks = Vec::new();
     for (setup, choice) in setups.iter().zip(&choices) {
         tasks.extend(loads(setup).into_iter().map(|load| (setup, load, choice)));
     }
+    let mut lines =
+        in_parallel(&tasks, |(setup, load, choice)| line(setup, load, choice))?.into_iter();
+    let part = |(setup, choice): (&Setup, &Choice)| {
+        Part::new(setup, choice, lines.by_ref().take(loads(setup).len()).collect())
+    };
+    Ok(setups.iter().zip(&choices).map(part).collect())
+}
+
+/// The results of `work` in the order of the tasks.
+pub(crate) fn in_parallel<T: Sync, R: Send>(
+    tasks: &[T],
+    work: impl Fn(&T) -> Result<R, String> + Sync,
+) -> Result<Vec<R>, String> {
     let next = AtomicUsize::new(0);
-    let found = Mutex::new(vec![None; tasks.len()]);
+    let done = Mutex::new(tasks.iter().map(|_| None).collect::<Vec<_>>());
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((setup, load, choice)) = tasks.get(at) else { return };
-                    let line = line(setup, load, choice);
-                    found.lock().expect("no searcher panics")[at] = Some(line);
+                    let Some(task) = tasks.get(at) else { return };
+                    let result = work(task);
+                    done.lock().expect("no worker panics")[at] = Some(result);
                 }
             });
         }
     });
-    let found = found.into_inner().expect("no searcher panics");
-    let mut lines = found.into_iter().map(|line| line.expect("all were searched"));
-    let part = |(setup, choice): (&Setup, &Choice)| {
-        let lines = lines.by_ref().take(loads(setup).len()).collect::<Result<Vec<Row>, String>>();
-        Ok(Part::new(setup, choice, lines?))
-    };
-    setups.iter().zip(&choices).map(part).collect()
+    let done = done.into_inner().expect("no worker panics");
+    done.into_iter().map(|result| result.expect("every task was done")).collect()
 }
 
-fn chosen(setup: &Setup) -> Result<Choice, String> {
+/// What is chosen for hosts that cost as `host` does.
+pub(crate) fn chosen(setup: &Setup, host: &HostModel) -> Result<Choice, String> {
     let link = profile(setup.profile)?.link();
-    let costs = costs(&link, &HostModel::desktop(setup.writer));
+    let costs = costs(&link, host);
     let room = |lanes: usize| setup.window / lanes.next_power_of_two();
     let resources = Resources { hosts: setup.hosts, cores: setup.cores, room: &room };
     choose(&costs, &resources, Overrides::default()).map_err(|e| e.to_string())
@@ -216,7 +226,8 @@ fn line(setup: &Setup, load: &Load, choice: &Choice) -> Result<Row, String> {
             slots: geometry.slots(Class::Request),
             lanes,
         };
-        let gbs = reached(setup, load, geometry, lanes, handling_bytes)?;
+        let host = HostModel::desktop(setup.writer);
+        let gbs = reached(setup, load, host, (geometry, lanes, handling_bytes))?;
         Ok::<Reached, String>(Reached { settings, gbs })
     };
     let chosen = run(choice.geometry, choice.lanes as u16, choice.handling_bytes)?;
@@ -249,13 +260,13 @@ fn line(setup: &Setup, load: &Load, choice: &Choice) -> Result<Row, String> {
     Ok(Row { load: *load, best, chosen, ratio, tried })
 }
 
-/// Bytes per nanosecond of a load with these settings.
-fn reached(
+/// Bytes per nanosecond of a load on such hosts, with these rings, lanes and bytes by which
+/// transfers are cut.
+pub(crate) fn reached(
     setup: &Setup,
     load: &Load,
-    geometry: Geometry,
-    lanes: u16,
-    handling_bytes: u32,
+    host: HostModel,
+    (geometry, lanes, handling_bytes): (Geometry, u16, u32),
 ) -> Result<f64, String> {
     let Load { pattern, operation, size, depth } = *load;
     let count = if depth == 1 { 6 } else { ((2 << 20) / size).clamp(24, 256) as u64 };
@@ -267,7 +278,7 @@ fn reached(
         lanes,
         config,
         link: profile(setup.profile)?.link(),
-        host: HostModel::desktop(setup.writer),
+        host,
         sleepers: false,
         workload: Workload { pattern, operation, size, count, depth },
         beside: None,
@@ -316,7 +327,7 @@ fn print(part: &Part) {
     }
 }
 
-fn name(pattern: Pattern, depth: usize) -> String {
+pub(crate) fn name(pattern: Pattern, depth: usize) -> String {
     match (pattern, depth) {
         (Pattern::Pair(hops), 1) => format!("alone, hops: {hops}"),
         (Pattern::Pair(hops), _) => format!("stream, hops: {hops}"),
