@@ -221,7 +221,7 @@ pub enum Event {
     /// Messages to this peer take another way from now on: of those before, the peer may have got the first
     /// ones and not the last ones.
     Moved(u64),
-    /// This peer runs, although it is not known yet which way to it works.
+    /// This peer runs, although nothing of what was asked of it has ended.
     Alive(u64),
     /// This peer cannot be reached any more, and why.
     Lost(u64, String),

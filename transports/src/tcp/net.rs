@@ -23,7 +23,8 @@ use tombolo_core::registration::Device;
 
 /// Bytes of a name: address, port, token.
 const NAME: usize = 16 + 2 + 8;
-/// Connections that are kept while it is not known whose they are, and how many are accepted in one poll.
+/// Connections that are kept while it is not known whose they are, beside one for each peer; and how many are
+/// accepted in one poll.
 const ACCEPTED_MAX: usize = 64;
 /// Looks, each a quarter of a second, after which one is closed that has not greeted.
 const PATIENCE: u32 = 20;
@@ -117,6 +118,16 @@ impl Net {
         (self.open.len(), self.accepted.len())
     }
 
+    /// The sockets of connections by which frames go, as a process that is forked has them.
+    #[cfg(test)]
+    pub fn copies_of_sockets(&self) -> Vec<OwnedFd> {
+        let socket = |peer: &u32| match &self.peers[*peer as usize].state {
+            State::Open(socket) => socket.try_clone().expect("a copy"),
+            _ => unreachable!("it is in the list"),
+        };
+        self.open.iter().map(socket).collect()
+    }
+
     /// Posts a frame to a peer, and connects first if nothing was sent to it yet.
     ///
     /// # Safety
@@ -163,6 +174,7 @@ impl Net {
     /// Begins to connect to a peer.
     fn connect(&mut self, peer: usize) -> Result<(), Errno> {
         let socket = new_socket(self.address.ip(), &self.congestion)?;
+        take_port_late(&socket);
         // From this interface, whatever the system would choose.
         let from = SockaddrStorage::from(SocketAddr::new(self.address.ip(), 0));
         socket::bind(socket.as_raw_fd(), &from)?;
@@ -200,11 +212,22 @@ impl Net {
             true => format!("the connection with {at} is gone: {meaning}"),
             false => format!("no connection to {at}: {meaning}{}", hint(error)),
         };
-        it.close(error, &why, &mut self.common);
+        self.close(peer, error, &why);
         if !was_open {
             self.events.push_back(Event::Lost(peer as u64, why));
         }
         self.count();
+    }
+
+    /// Ends the connection with a peer for good.
+    fn close(&mut self, peer: usize, error: i32, why: &str) {
+        let it = &mut self.peers[peer];
+        if let State::Connecting(socket) | State::Greeting(socket, _) | State::Open(socket) =
+            &it.state
+        {
+            end(&self.epoll, socket);
+        }
+        it.close(error, why, &mut self.common);
     }
 
     /// The socket of a peer has something, or is connected.
@@ -288,10 +311,7 @@ impl Net {
         let mut at = 0;
         while at < self.blocked.len() {
             let peer = self.blocked[at] as usize;
-            let it = &mut self.peers[peer];
-            let flushed =
-                it.socket().map_or(Ok(false), |fd| it.out.flush(fd, &mut self.common.done));
-            if let Err(error) = flushed {
+            if let Err(error) = self.peers[peer].flush(&mut self.common) {
                 self.fail(peer, error);
             }
             let it = &mut self.peers[peer];
@@ -352,10 +372,10 @@ impl Net {
     /// Where there are too many by which no greeting has come, closes the oldest.
     fn make_room_for_accepted(&mut self) {
         let strangers = || self.accepted.iter().map(|one| one.from.is_none());
-        if strangers().filter(|is_strange| *is_strange).count() >= ACCEPTED_MAX
+        if strangers().filter(|is_strange| *is_strange).count() >= self.peers.len() + ACCEPTED_MAX
             && let Some(oldest) = strangers().position(|is_strange| is_strange)
         {
-            self.accepted.remove(oldest);
+            end(&self.epoll, &self.accepted.remove(oldest).socket);
         }
     }
 
@@ -369,7 +389,7 @@ impl Net {
             Err(_) => None,
         };
         let Some(from) = from else {
-            self.accepted.remove(at);
+            end(&self.epoll, &self.accepted.remove(at).socket);
             return;
         };
         one.from = Some(from);
@@ -449,6 +469,14 @@ impl Greeting {
     }
 }
 
+/// Ends a connection, of which a process that was forked may have the socket too: closing it would leave it open, and
+/// the descriptor to sleep on would tell of it for ever.
+fn end(epoll: &Epoll, socket: &OwnedFd) {
+    // It may not be there, or not be connected.
+    let _ = epoll.delete(socket);
+    let _ = socket::shutdown(socket.as_raw_fd(), socket::Shutdown::Both);
+}
+
 /// Sends the own greeting by a connection by which nothing was sent. One whose socket has no room for so few bytes is
 /// not used.
 fn greet(socket: &OwnedFd, to: u64, from: u64) -> Result<(), Errno> {
@@ -479,6 +507,22 @@ fn new_socket(address: IpAddr, congestion: &Congestion) -> Result<OwnedFd, Errno
     socket::setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
     congestion::set(&socket, congestion)?;
     Ok(socket)
+}
+
+/// Has the system choose the port of this end when it connects, so that connections to different peers may have the
+/// same one: an interface has some 28,000. Systems that cannot take one for each connection.
+fn take_port_late(socket: &OwnedFd) {
+    let on: libc::c_int = 1;
+    // SAFETY: reads one number.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of_val(&on) as u32,
+        );
+    }
 }
 
 fn port_of(name: &SockaddrStorage) -> u16 {
@@ -564,7 +608,7 @@ impl Network for Net {
     fn remove(&mut self, peer: u64) {
         let Some(it) = self.peers.get_mut(peer as usize) else { return };
         if !matches!(it.state, State::Closed(_)) {
-            it.close(libc::ECONNABORTED, "its peer was given up", &mut self.common);
+            self.close(peer as usize, libc::ECONNABORTED, "its peer was given up");
             self.count();
         }
     }
@@ -607,6 +651,9 @@ impl Network for Net {
         remote: RemoteAddress,
         context: *mut c_void,
     ) -> isize {
+        if self.peers.get(from as usize).is_some_and(|peer| !peer.may_ask(local.len)) {
+            return -(libc::EAGAIN as isize);
+        }
         let head = Head::Read { len: local.len, offset: remote.address, key: remote.key };
         // SAFETY: there is no body.
         let posted = unsafe { self.post(from, head, Body::NONE) };
@@ -651,11 +698,21 @@ impl Network for Net {
     fn look(&mut self) {
         self.accepted.retain_mut(|one| {
             one.age += 1;
-            one.from.is_some() || one.age <= PATIENCE
+            let stays = one.from.is_some() || one.age <= PATIENCE;
+            if !stays {
+                end(&self.epoll, &one.socket);
+            }
+            stays
         });
         if self.is_paused {
             let listens = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER);
             self.is_paused = self.epoll.add(&self.listener, listens).is_err();
+        }
+        // Messages and the ends of transfers may wait for long behind bytes that go on moving.
+        for peer in &self.open {
+            if self.peers[*peer as usize].take_moved() {
+                self.events.push_back(Event::Alive((*peer).into()));
+            }
         }
     }
 

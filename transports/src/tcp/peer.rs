@@ -15,6 +15,8 @@ const PARTS: usize = 128;
 const COPIED: usize = 256 << 10;
 /// The same with answers to what the peer asks for. No peer asks for so much before it has answers.
 const PARTS_LIMIT: usize = 8192;
+/// Bytes that may be asked of a peer at a time, unless it is one piece: they stand before whatever else it sends.
+const ASKED: usize = 64 << 20;
 /// Reads of a socket in a row, so that others have their turn.
 const ROUNDS: usize = 8;
 /// Bytes that are read at a time beside those of a body whose place is known. With 8 KiB instead, streams of short puts
@@ -104,6 +106,9 @@ pub struct Peer {
     pub is_blocked: bool,
     /// The descriptor to sleep on tells when the socket takes more.
     pub is_watched: bool,
+    /// A part of a long body has come, or the socket, which took nothing more, has taken some, since this was last
+    /// asked. Both show that the peer runs: a socket that is full has room again when the peer has taken what was sent.
+    has_moved: bool,
     head: [u8; HEAD],
     have: usize,
     /// Where the rest of the body goes, nowhere if that is null, and how long it is; none between frames.
@@ -112,6 +117,8 @@ pub struct Peer {
     kept: Vec<u8>,
     writes: VecDeque<*mut c_void>,
     reads: VecDeque<Wanted>,
+    /// Bytes of all reads.
+    asked: usize,
     /// Writes that were carried out and of which the peer does not know.
     written: u64,
 }
@@ -126,12 +133,14 @@ impl Peer {
             out: Out::default(),
             is_blocked: false,
             is_watched: false,
+            has_moved: false,
             head: [0; HEAD],
             have: 0,
             body: None,
             kept: Vec::new(),
             writes: VecDeque::new(),
             reads: VecDeque::new(),
+            asked: 0,
             written: 0,
         }
     }
@@ -148,6 +157,23 @@ impl Peer {
     pub fn has_room(&self) -> bool {
         let (parts, copied) = self.out.size();
         parts < PARTS && copied < COPIED
+    }
+
+    /// Whether a read of so many bytes may be posted.
+    pub fn may_ask(&self, len: usize) -> bool {
+        self.reads.is_empty() || self.asked + len <= ASKED
+    }
+
+    /// Sends what the socket takes of what waits.
+    pub fn flush(&mut self, common: &mut Common) -> Result<(), i32> {
+        let Some(socket) = self.socket() else { return Ok(()) };
+        self.has_moved |= self.out.flush(socket, &mut common.done)?;
+        Ok(())
+    }
+
+    /// See `has_moved`.
+    pub fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.has_moved)
     }
 
     /// Whether something that came waits for a buffer.
@@ -172,6 +198,7 @@ impl Peer {
 
     /// A read was posted.
     pub fn await_read(&mut self, context: *mut c_void, at: *mut u8, len: usize) {
+        self.asked += len;
         self.reads.push_back(Wanted { context, at, len });
     }
 
@@ -182,6 +209,7 @@ impl Peer {
             common.receives.push(receive);
         }
         self.have = 0;
+        self.asked = 0;
         self.kept.clear();
         let waiting = self.writes.drain(..).chain(self.reads.drain(..).map(|read| read.context));
         for context in waiting.chain(self.out.clear()) {
@@ -223,6 +251,7 @@ impl Peer {
             let Some(came) = came else { return Ok(()) };
             let of_body = came.min(direct);
             if of_body > 0 {
+                self.has_moved = true;
                 self.advance(of_body, common)?;
             }
             let bytes = &scratch[..came - of_body];
@@ -284,12 +313,19 @@ impl Peer {
                 self.answer(Head::WriteRefused, Body::NONE, common)?;
             }
             Then::EndRead => {
-                if let Some(read) = self.reads.pop_front() {
+                if let Some(read) = self.next_read() {
                     common.done.push_back(Completion { context: read.context, len: 0 });
                 }
             }
         }
         Ok(())
+    }
+
+    /// The read that was sent first is over.
+    fn next_read(&mut self) -> Option<Wanted> {
+        let read = self.reads.pop_front()?;
+        self.asked -= read.len;
+        Some(read)
     }
 
     /// A head has come. False if it is of a message for which there is no buffer now.
@@ -336,7 +372,7 @@ impl Peer {
                 _ => return Err(libc::EPROTO),
             },
             Head::ReadRefused => {
-                refuse(self.reads.pop_front().ok_or(libc::EPROTO)?.context, common);
+                refuse(self.next_read().ok_or(libc::EPROTO)?.context, common);
                 none
             }
         };

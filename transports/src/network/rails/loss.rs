@@ -47,11 +47,21 @@ impl<R: Rail> Rails<R> {
     /// Something has happened to a rail.
     #[cold]
     pub(super) fn take_event(&mut self, rail: usize, event: Event) {
-        let Event::Lost(address, why) = event else { return };
-        let is_it = |peer: &Peer| peer.ways.get(rail).is_some_and(|way| way.address == address);
+        let (Event::Moved(address) | Event::Alive(address) | Event::Lost(address, _)) = &event;
+        let is_it = |peer: &Peer| peer.ways.get(rail).is_some_and(|way| way.address == *address);
         let Some(peer) = self.peers.iter().position(is_it) else { return };
-        if !self.give_up(peer as u64, rail, &why) {
-            self.lose(peer as u64, &why);
+        match event {
+            Event::Lost(_, why) => {
+                if !self.give_up(peer as u64, rail, &why) {
+                    self.lose(peer as u64, &why);
+                }
+            }
+            Event::Alive(_) => {
+                self.peers[peer].ways[rail].is_heard = true;
+                self.events.push_back(Event::Alive(peer as u64));
+            }
+            // What is sent by one rail keeps its way.
+            Event::Moved(_) => {}
         }
     }
 

@@ -552,6 +552,7 @@ impl<R: Rail> Network for Rails<R> {
     }
 
     fn look(&mut self) {
+        self.rails.iter_mut().for_each(Network::look);
         if self.survives {
             self.look_at_all();
         }
