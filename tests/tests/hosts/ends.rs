@@ -28,6 +28,7 @@ cases! {
     a_host_without_power_ends_the_job,
     a_lost_pe_is_told_to_all_hosts,
     a_barrier_does_not_wait_for_the_only_pe_of_a_host_once_it_is_lost,
+    an_agent_that_is_told_to_end_is_the_loss_of_its_pes,
     a_lost_host_is_the_loss_of_its_pes,
 }
 
@@ -275,6 +276,20 @@ fn a_barrier_does_not_wait_for_the_only_pe_of_a_host_once_it_is_lost() {
     let outcome = job.finish();
     assert_eq!(outcome.code(), 125, "{}", outcome.stderr);
     assert_eq!(outcome.sorted(), ["PE 1 goes on", "PE 2 goes on"]);
+}
+
+/// Told to end, as by a host that shuts down, it says so before it ends.
+fn an_agent_that_is_told_to_end_is_the_loss_of_its_pes() {
+    let nodes = nodes(3);
+    let mut job = Job::start(going_on(&nodes, "--host n1:1,n2:2,n3:1 PE outlive 1"));
+    assert_eq!(job.line(), "ready");
+    agent(&nodes, 2).into_iter().for_each(|pid| kill(pid, Signal::SIGTERM).unwrap());
+    let outcome = job.finish();
+    assert_eq!(outcome.code(), 125, "{}", outcome.stderr);
+    assert_eq!(outcome.sorted(), ["PE 0 goes on", "PE 3 goes on"]);
+    let line = "host n2 is lost: its agent was told to end by SIGTERM; the others go on without PEs 1 and 2";
+    assert!(outcome.stderr.contains(line), "{}", outcome.stderr);
+    nothing_is_left(&nodes, &[1, 2, 3]);
 }
 
 fn a_lost_host_is_the_loss_of_its_pes() {

@@ -87,6 +87,8 @@ struct Agent {
     phase: Phase,
     orders: Line,
     heard: Instant,
+    /// It has started its PEs.
+    has_pes: bool,
     /// All its PEs are between `shmem_init` and `shmem_finalize`.
     running: bool,
     /// All of its output was taken.
@@ -216,10 +218,18 @@ impl Fleet {
                     input.taken(bytes);
                 }
             }
+            // It kills them: the others may go on without.
+            Event::News(News::Failed { text, .. }) if agent.has_pes => {
+                agent.wrong = Some(format!("is lost: {text}"));
+            }
             Event::News(news) => {
-                if let News::Done { .. } = news {
-                    agent.phase = Phase::Done;
-                    agent.orders.close();
+                match news {
+                    News::Started(_) => agent.has_pes = true,
+                    News::Done { .. } => {
+                        agent.phase = Phase::Done;
+                        agent.orders.close();
+                    }
+                    _ => {}
                 }
                 return Some(news);
             }

@@ -168,6 +168,7 @@ impl Agent {
             phase: Phase::Called,
             orders,
             heard: Instant::now(),
+            has_pes: false,
             running: false,
             drained: false,
             status: None,

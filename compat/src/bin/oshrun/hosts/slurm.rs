@@ -7,11 +7,17 @@ use super::list::check_name;
 /// More hosts than any allocation has: a list that asks for more is not believed.
 const HOSTS_MAX: usize = 1 << 16;
 
+/// Most digits of a number in a name.
+const DIGITS_MAX: usize = 20;
+/// Steps that are not made by the user's srun but hold a whole allocation: the script of sbatch, and the shell of salloc
+/// where the site has it run on a node.
+const WHOLE: [&str; 2] = ["4294967291", "4294967290"];
+
 /// The hosts and counts of the allocation that the environment describes, if it describes one.
 pub fn from_slurm(lookup: impl Fn(&str) -> Option<String>) -> Option<Result<Vec<Named>, String>> {
     lookup("SLURM_JOB_ID")?;
     // A step, made by srun, has its part of the allocation: what it starts stays on its node.
-    if lookup("SLURM_STEP_ID").is_some() {
+    if lookup("SLURM_STEP_ID").is_some_and(|step| !WHOLE.contains(&&*step)) {
         return None;
     }
     let list = lookup("SLURM_JOB_NODELIST").or_else(|| lookup("SLURM_NODELIST"))?;
@@ -43,7 +49,7 @@ fn counts(text: &str, hosts: usize) -> Option<Vec<usize>> {
             None => (word, 1),
         };
         let count: usize = count.parse().ok().filter(|count| *count > 0)?;
-        if counts.len() + times > hosts {
+        if times > hosts - counts.len() {
             return None;
         }
         counts.extend(std::iter::repeat_n(count, times));
@@ -80,7 +86,11 @@ fn expand_word(word: &str, names: &mut Vec<String>) -> Result<(), String> {
         let number = |text: &str| {
             text.parse::<usize>().map_err(|_| format!("'{range}' is no range of numbers"))
         };
-        for value in number(first)?..=number(last)? {
+        let (from, to) = (number(first)?, number(last)?);
+        if from > to || first.len() > DIGITS_MAX {
+            return Err(format!("'{range}' is no range of numbers"));
+        }
+        for value in from..=to {
             // Leading zeros belong to the name.
             let width = first.len();
             expand_word(&format!("{prefix}{value:0width$}{suffix}"), names)?;
@@ -107,6 +117,9 @@ mod tests {
         for wrong in ["n[1-", "n[a-b]", "", "n[1-99999999]", "n[1],-x", "n]1["] {
             assert!(expand(wrong).is_err(), "{wrong}");
         }
+        let empty = "n[0-18446744073709551615][1-0]";
+        let long = format!("n[{}1]", "0".repeat(70_000));
+        assert!(expand(empty).is_err() && expand(&long).is_err());
     }
 
     #[test]
@@ -122,7 +135,9 @@ mod tests {
             "SLURM_TASKS_PER_NODE='1' does not fit the 2 nodes of 'n[1-2]'"
         );
         assert_eq!(shown("n1", None).unwrap(), "n1:1");
-        for wrong in ["2(x3)", "0(x2)", "x", "2(x99999999999)", "1", ""] {
+        for wrong in
+            ["2(x3)", "0(x2)", "x", "2(x99999999999)", "1", "", "1,1(x18446744073709551615)"]
+        {
             assert!(shown("n[1-2]", Some(wrong)).is_err(), "{wrong}");
         }
     }
@@ -131,12 +146,18 @@ mod tests {
     fn without_an_allocation_there_is_nothing() {
         assert!(from_slurm(|_| None).is_none());
         assert!(from_slurm(|name| (name == "SLURM_JOB_NODELIST").then(|| "n1".into())).is_none());
-        let found = from_slurm(|name| match name {
-            "SLURM_JOB_ID" => Some("7".into()),
-            "SLURM_JOB_NODELIST" => Some("n[1-2]".into()),
-            "SLURM_TASKS_PER_NODE" => Some("4(x2)".into()),
-            _ => None,
-        });
-        assert_eq!(found.unwrap().unwrap().len(), 2);
+        let hosts = |step: Option<&str>| {
+            let found = from_slurm(|name| match name {
+                "SLURM_JOB_ID" => Some("7".into()),
+                "SLURM_JOB_NODELIST" => Some("n[1-2]".into()),
+                "SLURM_TASKS_PER_NODE" => Some("4(x2)".into()),
+                "SLURM_STEP_ID" => step.map(String::from),
+                _ => None,
+            });
+            found.map(|hosts| hosts.unwrap().len())
+        };
+        assert_eq!([None, Some("0"), Some("12")].map(hosts), [Some(2), None, None]);
+        // The script of sbatch and the shell of salloc have all of it.
+        assert_eq!([Some("4294967291"), Some("4294967290")].map(hosts), [Some(2); 2]);
     }
 }

@@ -66,10 +66,6 @@ impl Job {
                     (self.pes[pe].pid, self.pes[pe].alive) = (Pid::from_raw(pid), true);
                 }
             }
-            News::Failed { text, .. } if self.pes[pes[0]].pid.as_raw() > 0 => {
-                let machine = self.hosts.machine(host).to_owned();
-                self.fail(format_args!("host {machine} is lost: {text}"));
-            }
             News::Failed { code, text } => self.cannot_start(host, code, &text),
             News::Ended(ends) => self.take_ends(&ends),
             News::NoContact { pe, how, running, ending } => {
