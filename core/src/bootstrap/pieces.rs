@@ -157,7 +157,9 @@ mod tests {
             Ok(keys.map_while(|key| self.pairs.get(&key).cloned()).collect())
         }
 
-        fn abort(&mut self, _code: i32) {}
+        fn abort_request(&self) -> fn(i32) -> String {
+            |_| String::new()
+        }
 
         fn finalize(&mut self) {}
 

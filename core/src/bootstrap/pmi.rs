@@ -44,8 +44,8 @@ pub trait Protocol: Send {
         Ok(vec![self.get(&format!("{stem}{first}"), first)?])
     }
 
-    /// Asks the launcher to end the job.
-    fn abort(&mut self, code: i32);
+    /// What asks the launcher to end the job with an exit code. There is no answer.
+    fn abort_request(&self) -> fn(i32) -> String;
 
     /// Says goodbye.
     fn finalize(&mut self);
@@ -99,6 +99,8 @@ pub struct Pmi {
     n_pes: usize,
     state: Mutex<State>,
     fd: i32,
+    /// See [`Protocol::abort_request`].
+    abort_request: fn(i32) -> String,
     /// Longest wait for an answer, but at the end.
     timeout: Duration,
     name: &'static str,
@@ -154,8 +156,9 @@ impl Pmi {
 
     fn over(mut protocol: Box<dyn Protocol>, pe: usize, n_pes: usize, timeout: Duration) -> Pmi {
         let (fd, name) = (protocol.wire().fd(), protocol.name());
+        let abort_request = protocol.abort_request();
         let state = Mutex::new(State { protocol, round: 0, finalized: false });
-        Pmi { pe, n_pes, state, fd, timeout, name }
+        Pmi { pe, n_pes, state, fd, abort_request, timeout, name }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -208,7 +211,10 @@ impl Bootstrap for Pmi {
     }
 
     fn abort(&self, code: i32) {
-        self.state().protocol.abort(code);
+        // Not by way of the protocol: another thread may be using it, to wait in `shmem_finalize` for PEs that never come.
+        let request = (self.abort_request)(code);
+        // SAFETY: the descriptor belongs to the wire, which lives.
+        unsafe { libc::send(self.fd, request.as_ptr().cast(), request.len(), libc::MSG_NOSIGNAL) };
     }
 
     fn finalize(&self) {

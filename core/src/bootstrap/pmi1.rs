@@ -81,8 +81,8 @@ impl Protocol for Pmi1 {
         Ok(values.split(',').map(str::to_owned).collect())
     }
 
-    fn abort(&mut self, code: i32) {
-        let _ = self.wire.send(&format!("cmd=abort exitcode={code}\n"));
+    fn abort_request(&self) -> fn(i32) -> String {
+        |code| format!("cmd=abort exitcode={code}\n")
     }
 
     fn finalize(&mut self) {

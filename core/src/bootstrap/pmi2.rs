@@ -115,9 +115,8 @@ impl Protocol for Pmi2 {
         Ok(field(&answer, "value").unwrap_or_default().to_owned())
     }
 
-    fn abort(&mut self, code: i32) {
-        let message = format!("cmd=abort;isworld=TRUE;msg=a PE asked for exit code {code};");
-        let _ = self.wire.send(&framed(&message));
+    fn abort_request(&self) -> fn(i32) -> String {
+        |code| framed(&format!("cmd=abort;isworld=TRUE;msg=a PE asked for exit code {code};"))
     }
 
     fn finalize(&mut self) {

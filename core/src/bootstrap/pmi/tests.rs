@@ -223,6 +223,30 @@ fn the_end_waits_as_long_as_others_compute_and_the_start_does_not() {
     assert_eq!(server.join().unwrap(), 1);
 }
 
+/// As from a signal handler in `shmem_finalize`, or from another thread.
+#[test]
+fn a_job_is_ended_while_this_process_waits_for_pes_that_never_come() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let writer = theirs.try_clone().unwrap();
+    let server = std::thread::spawn(move || {
+        let mut lines = BufReader::new(writer.try_clone().unwrap()).lines();
+        for answer in [INIT, MAXES, NAME] {
+            lines.next().unwrap().unwrap();
+            (&writer).write_all(answer.as_bytes()).unwrap();
+        }
+        lines
+    });
+    let pmi = join(ours, &place(0, 2), Wanted::Pmi1, LONG).unwrap();
+    let mut lines = server.join().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(pmi.barrier_at_end().is_err()));
+        assert_eq!(lines.next().unwrap().unwrap(), "cmd=barrier_in");
+        pmi.abort(9);
+        assert_eq!(lines.next().unwrap().unwrap(), "cmd=abort exitcode=9");
+        theirs.shutdown(std::net::Shutdown::Both).unwrap();
+    });
+}
+
 #[test]
 fn a_launcher_that_closes_the_connection_is_noticed_wherever_it_does() {
     const ANSWERS: [&str; 5] = [INIT, MAXES, NAME, "cmd=barrier_out rc=0\n", "cmd=barri"];
