@@ -43,6 +43,16 @@ pub trait Device {
     /// operation uses the registration.
     unsafe fn register(&mut self, at: *mut u8, len: usize) -> Result<Self::Key, String>;
 
+    /// Registers memory that operations only read, and that this process perhaps may not write: cards refuse that in
+    /// [`Device::register`].
+    ///
+    /// # Safety
+    /// As for [`Device::register`].
+    unsafe fn register_source(&mut self, at: *mut u8, len: usize) -> Result<Self::Key, String> {
+        // SAFETY: by the caller's word.
+        unsafe { self.register(at, len) }
+    }
+
     /// Takes a registration back. No operation uses it any more.
     fn unregister(&mut self, key: Self::Key);
 }
@@ -71,6 +81,8 @@ struct Entry<K> {
     start: usize,
     end: usize,
     key: K,
+    /// Operations only read it.
+    is_source: bool,
     /// None: for one operation alone.
     ticket: Option<Ticket>,
     /// Operations under way.
@@ -119,7 +131,8 @@ impl<K: Copy> Cache<K> {
         self.kept.push((at as usize, at as usize + len, key));
     }
 
-    /// The registration of a buffer, by `device` if there is none; an error if that is not possible.
+    /// The registration of a buffer, by `device` if there is none; an error if that is not possible. The operation only
+    /// reads a source.
     ///
     /// # Safety
     /// The buffer is valid for `len` bytes until [`Cache::release`].
@@ -128,6 +141,7 @@ impl<K: Copy> Cache<K> {
         device: &mut impl Device<Key = K>,
         at: *mut u8,
         len: usize,
+        is_source: bool,
     ) -> Result<Held<K>, String> {
         let (start, end) = (at as usize, at as usize + len);
         let within = |(from, to, _): &&(usize, usize, K)| *from <= start && end <= *to;
@@ -139,7 +153,8 @@ impl<K: Copy> Cache<K> {
         let known = self.entries.iter_mut().enumerate().find_map(|(index, entry)| {
             let entry = entry.as_mut()?;
             let covers = entry.start <= start && end <= entry.end;
-            (covers && entry.is_current(watch)).then_some((index, entry))
+            let suits = is_source || !entry.is_source;
+            (covers && suits && entry.is_current(watch)).then_some((index, entry))
         });
         if let Some((index, entry)) = known {
             (entry.uses, entry.used_at) = (entry.uses + 1, clock);
@@ -160,9 +175,14 @@ impl<K: Copy> Cache<K> {
             // SAFETY: as above.
             registered = unsafe { device.register(start as *mut u8, end - start) };
         }
+        let is_source = is_source && registered.is_err();
+        if is_source {
+            // SAFETY: as above.
+            registered = unsafe { device.register_source(start as *mut u8, end - start) };
+        }
         let key = registered?;
         self.bytes += end - start;
-        let entry = Entry { start, end, key, ticket, uses: 1, used_at: clock };
+        let entry = Entry { start, end, key, is_source, ticket, uses: 1, used_at: clock };
         let free = self.entries.iter().position(Option::is_none);
         let index = free.unwrap_or(self.entries.len());
         match free {

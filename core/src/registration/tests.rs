@@ -78,7 +78,7 @@ fn unmap(at: *mut u8, len: usize) {
 
 fn acquire(cache: &mut Cache<usize>, device: &mut Pinning, at: *mut u8, len: usize) -> Held<usize> {
     // SAFETY: buffers of the tests are valid until they are released.
-    unsafe { cache.acquire(device, at, len) }.expect("this device takes everything")
+    unsafe { cache.acquire(device, at, len, false) }.expect("this device takes everything")
 }
 
 /// Registers a buffer for an operation that is over at once; gives its key.
@@ -103,6 +103,46 @@ fn memory_mapped_anew_at_the_same_address_gives_its_own_data() {
     }
     unmap(at, LEN);
     assert!(device.most <= 2, "{} registrations of one buffer", device.most);
+}
+
+/// As a card that pins memory for writing refuses what this process may not write.
+#[derive(Default)]
+struct Refusing {
+    sources: Vec<bool>,
+}
+
+impl Device for Refusing {
+    type Key = usize;
+
+    unsafe fn register(&mut self, _: *mut u8, _: usize) -> Result<usize, String> {
+        Err("bad address".into())
+    }
+
+    unsafe fn register_source(&mut self, _: *mut u8, _: usize) -> Result<usize, String> {
+        self.sources.push(true);
+        Ok(self.sources.len())
+    }
+
+    fn unregister(&mut self, _: usize) {}
+}
+
+#[test]
+fn memory_that_is_only_read_is_registered_for_that_alone() {
+    let (mut cache, mut device) = (Cache::new(), Refusing::default());
+    let at = map(null_mut(), LEN, false);
+    let mut acquire = |is_source| {
+        // SAFETY: the buffer stays until it is released.
+        let held = unsafe { cache.acquire(&mut device, at, LEN, is_source) };
+        held.map(|held| {
+            cache.release(&mut device, held);
+            held.key
+        })
+    };
+    assert_eq!(acquire(true), Ok(1));
+    let again = acquire(true).unwrap();
+    assert!(acquire(false).is_err(), "what is written to");
+    assert_eq!(again, if cache.remembers() { 1 } else { 2 });
+    unmap(at, LEN);
 }
 
 /// So that the test above is known to be able to fail.

@@ -8,10 +8,11 @@ use super::message::{HEADER, Header, Kind as MessageKind, Record};
 use super::open::{Kind, Opened, unsettled};
 use super::*;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tombolo_core::Config;
 use tombolo_core::transport::{
-    AmoOp, Endpoint, Locality, Remote, Segment, SegmentKind, Status, Stream,
+    AmoOp, Endpoint, Locality, Remote, Segment, SegmentKind, Signal, SignalOp, Status, Stream,
 };
 
 type Log = Arc<Mutex<Vec<&'static str>>>;
@@ -22,6 +23,13 @@ struct Noting {
     atomics: Atomics,
     overtakes: bool,
     overtakes_reads: bool,
+    /// Writes keep no order.
+    unordered: bool,
+    /// Local buffers must be registered.
+    registers: bool,
+    /// How often it was asked to see to it that operations end.
+    confirms: Arc<AtomicUsize>,
+    happened: Vec<Event>,
     log: Log,
     /// Messages that come in.
     coming: Coming,
@@ -50,11 +58,19 @@ impl Device for Noting {
 
 impl Network for Noting {
     fn is_ordered(&self) -> bool {
-        true
+        !self.unordered
     }
 
     fn needs_local_registration(&self) -> bool {
-        false
+        self.registers
+    }
+
+    fn confirm(&mut self) {
+        self.confirms.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn event(&mut self) -> Option<Event> {
+        self.happened.pop()
     }
 
     fn inject_max(&self) -> usize {
@@ -267,6 +283,82 @@ fn a_fence_waits_for_reads_that_are_overtaken_alone() {
     }
 }
 
+/// A card tells that data can be read only if it is asked, so that whoever waits for an operation to end has to ask.
+#[test]
+fn who_waits_for_operations_to_end_sees_to_it_that_they_do() {
+    let confirms = Arc::new(AtomicUsize::new(0));
+    let asked = || confirms.swap(0, Ordering::Relaxed) > 0;
+    let net = |registers, unordered| Noting {
+        registers,
+        unordered,
+        confirms: confirms.clone(),
+        ..Noting::default()
+    };
+    let (buffer, stream) = ([0u8; 1024], Stream::new(1, true));
+    let put = |two: &Two, blocking| {
+        // SAFETY: the buffer stays.
+        unsafe { two.other.put(&stream, VARIABLE, buffer.as_ptr(), 64, blocking) }
+    };
+    // All buffers into which sources are copied are under way, then all places of operations.
+    for (registers, blocking, most) in [(true, true, 32), (false, false, 512)] {
+        let two = two_of(net(registers, false));
+        for _ in 0..most {
+            assert_eq!((put(&two, blocking), asked()), (Status::Pending, false));
+        }
+        assert_eq!((put(&two, blocking), asked()), (Status::Again, true));
+    }
+    // A fence, and a signal behind data, where nothing is ordered.
+    let two = two_of(net(false, true));
+    assert_eq!((put(&two, false), asked()), (Status::Pending, false));
+    assert_eq!((two.opened.port.fence(&stream), asked()), (Status::Pending, true));
+    let signal = Signal { word: VARIABLE, op: SignalOp::Add, value: 1 };
+    // SAFETY: the buffer stays.
+    let status =
+        unsafe { two.other.put_signal(&stream, VARIABLE, buffer.as_ptr(), 1024, signal, false) };
+    assert_eq!((status, asked()), (Status::Pending, true));
+}
+
+/// Otherwise a PE that was stopped until others have gone on without it would take part again.
+#[test]
+fn what_a_peer_asks_for_after_it_was_given_up_is_not_done() {
+    for is_lost in [false, true] {
+        let coming = Coming::default();
+        let happened = if is_lost { vec![Event::Lost(0, "it is silent".into())] } else { vec![] };
+        let net = Noting { coming: coming.clone(), happened, ..Noting::default() };
+        let mut memory = vec![0u64; 512];
+        let mut engine = serving(net, &mut memory);
+        engine.progress();
+        let add = Amo { op: AmoOp::Add, size: 8, operand: 3, compare: 0 };
+        let record = Record::Amo { at: VARIABLE, amo: add, fetch: false };
+        let mut message = header(MessageKind::Urgent, 1, 1).encode().to_vec();
+        message.resize(HEADER + record.len(), 0);
+        record.encode(&mut message[HEADER..]);
+        coming.lock().unwrap().push_back(message);
+        (0..4).for_each(|_| _ = engine.progress());
+        assert!(coming.lock().unwrap().is_empty());
+        drop(engine);
+        assert_eq!(memory[1], if is_lost { 0 } else { 3 });
+    }
+}
+
+/// PE 0 of two, with this memory as its heap.
+fn serving(net: Noting, memory: &mut [u64]) -> Engine<Noting> {
+    let (base, len) = (memory.as_mut_ptr(), size_of_val(memory));
+    let shared = Shared { local: (), key: 1, base: base as u64 };
+    let own = Own { base: base.cast(), len, shared };
+    let none = Own { base: null_mut(), len: 0, shared: Shared::default() };
+    let mut engine = Engine::new(net, 0, 7, [own, none], Arc::new(Lost::none(2))).unwrap();
+    let segment = TheirSegment { base: shared.base, key: 1, len };
+    let segments = [segment, TheirSegment::default()];
+    engine.meet(vec![None, Some(Theirs { address: 0, token: 8, segments })]);
+    engine
+}
+
+/// Of a message of PE 1.
+fn header(kind: MessageKind, count: u16, turn: u32) -> Header {
+    Header { token: 7, kind, count, held: 0, refused: 0, pe: 1, turn, answered: 0 }
+}
+
 /// Otherwise PEs that all wait for each other to take in answers would wait forever.
 #[test]
 fn answers_are_taken_while_many_requests_wait_and_nothing_leaves() {
@@ -274,24 +366,7 @@ fn answers_are_taken_while_many_requests_wait_and_nothing_leaves() {
     let coming = Coming::default();
     let net = Noting { coming: coming.clone(), ..Noting::default() };
     let mut memory = vec![0u64; 512];
-    let base = memory.as_mut_ptr();
-    let shared = Shared { local: (), key: 1, base: base as u64 };
-    let own = Own { base: base.cast(), len: 4096, shared };
-    let none = Own { base: null_mut(), len: 0, shared: Shared::default() };
-    let mut engine = Engine::new(net, 0, 7, [own, none], Arc::new(Lost::none(2))).unwrap();
-    let segment = TheirSegment { base: shared.base, key: 1, len: 4096 };
-    let segments = [segment, TheirSegment::default()];
-    engine.meet(vec![None, Some(Theirs { address: 0, token: 8, segments })]);
-    let header = |kind, count, turn| Header {
-        token: 7,
-        kind,
-        count,
-        held: 0,
-        refused: 0,
-        pe: 1,
-        turn,
-        answered: 0,
-    };
+    let mut engine = serving(net, &mut memory);
     let get = Record::Get { at: Remote { segment: SegmentKind::Heap, offset: 0 }, len: 4000 };
     for turn in 1..=REQUESTS {
         let mut message = header(MessageKind::Urgent, 1, turn).encode().to_vec();

@@ -77,6 +77,12 @@ impl Device for Rdm {
         Ok(unsafe { self.enter(at, len, Access::Local, self.keys) }?.local)
     }
 
+    unsafe fn register_source(&mut self, at: *mut u8, len: usize) -> Result<Registered, String> {
+        self.keys += 1;
+        // SAFETY: by the caller's word.
+        Ok(unsafe { self.enter(at, len, Access::Source, self.keys) }?.local)
+    }
+
     fn unregister(&mut self, key: Registered) {
         if let Some(at) = self.regions.iter().position(|one| *one == key.mr) {
             self.regions.swap_remove(at);
@@ -89,6 +95,8 @@ impl Device for Rdm {
 /// What may be done with registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
+    /// By this PE's own operations, which only read it.
+    Source,
     /// By this PE's own operations.
     Local,
     /// By those of peers as well.
@@ -294,6 +302,7 @@ impl Rdm {
         key: u64,
     ) -> Result<Shared<Registered>, String> {
         let rights = match access {
+            Access::Source => sys::WRITE,
             Access::Local => sys::READ | sys::WRITE,
             Access::Remote => sys::READ | sys::WRITE | sys::REMOTE_READ | sys::REMOTE_WRITE,
         };

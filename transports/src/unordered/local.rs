@@ -87,7 +87,7 @@ impl Lender {
             return Some((local, Lent::Copy { buffer, copy_to }));
         }
         // SAFETY: by the caller's word.
-        let held = unsafe { self.cache.acquire(&mut self.registered, at, len) }.ok()?;
+        let held = unsafe { self.cache.acquire(&mut self.registered, at, len, source) }.ok()?;
         Some((Local { place: Pointer(at), key: held.key }, Lent::Registration(held)))
     }
 

@@ -8,6 +8,7 @@ use super::choose::{self, GidEntry, GidKind, PortState};
 use super::queue::DEPTH;
 use super::sys::{self, AhAttr, Gid, Library, QpAttr};
 use std::ffi::{CStr, c_int};
+use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -98,6 +99,11 @@ impl Device for Card {
     unsafe fn register(&mut self, at: *mut u8, len: usize) -> Result<Key, String> {
         // SAFETY: by the caller's word.
         Ok(unsafe { self.enter(at, len, sys::ACCESS_LOCAL_WRITE) }?.0)
+    }
+
+    unsafe fn register_source(&mut self, at: *mut u8, len: usize) -> Result<Key, String> {
+        // SAFETY: by the caller's word.
+        Ok(unsafe { self.enter(at, len, 0) }?.0)
     }
 
     fn unregister(&mut self, key: Key) {
@@ -317,10 +323,13 @@ impl Card {
     }
 
     /// Changes the state of a queue pair.
-    pub fn modify(&self, qp: *mut sys::Qp, mut attr: QpAttr, mask: c_int) -> Result<(), String> {
+    pub fn modify(&self, qp: *mut sys::Qp, mut attr: QpAttr, mask: c_int) -> Result<(), Refused> {
         // SAFETY: the queue pair is open.
-        let status = unsafe { (self.library.modify_qp)(qp, &raw mut attr, mask | sys::QP_STATE) };
-        check("ibv_modify_qp", status)
+        match unsafe { (self.library.modify_qp)(qp, &raw mut attr, mask | sys::QP_STATE) } {
+            0 => Ok(()),
+            -1 => Err(Refused(io::Error::last_os_error())),
+            number => Err(Refused(io::Error::from_raw_os_error(number.abs()))),
+        }
     }
 
     /// What to sleep on; see `arm`.
@@ -376,6 +385,30 @@ fn made<T>(call: &str, object: *mut T) -> Result<*mut T, String> {
 
 fn error(call: &str) -> String {
     format!("{call}: {}", io::Error::last_os_error())
+}
+
+/// The state of a queue pair was not changed.
+pub struct Refused(io::Error);
+
+impl Refused {
+    /// Whether it may be changed later: cards ask the network for the address of the neighbour, which may be lost.
+    pub fn is_transient(&self) -> bool {
+        let transient =
+            [libc::ETIMEDOUT, libc::EAGAIN, libc::EINTR, libc::ENETUNREACH, libc::EHOSTUNREACH];
+        self.0.raw_os_error().is_some_and(|error| transient.contains(&error))
+    }
+}
+
+impl Display for Refused {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "ibv_modify_qp: {}", self.0)
+    }
+}
+
+impl From<Refused> for String {
+    fn from(why: Refused) -> String {
+        why.to_string()
+    }
 }
 
 impl Drop for Card {

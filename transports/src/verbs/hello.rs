@@ -84,7 +84,12 @@ pub struct Todo {
 }
 
 impl Progress {
-    /// What a message changes, provided that what it asks for is done.
+    /// What a message had asked for could not be done: the next one asks again.
+    pub fn undo(&mut self) {
+        *self = Progress::default();
+    }
+
+    /// What a message changes, provided that what it asks for is done, or undone by [`Progress::undo`].
     pub fn hear(&mut self, hello: &Hello) -> Todo {
         let todo = Todo { connect: !self.connected, answer: !hello.ready };
         self.connected = true;
@@ -147,7 +152,10 @@ mod tests {
                     };
                     for _ in 0..copies {
                         let todo = ends[to].hear(&message);
-                        if todo.answer {
+                        if todo.connect && copies == 2 {
+                            // The card could not, this time.
+                            ends[to].undo();
+                        } else if todo.answer {
                             left.push((1 - to, hello(&ends[to])));
                         }
                         prop_assert!(!ends[to].ready || ends[1 - to].connected);

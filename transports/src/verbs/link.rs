@@ -2,7 +2,7 @@
 //! A peer: how it is addressed, and the connection to it.
 
 use super::amos::Domain;
-use super::card::{Card, Port, PortAddress};
+use super::card::{Card, Port, PortAddress, Refused};
 use super::hello::{Hello, Progress};
 use super::queue::Queue;
 use super::sys::{self, Ah, Gid, Qp, QpAttr};
@@ -123,6 +123,11 @@ impl Link {
             return Ok(());
         }
         self.qp = card.connection()?;
+        Ok(self.begin(card, port)?)
+    }
+
+    /// Brings the queue pair to where it can be connected.
+    fn begin(&self, card: &Card, port: &Port) -> Result<(), Refused> {
         let access = card.remote_access();
         let attr = QpAttr {
             qp_state: sys::QPS_INIT,
@@ -134,6 +139,13 @@ impl Link {
         card.modify(self.qp, attr, mask)
     }
 
+    /// Takes back what has become of connecting the queue pair, which keeps its number.
+    pub fn disconnect(&mut self, card: &Card, port: &Port) -> Result<(), Refused> {
+        self.progress.undo();
+        card.modify(self.qp, QpAttr { qp_state: sys::QPS_RESET, ..QpAttr::default() }, 0)?;
+        self.begin(card, port)
+    }
+
     /// Connects the queue pair to that of the peer.
     pub fn connect(
         &mut self,
@@ -141,7 +153,7 @@ impl Link {
         port: &Port,
         hello: &Hello,
         is_software: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         let theirs = &self.address;
         let attr = QpAttr {
             qp_state: sys::QPS_RTR,

@@ -168,6 +168,11 @@ impl Device for Net {
         unsafe { self.card.register(at, len) }
     }
 
+    unsafe fn register_source(&mut self, at: *mut u8, len: usize) -> Result<Key, String> {
+        // SAFETY: by the caller's word.
+        unsafe { self.card.register_source(at, len) }
+    }
+
     fn unregister(&mut self, key: Key) {
         self.card.unregister(key);
     }

@@ -458,7 +458,11 @@ impl<N: Network> Engine<N> {
             peer.fenced = peer.turn;
             unordered |= (only_reads || !is_ordered) && self.has_rma(stream, pe, only_reads);
         }
-        if unordered { Status::Pending } else { Status::Complete }
+        if unordered {
+            self.net.confirm();
+            return Status::Pending;
+        }
+        Status::Complete
     }
 
     /// Whether RMA may go: all requests before the last fence have been answered.

@@ -397,7 +397,10 @@ impl<N: Network> Engine<N> {
         }
         while !self.free_answers.is_empty() {
             let Some(request) = self.unserved.pop_front() else { break };
-            self.serve(&request);
+            let from = Header::decode(&request).map(|header| header.pe as usize);
+            if from.is_some_and(|pe| !self.peers[pe].is_lost) {
+                self.serve(&request);
+            }
         }
         self.signal_due();
         for at in (0..self.unsent.len()).rev() {
@@ -418,6 +421,10 @@ impl<N: Network> Engine<N> {
             self.counters.strangers += 1;
             return self.post_receive(index);
         };
+        if self.peers[header.pe as usize].is_lost {
+            // It ran on after it was given up. What it asks for is not done: others go on without it.
+            return self.post_receive(index);
+        }
         self.hear(header.pe);
         if header.held > 0 && header.kind != Kind::Answer {
             self.take_held(header.pe, header.answered, header.held);

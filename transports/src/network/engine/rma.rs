@@ -114,6 +114,10 @@ impl<N: Network> Engine<N> {
             // SAFETY: source or chunk and the context stay until the completion.
             unsafe { net.write(to, near, far, context) }
         });
+        if later.is_some() {
+            // The signal follows when the data can be read.
+            self.net.confirm();
+        }
         if let Some((at, amo)) = signal.filter(|_| at_once && status == Status::Pending) {
             let record = Record::Amo { at, amo, fetch: false };
             self.append(stream, pe, &record, null_mut());
@@ -168,7 +172,7 @@ impl<N: Network> Engine<N> {
             return status;
         }
         // The place that `issue` takes has words of its own.
-        let Some(index) = self.free_rmas.last() else { return Status::Again };
+        let Some(index) = self.free_rmas.last() else { return self.no_room() };
         let words = Words { at: self.words(*index), key: self.key };
         // SAFETY: the engine's own, and free as the place is.
         unsafe { Words::<N::Key>::fill(words.at, amo) };
@@ -222,15 +226,15 @@ impl<N: Network> Engine<N> {
             return Ok(Buffer { at, key, chunk: None, held: None });
         }
         if len <= CHUNK {
-            let chunk = self.free_chunks.pop().ok_or(Status::Again)?;
+            let Some(chunk) = self.free_chunks.pop() else { return Err(self.no_room()) };
             let at = self.chunk(chunk);
             return Ok(Buffer { at, key: self.key, chunk: Some(chunk), held: None });
         }
         // SAFETY: the caller vouches for the buffer until the completion, which gives it back.
-        match unsafe { self.cache.acquire(&mut self.net, at, len) } {
+        match unsafe { self.cache.acquire(&mut self.net, at, len, write.is_some()) } {
             Ok(held) => Ok(Buffer { at, key: held.key, chunk: None, held: Some(held) }),
             // Operations that end give registrations back.
-            Err(_) if self.free_rmas.len() < RMAS => Err(Status::Again),
+            Err(_) if self.free_rmas.len() < RMAS => Err(self.no_room()),
             Err(why) => {
                 tracing::warn!(
                     "the network device cannot use {len} bytes of memory at {at:p}: {why} (the limit of \
@@ -240,6 +244,12 @@ impl<N: Network> Engine<N> {
                 Err(Status::Failed)
             }
         }
+    }
+
+    /// Operations under way have all the places there are: sees to it that they end.
+    fn no_room(&mut self) -> Status {
+        self.net.confirm();
+        Status::Again
     }
 
     fn release(&mut self, chunk: Option<u16>, held: Option<Held<N::Key>>) {
@@ -259,7 +269,7 @@ impl<N: Network> Engine<N> {
     ) -> Status {
         let Some(index) = self.free_rmas.pop() else {
             self.release(rma.chunk, rma.held);
-            return Status::Again;
+            return self.no_room();
         };
         let pe = rma.pe;
         let theirs = self.peers[pe as usize].theirs;

@@ -103,6 +103,25 @@ enum Wait {
 }
 
 impl<R: Rail> Rails<R> {
+    /// Registers memory with each rail, or with none.
+    fn on_all(
+        &mut self,
+        mut register: impl FnMut(&mut R) -> Result<R::Key, String>,
+    ) -> Result<Key<R>, String> {
+        let mut key = Key::<R>::default();
+        for index in 0..self.rails.len() {
+            match register(&mut self.rails[index]) {
+                Ok(registered) => key[index] = registered,
+                Err(why) => {
+                    let done = self.rails[..index].iter_mut().zip(key);
+                    done.for_each(|(rail, key)| rail.unregister(key));
+                    return Err(why);
+                }
+            }
+        }
+        Ok(key)
+    }
+
     /// One network of one or several, with what people call each.
     pub fn new(rails: Vec<R>, labels: Vec<String>) -> Result<Rails<R>, String> {
         let [first, others @ ..] = rails.as_slice() else { return Err("no interface".into()) };
@@ -274,19 +293,13 @@ impl<R: Rail> Device for Rails<R> {
     type Key = Key<R>;
 
     unsafe fn register(&mut self, at: *mut u8, len: usize) -> Result<Key<R>, String> {
-        let mut key = Key::<R>::default();
-        for index in 0..self.rails.len() {
-            // SAFETY: by the caller's word.
-            match unsafe { self.rails[index].register(at, len) } {
-                Ok(registered) => key[index] = registered,
-                Err(why) => {
-                    let done = self.rails[..index].iter_mut().zip(key);
-                    done.for_each(|(rail, key)| rail.unregister(key));
-                    return Err(why);
-                }
-            }
-        }
-        Ok(key)
+        // SAFETY: by the caller's word.
+        self.on_all(|rail| unsafe { rail.register(at, len) })
+    }
+
+    unsafe fn register_source(&mut self, at: *mut u8, len: usize) -> Result<Key<R>, String> {
+        // SAFETY: by the caller's word.
+        self.on_all(|rail| unsafe { rail.register_source(at, len) })
     }
 
     fn unregister(&mut self, key: Key<R>) {

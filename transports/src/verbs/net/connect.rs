@@ -65,7 +65,12 @@ impl Net {
         if todo.connect
             && let Err(why) = link.connect(&self.card, &self.port, hello, self.is_software)
         {
-            return self.give_up(peer, why);
+            tracing::debug!("verbs: {why}");
+            if why.is_transient() && link.disconnect(&self.card, &self.port).is_ok() {
+                // Whoever wants to send says hello again soon, until it takes the peer for lost.
+                return;
+            }
+            return self.give_up(peer, why.to_string());
         }
         if todo.answer {
             self.greet(peer);

@@ -21,6 +21,7 @@ pub const SEND_INLINE: c_uint = 1 << 3;
 pub const QPT_RC: c_int = 2;
 pub const QPT_UD: c_int = 4;
 
+pub const QPS_RESET: c_int = 0;
 pub const QPS_INIT: c_int = 1;
 pub const QPS_RTR: c_int = 2;
 pub const QPS_RTS: c_int = 3;
