@@ -57,6 +57,12 @@ pub trait Network: Device<Key: Default> + Send {
         0
     }
 
+    /// Bytes of reads and writes under way to a peer at a time, unless it is one of them. What else either side sends, such
+    /// as a sign of life, waits behind them: a few seconds at most where many share a slow link.
+    fn under_way_max(&self) -> usize {
+        16 << 20
+    }
+
     /// Registers memory for operations of peers as well. Where the key can be chosen it is `key`.
     ///
     /// # Safety

@@ -25,6 +25,8 @@ struct Noting {
     overtakes_reads: bool,
     /// Writes keep no order.
     unordered: bool,
+    /// Bytes under way at most; 0: as networks have it.
+    most: usize,
     /// Local buffers must be registered.
     registers: bool,
     /// How often it was asked to see to it that operations end.
@@ -63,6 +65,10 @@ impl Network for Noting {
 
     fn needs_local_registration(&self) -> bool {
         self.registers
+    }
+
+    fn under_way_max(&self) -> usize {
+        if self.most > 0 { self.most } else { usize::MAX }
     }
 
     fn confirm(&mut self) {
@@ -306,6 +312,17 @@ fn who_waits_for_operations_to_end_sees_to_it_that_they_do() {
             assert_eq!((put(&two, blocking), asked()), (Status::Pending, false));
         }
         assert_eq!((put(&two, blocking), asked()), (Status::Again, true));
+    }
+    // As many bytes as may be under way; what is longer goes alone.
+    const P: Status = Status::Pending;
+    for (lens, expected) in [
+        ([64, 64, 64, 16], [P, P, Status::Again, P]),
+        ([1024, 8, 8, 8], [P, Status::Again, Status::Again, Status::Again]),
+    ] {
+        let two = two_of(Noting { most: 150, ..net(false, false) });
+        // SAFETY: the buffer stays.
+        let put = |len| unsafe { two.other.put(&stream, VARIABLE, buffer.as_ptr(), len, false) };
+        assert_eq!((lens.map(put), asked()), (expected, true));
     }
     // A fence, and a signal behind data, where nothing is ordered.
     let two = two_of(net(false, true));

@@ -15,8 +15,6 @@ const PARTS: usize = 128;
 const COPIED: usize = 256 << 10;
 /// The same with answers to what the peer asks for. No peer asks for so much before it has answers.
 const PARTS_LIMIT: usize = 8192;
-/// Bytes that may be asked of a peer at a time, unless it is one piece: they stand before whatever else it sends.
-const ASKED: usize = 64 << 20;
 /// Reads of a socket in a row, so that others have their turn.
 const ROUNDS: usize = 8;
 /// Bytes that are read at a time beside those of a body whose place is known. With 8 KiB instead, streams of short puts
@@ -117,8 +115,6 @@ pub struct Peer {
     kept: Vec<u8>,
     writes: VecDeque<*mut c_void>,
     reads: VecDeque<Wanted>,
-    /// Bytes of all reads.
-    asked: usize,
     /// Writes that were carried out and of which the peer does not know.
     written: u64,
 }
@@ -140,7 +136,6 @@ impl Peer {
             kept: Vec::new(),
             writes: VecDeque::new(),
             reads: VecDeque::new(),
-            asked: 0,
             written: 0,
         }
     }
@@ -157,11 +152,6 @@ impl Peer {
     pub fn has_room(&self) -> bool {
         let (parts, copied) = self.out.size();
         parts < PARTS && copied < COPIED
-    }
-
-    /// Whether a read of so many bytes may be posted.
-    pub fn may_ask(&self, len: usize) -> bool {
-        self.reads.is_empty() || self.asked + len <= ASKED
     }
 
     /// Sends what the socket takes of what waits.
@@ -198,7 +188,6 @@ impl Peer {
 
     /// A read was posted.
     pub fn await_read(&mut self, context: *mut c_void, at: *mut u8, len: usize) {
-        self.asked += len;
         self.reads.push_back(Wanted { context, at, len });
     }
 
@@ -209,7 +198,6 @@ impl Peer {
             common.receives.push(receive);
         }
         self.have = 0;
-        self.asked = 0;
         self.kept.clear();
         let waiting = self.writes.drain(..).chain(self.reads.drain(..).map(|read| read.context));
         for context in waiting.chain(self.out.clear()) {
@@ -313,19 +301,12 @@ impl Peer {
                 self.answer(Head::WriteRefused, Body::NONE, common)?;
             }
             Then::EndRead => {
-                if let Some(read) = self.next_read() {
+                if let Some(read) = self.reads.pop_front() {
                     common.done.push_back(Completion { context: read.context, len: 0 });
                 }
             }
         }
         Ok(())
-    }
-
-    /// The read that was sent first is over.
-    fn next_read(&mut self) -> Option<Wanted> {
-        let read = self.reads.pop_front()?;
-        self.asked -= read.len;
-        Some(read)
     }
 
     /// A head has come. False if it is of a message for which there is no buffer now.
@@ -372,7 +353,7 @@ impl Peer {
                 _ => return Err(libc::EPROTO),
             },
             Head::ReadRefused => {
-                refuse(self.next_read().ok_or(libc::EPROTO)?.context, common);
+                refuse(self.reads.pop_front().ok_or(libc::EPROTO)?.context, common);
                 none
             }
         };

@@ -292,19 +292,6 @@ fn bytes_that_move_are_a_sign_of_life_and_those_that_do_not_are_none() {
     until(&mut [&mut near, &mut far], |ends| ends[0].has_done(16));
 }
 
-#[test]
-fn no_more_is_asked_of_a_peer_than_delays_what_else_it_sends() {
-    let [mut near, mut far] = End::pair();
-    let mut dest = vec![0; LEN];
-    let asked = |near: &mut End, dest: &mut [u8], from: usize| {
-        (from..).find(|context| near.read(dest, 0, KEY, *context) != 0).unwrap() - from
-    };
-    assert_eq!(asked(&mut near, &mut dest, 0), (64 << 20) / LEN);
-    until(&mut [&mut near, &mut far], |ends| ends[0].has_done(15));
-    assert_eq!(asked(&mut near, &mut dest, 16), (64 << 20) / LEN);
-    until(&mut [&mut near, &mut far], |ends| ends[0].has_done(31));
-}
-
 /// A forked process keeps the sockets of its parent.
 #[test]
 fn a_connection_that_is_given_up_ends_although_another_process_has_its_socket() {

@@ -79,6 +79,8 @@ pub struct Peer {
     /// See `served`.
     pub held: u8,
     pub rmas: u32,
+    /// Bytes of all RMA operations.
+    pub under_way: usize,
     /// When something came from it or something began to wait, on the engine's clock.
     pub heard: u64,
 }
@@ -109,6 +111,7 @@ impl Peer {
             served: 0,
             held: 0,
             rmas: 0,
+            under_way: 0,
             heard: 0,
         }
     }
@@ -255,7 +258,7 @@ impl<N: Network> Engine<N> {
             }
             due.pe != pe
         });
-        self.peers[pe as usize].rmas = 0;
+        (self.peers[pe as usize].rmas, self.peers[pe as usize].under_way) = (0, 0);
         for index in 0..self.batches.len() {
             if self.batches[index].pe == pe && self.batches[index].is_awaited {
                 self.batch_failed(index);

@@ -18,7 +18,7 @@ pub struct Rma<K> {
     is_read: bool,
     /// Buffer that the network works on instead of the caller's.
     chunk: Option<u16>,
-    /// What is copied when it is complete, where to, and how much; nothing if that is null.
+    /// What is copied when it is complete, and where to; nothing if that is null.
     copy_from: *const u8,
     copy_to: *mut u8,
     len: usize,
@@ -63,11 +63,11 @@ struct Buffer<K> {
 
 impl<K> Rma<K> {
     /// An operation with a buffer, after which nothing is to be done.
-    fn of(stream: &Stream, pe: u32, local: &Buffer<K>) -> Rma<K>
+    fn of(stream: &Stream, pe: u32, local: &Buffer<K>, len: usize) -> Rma<K>
     where
         K: Copy,
     {
-        Rma { stream, pe, chunk: local.chunk, held: local.held, ..Rma::default() }
+        Rma { stream, pe, chunk: local.chunk, held: local.held, len, ..Rma::default() }
     }
 }
 
@@ -108,7 +108,7 @@ impl<N: Network> Engine<N> {
             }
         }
         let later = signal.filter(|_| !at_once);
-        let rma = Rma { signal: later, ..Rma::of(stream, pe, &local) };
+        let rma = Rma { signal: later, ..Rma::of(stream, pe, &local, len) };
         let near = Local { at: local.at, len, key: local.key };
         let status = self.issue(rma, dest, |net, to, far, context| {
             // SAFETY: source or chunk and the context stay until the completion.
@@ -145,9 +145,9 @@ impl<N: Network> Engine<N> {
             Ok(local) => local,
             Err(status) => return status,
         };
-        let mut rma = Rma { is_read: true, ..Rma::of(stream, pe, &local) };
+        let mut rma = Rma { is_read: true, ..Rma::of(stream, pe, &local, len) };
         if local.chunk.is_some() {
-            (rma.copy_from, rma.copy_to, rma.len) = (local.at, dest, len);
+            (rma.copy_from, rma.copy_to) = (local.at, dest);
         }
         let near = Local { at: local.at, len, key: local.key };
         self.issue(rma, source, |net, from, far, context| {
@@ -196,6 +196,10 @@ impl<N: Network> Engine<N> {
             return Some(Status::Failed);
         }
         self.use_peer(pe);
+        let under_way = self.peers[pe as usize].under_way;
+        if under_way > 0 && under_way + len > self.net.under_way_max() {
+            return Some(self.no_room());
+        }
         (!self.may_pass(pe)).then_some(Status::Again)
     }
 
@@ -283,8 +287,9 @@ impl<N: Network> Engine<N> {
         if status == Some(Status::Pending) {
             // SAFETY: the stream of an operation that is just being issued.
             count_issued(unsafe { &*rma.stream }, 1);
+            let peer = &mut self.peers[pe as usize];
+            (peer.rmas, peer.under_way) = (peer.rmas + 1, peer.under_way + rma.len);
             self.rmas[usize::from(index)] = rma;
-            self.peers[pe as usize].rmas += 1;
             return Status::Pending;
         }
         self.release(rma.chunk, rma.held);
@@ -309,7 +314,8 @@ impl<N: Network> Engine<N> {
         self.release(rma.chunk, rma.held);
         // Of a peer that was given up.
         let Some(stream) = stream else { return };
-        self.peers[rma.pe as usize].rmas -= 1;
+        let peer = &mut self.peers[rma.pe as usize];
+        (peer.rmas, peer.under_way) = (peer.rmas - 1, peer.under_way - rma.len);
         match result {
             Ok(()) => {
                 self.counters.rma += 1;

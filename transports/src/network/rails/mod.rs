@@ -331,6 +331,11 @@ impl<R: Rail> Network for Rails<R> {
         if self.are_several() { 0 } else { self.rails[0].inline_max() }
     }
 
+    fn under_way_max(&self) -> usize {
+        // Several have a limit for each.
+        if self.are_several() { usize::MAX } else { self.rails[0].under_way_max() }
+    }
+
     unsafe fn share(
         &mut self,
         at: *mut u8,
