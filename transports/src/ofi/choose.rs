@@ -257,6 +257,12 @@ pub fn is_software(provider: &str) -> bool {
     rank(provider, false) > 0
 }
 
+/// Whether a provider may call a put complete before its data can be read at the target, although it is asked not to:
+/// libfabric's verbs (1.17) takes the word of its card. The transport `verbs` reads behind its puts.
+pub fn is_early(provider: &str) -> bool {
+    provider.split(';').next() == Some("verbs")
+}
+
 /// Why a candidate is not taken, if it is not.
 fn unfit(candidate: &Candidate, wish: &Wish) -> Option<String> {
     let provider = &candidate.provider;
@@ -274,6 +280,9 @@ fn unfit(candidate: &Candidate, wish: &Wish) -> Option<String> {
     }
     if wish.only_devices && is_software(provider) {
         return Some("the transport tcp does the same without libfabric".into());
+    }
+    if is_early(provider) && wish.provider.is_empty() {
+        return Some("it may call a put complete before its data can be read at the target".into());
     }
     if provider == "udp;ofi_rxd" && wish.atomics {
         // Seen with libfabric 1.17: closing its endpoint waits for ever.
@@ -325,6 +334,9 @@ mod tests {
     fn a_provider_is_named_whole_or_by_its_first_part() {
         let eth = candidate("tcp;ofi_rxm", "eth0", "10.0.0.1");
         let asking = |provider: &str| Wish { provider: provider.into(), ..Wish::default() };
+        // By itself this one is not taken.
+        let card = candidate("verbs;ofi_rxm", "mlx5_0", "10.0.0.1");
+        assert!(unfit(&card, &asking("")).is_some() && unfit(&card, &asking("verbs")).is_none());
         assert!(unfit(&eth, &asking("tcp")).is_none());
         assert!(unfit(&eth, &asking("tcp;ofi_rxm")).is_none());
         assert!(unfit(&eth, &asking("udp")).is_some());
@@ -334,7 +346,7 @@ mod tests {
     fn only_devices_are_wanted_where_another_transport_does_the_rest() {
         let wish = Wish { only_devices: true, ..Wish::default() };
         let software = candidate("tcp;ofi_rxm", "eth0", "10.0.0.1");
-        let card = candidate("verbs;ofi_rxm", "mlx5_0", "10.0.0.1");
+        let card = candidate("efa", "efa_0", "10.0.0.1");
         assert!(unfit(&software, &wish).is_some() && unfit(&card, &wish).is_none());
         assert!(unfit(&software, &Wish::default()).is_none());
     }

@@ -186,6 +186,12 @@ impl BackEnd for Libfabric {
         let rails = Rails::new(rails, labels)?;
         description.extend(rails.describe());
         let name = chosen.rails[0].candidate.provider.clone();
+        if choose::is_early(&name) {
+            tracing::warn!(
+                "ofi: provider {name} may call a put complete before its data can be read at the target; the \
+                 transport verbs does not"
+            );
+        }
         let kind = Kind {
             // The target's processor does the provider's work: then it may as well do all of it, which
             // keeps words whole and gathers short operations.

@@ -160,7 +160,9 @@ pub fn candidates(
 fn ports_of(device: &DeviceState, wanted: Option<u32>) -> Result<Vec<u32>, String> {
     match device.transport {
         sys::TRANSPORT_IB => {}
-        sys::TRANSPORT_IWARP => return Err("it is an iWARP card, which `ofi` may drive".into()),
+        sys::TRANSPORT_IWARP => {
+            return Err("it is an iWARP card, which this transport does not drive".into());
+        }
         _ => return Err("it has no reliable connections".into()),
     }
     let ports = device.ports.as_ref().map_err(Clone::clone)?;
