@@ -57,8 +57,8 @@ pub trait Network: Device<Key: Default> + Send {
         0
     }
 
-    /// Bytes of reads and writes under way to a peer at a time, unless it is one of them. What else either side sends, such
-    /// as a sign of life, waits behind them: a few seconds at most where many share a slow link.
+    /// Bytes of reads and writes to a peer after which all have to end before there are more. What else either side sends,
+    /// such as a sign of life, may wait behind them: a few seconds at most where many share a slow link.
     fn under_way_max(&self) -> usize {
         16 << 20
     }

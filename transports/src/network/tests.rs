@@ -316,7 +316,7 @@ fn who_waits_for_operations_to_end_sees_to_it_that_they_do() {
     // As many bytes as may be under way; what is longer goes alone.
     const P: Status = Status::Pending;
     for (lens, expected) in [
-        ([64, 64, 64, 16], [P, P, Status::Again, P]),
+        ([64, 64, 64, 16], [P, P, Status::Again, Status::Again]),
         ([1024, 8, 8, 8], [P, Status::Again, Status::Again, Status::Again]),
     ] {
         let two = two_of(Noting { most: 150, ..net(false, false) });

@@ -81,6 +81,9 @@ pub struct Peer {
     pub rmas: u32,
     /// Bytes of all RMA operations.
     pub under_way: usize,
+    /// So many were under way that no more are posted until all are over: some networks put the data that a peer asks for
+    /// before all messages to it, which would wait as long as it went on asking.
+    pub is_full: bool,
     /// When something came from it or something began to wait, on the engine's clock.
     pub heard: u64,
 }
@@ -112,6 +115,7 @@ impl Peer {
             held: 0,
             rmas: 0,
             under_way: 0,
+            is_full: false,
             heard: 0,
         }
     }
@@ -258,7 +262,8 @@ impl<N: Network> Engine<N> {
             }
             due.pe != pe
         });
-        (self.peers[pe as usize].rmas, self.peers[pe as usize].under_way) = (0, 0);
+        let peer = &mut self.peers[pe as usize];
+        (peer.rmas, peer.under_way, peer.is_full) = (0, 0, false);
         for index in 0..self.batches.len() {
             if self.batches[index].pe == pe && self.batches[index].is_awaited {
                 self.batch_failed(index);

@@ -196,8 +196,9 @@ impl<N: Network> Engine<N> {
             return Some(Status::Failed);
         }
         self.use_peer(pe);
-        let under_way = self.peers[pe as usize].under_way;
-        if under_way > 0 && under_way + len > self.net.under_way_max() {
+        let peer = &mut self.peers[pe as usize];
+        peer.is_full |= peer.under_way > 0 && peer.under_way + len > self.net.under_way_max();
+        if peer.is_full {
             return Some(self.no_room());
         }
         (!self.may_pass(pe)).then_some(Status::Again)
@@ -316,6 +317,7 @@ impl<N: Network> Engine<N> {
         let Some(stream) = stream else { return };
         let peer = &mut self.peers[rma.pe as usize];
         (peer.rmas, peer.under_way) = (peer.rmas - 1, peer.under_way - rma.len);
+        peer.is_full &= peer.rmas > 0;
         match result {
             Ok(()) => {
                 self.counters.rma += 1;
