@@ -51,8 +51,8 @@ pub trait Device: Debug + Send + Sync {
     /// Resets the function.
     fn reset(&self) -> Result<()>;
 
-    /// Stores to a window, in words where they are aligned; in order of their addresses unless the
-    /// window [combines](Device::combines) stores.
+    /// Stores to a window: aligned words of 2, 4 and 8 bytes are whole, in order of their addresses unless
+    /// the window [combines](Device::combines) stores.
     ///
     /// # Safety
     /// `source` is readable for `len` bytes.
@@ -61,7 +61,7 @@ pub trait Device: Debug + Send + Sync {
     /// Stores aligned words: who sees the last sees all.
     fn store_words(&self, bar: usize, offset: usize, words: &[u64]);
 
-    /// Loads from a window: a round trip for every word.
+    /// Loads from a window: a round trip for every word, of which aligned ones are whole.
     ///
     /// # Safety
     /// `dest` is writable for `len` bytes.
@@ -207,7 +207,7 @@ impl Device for PciDevice {
     unsafe fn store(&self, bar: usize, offset: usize, source: *const u8, len: usize) {
         if let Some(at) = self.at(bar, offset, len, 1) {
             // SAFETY: inside the mapped range; the caller vouches for the source.
-            unsafe { store_in_words(at, source, len) };
+            unsafe { store_in_parts(at, source, len) };
         }
     }
 
@@ -221,12 +221,11 @@ impl Device for PciDevice {
     }
 
     unsafe fn load(&self, bar: usize, offset: usize, dest: *mut u8, len: usize) {
-        let at = self.at(bar, offset, len, 1);
-        for index in 0..len {
+        match self.at(bar, offset, len, 1) {
             // SAFETY: inside the mapped range; the caller vouches for the destination.
-            let byte = at.map_or(0xff, |at| unsafe { at.add(index).read_volatile() });
+            Some(at) => unsafe { load_in_parts(dest, at, len) },
             // SAFETY: the caller's promise.
-            unsafe { dest.add(index).write(byte) };
+            None => unsafe { dest.write_bytes(0xff, len) },
         }
     }
 
@@ -279,26 +278,56 @@ impl Device for PciDevice {
     }
 }
 
-/// Copies to memory of a device: aligned words of 8 bytes, and single bytes before and behind them.
+/// Parts of a range from `address` on: where each begins in the range, and its bytes. Each part is the largest
+/// power of two, 8 at most, that is aligned and left. So every aligned word of 2, 4 or 8 bytes in the range lies
+/// in one part, if the range begins and ends between such words.
+pub fn parts(address: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let left = len.checked_sub(done).filter(|left| *left > 0)?;
+        let aligned = (address + done).trailing_zeros().min(3);
+        let part = (done, 1 << left.ilog2().min(aligned));
+        done += part.1;
+        Some(part)
+    })
+}
+
+/// Copies to memory of a device, one access for each of the range's [`parts`]: nobody sees half of one.
 ///
 /// # Safety
 /// Both ranges are valid for `len` bytes.
-unsafe fn store_in_words(to: *mut u8, source: *const u8, len: usize) {
-    let head = to.align_offset(8).min(len);
-    let words = (len - head) / 8;
-    let byte = |index: usize| {
-        // SAFETY: below `len`, by the callers below.
-        unsafe { to.add(index).write_volatile(source.add(index).read()) }
-    };
-    (0..head).for_each(byte);
-    for word in 0..words {
-        let at = head + word * 8;
-        // SAFETY: below `len`, and the destination is aligned.
+unsafe fn store_in_parts(to: *mut u8, source: *const u8, len: usize) {
+    for (at, bytes) in parts(to.addr(), len) {
+        // SAFETY: below `len`, and the destination is aligned to the part.
         unsafe {
-            to.add(at).cast::<u64>().write_volatile(source.add(at).cast::<u64>().read_unaligned());
+            let (to, source) = (to.add(at), source.add(at));
+            match bytes {
+                8 => to.cast::<u64>().write_volatile(source.cast::<u64>().read_unaligned()),
+                4 => to.cast::<u32>().write_volatile(source.cast::<u32>().read_unaligned()),
+                2 => to.cast::<u16>().write_volatile(source.cast::<u16>().read_unaligned()),
+                _ => to.write_volatile(source.read()),
+            }
         }
     }
-    (head + words * 8..len).for_each(byte);
+}
+
+/// The same from memory of a device.
+///
+/// # Safety
+/// Both ranges are valid for `len` bytes.
+unsafe fn load_in_parts(to: *mut u8, source: *const u8, len: usize) {
+    for (at, bytes) in parts(source.addr(), len) {
+        // SAFETY: below `len`, and the source is aligned to the part.
+        unsafe {
+            let (to, source) = (to.add(at), source.add(at));
+            match bytes {
+                8 => to.cast::<u64>().write_unaligned(source.cast::<u64>().read_volatile()),
+                4 => to.cast::<u32>().write_unaligned(source.cast::<u32>().read_volatile()),
+                2 => to.cast::<u16>().write_unaligned(source.cast::<u16>().read_volatile()),
+                _ => to.write(source.read_volatile()),
+            }
+        }
+    }
 }
 
 /// Says that a function is gone.
@@ -310,19 +339,46 @@ pub fn gone(device: &dyn Device) -> PortError {
 mod tests {
     use super::*;
 
+    /// Words of 2, 4 and 8 bytes reach a device by one access each.
     #[test]
-    fn stores_of_any_shape_are_whole() {
+    fn aligned_words_are_not_split() {
+        let split = |address, len| parts(address, len).collect::<Vec<_>>();
+        assert_eq!(split(4, 4), [(0, 4)], "a counter of 4 bytes");
+        assert_eq!(split(8, 4), [(0, 4)]);
+        assert_eq!(split(2, 2), [(0, 2)]);
+        assert_eq!(split(4, 20), [(0, 4), (4, 8), (12, 8)]);
+        assert_eq!(split(1, 15), [(0, 1), (1, 2), (3, 4), (7, 8)]);
+        assert_eq!(split(3, 0), []);
+        for word in [1, 2, 4, 8] {
+            for (start, words) in (0..16).flat_map(|start| (0..9).map(move |len| (start, len))) {
+                let (address, len) = (0x1000 + start * word, words * word);
+                let mut next = 0;
+                for (at, bytes) in parts(address, len) {
+                    assert_eq!(at, next);
+                    assert!((address + at).is_multiple_of(bytes) && bytes >= word, "{at} {bytes}");
+                    next += bytes;
+                }
+                assert_eq!(next, len);
+            }
+        }
+    }
+
+    #[test]
+    fn copies_of_any_shape_are_whole() {
         let source: Vec<u8> = (0..100).collect();
         for start in 0..9 {
             for len in 0..40 {
                 let mut to = [0xaaaa_aaaa_aaaa_aaaau64; 16];
-                // SAFETY: both ranges are as long.
+                let mut back = vec![0; len];
+                // SAFETY: all ranges are as long.
                 unsafe {
                     let to = to.as_mut_ptr().cast::<u8>().add(start);
-                    store_in_words(to, source.as_ptr(), len);
+                    store_in_parts(to, source.as_ptr(), len);
+                    load_in_parts(back.as_mut_ptr(), to, len);
                 }
                 let bytes: Vec<u8> = to.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 assert_eq!(bytes[start..start + len], source[..len], "{len} from {start}");
+                assert_eq!(back, source[..len], "{len} from {start}");
                 let others = bytes[..start].iter().chain(&bytes[start + len..]);
                 assert!(others.copied().eq(std::iter::repeat_n(0xaa, 128 - len)));
             }

@@ -3,9 +3,10 @@
 //! pass on, and what may happen to them.
 
 use super::{Function, Lines, Model};
+use crate::ntb::port::bridge::device::parts;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The model and both machines.
@@ -262,11 +263,11 @@ impl<M: Model> Cable for Bench<M> {
         let mut held = self.held[side].lock().unwrap_or_else(PoisonError::into_inner);
         for Held { bar, offset, bytes } in held.drain(..) {
             let route = |at| inner.model.route(side, bar, offset + at);
-            for (index, part) in bytes.chunks(8).enumerate() {
+            for (at, len) in parts(offset, bytes.len()) {
                 let peer = &inner.machines[1 - side];
-                match route(index * 8).and_then(|address| peer.at(address, part.len())) {
+                match route(at).and_then(|address| peer.at(address, len)) {
                     // SAFETY: mapped memory of this length.
-                    Some(at) => unsafe { deliver(at, part.as_ptr(), part.len()) },
+                    Some(to) => unsafe { deliver(to, bytes[at..].as_ptr(), len) },
                     None => _ = peer.faults.fetch_add(1, Ordering::Relaxed),
                 }
             }
@@ -289,23 +290,24 @@ impl<M: Model> Bench<M> {
     }
 }
 
-/// Copies as a root complex does: aligned words are whole, and later ones are seen after earlier ones.
+/// Copies as a processor and a root complex do: [`parts`] are whole, and later ones are seen after earlier ones.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `len` bytes.
 pub(super) unsafe fn deliver(to: *mut u8, from: *const u8, len: usize) {
-    let mut at = 0;
-    while at < len {
-        // SAFETY: the caller vouches for both ranges; words are read and written inside of them.
+    let release = Ordering::Release;
+    for (at, bytes) in parts(to.addr(), len) {
+        // SAFETY: the caller vouches for both ranges; parts are inside of them and aligned.
         unsafe {
             let (to, from) = (to.add(at), from.add(at));
-            if to.addr().is_multiple_of(8) && len - at >= 8 {
-                let word = from.cast::<u64>().read_unaligned();
-                AtomicU64::from_ptr(to.cast()).store(word, Ordering::Release);
-                at += 8;
-            } else {
-                AtomicU8::from_ptr(to).store(from.read(), Ordering::Release);
-                at += 1;
+            match bytes {
+                8 => AtomicU64::from_ptr(to.cast())
+                    .store(from.cast::<u64>().read_unaligned(), release),
+                4 => AtomicU32::from_ptr(to.cast())
+                    .store(from.cast::<u32>().read_unaligned(), release),
+                2 => AtomicU16::from_ptr(to.cast())
+                    .store(from.cast::<u16>().read_unaligned(), release),
+                _ => AtomicU8::from_ptr(to).store(from.read(), release),
             }
         }
     }
