@@ -6,6 +6,7 @@ use crate::ntb::port::{PcieGen, PortError, Result};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::fs::File;
+use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::FileExt;
@@ -154,7 +155,7 @@ impl Device {
         Ok(info.size > 0 && info.flags & VFIO_REGION_INFO_FLAG_MMAP != 0)
     }
 
-    /// Ties every MSI-X vector to an event of its own, up to `most`.
+    /// Ties every MSI-X vector to an event of its own, up to `most` and as many as the machine has left.
     pub fn interrupts(&self, most: u32) -> Result<Vec<EventFd>> {
         self.vectors(VFIO_PCI_MSIX_IRQ_INDEX, most)
     }
@@ -176,18 +177,20 @@ impl Device {
         let count = info.count.min(most);
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let event = |_| EventFd::from_value_and_flags(0, flags);
-        let events: Vec<EventFd> = (0..count)
+        let mut events: Vec<EventFd> = (0..count)
             .map(event)
             .collect::<nix::Result<_>>()
             .map_err(|e| PortError::system("making events for interrupts", e))?;
-        if count > 0 {
+        tie(&mut events, |events| {
             let head = size_of::<vfio_irq_set>() as u32;
             let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
+            let count = events.len() as u32;
             // The structure ends in an array of as many descriptors as it says.
             let mut set = vec![head + 4 * count, flags, index, 0, count];
             set.extend(events.iter().map(|event| event.as_fd_number()));
-            self.call(SET_IRQS, set.as_mut_ptr()).map_err(failed)?;
-        }
+            self.call(SET_IRQS, set.as_mut_ptr())
+        })
+        .map_err(failed)?;
         Ok(events)
     }
 
@@ -252,8 +255,31 @@ impl Device {
         Ok(info)
     }
 
-    fn call<T>(&self, number: u32, argument: *mut T) -> std::io::Result<i32> {
+    fn call<T>(&self, number: u32, argument: *mut T) -> io::Result<i32> {
         call(self.file.as_raw_fd(), number, argument as libc::c_ulong)
+    }
+}
+
+/// Ties events to vectors by `set`, whose answer is 0, or how many vectors there are where those are fewer than
+/// events. Then none is tied, and the events that are too many go.
+fn tie(
+    events: &mut Vec<EventFd>,
+    mut set: impl FnMut(&[EventFd]) -> io::Result<i32>,
+) -> io::Result<()> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let there = usize::try_from(set(events)?).unwrap_or(0);
+    if there == 0 {
+        return Ok(());
+    }
+    let asked = events.len();
+    events.truncate(there);
+    match set(events)? {
+        0 => Ok(()),
+        _ => Err(io::Error::other(format!(
+            "of {asked} vectors this machine has {there}, and does not give them either"
+        ))),
     }
 }
 
@@ -309,5 +335,27 @@ mod tests {
         assert_eq!(of(&space).width, 1, "a list without end");
         assert_eq!(of(&[0xff; 256]).width, 1, "a function that does not answer");
         assert_eq!(Trained::of_status(0x0106).map(|link| link.speed), Some(PcieGen::Gen4));
+    }
+
+    /// Ties up to `asked` events on a machine that has some vectors; says how many are tied in the end.
+    fn tied(asked: usize, there: &[i32]) -> io::Result<(usize, Vec<usize>)> {
+        let event = |_| EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC).unwrap();
+        let mut events: Vec<EventFd> = (0..asked).map(event).collect();
+        let (mut calls, mut there) = (vec![], there.iter());
+        tie(&mut events, |events| {
+            calls.push(events.len());
+            there.next().copied().ok_or(io::ErrorKind::OutOfMemory.into())
+        })?;
+        Ok((events.len(), calls))
+    }
+
+    #[test]
+    fn fewer_vectors_than_asked_for_are_used() {
+        assert_eq!(tied(33, &[0]).unwrap(), (33, vec![33]));
+        assert_eq!(tied(33, &[8, 0]).unwrap(), (8, vec![33, 8]), "none is tied by the first call");
+        assert_eq!(tied(0, &[]).unwrap(), (0, vec![]));
+        let why = tied(33, &[8, 4]).unwrap_err().to_string();
+        assert!(why.contains("of 33 vectors this machine has 8"), "{why}");
+        assert_eq!(tied(33, &[]).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
     }
 }
