@@ -8,7 +8,7 @@ pub const DOORBELLS: usize = 2;
 /// Windows, in order.
 pub const WINDOWS: [usize; 2] = [4, 5];
 
-/// What to do; written last.
+/// What to do; written last, and 0 again when the firmware has taken it.
 pub const COMMAND: usize = 0x00;
 pub const ARGUMENT: usize = 0x04;
 /// How the command ended, 16 bits.
@@ -26,7 +26,8 @@ pub const SPADS: usize = 0x28;
 pub const SPAD_COUNT: usize = 0x2c;
 /// Bytes between two doorbells.
 pub const DOORBELL_STEP: usize = 0x30;
-/// What is written to ring a vector of the peer, by vector.
+/// What is written to ring a vector of the peer, by vector. The firmware sets it, and the offset, when the peer
+/// [configures](CONFIGURE_DOORBELLS) its doorbells.
 pub const DOORBELL_DATA: usize = 0x34;
 /// Where a doorbell lies beyond its step, by vector.
 pub const DOORBELL_OFFSET: usize = 0xb4;

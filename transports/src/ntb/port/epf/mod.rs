@@ -4,7 +4,9 @@
 //!
 //! - Everything that is set is set by a command: argument, command, then a status that is waited for.
 //! - The function keeps no doorbells: a doorbell is an interrupt of the peer and nothing more, the
-//!   first vector tells of the link, and each other one is a doorbell.
+//!   first vector tells of the link, and each other one is a doorbell. How the peer is rung is in
+//!   registers that the firmware sets when the peer takes its function over.
+//! - Many of these functions cannot be reset: what a process leaves there, the next one clears away.
 //! - Its link says that both sides were enabled. It stops nothing, so this port takes its windows down
 //!   with it, and drops doorbells that come while it is not enabled.
 //! - Scratchpads of both sides lie behind each other and keep their values.

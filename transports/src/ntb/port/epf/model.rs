@@ -21,6 +21,8 @@ pub struct Shape {
     pub msix: bool,
     /// Bytes between two doorbells.
     pub doorbell_step: u32,
+    /// Hosts can reset their functions.
+    pub resets: bool,
 }
 
 impl Shape {
@@ -33,7 +35,11 @@ impl Shape {
         vectors: 17,
         msix: true,
         doorbell_step: 4,
+        resets: true,
     };
+
+    /// What was set stays whatever becomes of the process that has set it.
+    pub const NO_RESET: Shape = Shape { resets: false, ..Shape::LINUX };
 
     /// One window, few vectors, and everything in another place.
     pub const SMALL: Shape = Shape {
@@ -44,6 +50,7 @@ impl Shape {
         vectors: 4,
         msix: false,
         doorbell_step: 64,
+        resets: true,
     };
 }
 
@@ -56,6 +63,8 @@ pub enum Ills {
     Refuses(u32),
     /// No command ends.
     Hangs,
+    /// Commands wait until it [works](Epf::work).
+    Waits,
 }
 
 /// The link.
@@ -66,6 +75,8 @@ pub struct Epf {
     pub sides: [Side; 2],
     /// What goes wrong.
     pub ills: Ills,
+    /// Windows that were configured and not torn down before they were configured again.
+    pub leaks: u32,
 }
 
 /// What one host sees, and what it has set.
@@ -73,9 +84,10 @@ pub struct Side {
     /// As bytes.
     pub registers: Vec<u8>,
     /// Where the peer's writes go: address and length.
-    windows: [Option<(u64, u64)>; 2],
-    /// Vectors that were configured.
+    pub windows: [Option<(u64, u64)>; 2],
+    /// Vectors that were configured, and how often.
     doorbells: u32,
+    rounds: u32,
     enabled: bool,
 }
 
@@ -83,16 +95,13 @@ impl Side {
     fn new(shape: &Shape) -> Side {
         let registers = vec![0; 0x1000];
         let windows = shape.windows.iter().filter(|size| **size > 0).count();
-        let mut side = Side { registers, windows: [None; 2], doorbells: 0, enabled: false };
+        let mut side =
+            Side { registers, windows: [None; 2], doorbells: 0, rounds: 0, enabled: false };
         side.put(0x20, windows as u32);
         side.put(0x24, shape.first_window as u32);
         side.put(0x28, shape.spads_at);
         side.put(0x2c, shape.spads);
         side.put(0x30, shape.doorbell_step);
-        for vector in 0..32 {
-            side.put(0x34 + 4 * vector, 0xd000 + vector as u32);
-            side.put(0xb4 + 4 * vector, 0x20);
-        }
         side
     }
 
@@ -106,6 +115,11 @@ impl Side {
         self.registers[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
 
+    /// What is to be written to ring a vector of this side.
+    fn data(&self, vector: u32) -> u32 {
+        self.rounds << 16 | 0xd000 | vector
+    }
+
     fn put16(&mut self, at: usize, value: u16) {
         self.registers[at..at + 2].copy_from_slice(&value.to_le_bytes());
     }
@@ -115,7 +129,32 @@ impl Epf {
     /// A link that is down.
     pub fn new(shape: Shape) -> Epf {
         let sides = [0, 1].map(|_| Side::new(&shape));
-        Epf { shape, sides, ills: Ills::None }
+        Epf { shape, sides, ills: Ills::None, leaks: 0 }
+    }
+
+    /// Carries out commands that wait.
+    pub fn work(&mut self, lines: &Lines) {
+        (0..2).for_each(|side| self.take(side, lines));
+    }
+
+    fn take(&mut self, side: usize, lines: &Lines) {
+        let own = &mut self.sides[side];
+        let (number, argument) = (own.get(0), own.get(4));
+        if number != 0 {
+            own.put(0, 0);
+            own.put(4, 0);
+            self.command(side, number, argument, lines);
+        }
+    }
+
+    /// Says how a side is rung, in the registers of the other.
+    fn tell_doorbells(&mut self, side: usize) {
+        self.sides[side].rounds += 1;
+        for vector in 0..self.sides[side].doorbells {
+            let data = self.sides[side].data(vector);
+            self.sides[1 - side].put(0x34 + 4 * vector as usize, data);
+            self.sides[1 - side].put(0xb4 + 4 * vector as usize, 0x20);
+        }
     }
 
     /// Whose register it is: scratchpads of the peer follow those of a side.
@@ -141,9 +180,9 @@ impl Epf {
         }
     }
 
-    fn command(&mut self, side: usize, number: u32, lines: &Lines) {
+    fn command(&mut self, side: usize, number: u32, argument: u32, lines: &Lines) {
+        let refused = self.ills == Ills::Refuses(number);
         let own = &mut self.sides[side];
-        let argument = own.get(4);
         let window = argument as usize;
         let is_window = self.shape.windows.get(window).is_some_and(|size| *size > 0);
         let wide = |at: usize| u64::from(own.get(at)) | u64::from(own.get(at + 4)) << 32;
@@ -156,7 +195,8 @@ impl Epf {
             1 => {
                 let (vectors, msix) = (argument & 0xffff, argument >> 16 == 1);
                 let good = vectors as usize <= self.shape.vectors && msix == self.shape.msix;
-                own.doorbells = if good { vectors } else { 0 };
+                own.doorbells = if good && !refused { vectors } else { 0 };
+                self.tell_doorbells(side);
                 good
             }
             2 => {
@@ -165,9 +205,11 @@ impl Epf {
             }
             3 => {
                 let good = room.is_some_and(|room| size > 0 && size <= room as u64)
-                    && address.is_multiple_of(1 << 16);
+                    && address.is_multiple_of(1 << 16)
+                    && !refused;
                 if good {
-                    own.windows[window] = Some((address, size));
+                    let before = own.windows[window].replace((address, size));
+                    self.leaks += u32::from(before.is_some());
                 }
                 good
             }
@@ -175,13 +217,13 @@ impl Epf {
                 own.windows[window] = None;
                 true
             }
+            // Even if it is said to have failed: who cannot be told of it has it all the same.
             5 | 6 => {
                 self.link(side, number == 5, lines);
                 true
             }
             _ => false,
         };
-        let refused = self.ills == Ills::Refuses(number);
         if self.ills != Ills::Hangs {
             self.sides[side].put16(8, if good && !refused { 1 } else { 2 });
         }
@@ -209,9 +251,10 @@ impl Model for Epf {
         if bar == 2 {
             let step = self.shape.doorbell_step as usize;
             let vector = offset.saturating_sub(0x20) / step;
-            assert_eq!(offset, 0x20 + vector * step, "between two doorbells");
-            assert_eq!(value, 0xd000 + vector as u64, "what is to be written there");
-            if vector < self.sides[1 - side].doorbells as usize {
+            let peer = &self.sides[1 - side];
+            if vector < peer.doorbells as usize {
+                assert_eq!(offset, 0x20 + vector * step, "between two doorbells");
+                assert_eq!(value as u32, peer.data(vector as u32), "what is to be written there");
                 lines.raise(1 - side, vector);
             }
             return;
@@ -219,8 +262,8 @@ impl Model for Epf {
         assert_eq!(bar, 0, "windows are not written as registers");
         let (place, at) = self.place(side, offset);
         self.sides[place].registers[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
-        if offset == 0 {
-            self.command(side, value as u32, lines);
+        if offset == 0 && self.ills != Ills::Waits {
+            self.take(side, lines);
         }
     }
 
@@ -233,6 +276,9 @@ impl Model for Epf {
     }
 
     fn reset(&mut self, side: usize, lines: &Lines) {
+        if !self.shape.resets {
+            return;
+        }
         self.sides[side].doorbells = 0;
         self.sides[side].windows = [None; 2];
         self.link(side, false, lines);
