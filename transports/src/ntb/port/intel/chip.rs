@@ -54,7 +54,7 @@ impl IntelChip {
         };
         chip.device.write64(REGISTERS, DISABLED, u64::MAX);
         chip.assign_vectors();
-        chip.lead_all(&chip.aims());
+        chip.lead_all(&chip.aims())?;
         chip.device.write64(REGISTERS, PENDING, u64::MAX);
         chip.device.write64(REGISTERS, DISABLED, 0);
         Ok(chip)
@@ -79,26 +79,30 @@ impl IntelChip {
         }
     }
 
-    fn lead_all(&self, aims: &[Option<u64>]) {
+    fn lead_all(&self, aims: &[Option<u64>]) -> Result<()> {
         for (window, aim) in aims.iter().enumerate() {
-            self.lead(window, aim.unwrap_or(self.nowhere[window]));
+            self.lead(window, aim.unwrap_or(self.nowhere[window]))?;
         }
+        if self.generation == Generation::Third {
+            self.device.write16(REGISTERS, OUTER_COMMAND, OUTER_COMMAND_ON);
+        }
+        Ok(())
     }
 
     /// Opens a window as a whole: parts of it are closed by the IOMMU.
-    fn lead(&self, window: usize, address: u64) {
+    fn lead(&self, window: usize, address: u64) -> Result<()> {
         let Aperture { bar, size, .. } = self.apertures[window];
         let at = CONFIG_BARS + bar * 4;
         let words = [0, 2, 4, 6].map(|offset| u64::from(self.device.config16(at + offset)));
         let start = words.iter().rev().fold(0, |all, word| all << 16 | word) & !0xf;
         let place = WINDOWS.iter().position(|known| *known == bar).unwrap_or(0);
-        let write = |offset, value| self.device.write64(REGISTERS, offset, value);
-        write(INBOUND[place], address);
-        write(INBOUND_LIMIT[place], start.wrapping_add(size));
+        self.set(INBOUND[place], address, "where the window leads")?;
+        self.set(INBOUND_LIMIT[place], start.wrapping_add(size), "where the window ends")?;
         match self.generation {
             Generation::Third => {
                 let outer = self.device.read64(REGISTERS, OUTER[place]) & !0xf;
-                write(OUTER_LIMIT[place], outer.wrapping_add(size));
+                let end = outer.wrapping_add(size);
+                self.set(OUTER_LIMIT[place], end, "where the window ends on the link")?;
             }
             Generation::Fourth => {
                 self.device.write16(REGISTERS, SIZE_LOG[place], size.ilog2() as u16);
@@ -106,6 +110,20 @@ impl IntelChip {
         }
         // The answer comes behind all that was on its way.
         self.device.read64(REGISTERS, INBOUND[place]);
+        Ok(())
+    }
+
+    /// Sets a register, which says afterwards what it has taken.
+    fn set(&self, at: usize, value: u64, what: &str) -> Result<()> {
+        self.device.write64(REGISTERS, at, value);
+        match self.device.read64(REGISTERS, at) {
+            taken if taken == value => Ok(()),
+            u64::MAX => Err(gone(&*self.device)),
+            taken => Err(broken(
+                &*self.device,
+                format!("a register {at:#x} ({what}) that takes {taken:#x} for {value:#x}"),
+            )),
+        }
     }
 
     fn write_control(&self, change: impl Fn(u32) -> u32) {
@@ -155,7 +173,7 @@ impl Chip for IntelChip {
             return Err(gone(&*self.device));
         }
         if on {
-            self.lead_all(&self.aims());
+            self.lead_all(&self.aims())?;
         }
         match (self.generation, on) {
             (Generation::Third, true) => {
@@ -180,8 +198,7 @@ impl Chip for IntelChip {
 
     fn aim(&self, window: usize, address: Option<u64>) -> Result<()> {
         self.aims()[window] = address;
-        self.lead(window, address.unwrap_or(self.nowhere[window]));
-        Ok(())
+        self.lead(window, address.unwrap_or(self.nowhere[window]))
     }
 
     fn link(&self) -> Option<ChipLink> {

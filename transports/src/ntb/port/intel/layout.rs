@@ -25,9 +25,14 @@ pub const SNOOP: u32 = 1 << 2 | 1 << 4 | 1 << 6 | 1 << 8;
 /// Where an inbound window leads, and where it ends; by window.
 pub const INBOUND: [usize; 2] = [0x10, 0x20];
 pub const INBOUND_LIMIT: [usize; 2] = [0x18, 0x28];
-/// Where it is on the side of the peer, and where it ends there (generation 3).
-pub const OUTER: [usize; 2] = [0x4010, 0x4020];
+/// Where it is on the side of the link (EMBARx), and where it ends there (EMBARxXLMT; generation 3). EMBARxXBASE,
+/// before the latter, is neither: it leads requests of this host.
+pub const OUTER: [usize; 2] = [0x4518, 0x4520];
 pub const OUTER_LIMIT: [usize; 2] = [0x4018, 0x4028];
+/// The command register of the side of the link (SPCICMD, 16 bits; generation 3): it answers, and passes
+/// requests on.
+pub const OUTER_COMMAND: usize = 0x4504;
+pub const OUTER_COMMAND_ON: u16 = 2 | 4;
 /// The logarithm of its size, 16 bits (generation 4).
 pub const SIZE_LOG: [usize; 2] = [0x74, 0x76];
 

@@ -7,8 +7,8 @@ pub use super::first::tests::link as first_link;
 
 use super::chip::IntelChip;
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::testing::cases::{self, Driven, PATIENCE, connected, refusal};
-use crate::ntb::port::bridge::testing::{Function, opened, store};
+use crate::ntb::port::bridge::testing::cases::{self, Driven, PATIENCE, connected, open, refusal};
+use crate::ntb::port::bridge::testing::{Bench, Function, opened, store};
 use crate::ntb::port::bridge::{BridgePort, Device};
 use crate::ntb::port::{NtbPort, PortError, Result};
 pub(crate) use model::{Shape, Xeon};
@@ -86,6 +86,15 @@ fn what_the_bios_has_set_up_otherwise_is_told() {
     assert!(why(0).contains("NTB to NTB") && why(0).contains("BIOS"), "{}", why(0));
     assert!(why(0x41).contains("split"), "{}", why(0x41));
     assert!(refusal::<Xeon>(Shape { windows: [0, 0], ..Shape::ICE_LAKE }).contains("0 windows"));
+}
+
+#[test]
+fn a_limit_that_is_not_taken_is_told() {
+    let bench = Bench::new(Xeon::new(Shape::SKYLAKE));
+    bench.tamper(|model, _| model.sides[0].fixed = 1 << 20);
+    let why = open(&bench, 0).err().expect("refused").to_string();
+    assert!(why.contains("0x4018 (where the window ends on the link)"), "{why}");
+    assert!(why.contains("takes 0x100000000000 for 0x100000100000"), "{why}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub struct Shape {
 
 impl Shape {
     pub const SKYLAKE: Shape =
-        Shape { fourth: false, windows: [1 << 20, 1 << 20], vectors: 33, port: 0x11 };
+        Shape { fourth: false, windows: [1 << 20; 2], vectors: 33, port: 0x11 };
     pub const ICE_LAKE: Shape = Shape { fourth: true, ..Shape::SKYLAKE };
     /// A host that gave few vectors.
     pub const FEW_VECTORS: Shape = Shape { vectors: 3, ..Shape::ICE_LAKE };
@@ -34,7 +34,10 @@ pub struct Side {
     control: u32,
     xbase: [u64; 2],
     limit: [u64; 2],
+    /// Bits of the limits on the side of the link that cannot be set.
+    pub fixed: u64,
     outer_limit: [u64; 2],
+    outer_command: u16,
     size_log: [u16; 2],
     pending: u64,
     disabled: u64,
@@ -48,6 +51,8 @@ pub struct Side {
 /// Where the windows of a host are, and where those of its peer end up.
 const BAR_AT: [u64; 2] = [0x38_0000_0000, 0x39_0000_0000];
 const OUTER_AT: [u64; 2] = [0x1000_0000_0000, 0x2000_0000_0000];
+/// What the host's own requests are led to: nothing that anybody has to know.
+const OUTER_XBASE: [u64; 2] = [0x5000_0000_0000, 0x0400_0000_0000];
 
 impl Side {
     fn new() -> Side {
@@ -55,7 +60,9 @@ impl Side {
             control: 3,
             xbase: [0; 2],
             limit: [0; 2],
+            fixed: 0,
             outer_limit: OUTER_AT,
+            outer_command: 0,
             size_log: [0; 2],
             pending: 0,
             disabled: 0,
@@ -165,9 +172,12 @@ impl Model for Xeon {
         match (offset, bytes) {
             (0, 4) => own.control.into(),
             (0x10 | 0x20, 8) => own.xbase[offset / 0x10 - 1],
+            (0x18 | 0x28, 8) => own.limit[offset / 0x10 - 1],
             (0x40, 8) => own.pending,
             (0x80..0xc0, 4) => own.spads[(offset - 0x80) / 4].into(),
-            (0x4010 | 0x4020, 8) if !fourth => OUTER_AT[(offset - 0x4000) / 0x10 - 1] | 0xc,
+            (0x4010 | 0x4020, 8) if !fourth => OUTER_XBASE[(offset - 0x4000) / 0x10 - 1],
+            (0x4018 | 0x4028, 8) if !fourth => own.outer_limit[(offset - 0x4000) / 0x10 - 1],
+            (0x4518 | 0x4520, 8) if !fourth => OUTER_AT[(offset - 0x4518) / 8] | 0xc,
             (0xb050, 2) if fourth => own.link_control.into(),
             (0xb052, 2) if fourth => self.link_status().into(),
             (0xb0d4, 4) if fourth => own.ppd0.into(),
@@ -207,8 +217,9 @@ impl Model for Xeon {
                 }
             }
             (0x4018 | 0x4028, 8) if !fourth => {
-                own.outer_limit[(offset - 0x4000) / 0x10 - 1] = value
+                own.outer_limit[(offset - 0x4000) / 0x10 - 1] = value & !own.fixed
             }
+            (0x4504, 2) if !fourth => own.outer_command = value as u16,
             (0xb050, 2) if fourth => {
                 own.link_control = value as u16;
                 self.train(lines);
@@ -237,7 +248,12 @@ impl Model for Xeon {
         let (size, offset) = (self.shape.windows[window] as u64, offset as u64);
         let sized = match self.shape.fourth {
             true => 1 << peer.size_log[window] == size,
-            false => OUTER_AT[window] + offset < peer.outer_limit[window],
+            // Nothing beyond the limit, and no limit outside of the window.
+            false => {
+                let open = OUTER_AT[window]..peer.outer_limit[window];
+                let fits = (OUTER_AT[window]..=OUTER_AT[window] + size).contains(&open.end);
+                peer.outer_command & 6 == 6 && fits && open.contains(&(OUTER_AT[window] + offset))
+            }
         };
         // All windows see caches, or a driver has forgotten something.
         let snoops = peer.control & 0x154 == 0x154;
