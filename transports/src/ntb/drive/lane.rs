@@ -171,10 +171,11 @@ impl Lane {
         state.host.flush();
     }
 
-    /// Opens the neighbour's region at `side` for writing, unless the link is in use already.
+    /// Opens the neighbour's region at `side` for writing, unless the link is in use already and all of the
+    /// region is open. A link is in use with a part of it: the lines of the handshake are at its start.
     pub fn open_link(&self, side: Side) -> Result<(), PortError> {
         let mut state = self.lock();
-        match state.engine.link_in_use(side) {
+        match state.engine.link_in_use(side) && state.host.is_open(side) {
             true => state.host.open_engine(side),
             false => state.host.open(side),
         }

@@ -39,6 +39,8 @@ struct SideState {
     port: Arc<dyn NtbPort>,
     inbound: Arc<InboundMemory>,
     outbound: Box<dyn Outbound>,
+    /// All of the neighbour's region is open for what is stored and sent.
+    open: bool,
     /// Stores leave in any order until a flush.
     combining: bool,
     /// Something was stored since the last flush.
@@ -79,6 +81,7 @@ impl PortMemory {
             port: parts.port,
             inbound: parts.inbound,
             outbound: parts.outbound,
+            open: false,
             dirty: false,
             jam: Jam::default(),
             steps: (parts.in_steps && parts.engine.is_none()).then(Steps::new),
@@ -109,8 +112,15 @@ impl PortMemory {
         if let Some(engine) = &mut state.engine {
             engine.open = false;
         }
+        state.open = false;
         state.outbound.open(start, len)?;
+        state.open = true;
         self.open_engine(side)
+    }
+
+    /// Whether all of the region at `side` has been opened since the link there came up.
+    pub fn is_open(&self, side: Side) -> bool {
+        self.sides[side as usize].open
     }
 
     /// The same for the DMA engine, if that is still to be done. It comes after the CPU: a link whose
@@ -124,6 +134,7 @@ impl PortMemory {
 
     /// The link at `side` has changed.
     pub fn cut(&mut self, side: Side) {
+        self.sides[side as usize].open = false;
         if let Some(steps) = &mut self.sides[side as usize].steps {
             steps.clear();
         }

@@ -7,9 +7,9 @@ use crate::ntb::port::{
     BusAddress, Capabilities, Counters, InboundMemory, LinkState, NtbPort, Outbound, PortError,
     Region, Result, Wake, engine, plx, switchtec,
 };
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tombolo_core::World;
 use tombolo_core::ops::Mode;
@@ -137,11 +137,37 @@ macro_rules! passed_on {
     };
 }
 
-impl NtbPort for Stubborn {
-    fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
-    }
+/// All but translations.
+macro_rules! all_others_passed_on {
+    () => {
+        passed_on! {
+            capabilities() -> &Capabilities;
+            link_enable() -> Result<()>;
+            link_disable() -> Result<()>;
+            link_state() -> LinkState;
+            link_event() -> bool;
+            inbound_memory(window: usize, first_slot: usize, len: usize) -> Result<InboundMemory>;
+            register(region: &Region<'_>) -> Result<BusAddress>;
+            unregister(address: BusAddress) -> Result<()>;
+            outbound(window: usize) -> Result<Box<dyn Outbound>>;
+            db_read() -> u64;
+            db_clear(bits: u64) -> ();
+            db_read_mask() -> u64;
+            db_set_mask(bits: u64) -> ();
+            db_clear_mask(bits: u64) -> ();
+            peer_db_set(bits: u64) -> ();
+            db_wait(bits: u64, timeout: Duration) -> Wake;
+            spad_read(index: usize) -> u32;
+            spad_write(index: usize, value: u32) -> ();
+            peer_spad_read(index: usize) -> u32;
+            peer_spad_write(index: usize, value: u32) -> ();
+            counters() -> Counters;
+            describe() -> String;
+        }
+    };
+}
 
+impl NtbPort for Stubborn {
     fn mw_clear_trans(&self, window: usize, first_slot: usize, slots: usize) -> Result<()> {
         match self.1.load(Ordering::SeqCst) {
             true => self.0.mw_clear_trans(window, first_slot, slots),
@@ -150,29 +176,84 @@ impl NtbPort for Stubborn {
     }
 
     passed_on! {
-        link_enable() -> Result<()>;
-        link_disable() -> Result<()>;
-        link_state() -> LinkState;
-        link_event() -> bool;
-        inbound_memory(window: usize, first_slot: usize, len: usize) -> Result<InboundMemory>;
-        register(region: &Region<'_>) -> Result<BusAddress>;
-        unregister(address: BusAddress) -> Result<()>;
         mw_set_trans(window: usize, slot: usize, address: BusAddress, size: u64) -> Result<()>;
-        outbound(window: usize) -> Result<Box<dyn Outbound>>;
-        db_read() -> u64;
-        db_clear(bits: u64) -> ();
-        db_read_mask() -> u64;
-        db_set_mask(bits: u64) -> ();
-        db_clear_mask(bits: u64) -> ();
-        peer_db_set(bits: u64) -> ();
-        db_wait(bits: u64, timeout: Duration) -> Wake;
-        spad_read(index: usize) -> u32;
-        spad_write(index: usize, value: u32) -> ();
-        peer_spad_read(index: usize) -> u32;
-        peer_spad_write(index: usize, value: u32) -> ();
-        counters() -> Counters;
-        describe() -> String;
     }
+    all_others_passed_on!();
+}
+
+/// A port that opens one slot of what it is to open in a window, and the others when it is told to.
+struct Hesitant(Arc<dyn NtbPort>, Mutex<Vec<(usize, usize, BusAddress, u64)>>);
+
+/// The window of the rings.
+const RINGS: usize = 0;
+
+impl Hesitant {
+    fn open(&self) {
+        for (window, slot, address, size) in self.1.lock().unwrap().drain(..) {
+            self.0.mw_set_trans(window, slot, address, size).unwrap();
+        }
+    }
+}
+
+impl NtbPort for Hesitant {
+    fn mw_set_trans(
+        &self,
+        window: usize,
+        slot: usize,
+        address: BusAddress,
+        size: u64,
+    ) -> Result<()> {
+        let first = self.capabilities().windows[window].slot_size();
+        if window != RINGS || size <= first {
+            return self.0.mw_set_trans(window, slot, address, size);
+        }
+        let rest = (window, slot + 1, address.plus(first), size - first);
+        self.1.lock().unwrap().push(rest);
+        self.0.mw_set_trans(window, slot, address, first)
+    }
+
+    passed_on! {
+        mw_clear_trans(window: usize, first_slot: usize, slots: usize) -> Result<()>;
+    }
+    all_others_passed_on!();
+}
+
+/// The first slot of a neighbour is enough for a link to be used. What opens later is used as well.
+#[test]
+fn a_region_that_opens_bit_by_bit_is_used_as_a_whole() {
+    const LEN: usize = 50_000;
+    within(LIMIT, || {
+        let (links, _) = without_engines(plx::tests::link);
+        let mut ports = ports_of(&links);
+        let [right, left] = ports[1].clone();
+        let hesitant = Arc::new(Hesitant(left, Mutex::default()));
+        ports[1] = [right, hesitant.clone()];
+        run(ports, &[], |world, _| {
+            let meet = || world.bootstrap().barrier().expect("all PEs meet");
+            let [from, to] = [(); 2].map(|()| world.heap().allocate(LEN, 64));
+            // SAFETY: this PE's heap, from which nothing is read now.
+            unsafe { from.write_bytes(7, LEN) };
+            meet();
+            if world.pe() == 1 {
+                assert!(!hesitant.1.lock().unwrap().is_empty(), "all is open");
+                hesitant.open();
+                // There is no other way.
+                links[2].1.lose(0);
+            }
+            meet();
+            if world.pe() == 0 {
+                let (context, from) = (world.context(), from.cast_const());
+                // SAFETY: inside of the heap; the put blocks.
+                unsafe { world.put(context, to, from, LEN, 1, Mode::Blocking, "put") };
+                world.quiet(context, "quiet");
+            }
+            meet();
+            // SAFETY: inside of the heap; nobody writes there now.
+            let here = unsafe { std::slice::from_raw_parts(to.cast_const(), LEN) };
+            assert!(world.pe() != 1 || here.iter().all(|byte| *byte == 7));
+            meet();
+        });
+    });
 }
 
 /// A neighbour whose window stays open is lost: nobody knows what arrives there.
