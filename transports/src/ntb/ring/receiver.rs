@@ -70,6 +70,8 @@ impl Receiver {
         flow.expected = flow.expected.wrapping_add(1);
         flow.gap = false;
         flow.gap_reported = false;
+        // What was refused has come another time, and with another address.
+        flow.refused = false;
         flow.unreported += 1;
         asks || flow.unreported >= self.unasked_max
     }
@@ -138,5 +140,25 @@ impl Receiver {
     pub(super) fn result(&self, source: u16, row: usize, tag: u32) -> Option<u64> {
         let (known, old) = self.results[usize::from(source) * FETCHES + row];
         (known == tag).then_some(old)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ntb::ring::Geometry;
+
+    /// A packet whose address was damaged is refused, and comes again before the acknowledgement has left.
+    #[test]
+    fn a_packet_behind_one_that_was_refused_is_not_blamed() {
+        let geometry = Geometry::new(64, [4, 4, 4]).unwrap();
+        let mut receiver = Receiver::new(&Config::simulated(geometry, false), 2);
+        receiver.note_refused(2);
+        receiver.owe(2, Side::Left);
+        receiver.note_applied(2, true);
+        let answer = receiver.take_owed(Side::Left, 2);
+        assert_eq!((answer.expected, answer.refused), (1, false));
+        receiver.note_refused(2);
+        assert!(receiver.take_owed(Side::Left, 2).refused);
     }
 }
