@@ -56,6 +56,8 @@ pub(super) struct Port {
     peer_epoch: u32,
     hello_seen: u64,
     credit_seen: u64,
+    /// What ends the credit line that was last found damaged.
+    credit_damaged: u64,
     credit_count: u32,
     producers: [Producer; Class::COUNT],
     consumers: [Consumer; Class::COUNT],
@@ -87,6 +89,7 @@ impl Port {
             peer_epoch: 0,
             hello_seen: 0,
             credit_seen: 0,
+            credit_damaged: 0,
             credit_count: 0,
             producers: Default::default(),
             consumers: Class::ALL.map(|class| Consumer::new(config.geometry.slots(class))),
@@ -245,7 +248,7 @@ impl Port {
         self.consumers.iter_mut().for_each(Consumer::restart);
         self.peer_epoch = 0;
         self.stamp = 0;
-        self.credit_seen = 0;
+        (self.credit_seen, self.credit_damaged) = (0, 0);
         self.peer_sleeping = false;
         self.rung = false;
     }
@@ -297,6 +300,11 @@ impl Port {
     ) {
         let line = memory.load_line(self.side, CREDIT_OFFSET);
         if self.crc && (line[6] as u32) != credit_crc(&line) {
+            if self.credit_damaged != line[7] {
+                // The next line may have come while this one was read: it is looked at once more.
+                (self.credit_damaged, self.credit_seen) = (line[7], 0);
+                return;
+            }
             stats.corrupt += 1;
             self.health.bad();
             return;

@@ -143,6 +143,43 @@ fn credits_for_packets_never_written_are_not_believed() {
     assert_eq!(world.segment(1)[..640], [3; 640]);
 }
 
+/// One line may arrive while another one is read. Only what stays damaged is.
+#[test]
+fn credit_lines_that_are_read_half_are_not_taken_for_damaged() {
+    let mut world = World::new(2, Config { crc: true, ..config(64, 4) });
+    let place = CREDIT_OFFSET..CREDIT_OFFSET + LINE;
+    let line = |world: &mut World| {
+        world.pass(5_000_000);
+        world.sides[0].memory.inbound[Side::Right as usize][place.clone()].to_vec()
+    };
+    let [before, after] = [line(&mut world), line(&mut world)];
+    assert!(before[56..] != after[56..] && before[..56] != after[..56]);
+    let mut show = |line: &[u8], polls: usize| {
+        world.sides[0].memory.inbound[Side::Right as usize][place.clone()].copy_from_slice(line);
+        (0..polls).for_each(|_| _ = world.poll(0));
+        world.engines[0].stats().corrupt
+    };
+    // Another number, so that it is worth reading.
+    let numbered = |line: &[u8], number: u8| {
+        let mut line: LineWords = std::array::from_fn(|at| {
+            u64::from_le_bytes(line[at * 8..at * 8 + 8].try_into().unwrap())
+        });
+        line[7] ^= u64::from(number) << 56;
+        line[6] = 0;
+        let mut bare = line;
+        bare[6] = line[7];
+        line[6] = u64::from(packet::line_crc(&bare));
+        line_bytes(&line).to_vec()
+    };
+    let (first, second) = (numbered(&after, 1), numbered(&after, 2));
+    let half = [&before[..48], &first[48..]].concat();
+    assert_eq!(show(&half, 1), 0, "the rest may be on its way");
+    assert_eq!(show(&first, 5), 0, "it was");
+    let half = [&before[..48], &second[48..]].concat();
+    assert_eq!(show(&half, 5), 1, "it stays, and counts once");
+    assert_eq!(show(&second, 5), 1);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 5))]
 
