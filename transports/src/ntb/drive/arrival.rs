@@ -452,10 +452,7 @@ impl Arrivals {
     fn is_certain(&self, state: &mut State) -> bool {
         let Some(doubt) = &state.doubt else { return true };
         let Doubt { way, request, is_asked } = *doubt;
-        if self.peer.is_cut(way) {
-            (state.doubt, state.to_ask) = (None, false);
-            return true;
-        }
+        // An answer that is still to come would be taken for that of the next question.
         if !self.questions.is_quiet() {
             return false;
         }
@@ -463,7 +460,8 @@ impl Arrivals {
             self.fail(state);
             return false;
         }
-        if is_asked && self.answer.load(Ordering::Acquire) == request {
+        let is_closed = is_asked && self.answer.load(Ordering::Acquire) == request;
+        if is_closed || self.peer.is_cut(way) {
             (state.doubt, state.to_ask) = (None, false);
             return true;
         }
@@ -543,5 +541,65 @@ impl Arrivals {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ntb::drive::port_memory::{PortMemory, SideParts};
+    use crate::ntb::port::NtbPort;
+    use crate::ntb::port::emulated::{EmulatedPort, Fabric, FabricSpec};
+    use crate::ntb::ring::{Engine, Geometry, Side};
+
+    const WINDOW: usize = 0;
+
+    /// A lane at a port that both its sides are.
+    fn lane(port: &Arc<EmulatedPort>, config: Config) -> Lane {
+        let side = || {
+            let bytes = config.geometry.region_bytes();
+            SideParts {
+                port: port.clone(),
+                inbound: Arc::new(port.inbound_memory(WINDOW, 0, bytes).unwrap()),
+                outbound: port.outbound(WINDOW).unwrap(),
+                engine: None,
+                in_steps: false,
+            }
+        };
+        let region = 0..config.geometry.region_bytes();
+        let memory = PortMemory::new([side(), side()], region, 1, &config);
+        Lane::new(Engine::new(config, 0, 2, 0).unwrap(), memory)
+    }
+
+    /// Puts are repeated when their link is cut, but no question is put before the last one was answered.
+    #[test]
+    fn a_link_that_is_cut_ends_no_question() {
+        let fabric = Fabric::create(&FabricSpec::new(2)).unwrap();
+        let (right, left) = (fabric.ports(0).unwrap().right, fabric.ports(1).unwrap().left);
+        right.link_enable().unwrap();
+        left.link_enable().unwrap();
+        let size = left.capabilities().windows[WINDOW].slot_size();
+        let memory = left.inbound_memory(WINDOW, 0, size as usize).unwrap();
+        let address = left.register(&memory.region()).unwrap();
+        left.mw_set_trans(WINDOW, 0, address, size).unwrap();
+        let peer =
+            Arc::new(DirectPeer::new([Some((0, 4096)), None], vec![Side::Right], [None, None]));
+        assert!(peer.map(Side::Right, &mut *right.outbound(WINDOW).unwrap()));
+        let way = peer.way(SegmentKind::Heap).expect("it is mapped");
+
+        let config = Config::simulated(Geometry::new(64, [4, 4, 4]).unwrap(), false);
+        let words = Words { host: 1, local: 0, n_pes: 2, me: 0 };
+        let lane = Arc::new(lane(&right, config));
+        let arrivals = Arrivals::new(By::Cpu, peer, lane, 1, words, Patience::new(&config));
+        let mut state = arrivals.lock();
+        let request = closing::request(1, Side::Left);
+        state.doubt = Some(Doubt { way, request, is_asked: true });
+        assert_eq!(arrivals.questions.counted(|| Status::Pending), Status::Pending);
+        assert!(!arrivals.is_certain(&mut state), "nothing was heard");
+        left.link_disable().unwrap();
+        assert!(arrivals.peer.is_cut(way));
+        assert!(!arrivals.is_certain(&mut state), "its answer is still to come");
+        arrivals.questions.completed.fetch_add(1, Ordering::Release);
+        assert!(arrivals.is_certain(&mut state) && state.doubt.is_none());
     }
 }
