@@ -42,6 +42,11 @@ pub trait Face: Clone + Send + Sync + 'static {
     /// Looks at the device for changes of the link that nobody has told of yet.
     fn refresh(&self) {}
 
+    /// Whether the peer makes the same of the window: it cannot be opened otherwise.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Stores bytes.
     ///
     /// # Safety
@@ -136,6 +141,7 @@ impl<F: Face> SlottedOutbound<F> {
         let Some(generation) = self.face.up_generation() else {
             return Err(PortError::NotConnected);
         };
+        self.face.check()?;
         let (pieces, whole) = pieces(self.face.sizes(), offset, len);
         let mut closed = None;
         for Piece { slot, within, len, .. } in pieces {

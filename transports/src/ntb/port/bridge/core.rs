@@ -378,9 +378,26 @@ impl Core {
     }
 
     fn publish_all(&self, state: &State) {
+        if state.up {
+            let Aperture { bar, offset, .. } = self.apertures[0];
+            let sizes: Vec<u64> = self.apertures.iter().map(layout::size_of).collect();
+            self.device.store_words(bar, offset + layout::size_at(0), &sizes);
+        }
         for window in 0..self.windows.len() {
             self.publish(state, window, 0, SLOTS);
         }
+    }
+
+    /// Refuses a window that the peer divides in another way, as its size is another one there.
+    pub fn check_size(&self, window: usize) -> Result<()> {
+        let (own, peers) = (layout::size_of(&self.apertures[window]), self.page.size(window));
+        if peers == 0 || peers == own {
+            return Ok(());
+        }
+        Err(PortError::Invalid(format!(
+            "window {window} has {own} bytes at this host and {peers} bytes at its neighbour: both are to \
+             have the same, to be changed where the sizes of the bridge are set (BIOS, firmware or EEPROM)"
+        )))
     }
 
     /// Waits until the peer has what was published: what is read follows what was written.

@@ -15,7 +15,7 @@ pub const PAGE: u64 = 4096;
 pub const WINDOWS: usize = 2;
 /// Slots of a window, the port's own included.
 pub const SLOTS: usize = 128;
-/// Where the words are in the page: by window and slot.
+/// Where the words are in the page: by window and slot. Before them is the size of each window.
 const TABLE: usize = 64;
 
 /// Scratchpads in the page, of bridges that have none.
@@ -43,7 +43,7 @@ pub fn first_slot(window: usize) -> usize {
 /// What users see of a window: all slots but the port's own.
 pub fn window_of(index: usize, aperture: &Aperture) -> Result<Window> {
     // Both sides make the same of it.
-    let size = aperture.size.min(aperture.inbound);
+    let size = size_of(aperture);
     let slot_size = (size / SLOTS as u64).max(PAGE);
     let all = usize::try_from(size / slot_size).unwrap_or(0);
     let slots = all.saturating_sub(first_slot(index));
@@ -63,6 +63,16 @@ pub fn window_of(index: usize, aperture: &Aperture) -> Result<Window> {
         has_limit: true,
         fixed: false,
     })
+}
+
+/// Bytes of a window, the port's own slot included: as many as both hosts can reach.
+pub fn size_of(aperture: &Aperture) -> u64 {
+    aperture.size.min(aperture.inbound)
+}
+
+/// Where the word with the size of a window is in the page.
+pub fn size_at(window: usize) -> usize {
+    window * 8
 }
 
 /// Where the word of a slot is, counted from the port's own slot, in the page.
@@ -108,6 +118,11 @@ impl Page {
     /// The word of a doorbell: anything.
     pub fn bell(&self, bit: usize) -> u64 {
         self.0.load(bell_at(bit))
+    }
+
+    /// What the peer says of the size of a window: anything, and 0 before it says so.
+    pub fn size(&self, window: usize) -> u64 {
+        self.0.load(size_at(window))
     }
 
     /// The word of a slot of the peer: anything.

@@ -6,7 +6,7 @@
 //! | inbound window | the chip leads it, as a whole, to a range of addresses that are its own |
 //! | translation | the IOMMU puts memory behind a slot of that range; what no slot leads to, no peer can reach |
 //! | outbound window | a base address register, mapped into this process |
-//! | open slots | the peer's port writes them into a page of this host, behind the first slot of window 0 |
+//! | open slots | the peer's port writes them into a page of this host, behind the first slot of window 0; and the sizes of its windows, which are to be those of this host |
 //! | doorbell | taken from the chip by a thread of this process and kept in its memory; so are masks: a masked bit still interrupts, but wakes nobody. A word behind the first slot of window 0 where those of the chip cannot be used: whoever waits looks at it |
 //! | scratchpad | a register; a word behind the first slot of window 0 where the chip has too few |
 //!

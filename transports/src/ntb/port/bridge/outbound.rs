@@ -3,8 +3,8 @@
 
 use super::core::{Core, WRITERS};
 use super::layout::first_slot;
-use crate::ntb::port::Event;
 use crate::ntb::port::slots::Face;
+use crate::ntb::port::{Event, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -86,6 +86,10 @@ impl Face for Target {
 
     fn refresh(&self) {
         drop(self.core.look());
+    }
+
+    fn check(&self) -> Result<()> {
+        self.core.check_size(self.window)
     }
 
     unsafe fn store(&self, offset: usize, source: *const u8, len: usize) {

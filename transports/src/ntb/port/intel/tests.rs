@@ -88,6 +88,23 @@ fn what_the_bios_has_set_up_otherwise_is_told() {
     assert!(refusal::<Xeon>(Shape { windows: [0, 0], ..Shape::ICE_LAKE }).contains("0 windows"));
 }
 
+/// Hosts whose windows have different sizes would divide them in different ways.
+#[test]
+fn windows_of_different_sizes_are_told() {
+    for shape in [Shape::SKYLAKE, Shape::ICE_LAKE] {
+        let (_bench, a, b) = connected::<Xeon>(Shape { smaller: 1, ..shape });
+        let memory = opened(&b, 0, 8192);
+        let why = store(&mut *a.outbound(0).unwrap(), 0, 1).unwrap_err().to_string();
+        assert!(
+            why.contains("1048576 bytes at this host and 524288 bytes at its neighbour"),
+            "{why}"
+        );
+        let why = store(&mut *b.outbound(1).unwrap(), 0, 1).unwrap_err().to_string();
+        assert!(why.contains("window 1 has 524288 bytes at this host"), "{why}");
+        assert_eq!(memory.load(0), 0);
+    }
+}
+
 #[test]
 fn a_limit_that_is_not_taken_is_told() {
     let bench = Bench::new(Xeon::new(Shape::SKYLAKE));

@@ -4,7 +4,7 @@
 
 use super::{Bench, Function, Model, opened, store};
 use crate::ntb::drive::device_tests::Link;
-use crate::ntb::port::bridge::{BridgePort, Device};
+use crate::ntb::port::bridge::{BridgePort, Device, layout};
 use crate::ntb::port::conformance;
 use crate::ntb::port::{Line, NtbPort, PortError, Result};
 use std::fmt::Debug;
@@ -160,6 +160,7 @@ pub fn does_not_believe<M: Driven>(
     let (bench, a, b) = connected::<M>(shape);
     let port = if own == 0 { &a } else { &b };
     let hostile = bench.function(1 - own);
+    let sizes: Vec<u64> = port.core.apertures.iter().map(layout::size_of).collect();
     let mut window = port.outbound(0).unwrap();
     let mut random = 7u64;
     let mut next = || {
@@ -170,6 +171,10 @@ pub fn does_not_believe<M: Driven>(
         for offset in (0..4096).step_by(8) {
             let word = if round == 0 { u64::MAX } else { next() };
             hostile.store_words(bar, offset, &[word]);
+        }
+        if round % 2 == 1 {
+            // Windows that are opened in spite of what is said of their slots.
+            hostile.store_words(bar, 0, &sizes);
         }
         registers(&hostile, &mut next);
         port.db_wait(1, Duration::ZERO);

@@ -12,11 +12,13 @@ pub struct Shape {
     pub vectors: usize,
     /// The register that tells what is at the far end.
     pub port: u16,
+    /// Windows of side 1 are so many times smaller, as a logarithm.
+    pub smaller: u32,
 }
 
 impl Shape {
     pub const SKYLAKE: Shape =
-        Shape { fourth: false, windows: [1 << 20; 2], vectors: 33, port: 0x11 };
+        Shape { fourth: false, windows: [1 << 20; 2], vectors: 33, port: 0x11, smaller: 0 };
     pub const ICE_LAKE: Shape = Shape { fourth: true, ..Shape::SKYLAKE };
     /// A host that gave few vectors.
     pub const FEW_VECTORS: Shape = Shape { vectors: 3, ..Shape::ICE_LAKE };
@@ -128,6 +130,11 @@ impl Xeon {
         }
     }
 
+    /// Bytes of a window of a side.
+    fn size(&self, side: usize, window: usize) -> usize {
+        self.shape.windows[window] >> (self.shape.smaller * side as u32)
+    }
+
     fn link_status(&self) -> u16 {
         if self.up { 0x2083 } else { 0 }
     }
@@ -142,8 +149,8 @@ impl Xeon {
 }
 
 impl Model for Xeon {
-    fn bars(&self, _side: usize) -> [usize; 6] {
-        [0x10000, 0, self.shape.windows[0], 0, self.shape.windows[1], 0]
+    fn bars(&self, side: usize) -> [usize; 6] {
+        [0x10000, 0, self.size(side, 0), 0, self.size(side, 1), 0]
     }
 
     fn vectors(&self, _side: usize) -> (usize, bool) {
@@ -245,7 +252,7 @@ impl Model for Xeon {
     fn route(&self, side: usize, bar: usize, offset: usize) -> Option<u64> {
         let window = (bar - 2) / 2;
         let peer = &self.sides[1 - side];
-        let (size, offset) = (self.shape.windows[window] as u64, offset as u64);
+        let (size, offset) = (self.size(1 - side, window) as u64, offset as u64);
         let sized = match self.shape.fourth {
             true => 1 << peer.size_log[window] == size,
             // Nothing beyond the limit, and no limit outside of the window.
