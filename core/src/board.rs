@@ -84,11 +84,15 @@ impl fmt::Display for Report {
         match (&self.call, self.state) {
             (Some(call), _) => {
                 let seconds = monotonic_ns().saturating_sub(call.since_ns) as f64 / 1e9;
-                write!(f, "in {} ({:#x}) for {seconds:.1} s", call.routine, call.argument)
+                let argument = match call.argument {
+                    0 => String::new(),
+                    argument => format!(" ({argument:#x})"),
+                };
+                write!(f, "in {}{argument} for {seconds:.1} s", call.routine)
             }
             (None, State::Absent) => f.write_str("has not called shmem_init"),
             (None, State::Starting) => f.write_str("in shmem_init"),
-            (None, State::Running) => f.write_str("computing, in no blocking SHMEM call"),
+            (None, State::Running) => f.write_str("not in a blocking SHMEM call"),
             (None, State::Finished) => f.write_str("has called shmem_finalize"),
             (None, State::Leaving) => f.write_str("in shmem_finalize, waiting for other PEs"),
         }
@@ -307,8 +311,12 @@ mod tests {
             (call.routine.as_str(), call.argument, call.since_ns),
             ("shmem_barrier_all", 7, 42)
         );
+        assert!(other.report(1).to_string().starts_with("in shmem_barrier_all (0x7) for "));
         board.leave(1);
         assert_eq!(other.report(1).call, None);
+        assert_eq!(other.report(1).to_string(), "not in a blocking SHMEM call");
+        board.enter(1, "shmem_barrier_all", 0, 42);
+        assert!(other.report(1).to_string().starts_with("in shmem_barrier_all for "));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use crate::world::World;
 
 impl World {
-    /// Checks that `len` bytes at `address` lie in one symmetric object.
+    /// Checks that `len` bytes at `address` lie in one block of the symmetric heap, or in the static data.
     pub fn check_range(
         &self,
         routine: &'static str,
@@ -27,7 +27,7 @@ impl World {
                 self.stop_job(
                     routine,
                     format_args!(
-                        "{argument} = {address:p} lies in no object of the symmetric heap: it was \
+                        "{argument} = {address:p} lies in no block of the symmetric heap: it was \
                          never allocated, or has been freed"
                     ),
                 );
@@ -37,7 +37,7 @@ impl World {
                 self.stop_job(
                     routine,
                     format_args!(
-                        "{argument} = {address:p} with {len} bytes goes past the end of its object \
+                        "{argument} = {address:p} with {len} bytes goes past the end of its block \
                          of {size} bytes at {block:p}"
                     ),
                 );

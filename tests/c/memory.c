@@ -40,6 +40,7 @@ static void test_malloc(void) {
 
 static void test_align(void) {
     CHECK(shmem_align(64, 0) == NULL);
+    CHECK(shmem_align(3, 8) == NULL); /* no power of two; the library says so once */
     for (size_t alignment = sizeof(void *); alignment <= 8 << 20; alignment *= 2) {
         void *block = shmem_align(alignment, 100);
         CHECK(block != NULL);

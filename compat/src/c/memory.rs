@@ -18,6 +18,8 @@ const APART: usize = 128;
 
 /// Whether somebody has been told that the heap is full.
 static TOLD: AtomicBool = AtomicBool::new(false);
+/// Whether somebody has been told of an alignment that is none.
+static TOLD_ALIGNMENT: AtomicBool = AtomicBool::new(false);
 
 routines! {
     callers: "nothing but that all PEs call alike: a block to free or resize is looked up in the heap \
@@ -134,7 +136,12 @@ fn take(library: &Library, routine: &'static str, size: usize, align: usize) -> 
     let heap = library.world.heap();
     let block = heap.allocate(size, align);
     // The PEs ask for the same, so one of them tells it for all, the first time.
-    if block.is_null() && library.world.pe() == 0 && !TOLD.swap(true, Ordering::Relaxed) {
+    let tells = block.is_null() && library.world.pe() == 0;
+    if tells && !align.is_power_of_two() {
+        if !TOLD_ALIGNMENT.swap(true, Ordering::Relaxed) {
+            tracing::warn!("{routine}: alignment = {align} is not a power of two: returns NULL");
+        }
+    } else if tells && !TOLD.swap(true, Ordering::Relaxed) {
         let (free, largest, capacity) = heap.free_bytes();
         let instead = match heap.sufficient(size, align) {
             Some(bytes) => format!(
@@ -155,8 +162,8 @@ fn no_block(library: &Library, routine: &'static str, ptr: *mut c_void) -> ! {
     library.world.stop_job(
         routine,
         format_args!(
-            "ptr = {ptr:p} is no block of the symmetric heap: expected what an allocation returned \
-             and no call has freed"
+            "ptr = {ptr:p} is not an allocated block of the symmetric heap: it was never allocated, or \
+             has been freed"
         ),
     )
 }

@@ -18,7 +18,10 @@ routines! {
     // The library is safe at every level, so the level provided is the one asked for.
     [shmem_init_thread](requested: c_int, provided: *mut c_int) -> c_int {
         if !(SHMEM_THREAD_SINGLE..=SHMEM_THREAD_MULTIPLE).contains(&requested) {
-            report(format_args!("{ROUTINE}: requested = {requested} is not a thread level"));
+            report(format_args!(
+                "{ROUTINE}: requested = {requested} is not a thread level: expected SHMEM_THREAD_SINGLE to \
+                 SHMEM_THREAD_MULTIPLE"
+            ));
             return 1;
         }
         match process::enter(Some(requested)) {

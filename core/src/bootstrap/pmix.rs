@@ -59,11 +59,11 @@ impl Pmix {
     fn fence(&self, limit: Option<Duration>) -> Result<()> {
         match self.library.fence(&self.me.everyone(), limit) {
             Ok(()) => Ok(()),
-            Err(None) => Err(Error::Bootstrap(
-                "the PMIx launcher has not let the PEs pass within SHMEM_START_TIMEOUT: another PE \
-                 may not have called shmem_init"
-                    .into(),
-            )),
+            Err(None) => Err(Error::Bootstrap(format!(
+                "some PEs did not call shmem_init, or did not get through it, within {} s \
+                 (SHMEM_START_TIMEOUT)",
+                limit.unwrap_or_default().as_secs_f64()
+            ))),
             Err(Some(status)) => Err(self.error("waiting for all PEs", status)),
         }
     }

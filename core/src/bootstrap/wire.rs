@@ -136,11 +136,20 @@ impl Wire {
     }
 
     fn late(&self) -> Error {
-        Error::Bootstrap(format!(
-            "no answer to '{}' within SHMEM_START_TIMEOUT: another PE may not have called \
-             shmem_init",
-            self.asked
-        ))
+        let limit = self.limit.unwrap_or_default().as_secs_f64();
+        // Every PE asks for this, and the answer comes when the last one has.
+        let waits_for_all =
+            ["cmd=barrier_in", "kvs-fence"].iter().any(|one| self.asked.contains(one));
+        Error::Bootstrap(match waits_for_all {
+            true => format!(
+                "some PEs did not call shmem_init, or did not get through it, within {limit} s \
+                 (SHMEM_START_TIMEOUT)"
+            ),
+            false => format!(
+                "the launcher did not answer '{}' within {limit} s (SHMEM_START_TIMEOUT)",
+                self.asked
+            ),
+        })
     }
 
     fn closed(&self) -> Error {

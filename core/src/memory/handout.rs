@@ -251,7 +251,9 @@ fn parse(message: &[u8], token: &[u8; TOKEN], files: Vec<OwnedFd>) -> Option<Fil
 fn absent(missing: usize) -> io::Error {
     io::Error::new(
         io::ErrorKind::TimedOut,
-        format!("{missing} PEs of this host did not come within SHMEM_START_TIMEOUT"),
+        format!(
+            "{missing} PEs of this host did not ask for the memory files within SHMEM_START_TIMEOUT"
+        ),
     )
 }
 

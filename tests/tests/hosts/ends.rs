@@ -174,7 +174,7 @@ fn a_timeout_tells_what_each_pe_was_doing() {
     assert_eq!(lines.len(), 3, "{}", outcome.stderr);
     assert_eq!(lines[0], "oshrun: the job has not ended after 6 s; ending it");
     assert!(
-        lines[1].starts_with("oshrun: PE 0 (pid ") && lines[1].contains(", host n1): computing"),
+        lines[1].starts_with("oshrun: PE 0 (pid ") && lines[1].contains(", host n1): not in a "),
         "{}",
         lines[1]
     );

@@ -294,7 +294,8 @@ fn a_timeout_tells_what_each_pe_was_doing() {
     assert_eq!(lines.len(), 4, "{}", outcome.stderr);
     assert!(lines[0].contains("has not ended after 1 s"), "{}", lines[0]);
     assert!(
-        lines[1].starts_with("oshrun: PE 0 (pid ") && lines[1].contains("computing"),
+        lines[1].starts_with("oshrun: PE 0 (pid ")
+            && lines[1].contains("): not in a blocking SHMEM call"),
         "{}",
         lines[1]
     );
