@@ -58,7 +58,8 @@ impl Saved {
         struct Head {
             format: u32,
         }
-        let head: Head = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let head: Head =
+            serde_json::from_str(text).map_err(|_| "it is not a saved table".to_owned())?;
         if head.format != FORMAT {
             return Err(format!("format {} is not format {FORMAT}", head.format));
         }

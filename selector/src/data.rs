@@ -340,7 +340,7 @@ impl Measurements {
         let error = crate::model::error(&self.curves).map_or(0.0, |(error, _)| error);
         let off = || {
             format!(
-                "the model made of the measurements is {:.0} % away from a second set, on average",
+                "a second set of measurements differs by {:.0} % on average from what the first predicts",
                 error * 100.0
             )
         };

@@ -47,27 +47,37 @@ impl Rule {
     }
 }
 
-/// Reads rules. `transports` are the names that a rule may route to, besides the two copies. The
-/// error names the part that is not understood.
+/// Reads rules. `transports` are the names of all transports, to which a rule may route, besides the two
+/// copies. The error names the part that is not understood.
 pub fn parse(text: &str, transports: &[&str]) -> Result<Vec<Rule>, String> {
-    let rules = text.split(',').map(str::trim).filter(|rule| !rule.is_empty());
-    rules.map(|rule| parse_rule(rule, transports)).collect()
+    parse_all(text, transports, "does not exist; the channels are")
 }
 
-fn parse_rule(text: &str, transports: &[&str]) -> Result<Rule, String> {
+/// As [`parse`], with `transports` those of a job.
+pub fn parse_in_job(text: &str, transports: &[&str]) -> Result<Vec<Rule>, String> {
+    parse_all(text, transports, "cannot be used in this job; its channels are")
+}
+
+fn parse_all(text: &str, transports: &[&str], missing: &str) -> Result<Vec<Rule>, String> {
+    let rules = text.split(',').map(str::trim).filter(|rule| !rule.is_empty());
+    rules.map(|rule| parse_rule(rule, transports, missing)).collect()
+}
+
+/// `missing` says of a channel that there is none, and introduces those that there are.
+fn parse_rule(text: &str, transports: &[&str], missing: &str) -> Result<Rule, String> {
     // The sizes may hold an equal sign of their own: the channel follows the last one.
-    let (parts, channel) = text
-        .rsplit_once('=')
-        .filter(|(parts, _)| !parts.ends_with(['<', '>']))
-        .ok_or_else(|| format!("'{text}' has no channel; expected PARTS=CHANNEL"))?;
+    let (parts, channel) =
+        text.rsplit_once('=').filter(|(parts, _)| !parts.ends_with(['<', '>'])).ok_or_else(
+            || format!("'{text}' has no channel; expected OPERATION:BUFFER:CLASS:SIZES=CHANNEL"),
+        )?;
     let channel = channel.trim();
     let both = stripes::transports(channel).or_else(|| either::transports(channel));
     let pair =
         both.is_some_and(|[a, b]| a != b && [a, b].iter().all(|name| transports.contains(name)));
     if ![CACHED, STREAMING].contains(&channel) && !transports.contains(&channel) && !pair {
         return Err(format!(
-            "'{channel}' in '{text}' is no channel; there are {}, and two of these transports with a '+' or \
-             a '/' between them",
+            "channel '{channel}' in '{text}' {missing} {}, and two of these transports with '+' or '/' between \
+             them",
             [CACHED, STREAMING].iter().chain(transports).copied().collect::<Vec<_>>().join(", ")
         ));
     }
@@ -231,6 +241,13 @@ mod tests {
             let why = parse(text, KNOWN).unwrap_err();
             assert!(why.contains(token), "{text}: {why}");
         }
+        let why = |parsed: Result<Vec<Rule>, String>| parsed.unwrap_err();
+        assert!(why(parse("put=tcp", KNOWN)).contains("does not exist; the channels are cached,"));
+        let of_job = why(parse_in_job("put=tcp", KNOWN));
+        assert!(
+            of_job.contains("cannot be used in this job; its channels are cached,"),
+            "{of_job}"
+        );
     }
 
     fn decision(steps: &[(u64, &str)]) -> Decision {

@@ -80,7 +80,8 @@ pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
     let begun = Instant::now();
     let names: Vec<&str> = world.transports().iter().map(|t| t.name()).collect();
     let forced = &world.config().route;
-    let rules = force::parse(forced, &names).map_err(|why| invalid("SHMEM_ROUTE", forced, why))?;
+    let rules =
+        force::parse_in_job(forced, &names).map_err(|why| invalid("SHMEM_ROUTE", forced, why))?;
     let mut session = TuningSession {
         world,
         places: vec![class::here(); world.n_pes()],
@@ -152,7 +153,8 @@ impl TuningSession<'_> {
         self.greet(0, 0)?;
         let mut mine = Vec::new();
         if self.world.pe() == 0 {
-            let read = cache::read(path.as_ref(), cache::Owner::Any).map_err(|e| e.to_string());
+            let read = cache::read(path.as_ref(), cache::Owner::Any)
+                .map_err(|e| format!("the saved table cannot be read: {e}"));
             mine = match read.and_then(|text| Saved::parse(&text).map(|_| text)) {
                 Ok(text) => text.into_bytes(),
                 // Everybody learns why, so that everybody fails alike.
@@ -172,7 +174,7 @@ impl TuningSession<'_> {
         if self.world.pe() == 0
             && let Some(why) = saved.measured.doubt()
         {
-            tracing::warn!("what {path} says of the transports' speeds is doubtful: {why}");
+            tracing::warn!("the transport speeds in {path} are unreliable: {why}");
         }
         self.machine = saved.machine;
         Ok(saved.measured)
@@ -241,8 +243,8 @@ impl TuningSession<'_> {
             && let Some(why) = known.doubt()
         {
             tracing::warn!(
-                "what is known of the transports' speeds is doubtful: {why}; SHMEM_TUNE=always \
-                 measures again, and so does the first job in {} minutes",
+                "the measured transport speeds are unreliable: {why}. They are used for {} minutes, then \
+                 measured again; SHMEM_TUNE=always measures now",
                 cache::DOUBTFUL_FOR.as_secs() / 60
             );
         }

@@ -8,7 +8,7 @@ use crate::library::library;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
-use tombolo_core::config::Tune;
+use tombolo_core::config::{Report, Tune};
 use tombolo_core::{Result, World};
 use tombolo_selector::adaptive::Adaptive;
 use tombolo_selector::{Reuse, Tuning, report};
@@ -61,7 +61,11 @@ fn report_on(world: &World, tuned: &Tuning) {
     if world.pe() == 0
         && let Err(e) = report::write(tuned, wanted)
     {
-        tracing::warn!("the report that SHMEM_TUNE_REPORT asks for cannot be written: {e}");
+        let place = match wanted {
+            Report::To(_, Some(path)) => path.as_str(),
+            _ => "standard output",
+        };
+        tracing::warn!("SHMEM_TUNE_REPORT: the report cannot be written to {place}: {e}");
     }
 }
 
