@@ -77,7 +77,7 @@ pub(crate) static SYNC: Operation<Sync> = Operation {
         },
         Algorithm {
             name: "both",
-            about: "each tells its neighbours in the ring of members, and again what these tell it",
+            about: "each member notifies its neighbours in the ring, then forwards their notifications",
             taken: Taken::ByCost,
             applies: with_memory,
             cost_ns: |group, _| estimate::sync_both_ways(group),
@@ -240,7 +240,7 @@ pub(crate) static FCOLLECT: Operation<Gather> = Operation {
         },
         Algorithm {
             name: "exchange",
-            about: "each sends its block to memory of the team at all",
+            about: "each sends its block to the team's buffer at every member",
             taken: Taken::ByCost,
             applies: |group, call| in_letters(group, call.len),
             cost_ns: estimate::letters,

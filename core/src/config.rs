@@ -31,8 +31,8 @@ crate::settings! {
         /// the suffixes k, m, g, t (powers of 1024); the same on all PEs.
         User symmetric_size: Bytes = "1g", "SHMEM_SYMMETRIC_SIZE" or "SMA_SYMMETRIC_SIZE"
             or "SHMEM_SYMMETRIC_HEAP_SIZE", alike;
-        /// Check the arguments of every call and stop with a clear message at the first wrong one;
-        /// the same on all PEs.
+        /// Check PE numbers, addresses, lengths, contexts, teams and the agreement of collective calls, and
+        /// stop with a message at the first mistake; the same on all PEs.
         User debug: Asked = "off", "SHMEM_DEBUG" or "SMA_DEBUG", alike;
         /// Print all variables and their values from PE 0 at start.
         User info: Asked = "off", "SHMEM_INFO" or "SMA_INFO";
@@ -67,17 +67,20 @@ crate::settings! {
         /// so of the operations on contexts that the program creates; both with a comma between them.
         User tune_hint: Hints = "hot", "SHMEM_TUNE_HINT";
         /// Forces channels, for example "put:heap:>=64K=cma,get:*=cached". Each rule is
-        /// OPERATION:BUFFER:SIZES=CHANNEL; parts left out mean all; later rules win. The same on all
-        /// PEs.
+        /// OPERATION:BUFFER:CLASS:SIZES=CHANNEL; parts left out mean all; later rules win. OPERATION is put,
+        /// get or amo; BUFFER, where the remote data lie, is heap or static; CLASS, how far the PEs are apart,
+        /// is self, cache (they share a cache), node, far-node, host, ring-N (N links) or network; SIZES is
+        /// such as >=64K, 8..4K or *. CHANNEL is cached or streaming (copies on mapped memory), or a
+        /// transport. The same on all PEs.
         User route: String = "", "SHMEM_ROUTE", alike;
         /// Forces algorithms of collective operations, for example "reduce:ring,broadcast:tree". Of
         /// several for one operation, as in "reduce:publish+share", the first that can carry out a
         /// call is taken; if none can, the job ends with a message. oshinfo --collectives lists them.
         /// The same on all PEs.
         User coll: Algorithms = "", "SHMEM_COLL", alike;
-        /// From which length on non-blocking puts and gets within a host return before the copy, which a thread
-        /// beside the program makes; while the program waits it copies too. "auto": from 4 MiB, and from
-        /// 256 KiB shortly after another one, where each PE has two processors.
+        /// Non-blocking puts and gets within a host of at least this many bytes return at once, and a thread
+        /// makes the copy; the program helps while it waits. "auto": 4 MiB, or 256 KiB shortly after another
+        /// such transfer, if each PE has two processors.
         User overlap: Least = "auto", "SHMEM_OVERLAP";
         /// Where measurements are kept: a directory of your own, or "off". Empty is
         /// $XDG_CACHE_HOME/tombolo, or ~/.cache/tombolo.

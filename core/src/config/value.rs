@@ -134,7 +134,7 @@ impl Value for Least {
 pub struct Switch(pub bool);
 
 impl Value for Switch {
-    const FORM: &'static str = "on or off";
+    const FORM: &'static str = "on, 1, yes or true; off, 0, no or false";
 
     fn parse(text: &str) -> Result<Self, String> {
         match text.to_ascii_lowercase().as_str() {
@@ -158,7 +158,7 @@ const OFF: [&str; 5] = ["", "0", "off", "no", "false"];
 pub struct Asked(pub bool);
 
 impl Value for Asked {
-    const FORM: &'static str = "off, or anything else for on";
+    const FORM: &'static str = "off, 0, no or false; any other value is on";
 
     fn parse(text: &str) -> Result<Self, String> {
         Ok(Asked(!OFF.contains(&text.to_ascii_lowercase().as_str())))
@@ -433,7 +433,7 @@ mod tests {
             );
         }
         for text in ["none", "maybe", "of", "2", "auto"] {
-            assert_eq!(Switch::parse(text), Err("expected on or off".into()), "{text}");
+            assert_eq!(Switch::parse(text), Err(format!("expected {}", Switch::FORM)), "{text}");
             assert_eq!(Asked::parse(text), Ok(Asked(true)), "{text}");
         }
     }

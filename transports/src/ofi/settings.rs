@@ -7,8 +7,8 @@ tombolo_core::settings! {
         /// Provider of libfabric, whole as "tcp;ofi_rxm" or its first part; empty for the best that
         /// works. The same on all PEs.
         User provider: String = "", "SHMEM_OFI_PROVIDER", alike;
-        /// Domain of libfabric, as fi_info lists them; empty for any. Of several, separated by commas, each
-        /// carries a part of long transfers, to the one at the same place in the other PE's list.
+        /// Domain of libfabric, as fi_info lists them; empty for any. Several names separated by commas share
+        /// long transfers: the first domain of one PE talks to the first of the other, and so on.
         User domain: String = "", "SHMEM_OFI_DOMAIN";
         /// Network interface for libfabric: its name, its address, or a subnet such as 10.1.0.0/16;
         /// empty for one in a network that all hosts share, else any that leads to other hosts. Several

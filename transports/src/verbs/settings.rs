@@ -5,8 +5,8 @@ tombolo_core::settings! {
     /// What the environment says of RDMA devices.
     pub struct VerbsSettings {
         /// RDMA device, as ibv_devices lists them; empty for the first one that works, RoCE devices in a network
-        /// that all hosts share before others. Of several, separated by commas, each carries a part of long
-        /// transfers, to the one at the same place in the other PE's list.
+        /// that all hosts share before others. Several names separated by commas share long transfers: the
+        /// first device of one PE talks to the first of the other, and so on.
         User device: String = "", "SHMEM_VERBS_DEVICE";
         /// Port of the RDMA device; empty for the first active one. Several as with SHMEM_VERBS_DEVICE.
         User port: String = "", "SHMEM_VERBS_PORT";
@@ -17,11 +17,11 @@ tombolo_core::settings! {
         /// acknowledgement of the card, which takes less time but is not meant to say that. auto: read,
         /// but for devices that are software.
         User confirm: Confirm = "auto", "SHMEM_VERBS_CONFIRM";
-        /// Who carries out atomic operations on variables of 8 bytes: the RDMA card of the target, or the
-        /// target's processor. Where those of a card are not atomic with those of processors, it does on
-        /// the variables of PEs whose memory nobody else of their host maps, for the PE itself too. auto:
-        /// the card where it can, and where there is one. card: the card where it can, and it is told where
-        /// it cannot.
+        /// Who carries out atomic operations on variables of 8 bytes. auto: the RDMA card of the target, if it
+        /// supports them and only one card is used; otherwise the target's processor. card: the card, with a
+        /// message where it cannot. target: always the target's processor. A card whose operations are not
+        /// atomic with those of processors serves only PEs whose memory no other PE of their host maps, and
+        /// then for the PE itself too.
         User amo: AmoBy = "auto", "SHMEM_VERBS_AMO", alike;
     }
 }
@@ -29,9 +29,9 @@ tombolo_core::settings! {
 tombolo_core::choice! {
     /// Who carries out atomic operations.
     AmoBy {
-        /// The card where it can.
+        /// The card, if it supports them and is the only one.
         Auto = "auto",
-        /// The card; it is told where it cannot.
+        /// The card, with a message where it cannot.
         Card = "card",
         /// The target's processor.
         Target = "target",
