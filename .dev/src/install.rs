@@ -204,12 +204,21 @@ fn share(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
 /// The table of how jobs end, in the language of manual pages.
 fn ends_for_manual(table: &str) -> String {
     let escape = |text: &str| text.replace('-', "\\-").replace('.', "\\&.");
+    // On the line of a macro, a word such as "An" is a macro itself.
+    let word = |word: &str| match word.as_bytes() {
+        [first, second, ..] if word.len() < 4 && first.is_ascii_uppercase() => {
+            let sign = if second.is_ascii_lowercase() { "\\&" } else { "" };
+            format!("{sign}{word}")
+        }
+        _ => word.to_owned(),
+    };
+    let item = |text: &str| escape(text).split(' ').map(word).collect::<Vec<_>>().join(" ");
     let mut page = String::new();
     for row in table.lines().filter(|line| !line.starts_with('#')) {
         let [_, what, code, message, going_on] = row.split('\t').collect::<Vec<_>>()[..] else {
             continue;
         };
-        page.push_str(&format!(".It {}\nExit code: {}.\n", escape(what), escape(code)));
+        page.push_str(&format!(".It {}\nExit code: {}.\n", item(what), escape(code)));
         let mut quote = |intro: &str, message: &str| {
             page.push_str(&format!(
                 "{intro}.Bd -ragged -offset indent\n{}\n.Ed\n",
@@ -280,6 +289,6 @@ mod tests {
             ends_for_manual("# what\nk\tA PE ends\t1\toshrun: a-b.\t-\nl\tAll end\t0\t-\t-\n");
         let item =
             ".It A PE ends\nExit code: 1.\n.Bd -ragged -offset indent\noshrun: a\\-b\\&.\n.Ed\n";
-        assert_eq!(page, format!("{item}.It All end\nExit code: 0.\n"));
+        assert_eq!(page, format!("{item}.It \\&All end\nExit code: 0.\n"));
     }
 }

@@ -13,6 +13,7 @@ cases! {
     a_pe_may_be_started_by_a_script,
     the_exit_code_is_that_of_the_pe_that_failed,
     a_crash_ends_the_job_and_is_named,
+    a_crash_of_a_checked_pe_needs_no_hint,
     a_real_time_signal_is_an_end_as_well,
     leaving_without_finalize_is_a_failure,
     a_lost_connection_is_a_failure,
@@ -80,8 +81,11 @@ fn a_crash_ends_the_job_and_is_named() {
     for (number, name) in
         [(libc::SIGSEGV, "SIGSEGV"), (libc::SIGKILL, "SIGKILL"), (libc::SIGABRT, "SIGABRT")]
     {
-        let outcome = run(oshrun(&format!("-n 3 PE crash 2 {number}")));
+        let outcome = run(oshrun(&format!("-n 3 -x SHMEM_DEBUG=0 PE crash 2 {number}")));
         assert_eq!(outcome.code(), 128 + number);
+        let hint =
+            outcome.stderr.contains("; run with SHMEM_DEBUG=1 to find a wrong PE or address;");
+        assert_eq!(hint, number == libc::SIGSEGV, "{}", outcome.stderr);
         let machine = nix::unistd::gethostname().unwrap();
         let (pid, machine) = (outcome.text().trim(), machine.display());
         let start = format!("oshrun: PE 2 (pid {pid}, host {machine}) was killed by {name} (");
@@ -89,6 +93,18 @@ fn a_crash_ends_the_job_and_is_named() {
         assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
         // Generous for machines under load: a second is promised for the launcher's own part.
         assert!(outcome.time < Duration::from_secs(5), "{:?}", outcome.time);
+    }
+}
+
+fn a_crash_of_a_checked_pe_needs_no_hint() {
+    let line = format!("-n 1 PE crash 0 {0} : -n 1 -x SHMEM_DEBUG=1 PE crash 1 {0}", libc::SIGSEGV);
+    let outcome = run(oshrun(&line));
+    let of = |pe: &str| outcome.stderr.lines().find(|line| line.starts_with(pe));
+    // The first to crash ends the job; whichever it is, the hint is for the other.
+    match (of("oshrun: PE 0 "), of("oshrun: PE 1 ")) {
+        (Some(line), None) => assert!(line.contains("run with SHMEM_DEBUG=1"), "{line}"),
+        (None, Some(line)) => assert!(!line.contains("run with SHMEM_DEBUG=1"), "{line}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -253,7 +269,9 @@ fn programs_share_a_job() {
 
 fn pes_run_in_the_directory_that_is_asked_for() {
     assert_eq!(run(shell("-n 2 --wdir /usr/lib", "pwd")).well().text(), "/usr/lib\n/usr/lib\n");
-    failed_with(&run(shell("--wdir /no/such", "pwd")), "--wdir /no/such: No such file");
+    let wrong = run(shell("--wdir /no/such", "pwd"));
+    assert_eq!(wrong.code(), 2, "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("--wdir /no/such: No such file"), "{}", wrong.stderr);
 }
 
 fn this_machine_may_be_named() {

@@ -10,7 +10,7 @@ use crate::fabric::Ring;
 use crate::fleet::{self, Event, Fleet};
 use crate::host::{self, Host, Parent, Started};
 use crate::keeper::Launcher;
-use crate::options::Plan;
+use crate::options::{Plan, Program};
 use crate::output::{Copied, Outlets};
 use crate::placement::Hosts;
 use crate::profile::Collected;
@@ -114,6 +114,8 @@ struct Pe {
     lost_at: Option<NoContact>,
     /// The first PE that it went on without because it could not reach it.
     missed: Option<usize>,
+    /// Its calls are checked.
+    checked: bool,
 }
 
 impl Pe {
@@ -164,7 +166,7 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         None => {
             let share = share(plan, &hosts, name, 0)?;
             std::env::set_current_dir(&share.setting.directory).map_err(|e| Failure {
-                code: 1,
+                code: 2,
                 text: format!("--wdir {}: {e}", share.setting.directory.display()),
             })?;
             let emulated = |pe: usize| {
@@ -179,12 +181,15 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
             (Reach::Here(Rc::new(RefCell::new(host))), pids, None, outlets.forward())
         }
     };
+    let checked = |program: &Program| std::iter::repeat_n(program.is_checked(), program.count);
+    let checked: Vec<bool> = plan.programs.iter().flat_map(checked).collect();
     let pe = |pe: usize| Pe {
         pid: Pid::from_raw(pids.get(pe).copied().unwrap_or(0)),
         alive: pe < pids.len(),
         lost: false,
         lost_at: None,
         missed: None,
+        checked: checked[pe],
     };
     let job = Job {
         pes: (0..size).map(pe).collect(),

@@ -4,12 +4,13 @@
 use crate::hosts::{self, Machines, Named};
 use crate::profile::{self, Form, Wish};
 use crate::report;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
-use tombolo_core::config::{OnLoss, Value};
+use tombolo_core::config::{Asked, OnLoss, Value};
 use tombolo_core::profile::EVENTS_MAX;
 use tombolo_transports::ntb::port::emulated::{Fault, FaultPlan};
 
@@ -176,6 +177,7 @@ struct Section {
 
     /// Set an environment variable for the PEs; on this machine the whole environment is passed on anyway
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
+    #[arg(value_parser = OsStringValueParser::new().try_map(check_export))]
     environment: Vec<OsString>,
 
     /// The program and its arguments
@@ -295,12 +297,9 @@ impl Plan {
 
     /// Whether all PEs go on when some cannot be reached any more.
     pub fn goes_on(&self) -> bool {
-        let inherited = std::env::var_os("SHMEM_ON_LOSS");
         self.programs.iter().all(|program| {
-            let given = program.environment.iter().rev().find(|(name, _)| name == "SHMEM_ON_LOSS");
-            let value = given.map(|(_, value)| value).or(inherited.as_ref());
-            let parsed = value.and_then(|value| OnLoss::parse(value.to_str()?).ok());
-            parsed == Some(OnLoss::Continue)
+            let value = program.variable("SHMEM_ON_LOSS");
+            value.and_then(|value| OnLoss::parse(&value).ok()) == Some(OnLoss::Continue)
         })
     }
 
@@ -342,6 +341,22 @@ impl Options {
             true => Err("--rsh: no command is given".into()),
             false => Ok(Remote { rsh, silence: self.silence, directory: self.wdir.clone() }),
         }
+    }
+}
+
+impl Program {
+    /// A variable of the PEs' environment: as `-x` gives it, or else as this process has it. Empty text
+    /// counts as not set.
+    fn variable(&self, name: &str) -> Option<String> {
+        let given = self.environment.iter().rev().find(|(other, _)| other == name);
+        let value = given.map(|(_, value)| value.clone()).or_else(|| std::env::var_os(name))?;
+        value.into_string().ok().filter(|value| !value.is_empty())
+    }
+
+    /// Whether `SHMEM_DEBUG` has the calls of the PEs checked.
+    pub fn is_checked(&self) -> bool {
+        let value = self.variable("SHMEM_DEBUG").or_else(|| self.variable("SMA_DEBUG"));
+        value.and_then(|value| Asked::parse(&value).ok()) == Some(Asked(true))
     }
 }
 
@@ -426,6 +441,14 @@ fn parse_silence(text: &str) -> Result<Duration, String> {
     match parse_seconds(text) {
         Ok(time) if time >= Duration::from_secs(1) => Ok(time),
         _ => Err("expected a number of seconds, at least 1".into()),
+    }
+}
+
+/// What stands behind `-x`, if it begins with a name.
+fn check_export(text: OsString) -> Result<OsString, &'static str> {
+    match text.as_encoded_bytes().first() {
+        None | Some(b'=') => Err("expected NAME or NAME=VALUE"),
+        Some(_) => Ok(text),
     }
 }
 

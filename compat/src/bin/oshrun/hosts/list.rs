@@ -3,11 +3,17 @@
 
 use super::Named;
 
+/// Most PEs of a machine.
+const SLOTS_MAX: usize = 1 << 16;
+
 /// `a:4,b,c:2`. Hosts that are named more than once are one.
 pub fn from_list(text: &str) -> Result<Vec<Named>, String> {
     let mut hosts = vec![];
-    for word in text.split(',') {
-        add(&mut hosts, parse(word.trim())?);
+    for word in text.split(',').map(str::trim) {
+        match word {
+            "" => return Err("the list has an empty entry".into()),
+            word => add(&mut hosts, parse(word)?),
+        }
     }
     Ok(hosts)
 }
@@ -65,7 +71,7 @@ fn parse(word: &str) -> Result<Named, String> {
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_alphanumeric() || "-._@:%".contains(c);
     match name {
-        "" => Err("a host has no name".into()),
+        "" => Err("the name of a host is missing".into()),
         _ if name.starts_with('-') || !name.chars().all(allowed) => {
             Err(format!("'{name}' is no name of a host"))
         }
@@ -78,8 +84,8 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
 
 fn parse_count(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(count @ 1..=65536) => Ok(count),
-        _ => Err(format!("'{text}' is no number of PEs")),
+        Ok(count @ 1..=SLOTS_MAX) => Ok(count),
+        _ => Err(format!("expected a number of PEs from 1 to {SLOTS_MAX}")),
     }
 }
 
@@ -124,5 +130,10 @@ mod tests {
             assert!(from_list(wrong).is_err(), "{wrong}");
         }
         assert!(from_list("3").unwrap_err().contains("--hosts COUNT"));
+        assert_eq!(from_list("a,,b").unwrap_err(), "the list has an empty entry");
+        assert_eq!(
+            from_list("a:0").unwrap_err(),
+            "'a:0': expected a number of PEs from 1 to 65536"
+        );
     }
 }

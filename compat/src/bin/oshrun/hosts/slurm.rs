@@ -27,6 +27,13 @@ pub fn from_slurm(lookup: impl Fn(&str) -> Option<String>) -> Option<Result<Vec<
 
 fn allocation(list: &str, tasks: Option<&str>) -> Result<Vec<Named>, String> {
     let names = expand(list).map_err(|why| format!("SLURM_JOB_NODELIST='{list}': {why}"))?;
+    if tasks.is_none() && names.len() > 1 {
+        return Err(format!(
+            "SLURM_TASKS_PER_NODE is not set: it has to say how many PEs run on each of the {} nodes of \
+             '{list}'",
+            names.len()
+        ));
+    }
     let tasks = tasks.unwrap_or("1");
     let counts = counts(tasks, names.len())
         .filter(|counts| counts.len() == names.len())
@@ -131,9 +138,11 @@ mod tests {
         };
         assert_eq!(shown("n[1-4]", Some("2(x3),1")).unwrap(), "n1:2,n2:2,n3:2,n4:1");
         assert_eq!(
-            shown("n[1-2]", None).unwrap_err(),
+            shown("n[1-2]", Some("1")).unwrap_err(),
             "SLURM_TASKS_PER_NODE='1' does not fit the 2 nodes of 'n[1-2]'"
         );
+        let unset = shown("n[1-2]", None).unwrap_err();
+        assert!(unset.starts_with("SLURM_TASKS_PER_NODE is not set: "), "{unset}");
         assert_eq!(shown("n1", None).unwrap(), "n1:1");
         for wrong in
             ["2(x3)", "0(x2)", "x", "2(x99999999999)", "1", "", "1,1(x18446744073709551615)"]

@@ -93,10 +93,9 @@ impl Job {
             _ if core_dumped => ", core dumped",
             _ => "",
         };
-        let unchecked = std::env::var_os("SHMEM_DEBUG").is_none_or(|value| value == "0");
         let hint = match known {
-            Some(Signal::SIGSEGV | Signal::SIGBUS) if unchecked => {
-                " (SHMEM_DEBUG=1 names wrong PEs and addresses in SHMEM calls)"
+            Some(Signal::SIGSEGV | Signal::SIGBUS) if !self.pes[pe].checked => {
+                "; run with SHMEM_DEBUG=1 to find a wrong PE or address"
             }
             _ => "",
         };

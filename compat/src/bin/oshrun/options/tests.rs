@@ -62,6 +62,20 @@ fn a_job_goes_on_if_all_its_programs_ask_for_it() {
 }
 
 #[test]
+fn calls_are_checked_where_the_environment_of_the_pes_asks_for_it() {
+    for (line, checked) in [
+        ("-x SHMEM_DEBUG=1 a", true),
+        ("-x SHMEM_DEBUG=off a", false),
+        ("-x SHMEM_DEBUG=0 -x SMA_DEBUG=1 a", false),
+        ("-x SHMEM_DEBUG= -x SMA_DEBUG=1 a", true),
+        ("-x SHMEM_DEBUG=1 -x SHMEM_DEBUG=no a", false),
+    ] {
+        let plan = plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert_eq!(plan.programs[0].is_checked(), checked, "{line}");
+    }
+}
+
+#[test]
 fn programs_are_separated_by_colons() {
     let plan = plan("-n 1 -x A=1=2 a x : -n 2 -x B= b : c").unwrap_or_else(|e| panic!("{e}"));
     let found: Vec<_> =
@@ -92,6 +106,9 @@ fn wrong_usage_is_refused() {
         "--unknown a",
         "--bind socket a",
         "--hosts 2 -n 2 --fault sometimes a",
+        "-x =3 a",
+        "-x= a",
+        "a : -x =3 b",
     ] {
         assert!(plan(line).is_err(), "{line}");
     }

@@ -85,16 +85,23 @@ impl Fault {
             | Fault::LinkUp { link }
             | Fault::Corrupt { link, .. }
             | Fault::Delay { link, .. }
-            | Fault::DmaErrors { link, .. } => (link, link),
-            Fault::HostDie { host } => (host, host),
-            Fault::StuckBelief { link, host, .. } => (link, host),
+            | Fault::DmaErrors { link, .. } => (Some(link), None),
+            Fault::HostDie { host } => (None, Some(host)),
+            Fault::StuckBelief { link, host, .. } => (Some(link), Some(host)),
         };
-        if link >= hosts {
-            return Err(format!("'{self}' is about a link or host above {}", hosts - 1));
+        for (kind, number) in [("link", link), ("host", host)] {
+            if let Some(number) = number.filter(|number| *number >= hosts) {
+                return Err(format!(
+                    "'{self}': there is no {kind} {number}: {kind}s are numbered 0 to {}",
+                    hosts - 1
+                ));
+            }
         }
-        let next = (link + 1) % hosts;
-        if host != link && host != next {
-            return Err(format!("'{self}': link {link} ties hosts {link} and {next}"));
+        if let (Some(link), Some(host)) = (link, host) {
+            let next = (link + 1) % hosts;
+            if host != link && host != next {
+                return Err(format!("'{self}': link {link} ties hosts {link} and {next}"));
+            }
         }
         Ok(())
     }
@@ -293,8 +300,9 @@ mod tests {
             assert_eq!(check(text), Ok(()), "{text}");
         }
         for (text, expected) in [
-            ("link 4 down", "'link 4 down' is about a link or host above 3"),
-            ("host 7 die", "above 3"),
+            ("link 4 down", "'link 4 down': there is no link 4: links are numbered 0 to 3"),
+            ("host 7 die", "there is no host 7: hosts are numbered 0 to 3"),
+            ("link 1 stuck 4", "there is no host 4"),
             ("link 1 stuck 3", "link 1 ties hosts 1 and 2"),
         ] {
             assert!(check(text).unwrap_err().contains(expected), "{text}");
