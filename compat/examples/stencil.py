@@ -8,9 +8,22 @@ It needs the library alone: ctypes loads it. With NumPy, shmem4py gives arrays i
 
 import ctypes
 import os
+import shutil
 import sys
 
-shmem = ctypes.CDLL(os.environ.get("TOMBOLO_LIBRARY", "libtombolo.so"))
+
+def library():
+    """The library of the installation whose oshrun is found in PATH, or else that of the system."""
+    oshrun = shutil.which("oshrun")
+    if oshrun:
+        prefix = os.path.dirname(os.path.dirname(os.path.realpath(oshrun)))
+        path = os.path.join(prefix, "lib", "libtombolo.so.0")
+        if os.path.exists(path):
+            return path
+    return "libtombolo.so.0"
+
+
+shmem = ctypes.CDLL(library())
 Doubles = ctypes.POINTER(ctypes.c_double)
 Word = ctypes.POINTER(ctypes.c_uint64)
 shmem.shmem_calloc.restype = ctypes.c_void_p

@@ -107,9 +107,10 @@ fn in_python(prefix: &Path, pes: usize, options: &'static [&'static str]) -> Tri
     let missing = !installed("python3");
     let reason = if missing { "needs python3" } else { "" };
     let trial = Trial::test(format!("stencil.py on {pes} PEs {}", options.join(" ")), move || {
+        // By this alone the program finds the library.
         let mut oshrun = Command::new(prefix.join("bin/oshrun"));
+        oshrun.env("PATH", path(&prefix)).env_remove("LD_LIBRARY_PATH");
         oshrun.env("SHMEM_SYMMETRIC_SIZE", "16m").env("SHMEM_TUNE_CACHE", scratch("tuning"));
-        oshrun.env("TOMBOLO_LIBRARY", prefix.join("lib/libtombolo.so"));
         oshrun.args(["-n", &pes.to_string()]).args(options);
         oshrun.arg("python3").arg(prefix.join("share/tombolo/examples/stencil.py"));
         let ran = run(&mut oshrun, LIMIT)?.succeeded()?;
@@ -132,6 +133,12 @@ fn needing(
     Trial::test(name, move || test(&prefix)).with_kind(reason).with_ignored_flag(missing)
 }
 
+/// `PATH` with the tools of the installation first, as its users have it.
+fn path(prefix: &Path) -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{}:{path}", prefix.join("bin").display())
+}
+
 /// In a copy, because it writes beside its sources.
 fn make(prefix: &Path) -> Result<(), Failed> {
     let folder = scratch("examples-make");
@@ -141,9 +148,7 @@ fn make(prefix: &Path) -> Result<(), Failed> {
         }
     }
     let mut make = Command::new("make");
-    let path = std::env::var("PATH").unwrap_or_default();
-    make.env("PATH", format!("{}:{path}", prefix.join("bin").display()));
-    make.env("TOMBOLO_LIBRARY", prefix.join("lib/libtombolo.so"));
+    make.env("PATH", path(prefix)).env_remove("LD_LIBRARY_PATH");
     make.env("SHMEM_SYMMETRIC_SIZE", "16m").env("SHMEM_TUNE_CACHE", scratch("tuning"));
     make.arg("-C").arg(&folder).args(["run", "OSHRUN=oshrun -n 2"]);
     let ran = run(&mut make, Duration::from_secs(180))?.succeeded()?;
