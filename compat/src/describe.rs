@@ -6,7 +6,7 @@ use crate::process::Session;
 use crate::variables;
 use std::fmt;
 use tombolo_collectives as coll;
-use tombolo_core::config::{Audience, Variable};
+use tombolo_core::config::{Audience, Environment, Variable};
 use tombolo_core::ops::Mode;
 use tombolo_core::{Config, Error, Result, World};
 use tombolo_selector::class::Class;
@@ -59,16 +59,32 @@ pub fn version() -> String {
 pub fn variables(config: &Config, audience: Audience) -> Result<String> {
     let rows = variables::rows(config)?.into_iter();
     let chosen = rows.filter(|row| row.variable.audience == audience);
-    Ok(chosen.map(|row| describe(row.variable, &row.value, config)).collect())
+    Ok(chosen.map(|row| describe(row.variable, Some(&row.value), config.environment())).collect())
 }
 
-fn describe(variable: &Variable, value: &str, config: &Config) -> String {
-    let lookup = |name: &str| config.environment().get(name).map(str::to_owned);
-    let origin = match variable.find(lookup) {
-        Some((name, _)) if name == variable.name => "from the environment".to_owned(),
+/// As [`variables`], of an environment in which some values may be wrong.
+pub fn variables_of(environment: &Environment, audience: Audience) -> String {
+    let each = variables::each(environment).into_iter();
+    each.filter(|(variable, _)| variable.audience == audience)
+        .map(|(variable, row)| {
+            describe(variable, row.ok().map(|row| row.value).as_deref(), environment)
+        })
+        .collect()
+}
+
+/// `value` is none where what the environment says is no value.
+fn describe(variable: &Variable, value: Option<&str>, environment: &Environment) -> String {
+    let found = variable.find(|name: &str| environment.get(name).map(str::to_owned));
+    let mut origin = match &found {
+        Some((name, _)) if *name == variable.name => "from the environment".to_owned(),
         Some((alias, _)) => format!("from {alias}"),
         None => "default".to_owned(),
     };
+    if value.is_none() {
+        origin += ", not valid";
+    }
+    let text = found.map(|(_, text)| text).unwrap_or_default();
+    let value = value.unwrap_or(&text);
     let alias = match variable.aliases {
         [] => String::new(),
         aliases => format!(" (or {})", aliases.join(", ")),

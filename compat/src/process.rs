@@ -17,12 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
 use tombolo_core::board::Board;
 use tombolo_core::bootstrap::{self, Bootstrap};
-use tombolo_core::config::{Audience, Descriptor, Log, Shown, Value};
+use tombolo_core::config::{Audience, Descriptor, Log, Value};
 use tombolo_core::error::report;
 use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
-use tombolo_selector::{Tuning, force};
-use tombolo_transports::{NAMES, ON_REQUEST};
+use tombolo_selector::Tuning;
 
 static PROCESS: Mutex<Process> =
     Mutex::new(Process { calls: 0, level: SHMEM_THREAD_SINGLE, checks: false, job: None });
@@ -195,14 +194,8 @@ fn settings() -> Result<(Config, Vec<Box<dyn Transport>>)> {
     let mut config = Config::from_env()?;
     variables::rows(&config)?;
     let transports = transports::chosen(&config)?;
-    if let Err(why) = force::parse(&config.route, &[NAMES, ON_REQUEST].concat()) {
-        let (name, value) = ("SHMEM_ROUTE".to_owned(), config.route.clone());
-        return Err(Error::Config { name, value, why });
-    }
-    if let Err(why) = coll::table::check(&config.coll) {
-        let (name, value) = ("SHMEM_COLL".to_owned(), Shown(&config.coll).to_string());
-        return Err(Error::Config { name, value, why });
-    }
+    variables::check_route(&config)?;
+    variables::check_algorithms(&config)?;
     config.notices = variables::notices(config.environment());
     if cfg!(debug_assertions) && config.environment().get("SHMEM_DEBUG").is_none() {
         config.debug.0 = true;

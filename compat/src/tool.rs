@@ -28,6 +28,16 @@ pub fn completes(command: impl FnOnce() -> Command) -> bool {
     true
 }
 
+/// What reads a whole number from a command line; its errors name the numbers that are expected.
+#[allow(dead_code, reason = "some tools have no such option")]
+pub fn whole(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
+    move |text| match (text.parse(), most) {
+        (Ok(number), _) if (least..=most).contains(&number) => Ok(number),
+        (_, u32::MAX) => Err(format!("expected a whole number, at least {least}")),
+        _ => Err(format!("expected a whole number from {least} to {most}")),
+    }
+}
+
 /// Prints text. A reader that has seen enough, as `head`, is no error.
 pub fn print(text: impl AsRef<[u8]>) {
     let mut out = std::io::stdout();

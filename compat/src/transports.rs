@@ -15,16 +15,22 @@ pub struct Survey {
     pub state: std::result::Result<Vec<String>, String>,
 }
 
-/// Makes the transports that `SHMEM_TRANSPORTS` asks for, in order of preference; a name that there
-/// is none of is an error.
-pub(crate) fn chosen(config: &Config) -> Result<Vec<Box<dyn Transport>>> {
-    if let Some(name) = config.transports.named().iter().find(|n| create(n).is_none()) {
-        return Err(Error::Config {
+/// An error if `SHMEM_TRANSPORTS` has a name that there is none of.
+pub(crate) fn check(config: &Config) -> Result<()> {
+    match config.transports.named().iter().find(|name| create(name).is_none()) {
+        None => Ok(()),
+        Some(name) => Err(Error::Config {
             name: "SHMEM_TRANSPORTS".into(),
             value: Shown(&config.transports).to_string(),
             why: format!("there is no transport '{name}'; there are {}", NAMES.join(", ")),
-        });
+        }),
     }
+}
+
+/// Makes the transports that `SHMEM_TRANSPORTS` asks for, in order of preference; a name that there
+/// is none of is an error.
+pub(crate) fn chosen(config: &Config) -> Result<Vec<Box<dyn Transport>>> {
+    check(config)?;
     let known = match &config.transports {
         Transports::AllBut(_) => NAMES.to_vec(),
         Transports::Only(_) => [NAMES, ON_REQUEST].concat(),

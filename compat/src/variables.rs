@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All environment variables: the core's and those of every transport, as one table.
 
-use tombolo_core::config::{Audience, CoreSettings, Environment, Row, Table, Variable};
-use tombolo_core::{Config, Result};
+use crate::transports;
+use tombolo_collectives::table as algorithms;
+use tombolo_core::config::{Audience, CoreSettings, Environment, Row, Shown, Table, Variable};
+use tombolo_core::{Config, Error, Result};
+use tombolo_selector::force;
 use tombolo_transports::{NAMES, ON_REQUEST, create};
 
 /// Variables of other implementations that scripts set for all of them, or that name where one is
@@ -82,6 +85,48 @@ pub fn rows(config: &Config) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// All variables in the same order, each with its value in `environment` or with what is wrong with it.
+pub fn each(environment: &Environment) -> Vec<(&'static Variable, Result<Row>)> {
+    let of = |table: Table| table.variables.iter().zip((table.each)(environment));
+    let mut each: Vec<_> = tables().flat_map(of).collect();
+    each.sort_by_key(|(variable, _)| variable.audience == Audience::Launcher);
+    each
+}
+
+/// An error if `SHMEM_ROUTE` cannot be understood.
+pub(crate) fn check_route(config: &Config) -> Result<()> {
+    let (name, value) = ("SHMEM_ROUTE".to_owned(), config.route.clone());
+    force::parse(&config.route, &[NAMES, ON_REQUEST].concat())
+        .map(drop)
+        .map_err(|why| Error::Config { name, value, why })
+}
+
+/// An error if `SHMEM_COLL` names what there is none of.
+pub(crate) fn check_algorithms(config: &Config) -> Result<()> {
+    let (name, value) = ("SHMEM_COLL".to_owned(), Shown(&config.coll).to_string());
+    algorithms::check(&config.coll).map_err(|why| Error::Config { name, value, why })
+}
+
+/// The configuration that `environment` gives, without the variables whose values cannot be parsed.
+pub fn readable(mut environment: Environment) -> Config {
+    loop {
+        match Config::from_environment(environment.clone()) {
+            Ok(config) => return config,
+            Err(Error::Config { name, .. }) if environment.remove(&name) => {}
+            Err(_) => return Config::default(),
+        }
+    }
+}
+
+/// Everything that is wrong with the variables of an environment, and what people should know of them.
+pub fn mistakes(environment: &Environment) -> Vec<String> {
+    let config = readable(environment.clone());
+    let meant = [transports::check(&config), check_route(&config), check_algorithms(&config)];
+    let values = each(environment).into_iter().filter_map(|(_, row)| row.err());
+    let all = values.chain(meant.into_iter().filter_map(Result::err));
+    all.map(|error| error.to_string()).chain(notices(environment)).collect()
+}
+
 /// What people should know of the variables they have set: names that there are none of, and names
 /// that are not the usual ones.
 pub fn notices(environment: &Environment) -> Vec<String> {
@@ -156,6 +201,30 @@ mod tests {
         let rows = rows(&Config::default()).unwrap();
         let names: Vec<&str> = rows.iter().map(|row| row.variable.name).collect();
         assert_eq!(names, all().map(|variable| variable.name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn one_wrong_value_hides_no_other() {
+        let wrong = [
+            ("SHMEM_SYMMETRIC_SIZE", "abc"),
+            ("SHMEM_NTB_LANES", "x"),
+            ("SHMEM_TRANSPORTS", "foo"),
+            ("SHMEM_ROUTE", "put=foo"),
+            ("SHMEM_COLL", "reduce:bogus"),
+            ("SHMEM_FOO", "1"),
+            ("SHMEM_LOG", "debug"),
+        ];
+        let environment: Environment = wrong.into_iter().collect();
+        let told = mistakes(&environment);
+        assert_eq!(told.len(), wrong.len() - 1, "{told:#?}");
+        for (name, _) in &wrong[..wrong.len() - 1] {
+            assert_eq!(told.iter().filter(|line| line.contains(name)).count(), 1, "{told:#?}");
+        }
+        let each = each(&environment);
+        assert_eq!(each.len(), all().count());
+        let wrong = each.iter().filter(|(_, row)| row.is_err()).map(|(variable, _)| variable.name);
+        assert_eq!(wrong.collect::<Vec<_>>(), ["SHMEM_SYMMETRIC_SIZE", "SHMEM_NTB_LANES"]);
+        assert_eq!(mistakes(&Environment::default()), Vec::<String>::new());
     }
 
     #[test]

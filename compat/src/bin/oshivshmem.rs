@@ -35,8 +35,8 @@ struct Options {
     size: usize,
 
     /// Interrupts for each side; the machines' devices are given the same number
-    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u16).range(1..=16))]
-    vectors: u16,
+    #[arg(long, default_value = "2", value_parser = tool::whole(1, 16))]
+    vectors: u32,
 
     /// Sockets to listen at; those that a killed oshivshmem has left are used again
     #[arg(required = true)]
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     let Options { size, vectors, paths } = Options::parse();
     let mut servers = Vec::new();
     for path in &paths {
-        match Server::bind(path, size, vectors.into()) {
+        match Server::bind(path, size, vectors as usize) {
             Ok(server) => servers.push(server),
             Err(error) => {
                 eprintln!("oshivshmem: {}: {error}", path.display());

@@ -61,11 +61,14 @@ pub struct Table {
     pub variables: &'static [Variable],
     /// Parses an environment; the first value that cannot be parsed is an error.
     pub rows: fn(&Environment) -> Result<Vec<Row>>,
+    /// Parses an environment as far as that goes: a row or an error for each variable.
+    pub each: fn(&Environment) -> Vec<Result<Row>>,
 }
 
 impl Table {
     /// Of who has no variables.
-    pub const EMPTY: Table = Table { variables: &[], rows: |_| Ok(Vec::new()) };
+    pub const EMPTY: Table =
+        Table { variables: &[], rows: |_| Ok(Vec::new()), each: |_| Vec::new() };
 }
 
 /// The value of `variable`, or its default.
@@ -141,6 +144,16 @@ macro_rules! settings {
             pub const TABLE: $crate::config::Table = $crate::config::Table {
                 variables: Self::VARIABLES,
                 rows: |environment| Ok(Self::read(environment)?.rows()),
+                each: |environment| {
+                    let lookup = |name: &str| environment.get(name).map(str::to_owned);
+                    let mut variables = Self::VARIABLES.iter();
+                    let mut next = || variables.next().expect("a variable for each field");
+                    vec![$({
+                        let variable = next();
+                        let value = $crate::config::parse::<$ty>(variable, &lookup);
+                        value.map(|value| $crate::config::row(variable, &value))
+                    }),*]
+                },
             };
 
             /// Parses an environment; the first value that cannot be parsed is an error naming the

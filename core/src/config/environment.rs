@@ -23,6 +23,11 @@ impl Environment {
         self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
+    /// Takes a variable out; says whether it was there.
+    pub fn remove(&mut self, name: &str) -> bool {
+        self.0.remove(name).is_some()
+    }
+
     /// Names of all variables that are set, also to empty text.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)

@@ -34,12 +34,17 @@ const DIFF: &str = "diff";
 const TABLES: &str =
     "two saved tables are compared by oshinfo --tuning=diff OLD NEW; --tuning=FILE explains one";
 
+/// What options of --predict have no meaning with. Where an option conflicts with what another one requires,
+/// clap does not ask for what is required.
+const NOT_PREDICT: [&str; 3] = ["tuning", "doctor", "collectives"];
+
 /// Options.
 #[derive(Parser)]
 #[command(
     name = "oshinfo",
     version = tool::VERSION,
     about = "Show version, build, transports and environment variables of this OpenSHMEM",
+    override_usage = "oshinfo [OPTIONS]\n       oshinfo --tuning=diff OLD NEW",
     after_help = IN_A_JOB,
 )]
 struct Options {
@@ -54,10 +59,12 @@ struct Options {
 
     /// Form of the explanation: text, json or html
     #[arg(long, default_value = "text", value_parser = ReportForm::parse, requires = "tuning")]
+    #[arg(conflicts_with_all = ["doctor", "predict", "collectives"])]
     form: ReportForm,
 
     /// With --tuning=diff: two saved tables
-    #[arg(value_name = "TABLE", num_args = 2, requires = "tuning", conflicts_with = "form")]
+    #[arg(value_names = ["OLD", "NEW"], num_args = 2, requires = "tuning", hide = true)]
+    #[arg(conflicts_with_all = ["form", "doctor", "predict", "collectives"])]
     tables: Vec<PathBuf>,
 
     /// Find out what makes jobs slow or impossible on this machine, and how to change it
@@ -66,14 +73,17 @@ struct Options {
 
     /// With --doctor: also on these machines, each through ssh
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "doctor")]
+    #[arg(conflicts_with_all = ["tuning", "predict", "collectives"])]
     host: Vec<String>,
 
     /// With --host: the command that starts a program on another machine
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "host")]
+    #[arg(conflicts_with_all = ["tuning", "predict", "collectives", "root"])]
     rsh: String,
 
     /// With --doctor: read the files of /proc and /sys that are copied below a directory, and try nothing
-    #[arg(long, value_name = "DIRECTORY", requires = "doctor", conflicts_with = "host")]
+    #[arg(long, value_name = "DIRECTORY", requires = "doctor", value_parser = copied_files)]
+    #[arg(conflicts_with_all = ["host", "tuning", "predict", "collectives"])]
     root: Option<PathBuf>,
 
     /// List the algorithms of the collective operations; in a job with the times that they take there
@@ -86,23 +96,25 @@ struct Options {
     predict: Option<Pattern>,
 
     /// How the pattern is carried out: get, put or staged; all of them if left out
-    #[arg(long, requires = "predict")]
+    #[arg(long, requires = "predict", conflicts_with_all = NOT_PREDICT)]
     by: Option<By>,
 
     /// Bytes that each pair of PEs exchanges, such as 8 or 64k; several sizes if left out
-    #[arg(long, requires = "predict", value_parser = size)]
+    #[arg(long, requires = "predict", conflicts_with_all = NOT_PREDICT, value_parser = size)]
     size: Option<u64>,
 
     /// Hosts that take part in the pattern; 1 if left out
-    #[arg(long, requires = "predict", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, requires = "predict", conflicts_with_all = NOT_PREDICT)]
+    #[arg(value_parser = tool::whole(1, u32::MAX))]
     hosts: Option<u32>,
 
     /// What connects the hosts: ring or network; what was measured if left out
-    #[arg(long, requires = "predict")]
+    #[arg(long, requires = "predict", conflicts_with_all = NOT_PREDICT)]
     topology: Option<Topology>,
 
     /// PEs on each of them; 4 if left out
-    #[arg(long, requires = "predict", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, requires = "predict", conflicts_with_all = NOT_PREDICT)]
+    #[arg(value_parser = tool::whole(1, u32::MAX))]
     pes: Option<u32>,
 }
 
@@ -110,6 +122,15 @@ fn size(text: &str) -> Result<u64, String> {
     match Bytes::parse(text)?.0 {
         0 => Err("expected at least 1 byte".into()),
         bytes => Ok(bytes),
+    }
+}
+
+/// A directory with copies of the files of a machine.
+fn copied_files(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match ["proc", "sys"].iter().any(|name| path.join(name).is_dir()) {
+        true => Ok(path),
+        false => Err("expected a directory with copies of /proc and /sys in it".into()),
     }
 }
 

@@ -4,37 +4,37 @@
 use nix::unistd::{User, getuid};
 use std::path::Path;
 use tombolo::describe::{self, Section};
-use tombolo_core::config::{Audience, Config};
+use tombolo::variables;
+use tombolo_core::config::{Audience, Environment};
 use tombolo_transports::ntb::port::functions::Function;
 
 /// Everything outside a job.
 pub fn overview() -> String {
-    let mut text = build().to_string() + "\n";
-    text += &format!("{}\n{}{}\n", transports(), devices(), describe::collectives());
-    text + &environment()
+    let environment = Environment::of_process();
+    let mut text = build().to_string() + "\n" + &mistakes(&environment);
+    text += &format!("{}\n{}{}\n", transports(&environment), devices(), describe::collectives());
+    text + &variables(&environment)
 }
 
 /// What has the same value for a whole job: the installation and the environment of PE 0.
 pub fn of_job(sections: &[Section]) -> String {
     let mut text = build().to_string() + "\n";
     sections.iter().for_each(|section| text += &format!("{section}\n"));
-    text + &environment()
+    text + &variables(&Environment::of_process())
 }
 
-fn environment() -> String {
-    let config = match Config::from_env() {
-        Ok(config) => config,
-        Err(error) => return format!("Environment variables\n  cannot be read: {error}\n"),
-    };
-    let variables = |audience| describe::variables(&config, audience);
-    match (variables(Audience::User), variables(Audience::Launcher)) {
-        (Ok(user), Ok(launcher)) => {
-            format!("Environment variables\n{user}\nSet by launchers\n{launcher}")
-        }
-        (Err(error), _) | (_, Err(error)) => {
-            format!("Environment variables\n  cannot be read: {error}\n")
-        }
-    }
+/// What is wrong with environment variables; nothing where all is well.
+fn mistakes(environment: &Environment) -> String {
+    let mistakes = variables::mistakes(environment);
+    let mut section = Section::new("Mistakes in environment variables");
+    section.rows("", mistakes.iter().cloned());
+    if mistakes.is_empty() { String::new() } else { format!("{section}\n") }
+}
+
+fn variables(environment: &Environment) -> String {
+    let of = |audience| describe::variables_of(environment, audience);
+    let (user, launcher) = (of(Audience::User), of(Audience::Launcher));
+    format!("Environment variables\n{user}\nSet by launchers\n{launcher}")
 }
 
 fn build() -> Section {
@@ -69,9 +69,9 @@ fn devices() -> String {
 }
 
 /// Each transport, and whether it can be used here.
-fn transports() -> Section {
+fn transports(environment: &Environment) -> Section {
     let mut section = Section::new("Transports");
-    let Ok(config) = Config::from_env() else { return section };
+    let config = variables::readable(environment.clone());
     for survey in tombolo::transports::survey(&config) {
         match survey.state {
             Ok(lines) => {

@@ -131,7 +131,10 @@ pub fn render(machine: &Machine, findings: &[Finding]) -> String {
     text += &match (number(Grade::Fails), number(Grade::Slow)) {
         (0, 0) => "Nothing found that makes jobs slow or impossible.\n".to_owned(),
         (fails, slow) => {
-            format!("{fails} found that make jobs impossible, {slow} that make them slower.\n")
+            let verbs =
+                |count| if count == 1 { ["prevents", "slows"] } else { ["prevent", "slow"] };
+            let (prevent, slows) = (verbs(fails)[0], verbs(slow)[1]);
+            format!("Problems: {fails} that {prevent} jobs, {slow} that {slows} them.\n")
         }
     };
     text
@@ -153,7 +156,7 @@ mod tests {
         assert_eq!(lines[2], "  slow   clock           hpet");
         assert_eq!(lines[3], "         effect: reading it takes long");
         assert_eq!(lines[4..6], ["         change: a", "                 b"]);
-        assert_eq!(lines[6], "0 found that make jobs impossible, 1 that make them slower.");
+        assert_eq!(lines[6], "Problems: 0 that prevent jobs, 1 that slows them.");
         assert_eq!((worst(&all), worst(&all).code()), (Grade::Slow, 3));
         assert_eq!(worst(&[]).code(), 0);
         assert!(render(&Machine::below("/nowhere"), &all[..1]).contains("Nothing found"));
