@@ -39,7 +39,7 @@ enum Change {
     Faster(f64),
     /// So many times as slow: above 1.
     Slower(f64),
-    /// Not to be told from noise.
+    /// Unchanged within noise.
     Same,
     /// Too few rounds.
     Unknown,
@@ -113,7 +113,7 @@ fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize)
     if faster + slower + same + unknown == 0 {
         return Err("the reports have no point in common".to_owned());
     }
-    text += &format!("# {faster} faster, {slower} slower, {same} not to be told from noise\n");
+    text += &format!("# {faster} faster, {slower} slower, {same} unchanged within noise\n");
     if unknown > 0 {
         text += &format!(
             "# {unknown} have fewer than {ROUNDS_MIN} rounds in one of the reports: nothing can be \
@@ -161,7 +161,7 @@ mod tests {
     fn a_report_does_not_differ_from_itself() {
         let (text, slower) = compare(&report(), &report(), 0.0).unwrap();
         assert_eq!(slower, 0);
-        assert!(text.contains("# 0 faster, 0 slower, 12 not to be told from noise"), "{text}");
+        assert!(text.contains("# 0 faster, 0 slower, 12 unchanged within noise"), "{text}");
     }
 
     #[test]

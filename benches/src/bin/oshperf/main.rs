@@ -19,6 +19,7 @@ mod stats;
 #[path = "../../../../compat/src/tool.rs"]
 mod tool;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -77,7 +78,10 @@ fn main() -> ExitCode {
         Command::Diff(options) => diff::diff(&options),
         Command::Limits(options) => limits::limits(&options),
         Command::Routes(options) => routes::routes(&options),
-        Command::Paper(options) => paper::paper(&options),
+        Command::Paper(options) => match options.mistake() {
+            Some(why) => Cli::command().error(ErrorKind::ValueValidation, why).exit(),
+            None => paper::paper(&options),
+        },
         Command::Pe(options) => pe::main(&options).map(|()| true),
     };
     match done {

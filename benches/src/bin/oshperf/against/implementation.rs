@@ -39,6 +39,15 @@ const OPEN_MPI: &[&str] = &["--oversubscribe", "--mca", "osc", "ucx"];
 const OPEN_MPI_AS_ROOT: &[&str] =
     &["--allow-run-as-root", "--oversubscribe", "--mca", "osc", "ucx"];
 
+/// Checks what `--peer` takes.
+pub fn peer(text: &str) -> std::result::Result<String, String> {
+    match text {
+        "auto" | "none" => Ok(text.to_owned()),
+        pair if pair.contains(',') => Ok(text.to_owned()),
+        _ => Err("expected auto, none, or OSHCC,OSHRUN".to_owned()),
+    }
+}
+
 impl Implementation {
     /// This library, from an installation.
     pub fn tombolo(prefix: &Path) -> Result<Implementation> {

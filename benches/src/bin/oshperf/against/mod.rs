@@ -45,7 +45,7 @@ pub struct Options {
     other: Option<Implementation>,
 
     /// Without OTHER: `auto` (Open MPI if installed), `none`, or OSHCC,OSHRUN
-    #[arg(long, value_name = "PEER", default_value = "auto")]
+    #[arg(long, value_name = "PEER", default_value = "auto", value_parser = implementation::peer)]
     peer: String,
 
     /// Installation to measure; that of this oshperf unless given
@@ -53,11 +53,11 @@ pub struct Options {
     prefix: Option<PathBuf>,
 
     /// Run each program this many times, taking turns
-    #[arg(long, value_name = "TIMES", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "TIMES", default_value = "3", value_parser = tool::whole(1, u32::MAX))]
     repeat: u32,
 
     /// Only these programs, separated by commas; see --list
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = programs::known)]
     only: Vec<String>,
 
     /// Print the programs and end
@@ -85,7 +85,7 @@ pub fn measure(options: &Options) -> Result<(), String> {
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let runs = programs::chosen(&options.only)?;
+    let runs = programs::chosen(&options.only);
     interrupt::catch()?;
     let mut implementations = vec![Implementation::tombolo(&prefix(options)?)?];
     match &options.other {

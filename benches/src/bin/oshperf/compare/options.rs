@@ -4,6 +4,7 @@
 use super::ways::{self, Way};
 use crate::catalogue::Op;
 use crate::sizes::{self, Sizes};
+use crate::tool;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -15,12 +16,12 @@ const SIZES: &str = "8..4M";
 pub struct Options {
     /// PEs of each job
     #[arg(short = 'n', long = "pes", value_name = "COUNT", default_value = "2",
-        value_parser = clap::value_parser!(u32).range(2..=1024))]
+        value_parser = tool::whole(2, 1024))]
     pub pes: u32,
 
     /// Spread the PEs over this many emulated hosts, for every way; without it ways within a host
     /// are measured on one host and the others on two
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..),
+    #[arg(long, value_name = "COUNT", value_parser = tool::whole(1, u32::MAX),
         conflicts_with = "host")]
     pub hosts: Option<u32>,
 
@@ -52,7 +53,7 @@ pub struct Options {
 
     /// Rounds; in each every way is measured once
     #[arg(long, value_name = "COUNT", default_value = "5",
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
+        value_parser = tool::whole(1, 1000))]
     pub rounds: u32,
 
     /// Milliseconds for each point of each way and round

@@ -6,6 +6,9 @@ use super::report::{Point, Report, Series, WayReport};
 use crate::catalogue::{Axis, Kind};
 use std::fmt::Write;
 
+/// Heading of the last column.
+const SHARE: &str = "Share of ceiling (%)";
+
 /// The whole report.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
@@ -66,7 +69,7 @@ fn write_series(text: &mut String, series: &Series) -> std::fmt::Result {
         Kind::Rate | Kind::Share => {}
     }
     if has_ceiling {
-        heads.extend(["Ceiling", "Of it (%)"]);
+        heads.extend(["Ceiling", SHARE]);
     }
     row(text, first, heads.into_iter().map(str::to_owned))?;
     for point in &series.points {
@@ -88,8 +91,8 @@ fn columns(series: &Series, point: &Point, has_ceiling: bool) -> impl Iterator<I
         Kind::Rate | Kind::Share => {}
     }
     if has_ceiling {
-        let share = point.of_ceiling.map(|share| 100.0 * share);
-        columns.extend([some(point.ceiling), share.map_or("-".to_owned(), |s| format!("{s:.1}"))]);
+        let share = point.of_ceiling.map_or("-".to_owned(), |s| format!("{:.1}", 100.0 * s));
+        columns.extend([some(point.ceiling), format!("{share:>0$}", SHARE.len())]);
     }
     columns.into_iter()
 }

@@ -44,7 +44,7 @@ pub struct Options {
     paper: Name,
 
     /// Run each program this many times, taking turns
-    #[arg(long, value_name = "TIMES", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "TIMES", default_value = "1", value_parser = tool::whole(1, 100))]
     repeat: u32,
 
     /// Run only these parts; `list` names all
@@ -130,6 +130,19 @@ struct Report<'a> {
     not_here: Vec<String>,
 }
 
+impl Options {
+    /// What is wrong with the command line, where that depends on the paper.
+    pub fn mistake(&self) -> Option<String> {
+        if self.only == ["list"] {
+            return None;
+        }
+        let jobs = (papers::of(self.paper).jobs)();
+        let known: Vec<String> = jobs.run.iter().map(Job::part).collect();
+        let other = self.only.iter().find(|only| !known.contains(only))?;
+        Some(format!("there is no part '{other}'; there are {}", known.join(", ")))
+    }
+}
+
 /// Measures and prints. True if all was measured.
 pub fn paper(options: &Options) -> Result<bool, String> {
     interrupt::catch().map_err(|why| format!("cannot catch Ctrl-C: {why}"))?;
@@ -140,10 +153,6 @@ pub fn paper(options: &Options) -> Result<bool, String> {
         return Ok(true);
     }
     if !options.only.is_empty() {
-        let known: Vec<String> = run.iter().map(Job::part).collect();
-        if let Some(other) = options.only.iter().find(|only| !known.contains(only)) {
-            return Err(format!("there is no part '{other}'; there are {}", known.join(", ")));
-        }
         run.retain(|job| options.only.contains(&job.part()));
     }
     let prefix = match &options.prefix {

@@ -40,11 +40,11 @@ const GAP: usize = 4096 + 256;
 pub struct Options {
     /// PEs of the job
     #[arg(short = 'n', long = "pes", value_name = "COUNT", default_value = "2",
-        value_parser = clap::value_parser!(u32).range(2..=1024))]
+        value_parser = tool::whole(2, 1024))]
     pes: u32,
 
     /// Spread the PEs over this many emulated hosts
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = tool::whole(1, u32::MAX))]
     hosts: Option<u32>,
 
     /// What is measured
