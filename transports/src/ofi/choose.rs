@@ -77,6 +77,9 @@ impl Offers {
         for order in [sends | sys::ORDER_SAW | sys::ORDER_WAW, sends] {
             offers.ask(order, wish.atomics)?;
         }
+        if let Some(why) = missing(&offers.candidates, wish) {
+            return Err(why);
+        }
         let found = offers.candidates.len();
         let mut left_out: Vec<(String, Vec<String>)> = vec![];
         offers.candidates.retain(|candidate| {
@@ -158,6 +161,11 @@ impl Drop for Offers {
 }
 
 impl Candidate {
+    /// Whether a provider is named so, whole or by its first part.
+    fn is_of(&self, provider: &str) -> bool {
+        self.provider == provider || self.provider.split(';').next() == Some(provider)
+    }
+
     /// Whether it is the same provider on the same interface.
     pub fn is_like(&self, other: &Candidate) -> bool {
         let key =
@@ -263,11 +271,36 @@ pub fn is_early(provider: &str) -> bool {
     provider.split(';').next() == Some("verbs")
 }
 
+/// That there is no provider or domain of a name that was asked for, with those that there are.
+fn missing(candidates: &[Candidate], wish: &Wish) -> Option<String> {
+    let none = |kind: &str, name: &str, known: &dyn Fn(&Candidate) -> String| {
+        let mut names: Vec<String> = Vec::new();
+        for other in candidates.iter().map(known) {
+            if !names.contains(&other) {
+                names.push(other);
+            }
+        }
+        // Others were not asked for.
+        let able = if wish.atomics { " with atomic operations" } else { "" };
+        format!("libfabric has no {kind} '{name}'{able}; it has: {}", names.join(", "))
+    };
+    let (provider, domain) = (&wish.provider, &wish.domain);
+    match candidates {
+        [] => None,
+        all if !provider.is_empty() && !all.iter().any(|one| one.is_of(provider)) => {
+            Some(none("provider", provider, &|one| one.provider.clone()))
+        }
+        all if !domain.is_empty() && !all.iter().any(|one| one.domain == *domain) => {
+            Some(none("domain", domain, &|one| one.domain.clone()))
+        }
+        _ => None,
+    }
+}
+
 /// Why a candidate is not taken, if it is not.
 fn unfit(candidate: &Candidate, wish: &Wish) -> Option<String> {
     let provider = &candidate.provider;
-    let first = provider.split(';').next().unwrap_or_default();
-    if !wish.provider.is_empty() && wish.provider != *provider && wish.provider != first {
+    if !wish.provider.is_empty() && !candidate.is_of(&wish.provider) {
         return Some("another provider is asked for".into());
     }
     if !wish.domain.is_empty() && wish.domain != candidate.domain {
@@ -340,6 +373,30 @@ mod tests {
         assert!(unfit(&eth, &asking("tcp")).is_none());
         assert!(unfit(&eth, &asking("tcp;ofi_rxm")).is_none());
         assert!(unfit(&eth, &asking("udp")).is_some());
+    }
+
+    #[test]
+    fn a_name_that_libfabric_does_not_have_is_answered_by_those_that_it_has() {
+        let all = [
+            candidate("tcp;ofi_rxm", "eth0", "10.0.0.1"),
+            candidate("tcp;ofi_rxm", "lo", "127.0.0.1"),
+            candidate("net", "eth0", "10.0.0.1"),
+        ];
+        let asking = |provider: &str, domain: &str| Wish {
+            provider: provider.into(),
+            domain: domain.into(),
+            ..Wish::default()
+        };
+        let why = missing(&all, &asking("bogus", ""));
+        assert_eq!(why.unwrap(), "libfabric has no provider 'bogus'; it has: tcp;ofi_rxm, net");
+        let why = missing(&all, &asking("tcp", "ib0"));
+        assert_eq!(why.unwrap(), "libfabric has no domain 'ib0'; it has: eth0, lo");
+        assert_eq!(missing(&all, &asking("tcp", "lo")), None);
+        assert_eq!(missing(&[], &asking("bogus", "")), None);
+        let atomics = Wish { atomics: true, ..asking("bogus", "") };
+        assert!(
+            missing(&all, &atomics).unwrap().contains("'bogus' with atomic operations; it has")
+        );
     }
 
     #[test]
