@@ -275,7 +275,7 @@ pub fn whole_job(session: &Session) -> Result<Option<Vec<Section>>> {
         }
     }
     ways.sort_by_key(|way| way.0);
-    let mut between = Section::new("Ways to and between PEs");
+    let mut between = Section::new("Routes to and between PEs");
     for (class, words, pairs) in ways {
         between.row(&report::describe(class), format!("{words} ({})", count(pairs, "pair")));
     }

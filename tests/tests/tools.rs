@@ -414,7 +414,7 @@ fn oshinfo_shows_the_ring_of_its_job(prefix: &Path) -> Result<(), Failed> {
         for (part, times) in [
             ("Environment variables\n", 1),
             ("\nJob\n", 1),
-            ("\nWays to and between PEs\n", 1),
+            ("\nRoutes to and between PEs\n", 1),
             ("\nHost ", hosts),
             (&format!("of a ring of {hosts}, epoch 0x"), hosts),
             ("  window 0 of each port: 64 MiB in 128 slots of 512 KiB", hosts),

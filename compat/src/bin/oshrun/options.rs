@@ -148,7 +148,7 @@ struct Options {
     #[arg(long, value_name = "PLAN", default_value = "")]
     fault: FaultPlan,
 
-    /// Show what the PEs did: calls, bytes and times by routine, size and way, and who exchanged how
+    /// Show what the PEs did: calls, bytes and times by routine, size and channel, and who exchanged how
     /// much with whom; as text on standard error, or in a file: text:PATH, html:PATH, json:PATH
     #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "text", value_parser = Form::parse)]

@@ -72,7 +72,7 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
     matrix(to, summary)?;
     write!(
         to,
-        "<h2>PEs</h2><div class=wide><table><tr><th>PE<th class=t>machine<th>time<th>in the library<th>blocked<th class=t>end</tr>"
+        "<h2>PEs</h2><div class=wide><table><tr><th>PE<th class=t>host<th>time<th>in the library<th>blocked<th class=t>end</tr>"
     )?;
     for pe in &summary.pes {
         let end = if pe.finished { "shmem_finalize" } else { "without shmem_finalize" };
@@ -101,7 +101,7 @@ fn routines(to: &mut String, summary: &Summary) -> std::fmt::Result {
     write!(
         to,
         "<h2>Routines</h2><p>The longest time first. All calls and bytes are counted; one short call in \
-         64 is timed.</p><div class=wide><table><tr><th class=t>routine<th>size<th class=t>way\
+         64 is timed.</p><div class=wide><table><tr><th class=t>routine<th>size<th class=t>channel\
          <th>calls<th>bytes<th>time<th class=t><th>mean<th>longest<th>blocked</tr>"
     )?;
     let most = summary.lines.first().map_or(0.0, |line| line.seconds);

@@ -28,12 +28,12 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
         writeln!(to, "Without shmem_finalize, counted to their end: PE {}", unfinished.join(", "))?;
     }
     let routine = summary.lines.iter().map(|line| line.routine.len()).max().unwrap_or(0).max(7);
-    let way = summary.lines.iter().map(|line| line.way_words().len()).max().unwrap_or(0).max(3);
+    let way = summary.lines.iter().map(|line| line.way_words().len()).max().unwrap_or(0).max(7);
     writeln!(
         to,
         "\nRoutines, the longest time first (one short call in 64 is timed)\n  \
          {:routine$}  {:>10}  {:way$}  {:>12}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}",
-        "routine", "size", "way", "calls", "bytes", "time", "mean", "longest", "blocked"
+        "routine", "size", "channel", "calls", "bytes", "time", "mean", "longest", "blocked"
     )?;
     for line in &summary.lines {
         let mean = line.seconds / line.count.max(1) as f64;
