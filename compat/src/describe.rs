@@ -236,7 +236,8 @@ pub fn job(world: &World) -> Section {
     );
     let data = world.static_data().map_or("not reached by other PEs".into(), |data| {
         let how = if data.file().is_some() { "shared" } else { "copied by system calls" };
-        format!("{}, {how}", report::size(data.len() as u64))
+        let bytes: usize = data.ranges().map(|range| range.len()).sum();
+        format!("{}, {how}", report::size(bytes as u64))
     });
     section.row("static data", data);
     section

@@ -42,9 +42,7 @@ impl World {
                     ),
                 );
             }
-        } else if let Some(data) = self.static_data()
-            && !place.fits(len, data.len())
-        {
+        } else if len > self.room_at(address) {
             self.stop_job(
                 routine,
                 format_args!(
@@ -94,10 +92,11 @@ impl World {
         address: *const u8,
     ) -> ! {
         let (heap, data) = (self.heap(), self.static_data());
-        let statics = match data {
-            Some(data) => format!(" or {:p} + {} bytes (static data)", data.base(), data.len()),
-            None => String::new(),
-        };
+        let ranges = data.into_iter().flat_map(|data| {
+            data.ranges().map(|range| (data.base().wrapping_add(range.start), range.len()))
+        });
+        let statics: String =
+            ranges.map(|(base, len)| format!(" or {base:p} + {len} bytes (static data)")).collect();
         self.stop_job(
             routine,
             format_args!(

@@ -57,18 +57,20 @@ impl World {
             return Some(Remote { segment: SegmentKind::Heap, offset });
         }
         let data = self.static_data()?;
-        let offset = within(data.base(), data.len())?;
+        let near = within(data.base(), data.near());
+        let offset = near.or_else(|| data.further(address as usize))?;
         Some(Remote { segment: SegmentKind::Static, offset })
     }
 
-    /// Bytes from `address` to the end of the segment that it is in; 0 where it is in none.
+    /// Bytes from `address` to the end of the segment that it is in, or of the part without gaps; 0 where
+    /// it is in none.
     #[inline]
     pub fn room_at(&self, address: *const u8) -> usize {
-        let len = |place: Remote| match place.segment {
-            SegmentKind::Heap => self.heap().len(),
-            SegmentKind::Static => self.static_data().map_or(0, |data| data.len()),
+        let room = |Remote { segment, offset }| match segment {
+            SegmentKind::Heap => self.heap().len().saturating_sub(offset),
+            SegmentKind::Static => self.static_data().map_or(0, |data| data.room_at(offset)),
         };
-        self.locate(address).map_or(0, |place| len(place).saturating_sub(place.offset))
+        self.locate(address).map_or(0, room)
     }
 
     /// Copies `len` bytes from `source` to symmetric `dest` at `pe`.

@@ -76,8 +76,11 @@ pub struct Segment<'a> {
     pub kind: SegmentKind,
     /// Where it lies in this process.
     pub base: *mut u8,
-    /// Its length in bytes.
+    /// Its length in bytes. Static data may have gaps, which need not be mapped in this process.
     pub len: usize,
+    /// Where it lies without gaps, as a device needs it: at `base`, or where it has gaps in a second mapping
+    /// of the file. Null where there is no such place.
+    pub whole: *mut u8,
     /// The memory file behind it, which may hold segments of other PEs too; none where the memory is
     /// private to this process.
     pub file: Option<BorrowedFd<'a>>,

@@ -42,7 +42,16 @@ static inline void check_places(void) {
     previous_pe = (me + npes - 1) % npes;
 }
 
+#ifdef WITH_GAP
+/* Its alignment keeps it apart from initialised variables, in a segment of its own. */
+static _Alignas(1 << 22) char check_aligned[1 << 22];
+#endif
+
 static inline void check_start(void) {
+#ifdef WITH_GAP
+    check_aligned[1] = 1;
+    __asm__ volatile("" : : "r"(check_aligned) : "memory");
+#endif
     shmem_init();
     check_places();
 }

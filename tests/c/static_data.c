@@ -72,6 +72,22 @@ int main(void) {
     shmem_int_p(&flag, 1, next_pe);
     shmem_int_wait_until(&flag, SHMEM_CMP_EQ, 1);
 
+#ifdef WITH_GAP
+    /* Data in two segments, with other memory or none between them. */
+    extern char _edata[];
+    CHECK_EQ(check_aligned[1], 1);
+    CHECK(shmem_addr_accessible(check_aligned, next_pe) && shmem_addr_accessible(&flag, next_pe));
+    CHECK(!shmem_addr_accessible(_edata + (1 << 16), next_pe));
+    shmem_barrier_all();
+    shmem_char_p(&check_aligned[sizeof check_aligned - 1], (char)me, next_pe);
+    shmem_putmem(check_aligned, large, sizeof large, next_pe);
+    shmem_int_atomic_add((int *)&check_aligned[sizeof large], 5, next_pe);
+    shmem_barrier_all();
+    CHECK_EQ(check_aligned[sizeof check_aligned - 1], (char)previous_pe);
+    CHECK_EQ(check_aligned[sizeof large - 1], 'a' + (previous_pe + npes - 1) % npes);
+    CHECK_EQ(*(int *)&check_aligned[sizeof large], 5);
+#endif
+
     /* Collectives on static data. */
     static long sum, mine;
     mine = me;

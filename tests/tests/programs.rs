@@ -30,6 +30,21 @@ const BUILDS: [(&str, &[&str]); 4] = [
     ("statically linked", &["-static"]),
     ("with the library linked in", &["--static-tombolo"]),
 ];
+/// Programs also built so that their static data lie in several segments, those builds, and how they run.
+const GAPPED: [&str; 2] = ["static_data", "processes"];
+const GAPS: [(&str, &[&str]); 2] =
+    [("with a gap in its data", &["-DWITH_GAP"]), ("with constants in the gap", LARGE_DATA)];
+const LARGE_DATA: &[&str] = match cfg!(target_arch = "x86_64") {
+    true => &["-mcmodel=medium", "-mlarge-data-threshold=64", "-fno-pie", "-no-pie"],
+    false => &[],
+};
+const OVER_GAPS: [&[&str]; 5] = [
+    &[],
+    &["-x", "SHMEM_STATIC=cma"],
+    &["--hosts", "3"],
+    &["--hosts", "3", "-x", "SHMEM_NTB_DMA=1"],
+    &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=tcp"],
+];
 /// Programs that use static data, run again with it reached by CMA.
 const BY_CMA: [&str; 4] = ["static_data", "rma", "amo", "random"];
 /// Programs in which non-blocking operations go on by themselves, whatever their length and whether or not a
@@ -133,6 +148,13 @@ fn trials(prefix: &Path) -> Vec<Trial> {
             trials.extend([1, 3].map(|pes| runs(&program, pes, &[])));
         }
     }
+    for name in GAPPED {
+        for (how, flags) in GAPS {
+            let flags = [flags, &["-O1", "-pthread"]].concat();
+            let program = Program::new(prefix, &dir.join(format!("{name}.c")), how, &flags);
+            trials.extend(OVER_GAPS.map(|options| runs_on_hosts(&program, 3, options)));
+        }
+    }
     for name in BY_CMA {
         trials.extend([1, 3].map(|pes| runs(&named(name), pes, &[("SHMEM_STATIC", "cma")])));
     }
@@ -210,7 +232,10 @@ fn runs(program: &Arc<Program>, pes: usize, env: &[(&'static str, &'static str)]
 /// "rma on 4 PEs --hosts 2": succeeds on emulated hosts.
 fn runs_on_hosts(program: &Arc<Program>, pes: usize, options: &'static [&str]) -> Trial {
     let program = program.clone();
-    let name = format!("{} on {pes} PEs {}", program.name, options.join(" "));
+    let mut name = format!("{} on {pes} PEs {}", program.name, options.join(" "));
+    if !program.how.is_empty() {
+        name += &format!(", {}", program.how);
+    }
     Trial::test(name, move || {
         program.launch_with(options, pes, &[], &[])?.succeeded()?;
         Ok(())

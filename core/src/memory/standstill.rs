@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds up what other threads write to a range of memory while it is replaced.
+//! Holds up what other threads write to ranges of memory while they are replaced.
 //!
-//! The range becomes read-only. A thread that writes to it gets `SIGSEGV`, waits in the handler until
-//! the range is replaced, and repeats its write. So nothing that it writes is lost, and reading goes
+//! The ranges become read-only. A thread that writes to one gets `SIGSEGV`, waits in the handler until
+//! they are replaced, and repeats its write. So nothing that it writes is lost, and reading goes
 //! on all the time.
 //!
-//! Two things are not held up. A system call of another thread that writes to the range fails with
-//! `EFAULT`, and a thread that has blocked `SIGSEGV` and writes to the range is ended by the kernel.
+//! Two things are not held up. A system call of another thread that writes to a range fails with
+//! `EFAULT`, and a thread that has blocked `SIGSEGV` and writes to a range is ended by the kernel.
 
 use crate::error::{Error, Result};
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// What the handler has to know. It lies in private memory that is never freed: where this library is
-/// linked into the executable, its own static variables are part of the range.
+/// linked into the executable, its own static variables are part of a range.
 struct Held {
-    start: usize,
-    end: usize,
-    /// 0 until the range is replaced.
+    ranges: Vec<Range<usize>>,
+    /// 0 until the ranges are replaced.
     is_over: AtomicU32,
     /// The handler before this one.
     previous: libc::sigaction,
@@ -27,13 +27,13 @@ struct Held {
 
 static HELD: AtomicPtr<Held> = AtomicPtr::new(std::ptr::null_mut());
 
-/// A range to which no other thread writes. Writers go on when it is dropped.
+/// Ranges to which no other thread writes. Writers go on when it is dropped.
 pub struct Standstill(&'static Held);
 
 impl Standstill {
-    /// Holds up writers to the pages from `start` to `end`, if the process has other threads. It must be the
-    /// only range, and the calling thread itself must not write to it.
-    pub fn of(start: usize, end: usize) -> Result<Option<Standstill>> {
+    /// Holds up writers to the pages of these ranges, if the process has other threads. There must be no other
+    /// standstill, and the calling thread itself must not write to the ranges.
+    pub fn of(ranges: Vec<Range<usize>>) -> Result<Option<Standstill>> {
         if has_one_thread() {
             return Ok(None);
         }
@@ -47,7 +47,7 @@ impl Standstill {
         }
         // SAFETY: written by the call, and valid when zero.
         let previous = unsafe { previous.assume_init() };
-        let held = Box::new(Held { start, end, is_over: AtomicU32::new(0), previous });
+        let held = Box::new(Held { ranges, is_over: AtomicU32::new(0), previous });
         let held: &'static Held = Box::leak(held);
         HELD.store(std::ptr::from_ref(held).cast_mut(), Ordering::Release);
         // SAFETY: an all-zero action is valid; the handler's type is that of SA_SIGINFO.
@@ -70,7 +70,7 @@ impl Standstill {
 impl Drop for Standstill {
     fn drop(&mut self) {
         let held = self.0;
-        // For a range that was not replaced after all.
+        // For ranges that were not replaced after all.
         _ = protect(held, libc::PROT_READ | libc::PROT_WRITE);
         held.is_over.store(1, Ordering::Release);
         // SAFETY: wakes who waits for an aligned word that is never freed.
@@ -96,11 +96,13 @@ fn has_one_thread() -> bool {
 }
 
 fn protect(held: &Held, access: libc::c_int) -> io::Result<()> {
-    // SAFETY: pages of this process; who may write to them waits in the handler.
-    match unsafe { libc::mprotect(held.start as *mut _, held.end - held.start, access) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+    for range in &held.ranges {
+        // SAFETY: pages of this process; who may write to them waits in the handler.
+        if unsafe { libc::mprotect(range.start as *mut _, range.len(), access) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
     }
+    Ok(())
 }
 
 /// Waits for the end of the standstill, or does what was done before for any other `SIGSEGV`.
@@ -115,7 +117,7 @@ unsafe extern "C" fn handle(
     let held = unsafe { &*HELD.load(Ordering::Acquire) };
     // SAFETY: the kernel passes a valid description, with an address for this signal.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    if code == SEGV_ACCERR && (held.start..held.end).contains(&address) {
+    if code == SEGV_ACCERR && held.ranges.iter().any(|range| range.contains(&address)) {
         // SAFETY: the thread's own place for the error number, which the call below may change.
         let errno = unsafe { *libc::__errno_location() };
         while held.is_over.load(Ordering::Acquire) == 0 {

@@ -1,43 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Static data of the executable as symmetric memory.
 //!
-//! The writable data segment (`PT_LOAD` minus RELRO) is copied to a memory file which is then mapped
-//! over it, shared. The program goes on as before; peers map the same file and reach its global
+//! The writable data segments (`PT_LOAD` minus RELRO) are copied to a memory file which is then mapped
+//! over them, shared. The program goes on as before; peers map the same file and reach its global
 //! variables with loads, stores and CPU atomics, without kernel modules or system calls.
 //!
 //! - Works for PIE, non-PIE and static executables; the address stays.
+//! - Most executables have one such segment. A large alignment, large code models and linker options make
+//!   several, with gaps between them. Offsets count from the first one on, through the gaps, which stay holes
+//!   of the file and are no static data: nothing writes there, and what the process has mapped there stays.
+//!   Constants that lie in a gap are copied to the file, so that it holds the same bytes.
 //! - Untouched parts of `.bss` are not copied and cost no memory.
 //! - A child made by `fork` gets a private copy back: it sees the data as it was when `fork` was
 //!   called, and what it writes stays its own.
 //! - Done once per process. A second initialisation uses the same file.
-//! - What other threads write to the segment meanwhile is held up until the file is mapped; see
+//! - What other threads write to the segments meanwhile is held up until the file is mapped; see
 //!   `standstill`.
 
 use super::common::Part;
 use super::standstill::Standstill;
 use crate::error::{Error, Result};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The writable static data of the executable.
+/// The static data of the executable.
 #[derive(Debug)]
 pub struct StaticData {
     base: usize,
+    /// Up to the end of the last range.
     len: usize,
+    /// Length of the first range, which nearly always is the only one.
+    near: usize,
+    /// Offsets of the other ranges.
+    further: Box<[Range<usize>]>,
+    /// Addresses of what is not writable.
+    constants: Box<[Constants]>,
     layout: u64,
     part: Option<Part>,
+    /// Where the part is mapped in one piece, or 0.
+    whole: usize,
 }
 
-/// Where the data segment lies and where in it `.bss` begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where the data segments lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Extent {
+    /// In ascending order, with gaps between them.
+    areas: Vec<Area>,
+    constants: Vec<Constants>,
+    layout: u64,
+}
+
+/// Where a data segment lies and where in it `.bss` begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Area {
     start: usize,
     /// First page that holds nothing from the executable file.
     bss: usize,
     end: usize,
-    layout: u64,
+}
+
+/// Where data lie that are not writable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Constants {
+    range: Range<usize>,
+    /// The loader has put addresses into them that may differ from process to process.
+    relocated: bool,
+}
+
+/// What an address that is not one of static data has to do with the executable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Constant {
+    /// Nothing.
+    No,
+    /// It is that of a constant, with the same bytes in all processes of the executable.
+    Alike,
+    /// It is that of a constant among those that hold addresses, which differ from process to process.
+    Relocated,
 }
 
 static REMAPPED: OnceLock<StaticData> = OnceLock::new();
@@ -47,11 +88,11 @@ impl StaticData {
     pub fn need() -> Result<usize> {
         match REMAPPED.get() {
             Some(_) => Ok(0),
-            None => find().map(|extent| extent.end - extent.start),
+            None => find().map(|extent| extent.len()),
         }
     }
 
-    /// Remaps the data segment to `part`, which has the length that [`StaticData::need`] tells. A second
+    /// Remaps the data segments to `part`, which has the length that [`StaticData::need`] tells. A second
     /// call gives what the first one made.
     pub fn remap(part: Option<Part>) -> Result<&'static StaticData> {
         if let Some(done) = REMAPPED.get() {
@@ -60,29 +101,37 @@ impl StaticData {
         let extent = find()?;
         let part =
             part.ok_or_else(|| Error::Memory("no memory file for static data".to_owned()))?;
-        share(extent, &part)?;
-        forked::protect(extent.start, extent.end - extent.start, &part)?;
-        Ok(REMAPPED.get_or_init(|| StaticData {
-            base: extent.start,
-            len: extent.end - extent.start,
-            layout: extent.layout,
-            part: Some(part),
-        }))
+        let whole = match extent.areas.len() {
+            1 => extent.start(),
+            _ => map_whole(&part, extent.len())?,
+        };
+        share(&extent, &part)?;
+        forked::protect(&extent, &part)?;
+        Ok(REMAPPED.get_or_init(|| StaticData::of(extent, Some(part), whole)))
     }
 
-    /// Describes the data segment and leaves it as it is, private to this process.
+    /// Describes the data segments and leaves them as they are, private to this process.
     pub fn in_place() -> Result<StaticData> {
         let extent = find()?;
-        let len = extent.end - extent.start;
-        Ok(StaticData { base: extent.start, len, layout: extent.layout, part: None })
+        let whole = if extent.areas.len() == 1 { extent.start() } else { 0 };
+        Ok(StaticData::of(extent, None, whole))
     }
 
-    /// Start of the segment.
+    fn of(extent: Extent, part: Option<Part>, whole: usize) -> StaticData {
+        let (base, len) = (extent.start(), extent.len());
+        let mut ranges = extent.areas.iter().map(|area| area.start - base..area.end - base);
+        let near = ranges.next().map_or(0, |first| first.end);
+        let further = ranges.collect();
+        let (constants, layout) = (extent.constants.into(), extent.layout);
+        StaticData { base, len, near, further, constants, layout, part, whole }
+    }
+
+    /// Start of the first segment.
     pub fn base(&self) -> *mut u8 {
         self.base as *mut u8
     }
 
-    /// Length in bytes.
+    /// Bytes from the start of the first segment to the end of the last one.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -92,12 +141,55 @@ impl StaticData {
         self.len == 0
     }
 
+    /// Length of the first segment.
+    #[inline]
+    pub fn near(&self) -> usize {
+        self.near
+    }
+
+    /// The segments: offsets from the start of the first one.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        std::iter::once(0..self.near).chain(self.further.iter().cloned())
+    }
+
+    /// The offset of an address in a segment other than the first one.
+    #[cold]
+    #[inline(never)]
+    pub fn further(&self, address: usize) -> Option<usize> {
+        let offset = address.wrapping_sub(self.base);
+        self.further.iter().any(|range| range.contains(&offset)).then_some(offset)
+    }
+
+    /// Bytes from an offset to the end of the segment that it is in; 0 in a gap.
+    pub fn room_at(&self, offset: usize) -> usize {
+        self.ranges().find(|range| range.contains(&offset)).map_or(0, |range| range.end - offset)
+    }
+
+    /// Whether `len` bytes at an address are constants of the executable.
+    pub fn constant(&self, address: usize, len: usize) -> Constant {
+        let holds = |constants: &&Constants| {
+            let Range { start, end } = constants.range;
+            constants.range.contains(&address) && start < end && len <= end - address
+        };
+        match self.constants.iter().find(holds) {
+            None => Constant::No,
+            Some(Constants { relocated: true, .. }) => Constant::Relocated,
+            Some(_) => Constant::Alike,
+        }
+    }
+
+    /// Where the data can be reached in one piece, as a device needs it: at its start, or, where there are
+    /// several segments, in a second mapping of the memory file. Null where there is none.
+    pub fn whole(&self) -> *mut u8 {
+        self.whole as *mut u8
+    }
+
     /// Equal for processes of the same executable: only then do variables have equal offsets.
     pub fn layout(&self) -> u64 {
         self.layout
     }
 
-    /// The memory file, which may hold static data of other PEs too, if the segment was remapped.
+    /// The memory file, which may hold static data of other PEs too, if the segments were remapped.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.part.as_ref().map(|part| part.file.as_fd())
     }
@@ -108,7 +200,24 @@ impl StaticData {
     }
 }
 
-/// Finds the data segment of the main program: its writable `PT_LOAD` segments without the part
+impl Extent {
+    fn start(&self) -> usize {
+        self.areas[0].start
+    }
+
+    fn len(&self) -> usize {
+        self.areas[self.areas.len() - 1].end - self.start()
+    }
+
+    /// Constants in the gaps.
+    fn enclosed(&self) -> impl Iterator<Item = &Range<usize>> {
+        let (start, end) = (self.start(), self.start() + self.len());
+        let inside = move |range: &&Range<usize>| start <= range.start && range.end <= end;
+        self.constants.iter().map(|constants| &constants.range).filter(inside)
+    }
+}
+
+/// Finds the data segments of the main program: its writable `PT_LOAD` segments without the part
 /// that becomes read-only after relocation.
 fn find() -> Result<Extent> {
     let mut found: Option<Extent> = None;
@@ -130,7 +239,9 @@ unsafe extern "C" fn visit(
     unsafe {
         let bias = (*info).dlpi_addr as usize;
         let headers = std::slice::from_raw_parts((*info).dlpi_phdr, (*info).dlpi_phnum as usize);
-        *found.cast::<Option<Extent>>() = extent(bias, headers);
+        let extent = extent(bias, headers);
+        *found.cast::<Option<Extent>>() =
+            extent.map(|extent| Extent { layout: fingerprint(bias, headers, &extent), ..extent });
     }
     1
 }
@@ -144,24 +255,41 @@ fn extent(bias: usize, headers: &[libc::Elf64_Phdr]) -> Option<Extent> {
         .map(|h| down(bias + (h.p_vaddr + h.p_memsz) as usize))
         .max()
         .unwrap_or(0);
-    let mut extent: Option<Extent> = None;
-    for h in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_W != 0) {
-        let start = bias + h.p_vaddr as usize;
-        let end = (start + h.p_memsz as usize).next_multiple_of(page);
-        let bss = (start + h.p_filesz as usize).next_multiple_of(page);
+    let (mut areas, mut constants) = (Vec::<Area>::new(), Vec::new());
+    for h in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_R != 0) {
+        let first = bias + h.p_vaddr as usize;
+        if h.p_flags & libc::PF_W == 0 {
+            let range = first..first + h.p_memsz as usize;
+            constants.push(Constants { range, relocated: false });
+            continue;
+        }
+        let end = (first + h.p_memsz as usize).next_multiple_of(page);
+        let bss = (first + h.p_filesz as usize).next_multiple_of(page);
         // Linkers that keep RELRO in a segment of its own leave nothing of it here.
-        let start = down(start).max(if relro_end <= end { relro_end } else { 0 });
+        let start = down(first).max(if relro_end <= end { relro_end } else { 0 });
+        if first < start {
+            let range = first..start.min(first + h.p_memsz as usize);
+            constants.push(Constants { range, relocated: bias != 0 });
+        }
         if start < end {
-            let first = extent.map_or(start, |e| if e.end == start { e.start } else { start });
-            extent = Some(Extent { start: first, bss: bss.clamp(first, end), end, layout: 0 });
+            areas.push(Area { start, bss: bss.clamp(start, end), end });
         }
     }
-    extent.map(|e| Extent { layout: fingerprint(bias, headers, e), ..e })
+    // Program headers are in ascending order, but nobody checks them.
+    areas.sort_unstable_by_key(|area| area.start);
+    areas.dedup_by(|next, area| {
+        let adjoins = next.start <= area.end;
+        if adjoins {
+            *area = Area { start: area.start, bss: next.bss, end: area.end.max(next.end) };
+        }
+        adjoins
+    });
+    (!areas.is_empty()).then_some(Extent { areas, constants, layout: 0 })
 }
 
-/// FNV-1a over the program headers, the place of the data segment relative to the program, and the
+/// FNV-1a over the program headers, the place of the data segments relative to the program, and the
 /// start of its code: the same for every process of one executable, wherever it is loaded.
-fn fingerprint(bias: usize, headers: &[libc::Elf64_Phdr], extent: Extent) -> u64 {
+fn fingerprint(bias: usize, headers: &[libc::Elf64_Phdr], extent: &Extent) -> u64 {
     const CODE_BYTES: usize = 64 << 10;
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut mix = |bytes: &[u8]| {
@@ -169,8 +297,10 @@ fn fingerprint(bias: usize, headers: &[libc::Elf64_Phdr], extent: Extent) -> u64
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     };
-    mix(&(extent.start - bias).to_le_bytes());
-    mix(&(extent.end - extent.start).to_le_bytes());
+    for area in &extent.areas {
+        mix(&(area.start - bias).to_le_bytes());
+        mix(&(area.end - area.start).to_le_bytes());
+    }
     for h in headers {
         for field in [u64::from(h.p_type), h.p_vaddr, h.p_memsz, h.p_filesz] {
             mix(&field.to_le_bytes());
@@ -187,19 +317,42 @@ fn fingerprint(bias: usize, headers: &[libc::Elf64_Phdr], extent: Extent) -> u64
     hash
 }
 
-/// Copies the segment to a part of a memory file and maps it in its place.
-fn share(extent: Extent, part: &Part) -> Result<()> {
-    let len = extent.end - extent.start;
+/// Maps the file in one piece, gaps included. Only this process uses it: a `fork` child has no such mapping.
+fn map_whole(part: &Part, len: usize) -> Result<usize> {
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    unsafe {
+        let whole = libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_NORESERVE,
+            part.file.as_raw_fd(),
+            part.offset as libc::off_t,
+        );
+        if whole == libc::MAP_FAILED {
+            let why = std::io::Error::last_os_error();
+            return Err(Error::system("mapping static data in one piece", why));
+        }
+        libc::madvise(whole, len, libc::MADV_DONTFORK);
+        Ok(whole as usize)
+    }
+}
+
+/// Copies the segments to a part of a memory file and maps it in their place.
+fn share(extent: &Extent, part: &Part) -> Result<()> {
     let fail = |what: &str, e: std::io::Error| Error::system(format!("{what} static data"), e);
-    let mut bss = TouchedPages::of(extent.bss, extent.end);
+    let ranges = extent.areas.iter().map(|area| area.start..area.end).collect();
+    let mut bss: Vec<TouchedPages> =
+        extent.areas.iter().map(|area| TouchedPages::of(area.bss, area.end)).collect();
     let fd = part.file.as_raw_fd();
+    let in_file = |address: usize| part.offset + (address - extent.start());
     let copy = |start: usize, end: usize| -> std::io::Result<()> {
         let mut at = start;
         while at < end {
-            let (offset, left) = (part.offset + at - extent.start, end - at);
+            let (offset, left) = (in_file(at), end - at);
             // The system call itself: sanitizers watch the C library's function, and find that the
             // space between two variables is read.
-            // SAFETY: a readable part of this process's data segment.
+            // SAFETY: a readable part of this process's data segments.
             let n = unsafe { libc::syscall(libc::SYS_pwrite64, fd, at, left, offset) };
             match n {
                 n if n > 0 => at += n as usize,
@@ -214,32 +367,39 @@ fn share(extent: Extent, part: &Part) -> Result<()> {
         }
         Ok(())
     };
-    // From here on other threads write nothing to the segment. Nor does this one: it makes nothing but
-    // system calls, and uses memory that it has already.
-    let standstill = Standstill::of(extent.start, extent.end)?;
-    bss.look();
-    let mut at = extent.bss;
-    while let Some((start, end)) = bss.next_range(at) {
-        copy(start, end).map_err(|e| fail("copying", e))?;
-        at = end;
+    for constants in extent.enclosed() {
+        copy(constants.start, constants.end).map_err(|e| fail("copying", e))?;
     }
-    // The initialised part comes last and at once: between its copy and the mapping nothing may be
-    // written to it by this thread, and nothing but system calls happens in between.
-    copy(extent.start, extent.bss).map_err(|e| fail("copying", e))?;
-    // SAFETY: replaces the segment by a file of the same content, at the same address, with the
-    // same access; no reference changes meaning. Nobody writes to it meanwhile.
-    let mapped = unsafe {
-        libc::mmap(
-            extent.start as *mut libc::c_void,
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_FIXED,
-            fd,
-            part.offset as libc::off_t,
-        )
-    };
-    if mapped == libc::MAP_FAILED {
-        return Err(fail("remapping", std::io::Error::last_os_error()));
+    // From here on other threads write nothing to the segments. Nor does this one: it makes nothing but
+    // system calls, and uses memory that it has already.
+    let standstill = Standstill::of(ranges)?;
+    for (area, bss) in extent.areas.iter().zip(&mut bss) {
+        bss.look();
+        let mut at = area.bss;
+        while let Some((start, end)) = bss.next_range(at) {
+            copy(start, end).map_err(|e| fail("copying", e))?;
+            at = end;
+        }
+    }
+    for area in &extent.areas {
+        // The initialised part comes last and at once: between its copy and the mapping nothing may be
+        // written to it by this thread, and nothing but system calls happens in between.
+        copy(area.start, area.bss).map_err(|e| fail("copying", e))?;
+        // SAFETY: replaces the segment by a file of the same content, at the same address, with the
+        // same access; no reference changes meaning. Nobody writes to it meanwhile.
+        let mapped = unsafe {
+            libc::mmap(
+                area.start as *mut libc::c_void,
+                area.end - area.start,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                fd,
+                in_file(area.start) as libc::off_t,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(fail("remapping", std::io::Error::last_os_error()));
+        }
     }
     drop(standstill);
     Ok(())
@@ -292,23 +452,39 @@ mod forked {
     use super::*;
 
     /// Lies in private memory: where this library is linked into the executable, its own static
-    /// variables are part of the segment, and parent and child would share the snapshot's address.
+    /// variables are part of a segment, and parent and child would share the snapshot's address.
     struct Protected {
-        base: usize,
+        pieces: Vec<Piece>,
+        /// Bytes of all pieces.
         len: usize,
         file: i32,
-        /// Where in the file the data begin.
-        first: usize,
         snapshot: AtomicPtr<libc::c_void>,
+    }
+
+    /// A data segment.
+    struct Piece {
+        base: usize,
+        len: usize,
+        /// Where it begins in the file.
+        first: usize,
+        /// Where it begins in the snapshot.
+        at: usize,
     }
 
     static PROTECTED: AtomicPtr<Protected> = AtomicPtr::new(std::ptr::null_mut());
 
-    /// Registers the fork handlers for the segment.
-    pub fn protect(base: usize, len: usize, part: &Part) -> Result<()> {
-        let (file, first) = (part.file.as_raw_fd(), part.offset);
-        let snapshot = AtomicPtr::new(std::ptr::null_mut());
-        let protected = Box::new(Protected { base, len, file, first, snapshot });
+    /// Registers the fork handlers for the segments.
+    pub fn protect(extent: &Extent, part: &Part) -> Result<()> {
+        let mut len = 0;
+        let piece = |area: &Area| {
+            let first = part.offset + (area.start - extent.start());
+            let piece = Piece { base: area.start, len: area.end - area.start, first, at: len };
+            len += piece.len;
+            piece
+        };
+        let pieces = extent.areas.iter().map(piece).collect();
+        let (file, snapshot) = (part.file.as_raw_fd(), AtomicPtr::new(std::ptr::null_mut()));
+        let protected = Box::new(Protected { pieces, len, file, snapshot });
         PROTECTED.store(Box::into_raw(protected), Ordering::Relaxed);
         // SAFETY: the handlers make system calls and do nothing else.
         match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
@@ -325,9 +501,7 @@ mod forked {
     }
 
     unsafe extern "C" fn prepare() {
-        let Protected { len, file, first, snapshot, .. } = protected();
-        // Behind it may come the data of other PEs.
-        let last = (*first + *len) as libc::off_t;
+        let Protected { pieces, len, file, snapshot } = protected();
         // SAFETY: private memory at an address of the kernel's choice; what is read from the file
         // stays inside it.
         unsafe {
@@ -342,24 +516,42 @@ mod forked {
             if copy == libc::MAP_FAILED {
                 return;
             }
-            let mut at = *first as libc::off_t;
-            loop {
-                let start = libc::lseek(*file, at, libc::SEEK_DATA);
-                if start < 0 || start >= last {
-                    break;
-                }
-                let end = libc::lseek(*file, start, libc::SEEK_HOLE).min(last);
-                if end <= start {
-                    break;
-                }
-                let dest = copy.cast::<u8>().add(start as usize - *first);
-                if !read(*file, dest, (end - start) as usize, start as usize) {
+            for piece in pieces {
+                if !copy_piece(*file, copy.cast::<u8>().add(piece.at), piece) {
                     libc::munmap(copy, *len);
                     return;
                 }
-                at = end;
             }
             snapshot.store(copy, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies what the file has of a segment; false if the system refuses.
+    ///
+    /// # Safety
+    /// `dest` has room for the piece.
+    unsafe fn copy_piece(file: i32, dest: *mut u8, piece: &Piece) -> bool {
+        // Behind it may come other segments, and the data of other PEs.
+        let last = (piece.first + piece.len) as libc::off_t;
+        let mut at = piece.first as libc::off_t;
+        loop {
+            // SAFETY: no more than asks where the file has data.
+            let (start, end) = unsafe {
+                let start = libc::lseek(file, at, libc::SEEK_DATA);
+                if start < 0 || start >= last {
+                    return true;
+                }
+                (start, libc::lseek(file, start, libc::SEEK_HOLE).min(last))
+            };
+            if end <= start {
+                return true;
+            }
+            let dest = dest.wrapping_add(start as usize - piece.first);
+            // SAFETY: a part of the piece.
+            if !unsafe { read(file, dest, (end - start) as usize, start as usize) } {
+                return false;
+            }
+            at = end;
         }
     }
 
@@ -392,13 +584,15 @@ mod forked {
     }
 
     unsafe extern "C" fn child() {
-        let Protected { base, len, snapshot, .. } = protected();
+        let Protected { pieces, snapshot, .. } = protected();
         let copy = snapshot.swap(std::ptr::null_mut(), Ordering::Relaxed);
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: moves the snapshot over the shared mapping of the same length.
-        let moved = !copy.is_null()
-            && unsafe { libc::mremap(copy, *len, *len, flags, *base as *mut libc::c_void) }
-                != libc::MAP_FAILED;
+        let move_piece = |piece: &Piece| {
+            let (from, to) = (copy.wrapping_byte_add(piece.at), piece.base as *mut libc::c_void);
+            // SAFETY: moves a part of the snapshot over the shared mapping of the same length.
+            unsafe { libc::mremap(from, piece.len, piece.len, flags, to) != libc::MAP_FAILED }
+        };
+        let moved = !copy.is_null() && pieces.iter().all(move_piece);
         if !moved {
             // Going on would let the child write into the parent's variables.
             const TEXT: &[u8] = b"tombolo: no memory to give a fork child its static data\n";
@@ -422,7 +616,57 @@ mod tests {
     fn the_data_segment_holds_static_variables() {
         let data = StaticData::in_place().unwrap();
         let address = (&raw const INITIALISED) as usize;
-        assert!((data.base..data.base + data.len).contains(&address));
+        assert!(data.room_at(address - data.base) >= size_of::<AtomicUsize>());
         assert_eq!(data.layout(), StaticData::in_place().unwrap().layout());
+    }
+
+    #[test]
+    fn constants_are_known_and_those_with_addresses_told_apart() {
+        static NUMBERS: [u8; 3] = [1, 2, 3];
+        let data = StaticData::in_place().unwrap();
+        let address = (&raw const NUMBERS) as usize;
+        assert_eq!(data.constant(address, 3), Constant::Alike);
+        assert_eq!(data.constant(address, usize::MAX), Constant::No);
+        assert_eq!(data.constant((&raw const INITIALISED) as usize, 1), Constant::No);
+    }
+
+    #[test]
+    fn segments_that_adjoin_are_one_and_a_gap_is_in_none() {
+        let page = super::super::page_size() as u64;
+        let header = |flags, page_number: u64, filesz, memsz| libc::Elf64_Phdr {
+            p_type: libc::PT_LOAD,
+            p_flags: flags,
+            p_offset: 0,
+            p_vaddr: page_number * page,
+            p_paddr: 0,
+            p_filesz: filesz,
+            p_memsz: memsz,
+            p_align: page,
+        };
+        let (constant, variable) = (libc::PF_R, libc::PF_R | libc::PF_W);
+        let mut headers = vec![
+            header(constant, 0, 100, 100),
+            header(variable, 2, 3 * page, 3 * page),
+            header(variable, 5, 10, 2 * page),
+            header(constant, 20, page, page),
+            header(variable, 30, 0, page),
+        ];
+        headers.push(libc::Elf64_Phdr {
+            p_type: libc::PT_GNU_RELRO,
+            ..header(constant, 2, page, page)
+        });
+        let extent = extent(1 << 30, &headers).unwrap();
+        let at = |pages: u64| (1 << 30) + (pages * page) as usize;
+        let area = |start, bss, end| Area { start: at(start), bss: at(bss), end: at(end) };
+        assert_eq!(extent.areas, [area(3, 6, 7), area(30, 30, 31)]);
+        assert_eq!(extent.enclosed().collect::<Vec<_>>(), [&(at(20)..at(21))]);
+        let data = StaticData::of(extent, None, 0);
+        assert_eq!(data.ranges().map(|range| range.len()).sum::<usize>(), 5 * page as usize);
+        assert_eq!(data.further(at(30)), Some(at(30) - at(3)));
+        assert_eq!([data.further(at(20)), data.further(at(7))], [None; 2]);
+        assert_eq!(data.room_at(at(30) + 1 - at(3)), page as usize - 1);
+        assert_eq!(data.room_at(at(7) - at(3)), 0);
+        assert_eq!(data.constant(at(2) + 8, 8), Constant::Relocated);
+        assert_eq!(data.constant(at(20) - 1, 8), Constant::No);
     }
 }

@@ -58,8 +58,10 @@ impl<N: Network + 'static> Opened<N> {
         let none = Own { base: null_mut(), len: 0, shared: Shared::default() };
         let mut own = [none; SegmentKind::ALL.len()];
         let mut told = [Told::default(); SegmentKind::ALL.len()];
-        for segment in segments {
-            let (base, len) = (segment.base, segment.len);
+        // A segment with gaps is registered, and changed for others, in a mapping without. Buffers of this PE's
+        // own operations that lie in it are treated like private ones.
+        for segment in segments.iter().filter(|segment| !segment.whole.is_null()) {
+            let (base, len) = (segment.whole, segment.len);
             // SAFETY: segments stay until `close` has returned. Keys are as good as secret.
             let shared = unsafe { net.share(base, len, random()?) }?;
             let kind = segment.kind as usize;

@@ -185,6 +185,7 @@ fn two_of(net: Noting) -> Two {
         kind: SegmentKind::Heap,
         base: memory.as_mut_ptr().cast(),
         len: 4096,
+        whole: memory.as_mut_ptr().cast(),
         file: None,
         file_offset: 0,
         layout: 7,

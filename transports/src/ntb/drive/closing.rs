@@ -116,6 +116,7 @@ mod tests {
             kind: SegmentKind::Heap,
             base: heap.as_ptr().cast_mut().cast(),
             len: words * 8,
+            whole: heap.as_ptr().cast_mut().cast(),
             file: None,
             file_offset: 0,
             layout: 0,

@@ -534,7 +534,7 @@ fn open_segments(
         let Some((segment, file)) = found.filter(|_| dma || opening.is_some()) else { continue };
         let len = segment.len as u64;
         let file_offset = segment.file_offset as u64;
-        let region = Region { base: segment.base, len, file: Some(file), file_offset };
+        let region = Region { base: segment.whole, len, file: Some(file), file_offset };
         for side in Side::BOTH {
             let port = &hardware.ports[side as usize];
             let address = port.register(&region).map_err(|e| failure(e.to_string()))?;

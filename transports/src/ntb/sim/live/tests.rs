@@ -49,6 +49,7 @@ fn one_way_beside_ns(to: usize, words: usize, steps: usize) -> f64 {
                     kind: SegmentKind::Heap,
                     base: heap.as_ptr().cast_mut().cast(),
                     len: (WORDS + 1) * 8,
+                    whole: heap.as_ptr().cast_mut().cast(),
                     file: None,
                     file_offset: 0,
                     layout: 0,
