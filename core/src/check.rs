@@ -2,6 +2,7 @@
 //! Checks of arguments that `SHMEM_DEBUG` asks for. Each failed check ends the job with one line:
 //! routine, argument, value, what was expected.
 
+use crate::memory::statics::Constant;
 use crate::world::World;
 
 impl World {
@@ -52,6 +53,19 @@ impl World {
         }
     }
 
+    /// As [`World::check_range`] for what is only read, which may be constants of the program.
+    pub fn check_readable(
+        &self,
+        routine: &'static str,
+        argument: &str,
+        address: *const u8,
+        len: usize,
+    ) {
+        if self.locate(address).is_some() || !self.has_constant(address, len, self.pe()) {
+            self.check_range(routine, argument, address, len);
+        }
+    }
+
     /// Checks that a PE number is one of `n_pes`.
     #[inline]
     pub fn check_pe(&self, routine: &'static str, pe: i64, n_pes: usize) {
@@ -92,6 +106,23 @@ impl World {
         address: *const u8,
     ) -> ! {
         let (heap, data) = (self.heap(), self.static_data());
+        match data.map_or(Constant::No, |data| data.constant(address as usize, 1)) {
+            Constant::No => {}
+            Constant::Alike => self.stop_job(
+                routine,
+                format_args!(
+                    "{argument} = {address:p} lies in constants of the program: expected a variable, or \
+                     a call that reads constants and no further, from a PE that runs the same program"
+                ),
+            ),
+            Constant::Relocated => self.stop_job(
+                routine,
+                format_args!(
+                    "{argument} = {address:p} lies among constants that hold addresses: these differ from \
+                     PE to PE; expected a variable, or a program linked with -no-pie"
+                ),
+            ),
+        }
         let ranges = data.into_iter().flat_map(|data| {
             data.ranges().map(|range| (data.base().wrapping_add(range.start), range.len()))
         });

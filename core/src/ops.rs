@@ -18,9 +18,10 @@ use stripes::Transfer;
 use crate::amo;
 use crate::context::Context;
 use crate::copy;
+use crate::memory::statics::Constant;
 use crate::reroute::Observation;
 use crate::route::{Channel, PeerRoutes};
-use crate::transport::{Amo, Remote, SegmentKind, Signal, SignalOp, Status, Stream};
+use crate::transport::{Amo, AmoOp, Remote, SegmentKind, Signal, SignalOp, Status, Stream};
 use crate::wait::Reason;
 use crate::world::World;
 use crate::world::peers::Peer;
@@ -43,6 +44,35 @@ impl World {
         assert!(pe < self.n_pes(), "PE {pe} of {}", self.n_pes());
         // SAFETY: the PE was checked; the address is only compared.
         unsafe { self.table().remote(address, pe) }
+    }
+
+    /// As [`World::ptr`], for constants of the program too, which this PE itself has in the same place.
+    pub fn ptr_to_read<T>(&self, address: *const T, pe: usize) -> *mut T {
+        let found = self.ptr(address, pe);
+        let here = found.is_null()
+            && self.has_constant(address.cast(), size_of::<T>(), pe)
+            && self.is_mapped(SegmentKind::Static, pe);
+        if here { address.cast_mut() } else { found }
+    }
+
+    /// Whether `len` bytes at an address are constants of the program, and `pe`, which runs the same program,
+    /// has the same ones there.
+    #[cold]
+    #[inline(never)]
+    pub fn has_constant(&self, address: *const u8, len: usize, pe: usize) -> bool {
+        let data = self.static_data();
+        let constant = data.map_or(Constant::No, |data| data.constant(address as usize, len));
+        let reached = || {
+            let routes = &self.routes().peers[pe];
+            routes.get[SegmentKind::Static as usize].choose(len) != Channel::Unreachable
+        };
+        match constant {
+            Constant::No => false,
+            // This PE need not ask anybody for its own.
+            _ if pe == self.pe() => true,
+            Constant::Alike => reached(),
+            Constant::Relocated => false,
+        }
     }
 
     /// The segment and offset of a symmetric address.
@@ -202,7 +232,10 @@ impl World {
         if len == 0 {
             return;
         }
-        let target = self.target(routine, "source", source.cast_mut(), len, pe);
+        let Some(target) = self.place(routine, "source", source, len, pe, true) else {
+            // SAFETY: constants of the program; the caller vouches for the destination.
+            return unsafe { dest.copy_from(source, len) };
+        };
         let mut channel = self.routes_to(context, pe).get[target.segment as usize].choose(len);
         if let Channel::Either(either) = &channel {
             channel = Channel::Endpoint(context.one_of(either, len, mode));
@@ -253,7 +286,11 @@ impl World {
         pe: usize,
         routine: &'static str,
     ) -> u64 {
-        let target = self.amo_target(routine, variable, amo, pe);
+        let Some(target) = self.amo_place(routine, variable, amo, pe) else {
+            let constant = std::ptr::with_exposed_provenance_mut(variable.expose_provenance());
+            // SAFETY: found in a constant of the program, and aligned; it is only read.
+            return unsafe { amo::execute(constant, amo) };
+        };
         let (channel, by_device) = self.amo_channel(target, amo, pe);
         match channel {
             // SAFETY: located and aligned.
@@ -284,8 +321,9 @@ impl World {
         pe: usize,
         routine: &'static str,
     ) {
-        let target = self.amo_target(routine, variable, amo, pe);
-        if let (Channel::Endpoint(index), by_device) = self.amo_channel(target, amo, pe)
+        let target = self.amo_place(routine, variable, amo, pe);
+        if let Some(target) = target
+            && let (Channel::Endpoint(index), by_device) = self.amo_channel(target, amo, pe)
             && let peer = self.peer_of(index, pe, routine)
             && peer.amos(target.segment, by_device).has(amo.op, amo.size)
         {
@@ -434,6 +472,7 @@ impl World {
     }
 
     /// Where an operation on `len` bytes at `address` of `pe` goes; ends the job if it goes nowhere.
+    #[inline(always)]
     fn target(
         &self,
         routine: &'static str,
@@ -454,7 +493,68 @@ impl World {
         }
     }
 
+    /// As [`World::target`] for what may only be read; none if it is a constant of the program.
+    #[inline(always)]
+    fn place(
+        &self,
+        routine: &'static str,
+        argument: &str,
+        address: *const u8,
+        len: usize,
+        pe: usize,
+        reads: bool,
+    ) -> Option<Remote> {
+        if self.config().debug.0 {
+            match reads {
+                true => self.check_readable(routine, argument, address, len),
+                false => self.check_range(routine, argument, address, len),
+            }
+        }
+        if pe >= self.n_pes() {
+            self.bad_pe(routine, pe as i64, self.n_pes());
+        }
+        self.locate(address).or_else(|| self.no_place(routine, argument, address, len, pe, reads))
+    }
+
+    /// None if constants are at an address that is not symmetric, the same at the PE as here, and are to be
+    /// read; else ends the job.
+    #[cold]
+    #[inline(never)]
+    fn no_place(
+        &self,
+        routine: &'static str,
+        argument: &str,
+        address: *const u8,
+        len: usize,
+        pe: usize,
+        reads: bool,
+    ) -> Option<Remote> {
+        if reads && self.has_constant(address, len, pe) {
+            return None;
+        }
+        self.not_symmetric(routine, argument, address)
+    }
+
+    /// Where the variable of an AMO is; none if it is a constant of the program, which is only read.
+    #[inline]
+    fn amo_place(
+        &self,
+        routine: &'static str,
+        variable: *mut u8,
+        amo: Amo,
+        pe: usize,
+    ) -> Option<Remote> {
+        self.check_aligned(routine, variable, amo);
+        let reads = amo.op == AmoOp::Fetch;
+        self.place(routine, "variable", variable, amo.size.into(), pe, reads)
+    }
+
     fn amo_target(&self, routine: &'static str, variable: *mut u8, amo: Amo, pe: usize) -> Remote {
+        self.check_aligned(routine, variable, amo);
+        self.target(routine, "variable", variable, amo.size.into(), pe)
+    }
+
+    fn check_aligned(&self, routine: &'static str, variable: *mut u8, amo: Amo) {
         let size = usize::from(amo.size);
         if !(variable as usize).is_multiple_of(size) {
             self.stop_job(
@@ -464,7 +564,6 @@ impl World {
                 ),
             );
         }
-        self.target(routine, "variable", variable, size, pe)
     }
 
     fn mapped(&self, target: Remote, pe: usize) -> *mut u8 {

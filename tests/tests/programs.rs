@@ -31,7 +31,7 @@ const BUILDS: [(&str, &[&str]); 4] = [
     ("with the library linked in", &["--static-tombolo"]),
 ];
 /// Programs also built so that their static data lie in several segments, those builds, and how they run.
-const GAPPED: [&str; 2] = ["static_data", "processes"];
+const GAPPED: [&str; 3] = ["static_data", "processes", "constants"];
 const GAPS: [(&str, &[&str]); 2] =
     [("with a gap in its data", &["-DWITH_GAP"]), ("with constants in the gap", LARGE_DATA)];
 const LARGE_DATA: &[&str] = match cfg!(target_arch = "x86_64") {
@@ -46,7 +46,7 @@ const OVER_GAPS: [&[&str]; 5] = [
     &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=tcp"],
 ];
 /// Programs that use static data, run again with it reached by CMA.
-const BY_CMA: [&str; 4] = ["static_data", "rma", "amo", "random"];
+const BY_CMA: [&str; 5] = ["static_data", "rma", "amo", "random", "constants"];
 /// Programs in which non-blocking operations go on by themselves, whatever their length and whether or not a
 /// processor is free for them.
 const BESIDE: [&str; 7] =
@@ -404,12 +404,13 @@ const fn mistake_of(case: &'static str, pes: usize, says: &'static [&'static str
 
 /// The line also names the PE that made the mistake, except before `shmem_init`, when the library
 /// does not know it: there it is for `oshrun` to say which PE ended.
-const ERRORS: [Mistake; 24] = [
+const ERRORS: [Mistake; 25] = [
     mistake_of("pe-too-large", 2, &["shmem_long_p", "2"]),
     mistake_of("pe-negative", 2, &["shmem_long_g", "-1"]),
     mistake_of("pe-out-of-team", 2, &["shmem_ctx_long_p", "2"]),
     mistake_of("not-symmetric", 2, &["shmem_long_p", "symmetric"]),
     mistake_of("not-symmetric-amo", 2, &["shmem_long_atomic_inc", "symmetric"]),
+    mistake_of("constant", 2, &["shmem_long_put", "constants of the program"]),
     mistake_of("not-symmetric-wait", 1, &["shmem_long_wait_until", "symmetric"]),
     mistake_of("past-heap", 2, &["shmem_putmem", "1099511627776"]),
     mistake_of("past-static", 2, &["shmem_getmem", "1099511627776"]),

@@ -64,12 +64,15 @@ routines! {
         let routes = usize::try_from(pe).ok().and_then(|pe| world.routes().peers.get(pe));
         let Some(routes) = routes else { return 0 };
         let reached = |kind: usize| routes.put[kind].choose(8) != Channel::Unreachable;
-        world.locate(addr.cast()).is_some_and(|place| reached(place.segment as usize)).into()
+        match world.locate(addr.cast()) {
+            Some(place) => reached(place.segment as usize).into(),
+            None => world.has_constant(addr.cast(), 1, pe as usize).into(),
+        }
     }
     [shmem_ptr](dest: *const c_void, pe: c_int) -> *mut c_void {
         let world = &library(ROUTINE).world;
         world.check_pe(ROUTINE, pe.into(), world.n_pes());
-        world.ptr(dest, pe as usize)
+        world.ptr_to_read(dest, pe as usize)
     }
 }
 

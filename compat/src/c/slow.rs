@@ -118,10 +118,11 @@ pub fn check_buffers(
         return;
     }
     let world = &library.world;
-    for (argument, address, len) in [("dest", dest, dest_len), ("source", source, source_len)] {
-        if len > 0 {
-            world.check_range(routine, argument, address, len);
-        }
+    if dest_len > 0 {
+        world.check_range(routine, "dest", dest, dest_len);
+    }
+    if source_len > 0 {
+        world.check_readable(routine, "source", source, source_len);
     }
     let distance = (dest as usize).abs_diff(source as usize);
     let reach = if dest < source { dest_len } else { source_len };

@@ -104,7 +104,7 @@ routines! {
         let library = library(ROUTINE);
         let Some(team) = team.find(library, ROUTINE, "team") else { return null_mut() };
         library.world.check_pe(ROUTINE, pe.into(), team.n_pes());
-        library.world.ptr(dest, team.world_pe(pe as usize))
+        library.world.ptr_to_read(dest, team.world_pe(pe as usize))
     }
 }
 

@@ -60,9 +60,13 @@ impl World {
         routine: &'static str,
     ) {
         if len >= self.later_least() {
-            let target = self.target(routine, "source", source.cast_mut(), len, pe);
-            let channel = self.routes_to(context, pe).get[target.segment as usize].choose(len);
-            if matches!(channel, Channel::Cached | Channel::Streaming) {
+            let target = self.place(routine, "source", source, len, pe, true);
+            let channel = target.map_or(Channel::Unreachable, |target| {
+                self.routes_to(context, pe).get[target.segment as usize].choose(len)
+            });
+            if let Some(target) = target
+                && matches!(channel, Channel::Cached | Channel::Streaming)
+            {
                 // SAFETY: located, and mapped by the channel; the caller vouches for the destination until the
                 // next quiet.
                 return unsafe {

@@ -4,6 +4,7 @@
 #include "../check.h"
 
 static long global[16];
+static const long constants[16] = {1, 2, 3};
 
 static void before_init(const char *which) {
     if (strcmp(which, "before-init") == 0) shmem_long_p(global, 1, 0);
@@ -36,6 +37,7 @@ int main(int argc, char **argv) {
         shmem_ctx_long_p(ctx, heap, 1, npes);
     }
     CASE("not-symmetric") shmem_long_p(stack, 1, 0);
+    CASE("constant") shmem_long_put((long *)(size_t)constants, stack, 4, 1 - me);
     CASE("not-symmetric-amo") shmem_long_atomic_inc(stack, 0);
     CASE("not-symmetric-wait") shmem_long_wait_until(stack, SHMEM_CMP_EQ, 0);
     CASE("past-heap") shmem_putmem(heap, stack, (size_t)1 << 40, 0);
