@@ -74,7 +74,7 @@ pub fn variables_of(environment: &Environment, audience: Audience) -> String {
 
 /// `value` is none where what the environment says is no value.
 fn describe(variable: &Variable, value: Option<&str>, environment: &Environment) -> String {
-    let found = variable.find(|name: &str| environment.get(name).map(str::to_owned));
+    let found = variable.find(|name: &str| environment.text(name).map(str::to_owned));
     let mut origin = match &found {
         Some((name, _)) if *name == variable.name => "from the environment".to_owned(),
         Some((alias, _)) => format!("from {alias}"),

@@ -136,7 +136,7 @@ pub fn notices(environment: &Environment) -> Vec<String> {
             return None;
         }
         if let Some(variable) = all().find(|variable| variable.aliases.contains(&name)) {
-            let lookup = |name: &str| environment.get(name).map(str::to_owned);
+            let lookup = |name: &str| environment.text(name).map(str::to_owned);
             let counts = variable.find(lookup).is_some_and(|(found, _)| found == name);
             // The standard deprecates the names that begin with SMA, and has them honoured.
             let usual = name.starts_with("SMA_") || !counts;

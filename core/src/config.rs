@@ -20,8 +20,8 @@ pub use declare::{Audience, Row, Table, Variable, parse, row};
 pub use environment::Environment;
 pub use tuning::{Algorithms, CacheDirectory, Forced, Hints, Report, ReportForm, Reuse, Tune};
 pub use value::{
-    Asked, Bytes, Descriptor, Least, Log, Millis, OnLoss, Pmi, Shown, Static, Switch, Transports,
-    Value,
+    Asked, Bytes, Descriptor, Least, Log, Millis, Named, OnLoss, Pmi, Shown, Static, Switch,
+    Transports, Value,
 };
 
 crate::settings! {
@@ -34,10 +34,10 @@ crate::settings! {
         /// Check PE numbers, addresses, lengths, contexts, teams and the agreement of collective calls, and
         /// stop with a message at the first mistake; the same on all PEs.
         User debug: Asked = "off", "SHMEM_DEBUG" or "SMA_DEBUG", alike;
-        /// Print all variables and their values from PE 0 at start.
-        User info: Asked = "off", "SHMEM_INFO" or "SMA_INFO";
-        /// Print the version of the library from PE 0 at start.
-        User version: Asked = "off", "SHMEM_VERSION" or "SMA_VERSION";
+        /// Print all variables and their values from PE 0 at start, if set to anything.
+        User info: Named = "off", "SHMEM_INFO" or "SMA_INFO";
+        /// Print the version of the library from PE 0 at start, if set to anything.
+        User version: Named = "off", "SHMEM_VERSION" or "SMA_VERSION";
         /// Transports in order of preference, for example "shm,cma,ntb"; "^name" leaves one out of
         /// the default list. The same on all PEs.
         User transports: Transports = "all", "SHMEM_TRANSPORTS", alike;
@@ -208,10 +208,22 @@ mod tests {
 
     #[test]
     fn an_empty_value_means_the_default() {
-        for variable in CoreSettings::VARIABLES {
+        for variable in CoreSettings::VARIABLES.iter().filter(|variable| !variable.empty_counts) {
             let empty = config(&[(variable.name, "")]).unwrap_or_else(|e| panic!("{e}"));
             assert!(empty.rows().iter().all(|row| row.value == row.variable.default));
         }
+    }
+
+    #[test]
+    fn version_and_info_are_asked_for_by_any_value() {
+        for text in ["", "0", "off", "no", "false", "1", "anything"] {
+            for [info, version] in [["SHMEM_INFO", "SHMEM_VERSION"], ["SMA_INFO", "SMA_VERSION"]] {
+                let asked = config(&[(info, text), (version, text)]).unwrap();
+                assert!(asked.info.0 && asked.version.0, "{info}={text}");
+            }
+        }
+        let other = config(&[("SHMEM_DEBUG", "0")]).unwrap();
+        assert!(!other.info.0 && !other.version.0 && !other.debug.0);
     }
 
     #[test]

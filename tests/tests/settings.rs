@@ -28,13 +28,17 @@ int main(void) {
 
 type Case = fn(&Program) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 10] = [
+const CASES: [(&str, Case); 11] = [
     ("settings_that_differ_are_named_once", settings_that_differ_are_named_once),
     ("a_bad_value_is_named_once", a_bad_value_is_named_once),
     ("transports_are_named_once_and_known", transports_are_named_once_and_known),
     ("transports_that_do_not_suffice_are_named", transports_that_do_not_suffice_are_named),
     ("unusual_names_are_warned_of_once", unusual_names_are_warned_of_once),
     ("an_empty_value_means_the_default", an_empty_value_means_the_default),
+    (
+        "version_and_info_are_printed_whatever_they_are",
+        version_and_info_are_printed_whatever_they_are,
+    ),
     ("what_launchers_set_is_checked", what_launchers_set_is_checked),
     ("a_table_is_a_regular_file", a_table_is_a_regular_file),
     ("a_cache_in_unsafe_hands_is_not_used", a_cache_in_unsafe_hands_is_not_used),
@@ -122,6 +126,8 @@ fn a_bad_value_is_named_once(program: &Program) -> Result<(), Failed> {
     for setting in [
         "SHMEM_START_TIMEOUT=1e13",
         "SHMEM_SYMMETRIC_SIZE=lots",
+        "SHMEM_SYMMETRIC_SIZE=-16m",
+        "SHMEM_SYMMETRIC_SIZE=nan",
         "SHMEM_LOG=loud",
         "SHMEM_ROUTE=put:heep=cma",
         "SHMEM_COLL=reduce:rings",
@@ -193,6 +199,21 @@ fn an_empty_value_means_the_default(program: &Program) -> Result<(), Failed> {
     let line = "-n 2 -x SHMEM_SYMMETRIC_SIZE= -x SHMEM_NTB_PROFILE= -x SHMEM_START_TIMEOUT= PE";
     let ran = ran(program, line)?.succeeded()?;
     assert_eq!(ran.stderr, "");
+    Ok(())
+}
+
+fn version_and_info_are_printed_whatever_they_are(program: &Program) -> Result<(), Failed> {
+    for value in ["1", "0", "off", ""] {
+        for name in ["SHMEM_VERSION", "SMA_VERSION", "SHMEM_INFO"] {
+            let ran = ran(program, &format!("-n 2 -x {name}={value} PE"))?.succeeded()?;
+            let printed = ran.stdout.matches("OpenSHMEM 1.6").count();
+            assert_eq!(printed, 1, "{}", ran.account("the version, once"));
+            let all = ran.stdout.contains("Environment variables");
+            assert_eq!(all, name == "SHMEM_INFO", "{}", ran.account("what was asked for"));
+        }
+    }
+    let ran = ran(program, "-n 2 PE")?.succeeded()?;
+    assert_eq!(ran.stdout, "");
     Ok(())
 }
 

@@ -25,6 +25,8 @@ pub struct Variable {
     pub audience: Audience,
     /// Whether all PEs of a job must have it alike.
     pub alike: bool,
+    /// Whether empty text is a value.
+    pub empty_counts: bool,
     /// What a value looks like, for people.
     pub form: &'static str,
     /// Default, as one would write it.
@@ -34,10 +36,10 @@ pub struct Variable {
 }
 
 impl Variable {
-    /// The name under which it is set, and its value. Empty text counts as not set.
+    /// The name under which it is set, and its value. Empty text nearly always counts as not set.
     pub fn find(&self, lookup: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
         std::iter::once(self.name).chain(self.aliases.iter().copied()).find_map(|name| {
-            let text = lookup(name).filter(|text| !text.is_empty())?;
+            let text = lookup(name).filter(|text| self.empty_counts || !text.is_empty())?;
             Some((name, text))
         })
     }
@@ -76,8 +78,11 @@ pub fn parse<T: Value>(
     variable: &'static Variable,
     lookup: impl Fn(&str) -> Option<String>,
 ) -> Result<T> {
-    let (name, text) =
-        variable.find(lookup).unwrap_or_else(|| (variable.name, variable.default.to_owned()));
+    let found = variable.find(lookup);
+    if let Some(unset) = T::unset().filter(|_| found.is_none()) {
+        return Ok(unset);
+    }
+    let (name, text) = found.unwrap_or_else(|| (variable.name, variable.default.to_owned()));
     T::parse(&text).map_err(|why| Error::Config { name: name.to_owned(), value: text, why })
 }
 
@@ -134,6 +139,7 @@ macro_rules! settings {
                     aliases: &[$($alias),*],
                     audience: $crate::config::Audience::$audience,
                     alike: $crate::settings!(@alike $($alike)?),
+                    empty_counts: <$ty as $crate::config::Value>::EMPTY_COUNTS,
                     form: <$ty as $crate::config::Value>::FORM,
                     default: $default,
                     help: concat!($($help),+).trim_ascii_start(),
@@ -145,7 +151,7 @@ macro_rules! settings {
                 variables: Self::VARIABLES,
                 rows: |environment| Ok(Self::read(environment)?.rows()),
                 each: |environment| {
-                    let lookup = |name: &str| environment.get(name).map(str::to_owned);
+                    let lookup = |name: &str| environment.text(name).map(str::to_owned);
                     let mut variables = Self::VARIABLES.iter();
                     let mut next = || variables.next().expect("a variable for each field");
                     vec![$({
@@ -159,7 +165,7 @@ macro_rules! settings {
             /// Parses an environment; the first value that cannot be parsed is an error naming the
             /// variable, its value and the form expected.
             pub fn read(environment: &$crate::config::Environment) -> $crate::error::Result<Self> {
-                Self::from_lookup(|name| environment.get(name).map(str::to_owned))
+                Self::from_lookup(|name| environment.text(name).map(str::to_owned))
             }
 
             /// As `read`, with the variables that `lookup` finds.

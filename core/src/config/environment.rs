@@ -23,6 +23,11 @@ impl Environment {
         self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
+    /// The text of a variable that is set, be it empty.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
     /// Takes a variable out; says whether it was there.
     pub fn remove(&mut self, name: &str) -> bool {
         self.0.remove(name).is_some()

@@ -12,8 +12,14 @@ const TIME_MAX: Duration = Duration::from_secs(1_000_000_000);
 pub trait Value: Sized {
     /// What a value looks like, for people.
     const FORM: &'static str;
+    /// Whether empty text is a value, and not as if the variable were not set.
+    const EMPTY_COUNTS: bool = false;
     /// Reads `text`; the error says what was expected.
     fn parse(text: &str) -> Result<Self, String>;
+    /// The value of a variable that is not set, where that is not what its default would be read as.
+    fn unset() -> Option<Self> {
+        None
+    }
     /// Writes the value the way a person would.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
     /// The part of the value that PEs must have alike, where they must.
@@ -55,9 +61,14 @@ impl Value for Bytes {
     fn parse(text: &str) -> Result<Self, String> {
         let expected = || format!("expected {}, such as 512m or 1.5G", Self::FORM);
         let text = text.trim();
-        let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-        let number: f64 = text[..digits].parse().map_err(|_| expected())?;
-        let shift = match text[digits..].chars().next().map(|c| c.to_ascii_lowercase()) {
+        let (negative, unsigned) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let (digits, rest) = unsigned.split_at(number_len(unsigned));
+        // Words that C's strtod takes for numbers come here too.
+        let number: f64 = digits.parse().map_err(|_| expected())?;
+        let shift = match rest.chars().next().map(|c| c.to_ascii_lowercase()) {
             None => 0,
             Some('k') => 10,
             Some('m') => 20,
@@ -65,8 +76,11 @@ impl Value for Bytes {
             Some('t') => 40,
             Some(_) => return Err(expected()),
         };
+        if negative && number != 0.0 {
+            return Err(format!("{}; this one is negative", expected()));
+        }
         // A whole number is taken exactly: a float would round it above 2^53.
-        if let Ok(whole) = text[..digits].parse::<u64>() {
+        if let Ok(whole) = digits.parse::<u64>() {
             let bytes = whole.checked_mul(1 << shift).ok_or("larger than any address space")?;
             return Ok(Bytes(bytes));
         }
@@ -93,6 +107,27 @@ impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.show(f)
     }
+}
+
+/// Length of the decimal number without sign that `text` begins with, as C's strtod reads it: digits with or
+/// without a point, and an exponent if it has digits.
+fn number_len(text: &str) -> usize {
+    let end_of_digits = |from: usize| {
+        let digits = text[from..].bytes().take_while(u8::is_ascii_digit).count();
+        from + digits
+    };
+    let mut end = end_of_digits(0);
+    if text[end..].starts_with('.') {
+        end = end_of_digits(end + 1);
+    }
+    if text[end..].starts_with(['e', 'E']) {
+        let signed = usize::from(text[end + 1..].starts_with(['+', '-']));
+        let exponent = end + 1 + signed;
+        if end_of_digits(exponent) > exponent {
+            end = end_of_digits(exponent);
+        }
+    }
+    end
 }
 
 /// From which length on something is done.
@@ -152,8 +187,8 @@ impl Value for Switch {
 /// What does not switch on.
 const OFF: [&str; 5] = ["", "0", "off", "no", "false"];
 
-/// What is asked for by any value, as OpenSHMEM 1.6 ("Environment Variables") has it for its own
-/// variables; but not by 0, off, no, false and the empty text.
+/// What is asked for by any value, as OpenSHMEM 1.6 ("Environment Variables") has it for
+/// `SHMEM_DEBUG`; but not by 0, off, no, false and the empty text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked(pub bool);
 
@@ -162,6 +197,28 @@ impl Value for Asked {
 
     fn parse(text: &str) -> Result<Self, String> {
         Ok(Asked(!OFF.contains(&text.to_ascii_lowercase().as_str())))
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { "on" } else { "off" })
+    }
+}
+
+/// What is asked for by any value at all, as OpenSHMEM 1.6 ("Environment Variables") has it for
+/// `SHMEM_VERSION` and `SHMEM_INFO`: "off" is asking too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named(pub bool);
+
+impl Value for Named {
+    const FORM: &'static str = "anything; off where it is not set at all";
+    const EMPTY_COUNTS: bool = true;
+
+    fn parse(_: &str) -> Result<Self, String> {
+        Ok(Named(true))
+    }
+
+    fn unset() -> Option<Self> {
+        Some(Named(false))
     }
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -410,11 +467,28 @@ mod tests {
             ("0", 0),
             ("4096", 4096),
             ("7.1", 8),
+            ("1e3", 1000),
+            ("1e6k", 1_024_000_000),
+            ("1.5E+1m", 15 << 20),
+            ("25e-1k", 2560),
+            ("+5m", 5 << 20),
+            ("-0", 0),
+            ("1.k", 1024),
+            ("18446744073709551615", u64::MAX),
         ] {
             assert_eq!(Bytes::parse(text), Ok(Bytes(bytes)), "{text}");
         }
-        for text in ["", "-1", "x", "1q", ".", "1.2.3", "99999999999t", "1e3"] {
-            assert!(Bytes::parse(text).is_err(), "{text}");
+        for text in
+            ["", "x", "1q", ".", ".k", "1.2.3", "1e", "1e+k", "+-1", "nan", "inf", "-inf", "0x10"]
+        {
+            let why = Bytes::parse(text).unwrap_err();
+            assert!(why.starts_with("expected a number"), "{text}: {why}");
+        }
+        for text in ["-1", "-0.5m", "-1e3"] {
+            assert!(Bytes::parse(text).unwrap_err().ends_with("is negative"), "{text}");
+        }
+        for text in ["99999999999t", "1e400", "1e30"] {
+            assert_eq!(Bytes::parse(text), Err("larger than any address space".into()), "{text}");
         }
     }
 
