@@ -15,9 +15,6 @@ pub struct Library {
     pub world: World,
     /// Contexts and teams that the program has made.
     pub objects: Mutex<Objects>,
-    /// Where PEs compare the arguments of memory routines while arguments are checked: offset of
-    /// one line per PE and one more in the heap.
-    pub scratch: Option<usize>,
 }
 
 impl Library {

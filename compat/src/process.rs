@@ -168,12 +168,8 @@ fn start(process: &mut Process, several_threads: bool) -> Result<()> {
     })?;
     tune::start(&world)?;
     announce(&world);
-    let scratch = world.config().debug.0.then(|| {
-        let lines = world.heap().allocate((world.n_pes() + 1) * 64, 64);
-        lines as usize - world.heap().base() as usize
-    });
     process.checks = world.config().debug.0;
-    let library = Box::new(Library { world, objects: Mutex::default(), scratch });
+    let library = Box::new(Library { world, objects: Mutex::default() });
     // SAFETY: no routine works before the library is published just below, and the library keeps
     // the world, with all its mappings, until `stop` has closed the fast path and ended counting.
     unsafe {

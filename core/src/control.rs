@@ -26,7 +26,7 @@ pub const REQUESTS_MAX: usize = 2;
 
 /// Length of the control area of a job of `n_pes` PEs, in bytes.
 pub const fn len(n_pes: usize) -> usize {
-    arrival(n_pes, n_pes)
+    compared(n_pes, n_pes + 1)
 }
 
 const _: () = assert!(WORDS + WORDS_MAX * 8 <= TEAM);
@@ -72,4 +72,10 @@ pub const fn reply_line(n_pes: usize, pe: usize, index: usize) -> usize {
 /// cache line.
 pub const fn arrival(n_pes: usize, pe: usize) -> usize {
     reply_line(n_pes, n_pes, 0) + pe * LINE
+}
+
+/// Offset of the lines in which PEs compare the arguments of a call while arguments are checked: one for
+/// what this PE passes, then one for each of `n_pes` PEs.
+pub const fn compared(n_pes: usize, index: usize) -> usize {
+    arrival(n_pes, n_pes) + index * LINE
 }

@@ -185,6 +185,13 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     trials.extend(SERVED.map(|(options, expected)| is_served(&served, options, expected)));
     trials.extend(global_exits(&special("global_exit.c")));
     trials.push(killed(special("killed.c")));
+    let heap_size = special("heap_size.c");
+    let sizes = [("0", "0"), ("20m", "20971520"), ("3e3k", "3072000")];
+    let sized = |checks: &'static str| {
+        let program = heap_size.clone();
+        sizes.map(move |(size, bytes)| whole_heap(program.clone(), size, bytes, checks))
+    };
+    trials.extend(["0", "1"].into_iter().flat_map(sized));
     let errors = special("errors.c");
     trials.extend(ERRORS.iter().map(|error| mistake(errors.clone(), error)));
     trials
@@ -388,6 +395,21 @@ fn killed(program: Arc<Program>) -> Trial {
             return Ok(());
         }
         Err(ran.account("expected failure and a line with 'PE 2' and the signal").into())
+    })
+}
+
+/// The program gets all of the heap, whether or not arguments are checked.
+fn whole_heap(
+    program: Arc<Program>,
+    size: &'static str,
+    bytes: &'static str,
+    checks: &'static str,
+) -> Trial {
+    let name = format!("a heap of {size} has {bytes} bytes, SHMEM_DEBUG={checks}");
+    Trial::test(name, move || {
+        let env = [("SHMEM_SYMMETRIC_SIZE", size), ("SHMEM_DEBUG", checks)];
+        program.launch(2, &[bytes], &env)?.succeeded()?;
+        Ok(())
     })
 }
 

@@ -9,6 +9,7 @@ use std::ffi::{c_long, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tombolo_collectives as coll;
+use tombolo_core::control;
 
 /// Suits every C type, vectors of the processor included.
 pub const ALIGNMENT: usize = 64;
@@ -181,12 +182,14 @@ fn offset(library: &Library, routine: &'static str, ptr: *mut c_void) -> usize {
 
 /// Collective while arguments are checked: compares the arguments of all PEs.
 fn compare(library: &Library, routine: &'static str, arguments: [(&str, usize); 2]) {
-    let Some(scratch) = library.scratch else { return };
+    if !library.checks() {
+        return;
+    }
     let world = &library.world;
-    let mine = world.heap().base().wrapping_add(scratch).cast::<[usize; 2]>();
-    let all = mine.cast::<u8>().wrapping_add(64);
+    let line = |index| world.heap().base().wrapping_add(control::compared(world.n_pes(), index));
+    let (mine, all) = (line(0).cast::<[usize; 2]>(), line(1));
     let len = size_of::<[usize; 2]>();
-    // SAFETY: the scratch area has a line for this PE's arguments and one more for each PE.
+    // SAFETY: the control area has a line for this PE's arguments and one more for each PE.
     let others = unsafe {
         mine.write(arguments.map(|(_, value)| value));
         coll::fcollect(world, world.team(), all, mine.cast(), len, routine);
