@@ -6,19 +6,20 @@
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tombolo_core::memory::Allocator;
+use tombolo_core::memory::{Allocator, Manner};
 use tombolo_core::table::Table;
 use tombolo_core::transport::{Amo, AmoOp};
 use tombolo_core::{amo, copy};
 
 const HEAP: usize = 4 << 30;
+const USUAL: Manner = Manner::aligned(64);
 
 /// An allocator with `blocks` blocks of mixed sizes, every other one free again.
 fn fragmented(blocks: usize) -> (Allocator, Vec<usize>) {
     let mut heap = Allocator::new(HEAP);
     let sizes = [64, 200, 4096, 70_000, 1000];
     let offsets: Vec<usize> = (0..blocks)
-        .map(|k| heap.allocate(sizes[k % sizes.len()], 64).expect("the heap is large enough"))
+        .map(|k| heap.allocate(sizes[k % sizes.len()], USUAL).expect("the heap is large enough"))
         .collect();
     let (freed, kept): (Vec<_>, Vec<_>) = offsets.iter().enumerate().partition(|(k, _)| k % 2 == 0);
     for (_, offset) in freed {
@@ -33,7 +34,7 @@ fn allocator(c: &mut Criterion) {
         let (mut heap, _) = fragmented(blocks);
         group.bench_function(BenchmarkId::new("allocate and free among", blocks), |b| {
             b.iter(|| {
-                let offset = heap.allocate(black_box(500), 64).expect("the heap has room");
+                let offset = heap.allocate(black_box(500), USUAL).expect("the heap has room");
                 assert!(heap.free(offset));
             });
         });

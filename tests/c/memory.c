@@ -103,6 +103,26 @@ static void test_hints(void) {
     }
 }
 
+/* What the hints promise of a block, and its alignment, last when it grows and has to move. */
+static void test_moves(void) {
+    char *block = shmem_malloc_with_hints(8, SHMEM_MALLOC_SIGNAL_REMOTE);
+    char *wall = shmem_malloc(8), *page = shmem_align(4096, 100), *second = shmem_malloc(8);
+    for (size_t size = 8; size < 100000; size = size * 3 + 1) {
+        block = shmem_realloc(block, size);
+        page = shmem_realloc(page, size);
+        char *after = shmem_malloc(8);
+        CHECK(block != NULL && wall != NULL && page != NULL && second != NULL && after != NULL);
+        CHECK_EQ((uintptr_t)block % 128, 0);
+        CHECK_EQ((uintptr_t)page % 4096, 0);
+        size_t end = (size + 127) / 128 * 128;
+        char *others[] = {wall, page, second, after};
+        for (int i = 0; i < 4; i++) CHECK(others[i] + 8 <= block || others[i] >= block + end);
+        shmem_free(after);
+    }
+    char *all[] = {block, wall, page, second};
+    for (int i = 0; i < 4; i++) shmem_free(all[i]);
+}
+
 static void test_exhaustion(void) {
     CHECK(shmem_malloc(SIZE_MAX / 2) == NULL);
     CHECK(shmem_malloc(SIZE_MAX) == NULL);
@@ -137,6 +157,7 @@ int main(void) {
     test_calloc();
     test_realloc();
     test_hints();
+    test_moves();
     test_exhaustion();
     shmem_free(heap_start);
     return check_done();

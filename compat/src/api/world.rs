@@ -21,7 +21,7 @@ use tombolo_core::{Error, Result};
 
 /// Cache lines are fetched in pairs: variables of different PEs' attention lie this far apart.
 const APART: usize = 128;
-const ALIGNMENT: usize = crate::c::memory::ALIGNMENT;
+const ALIGNMENT: usize = crate::c::memory::USUAL.align;
 
 /// Whether this process has a [`World`].
 static TAKEN: AtomicBool = AtomicBool::new(false);

@@ -7,6 +7,7 @@ use crate::library::{self, library};
 use crate::process;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{Ordering, fence};
+use tombolo_core::memory::Manner;
 
 plain_routines! {
     callers: "memory that is freed or resized was allocated by these routines: the heap looks it up";
@@ -23,7 +24,7 @@ plain_routines! {
         library("_num_pes").world.n_pes() as c_int
     }
     shmalloc(size: usize) -> *mut c_void {
-        memory::allocate("shmalloc", size, memory::ALIGNMENT)
+        memory::allocate("shmalloc", size, memory::USUAL)
     }
     shfree(ptr: *mut c_void) {
         memory::free("shfree", ptr)
@@ -32,7 +33,7 @@ plain_routines! {
         memory::reallocate("shrealloc", ptr, size)
     }
     shmemalign(alignment: usize, size: usize) -> *mut c_void {
-        memory::allocate("shmemalign", size, alignment)
+        memory::allocate("shmemalign", size, Manner::aligned(alignment))
     }
 }
 

@@ -10,12 +10,13 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tombolo_collectives as coll;
 use tombolo_core::control;
+use tombolo_core::memory::Manner;
 
 /// Suits every C type, vectors of the processor included.
-pub const ALIGNMENT: usize = 64;
+pub const USUAL: Manner = Manner::aligned(64);
 /// Variables of different PEs' attention are best kept this far apart: processors fetch cache lines
 /// in pairs.
-const APART: usize = 128;
+const APART: Manner = Manner::apart(128);
 
 /// Whether somebody has been told that the heap is full.
 static TOLD: AtomicBool = AtomicBool::new(false);
@@ -26,14 +27,14 @@ routines! {
     callers: "nothing but that all PEs call alike: a block to free or resize is looked up in the heap \
         first";
     [shmem_malloc](size: usize) -> *mut c_void {
-        allocate(ROUTINE, size, ALIGNMENT)
+        allocate(ROUTINE, size, USUAL)
     }
     [shmem_align](alignment: usize, size: usize) -> *mut c_void {
-        allocate(ROUTINE, size, alignment)
+        allocate(ROUTINE, size, Manner::aligned(alignment))
     }
     [shmem_malloc_with_hints](size: usize, hints: c_long) -> *mut c_void {
         let contended = hints & (SHMEM_MALLOC_ATOMICS_REMOTE | SHMEM_MALLOC_SIGNAL_REMOTE) != 0;
-        allocate(ROUTINE, size, if contended { APART } else { ALIGNMENT })
+        allocate(ROUTINE, size, if contended { APART } else { USUAL })
     }
     [shmem_calloc](count: usize, size: usize) -> *mut c_void {
         calloc(ROUTINE, count, size)
@@ -47,13 +48,13 @@ routines! {
 }
 
 /// `shmem_malloc` and its kin: a barrier on exit, unless nothing is asked for.
-pub fn allocate(routine: &'static str, size: usize, align: usize) -> *mut c_void {
+pub fn allocate(routine: &'static str, size: usize, manner: Manner) -> *mut c_void {
     if size == 0 {
         let library = library(routine);
-        compare(library, routine, [("size", size), ("alignment", align)]);
+        compare(library, routine, [("size", size), ("alignment", manner.align)]);
         return null_mut();
     }
-    allocate_filled(routine, size, align, |_| {}).cast()
+    allocate_filled(routine, size, manner, |_| {}).cast()
 }
 
 /// As [`allocate`], for at least one byte; `fill` sees the block, unless it is null, before other PEs
@@ -61,12 +62,12 @@ pub fn allocate(routine: &'static str, size: usize, align: usize) -> *mut c_void
 pub fn allocate_filled(
     routine: &'static str,
     size: usize,
-    align: usize,
+    manner: Manner,
     fill: impl FnOnce(*mut u8),
 ) -> *mut u8 {
     let library = library(routine);
-    compare(library, routine, [("size", size), ("alignment", align)]);
-    let block = take(library, routine, size, align);
+    compare(library, routine, [("size", size), ("alignment", manner.align)]);
+    let block = take(library, routine, size, manner);
     if !block.is_null() {
         fill(block);
     }
@@ -80,7 +81,7 @@ fn calloc(routine: &'static str, count: usize, size: usize) -> *mut c_void {
     let Some(bytes) = count.checked_mul(size).filter(|bytes| *bytes > 0) else {
         return null_mut();
     };
-    let block = take(library, routine, bytes, ALIGNMENT);
+    let block = take(library, routine, bytes, USUAL);
     if !block.is_null() {
         // SAFETY: a new block of this size, which other PEs know of only after the barrier.
         unsafe { block.write_bytes(0, bytes) };
@@ -89,10 +90,11 @@ fn calloc(routine: &'static str, count: usize, size: usize) -> *mut c_void {
     block.cast()
 }
 
-/// `shmem_realloc`: barriers on entry and on exit. A block that cannot grow where it is moves.
+/// `shmem_realloc`: barriers on entry and on exit. A block that cannot grow where it is moves, and lies there
+/// as it did here.
 pub fn reallocate(routine: &'static str, ptr: *mut c_void, size: usize) -> *mut c_void {
     if ptr.is_null() {
-        return allocate(routine, size, ALIGNMENT);
+        return allocate(routine, size, USUAL);
     }
     if size == 0 {
         free(routine, ptr);
@@ -103,16 +105,17 @@ pub fn reallocate(routine: &'static str, ptr: *mut c_void, size: usize) -> *mut 
     profile::within(routine, size, |library| {
         let (world, old) = (&library.world, ptr.cast::<u8>());
         coll::barrier_all(world, routine);
-        let Some(before) = world.heap().size_of(old) else {
+        let heap = world.heap();
+        let Some((before, manner)) = heap.size_of(old).zip(heap.manner_of(old)) else {
             no_block(library, routine, ptr);
         };
         let mut block = old;
-        if !world.heap().resize(old, size) {
-            block = take(library, routine, size, ALIGNMENT);
+        if !heap.resize(old, size) {
+            block = take(library, routine, size, manner);
             if !block.is_null() {
                 // SAFETY: two live blocks of at least this many bytes.
                 unsafe { std::ptr::copy_nonoverlapping(old, block, before.min(size)) };
-                world.heap().free(old);
+                heap.free(old);
             }
         }
         coll::barrier_all(world, routine);
@@ -133,18 +136,21 @@ pub fn free(routine: &'static str, ptr: *mut c_void) {
     }
 }
 
-fn take(library: &Library, routine: &'static str, size: usize, align: usize) -> *mut u8 {
+fn take(library: &Library, routine: &'static str, size: usize, manner: Manner) -> *mut u8 {
     let heap = library.world.heap();
-    let block = heap.allocate(size, align);
+    let block = heap.allocate_in(size, manner);
     // The PEs ask for the same, so one of them tells it for all, the first time.
     let tells = block.is_null() && library.world.pe() == 0;
-    if tells && !align.is_power_of_two() {
+    if tells && !manner.align.is_power_of_two() {
         if !TOLD_ALIGNMENT.swap(true, Ordering::Relaxed) {
-            tracing::warn!("{routine}: alignment = {align} is not a power of two: returns NULL");
+            tracing::warn!(
+                "{routine}: alignment = {} is not a power of two: returns NULL",
+                manner.align
+            );
         }
     } else if tells && !TOLD.swap(true, Ordering::Relaxed) {
         let (free, largest, capacity) = heap.free_bytes();
-        let instead = match heap.sufficient(size, align) {
+        let instead = match heap.sufficient(size, manner) {
             Some(bytes) => format!(
                 "; SHMEM_SYMMETRIC_SIZE={}m would have sufficed for this call",
                 bytes.div_ceil(1 << 20)
@@ -152,8 +158,9 @@ fn take(library: &Library, routine: &'static str, size: usize, align: usize) -> 
             None => String::new(),
         };
         tracing::warn!(
-            "{routine}: no {size} bytes aligned to {align} in a symmetric heap of {capacity} bytes, \
-             {free} of them free, {largest} in one piece: returns NULL{instead}"
+            "{routine}: no {size} bytes aligned to {} in a symmetric heap of {capacity} bytes, \
+             {free} of them free, {largest} in one piece: returns NULL{instead}",
+            manner.align
         );
     }
     block

@@ -12,6 +12,41 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Every block starts and ends on a cache line: two objects never share one.
 pub const GRANULE: usize = 64;
 
+/// How a block lies in the heap, also after it has been resized or moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// It starts at a multiple of this, a power of two.
+    pub align: usize,
+    /// It takes a multiple of this many bytes, so that no other block comes nearer.
+    pub unit: usize,
+}
+
+impl Manner {
+    /// At a multiple of `align`, next to other blocks.
+    pub const fn aligned(align: usize) -> Manner {
+        Manner { align, unit: GRANULE }
+    }
+
+    /// At a multiple of `bytes` and so far from other blocks, a power of two.
+    pub const fn apart(bytes: usize) -> Manner {
+        Manner { align: bytes, unit: bytes }
+    }
+
+    fn round_up(self, size: usize) -> Option<usize> {
+        size.checked_next_multiple_of(self.unit.max(GRANULE))
+    }
+}
+
+/// A block in use.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    /// Bytes that it takes.
+    length: usize,
+    /// Bytes that were asked for.
+    size: usize,
+    manner: Manner,
+}
+
 /// Free and used ranges of a heap of fixed length.
 #[derive(Debug)]
 pub struct Allocator {
@@ -19,8 +54,8 @@ pub struct Allocator {
     free: BTreeMap<usize, usize>,
     /// The same ranges by length, then offset.
     by_length: BTreeSet<(usize, usize)>,
-    /// Used ranges: offset to (length taken, size asked for).
-    used: BTreeMap<usize, (usize, usize)>,
+    /// Used ranges, by offset.
+    used: BTreeMap<usize, Used>,
     capacity: usize,
 }
 
@@ -37,14 +72,14 @@ impl Allocator {
         allocator
     }
 
-    /// Takes `size` bytes at a multiple of `align` (a power of two). None when `size` is 0, `align`
-    /// is not a power of two, or no free range is large enough.
-    pub fn allocate(&mut self, size: usize, align: usize) -> Option<usize> {
-        if size == 0 || !align.is_power_of_two() {
+    /// Takes `size` bytes. None when `size` is 0, the alignment is not a power of two, or no free range is
+    /// large enough.
+    pub fn allocate(&mut self, size: usize, manner: Manner) -> Option<usize> {
+        if size == 0 || !manner.align.is_power_of_two() {
             return None;
         }
-        let length = round_up(size)?;
-        let align = align.max(GRANULE);
+        let length = manner.round_up(size)?;
+        let align = manner.align.max(GRANULE);
         let (start, offset, available) =
             self.by_length.range((length, 0)..).find_map(|&(available, start)| {
                 let offset = start.checked_add(align - 1)? & !(align - 1);
@@ -53,13 +88,13 @@ impl Allocator {
         self.take_free(start, available);
         self.release(start, offset - start);
         self.release(offset + length, start + available - offset - length);
-        self.used.insert(offset, (length, size));
+        self.used.insert(offset, Used { length, size, manner });
         Some(offset)
     }
 
     /// Gives back the block at `offset`; false, and nothing done, if there is none.
     pub fn free(&mut self, offset: usize) -> bool {
-        let Some((length, _)) = self.used.remove(&offset) else { return false };
+        let Some(Used { length, .. }) = self.used.remove(&offset) else { return false };
         let (mut start, mut end) = (offset, offset + length);
         if let Some((&before, &bytes)) = self.free.range(..offset).next_back()
             && before + bytes == offset
@@ -77,8 +112,9 @@ impl Allocator {
 
     /// Changes the size of the block at `offset` without moving it; false if it has to move.
     pub fn resize(&mut self, offset: usize, size: usize) -> bool {
-        let Some(&(length, _)) = self.used.get(&offset) else { return false };
-        let Some(wanted) = round_up(size).filter(|wanted| *wanted > 0) else { return false };
+        let Some(&Used { length, manner, .. }) = self.used.get(&offset) else { return false };
+        let wanted = manner.round_up(size).filter(|wanted| *wanted > 0);
+        let Some(wanted) = wanted else { return false };
         let end = offset + length;
         let following = self.free.get(&end).copied().unwrap_or(0);
         if wanted > length + following {
@@ -88,18 +124,23 @@ impl Allocator {
             self.take_free(end, following);
         }
         self.release(offset + wanted, length + following - wanted);
-        self.used.insert(offset, (wanted, size));
+        self.used.insert(offset, Used { length: wanted, size, manner });
         true
     }
 
     /// The size asked for of the block at `offset`.
     pub fn size_of(&self, offset: usize) -> Option<usize> {
-        self.used.get(&offset).map(|(_, size)| *size)
+        self.used.get(&offset).map(|block| block.size)
+    }
+
+    /// How the block at `offset` lies.
+    pub fn manner_of(&self, offset: usize) -> Option<Manner> {
+        self.used.get(&offset).map(|block| block.manner)
     }
 
     /// The block that holds `offset`: its start and the size asked for.
     pub fn block_at(&self, offset: usize) -> Option<(usize, usize)> {
-        let (&start, &(length, size)) = self.used.range(..=offset).next_back()?;
+        let (&start, &Used { length, size, .. }) = self.used.range(..=offset).next_back()?;
         (offset < start + length).then_some((start, size))
     }
 
@@ -113,13 +154,13 @@ impl Allocator {
         self.by_length.last().map_or(0, |(length, _)| *length)
     }
 
-    /// A capacity with which `allocate(size, align)` would succeed now; none if none would do.
-    pub fn sufficient(&self, size: usize, align: usize) -> Option<usize> {
+    /// A capacity with which `allocate(size, manner)` would succeed now; none if none would do.
+    pub fn sufficient(&self, size: usize, manner: Manner) -> Option<usize> {
         let end = self.capacity / GRANULE * GRANULE;
         let last = self.free.last_key_value().filter(|(start, bytes)| *start + *bytes == end);
         let start = last.map_or(end, |(start, _)| *start);
-        let align = Some(align).filter(|align| align.is_power_of_two())?.max(GRANULE);
-        (start.checked_add(align - 1)? & !(align - 1)).checked_add(round_up(size)?)
+        let align = Some(manner.align).filter(|align| align.is_power_of_two())?.max(GRANULE);
+        (start.checked_add(align - 1)? & !(align - 1)).checked_add(manner.round_up(size)?)
     }
 
     /// Bytes managed.
@@ -140,37 +181,42 @@ impl Allocator {
     }
 }
 
-fn round_up(size: usize) -> Option<usize> {
-    Some(size.checked_add(GRANULE - 1)? & !(GRANULE - 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const EIGHT: Manner = Manner::aligned(8);
+
     #[test]
     fn the_capacity_that_is_called_sufficient_suffices() {
         let used = |capacity| {
             let mut heap = Allocator::new(capacity);
-            let blocks = [500, 200, 300].map(|size| heap.allocate(size, 8).unwrap());
+            let blocks = [500, 200, 300].map(|size| heap.allocate(size, EIGHT).unwrap());
             heap.free(blocks[1]);
             heap
         };
         let heap = used(2000);
         for (size, align) in [(2000, 8), (1100, 1024), (1 << 20, 1 << 16)] {
+            let align = Manner::aligned(align);
             let capacity = heap.sufficient(size, align).unwrap();
-            assert!(used(capacity).allocate(size, align).is_some(), "{size} at {align}");
-            assert!(used(capacity - GRANULE).allocate(size, align).is_none(), "{size} at {align}");
+            assert!(used(capacity).allocate(size, align).is_some(), "{size} at {align:?}");
+            assert!(
+                used(capacity - GRANULE).allocate(size, align).is_none(),
+                "{size} at {align:?}"
+            );
         }
-        assert_eq!([heap.sufficient(usize::MAX, 8), heap.sufficient(1, 3)], [None; 2]);
+        assert_eq!(
+            [heap.sufficient(usize::MAX, EIGHT), heap.sufficient(1, Manner::aligned(3))],
+            [None; 2]
+        );
     }
 
     #[test]
     fn the_whole_heap_can_be_taken_and_taken_again() {
         let mut heap = Allocator::new(1000 * GRANULE);
-        assert_eq!(heap.allocate(1000 * GRANULE, 8), Some(0));
-        assert_eq!(heap.allocate(1, 1), None);
+        assert_eq!(heap.allocate(1000 * GRANULE, EIGHT), Some(0));
+        assert_eq!(heap.allocate(1, EIGHT), None);
         assert!(heap.free(0) && !heap.free(0));
         assert_eq!(heap.largest_free(), 1000 * GRANULE);
     }
@@ -179,21 +225,37 @@ mod tests {
     fn sizes_that_overflow_are_refused() {
         let mut heap = Allocator::new(1 << 20);
         for size in [0, usize::MAX, usize::MAX - 8, 1 << 40] {
-            assert_eq!(heap.allocate(size, 1 << 30), None);
+            assert_eq!(heap.allocate(size, Manner::aligned(1 << 30)), None);
         }
-        assert_eq!(heap.allocate(8, 3), None);
+        assert_eq!(heap.allocate(8, Manner::aligned(3)), None);
     }
 
     #[test]
     fn a_block_grows_in_place_into_free_space_behind_it() {
         let mut heap = Allocator::new(1 << 16);
-        let a = heap.allocate(100, 8).unwrap();
-        let b = heap.allocate(100, 8).unwrap();
+        let a = heap.allocate(100, EIGHT).unwrap();
+        let b = heap.allocate(100, EIGHT).unwrap();
         assert!(!heap.resize(a, 1000));
         heap.free(b);
         assert!(heap.resize(a, 1000) && heap.resize(a, 10));
         assert_eq!(heap.size_of(a), Some(10));
         assert_eq!(heap.block_at(a + 5), Some((a, 10)));
+    }
+
+    #[test]
+    fn what_is_to_lie_apart_does_so_whatever_its_size_becomes() {
+        let mut heap = Allocator::new(1 << 16);
+        let apart = Manner::apart(2 * GRANULE);
+        let block = heap.allocate(8, apart).unwrap();
+        let next = heap.allocate(8, EIGHT).unwrap();
+        assert!(next >= block + 2 * GRANULE);
+        heap.free(next);
+        assert!(heap.resize(block, 2 * GRANULE + 1));
+        assert_eq!(heap.allocate(8, EIGHT), Some(block + 4 * GRANULE));
+        assert_eq!(
+            (heap.size_of(block), heap.manner_of(block)),
+            (Some(2 * GRANULE + 1), Some(apart))
+        );
     }
 
     #[derive(Clone, Debug)]
@@ -222,7 +284,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Allocate(size, shift) => {
-                        if let Some(offset) = heap.allocate(size, 1 << shift) {
+                        if let Some(offset) = heap.allocate(size, Manner::aligned(1 << shift)) {
                             prop_assert_eq!(offset % (1 << shift), 0);
                             live.push((offset, size));
                         }
