@@ -73,6 +73,16 @@ RMA_TYPES(TEST, ~)
 /* broadcastmem and the rest count bytes. */
 static void test_mem(uint8_t *dest, uint8_t *source) { ALL(mem, uint8_t, SIZED) }
 
+/* Elements of one buffer may lie between those of the other. */
+static void test_interleaved(long *both) {
+    for (int i = 0; i < 2 * N * size; i++) both[2 * i + 1] = VALUE(rank, i);
+    shmem_team_sync(team);
+    CHECK_EQ(shmem_long_alltoalls(team, both, both + 1, 4, 2, N), 0);
+    for (int i = 0; i < size * N; i++) CHECK_EQ(both[4 * i], VALUE(i / N, rank * N + i % N));
+    for (int i = 0; i < 2 * N * size; i++) CHECK_EQ(both[2 * i + 1], VALUE(rank, i));
+    shmem_team_sync(team);
+}
+
 /* Nothing is moved, so there need be no buffers. */
 static void test_nothing(void) {
     CHECK_EQ(shmem_long_broadcast(team, NULL, NULL, 0, 0), 0);
@@ -103,6 +113,7 @@ int main(void) {
 #define RUN(T, TYPE, ...) test_##T(dest, source);
         RMA_TYPES(RUN, ~)
         test_mem(dest, source);
+        test_interleaved(source);
         test_nothing();
     }
     shmem_team_destroy(even);

@@ -2,8 +2,7 @@
 //! Deprecated collectives over active sets (OpenSHMEM 1.6, "Active-set-based collectives"). The
 //! arrays `pSync` are needed, the work arrays `pWrk` are not.
 
-use super::collective::extent;
-use super::slow::{check_buffers, check_root};
+use super::slow::{check_buffers, check_root, check_strided};
 use crate::library::Library;
 use crate::profile;
 use std::ffi::{c_int, c_long, c_void};
@@ -126,8 +125,7 @@ macro_rules! data {
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     let strided = Strided { dst, sst, nelems, size: size_of::<$ty>() };
                     let count = nelems * pe_size as usize;
-                    let [to, from] = [dst, sst].map(|stride| extent(stride, count, strided.size));
-                    check_buffers(library, ROUTINE, (dest.cast(), to), (source.cast(), from), false);
+                    check_strided(library, ROUTINE, dest.cast(), source.cast(), &strided, count);
                     active::alltoalls(world, set, dest.cast(), source.cast(), strided, ROUTINE)
                 })
             }

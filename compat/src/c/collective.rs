@@ -2,7 +2,7 @@
 //! Collectives over teams (OpenSHMEM 1.6, "Collective Routines").
 
 use super::handle::TeamHandle;
-use super::slow::{check_broadcast, check_buffers, check_root};
+use super::slow::{check_broadcast, check_buffers, check_root, check_strided};
 use crate::profile;
 use std::ffi::{c_int, c_void};
 use tombolo_collectives::{self as coll, And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
@@ -84,8 +84,7 @@ macro_rules! data {
                     let team = team.team(library, ROUTINE);
                     let strided = Strided { dst, sst, nelems, size: size_of::<$element>() };
                     let count = nelems * team.n_pes();
-                    let [to, from] = [dst, sst].map(|stride| extent(stride, count, strided.size));
-                    check_buffers(library, ROUTINE, (dest.cast(), to), (source.cast(), from), false);
+                    check_strided(library, ROUTINE, dest.cast(), source.cast(), &strided, count);
                     coll::alltoalls(&library.world, team, dest.cast(), source.cast(), strided, ROUTINE);
                     0
                 })
@@ -152,12 +151,3 @@ macro_rules! arithmetic {
 bitwise_reduce_types! {bitwise}
 rma_pointer_types! {ordered}
 arithmetic_types! {arithmetic}
-
-/// Bytes from the first of `count` elements of `size` bytes to the end of the last, `stride`
-/// elements apart.
-pub fn extent(stride: isize, count: usize, size: usize) -> usize {
-    match count {
-        0 => 0,
-        _ => ((count - 1) * stride.unsigned_abs() + 1) * size,
-    }
-}

@@ -11,6 +11,7 @@ use crate::profile::{self, Kind};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tombolo_collectives::Strided;
 use tombolo_core::ops::Mode;
 use tombolo_core::transport::{AmoOp, SignalOp};
 use tombolo_core::{Context, World};
@@ -117,21 +118,74 @@ pub fn check_buffers(
     if !library.checks() {
         return;
     }
-    let world = &library.world;
+    check_ranges(&library.world, routine, (dest, dest_len), (source, source_len));
+    let distance = (dest as usize).abs_diff(source as usize);
+    let reach = if dest < source { dest_len } else { source_len };
+    if distance < reach && !(in_place && distance == 0) {
+        overlap(&library.world, routine, dest, source);
+    }
+}
+
+/// As [`check_buffers`], for `count` elements at distances, of which none of dest may share memory with one
+/// of source: those of one may lie between those of the other.
+pub fn check_strided(
+    library: &Library,
+    routine: &'static str,
+    dest: *const u8,
+    source: *const u8,
+    strided: &Strided,
+    count: usize,
+) {
+    if !library.checks() {
+        return;
+    }
+    let size = strided.size;
+    let [to, from] = [strided.dst, strided.sst].map(|stride| extent(stride, count, size));
+    check_ranges(&library.world, routine, (dest, to), (source, from));
+    let apart = |stride: isize| stride.unsigned_abs().max(1).saturating_mul(size);
+    let [dst, sst] = [strided.dst, strided.sst].map(apart);
+    let (first, source_at) = (dest as usize, source as usize);
+    if first < source_at + from && source_at < first + to {
+        let shares = |at: usize| {
+            // The last element of source that begins here or before, and the next one.
+            let near = at.saturating_sub(source_at) / sst;
+            (near..count.min(near + 2)).any(|i| at.abs_diff(source_at + i * sst) < size)
+        };
+        if (0..count).any(|i| shares(first + i * dst)) {
+            overlap(&library.world, routine, dest, source);
+        }
+    }
+}
+
+/// Bytes from the first of `count` elements of `size` bytes to the end of the last, `stride`
+/// elements apart.
+fn extent(stride: isize, count: usize, size: usize) -> usize {
+    match count {
+        0 => 0,
+        _ => ((count - 1) * stride.unsigned_abs() + 1) * size,
+    }
+}
+
+fn check_ranges(
+    world: &World,
+    routine: &'static str,
+    (dest, dest_len): (*const u8, usize),
+    (source, source_len): (*const u8, usize),
+) {
     if dest_len > 0 {
         world.check_range(routine, "dest", dest, dest_len);
     }
     if source_len > 0 {
         world.check_readable(routine, "source", source, source_len);
     }
-    let distance = (dest as usize).abs_diff(source as usize);
-    let reach = if dest < source { dest_len } else { source_len };
-    if distance < reach && !(in_place && distance == 0) {
-        world.stop_job(
-            routine,
-            format_args!("dest = {dest:p} and source = {source:p} overlap: expected two buffers"),
-        );
-    }
+}
+
+#[cold]
+fn overlap(world: &World, routine: &'static str, dest: *const u8, source: *const u8) -> ! {
+    world.stop_job(
+        routine,
+        format_args!("dest = {dest:p} and source = {source:p} overlap: expected two buffers"),
+    )
 }
 
 /// As [`check_buffers`] for a broadcast: the standard asks for two buffers, but programs that pass

@@ -44,6 +44,9 @@ int main(int argc, char **argv) {
     CASE("past-static") shmem_getmem(heap, global, (size_t)1 << 40, 0);
     CASE("misaligned-amo") shmem_long_atomic_add((long *)(void *)((char *)heap + 3), 1, 0);
     CASE("overlapping-put") shmem_long_put(heap + 1, heap, 8, me);
+    CASE("overlapping-strides") {
+        shmem_long_alltoalls(SHMEM_TEAM_WORLD, heap, heap + 3, 2, 3, 2);
+    }
     CASE("collective-mismatch") {
         shmem_long_sum_reduce(SHMEM_TEAM_WORLD, heap, freed, me == 0 ? 4 : 8);
     }
