@@ -174,7 +174,7 @@ fn headers(tree: &Tree) -> Result<(), Failure> {
     if present.is_empty() {
         return Err(Failure::new("no C and C++ compiler found: install gcc and g++, or clang"));
     }
-    let names = ["shmem.h", "shmemx.h", "pshmem.h", "mpp/shmem.h", "mpp/shmemx.h"];
+    let names = ["shmem.h", "shmemx.h", "pshmem.h", "mpp/shmem.h", "mpp/shmemx.h", "mpp/pshmem.h"];
     for (c, cxx) in present {
         for (language, standard) in STANDARDS {
             let compiler = if language == "c" { c } else { cxx };

@@ -18,7 +18,8 @@ mod support;
 
 use support::{include_dir, installed, routines, rows, scratch, tool};
 
-const HEADERS: [&str; 5] = ["shmem.h", "shmemx.h", "pshmem.h", "mpp/shmem.h", "mpp/shmemx.h"];
+const HEADERS: [&str; 6] =
+    ["shmem.h", "shmemx.h", "pshmem.h", "mpp/shmem.h", "mpp/shmemx.h", "mpp/pshmem.h"];
 const C: [&str; 2] = ["gcc", "clang"];
 const CXX: [&str; 2] = ["g++", "clang++"];
 const C_STANDARDS: [&str; 3] = ["c99", "c11", "c17"];
