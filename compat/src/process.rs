@@ -13,6 +13,7 @@ use crate::{describe, logging, main_thread, profile, transports, variables};
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
 use tombolo_core::board::Board;
@@ -23,14 +24,15 @@ use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
 use tombolo_selector::Tuning;
 
-static PROCESS: Mutex<Process> =
-    Mutex::new(Process { calls: 0, level: SHMEM_THREAD_SINGLE, checks: false, job: None });
+static PROCESS: Mutex<Process> = Mutex::new(Process { calls: 0, checks: false, job: None });
+
+/// Thread level of the current or last initialisation. Programs may ask for it at any time, also while
+/// another thread holds [`PROCESS`] and waits for other PEs.
+static LEVEL: AtomicI32 = AtomicI32::new(SHMEM_THREAD_SINGLE);
 
 struct Process {
     /// Calls of an initialisation routine that no finalisation has matched.
     calls: usize,
-    /// Thread level of the current or last initialisation.
-    level: c_int,
     /// Whether arguments are checked in the current or last initialisation.
     checks: bool,
     /// Set at the first initialisation, for as long as the process lives.
@@ -46,7 +48,7 @@ struct Job {
 
 /// Thread level of the current initialisation.
 pub fn thread_level() -> c_int {
-    process().level
+    LEVEL.load(Ordering::Relaxed)
 }
 
 /// A tool's membership in the job whose PE it is; leaves the job when the last one is dropped.
@@ -89,10 +91,10 @@ pub fn enter(asked: Option<c_int>) -> Result<c_int> {
     let mut process = process();
     if process.calls == 0 {
         start(&mut process, asked == Some(SHMEM_THREAD_MULTIPLE))?;
-        process.level = asked.unwrap_or(SHMEM_THREAD_MULTIPLE);
+        LEVEL.store(asked.unwrap_or(SHMEM_THREAD_MULTIPLE), Ordering::Relaxed);
     }
     process.calls += 1;
-    Ok(process.level)
+    Ok(thread_level())
 }
 
 /// As [`enter`]; a failure ends the job.

@@ -184,6 +184,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let served = special("served.c");
     trials.extend(SERVED.map(|(options, expected)| is_served(&served, options, expected)));
     trials.extend(global_exits(&special("global_exit.c")));
+    trials.push(runs(&special("asked.c"), 2, &[]));
     trials.push(killed(special("killed.c")));
     let heap_size = special("heap_size.c");
     let sizes = [("0", "0"), ("20m", "20971520"), ("3e3k", "3072000")];
