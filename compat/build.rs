@@ -9,6 +9,6 @@ fn main() {
     // By which debuggers find the symbols of packages.
     println!("cargo:rustc-cdylib-link-arg=-Wl,--build-id=sha1");
     println!("cargo:rustc-link-arg-bins=-Wl,--build-id=sha1");
-    // The exit handler must still be there at exit, whoever loaded the library and closed it again.
+    // What runs at exit must still be there at exit, whoever loaded the library and closed it again.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -5,6 +5,7 @@ pub mod abi;
 mod api;
 mod c;
 pub mod describe;
+mod ending;
 mod library;
 mod logging;
 mod main_thread;

@@ -9,8 +9,8 @@ use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
 use crate::c::fast;
 use crate::c::tune;
 use crate::library::{self, Library, library, refuse};
-use crate::{describe, logging, main_thread, profile, transports, variables};
-use std::ffi::{c_int, c_void};
+use crate::{describe, ending, logging, main_thread, profile, transports, variables};
+use std::ffi::c_int;
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -225,8 +225,7 @@ fn connect(config: &Config) -> Result<Job> {
         }
         None => Board::create(bootstrap.n_pes())?,
     };
-    // SAFETY: the handler is there at exit: the library is linked so that it is never unloaded.
-    unsafe { on_exit(at_exit, std::ptr::null_mut()) };
+    ending::prepare();
     Ok(Job { bootstrap, board: Arc::new(board), pid: std::process::id() })
 }
 
@@ -284,18 +283,13 @@ fn stop(process: &Process, routine: &'static str) -> Result<()> {
     world.stop()
 }
 
-unsafe extern "C" {
-    /// As `atexit`, with the exit status passed to the handler (Linux, glibc).
-    fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
-}
-
-/// Runs when the process exits.
+/// Runs when the process exits, after all that the program wants to be run at exit.
 ///
 /// - Initialised and status 0: finalises, as `start_pes` promises and old programs expect.
 /// - Initialised and another status: the PE has failed. The connection to the launcher just
 ///   closes, from which the launcher knows.
 /// - Finalised: says goodbye to the launcher.
-extern "C" fn at_exit(status: c_int, _: *mut c_void) {
+pub fn at_exit(status: c_int) {
     let Ok(mut process) = PROCESS.try_lock() else { return };
     let Some(job) = &process.job else { return };
     if job.pid != std::process::id() {

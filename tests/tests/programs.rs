@@ -184,6 +184,11 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let served = special("served.c");
     trials.extend(SERVED.map(|(options, expected)| is_served(&served, options, expected)));
     trials.extend(global_exits(&special("global_exit.c")));
+    for (how, flags) in [("", &[][..]), BUILDS[2], BUILDS[3]] {
+        let flags = [flags, &["-O1", "-pthread"]].concat();
+        let program = Program::new(prefix, &dir.join("special/at_exit.cc"), how, &flags);
+        trials.extend(["atexit", "object", "destructor"].map(|who| finalises(&program, who)));
+    }
     trials.push(runs(&special("asked.c"), 2, &[]));
     trials.push(killed(special("killed.c")));
     let heap_size = special("heap_size.c");
@@ -386,6 +391,25 @@ fn global_exits(program: &Arc<Program>) -> Vec<Trial> {
         })
     };
     cases.into_iter().map(trial).collect()
+}
+
+/// ", statically linked", unless in the compiler's default way.
+fn built(program: &Program) -> String {
+    if program.how.is_empty() { String::new() } else { format!(", {}", program.how) }
+}
+
+/// The library is still there for what runs at exit, and finalised by that.
+fn finalises(program: &Arc<Program>, who: &'static str) -> Trial {
+    let program = program.clone();
+    let name = format!("what runs at exit finalises by {who}{}", built(&program));
+    Trial::test(name, move || {
+        let ran = program.launch(2, &[who], &[])?.succeeded()?;
+        let told = |pe: usize| ran.stdout.contains(&format!("PE {pe} is finalised by {who}"));
+        match told(0) && told(1) {
+            true => Ok(()),
+            false => Err(ran.account("expected both PEs to be finalised").into()),
+        }
+    })
 }
 
 fn killed(program: Arc<Program>) -> Trial {
