@@ -14,6 +14,7 @@ use crate::reduce_push;
 use crate::reducer::Reducer;
 use crate::table::{self, Call};
 use std::sync::atomic::Ordering;
+use tombolo_core::world::is_ending_here;
 use tombolo_core::{Team, World};
 
 /// Returns when all members have called it (`shmem_team_sync`). Stores to memory made before are
@@ -28,8 +29,12 @@ pub fn sync(world: &World, team: &Team, routine: &'static str) {
     group.sync();
 }
 
-/// [`sync`] of all PEs (`shmem_sync_all`).
+/// [`sync`] of all PEs (`shmem_sync_all`). Returns at once where the program has ended the job and runs
+/// what it wants to be run at exit, which may well begin with this.
 pub fn sync_all(world: &World, routine: &'static str) {
+    if is_ending_here() {
+        return;
+    }
     sync(world, world.team(), routine);
 }
 

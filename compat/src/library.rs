@@ -46,6 +46,11 @@ pub fn joined(job: Arc<dyn Bootstrap>) {
     JOB.get_or_init(|| job);
 }
 
+/// The connection to the launcher, if this process has joined its job.
+pub fn job() -> Option<&'static Arc<dyn Bootstrap>> {
+    JOB.get()
+}
+
 /// From now on routines work with this library.
 pub fn publish(library: Box<Library>) {
     let library = Box::into_raw(library);

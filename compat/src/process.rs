@@ -107,6 +107,10 @@ pub fn enter_or_exit(routine: &str) {
 /// Matches one call of [`enter`]: synchronises all PEs, and finalises the library at the last one.
 /// One call too many changes nothing; it is an error while arguments are checked.
 pub fn leave(routine: &'static str) {
+    if world::is_ending_here() {
+        // The job ends as soon as what runs at exit is done.
+        return;
+    }
     let mut process = process();
     match process.calls {
         0 if process.job.is_some() && !process.checks => {}
@@ -307,11 +311,6 @@ pub fn at_exit(status: c_int) {
         }
     }
     bootstrap.finalize();
-}
-
-/// Ends the job from this PE (OpenSHMEM 1.6, `shmem_global_exit`).
-pub fn global_exit(status: c_int) -> ! {
-    world::end(&**library("shmem_global_exit").world.bootstrap(), status)
 }
 
 #[cold]

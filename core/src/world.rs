@@ -29,7 +29,7 @@ mod exchange;
 pub mod peers;
 mod start;
 
-pub use end::end;
+pub use end::{asked, await_end, begin_to_end, end, is_ending_here, tell};
 
 /// Slots of the predefined teams.
 pub const WORLD_SLOT: usize = 0;
@@ -480,6 +480,12 @@ impl World {
         let mut attending = self.service.as_ref().map(|service| service.attend(since));
         if self.check(checks, &mut *ready) {
             return;
+        }
+        if matches!(waiting.reason, Reason::Members | Reason::Variable | Reason::Lock)
+            && is_ending_here()
+        {
+            // What runs at exit would wait until it is killed. The code is the one asked for.
+            end(&*self.bootstrap, 1);
         }
         self.board.enter(self.pe, waiting.routine, waiting.argument, since);
         let mut step = || match self.progress() {

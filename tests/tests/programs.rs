@@ -186,8 +186,12 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     trials.extend(global_exits(&special("global_exit.c")));
     for (how, flags) in [("", &[][..]), BUILDS[2], BUILDS[3]] {
         let flags = [flags, &["-O1", "-pthread"]].concat();
-        let program = Program::new(prefix, &dir.join("special/at_exit.cc"), how, &flags);
+        let source = |name: &str| dir.join("special").join(name);
+        let program = Program::new(prefix, &source("at_exit.cc"), how, &flags);
         trials.extend(["atexit", "object", "destructor"].map(|who| finalises(&program, who)));
+        let program = Program::new(prefix, &source("last_words.cc"), how, &flags);
+        let rest = if how.is_empty() { LAST_WORDS.len() } else { 2 };
+        trials.extend(LAST_WORDS[..rest].iter().map(|case| last_words(&program, case)));
     }
     trials.push(runs(&special("asked.c"), 2, &[]));
     trials.push(killed(special("killed.c")));
@@ -408,6 +412,58 @@ fn finalises(program: &Arc<Program>, who: &'static str) -> Trial {
         match told(0) && told(1) {
             true => Ok(()),
             false => Err(ran.account("expected both PEs to be finalised").into()),
+        }
+    })
+}
+
+/// What `last_words.cc` does and what it must have written to its standard output; its file only where
+/// nothing keeps it from being closed.
+struct LastWords {
+    way: &'static str,
+    says: &'static [&'static str],
+    closes: bool,
+}
+
+const fn last_words_of(
+    way: &'static str,
+    says: &'static [&'static str],
+    closes: bool,
+) -> LastWords {
+    LastWords { way, says, closes }
+}
+
+const ALL_WORDS: [&str; 4] = ["in a stream", "in the C library", "at exit", "destroyed"];
+const LAST_WORDS: [LastWords; 10] = [
+    last_words_of("plain", &ALL_WORDS, true),
+    last_words_of("finalise", &["at exit", "finalised", "destroyed"], true),
+    last_words_of("wait", &["in the C library"], false),
+    last_words_of("again", &ALL_WORDS, true),
+    last_words_of("hang", &[], false),
+    last_words_of("late", &["in the C library"], false),
+    last_words_of("exit", &ALL_WORDS, true),
+    last_words_of("thread", &ALL_WORDS, true),
+    last_words_of("two", &ALL_WORDS, true),
+    last_words_of("signal", &ALL_WORDS, true),
+];
+
+/// `shmem_global_exit` ends the process as `exit` does, and the job with its code, in time.
+fn last_words(program: &Arc<Program>, case: &'static LastWords) -> Trial {
+    let (program, way) = (program.clone(), case.way);
+    let name = format!("global_exit ends the process as exit does, {way}{}", built(&program));
+    Trial::test(name, move || {
+        let file = scratch("last-words").join(format!("{way}-{}", program.how));
+        let _ = fs::remove_file(&file);
+        let ran = program.launch(2, &[&file.display().to_string(), way], &[])?;
+        if ran.code != Some(7) || !case.says.iter().all(|words| ran.stdout.contains(words)) {
+            return Err(ran.account(&format!("expected exit code 7 and {:?}", case.says)).into());
+        }
+        if case.closes && fs::read_to_string(&file)? != "in a file\n" {
+            return Err(ran.account("expected the file to be complete").into());
+        }
+        let in_vain = "shmem_global_exit: what the program runs at exit has not ended after 5 s";
+        match ran.stderr.contains(in_vain) == (way == "hang") {
+            true => Ok(()),
+            false => Err(ran.account("expected the end to come by itself, unless it hangs").into()),
         }
     })
 }

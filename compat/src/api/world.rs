@@ -9,6 +9,7 @@ use super::panics;
 use super::team::Team;
 use crate::abi::SHMEM_THREAD_MULTIPLE;
 use crate::c::handle::Ctx;
+use crate::ending;
 use crate::library::{Library, library};
 use crate::process;
 use bytemuck::Pod;
@@ -199,7 +200,7 @@ impl World {
     /// Ends the job from this PE with an exit status (OpenSHMEM 1.6, `shmem_global_exit`). For a
     /// failure that this PE alone knows of: the others wait for it in vain otherwise.
     pub fn global_exit(&self, status: i32) -> ! {
-        process::global_exit(status)
+        ending::global_exit(status)
     }
 
     pub(super) fn library(&self) -> &'static Library {

@@ -3,6 +3,7 @@
 //! "Thread Support").
 
 use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
+use crate::ending;
 use crate::library::{self, library};
 use crate::process;
 use std::ffi::{c_int, c_void};
@@ -47,7 +48,7 @@ routines! {
         process::leave(ROUTINE)
     }
     [shmem_global_exit](status: c_int) {
-        process::global_exit(status)
+        ending::global_exit(status)
     }
     [shmem_my_pe]() -> c_int {
         library(ROUTINE).world.pe() as c_int

@@ -5,7 +5,12 @@ use super::World;
 use crate::board::State;
 use crate::bootstrap::Bootstrap;
 use crate::error::{Result, report};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// The end of the job that the program has asked for, or 0: the thread that ends the process in its
+/// upper half, the exit code in its lower half.
+static ENDING: AtomicU64 = AtomicU64::new(0);
 
 impl World {
     /// Collective: leaves the job. The caller has synchronised: nobody uses this PE's memory any
@@ -26,13 +31,61 @@ impl World {
 
 /// Ends the job with exit code `code`: lets the program's output out, tells the launcher and leaves
 /// without running exit handlers, which might wait for PEs that are gone.
+///
+/// Where the program is ending the job already, its exit code stands. If another thread is at it, that
+/// one goes on and this one waits for the end of the process.
 pub fn end(bootstrap: &dyn Bootstrap, code: i32) -> ! {
+    match asked() {
+        Some(_) if !is_ending_here() => await_end(),
+        asked => {
+            let code = asked.unwrap_or(code);
+            tell(bootstrap, code);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(code) }
+        }
+    }
+}
+
+/// The program wants the job to end with `code`, and this thread is about to exit the process. False if
+/// that is so already, then with the code given first.
+pub fn begin_to_end(code: i32) -> bool {
+    let wanted = this_thread() << 32 | u64::from(code as u32);
+    ENDING.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+/// The exit code with which the program wants the job to end, if it does.
+pub fn asked() -> Option<i32> {
+    let ending = ENDING.load(Ordering::Acquire);
+    (ending != 0).then_some(ending as i32)
+}
+
+/// Whether this thread ends the job and runs what the program wants to be run at exit: other PEs come to
+/// nothing any more for which it would wait.
+#[inline]
+pub fn is_ending_here() -> bool {
+    let ending = ENDING.load(Ordering::Relaxed);
+    ending != 0 && ending >> 32 == this_thread()
+}
+
+#[cold]
+fn this_thread() -> u64 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::gettid() as u64 }
+}
+
+/// For threads that have no more to do while another one ends the process.
+pub fn await_end() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Lets the program's output out, then asks the launcher to end the job.
+pub fn tell(bootstrap: &dyn Bootstrap, code: i32) {
     // SAFETY: flushing all streams is allowed at any time.
     unsafe { libc::fflush(std::ptr::null_mut()) };
     await_readers();
     bootstrap.abort(code);
-    // SAFETY: ends the process.
-    unsafe { libc::_exit(code) }
 }
 
 /// Waits, for a tenth of a second at most, until somebody has read what this process wrote to its
