@@ -24,7 +24,8 @@ use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Error, Result, Setup, World, world};
 use tombolo_selector::Tuning;
 
-static PROCESS: Mutex<Process> = Mutex::new(Process { calls: 0, checks: false, job: None });
+static PROCESS: Mutex<Process> =
+    Mutex::new(Process { calls: 0, stays: false, checks: false, job: None });
 
 /// Thread level of the current or last initialisation. Programs may ask for it at any time, also while
 /// another thread holds [`PROCESS`] and waits for other PEs.
@@ -33,6 +34,8 @@ static LEVEL: AtomicI32 = AtomicI32::new(SHMEM_THREAD_SINGLE);
 struct Process {
     /// Calls of an initialisation routine that no finalisation has matched.
     calls: usize,
+    /// Initialised by a routine that no finalisation has to match: the exit of the process is one.
+    stays: bool,
     /// Whether arguments are checked in the current or last initialisation.
     checks: bool,
     /// Set at the first initialisation, for as long as the process lives.
@@ -91,6 +94,7 @@ pub fn enter(asked: Option<c_int>) -> Result<c_int> {
     let mut process = process();
     if process.calls == 0 {
         start(&mut process, asked == Some(SHMEM_THREAD_MULTIPLE))?;
+        process.stays = false;
         LEVEL.store(asked.unwrap_or(SHMEM_THREAD_MULTIPLE), Ordering::Relaxed);
     }
     process.calls += 1;
@@ -101,6 +105,14 @@ pub fn enter(asked: Option<c_int>) -> Result<c_int> {
 pub fn enter_or_exit(routine: &str) {
     if let Err(error) = enter(None) {
         fail(routine, &error);
+    }
+}
+
+/// As [`enter_or_exit`], until the process exits. Changes nothing if the library is initialised.
+pub fn enter_to_stay(routine: &str) {
+    if !library::is_initialized() {
+        enter_or_exit(routine);
+        process().stays = true;
     }
 }
 
@@ -289,8 +301,8 @@ fn stop(process: &Process, routine: &'static str) -> Result<()> {
 
 /// Runs when the process exits, after all that the program wants to be run at exit.
 ///
-/// - Initialised and status 0: finalises, as `start_pes` promises and old programs expect.
-/// - Initialised and another status: the PE has failed. The connection to the launcher just
+/// - Initialised, by `start_pes` or with status 0: finalises, as `start_pes` promises and old programs expect.
+/// - Initialised otherwise and another status: the PE has failed. The connection to the launcher just
 ///   closes, from which the launcher knows.
 /// - Finalised: says goodbye to the launcher.
 pub fn at_exit(status: c_int) {
@@ -301,7 +313,7 @@ pub fn at_exit(status: c_int) {
     }
     let bootstrap = job.bootstrap.clone();
     if process.calls > 0 {
-        if status != 0 {
+        if status != 0 && !process.stays {
             return;
         }
         process.calls = 0;

@@ -193,6 +193,8 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         let rest = if how.is_empty() { LAST_WORDS.len() } else { 2 };
         trials.extend(LAST_WORDS[..rest].iter().map(|case| last_words(&program, case)));
     }
+    let parting = special("parting.c");
+    trials.extend(["init", "start_pes"].map(|by| does_not_end_the_others(&parting, by)));
     trials.push(runs(&special("asked.c"), 2, &[]));
     trials.push(killed(special("killed.c")));
     let heap_size = special("heap_size.c");
@@ -464,6 +466,20 @@ fn last_words(program: &Arc<Program>, case: &'static LastWords) -> Trial {
         match ran.stderr.contains(in_vain) == (way == "hang") {
             true => Ok(()),
             false => Err(ran.account("expected the end to come by itself, unless it hangs").into()),
+        }
+    })
+}
+
+/// The code of a PE that has done its part is the job's, whose others go on.
+fn does_not_end_the_others(program: &Arc<Program>, by: &'static str) -> Trial {
+    let program = program.clone();
+    let name = format!("a code after finalisation does not end the others, {by}");
+    Trial::test(name, move || {
+        let ran = program.launch(2, &[by], &[])?;
+        let told = ran.stderr.contains("exited with code 3 after shmem_finalize");
+        match ran.code == Some(3) && told && ran.stdout.contains("PE 1 has ended") {
+            true => Ok(()),
+            false => Err(ran.account("expected code 3 and the end of PE 1").into()),
         }
     })
 }

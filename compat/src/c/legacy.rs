@@ -3,7 +3,7 @@
 //! (OpenSHMEM 1.6, "Deprecated API").
 
 use super::memory;
-use crate::library::{self, library};
+use crate::library::library;
 use crate::process;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{Ordering, fence};
@@ -13,9 +13,7 @@ plain_routines! {
     callers: "memory that is freed or resized was allocated by these routines: the heap looks it up";
     // A call on top of an initialisation changes nothing; the program's exit finalises.
     start_pes(_npes: c_int) {
-        if !library::is_initialized() {
-            process::enter_or_exit("start_pes");
-        }
+        process::enter_to_stay("start_pes")
     }
     _my_pe() -> c_int {
         library("_my_pe").world.pe() as c_int

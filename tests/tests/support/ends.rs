@@ -141,6 +141,11 @@ fn expected(next: &Attack, over: &str) -> Vec<(i32, Vec<&'static str>)> {
         _ => (1, vec!["leave", "absent", "error"]),
     };
     let clean = (0, vec![]);
+    // Where it may have left the job before, and where it has.
+    let (leaving, left) = match next.way {
+        "exit" => ((3, vec!["exit", "parting"]), (3, vec!["parting"])),
+        _ => (own.clone(), own.clone()),
+    };
     let lost = (125, vec!["lost"]);
     // An error that others find in the gap that the PE has left.
     let error = (1, vec!["error", "absent"]);
@@ -166,10 +171,11 @@ fn expected(next: &Attack, over: &str) -> Vec<(i32, Vec<&'static str>)> {
         "init" | "exchange" if next.going_on => vec![own, lost, error],
         "init" | "exchange" => vec![own, error],
         "finalize" if next.going_on && finalized => vec![own, lost, clean],
-        "finalize" if next.going_on => vec![own, lost],
+        "finalize" if next.going_on => vec![leaving, lost],
         "finalize" if finalized => vec![own, clean],
         "after" if finalized => vec![clean],
-        "finalize" | "after" => vec![own],
+        "finalize" => vec![leaving],
+        "after" => vec![left],
         _ if next.going_on => vec![lost],
         _ => vec![own],
     }

@@ -81,6 +81,8 @@ struct Job {
     timeout: Option<Duration>,
     /// Decided by the first failure, never changed by later ones.
     verdict: Option<Ending>,
+    /// The first exit code other than 0 of a PE that had left the job in peace. The others go on.
+    parting: Option<u8>,
     /// The user's signal that is to end the job.
     interrupted: Option<Signal>,
     /// Ends by a signal that this process is about to take itself, to be judged after it.
@@ -201,6 +203,7 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         started: Instant::now(),
         timeout: plan.timeout,
         verdict: None,
+        parting: None,
         interrupted: None,
         untaken: Vec::new(),
         leaving: false,
@@ -331,7 +334,8 @@ impl Job {
 
     fn ending(&self) -> Ending {
         let lost = self.pes.iter().any(|pe| pe.lost) || !self.apart().is_empty();
-        self.verdict.unwrap_or(Ending::Code(if lost { WITHOUT_LOST } else { 0 }))
+        let without_verdict = self.parting.unwrap_or(if lost { WITHOUT_LOST } else { 0 });
+        self.verdict.unwrap_or(Ending::Code(without_verdict))
     }
 
     /// Shows what the PEs have counted, if they were to; false if that failed.

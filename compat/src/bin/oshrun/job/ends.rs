@@ -58,7 +58,12 @@ impl Job {
         let code = status.code().unwrap_or(1) as u8;
         // Others that have no more to do with this PE may end in peace.
         let time = if stage == Stage::Inside { Duration::ZERO } else { FINISH };
-        if code != 0 {
+        if code != 0 && stage == Stage::Left && self.interrupted.is_none() {
+            // The others may still have work to do and output to write: none of them waits for this PE.
+            let name = self.name(pe);
+            report::line(format_args!("{name} exited with code {code} after shmem_finalize"));
+            self.parting.get_or_insert(code);
+        } else if code != 0 {
             if self.goes_on_without(pe, &format!("exited with code {code}"), running) {
                 return;
             }

@@ -56,7 +56,7 @@ impl Job {
     /// Says at the end of a job that went well otherwise which PEs it has lost.
     pub(super) fn count_losses(&self) {
         let lost: Vec<usize> = (0..self.pes.len()).filter(|pe| self.pes[*pe].lost).collect();
-        if self.verdict.is_none() && !lost.is_empty() {
+        if self.verdict.is_none() && self.parting.is_none() && !lost.is_empty() {
             let all = self.pes.len();
             report::line(format_args!(
                 "{} of {all} PEs lost ({}); all others have ended well",
