@@ -56,7 +56,10 @@ void *shmemalign(size_t alignment, size_t size);
 TOMBOLO_END_C
 
 #if defined(__cplusplus)
+/* Programs include this file within extern "C" as well, where there are no overloads. */
+extern "C++" {
 #include "tombolo/generics_cxx.h"
+}
 #elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
 #include "tombolo/generics_c11.h"
 #endif

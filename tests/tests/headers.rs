@@ -95,7 +95,13 @@ fn trials_of(compiler: &'static str, standard: &'static str) -> Vec<Trial> {
             compiles(compiler, standard, "alone", &source, &STRICT)
         }));
     }
-    if !standard.starts_with("c++") {
+    if standard.starts_with("c++") {
+        trials.push(Trial::test(name("headers compile within extern \"C\""), move || {
+            let include = |header: &str| format!("extern \"C\" {{\n#include <{header}>\n}}\n");
+            let source = HEADERS.map(include).concat() + "void p(long *d) { shmem_p(d, 1L, 0); }\n";
+            compiles(compiler, standard, "within", &source, &STRICT)
+        }));
+    } else {
         trials.push(Trial::test(name("every prototype is the standard's"), move || {
             compiles(compiler, standard, "prototypes", &redeclarations(), &STRICT)
         }));

@@ -5,7 +5,8 @@
  * Each macro selects a routine by the type its pointer argument points to, whatever its qualifiers,
  * and calls that routine with the arguments as given: the compiler checks them, const included,
  * against the prototype. Where the standard has a form with a context in front, the number of
- * arguments tells the two apart.
+ * arguments tells the two apart: so an argument with commas outside of parentheses, such as the
+ * compound literal (long[]){1, 2}, has to be written in parentheses.
  */
 #ifndef TOMBOLO_GENERICS_C11_H
 #define TOMBOLO_GENERICS_C11_H
