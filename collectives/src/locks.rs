@@ -11,6 +11,7 @@
 //!   bit, whether the lock is its own now.
 //!
 //! Who waits looks at its own memory only; the PE before it writes there. First come, first served.
+//! Threads of one PE have one place there; they take turns at it ([`tombolo_core::lines`]).
 //!
 //! Where a program goes on without lost PEs (`SHMEM_ON_LOSS=continue`), a lock that a lost PE held
 //! or waited for is not passed on: who waits behind ends the job with an error, as every wait that
@@ -101,12 +102,14 @@ fn leave(queue: &impl Queue, n_pes: usize) -> Result<(), ()> {
     Ok(())
 }
 
-/// Sets a lock when all PEs that asked before have cleared it (`shmem_set_lock`).
+/// Sets a lock when all PEs and threads that asked before have cleared it (`shmem_set_lock`).
 ///
 /// # Safety
-/// `lock` is a symmetric variable used as a lock only, and this PE does not hold it.
+/// `lock` is a symmetric variable used as a lock only, and this thread does not hold it.
 pub unsafe fn set(world: &World, lock: *mut i64, routine: &'static str) {
-    enter(&Lock::new(world, lock, routine));
+    let lock = Lock::new(world, lock, routine);
+    world.lines().enter(lock.tail as usize, |ready| lock.wait(ready));
+    enter(&lock);
 }
 
 /// Sets a lock if nobody holds it; says whether it did (`shmem_test_lock`, which returns 0 then).
@@ -114,7 +117,16 @@ pub unsafe fn set(world: &World, lock: *mut i64, routine: &'static str) {
 /// # Safety
 /// As [`set`].
 pub unsafe fn test(world: &World, lock: *mut i64, routine: &'static str) -> bool {
-    try_enter(&Lock::new(world, lock, routine))
+    let lock = Lock::new(world, lock, routine);
+    let (lines, address) = (world.lines(), lock.tail as usize);
+    if !lines.try_enter(address) {
+        return false;
+    }
+    let free = try_enter(&lock);
+    if !free {
+        lines.leave(address);
+    }
+    free
 }
 
 /// Clears a lock after completing this PE's operations on the default context (`shmem_clear_lock`).
@@ -128,6 +140,7 @@ pub unsafe fn clear(world: &World, lock: *mut i64, routine: &'static str) {
         let lock = lock.tail;
         world.stop_job(routine, format_args!("the lock at {lock:p} is damaged: it was written to"));
     }
+    world.lines().leave(lock.tail as usize);
 }
 
 /// One lock, as a call sees it.

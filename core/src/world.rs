@@ -8,6 +8,7 @@ use crate::context::{Context, ContextOptions};
 use crate::copier::Copier;
 use crate::cost::Costs;
 use crate::error::Error;
+use crate::lines::Lines;
 use crate::load::{Load, Loads};
 use crate::loss::{LongWait, Losses};
 use crate::memory::{Heap, StaticData};
@@ -91,6 +92,7 @@ pub struct World {
     /// Carries out long copies beside the program; none where no processor is free for it.
     pub(crate) copier: Option<Copier>,
     several_threads: bool,
+    lines: Lines,
     /// By transport, what it was given by its load.
     loads: Arc<[Load]>,
     team_slots: TeamSlots,
@@ -423,6 +425,11 @@ impl World {
     /// PEs have the same answer.
     pub fn has_several_threads(&self) -> bool {
         self.several_threads
+    }
+
+    /// Where threads of this PE queue for locks.
+    pub fn lines(&self) -> &Lines {
+        &self.lines
     }
 
     /// How many PEs share a processor of this one, rounded up.

@@ -196,6 +196,9 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let parting = special("parting.c");
     trials.extend(["init", "start_pes"].map(|by| does_not_end_the_others(&parting, by)));
     trials.push(runs(&special("asked.c"), 2, &[]));
+    let line = special("line.c");
+    trials.extend([1, 3].map(|pes| runs(&line, pes, &[])));
+    trials.push(runs(&line, 3, &[("SHMEM_TRANSPORTS", "cma")]));
     trials.push(killed(special("killed.c")));
     let heap_size = special("heap_size.c");
     let sizes = [("0", "0"), ("20m", "20971520"), ("3e3k", "3072000")];

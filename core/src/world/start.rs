@@ -14,6 +14,7 @@ use crate::control;
 use crate::copier::{self, Copier};
 use crate::cost::Costs;
 use crate::error::{Error, Result};
+use crate::lines::Lines;
 use crate::load::{Load, Loads};
 use crate::loss::Losses;
 use crate::memory::common::{Host, Need, Part, Parts};
@@ -136,6 +137,7 @@ impl World {
             processors,
             copier,
             several_threads,
+            lines: Lines::default(),
             team_slots: TeamSlots::new(2),
             context: context(),
             internal_context: context(),
