@@ -444,7 +444,8 @@ mod tests {
 
     #[test]
     fn a_wait_naps_in_place_of_giving_way_while_another_thread_computes() {
-        let patience = Patience { spin_ns: 0, ..Patience::for_crowd(1) };
+        // As long as this thread may be without a processor.
+        let patience = Patience { spin_ns: 0, yield_ns: 1 << 40, ..Patience::for_crowd(1) };
         let naps_of_a_wait = || {
             let (mut looks, mut naps) = (0, 0);
             let mut look = || {

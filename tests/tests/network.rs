@@ -66,7 +66,15 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         tool(prefix, "an_interface_that_is_not_there_is_told", refuses),
         Trial::test("profiles_come_from_all_hosts", move || profiles(&counted)),
     ];
-    programs.flat_map(places).chain(tools.map(|trial| unless(&missing, trial))).collect()
+    let long = crate_dir().join("c/special/long_transfers.c");
+    let long = Program::new(prefix, &long, "", &["-O1"]);
+    let slow = [("tcp", &missing), ("ofi", &no_ofi)].map(|(network, missing)| {
+        let (long, name) =
+            (long.clone(), format!("long_transfers_over_a_slow_cable_end_over_{network}"));
+        unless(missing, Trial::test(name, move || slow(&long, network)))
+    });
+    let tools = tools.map(|trial| unless(&missing, trial));
+    programs.flat_map(places).chain(tools).chain(slow).collect()
 }
 
 /// A trial, ignored if what it needs is missing.
@@ -223,6 +231,20 @@ fn cable(program: &Program) -> Result<(), Failed> {
     assert_eq!(lines.len(), 2, "{said}");
     // 10 seconds until it is noticed, and 5 for the agent that does not answer.
     assert!(took < Duration::from_secs(16), "{took:?}");
+    Ok(())
+}
+
+/// A peer that is busy with a transfer is not taken for lost, although each of the two takes longer than one may be
+/// silent: what else it sends waits behind the data.
+fn slow(program: &Program, network: &str) -> Result<(), Failed> {
+    let nodes = Nodes::start(2)?;
+    nodes.limit(1, "40mbit")?;
+    let mut oshrun = program.oshrun();
+    oshrun.args(["--host", "n1,n2", "-x", &format!("SHMEM_TRANSPORTS=shm,{network}")]);
+    oshrun.args(["-x", "SHMEM_TUNE=off", "-x", "SHMEM_SYMMETRIC_SIZE=64m"]);
+    oshrun.arg(program.executable()?).arg("40");
+    nodes.enter(&mut oshrun);
+    run(&mut oshrun, LIMIT)?.succeeded()?;
     Ok(())
 }
 

@@ -77,7 +77,7 @@ fn a_cable_can_be_pulled_and_plugged() {
         ssh.args(["-o", "ConnectTimeout=1", "n1", "true"]);
         ssh.output().unwrap().status.success()
     };
-    assert!(reachable());
+    wait_until("the host is reached", reachable);
     nodes.plug(1, false);
     assert!(!reachable());
     nodes.plug(1, true);

@@ -283,7 +283,7 @@ fn an_agent_that_is_told_to_end_is_the_loss_of_its_pes() {
     let nodes = nodes(3);
     let mut job = Job::start(going_on(&nodes, "--host n1:1,n2:2,n3:1 PE outlive 1"));
     assert_eq!(job.line(), "ready");
-    agent(&nodes, 2).into_iter().for_each(|pid| kill(pid, Signal::SIGTERM).unwrap());
+    kill(agent(&nodes, 2)[1], Signal::SIGTERM).unwrap();
     let outcome = job.finish();
     assert_eq!(outcome.code(), 125, "{}", outcome.stderr);
     assert_eq!(outcome.sorted(), ["PE 0 goes on", "PE 3 goes on"]);
