@@ -6,13 +6,13 @@
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tombolo_core::memory::{Allocator, Manner};
+use tombolo_core::memory::{Allocator, Placement};
 use tombolo_core::table::Table;
 use tombolo_core::transport::{Amo, AmoOp};
 use tombolo_core::{amo, copy};
 
 const HEAP: usize = 4 << 30;
-const USUAL: Manner = Manner::aligned(64);
+const USUAL: Placement = Placement::aligned(64);
 
 /// An allocator with `blocks` blocks of mixed sizes, every other one free again.
 fn fragmented(blocks: usize) -> (Allocator, Vec<usize>) {

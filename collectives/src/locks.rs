@@ -11,7 +11,7 @@
 //!   bit, whether the lock is its own now.
 //!
 //! Who waits looks at its own memory only; the PE before it writes there. First come, first served.
-//! Threads of one PE have one place there; they take turns at it ([`tombolo_core::lines`]).
+//! Threads of one PE have one place there; they take turns at it ([`tombolo_core::thread_queues`]).
 //!
 //! Where a program goes on without lost PEs (`SHMEM_ON_LOSS=continue`), a lock that a lost PE held
 //! or waited for is not passed on: who waits behind ends the job with an error, as every wait that
@@ -108,7 +108,7 @@ fn leave(queue: &impl Queue, n_pes: usize) -> Result<(), ()> {
 /// `lock` is a symmetric variable used as a lock only, and this thread does not hold it.
 pub unsafe fn set(world: &World, lock: *mut i64, routine: &'static str) {
     let lock = Lock::new(world, lock, routine);
-    world.lines().enter(lock.tail as usize, |ready| lock.wait(ready));
+    world.thread_queues().enter(lock.tail as usize, |ready| lock.wait(ready));
     enter(&lock);
 }
 
@@ -118,13 +118,13 @@ pub unsafe fn set(world: &World, lock: *mut i64, routine: &'static str) {
 /// As [`set`].
 pub unsafe fn test(world: &World, lock: *mut i64, routine: &'static str) -> bool {
     let lock = Lock::new(world, lock, routine);
-    let (lines, address) = (world.lines(), lock.tail as usize);
-    if !lines.try_enter(address) {
+    let (threads, address) = (world.thread_queues(), lock.tail as usize);
+    if !threads.try_enter(address) {
         return false;
     }
     let free = try_enter(&lock);
     if !free {
-        lines.leave(address);
+        threads.leave(address);
     }
     free
 }
@@ -140,7 +140,7 @@ pub unsafe fn clear(world: &World, lock: *mut i64, routine: &'static str) {
         let lock = lock.tail;
         world.stop_job(routine, format_args!("the lock at {lock:p} is damaged: it was written to"));
     }
-    world.lines().leave(lock.tail as usize);
+    world.thread_queues().leave(lock.tail as usize);
 }
 
 /// One lock, as a call sees it.

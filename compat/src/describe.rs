@@ -8,7 +8,7 @@ use std::fmt;
 use tombolo_collectives as coll;
 use tombolo_core::config::{Audience, Environment, Variable};
 use tombolo_core::ops::Mode;
-use tombolo_core::{Config, Error, Result, World};
+use tombolo_core::{Error, Result, World};
 use tombolo_selector::class::Class;
 use tombolo_selector::report;
 
@@ -54,16 +54,9 @@ pub fn version() -> String {
     format!("{SHMEM_VENDOR_STRING}, OpenSHMEM {SHMEM_MAJOR_VERSION}.{SHMEM_MINOR_VERSION}")
 }
 
-/// Variables for an audience with their values in `config`, where these come from, and what they
-/// do.
-pub fn variables(config: &Config, audience: Audience) -> Result<String> {
-    let rows = variables::rows(config)?.into_iter();
-    let chosen = rows.filter(|row| row.variable.audience == audience);
-    Ok(chosen.map(|row| describe(row.variable, Some(&row.value), config.environment())).collect())
-}
-
-/// As [`variables`], of an environment in which some values may be wrong.
-pub fn variables_of(environment: &Environment, audience: Audience) -> String {
+/// Variables for an audience with their values in `environment`, of which some may be wrong, where these come from, and
+/// what they do.
+pub fn variables(environment: &Environment, audience: Audience) -> String {
     let each = variables::each(environment).into_iter();
     each.filter(|(variable, _)| variable.audience == audience)
         .map(|(variable, row)| {
@@ -405,7 +398,7 @@ mod tests {
 
     #[test]
     fn every_variable_is_shown_with_its_help() {
-        let of = |audience| super::variables(&Config::default(), audience).unwrap();
+        let of = |audience| super::variables(&Environment::default(), audience);
         let text = of(Audience::User) + &of(Audience::Launcher);
         for variable in variables::all() {
             assert!(text.contains(&format!("  {}", variable.name)), "{}", variable.name);

@@ -57,7 +57,7 @@ extern "C" fn keep_status(status: c_int, _: *mut c_void) {
 
 /// The thread that exits runs it after the destructors of its thread-local data.
 extern "C" fn at_end() {
-    if world::asked().is_none() {
+    if world::ending_code().is_none() {
         return process::at_exit(STATUS.load(Ordering::Relaxed));
     }
     // Called after the destructors of all other libraries, which may have output to write.
@@ -68,15 +68,15 @@ extern "C" fn at_end() {
 }
 
 extern "C" fn tell_launcher(_: c_int, _: *mut c_void) {
-    if let (Some(code), Some(bootstrap)) = (world::asked(), library::job())
+    if let (Some(code), Some(bootstrap)) = (world::ending_code(), library::job())
         && is_pe()
     {
-        world::tell(&**bootstrap, code);
+        world::flush_and_abort(&**bootstrap, code);
     }
 }
 
 /// Whether this process joined the job: `fork` children did not.
-fn is_pe() -> bool {
+pub fn is_pe() -> bool {
     PID.load(Ordering::Relaxed) == std::process::id()
 }
 
@@ -87,7 +87,7 @@ pub fn global_exit(status: c_int) -> ! {
     if EXITS.load(Ordering::Relaxed) || !is_pe() {
         world::end(&**bootstrap, status)
     }
-    if world::begin_to_end(status) {
+    if world::begin_ending(status) {
         if watch(bootstrap.clone(), status).is_err() {
             world::end(&**bootstrap, status)
         }
@@ -96,7 +96,7 @@ pub fn global_exit(status: c_int) -> ! {
     }
     // Called by what runs at exit, it goes on with the rest of that.
     // SAFETY: ends the process. It does not return where it is called a second time, either.
-    unsafe { libc::exit(world::asked().unwrap_or(status)) }
+    unsafe { libc::exit(world::ending_code().unwrap_or(status)) }
 }
 
 /// Ends the job after [`LONGEST`] if the process has not exited by then.

@@ -45,8 +45,6 @@ struct Process {
 struct Job {
     bootstrap: Arc<dyn Bootstrap>,
     board: Arc<Board>,
-    /// The process that joined: `fork` children are no PEs.
-    pid: u32,
 }
 
 /// Thread level of the current initialisation.
@@ -242,7 +240,7 @@ fn connect(config: &Config) -> Result<Job> {
         None => Board::create(bootstrap.n_pes())?,
     };
     ending::prepare();
-    Ok(Job { bootstrap, board: Arc::new(board), pid: std::process::id() })
+    Ok(Job { bootstrap, board: Arc::new(board) })
 }
 
 /// Prints what `SHMEM_VERSION` and `SHMEM_INFO` ask for.
@@ -257,8 +255,7 @@ fn announce(world: &World) {
         describe::transports(world).iter().for_each(|section| print!("{section}"));
         println!("Environment variables");
         for audience in [Audience::User, Audience::Launcher] {
-            // Parsed when the library was started.
-            print!("{}", describe::variables(config, audience).unwrap_or_default());
+            print!("{}", describe::variables(config.environment(), audience));
         }
     }
 }
@@ -308,7 +305,7 @@ fn stop(process: &Process, routine: &'static str) -> Result<()> {
 pub fn at_exit(status: c_int) {
     let Ok(mut process) = PROCESS.try_lock() else { return };
     let Some(job) = &process.job else { return };
-    if job.pid != std::process::id() {
+    if !ending::is_pe() {
         return;
     }
     let bootstrap = job.bootstrap.clone();

@@ -111,8 +111,8 @@ impl World {
             Constant::Alike => self.stop_job(
                 routine,
                 format_args!(
-                    "{argument} = {address:p} lies in constants of the program: expected a variable, or \
-                     a call that reads constants and no further, from a PE that runs the same program"
+                    "{argument} = {address:p} lies in constants of the program: these can only be read, not \
+                     past their end, and from PEs that run the same program"
                 ),
             ),
             Constant::Relocated => self.stop_job(

@@ -20,7 +20,7 @@ pub use declare::{Audience, Row, Table, Variable, parse, row};
 pub use environment::Environment;
 pub use tuning::{Algorithms, CacheDirectory, Forced, Hints, Report, ReportForm, Reuse, Tune};
 pub use value::{
-    Asked, Bytes, Descriptor, Least, Log, Millis, Named, OnLoss, Pmi, Shown, Static, Switch,
+    Asked, Bytes, Descriptor, Least, Log, Millis, OnLoss, Pmi, Present, Shown, Static, Switch,
     Transports, Value,
 };
 
@@ -35,9 +35,9 @@ crate::settings! {
         /// stop with a message at the first mistake; the same on all PEs.
         User debug: Asked = "off", "SHMEM_DEBUG" or "SMA_DEBUG", alike;
         /// Print all variables and their values from PE 0 at start, if set to anything.
-        User info: Named = "off", "SHMEM_INFO" or "SMA_INFO";
+        User info: Present = "off", "SHMEM_INFO" or "SMA_INFO";
         /// Print the version of the library from PE 0 at start, if set to anything.
-        User version: Named = "off", "SHMEM_VERSION" or "SMA_VERSION";
+        User version: Present = "off", "SHMEM_VERSION" or "SMA_VERSION";
         /// Transports in order of preference, for example "shm,cma,ntb"; "^name" leaves one out of
         /// the default list. The same on all PEs.
         User transports: Transports = "all", "SHMEM_TRANSPORTS", alike;

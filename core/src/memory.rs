@@ -14,7 +14,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::OwnedFd;
 
-pub use allocator::{Allocator, Manner};
+pub use allocator::{Allocator, Placement};
 pub use guarded::Guarded;
 pub use heap::Heap;
 pub use limits::check_file_size;

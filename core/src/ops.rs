@@ -87,8 +87,8 @@ impl World {
             return Some(Remote { segment: SegmentKind::Heap, offset });
         }
         let data = self.static_data()?;
-        let near = within(data.base(), data.near());
-        let offset = near.or_else(|| data.further(address as usize))?;
+        let near = within(data.base(), data.first_len());
+        let offset = near.or_else(|| data.offset_beyond_first(address as usize))?;
         Some(Remote { segment: SegmentKind::Static, offset })
     }
 

@@ -8,7 +8,6 @@ use crate::context::{Context, ContextOptions};
 use crate::copier::Copier;
 use crate::cost::Costs;
 use crate::error::Error;
-use crate::lines::Lines;
 use crate::load::{Load, Loads};
 use crate::loss::{LongWait, Losses};
 use crate::memory::{Heap, StaticData};
@@ -18,6 +17,7 @@ use crate::route::{Channel, PeerRoutes, Routes};
 use crate::service::Service;
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
+use crate::thread_queues::ThreadQueues;
 use crate::transport::{Distance, Endpoint, Locality, Progress, SegmentKind, Told, Transport};
 use crate::wait::{Look, Patience, Reason, Waited, Waiting, Watcher};
 use peers::{Peer, Peers, Polled};
@@ -30,7 +30,7 @@ mod exchange;
 pub mod peers;
 mod start;
 
-pub use end::{asked, await_end, begin_to_end, end, is_ending_here, tell};
+pub use end::{await_end, begin_ending, end, ending_code, flush_and_abort, is_ending_here};
 
 /// Slots of the predefined teams.
 pub const WORLD_SLOT: usize = 0;
@@ -92,7 +92,7 @@ pub struct World {
     /// Carries out long copies beside the program; none where no processor is free for it.
     pub(crate) copier: Option<Copier>,
     several_threads: bool,
-    lines: Lines,
+    thread_queues: ThreadQueues,
     /// By transport, what it was given by its load.
     loads: Arc<[Load]>,
     team_slots: TeamSlots,
@@ -428,8 +428,8 @@ impl World {
     }
 
     /// Where threads of this PE queue for locks.
-    pub fn lines(&self) -> &Lines {
-        &self.lines
+    pub fn thread_queues(&self) -> &ThreadQueues {
+        &self.thread_queues
     }
 
     /// How many PEs share a processor of this one, rounded up.

@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::thread;
-use tombolo_core::memory::Manner;
+use tombolo_core::memory::Placement;
 
 /// One value of plain data in symmetric memory: this PE's instance of it, and the name by which
 /// operations find the instances of other PEs.
@@ -97,7 +97,7 @@ impl<'w, S> SymmetricBox<'w, [S]> {
         let block = if bytes == 0 {
             NonNull::<T>::dangling().as_ptr().cast()
         } else {
-            memory::allocate_filled("World::alloc", bytes, Manner::aligned(align), fill)
+            memory::allocate_filled("World::alloc", bytes, Placement::aligned(align), fill)
         };
         let slice = std::ptr::slice_from_raw_parts_mut(block.cast::<S>(), len);
         let place = NonNull::new(slice).ok_or(AllocError { bytes })?;

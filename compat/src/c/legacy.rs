@@ -7,7 +7,7 @@ use crate::library::library;
 use crate::process;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{Ordering, fence};
-use tombolo_core::memory::Manner;
+use tombolo_core::memory::Placement;
 
 plain_routines! {
     callers: "memory that is freed or resized was allocated by these routines: the heap looks it up";
@@ -31,7 +31,7 @@ plain_routines! {
         memory::reallocate("shrealloc", ptr, size)
     }
     shmemalign(alignment: usize, size: usize) -> *mut c_void {
-        memory::allocate("shmemalign", size, Manner::aligned(alignment))
+        memory::allocate("shmemalign", size, Placement::aligned(alignment))
     }
 }
 

@@ -10,13 +10,13 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tombolo_collectives as coll;
 use tombolo_core::control;
-use tombolo_core::memory::Manner;
+use tombolo_core::memory::Placement;
 
 /// Suits every C type, vectors of the processor included.
-pub const USUAL: Manner = Manner::aligned(64);
+pub const USUAL: Placement = Placement::aligned(64);
 /// Variables of different PEs' attention are best kept this far apart: processors fetch cache lines
 /// in pairs.
-const APART: Manner = Manner::apart(128);
+const APART: Placement = Placement::apart(128);
 
 /// Whether somebody has been told that the heap is full.
 static TOLD: AtomicBool = AtomicBool::new(false);
@@ -30,7 +30,7 @@ routines! {
         allocate(ROUTINE, size, USUAL)
     }
     [shmem_align](alignment: usize, size: usize) -> *mut c_void {
-        allocate(ROUTINE, size, Manner::aligned(alignment))
+        allocate(ROUTINE, size, Placement::aligned(alignment))
     }
     [shmem_malloc_with_hints](size: usize, hints: c_long) -> *mut c_void {
         let contended = hints & (SHMEM_MALLOC_ATOMICS_REMOTE | SHMEM_MALLOC_SIGNAL_REMOTE) != 0;
@@ -48,13 +48,13 @@ routines! {
 }
 
 /// `shmem_malloc` and its kin: a barrier on exit, unless nothing is asked for.
-pub fn allocate(routine: &'static str, size: usize, manner: Manner) -> *mut c_void {
+pub fn allocate(routine: &'static str, size: usize, placement: Placement) -> *mut c_void {
     if size == 0 {
         let library = library(routine);
-        compare(library, routine, [("size", size), ("alignment", manner.align)]);
+        compare(library, routine, [("size", size), ("alignment", placement.align)]);
         return null_mut();
     }
-    allocate_filled(routine, size, manner, |_| {}).cast()
+    allocate_filled(routine, size, placement, |_| {}).cast()
 }
 
 /// As [`allocate`], for at least one byte; `fill` sees the block, unless it is null, before other PEs
@@ -62,12 +62,12 @@ pub fn allocate(routine: &'static str, size: usize, manner: Manner) -> *mut c_vo
 pub fn allocate_filled(
     routine: &'static str,
     size: usize,
-    manner: Manner,
+    placement: Placement,
     fill: impl FnOnce(*mut u8),
 ) -> *mut u8 {
     let library = library(routine);
-    compare(library, routine, [("size", size), ("alignment", manner.align)]);
-    let block = take(library, routine, size, manner);
+    compare(library, routine, [("size", size), ("alignment", placement.align)]);
+    let block = take(library, routine, size, placement);
     if !block.is_null() {
         fill(block);
     }
@@ -106,12 +106,12 @@ pub fn reallocate(routine: &'static str, ptr: *mut c_void, size: usize) -> *mut 
         let (world, old) = (&library.world, ptr.cast::<u8>());
         coll::barrier_all(world, routine);
         let heap = world.heap();
-        let Some((before, manner)) = heap.size_of(old).zip(heap.manner_of(old)) else {
+        let Some((before, placement)) = heap.size_of(old).zip(heap.placement_of(old)) else {
             no_block(library, routine, ptr);
         };
         let mut block = old;
         if !heap.resize(old, size) {
-            block = take(library, routine, size, manner);
+            block = take(library, routine, size, placement);
             if !block.is_null() {
                 // SAFETY: two live blocks of at least this many bytes.
                 unsafe { std::ptr::copy_nonoverlapping(old, block, before.min(size)) };
@@ -136,21 +136,21 @@ pub fn free(routine: &'static str, ptr: *mut c_void) {
     }
 }
 
-fn take(library: &Library, routine: &'static str, size: usize, manner: Manner) -> *mut u8 {
+fn take(library: &Library, routine: &'static str, size: usize, placement: Placement) -> *mut u8 {
     let heap = library.world.heap();
-    let block = heap.allocate_in(size, manner);
+    let block = heap.allocate_placed(size, placement);
     // The PEs ask for the same, so one of them tells it for all, the first time.
     let tells = block.is_null() && library.world.pe() == 0;
-    if tells && !manner.align.is_power_of_two() {
+    if tells && !placement.align.is_power_of_two() {
         if !TOLD_ALIGNMENT.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "{routine}: alignment = {} is not a power of two: returns NULL",
-                manner.align
+                placement.align
             );
         }
     } else if tells && !TOLD.swap(true, Ordering::Relaxed) {
         let (free, largest, capacity) = heap.free_bytes();
-        let instead = match heap.sufficient(size, manner) {
+        let instead = match heap.sufficient(size, placement) {
             Some(bytes) => format!(
                 "; SHMEM_SYMMETRIC_SIZE={}m would have sufficed for this call",
                 bytes.div_ceil(1 << 20)
@@ -160,7 +160,7 @@ fn take(library: &Library, routine: &'static str, size: usize, manner: Manner) -
         tracing::warn!(
             "{routine}: no {size} bytes aligned to {} in a symmetric heap of {capacity} bytes, \
              {free} of them free, {largest} in one piece: returns NULL{instead}",
-            manner.align
+            placement.align
         );
     }
     block

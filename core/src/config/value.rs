@@ -207,18 +207,18 @@ impl Value for Asked {
 /// What is asked for by any value at all, as OpenSHMEM 1.6 ("Environment Variables") has it for
 /// `SHMEM_VERSION` and `SHMEM_INFO`: "off" is asking too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named(pub bool);
+pub struct Present(pub bool);
 
-impl Value for Named {
-    const FORM: &'static str = "anything; off where it is not set at all";
+impl Value for Present {
+    const FORM: &'static str = "any text, also none; off if it is not set";
     const EMPTY_COUNTS: bool = true;
 
     fn parse(_: &str) -> Result<Self, String> {
-        Ok(Named(true))
+        Ok(Present(true))
     }
 
     fn unset() -> Option<Self> {
-        Some(Named(false))
+        Some(Present(false))
     }
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

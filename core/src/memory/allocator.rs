@@ -14,22 +14,22 @@ pub const GRANULE: usize = 64;
 
 /// How a block lies in the heap, also after it has been resized or moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub struct Placement {
     /// It starts at a multiple of this, a power of two.
     pub align: usize,
     /// It takes a multiple of this many bytes, so that no other block comes nearer.
     pub unit: usize,
 }
 
-impl Manner {
+impl Placement {
     /// At a multiple of `align`, next to other blocks.
-    pub const fn aligned(align: usize) -> Manner {
-        Manner { align, unit: GRANULE }
+    pub const fn aligned(align: usize) -> Placement {
+        Placement { align, unit: GRANULE }
     }
 
     /// At a multiple of `bytes` and so far from other blocks, a power of two.
-    pub const fn apart(bytes: usize) -> Manner {
-        Manner { align: bytes, unit: bytes }
+    pub const fn apart(bytes: usize) -> Placement {
+        Placement { align: bytes, unit: bytes }
     }
 
     fn round_up(self, size: usize) -> Option<usize> {
@@ -44,7 +44,7 @@ struct Used {
     length: usize,
     /// Bytes that were asked for.
     size: usize,
-    manner: Manner,
+    placement: Placement,
 }
 
 /// Free and used ranges of a heap of fixed length.
@@ -74,12 +74,12 @@ impl Allocator {
 
     /// Takes `size` bytes. None when `size` is 0, the alignment is not a power of two, or no free range is
     /// large enough.
-    pub fn allocate(&mut self, size: usize, manner: Manner) -> Option<usize> {
-        if size == 0 || !manner.align.is_power_of_two() {
+    pub fn allocate(&mut self, size: usize, placement: Placement) -> Option<usize> {
+        if size == 0 || !placement.align.is_power_of_two() {
             return None;
         }
-        let length = manner.round_up(size)?;
-        let align = manner.align.max(GRANULE);
+        let length = placement.round_up(size)?;
+        let align = placement.align.max(GRANULE);
         let (start, offset, available) =
             self.by_length.range((length, 0)..).find_map(|&(available, start)| {
                 let offset = start.checked_add(align - 1)? & !(align - 1);
@@ -88,7 +88,7 @@ impl Allocator {
         self.take_free(start, available);
         self.release(start, offset - start);
         self.release(offset + length, start + available - offset - length);
-        self.used.insert(offset, Used { length, size, manner });
+        self.used.insert(offset, Used { length, size, placement });
         Some(offset)
     }
 
@@ -112,8 +112,8 @@ impl Allocator {
 
     /// Changes the size of the block at `offset` without moving it; false if it has to move.
     pub fn resize(&mut self, offset: usize, size: usize) -> bool {
-        let Some(&Used { length, manner, .. }) = self.used.get(&offset) else { return false };
-        let wanted = manner.round_up(size).filter(|wanted| *wanted > 0);
+        let Some(&Used { length, placement, .. }) = self.used.get(&offset) else { return false };
+        let wanted = placement.round_up(size).filter(|wanted| *wanted > 0);
         let Some(wanted) = wanted else { return false };
         let end = offset + length;
         let following = self.free.get(&end).copied().unwrap_or(0);
@@ -124,7 +124,7 @@ impl Allocator {
             self.take_free(end, following);
         }
         self.release(offset + wanted, length + following - wanted);
-        self.used.insert(offset, Used { length: wanted, size, manner });
+        self.used.insert(offset, Used { length: wanted, size, placement });
         true
     }
 
@@ -134,8 +134,8 @@ impl Allocator {
     }
 
     /// How the block at `offset` lies.
-    pub fn manner_of(&self, offset: usize) -> Option<Manner> {
-        self.used.get(&offset).map(|block| block.manner)
+    pub fn placement_of(&self, offset: usize) -> Option<Placement> {
+        self.used.get(&offset).map(|block| block.placement)
     }
 
     /// The block that holds `offset`: its start and the size asked for.
@@ -154,13 +154,13 @@ impl Allocator {
         self.by_length.last().map_or(0, |(length, _)| *length)
     }
 
-    /// A capacity with which `allocate(size, manner)` would succeed now; none if none would do.
-    pub fn sufficient(&self, size: usize, manner: Manner) -> Option<usize> {
+    /// A capacity with which `allocate(size, placement)` would succeed now; none if none would do.
+    pub fn sufficient(&self, size: usize, placement: Placement) -> Option<usize> {
         let end = self.capacity / GRANULE * GRANULE;
         let last = self.free.last_key_value().filter(|(start, bytes)| *start + *bytes == end);
         let start = last.map_or(end, |(start, _)| *start);
-        let align = Some(manner.align).filter(|align| align.is_power_of_two())?.max(GRANULE);
-        (start.checked_add(align - 1)? & !(align - 1)).checked_add(manner.round_up(size)?)
+        let align = Some(placement.align).filter(|align| align.is_power_of_two())?.max(GRANULE);
+        (start.checked_add(align - 1)? & !(align - 1)).checked_add(placement.round_up(size)?)
     }
 
     /// Bytes managed.
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const EIGHT: Manner = Manner::aligned(8);
+    const EIGHT: Placement = Placement::aligned(8);
 
     #[test]
     fn the_capacity_that_is_called_sufficient_suffices() {
@@ -198,7 +198,7 @@ mod tests {
         };
         let heap = used(2000);
         for (size, align) in [(2000, 8), (1100, 1024), (1 << 20, 1 << 16)] {
-            let align = Manner::aligned(align);
+            let align = Placement::aligned(align);
             let capacity = heap.sufficient(size, align).unwrap();
             assert!(used(capacity).allocate(size, align).is_some(), "{size} at {align:?}");
             assert!(
@@ -207,7 +207,7 @@ mod tests {
             );
         }
         assert_eq!(
-            [heap.sufficient(usize::MAX, EIGHT), heap.sufficient(1, Manner::aligned(3))],
+            [heap.sufficient(usize::MAX, EIGHT), heap.sufficient(1, Placement::aligned(3))],
             [None; 2]
         );
     }
@@ -225,9 +225,9 @@ mod tests {
     fn sizes_that_overflow_are_refused() {
         let mut heap = Allocator::new(1 << 20);
         for size in [0, usize::MAX, usize::MAX - 8, 1 << 40] {
-            assert_eq!(heap.allocate(size, Manner::aligned(1 << 30)), None);
+            assert_eq!(heap.allocate(size, Placement::aligned(1 << 30)), None);
         }
-        assert_eq!(heap.allocate(8, Manner::aligned(3)), None);
+        assert_eq!(heap.allocate(8, Placement::aligned(3)), None);
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn what_is_to_lie_apart_does_so_whatever_its_size_becomes() {
         let mut heap = Allocator::new(1 << 16);
-        let apart = Manner::apart(2 * GRANULE);
+        let apart = Placement::apart(2 * GRANULE);
         let block = heap.allocate(8, apart).unwrap();
         let next = heap.allocate(8, EIGHT).unwrap();
         assert!(next >= block + 2 * GRANULE);
@@ -253,7 +253,7 @@ mod tests {
         assert!(heap.resize(block, 2 * GRANULE + 1));
         assert_eq!(heap.allocate(8, EIGHT), Some(block + 4 * GRANULE));
         assert_eq!(
-            (heap.size_of(block), heap.manner_of(block)),
+            (heap.size_of(block), heap.placement_of(block)),
             (Some(2 * GRANULE + 1), Some(apart))
         );
     }
@@ -284,7 +284,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Allocate(size, shift) => {
-                        if let Some(offset) = heap.allocate(size, Manner::aligned(1 << shift)) {
+                        if let Some(offset) = heap.allocate(size, Placement::aligned(1 << shift)) {
                             prop_assert_eq!(offset % (1 << shift), 0);
                             live.push((offset, size));
                         }

@@ -3,7 +3,7 @@
 //! kernel page by page when it is first touched. It has no name in the file system, so nothing is
 //! left when its processes are gone, however they went.
 
-use super::allocator::{Allocator, Manner};
+use super::allocator::{Allocator, Placement};
 use super::common::Part;
 use super::limits;
 use crate::config::{Bytes, Config};
@@ -117,13 +117,14 @@ impl Heap {
     /// Takes `size` bytes aligned to `align`; null when that is impossible. Not collective by
     /// itself: every PE has to make the same calls in the same order.
     pub fn allocate(&self, size: usize, align: usize) -> *mut u8 {
-        self.allocate_in(size, Manner::aligned(align))
+        self.allocate_placed(size, Placement::aligned(align))
     }
 
-    /// As [`Heap::allocate`], in a certain manner.
-    pub fn allocate_in(&self, size: usize, manner: Manner) -> *mut u8 {
+    /// As [`Heap::allocate`], with a certain placement.
+    pub fn allocate_placed(&self, size: usize, placement: Placement) -> *mut u8 {
         // The allocator aligns offsets; they are addresses only up to the alignment of the start.
-        let offset = (manner.align <= self.alignment).then(|| self.books().allocate(size, manner));
+        let offset =
+            (placement.align <= self.alignment).then(|| self.books().allocate(size, placement));
         match offset.flatten() {
             // SAFETY: the allocator hands out offsets below its capacity, `len - control`.
             Some(offset) => unsafe { self.base().add(self.control + offset) },
@@ -147,8 +148,8 @@ impl Heap {
     }
 
     /// How a block lies.
-    pub fn manner_of(&self, block: *const u8) -> Option<Manner> {
-        self.books().manner_of(self.offset_of(block)?)
+    pub fn placement_of(&self, block: *const u8) -> Option<Placement> {
+        self.books().placement_of(self.offset_of(block)?)
     }
 
     /// The live block that holds `address`: its start and size.
@@ -160,8 +161,8 @@ impl Heap {
 
     /// A size of the heap, as `SHMEM_SYMMETRIC_SIZE` tells it, with which this allocation would
     /// succeed; none if none would do.
-    pub fn sufficient(&self, size: usize, manner: Manner) -> Option<usize> {
-        self.books().sufficient(size, manner)
+    pub fn sufficient(&self, size: usize, placement: Placement) -> Option<usize> {
+        self.books().sufficient(size, placement)
     }
 
     /// Free bytes, the largest free range, and the capacity.

@@ -33,9 +33,9 @@ pub struct StaticData {
     /// Up to the end of the last range.
     len: usize,
     /// Length of the first range, which nearly always is the only one.
-    near: usize,
+    first_len: usize,
     /// Offsets of the other ranges.
-    further: Box<[Range<usize>]>,
+    others: Box<[Range<usize>]>,
     /// Addresses of what is not writable.
     constants: Box<[Constants]>,
     layout: u64,
@@ -120,10 +120,10 @@ impl StaticData {
     fn of(extent: Extent, part: Option<Part>, whole: usize) -> StaticData {
         let (base, len) = (extent.start(), extent.len());
         let mut ranges = extent.areas.iter().map(|area| area.start - base..area.end - base);
-        let near = ranges.next().map_or(0, |first| first.end);
-        let further = ranges.collect();
+        let first_len = ranges.next().map_or(0, |first| first.end);
+        let others = ranges.collect();
         let (constants, layout) = (extent.constants.into(), extent.layout);
-        StaticData { base, len, near, further, constants, layout, part, whole }
+        StaticData { base, len, first_len, others, constants, layout, part, whole }
     }
 
     /// Start of the first segment.
@@ -143,21 +143,21 @@ impl StaticData {
 
     /// Length of the first segment.
     #[inline]
-    pub fn near(&self) -> usize {
-        self.near
+    pub fn first_len(&self) -> usize {
+        self.first_len
     }
 
     /// The segments: offsets from the start of the first one.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
-        std::iter::once(0..self.near).chain(self.further.iter().cloned())
+        std::iter::once(0..self.first_len).chain(self.others.iter().cloned())
     }
 
     /// The offset of an address in a segment other than the first one.
     #[cold]
     #[inline(never)]
-    pub fn further(&self, address: usize) -> Option<usize> {
+    pub fn offset_beyond_first(&self, address: usize) -> Option<usize> {
         let offset = address.wrapping_sub(self.base);
-        self.further.iter().any(|range| range.contains(&offset)).then_some(offset)
+        self.others.iter().any(|range| range.contains(&offset)).then_some(offset)
     }
 
     /// Bytes from an offset to the end of the segment that it is in; 0 in a gap.
@@ -662,8 +662,8 @@ mod tests {
         assert_eq!(extent.enclosed().collect::<Vec<_>>(), [&(at(20)..at(21))]);
         let data = StaticData::of(extent, None, 0);
         assert_eq!(data.ranges().map(|range| range.len()).sum::<usize>(), 5 * page as usize);
-        assert_eq!(data.further(at(30)), Some(at(30) - at(3)));
-        assert_eq!([data.further(at(20)), data.further(at(7))], [None; 2]);
+        assert_eq!(data.offset_beyond_first(at(30)), Some(at(30) - at(3)));
+        assert_eq!([data.offset_beyond_first(at(20)), data.offset_beyond_first(at(7))], [None; 2]);
         assert_eq!(data.room_at(at(30) + 1 - at(3)), page as usize - 1);
         assert_eq!(data.room_at(at(7) - at(3)), 0);
         assert_eq!(data.constant(at(2) + 8, 8), Constant::Relocated);

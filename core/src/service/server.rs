@@ -7,17 +7,18 @@ use super::wire::{Sending, Wire};
 use crate::amo;
 use crate::control::{self, REQUESTS_MAX};
 use crate::sync::{AtomicBool, Ordering};
-use crate::transport::SegmentKind;
+use crate::transport::{Remote, SegmentKind};
+use std::ops::Range;
 
 /// A local segment that requests may touch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Served {
     /// Which.
     pub kind: SegmentKind,
-    /// Its start in this process.
+    /// Where offset 0 is in this process.
     pub base: usize,
-    /// Its length in bytes.
-    pub len: usize,
+    /// Offsets that requests may touch: all, or a part of a segment with gaps.
+    pub offsets: Range<usize>,
 }
 
 /// The lines in which other PEs place their requests, and what they may touch.
@@ -95,10 +96,12 @@ impl<W> Drop for Server<W> {
 /// Executes a request if it makes sense: everything in it came from another process.
 fn execute(words: &[u64; LINE_WORDS], segments: &[Served]) -> Reply {
     let request = Request::decode(words)?;
-    let served = segments.iter().find(|served| served.kind == request.target.segment)?;
-    if !request.target.fits(request.len(), served.len) {
-        return None;
-    }
+    let Remote { segment, offset } = request.target;
+    let holds = |served: &&Served| {
+        let Range { start, end } = served.offsets;
+        served.kind == segment && start <= offset && request.target.fits(request.len(), end)
+    };
+    let served = segments.iter().find(holds)?;
     // SAFETY: inside the segment, as just checked; `decode` has checked the alignment of AMOs.
     Some(unsafe { carry_out(&request, served.base) })
 }

@@ -67,7 +67,7 @@ impl Local {
     /// Both outlive the service.
     unsafe fn serve(&self, variable: &std::sync::atomic::AtomicU64) -> Service<Local> {
         let base = variable.as_ptr() as usize;
-        let served = vec![Served { kind: SegmentKind::Static, base, len: 8 }];
+        let served = vec![Served { kind: SegmentKind::Static, base, offsets: 0..8 }];
         // SAFETY: by the caller's word.
         unsafe {
             let server = Server::new(self.clone(), 0, 2, self.0.requests.as_ptr(), served);
@@ -139,7 +139,7 @@ mod native {
             let local = Local(shared(), true);
             let mut memory = [u64::from_ne_bytes([GUARD; 8]); 24];
             let base = (&raw mut memory).addr() + 64;
-            let served = vec![Served { kind: SegmentKind::Static, base, len: 64 }];
+            let served = vec![Served { kind: SegmentKind::Static, base, offsets: 0..64 }];
             // SAFETY: the lines and the memory outlive the server.
             let mut server =
                 unsafe { Server::new(local.clone(), 0, 2, local.0.requests.as_ptr(), served) };
@@ -238,7 +238,7 @@ mod native {
             };
             let variable = AtomicU64::new(0);
             let (base, len) = (variable.as_ptr() as usize, 8);
-            let served = vec![Served { kind: SegmentKind::Static, base, len }];
+            let served = vec![Served { kind: SegmentKind::Static, base, offsets: 0..len }];
             // SAFETY: all live to the end of the round.
             let mut server =
                 unsafe { Server::new(&late, 0, 2, late.shared.requests.as_ptr(), served) };

@@ -35,11 +35,11 @@ impl World {
 /// Where the program is ending the job already, its exit code stands. If another thread is at it, that
 /// one goes on and this one waits for the end of the process.
 pub fn end(bootstrap: &dyn Bootstrap, code: i32) -> ! {
-    match asked() {
+    match ending_code() {
         Some(_) if !is_ending_here() => await_end(),
-        asked => {
-            let code = asked.unwrap_or(code);
-            tell(bootstrap, code);
+        ending => {
+            let code = ending.unwrap_or(code);
+            flush_and_abort(bootstrap, code);
             // SAFETY: ends the process.
             unsafe { libc::_exit(code) }
         }
@@ -48,13 +48,13 @@ pub fn end(bootstrap: &dyn Bootstrap, code: i32) -> ! {
 
 /// The program wants the job to end with `code`, and this thread is about to exit the process. False if
 /// that is so already, then with the code given first.
-pub fn begin_to_end(code: i32) -> bool {
+pub fn begin_ending(code: i32) -> bool {
     let wanted = this_thread() << 32 | u64::from(code as u32);
     ENDING.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
 /// The exit code with which the program wants the job to end, if it does.
-pub fn asked() -> Option<i32> {
+pub fn ending_code() -> Option<i32> {
     let ending = ENDING.load(Ordering::Acquire);
     (ending != 0).then_some(ending as i32)
 }
@@ -81,7 +81,7 @@ pub fn await_end() -> ! {
 }
 
 /// Lets the program's output out, then asks the launcher to end the job.
-pub fn tell(bootstrap: &dyn Bootstrap, code: i32) {
+pub fn flush_and_abort(bootstrap: &dyn Bootstrap, code: i32) {
     // SAFETY: flushing all streams is allowed at any time.
     unsafe { libc::fflush(std::ptr::null_mut()) };
     await_readers();

@@ -14,7 +14,6 @@ use crate::control;
 use crate::copier::{self, Copier};
 use crate::cost::Costs;
 use crate::error::{Error, Result};
-use crate::lines::Lines;
 use crate::load::{Load, Loads};
 use crate::loss::Losses;
 use crate::memory::common::{Host, Need, Part, Parts};
@@ -24,6 +23,7 @@ use crate::route::{Channel, PeerRoutes, Routes};
 use crate::service::{Announced, Served, Server, Service};
 use crate::table::Table;
 use crate::team::{Team, TeamSlots};
+use crate::thread_queues::ThreadQueues;
 use crate::transport::{Job, Locality, Mapping, Progress, Segment, SegmentKind};
 use crate::wait::{self, Patience};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -137,7 +137,7 @@ impl World {
             processors,
             copier,
             several_threads,
-            lines: Lines::default(),
+            thread_queues: ThreadQueues::default(),
             team_slots: TeamSlots::new(2),
             context: context(),
             internal_context: context(),
@@ -332,13 +332,12 @@ fn start_service(
     if !asked && !polled {
         return Ok(None);
     }
-    let statics = statics.map(Statics::data).map(|data| Served {
-        kind: SegmentKind::Static,
-        base: data.base() as usize,
-        len: data.len(),
+    let statics = statics.map(Statics::data).into_iter().flat_map(|data| {
+        let (kind, base) = (SegmentKind::Static, data.base() as usize);
+        data.ranges().map(move |offsets| Served { kind, base, offsets })
     });
-    let (kind, base, len) = (SegmentKind::Heap, heap.base() as usize, heap.len());
-    let served = std::iter::once(Served { kind, base, len }).chain(statics).collect();
+    let (kind, base, offsets) = (SegmentKind::Heap, heap.base() as usize, 0..heap.len());
+    let served = std::iter::once(Served { kind, base, offsets }).chain(statics).collect();
     // SAFETY: both lie in the control area, which the heap holds and which is zero at first; the
     // world drops the service before the heap.
     let service = unsafe {

@@ -126,7 +126,7 @@ impl Buffers {
             Buffer::Static => {
                 let data = world.static_data()?;
                 // Only read: it is the program's.
-                (data.near() >= len).then_some(())?;
+                (data.first_len() >= len).then_some(())?;
                 (remote, local) = (data.base(), scratch.private());
             }
             Buffer::Cold | Buffer::ColdPrivate => {

@@ -406,7 +406,7 @@ impl Net {
             State::Idle | State::Expecting => {}
             State::Connecting(_) | State::Greeting(..) if self.token > from => {}
             // The own connection stays, or there is none any more.
-            _ => return,
+            _ => return end(&self.epoll, &socket),
         }
         let event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
         match greet(&socket, from, self.token).and_then(|()| self.epoll.add(&socket, event)) {
@@ -510,7 +510,7 @@ fn new_socket(address: IpAddr, congestion: &Congestion) -> Result<OwnedFd, Errno
 }
 
 /// Has the system choose the port of this end when it connects, so that connections to different peers may have the
-/// same one: an interface has some 28,000. Systems that cannot take one for each connection.
+/// same one: an interface has some 28,000. A system that cannot do so takes a port for each connection.
 fn take_port_late(socket: &OwnedFd) {
     let on: libc::c_int = 1;
     // SAFETY: reads one number.

@@ -105,7 +105,8 @@ pub struct Peer {
     /// The descriptor to sleep on tells when the socket takes more.
     pub is_watched: bool,
     /// A part of a long body has come, or the socket, which took nothing more, has taken some, since this was last
-    /// asked. Both show that the peer runs: a socket that is full has room again when the peer has taken what was sent.
+    /// asked. Both show that the peer runs, or did until buffers of its system were full or empty: a socket that is full
+    /// has room again when the peer's system has taken what was sent.
     has_moved: bool,
     head: [u8; HEAD],
     have: usize,

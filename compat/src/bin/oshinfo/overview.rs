@@ -32,7 +32,7 @@ fn mistakes(environment: &Environment) -> String {
 }
 
 fn variables(environment: &Environment) -> String {
-    let of = |audience| describe::variables_of(environment, audience);
+    let of = |audience| describe::variables(environment, audience);
     let (user, launcher) = (of(Audience::User), of(Audience::Launcher));
     format!("Environment variables\n{user}\nSet by launchers\n{launcher}")
 }

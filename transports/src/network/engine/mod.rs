@@ -397,10 +397,7 @@ impl<N: Network> Engine<N> {
         }
         while !self.free_answers.is_empty() {
             let Some(request) = self.unserved.pop_front() else { break };
-            let from = Header::decode(&request).map(|header| header.pe as usize);
-            if from.is_some_and(|pe| !self.peers[pe].is_lost) {
-                self.serve(&request);
-            }
+            self.serve(&request);
         }
         self.signal_due();
         for at in (0..self.unsent.len()).rev() {

@@ -8,6 +8,7 @@
 
 use super::{Engine, RMAS};
 use crate::network::Network;
+use crate::network::message::Header;
 use std::ptr::null;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -262,6 +263,7 @@ impl<N: Network> Engine<N> {
             }
             due.pe != pe
         });
+        self.unserved.retain(|request| Header::decode(request).is_some_and(|it| it.pe != pe));
         let peer = &mut self.peers[pe as usize];
         (peer.rmas, peer.under_way, peer.is_full) = (0, 0, false);
         for index in 0..self.batches.len() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads of a PE that want the same lock stand in line: to the other PEs they are one.
+//! Threads of a PE that want the same lock queue for it: to the other PEs they are one.
 //!
 //! A lock that one thread has, and no other thread wants, costs one compare-and-swap on a word of its own and
-//! another one to give it back: together a quarter of what a lock costs that is not contended. As long as the process has
+//! another one to give it back: together a fifth of what a lock costs that is not contended. As long as the process has
 //! a single thread, a load and a store take their place. Locks share these words by chance; a second lock
 //! on a word, or a second thread at a lock, is dealt with under a mutex.
 
@@ -16,23 +16,23 @@ const CROWDED: u64 = 1;
 /// Words, a power of two.
 const WORDS: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// The lines of a PE, one for each lock.
-pub struct Lines {
+/// The queues of a PE, one for each lock.
+pub struct ThreadQueues {
     words: [Word; WORDS],
     /// Not 0 as long as this is the only thread of the process.
     alone: &'static AtomicU8,
 }
 
-/// Where lines are that have this word.
+/// The queues that have this word.
 struct Word {
     /// [`FREE`], or the address of a lock that one thread has and no other wants, or [`CROWDED`].
     first: AtomicU64,
-    /// All lines of the word if it is crowded, and else none.
-    crowd: Mutex<Vec<Line>>,
+    /// All queues of the word if it is crowded, and else none.
+    crowd: Mutex<Vec<Queue>>,
 }
 
 /// Threads that have a lock or want it.
-struct Line {
+struct Queue {
     address: u64,
     /// The next place to be given out.
     next: u32,
@@ -41,7 +41,7 @@ struct Line {
 }
 
 /// What a thread finds.
-enum Stand {
+enum Joined {
     /// The lock is its own.
     First,
     /// Others are before it. It has no place.
@@ -50,9 +50,9 @@ enum Stand {
     Behind(Arc<AtomicU32>, u32),
 }
 
-impl Default for Lines {
-    fn default() -> Lines {
-        Lines::new(told_alone())
+impl Default for ThreadQueues {
+    fn default() -> ThreadQueues {
+        ThreadQueues::new(told_alone())
     }
 }
 
@@ -64,10 +64,10 @@ fn told_alone() -> &'static AtomicU8 {
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name).cast::<AtomicU8>().as_ref() }.unwrap_or(&NEVER)
 }
 
-impl Lines {
-    fn new(alone: &'static AtomicU8) -> Lines {
+impl ThreadQueues {
+    fn new(alone: &'static AtomicU8) -> ThreadQueues {
         let word = |_| Word { first: AtomicU64::new(FREE), crowd: Mutex::new(Vec::new()) };
-        Lines { words: std::array::from_fn(word), alone }
+        ThreadQueues { words: std::array::from_fn(word), alone }
     }
 
     #[inline]
@@ -81,20 +81,20 @@ impl Lines {
     pub fn enter(&self, address: usize, wait: impl FnOnce(&mut dyn FnMut() -> bool)) {
         let word = self.word(address);
         if !word.take(address, self.is_alone())
-            && let Stand::Behind(turn, place) = word.stand(address, true)
+            && let Joined::Behind(turn, place) = word.join(address, true)
         {
             wait(&mut || turn.load(Ordering::Acquire) == place);
         }
     }
 
-    /// Gets the first place if no thread is in the line.
+    /// Gets the first place if no thread is in the queue.
     #[inline]
     pub fn try_enter(&self, address: usize) -> bool {
         let word = self.word(address);
-        word.take(address, self.is_alone()) || matches!(word.stand(address, false), Stand::First)
+        word.take(address, self.is_alone()) || matches!(word.join(address, false), Joined::First)
     }
 
-    /// Makes room for the next one in the line.
+    /// Makes room for the next one in the queue.
     #[inline]
     pub fn leave(&self, address: usize) {
         let (word, address) = (self.word(address), address as u64);
@@ -131,7 +131,7 @@ impl Word {
     }
 
     #[cold]
-    fn stand(&self, address: usize, patient: bool) -> Stand {
+    fn join(&self, address: usize, patient: bool) -> Joined {
         let address = address as u64;
         let mut crowd = self.crowd.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         loop {
@@ -142,20 +142,20 @@ impl Word {
             let taken = (Ordering::AcqRel, Ordering::Relaxed);
             if self.first.compare_exchange(first, CROWDED, taken.0, taken.1).is_ok() {
                 if first != FREE {
-                    crowd.push(Line::of(first));
+                    crowd.push(Queue::of(first));
                 }
                 break;
             }
         }
-        match crowd.iter_mut().find(|line| line.address == address) {
+        match crowd.iter_mut().find(|queue| queue.address == address) {
             None => {
-                crowd.push(Line::of(address));
-                Stand::First
+                crowd.push(Queue::of(address));
+                Joined::First
             }
-            Some(_) if !patient => Stand::Refused,
-            Some(line) => {
-                line.next = line.next.wrapping_add(1);
-                Stand::Behind(line.turn.clone(), line.next.wrapping_sub(1))
+            Some(_) if !patient => Joined::Refused,
+            Some(queue) => {
+                queue.next = queue.next.wrapping_add(1);
+                Joined::Behind(queue.turn.clone(), queue.next.wrapping_sub(1))
             }
         }
     }
@@ -164,7 +164,7 @@ impl Word {
     #[cold]
     fn pass_on(&self, address: u64) {
         let mut crowd = self.crowd.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let Some(at) = crowd.iter().position(|line| line.address == address) else { return };
+        let Some(at) = crowd.iter().position(|queue| queue.address == address) else { return };
         let turn = crowd[at].turn.load(Ordering::Relaxed).wrapping_add(1);
         if turn != crowd[at].next {
             crowd[at].turn.store(turn, Ordering::Release);
@@ -177,10 +177,10 @@ impl Word {
     }
 }
 
-impl Line {
+impl Queue {
     /// With one thread in it.
-    fn of(address: u64) -> Line {
-        Line { address, next: 1, turn: Arc::new(AtomicU32::new(0)) }
+    fn of(address: u64) -> Queue {
+        Queue { address, next: 1, turn: Arc::new(AtomicU32::new(0)) }
     }
 }
 
@@ -191,7 +191,7 @@ mod checked {
     use loom::cell::UnsafeCell;
 
     struct Shared {
-        lines: Lines,
+        queues: ThreadQueues,
         /// What the locks protect.
         counts: [UnsafeCell<u64>; 2],
     }
@@ -203,7 +203,7 @@ mod checked {
 
     impl Shared {
         fn count(&self, lock: usize) {
-            self.lines.enter(LOCKS[lock], |ready| {
+            self.queues.enter(LOCKS[lock], |ready| {
                 while !ready() {
                     thread::yield_now();
                 }
@@ -214,32 +214,32 @@ mod checked {
         fn count_inside(&self, lock: usize) {
             // SAFETY: checked by the model checker.
             self.counts[lock].with_mut(|count| unsafe { *count += 1 });
-            self.lines.leave(LOCKS[lock]);
+            self.queues.leave(LOCKS[lock]);
         }
     }
 
     /// One thread at a time has a lock and sees what the one before wrote, also where two locks share a word.
     #[test]
-    fn loom_lines_let_one_thread_through_at_a_time() {
+    fn loom_queues_let_one_thread_through_at_a_time() {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(|| {
             let counts = [UnsafeCell::new(0), UnsafeCell::new(0)];
-            let shared = Arc::new(Shared { lines: Lines::default(), counts });
+            let shared = Arc::new(Shared { queues: ThreadQueues::default(), counts });
             let other = shared.clone();
             let other = thread::spawn(move || {
                 other.count(0);
                 other.count(1);
             });
             shared.count(0);
-            let again = shared.lines.try_enter(LOCKS[1]);
+            let again = shared.queues.try_enter(LOCKS[1]);
             if again {
                 shared.count_inside(1);
             }
             other.join().expect("the other one gets through");
             let counts = [0, 1].map(|lock| shared.counts[lock].with(|count| unsafe { *count }));
             assert_eq!(counts, [2, 1 + u64::from(again)]);
-            assert!(LOCKS.iter().all(|lock| shared.lines.try_enter(*lock)));
+            assert!(LOCKS.iter().all(|lock| shared.queues.try_enter(*lock)));
         });
     }
 }
@@ -251,8 +251,8 @@ mod tests {
     use std::sync::mpsc;
 
     /// Locks at these addresses share a word.
-    fn neighbours(lines: &Lines) -> [usize; 2] {
-        let same = |address: &usize| std::ptr::eq(lines.word(*address), lines.word(8));
+    fn neighbours(queues: &ThreadQueues) -> [usize; 2] {
+        let same = |address: &usize| std::ptr::eq(queues.word(*address), queues.word(8));
         [8, (16..).step_by(8).find(same).expect("there are few words")]
     }
 
@@ -262,60 +262,60 @@ mod tests {
 
     #[test]
     fn a_lock_that_a_thread_has_or_waits_for_is_refused_to_others() {
-        let lines = Lines::default();
-        for lock in neighbours(&lines) {
-            lines.enter(lock, never);
+        let queues = ThreadQueues::default();
+        for lock in neighbours(&queues) {
+            queues.enter(lock, never);
         }
-        for lock in neighbours(&lines) {
-            assert!(!lines.try_enter(lock));
-            lines.leave(lock);
-            assert!(lines.try_enter(lock) && !lines.try_enter(lock));
+        for lock in neighbours(&queues) {
+            assert!(!queues.try_enter(lock));
+            queues.leave(lock);
+            assert!(queues.try_enter(lock) && !queues.try_enter(lock));
         }
-        for lock in neighbours(&lines) {
-            lines.leave(lock);
+        for lock in neighbours(&queues) {
+            queues.leave(lock);
             // Once too often changes nothing.
-            lines.leave(lock);
-            assert!(lines.try_enter(lock));
+            queues.leave(lock);
+            assert!(queues.try_enter(lock));
         }
     }
 
     #[test]
-    fn a_process_of_one_thread_has_the_same_lines() {
+    fn a_process_of_one_thread_has_the_same_queues() {
         static ALONE: AtomicU8 = AtomicU8::new(1);
-        let lines = Lines::new(&ALONE);
-        for lock in neighbours(&lines) {
-            assert!(lines.try_enter(lock) && !lines.try_enter(lock));
+        let queues = ThreadQueues::new(&ALONE);
+        for lock in neighbours(&queues) {
+            assert!(queues.try_enter(lock) && !queues.try_enter(lock));
         }
         // Another thread comes.
         ALONE.store(0, Ordering::Relaxed);
-        for lock in neighbours(&lines) {
-            assert!(!lines.try_enter(lock));
-            lines.leave(lock);
-            lines.enter(lock, never);
+        for lock in neighbours(&queues) {
+            assert!(!queues.try_enter(lock));
+            queues.leave(lock);
+            queues.enter(lock, never);
         }
     }
 
     #[test]
     fn threads_get_a_lock_in_the_order_in_which_they_asked() {
-        let lines = Lines::default();
+        let queues = ThreadQueues::default();
         let (told, order) = mpsc::channel();
-        lines.enter(8, never);
+        queues.enter(8, never);
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (lines, told, (asked, waits)) = (&lines, told.clone(), mpsc::channel());
+                let (queues, told, (asked, waits)) = (&queues, told.clone(), mpsc::channel());
                 scope.spawn(move || {
-                    lines.enter(8, |ready| {
+                    queues.enter(8, |ready| {
                         asked.send(()).expect("somebody listens");
                         while !ready() {
                             std::thread::yield_now();
                         }
                     });
                     told.send(thread).expect("somebody listens");
-                    lines.leave(8);
+                    queues.leave(8);
                 });
                 waits.recv().expect("the thread has to wait");
             }
-            lines.leave(8);
+            queues.leave(8);
         });
         assert_eq!(order.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
     }
@@ -325,29 +325,29 @@ mod tests {
         struct Count(Cell<u64>);
         // SAFETY: whoever has the lock of a count alone uses it, which is what is tested.
         unsafe impl Sync for Count {}
-        let lines = Lines::default();
-        let locks = neighbours(&lines);
+        let queues = ThreadQueues::default();
+        let locks = neighbours(&queues);
         let counts = [Count(Cell::new(0)), Count(Cell::new(0))];
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (lines, counts) = (&lines, &counts);
+                let (queues, counts) = (&queues, &counts);
                 scope.spawn(move || {
                     for time in 0..2000 {
                         let which = (thread + time) % 2;
                         let (lock, count) = (locks[which], &counts[which].0);
                         if time % 3 == 0 {
-                            while !lines.try_enter(lock) {
+                            while !queues.try_enter(lock) {
                                 std::thread::yield_now();
                             }
                         } else {
-                            lines.enter(lock, |ready| {
+                            queues.enter(lock, |ready| {
                                 while !ready() {
                                     std::thread::yield_now();
                                 }
                             });
                         }
                         count.set(count.get() + 1);
-                        lines.leave(lock);
+                        queues.leave(lock);
                     }
                 });
             }
