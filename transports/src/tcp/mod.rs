@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! network (shared) -> rails (shared): several interfaces -> net: sockets of one interface
-//!     -> peer: a connection -> frame, out
+//!     -> listener: connections that others make; peer: a connection -> socket, frame, out
 //! ```
 //!
 //! - There is one connection with each peer that is used, made when something is first sent. Messages, puts and
@@ -17,10 +17,12 @@
 
 mod congestion;
 mod frame;
+mod listener;
 mod net;
 mod out;
 mod peer;
 mod settings;
+mod socket;
 #[cfg(test)]
 mod tests;
 

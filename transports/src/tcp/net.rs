@@ -1,51 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sockets of one PE on one interface: one that listens, and one connection with each peer that was used.
+//! The sockets of one PE on one interface: a listener, and one connection with each peer that was used.
 //!
 //! A connection is made when something is first sent. Where both sides begin at the same time, that of the PE
 //! with the smaller token stays.
 
-use super::congestion::{self, Congestion};
+use super::congestion::Congestion;
 use super::frame::{self, Head};
+use super::listener::{ACCEPTED, ACCEPTED_MAX, LISTENER, Listener};
 use super::out::Body;
-use super::peer::{Common, Greeting, Peer, Receive, Region, SCRATCH, State};
+use super::peer::{Common, Peer, Receive, Region, SCRATCH, State};
+use super::socket::{self, Greeting, end, greet};
 use crate::network::message::{LONG_MESSAGE, MESSAGE};
 use crate::network::open::random;
 use crate::network::rails::Rail;
 use crate::network::{Completion, Event, Failure, Local, Network, RemoteAddress, Shared};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage, sockopt};
+use nix::sys::socket::{getsockopt, sockopt};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use tombolo_core::registration::Device;
 
 /// Bytes of a name: address, port, token.
 const NAME: usize = 16 + 2 + 8;
-/// Connections that are kept while it is not known whose they are, beside one for each peer; and how many are
-/// accepted in one poll.
-const ACCEPTED_MAX: usize = 64;
-/// Looks, each a quarter of a second, after which one is closed that has not greeted.
-const PATIENCE: u32 = 20;
 /// Longest message whose rest is copied where the socket does not take all of it.
 const INJECT: usize = MESSAGE;
 /// While there is one connection, others are looked for in one of so many polls.
 const POLLS: u32 = 16;
 
-/// What an event of the descriptor belongs to: a peer by its number, or one of these.
-const LISTENER: u64 = u64::MAX;
-const ACCEPTED: u64 = 1 << 40;
-
 /// See the module.
 pub struct Net {
-    listener: OwnedFd,
-    address: SocketAddr,
+    listener: Listener,
     congestion: Congestion,
     token: u64,
     epoll: Epoll,
-    /// The listener is left alone while this process can open no more sockets.
-    is_paused: bool,
     peers: Vec<Peer>,
     /// Those by which frames go.
     open: Vec<u32>,
@@ -53,10 +43,6 @@ pub struct Net {
     opening: usize,
     blocked: Vec<u32>,
     stalled: Vec<u32>,
-    /// Connections that others have made, until it is known whose they are; the oldest first.
-    accepted: Vec<Accepted>,
-    /// How many were accepted so far.
-    arrivals: u64,
     events: VecDeque<Event>,
     common: Common,
     polls: u32,
@@ -66,46 +52,21 @@ pub struct Net {
 // operation that uses it.
 unsafe impl Send for Net {}
 
-/// A connection that somebody else has made.
-struct Accepted {
-    socket: OwnedFd,
-    greeting: Greeting,
-    /// Its number among all that were accepted.
-    arrival: u64,
-    /// Looks since then.
-    age: u32,
-    /// The token of the PE that has made it, when its greeting has come.
-    from: Option<u64>,
-}
-
 impl Net {
     /// Listens at an address of this host, on a port that the system chooses.
     pub fn open(address: IpAddr, congestion: Congestion) -> Result<Net, String> {
-        let failed = |what: &str, error: Errno| format!("{what} at {address}: {error}");
-        let listener = new_socket(address, &congestion).map_err(|e| failed("socket", e))?;
-        let at = SockaddrStorage::from(SocketAddr::new(address, 0));
-        socket::bind(listener.as_raw_fd(), &at).map_err(|e| failed("bind", e))?;
-        socket::listen(&listener, socket::Backlog::MAXCONN).map_err(|e| failed("listen", e))?;
-        let port = socket::getsockname::<SockaddrStorage>(listener.as_raw_fd())
-            .map(|name| port_of(&name))
-            .map_err(|e| failed("getsockname", e))?;
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| failed("epoll", e))?;
-        let listens = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER);
-        epoll.add(&listener, listens).map_err(|e| failed("epoll", e))?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .map_err(|e| format!("epoll at {address}: {e}"))?;
         Ok(Net {
-            listener,
-            address: SocketAddr::new(address, port),
+            listener: Listener::open(address, &congestion, &epoll)?,
             congestion,
             token: random()?,
             epoll,
-            is_paused: false,
             peers: vec![],
             open: vec![],
             opening: 0,
             blocked: vec![],
             stalled: vec![],
-            accepted: vec![],
-            arrivals: 0,
             events: VecDeque::new(),
             common: Common { scratch: vec![0; SCRATCH].into(), ..Common::default() },
             polls: 0,
@@ -115,7 +76,7 @@ impl Net {
     /// Connections by which frames go, and those of which it is not known whose they are.
     #[cfg(test)]
     pub fn connections(&self) -> (usize, usize) {
-        (self.open.len(), self.accepted.len())
+        (self.open.len(), self.listener.accepted())
     }
 
     /// The sockets of connections by which frames go, as a process that is forked has them.
@@ -173,16 +134,8 @@ impl Net {
 
     /// Begins to connect to a peer.
     fn connect(&mut self, peer: usize) -> Result<(), Errno> {
-        let socket = new_socket(self.address.ip(), &self.congestion)?;
-        take_port_late(&socket);
-        // From this interface, whatever the system would choose.
-        let from = SockaddrStorage::from(SocketAddr::new(self.address.ip(), 0));
-        socket::bind(socket.as_raw_fd(), &from)?;
-        let to = SockaddrStorage::from(self.peers[peer].address);
-        match socket::connect(socket.as_raw_fd(), &to) {
-            Ok(()) | Err(Errno::EINPROGRESS) => {}
-            Err(error) => return Err(error),
-        }
+        let (from, to) = (self.listener.address.ip(), self.peers[peer].address);
+        let socket = socket::connect(from, to, &self.congestion)?;
         self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLOUT, peer as u64))?;
         self.peers[peer].state = State::Connecting(socket);
         self.count();
@@ -259,7 +212,7 @@ impl Net {
         let State::Connecting(socket) = std::mem::replace(&mut it.state, State::Expecting) else {
             return;
         };
-        let error = socket::getsockopt(&socket, sockopt::SocketError).unwrap_or(libc::EIO);
+        let error = getsockopt(&socket, sockopt::SocketError).unwrap_or(libc::EIO);
         if error != 0 {
             return self.fail(peer, error);
         }
@@ -341,67 +294,24 @@ impl Net {
     /// Accepts connections that others have made.
     fn accept(&mut self) {
         for _ in 0..ACCEPTED_MAX {
-            let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-            let (no_address, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
-            // SAFETY: asks for no address; a descriptor of this process's own comes back.
-            let fd = unsafe { libc::accept4(self.listener.as_raw_fd(), no_address, no_len, flags) };
-            if fd < 0 {
-                match Errno::last() {
-                    Errno::ECONNABORTED | Errno::EINTR => continue,
-                    Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM => {
-                        self.is_paused = self.epoll.delete(&self.listener).is_ok();
-                    }
-                    _ => {}
-                }
-                return;
-            }
-            // SAFETY: just made, and nobody else's.
-            let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-            let _ = socket::setsockopt(&socket, sockopt::TcpNoDelay, &true);
-            self.arrivals += 1;
-            let (greeting, arrival) = (Greeting::default(), self.arrivals);
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, ACCEPTED | arrival);
-            if self.epoll.add(&socket, event).is_ok() {
-                self.make_room_for_accepted();
-                self.accepted.push(Accepted { socket, greeting, arrival, age: 0, from: None });
-                self.read_greeting(arrival);
+            match self.listener.accept(&self.epoll, self.peers.len()) {
+                Some(arrival) => self.read_greeting(arrival),
+                None => return,
             }
         }
     }
 
-    /// Where there are too many by which no greeting has come, closes the oldest.
-    fn make_room_for_accepted(&mut self) {
-        let strangers = || self.accepted.iter().map(|one| one.from.is_none());
-        if strangers().filter(|is_strange| *is_strange).count() >= self.peers.len() + ACCEPTED_MAX
-            && let Some(oldest) = strangers().position(|is_strange| is_strange)
-        {
-            end(&self.epoll, &self.accepted.remove(oldest).socket);
-        }
-    }
-
-    /// Something has come by an accepted connection.
+    /// Something has come by a connection that was accepted.
     fn read_greeting(&mut self, arrival: u64) {
-        let Some(at) = self.accepted.iter().position(|one| one.arrival == arrival) else { return };
-        let one = &mut self.accepted[at];
-        let from = match one.greeting.read(&one.socket) {
-            Ok(false) => return,
-            Ok(true) => frame::greeted(&one.greeting.bytes, self.token),
-            Err(_) => None,
-        };
-        let Some(from) = from else {
-            end(&self.epoll, &self.accepted.remove(at).socket);
-            return;
-        };
-        one.from = Some(from);
-        // Nothing more comes before it is answered.
-        let _ = self.epoll.delete(&one.socket);
-        self.identify(at, from);
+        if let Some(from) = self.listener.read_greeting(&self.epoll, arrival, self.token) {
+            self.use_accepted(from);
+        }
     }
 
-    /// Uses an accepted connection for the peer with this token, if that is known yet.
-    fn identify(&mut self, at: usize, from: u64) {
+    /// Uses the connection that the PE with this token has made, if it has, and is known yet.
+    fn use_accepted(&mut self, from: u64) {
         let Some(peer) = self.peers.iter().position(|peer| peer.token == from) else { return };
-        let Accepted { socket, .. } = self.accepted.remove(at);
+        let Some(socket) = self.listener.take(from) else { return };
         match self.peers[peer].state {
             State::Idle | State::Expecting => {}
             State::Connecting(_) | State::Greeting(..) if self.token > from => {}
@@ -417,7 +327,7 @@ impl Net {
 
     fn move_on(&mut self) {
         self.polls = self.polls.wrapping_add(1);
-        let is_settled = self.opening == 0 && self.accepted.is_empty();
+        let is_settled = self.opening == 0 && self.listener.accepted() == 0;
         match self.open[..] {
             [only] if is_settled && !self.polls.is_multiple_of(POLLS) => self.read(only as usize),
             _ => self.look_around(),
@@ -450,43 +360,6 @@ impl Net {
     }
 }
 
-impl Greeting {
-    /// Takes what has come of it: whether that is all.
-    fn read(&mut self, socket: &OwnedFd) -> Result<bool, i32> {
-        match socket::recv(
-            socket.as_raw_fd(),
-            &mut self.bytes[self.have..],
-            socket::MsgFlags::empty(),
-        ) {
-            Ok(0) => Err(libc::ECONNRESET),
-            Ok(came) => {
-                self.have += came;
-                Ok(self.have == frame::GREETING)
-            }
-            Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
-            Err(error) => Err(error as i32),
-        }
-    }
-}
-
-/// Ends a connection, of which a process that was forked may have the socket too: closing it would leave it open, and
-/// the descriptor to sleep on would tell of it for ever.
-fn end(epoll: &Epoll, socket: &OwnedFd) {
-    // It may not be there, or not be connected.
-    let _ = epoll.delete(socket);
-    let _ = socket::shutdown(socket.as_raw_fd(), socket::Shutdown::Both);
-}
-
-/// Sends the own greeting by a connection by which nothing was sent. One whose socket has no room for so few bytes is
-/// not used.
-fn greet(socket: &OwnedFd, to: u64, from: u64) -> Result<(), Errno> {
-    let greeting = frame::greeting(to, from);
-    match socket::send(socket.as_raw_fd(), &greeting, socket::MsgFlags::MSG_NOSIGNAL)? {
-        frame::GREETING => Ok(()),
-        _ => Err(Errno::ENOBUFS),
-    }
-}
-
 /// What may help where a connection cannot be made.
 fn hint(error: i32) -> &'static str {
     match error {
@@ -498,36 +371,6 @@ fn hint(error: i32) -> &'static str {
         | libc::EADDRNOTAVAIL => " (see SHMEM_TCP_INTERFACE)",
         _ => "",
     }
-}
-
-fn new_socket(address: IpAddr, congestion: &Congestion) -> Result<OwnedFd, Errno> {
-    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let socket = socket::socket(family, SockType::Stream, flags, None)?;
-    socket::setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
-    congestion::set(&socket, congestion)?;
-    Ok(socket)
-}
-
-/// Has the system choose the port of this end when it connects, so that connections to different peers may have the
-/// same one: an interface has some 28,000. A system that cannot do so takes a port for each connection.
-fn take_port_late(socket: &OwnedFd) {
-    let on: libc::c_int = 1;
-    // SAFETY: reads one number.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_BIND_ADDRESS_NO_PORT,
-            (&raw const on).cast(),
-            size_of_val(&on) as u32,
-        );
-    }
-}
-
-fn port_of(name: &SockaddrStorage) -> u16 {
-    let v4 = name.as_sockaddr_in().map(|name| name.port());
-    v4.or_else(|| name.as_sockaddr_in6().map(|name| name.port())).unwrap_or(0)
 }
 
 impl Device for Net {
@@ -586,11 +429,11 @@ impl Network for Net {
     }
 
     fn name(&self) -> Result<Vec<u8>, String> {
-        let address = match self.address.ip() {
+        let address = match self.listener.address.ip() {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
             IpAddr::V6(address) => address,
         };
-        let (port, token) = (self.address.port().to_le_bytes(), self.token.to_le_bytes());
+        let (port, token) = (self.listener.address.port().to_le_bytes(), self.token.to_le_bytes());
         Ok([&address.octets()[..], &port, &token].concat())
     }
 
@@ -604,9 +447,8 @@ impl Network for Net {
         }
         let address = Ipv6Addr::from(*address).to_canonical();
         self.peers.push(Peer::new(SocketAddr::new(address, u16::from_le_bytes(*port)), token));
-        if let Some(at) = self.accepted.iter().position(|one| one.from == Some(token)) {
-            self.identify(at, token);
-        }
+        // It may have connected before this PE knew it.
+        self.use_accepted(token);
         Ok(self.peers.len() as u64 - 1)
     }
 
@@ -698,18 +540,7 @@ impl Network for Net {
     }
 
     fn look(&mut self) {
-        self.accepted.retain_mut(|one| {
-            one.age += 1;
-            let stays = one.from.is_some() || one.age <= PATIENCE;
-            if !stays {
-                end(&self.epoll, &one.socket);
-            }
-            stays
-        });
-        if self.is_paused {
-            let listens = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER);
-            self.is_paused = self.epoll.add(&self.listener, listens).is_err();
-        }
+        self.listener.look(&self.epoll);
         // Messages and the ends of transfers may wait for long behind bytes that go on moving.
         for peer in &self.open {
             if self.peers[*peer as usize].take_moved() {

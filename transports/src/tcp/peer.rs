@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One peer: its connection, what was sent by it and waits for an answer, and the frame that is coming in.
 
-use super::frame::{GREETING, HEAD, Head};
+use super::frame::{HEAD, Head};
 use super::out::{Body, Out};
+use super::socket::Greeting;
 use crate::network::{Completion, Failure};
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -69,13 +70,6 @@ pub enum State {
     Open(OwnedFd),
     /// For good, with an error number.
     Closed(i32),
-}
-
-/// The part of a greeting that has come.
-#[derive(Default)]
-pub struct Greeting {
-    pub bytes: [u8; GREETING],
-    pub have: usize,
 }
 
 /// A read that was sent.
