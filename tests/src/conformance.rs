@@ -28,6 +28,7 @@
 
 use crate::doubles::{Faults, Faulty};
 use crate::ring::{self, Ring};
+use crate::unless;
 use crate::watchdog::Watchdog;
 use crate::{run_as_pe, run_job};
 use libtest_mimic::{Arguments, Trial};
@@ -197,16 +198,12 @@ pub fn main(back_ends: &'static [BackEnd]) {
     }
     let trial = |(back_end, case): (&BackEnd, &Case), unavailable: &Option<String>| {
         let name = name((back_end, case));
-        match unavailable {
-            Some(why) => {
-                Trial::test(format!("{name} ... ignored, {why}"), || Ok(())).with_ignored_flag(true)
-            }
-            None => Trial::test(name.clone(), move || {
-                let own = std::env::current_exe()?;
-                let status = Command::new(own).env(CASE, name).status()?;
-                if status.success() { Ok(()) } else { Err(status.to_string().into()) }
-            }),
-        }
+        let trial = Trial::test(name.clone(), move || {
+            let own = std::env::current_exe()?;
+            let status = Command::new(own).env(CASE, name).status()?;
+            if status.success() { Ok(()) } else { Err(status.to_string().into()) }
+        });
+        unless(unavailable.as_ref(), trial)
     };
     let of = |back_end: &'static BackEnd| {
         let unavailable = unavailable(back_end);

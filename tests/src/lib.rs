@@ -11,6 +11,7 @@ pub mod ring;
 pub mod slurm;
 pub mod watchdog;
 
+use libtest_mimic::Trial;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use tombolo_core::board::Board;
@@ -18,6 +19,14 @@ use tombolo_core::bootstrap::{self, Bootstrap, Threads};
 use tombolo_core::config::{Bytes, Descriptor, Environment};
 use tombolo_core::transport::Transport;
 use tombolo_core::{Config, Setup, World};
+
+/// A test that is ignored if what it needs is missing; the reason is printed before its name.
+pub fn unless(missing: Option<impl Into<String>>, trial: Trial) -> Trial {
+    match missing {
+        Some(why) => trial.with_kind(why).with_ignored_flag(true),
+        None => trial,
+    }
+}
 
 /// Makes the transports of one PE.
 pub type MakeTransports = dyn Fn() -> Vec<Box<dyn Transport>> + Sync;

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
+use tombolo_tests::unless;
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
@@ -66,8 +67,8 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     }
     trials.push(long(crowd, 512, &["nothing"]));
     let traffic = Program::new(prefix, &dir.join("special/stopped.c"), "", &["-O1"]);
-    let name = format!("links_are_kept_among_{BUSY}_busy_processes ({LONG})");
-    trials.push(Trial::test(name, move || links_are_kept(&traffic)).with_ignored_flag(true));
+    let name = format!("links_are_kept_among_{BUSY}_busy_processes");
+    trials.push(unless(Some(LONG), Trial::test(name, move || links_are_kept(&traffic))));
     trials
 }
 
@@ -111,12 +112,12 @@ fn links_are_kept(traffic: &Program) -> Result<(), Failed> {
 
 /// "rma on 64 PEs": succeeds.
 fn long(program: Arc<Program>, pes: usize, args: &'static [&'static str]) -> Trial {
-    let name = format!("{} on {pes} PEs ({LONG})", program.name);
+    let name = format!("{} on {pes} PEs", program.name);
     let test = move || {
         program.launch_within(LONG_LIMIT, &[], pes, args, &[])?.succeeded()?;
         Ok(())
     };
-    Trial::test(name, test).with_ignored_flag(true)
+    unless(Some(LONG), Trial::test(name, test))
 }
 
 fn expect(right: bool, ran: &Ran, what: &str) -> Result<(), Failed> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use support::program::{LIMIT, Program, run_trials};
 use support::{installed, run, scratch};
+use tombolo_tests::unless;
 
 /// Source, and what it prints: all of it, but for `heat.c`, which shows how far it is before.
 const EXAMPLES: [(&str, &str); 14] = [
@@ -104,8 +105,7 @@ fn program(prefix: &Path, source: &Path, flags: &[&str]) -> Arc<Program> {
 
 fn in_python(prefix: &Path, pes: usize, options: &'static [&'static str]) -> Trial {
     let prefix = prefix.to_owned();
-    let missing = !installed("python3");
-    let reason = if missing { "needs python3" } else { "" };
+    let missing = (!installed("python3")).then_some("needs python3");
     let trial = Trial::test(format!("stencil.py on {pes} PEs {}", options.join(" ")), move || {
         // By this alone the program finds the library.
         let mut oshrun = Command::new(prefix.join("bin/oshrun"));
@@ -119,7 +119,7 @@ fn in_python(prefix: &Path, pes: usize, options: &'static [&'static str]) -> Tri
             false => Err(ran.account(&format!("expected {:?}", EXAMPLES[0].1)).into()),
         }
     });
-    trial.with_kind(reason).with_ignored_flag(missing)
+    unless(missing, trial)
 }
 
 fn needing(
@@ -128,9 +128,9 @@ fn needing(
     prefix: &Path,
     test: fn(&Path) -> Result<(), Failed>,
 ) -> Trial {
-    let (prefix, missing) = (prefix.to_owned(), !installed(program));
-    let reason = if missing { format!("needs {program}") } else { String::new() };
-    Trial::test(name, move || test(&prefix)).with_kind(reason).with_ignored_flag(missing)
+    let prefix = prefix.to_owned();
+    let missing = (!installed(program)).then(|| format!("needs {program}"));
+    unless(missing, Trial::test(name, move || test(&prefix)))
 }
 
 /// `PATH` with the tools of the installation first, as its users have it.

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tombolo_tests::unless;
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
@@ -407,8 +408,8 @@ fn works_under_address_sanitizer(prefix: &Path) -> Trial {
     let programs = SANITIZED.map(|name| {
         Program::new(prefix, &crate_dir().join("c").join(name), "with sanitizers", &flags)
     });
-    let kind = if linked.is_ok() { "" } else { "needs libasan and libubsan of the C compiler" };
-    Trial::test("programs_with_address_sanitizer_work", move || {
+    let missing = linked.is_err().then_some("needs libasan and libubsan of the C compiler");
+    let trial = Trial::test("programs_with_address_sanitizer_work", move || {
         for program in &programs {
             // What programs never free is theirs.
             // Measuring takes long, and is the same for all.
@@ -425,9 +426,8 @@ fn works_under_address_sanitizer(prefix: &Path) -> Trial {
             }
         }
         Ok(())
-    })
-    .with_kind(kind)
-    .with_ignored_flag(linked.is_err())
+    });
+    unless(missing, trial)
 }
 
 fn works_under_valgrind(prefix: &Path) -> Trial {
@@ -435,8 +435,8 @@ fn works_under_valgrind(prefix: &Path) -> Trial {
     let programs = WITH_TOOLS.map(|name| {
         Program::new(prefix, &crate_dir().join("c").join(name), "for valgrind", &flags)
     });
-    let there = installed("valgrind");
-    Trial::test("programs_work_under_valgrind", move || {
+    let missing = (!installed("valgrind")).then_some("needs valgrind");
+    let trial = Trial::test("programs_work_under_valgrind", move || {
         for program in &programs {
             let mut oshrun = program.oshrun();
             oshrun.args(["-n", "2", "valgrind", "-q", "--error-exitcode=9"]);
@@ -446,9 +446,8 @@ fn works_under_valgrind(prefix: &Path) -> Trial {
             expect(!reported, &ran, "no report")?;
         }
         Ok(())
-    })
-    .with_kind(if there { "" } else { "needs valgrind" })
-    .with_ignored_flag(!there)
+    });
+    unless(missing, trial)
 }
 
 /// As the manual says that PEs are run under other programs.
@@ -463,7 +462,7 @@ fn work_under_debuggers(prefix: &Path) -> [Trial; 2] {
     tools.map(|(tool, script)| {
         let program = program.clone();
         let missing = why_not(tool);
-        Trial::test(format!("programs_work_under_{tool}"), move || {
+        let trial = Trial::test(format!("programs_work_under_{tool}"), move || {
             let folder = scratch(tool);
             for hosts in ["1", "2"] {
                 let mut oshrun = program.oshrun();
@@ -475,9 +474,8 @@ fn work_under_debuggers(prefix: &Path) -> [Trial; 2] {
                 expect(!crashed && !ran.stderr.contains("tombolo:"), &ran, "no report")?;
             }
             Ok(())
-        })
-        .with_ignored_flag(missing.is_some())
-        .with_kind(missing.unwrap_or_default())
+        });
+        unless(missing, trial)
     })
 }
 

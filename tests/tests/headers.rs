@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
+use tombolo_tests::unless;
 
 #[path = "../../compat/src/abi.rs"]
 mod abi;
@@ -85,9 +86,8 @@ fn main() {
 /// Everything that depends on compiler and standard, ignored with the reason in its name when the
 /// compiler is not there.
 fn trials_of(compiler: &'static str, standard: &'static str) -> Vec<Trial> {
-    let absent = !installed(compiler);
-    let suffix = if absent { format!(" ({compiler} is not installed)") } else { String::new() };
-    let name = |what: &str| format!("{compiler} {standard}: {what}{suffix}");
+    let absent = (!installed(compiler)).then(|| format!("needs {compiler}"));
+    let name = |what: &str| format!("{compiler} {standard}: {what}");
     let mut trials = Vec::new();
     for header in HEADERS {
         trials.push(Trial::test(name(&format!("{header} compiles alone, and twice")), move || {
@@ -113,7 +113,7 @@ fn trials_of(compiler: &'static str, standard: &'static str) -> Vec<Trial> {
             compiles(compiler, standard, "generics", &source, &["-Wall", "-Wextra", "-Werror"])
         }));
     }
-    trials.into_iter().map(|trial| trial.with_ignored_flag(absent)).collect()
+    trials.into_iter().map(|trial| unless(absent.as_ref(), trial)).collect()
 }
 
 fn compiles(

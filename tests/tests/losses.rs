@@ -6,6 +6,7 @@
 use libtest_mimic::{Failed, Trial};
 use std::path::Path;
 use std::sync::Arc;
+use tombolo_tests::unless;
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
@@ -101,13 +102,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let mut trials: Vec<Trial> = LOSSES.map(|loss| goes_on(&survivors, loss)).into();
     trials.extend(LOSSES_OVER_TCP.map(|loss| goes_on(&survivors, loss)));
     let no_ofi = unavailable(BACK_ENDS.iter().find(|one| one.name == "ofi_tcp").expect("a row"));
-    trials.extend(LOSSES_OVER_OFI.map(|loss| match &no_ofi {
-        None => goes_on(&survivors, loss),
-        Some(why) => {
-            let name = format!("{} {} over ofi ({why})", survivors.name, loss.3);
-            Trial::test(name, || Ok(())).with_ignored_flag(true)
-        }
-    }));
+    trials.extend(LOSSES_OVER_OFI.map(|loss| unless(no_ofi.as_ref(), goes_on(&survivors, loss))));
     trials.extend(ends_with_losses(&survivors));
     for death in DEATHS {
         trials.push(goes_on_without(&deaths, death, None));
@@ -136,9 +131,8 @@ fn data_arrive_without(
     options: &'static [&'static str],
 ) -> Trial {
     let program = program.clone();
-    let needs_root = OF_ROOT.contains(&what) && !nix::unistd::geteuid().is_root();
-    let reason = if needs_root { " (ignored: it needs root)" } else { "" };
-    let name = format!("{}: {who} without {what} {}{reason}", program.name, options.join(" "));
+    let is_refused = OF_ROOT.contains(&what) && !nix::unistd::geteuid().is_root();
+    let name = format!("{}: {who} without {what} {}", program.name, options.join(" "));
     let test = move || {
         let folder = scratch("empty");
         let folder = folder.to_string_lossy();
@@ -152,7 +146,7 @@ fn data_arrive_without(
         }
         Err(ran.account(&format!("expected exit code {code}")).into())
     };
-    Trial::test(name, test).with_ignored_flag(needs_root)
+    unless(is_refused.then_some("needs root"), Trial::test(name, test))
 }
 
 /// Programs that ask for it go on without PEs that are lost, of which people are told.

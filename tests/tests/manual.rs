@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 use support::program::{Program, run_trials};
 use support::{crate_dir, installed, routines, run, scratch};
+use tombolo_tests::unless;
 
 fn main() {
     run_trials(trials)
@@ -24,11 +25,10 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         let place = place.clone();
         move || every_routine_has_a_page(&place)
     }));
-    let no_groff = !installed("groff");
-    let reason = if no_groff { "needs groff" } else { "" };
+    let no_groff = (!installed("groff")).then_some("needs groff");
     let formatted =
         Trial::test("manual_pages_of_routines_are_well_formed", move || formats(&place));
-    trials.push(formatted.with_kind(reason).with_ignored_flag(no_groff));
+    trials.push(unless(no_groff, formatted));
     trials
 }
 

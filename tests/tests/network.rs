@@ -12,6 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tombolo_tests::conformance::{BACK_ENDS, unavailable};
 use tombolo_tests::nodes::{self, Nodes};
+use tombolo_tests::unless;
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
@@ -45,7 +46,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let places = |program: Arc<Program>| {
         PLACES.map(|(places, network)| {
             let missing = if network == "ofi" { &no_ofi } else { &missing };
-            unless(missing, runs(&program, places, network))
+            unless(missing.as_ref(), runs(&program, places, network))
         })
     };
     let counted = crate_dir().join("c/special/counted.c");
@@ -71,18 +72,10 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let slow = [("tcp", &missing), ("ofi", &no_ofi)].map(|(network, missing)| {
         let (long, name) =
             (long.clone(), format!("long_transfers_over_a_slow_cable_end_over_{network}"));
-        unless(missing, Trial::test(name, move || slow(&long, network)))
+        unless(missing.as_ref(), Trial::test(name, move || slow(&long, network)))
     });
-    let tools = tools.map(|trial| unless(&missing, trial));
+    let tools = tools.map(|trial| unless(missing.as_ref(), trial));
     programs.flat_map(places).chain(tools).chain(slow).collect()
-}
-
-/// A trial, ignored if what it needs is missing.
-fn unless(missing: &Option<String>, trial: Trial) -> Trial {
-    match missing {
-        Some(why) => trial.with_kind(why.clone()).with_ignored_flag(true),
-        None => trial,
-    }
 }
 
 fn tool(prefix: &Path, name: &str, case: fn(&Path) -> Result<(), Failed>) -> Trial {

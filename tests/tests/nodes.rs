@@ -5,6 +5,7 @@ use libtest_mimic::{Arguments, Trial};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tombolo_tests::nodes::{Nodes, unavailable};
+use tombolo_tests::unless;
 
 const CASES: [(&str, fn()); 4] = [
     ("hosts_reach_each_other_and_share_files_alone", hosts_share_files_alone),
@@ -26,7 +27,7 @@ fn main() {
             case();
             Ok(())
         });
-        trial.with_kind(missing.unwrap_or_default()).with_ignored_flag(missing.is_some())
+        unless(missing, trial)
     });
     libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
 }

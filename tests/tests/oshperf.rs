@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Ran, installed, prefix, run, scratch};
+use tombolo_tests::unless;
 
 /// No run of these tests takes longer unless something is wrong, however busy the machine is.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -52,9 +53,9 @@ fn main() {
 }
 
 fn trial((name, needs, case): &'static (&str, &[&str], Case), prefix: Arc<Path>) -> Trial {
-    let missing = !needs.iter().any(|program| installed(program));
-    let reason = if missing { format!("needs {}", needs[0]) } else { String::new() };
-    Trial::test(*name, move || case(&prefix)).with_kind(reason).with_ignored_flag(missing)
+    let is_there = needs.iter().any(|program| installed(program));
+    let missing = (!is_there).then(|| format!("needs {}", needs[0]));
+    unless(missing, Trial::test(*name, move || case(&prefix)))
 }
 
 fn oshperf(prefix: &Path, arguments: &str) -> Command {

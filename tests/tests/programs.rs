@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use tombolo_tests::unless;
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
@@ -134,10 +135,11 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         trials.push(runs(program, 4, &[("SHMEM_DEBUG", "1")]));
         trials.extend(RINGS.map(|(pes, options)| runs_on_hosts(program, pes, options)));
         trials.push(runs_on_hosts(program, OVER_TCP.0, OVER_TCP.1));
-        trials.extend(OVER_OFI.map(|(pes, options)| match &no_ofi {
-            None => runs_on_hosts(program, pes, options),
-            Some(why) => ignored(format!("{} on {pes} PEs over ofi ({why})", program.name)),
-        }));
+        trials.extend(
+            OVER_OFI.map(|(pes, options)| {
+                unless(no_ofi.as_ref(), runs_on_hosts(program, pes, options))
+            }),
+        );
     }
     trials.push(every_routine_is_called(&all));
 
@@ -264,11 +266,6 @@ fn runs_on_hosts(program: &Arc<Program>, pes: usize, options: &'static [&str]) -
     })
 }
 
-/// A test that cannot run here; its name tells why.
-fn ignored(name: String) -> Trial {
-    Trial::test(name, || Ok(())).with_ignored_flag(true)
-}
-
 /// Traffic that does not notice faults, which people are told of.
 fn endures(
     program: &Arc<Program>,
@@ -316,18 +313,16 @@ fn ends_clearly(
 fn runs_under_hydra(program: &Arc<Program>) -> Trial {
     let program = program.clone();
     let name = format!("{} on 4 PEs, started by MPICH's mpiexec", program.name);
-    if Command::new("mpiexec.hydra").arg("--version").output().is_err() {
-        let name = format!("{name} (ignored: mpiexec.hydra of MPICH is not installed)");
-        return ignored(name);
-    }
-    Trial::test(name, move || {
+    let is_missing = Command::new("mpiexec.hydra").arg("--version").output().is_err();
+    let trial = Trial::test(name, move || {
         let executable = program.executable()?;
         let mut mpiexec = Command::new("mpiexec.hydra");
         mpiexec.args(["-n", "4"]).arg(executable);
         mpiexec.env("SHMEM_SYMMETRIC_SIZE", "16m").env("SHMEM_TUNE_CACHE", scratch("tuning"));
         run(&mut mpiexec, LIMIT)?.succeeded()?;
         Ok(())
-    })
+    });
+    unless(is_missing.then_some("needs mpiexec.hydra of MPICH"), trial)
 }
 
 /// The programs together refer to every routine of the standard's list.

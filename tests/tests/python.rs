@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use support::program::{LIMIT, run_trials};
 use support::{Ran, crate_dir, installed, run, scratch};
+use tombolo_tests::unless;
 
 const ARRAYS: [&[&str]; 4] =
     [&["-n", "1"], &["-n", "3"], &["-n", "4"], &["-n", "4", "--hosts", "2"]];
@@ -43,10 +44,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let mut trials = vec![];
     let mut add = |name: String, missing: Option<&str>, case: Case| {
         let python = python.clone();
-        let trial = Trial::test(name, move || case(&python));
-        trials.push(
-            trial.with_kind(missing.unwrap_or_default()).with_ignored_flag(missing.is_some()),
-        );
+        trials.push(unless(missing, Trial::test(name, move || case(&python))));
     };
     for job in ITS_OWN_TESTS {
         let name = format!("the tests of shmem4py pass, none skipped, with {}", job.join(" "));

@@ -10,6 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tombolo_tests::conformance::{BACK_ENDS, unavailable};
 use tombolo_tests::nodes::{self, Nodes};
+use tombolo_tests::unless;
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
@@ -90,10 +91,8 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     add("hosts_take_the_network_that_all_are_in_over", &cables, both, takes_the_shared_one);
     add("a_job_without_cables_ends_over", &beating, tcp, without_cables);
     let trials = trials.into_iter().map(|(network, trial)| {
-        match if network == "ofi" { &no_ofi } else { &missing } {
-            Some(why) => trial.with_kind(why.clone()).with_ignored_flag(true),
-            None => trial,
-        }
+        let missing = if network == "ofi" { &no_ofi } else { &missing };
+        unless(missing.as_ref(), trial)
     });
     trials.collect()
 }

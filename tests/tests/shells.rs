@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use support::program::run_trials;
 use support::{crate_dir, installed, tool};
+use tombolo_tests::unless;
 
 /// Programs, with what is typed after their names and one of the words that are then offered.
 const OFFERED: [(&str, &str, &str); 10] = [
@@ -40,14 +41,13 @@ fn main() {
 }
 
 fn trials(prefix: &Path) -> Vec<Trial> {
-    let no_bash = !installed("bash");
-    let reason = if no_bash { "needs bash" } else { "" };
+    let no_bash = (!installed("bash")).then_some("needs bash");
     let mut trials = vec![];
     for (program, typed, offered) in OFFERED {
         let prefix = prefix.to_owned();
         let name = format!("bash completes {program} {typed}");
         let trial = Trial::test(name, move || completes(&prefix, program, typed, offered));
-        trials.push(trial.with_kind(reason).with_ignored_flag(no_bash));
+        trials.push(unless(no_bash, trial));
     }
     let of = |test: fn(&Path) -> Result<(), Failed>| {
         let prefix = prefix.to_owned();

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use support::{Ran, installed, prefix, run, scratch, tool};
 use tombolo_core::config::{CoreSettings, Variable};
+use tombolo_tests::unless;
 
 const PROGRAM: &str = r#"
 #include <shmem.h>
@@ -71,9 +72,8 @@ fn main() {
 }
 
 fn trial((name, needs, case): &'static (&str, &str, Case), prefix: Arc<Path>) -> Trial {
-    let missing = !installed(needs);
-    let reason = if missing { format!("needs {needs}") } else { String::new() };
-    Trial::test(*name, move || case(&prefix)).with_kind(reason).with_ignored_flag(missing)
+    let missing = (!installed(needs)).then(|| format!("needs {needs}"));
+    unless(missing, Trial::test(*name, move || case(&prefix)))
 }
 
 /// The program's source in a folder for one case.

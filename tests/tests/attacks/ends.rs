@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tombolo_tests::unless;
 
 /// Jobs of a test for each way that PEs reach each other, and over one that is slow.
 const JOBS: [usize; 2] = [14, 4];
@@ -24,9 +25,7 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
     let trial = |(salt, way): (usize, Way)| {
         let (program, missing) = (program.clone(), way.missing.clone());
         let name = format!("ends_{}", way.name);
-        Trial::test(name, move || attack(&program, &way, salt as u64))
-            .with_ignored_flag(missing.is_some())
-            .with_kind(missing.unwrap_or_default())
+        unless(missing, Trial::test(name, move || attack(&program, &way, salt as u64)))
     };
     let mut trials: Vec<Trial> = ways().into_iter().enumerate().map(trial).collect();
     for (phase, way) in
@@ -38,12 +37,10 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
         let test = Trial::test(name, move || {
             all_in(phase).try_for_each(|next| told(&program, &way, &next))
         });
-        trials.push(test.with_ignored_flag(true).with_kind(reason));
+        trials.push(unless(Some(reason), test));
     }
-    let root = is_root();
-    let needs_root = |trial: Trial| {
-        trial.with_ignored_flag(!root).with_kind(if root { "" } else { "needs root" })
-    };
+    let no_root = (!is_root()).then_some("needs root");
+    let needs_root = |trial: Trial| unless(no_root, trial);
     let between = program.clone();
     let name = "rights_given_up_between_exchanges_are_told_soon";
     trials.push(needs_root(Trial::test(name, move || between_exchanges(&between))));
@@ -58,8 +55,7 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
         let (program, missing) = (program.clone(), way.missing.clone());
         let name = "few_descriptors_are_told_over_ofi";
         let trial = Trial::test(name, move || few_descriptors(&program, &way));
-        let ignored = missing.is_some();
-        trials.push(trial.with_ignored_flag(ignored).with_kind(missing.unwrap_or_default()));
+        trials.push(unless(missing, trial));
     }
     let source = crate_dir().join("c/attacks/growth.c");
     let program = Program::new(prefix, &source, "to start", &["-O1"]);

@@ -9,6 +9,7 @@ use libtest_mimic::{Failed, Trial};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use tombolo_tests::unless;
 
 /// Memory files: of windows, links, heaps, and the status board.
 const FILES: [&str; 4] = ["tombolo-ntb ", "tombolo-ntb-link", HEAP, "tombolo-board"];
@@ -24,9 +25,7 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
         let program = program.clone();
         let name = format!("garbage_in_memory_crashes_nobody_{}", way.name);
         let missing = way.missing.clone();
-        Trial::test(name, move || attack(&program, &way, salt as u64))
-            .with_ignored_flag(missing.is_some())
-            .with_kind(missing.unwrap_or_default())
+        unless(missing, Trial::test(name, move || attack(&program, &way, salt as u64)))
     };
     // Other networks share no memory between hosts; without order it is the same as on one host.
     let others = ["over_tcp", "over_ofi", "over_verbs", "over_unordered"];

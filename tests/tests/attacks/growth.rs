@@ -10,6 +10,7 @@ use crate::{Cases, Way, ways};
 use libtest_mimic::{Failed, Trial};
 use std::path::Path;
 use std::sync::Arc;
+use tombolo_tests::unless;
 
 /// What is used, and how often on one host, over the ring and over other networks, where every use
 /// takes longer.
@@ -33,9 +34,7 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
         let program = program.clone();
         let missing = way.missing.clone();
         let name = format!("nothing_grows_{}", way.name);
-        Trial::test(name, move || grow(&program, &way))
-            .with_ignored_flag(missing.is_some())
-            .with_kind(missing.unwrap_or_default())
+        unless(missing, Trial::test(name, move || grow(&program, &way)))
     };
     let mut trials: Vec<Trial> = ways().into_iter().map(trial).collect();
     trials.push(Trial::test("nothing_is_left_of_many_jobs", move || many_jobs(&program)));

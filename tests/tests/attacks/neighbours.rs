@@ -18,6 +18,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tombolo_tests::unless;
 
 /// Whose jobs are attacked, and who attacks. Numbers that nobody else has.
 const OWNER: u32 = 64_801;
@@ -31,11 +32,9 @@ pub fn trials(prefix: &Path) -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     let trial = |way: Way| {
         let missing = if root { way.missing.clone() } else { Some("needs root".to_owned()) };
-        let (program, ignored) = (program.clone(), missing.is_some());
+        let program = program.clone();
         let name = format!("neighbours_are_kept_out_{}", way.name);
-        Trial::test(name, move || keep_out(&program, &way))
-            .with_ignored_flag(ignored)
-            .with_kind(missing.unwrap_or_default())
+        unless(missing, Trial::test(name, move || keep_out(&program, &way)))
     };
     // Whom the kernel lets at memory and descriptors does not depend on the order of puts.
     ways().into_iter().filter(|way| way.name != "over_unordered").map(trial).collect()

@@ -32,6 +32,7 @@ use support::ends::PHASES;
 use support::program::Program;
 use tombolo_tests::conformance;
 use tombolo_tests::guests::{LIFETIME, unavailable};
+use tombolo_tests::unless;
 
 /// Programs that run on two, three and four guests, one PE each.
 const QUICK: [&str; 2] = ["few", "setup"];
@@ -189,9 +190,7 @@ fn main() {
         Arc::new(Stage { prefix, programs, rings: Default::default(), trio: Default::default() });
     let mut trials = trials(&stage);
     if std::env::var_os("TOMBOLO_GUESTS").is_none() {
-        let asleep = |trial: Trial| {
-            trial.with_kind("boots virtual machines: cargo dev guests").with_ignored_flag(true)
-        };
+        let asleep = |trial: Trial| unless(Some("boots virtual machines: cargo dev guests"), trial);
         trials = trials.into_iter().map(asleep).collect();
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
@@ -206,8 +205,7 @@ fn trials(stage: &Arc<Stage>) -> Vec<Trial> {
         let stage = stage.clone();
         let reason = missing.or(other);
         let trial = Trial::test(name, move || stage.run(&*case));
-        trials
-            .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
+        trials.push(unless(reason, trial));
     };
     add("a_guest_runs_programs_of_this_machine".into(), None, Box::new(runs_programs));
     for program in &stage.programs {
@@ -244,8 +242,7 @@ fn over_epf(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         let stage = stage.clone();
         let reason = missing.or(other);
         let trial = Trial::test(name, move || stage.run(&*case));
-        trials
-            .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
+        trials.push(unless(reason, trial));
     };
     add("linux_drives_epf".into(), epf::without_drivers(), Box::new(epf::linux_drives_it));
     for program in stage.programs.iter().filter(|program| !SPECIAL.contains(&&*program.name)) {
@@ -280,8 +277,7 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         let stage = stage.clone();
         let reason = missing.or(slow.then_some(SLOW));
         let trial = Trial::test(name, move || stage.run(&*case));
-        trials
-            .push(trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some()));
+        trials.push(unless(reason, trial));
     };
     for back_end in ["verbs", "verbs_read", "verbs_target", "verbs_two"] {
         let case = move |stage: &Stage| rdma::conforms(stage, back_end);
@@ -328,7 +324,7 @@ fn over_verbs(stage: &Arc<Stage>, missing: Option<&'static str>) -> Vec<Trial> {
         let case = move || stage.run(&strangers::datagrams_do_no_harm);
         let reason = missing.or(strangers::unavailable());
         let trial = Trial::test("datagrams_of_strangers_do_no_harm_over_verbs", case);
-        trial.with_kind(reason.unwrap_or_default()).with_ignored_flag(reason.is_some())
+        unless(reason, trial)
     };
     type Function = fn(&Stage) -> Result<(), Failed>;
     let others: [(&str, Function); 8] = [

@@ -25,6 +25,7 @@ use libtest_mimic::{Arguments, Trial};
 use std::process::Command;
 use std::sync::LazyLock;
 use tombolo_tests::nodes::{Nodes, unavailable};
+use tombolo_tests::unless;
 
 /// Hosts for jobs that leave them as they are.
 static NODES: LazyLock<Nodes> = LazyLock::new(|| nodes(3));
@@ -44,7 +45,7 @@ fn main() {
             case();
             Ok(())
         });
-        trial.with_kind(missing.unwrap_or_default()).with_ignored_flag(missing.is_some())
+        unless(missing, trial)
     });
     libtest_mimic::run(&arguments, trials.collect()).exit();
 }

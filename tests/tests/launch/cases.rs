@@ -5,6 +5,7 @@ use crate::harness::{Job, Outcome, is_running, oshrun, run, run_with_input, shel
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal;
 use std::time::Duration;
+use tombolo_tests::unless;
 
 cases! {
     pes_exchange_values_through_the_server,
@@ -384,8 +385,7 @@ pub fn with_two_cores() -> Vec<Trial> {
         bound_jobs_do_not_share_cores();
         Ok(())
     });
-    let too_few = cores < 2;
-    vec![trial.with_kind(if too_few { "needs two cores" } else { "" }).with_ignored_flag(too_few)]
+    vec![unless((cores < 2).then_some("needs two cores"), trial)]
 }
 
 fn bound_jobs_do_not_share_cores() {

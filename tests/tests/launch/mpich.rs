@@ -6,6 +6,7 @@ use libtest_mimic::Trial;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+use tombolo_tests::unless;
 
 const PROGRAM: &str = r#"
 #include <mpi.h>
@@ -43,14 +44,13 @@ pub fn trials() -> Vec<Trial> {
         ("mpich_clients_learn_their_program", clients_learn_their_program),
         ("mpich_abort_ends_the_job_with_its_code", abort_ends_the_job),
     ];
-    let missing = MPICC.is_none();
+    let missing = MPICC.is_none().then_some("needs mpicc of MPICH");
     let trial = |(name, case): (&str, fn())| {
         let trial = Trial::test(name, move || {
             case();
             Ok(())
         });
-        let reason = if missing { "needs mpicc of MPICH" } else { "" };
-        trial.with_kind(reason).with_ignored_flag(missing)
+        unless(missing, trial)
     };
     cases.map(trial).into()
 }

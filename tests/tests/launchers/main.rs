@@ -17,6 +17,7 @@ use support::program::{LIMIT, Program};
 use support::{Ran, crate_dir, installed, prefix, run, scratch};
 use tombolo_tests::nodes::{self, Nodes};
 use tombolo_tests::slurm::{self, Slurm};
+use tombolo_tests::unless;
 
 /// Programs run under each launcher.
 const PROGRAMS: [&str; 4] = ["setup", "rma", "collectives", "static_data"];
@@ -94,12 +95,7 @@ fn trial(
     missing: Option<&str>,
     body: impl FnOnce() -> Result<(), Failed> + Send + 'static,
 ) -> Trial {
-    match missing {
-        Some(why) => {
-            Trial::test(format!("{name} (ignored: {why})"), || Ok(())).with_ignored_flag(true)
-        }
-        None => Trial::test(name, body),
-    }
+    unless(missing, Trial::test(name, body))
 }
 
 /// Fails unless the program succeeded and its output has the line `launcher NAME`.

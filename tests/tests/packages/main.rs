@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use support::program::run_trials;
 use support::{Ran, crate_dir, installed, run, scratch};
+use tombolo_tests::unless;
 
 const PACKING: Duration = Duration::from_secs(300);
 const LIMIT: Duration = Duration::from_secs(120);
@@ -39,9 +40,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let trial =
         |name: &str, missing: Option<&'static str>, case: fn(&Path) -> Result<(), Failed>| {
             let made = made.clone();
-            Trial::test(name, move || case(made.folder()?))
-                .with_kind(missing.unwrap_or_default())
-                .with_ignored_flag(missing.is_some())
+            unless(missing, Trial::test(name, move || case(made.folder()?)))
         };
     vec![
         trial("an_unpacked_archive_works", None, unpacked),
