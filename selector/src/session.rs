@@ -37,6 +37,8 @@ struct Hello {
     crowd: u8,
     /// How many processors the PE has.
     processors: u8,
+    /// PEs of a host outnumber its processors, as far as this PE can tell.
+    crowded: bool,
     /// Its environment speaks of buffers that are used once.
     once: bool,
 }
@@ -47,7 +49,7 @@ impl Hello {
         bytes.extend(self.known.to_le_bytes());
         bytes.extend(self.place.cache.to_le_bytes());
         bytes.extend(self.place.node.to_le_bytes());
-        bytes.extend([self.crowd, self.processors, self.once.into()]);
+        bytes.extend([self.crowd, self.processors, self.crowded.into(), self.once.into()]);
         bytes
     }
 
@@ -56,13 +58,14 @@ impl Hello {
         let (known, rest) = rest.split_first_chunk()?;
         let (cache, rest) = rest.split_first_chunk()?;
         let (node, rest) = rest.split_first_chunk()?;
-        let [crowd, processors, once] = rest else { return None };
+        let [crowd, processors, crowded, once] = rest else { return None };
         Some(Hello {
             fingerprint: u64::from_le_bytes(*fingerprint),
             known: u64::from_le_bytes(*known),
             place: Binding { cache: i32::from_le_bytes(*cache), node: i32::from_le_bytes(*node) },
             crowd: *crowd,
             processors: *processors,
+            crowded: *crowded != 0,
             once: *once != 0,
         })
     }
@@ -88,6 +91,7 @@ pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
         machine: String::new(),
         crowd: 1,
         processors: 1,
+        crowded: false,
         once: false,
     };
     let (origin, measured) = match mode {
@@ -119,6 +123,8 @@ struct TuningSession<'a> {
     crowd: u32,
     /// The smallest number of processors of a PE.
     processors: u32,
+    /// PEs of some host outnumber its processors.
+    crowded: bool,
     /// The environment of some PE speaks of buffers that are used once.
     once: bool,
 }
@@ -134,7 +140,8 @@ impl TuningSession<'_> {
         let crowd = self.world.crowd().clamp(1, 255) as u8;
         let processors = self.world.processors().clamp(1, 255) as u8;
         let once = self.config().tune_hint.mention(Reuse::Cold);
-        let hello = Hello { fingerprint, known, place: me, crowd, processors, once };
+        let crowded = cache::is_crowded(self.world);
+        let hello = Hello { fingerprint, known, place: me, crowd, processors, crowded, once };
         let all = self.world.bootstrap().allgather(&hello.bytes())?;
         let parse = |(pe, bytes): (usize, &Vec<u8>)| {
             Hello::parse(bytes)
@@ -143,6 +150,7 @@ impl TuningSession<'_> {
         let all = all.iter().enumerate().map(parse).collect::<Result<Vec<Hello>>>()?;
         self.places = all.iter().map(|hello| hello.place).collect();
         self.crowd = all.iter().map(|hello| hello.crowd.into()).max().unwrap_or(1);
+        self.crowded = all.iter().any(|hello| hello.crowded);
         self.once = all.iter().any(|hello| hello.once);
         self.processors = all.iter().map(|hello| hello.processors.into()).min().unwrap_or(1);
         Ok(all)
@@ -320,7 +328,8 @@ impl TuningSession<'_> {
         measured: &mut Measurements,
     ) -> Result<()> {
         let world = self.world;
-        if cache::is_crowded(world) {
+        // Told by all, because PEs that were given different processors would not agree.
+        if self.crowded {
             return Ok(());
         }
         let me = world.pe();
@@ -448,6 +457,7 @@ mod tests {
             place: Binding { cache: -1, node: 3 },
             crowd: 9,
             processors: 3,
+            crowded: true,
             once: true,
         };
         assert_eq!(Hello::parse(&hello.bytes()), Some(hello));

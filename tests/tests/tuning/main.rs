@@ -22,6 +22,8 @@ use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, CACHED, Operation, STREAMING};
 use tombolo_selector::{Origin, Reuse, retune, tune};
 use tombolo_tests::doubles::{Faults, Faulty};
+use tombolo_tests::run_job_of;
+use tombolo_tests::watchdog::Watchdog;
 use tombolo_transports::create;
 
 const ROUTINE: &str = "test";
@@ -265,6 +267,21 @@ fn tuning_again_measures_again() {
         let expected = tuning.predict(other, Operation::Put, 4096).unwrap();
         assert!(expected > 0.0 && expected < 1e9, "{expected}");
         assert_eq!(tuning.class_of(world.pe()), Class::Own);
+        world.bootstrap().barrier().unwrap();
+    });
+}
+
+#[test]
+fn pes_that_disagree_whether_they_outnumber_processors_measure_together() {
+    let _watched = Watchdog::start("PEs with different processors", 120);
+    let n_pes = 1 + tombolo_core::wait::usable_cpus();
+    // The first PE has a processor of its own; those of the others are shared, as they see it.
+    let environment = |pe| {
+        let own = if pe == 0 { "on" } else { "off" };
+        [("SHMEM_TUNE", "always"), ("TOMBOLO_BOUND", own)].into_iter().collect()
+    };
+    run_job_of(n_pes, &environment, &|_| local(), |world| {
+        assert_eq!(tune(world).unwrap().origin(), &Origin::Measured);
         world.bootstrap().barrier().unwrap();
     });
 }
