@@ -7,6 +7,7 @@
 //! can neither have files of theirs read nor other files overwritten.
 
 use crate::data::{Digest, Measurements};
+use crate::{probe, report};
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
 use std::io::{self, Read};
@@ -192,26 +193,43 @@ pub fn is_crowded(world: &World) -> bool {
     !world.config().bound.0 && wait::crowd(most_pes(world)) > 1
 }
 
+/// Whether this PE has mapped the static data of all PEs of its host whose heaps it has mapped.
+fn shares_statics(world: &World) -> bool {
+    let there = |base: *mut u8, pe| !world.ptr(base.cast_const(), pe).is_null();
+    world.static_data().is_none_or(|data| {
+        let mut mapped = (0..world.n_pes()).filter(|pe| there(world.heap().base(), *pe));
+        mapped.all(|pe| there(data.base(), pe))
+    })
+}
+
 /// What measurements on this PE's machine depend on: one line for people, hashed for the file name.
 pub fn machine(world: &World) -> Result<String> {
     let cpu = cpu_model();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel = kernel.trim();
-    let hosts = world.hosts();
+    // Networks between emulated hosts lie within one machine.
+    let hosts = match (world.hosts(), world.config().host.is_some()) {
+        (1, _) => "1 host".to_owned(),
+        (count, false) => format!("{count} hosts"),
+        (count, true) => format!("{count} emulated hosts"),
+    };
     let crowded = if is_crowded(world) { ", crowded" } else { "" };
     let several = if most_pes(world) > 1 { "several PEs" } else { "one PE" };
     let transports: Vec<&str> = world.transports().iter().map(|t| t.name()).collect();
     let huge = if world.heap().huge_pages() { ", huge pages" } else { "" };
+    let copied = if shares_statics(world) { "" } else { ", static data not mapped" };
     // Other sizes are measured then.
-    let once =
-        if world.config().tune_hint.mention(Reuse::Cold) { ", buffers used once" } else { "" };
+    let asked = world.config().tune_hint.mention(Reuse::Cold);
+    let once = if asked { ", buffers used once" } else { "" };
+    let most = probe::room(world, asked).unwrap_or(0);
     let tool = tool().map(|tool| format!(", under {tool}")).unwrap_or_default();
     let mut text = format!(
-        "Tombolo {}; {cpu}, {} CPUs; Linux {kernel}; {hosts} hosts, {several} each{crowded}; \
-         {}{huge}{once}{tool}",
+        "Tombolo {}; {cpu}, {} CPUs; Linux {kernel}; {hosts}, {several} each{crowded}; \
+         {}{huge}{copied}{once}, room for {}{tool}",
         env!("CARGO_PKG_VERSION"),
         usable_cpus(),
         transports.join("+"),
+        report::size(most as u64),
     );
     // What a transport was told (window sizes, threads, devices) changes what it can do.
     for transport in world.transports() {

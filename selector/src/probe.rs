@@ -26,7 +26,7 @@ mod way;
 
 use plan::Task;
 pub use plan::{CHECKS, HUGE, LADDER};
-pub use scratch::Scratch;
+pub use scratch::{Scratch, room};
 use way::{Buffers, Lost, Way, WayKind};
 
 /// Memory on each side that operations on buffers that are used once go through in turn, where the program is

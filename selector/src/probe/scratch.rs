@@ -19,15 +19,20 @@ pub struct Scratch {
     touched: usize,
 }
 
+/// Bytes of each half that the symmetric heap has room for; none if that is not even a page.
+pub fn room(world: &World, once: bool) -> Option<usize> {
+    let (_, largest, _) = world.heap().free_bytes();
+    let len = (largest / 8).min(if once { COLD_AREA } else { HUGE as usize });
+    // Whole pages, a power of two: halves of different PEs are aligned alike.
+    (len >= 4096).then(|| 1 << len.ilog2())
+}
+
 impl Scratch {
     /// Takes scratch memory from the symmetric heap: at most a quarter of what is free. None if not
     /// even a page is left. `once`: there is to be room for buffers that are used once. Every PE makes this
     /// call alike, so that the heap stays symmetric.
     pub fn take(world: &World, once: bool) -> Option<Scratch> {
-        let (_, largest, _) = world.heap().free_bytes();
-        let len = (largest / 8).min(if once { COLD_AREA } else { HUGE as usize });
-        // Whole pages, a power of two: halves of different PEs are aligned alike.
-        let len = if len < 4096 { return None } else { 1 << len.ilog2() };
+        let len = room(world, once)?;
         let heap = world.heap().allocate(2 * (len + SLACK) + GAP, 4096);
         let scratch = Scratch { heap, len, private: Vec::new(), touched: 0 };
         (!heap.is_null()).then_some(scratch)

@@ -20,7 +20,7 @@ use tombolo_core::transport::{SegmentKind, Transport};
 use tombolo_core::{ContextOptions, Error};
 use tombolo_selector::class::Class;
 use tombolo_selector::data::{Buffer, CACHED, Operation, STREAMING};
-use tombolo_selector::{Origin, Reuse, retune, tune};
+use tombolo_selector::{Origin, Reuse, Tuning, retune, tune};
 use tombolo_tests::doubles::{Faults, Faulty};
 use tombolo_tests::run_job_of;
 use tombolo_tests::watchdog::Watchdog;
@@ -191,6 +191,53 @@ fn the_second_job_finds_what_the_first_measured() {
 }
 
 #[test]
+fn jobs_with_less_room_do_not_tell_others_what_to_do() {
+    let cache = Directory::new();
+    let environment =
+        |size| [("SHMEM_TUNE_CACHE", cache.text()), ("SHMEM_SYMMETRIC_SIZE", size)];
+    let largest = |tuning: &Tuning| {
+        let points = tuning.measured().curves.iter().flat_map(|curve| &curve.points);
+        points.map(|point| point.bytes).max().unwrap()
+    };
+    run_job(2, &environment("1m"), &local, |world| {
+        let tuning = tune(world).unwrap();
+        assert_eq!(tuning.origin(), &Origin::Measured);
+        assert!(largest(&tuning) < 1 << 17);
+    });
+    run_job(2, &environment("16m"), &local, |world| {
+        let tuning = tune(world).unwrap();
+        assert_eq!(tuning.origin(), &Origin::Measured, "{}", tuning.machine());
+        assert!(largest(&tuning) >= 1 << 17);
+    });
+}
+
+#[test]
+fn emulated_hosts_are_not_taken_for_machines() {
+    let machine = |emulated: bool| {
+        let seen = Mutex::new(String::new());
+        let environment = |pe: usize| {
+            let host = ["0", "1"][pe];
+            let fixed = [("SHMEM_TUNE_CACHE", "off"), ("SHMEM_TUNE_BUDGET", "1")];
+            let emulation = emulated.then_some(("TOMBOLO_HOST", host));
+            fixed.into_iter().chain(emulation).collect()
+        };
+        run_job_of(2, &environment, &link, |world| {
+            let tuning = tune(world).unwrap();
+            *seen.lock().unwrap() = tuning.machine().to_owned();
+            world.bootstrap().barrier().unwrap();
+        });
+        seen.into_inner().unwrap()
+    };
+    assert!(machine(true).contains("; 2 emulated hosts, one PE each; "), "{}", machine(true));
+    assert!(machine(false).contains("; 1 host, several PEs each; "), "{}", machine(false));
+}
+
+/// One transport, which reaches PEs of all hosts.
+fn link(_pe: usize) -> Vec<Box<dyn Transport>> {
+    vec![Box::new(Faulty::new("link", Faults::none()))]
+}
+
+#[test]
 fn a_saved_table_is_replayed() {
     let directory = Directory::new();
     let path = directory.0.join("table.json");
@@ -278,9 +325,10 @@ fn pes_that_disagree_whether_they_outnumber_processors_measure_together() {
     // The first PE has a processor of its own; those of the others are shared, as they see it.
     let environment = |pe| {
         let own = if pe == 0 { "on" } else { "off" };
-        [("SHMEM_TUNE", "always"), ("TOMBOLO_BOUND", own)].into_iter().collect()
+        let tune = [("SHMEM_TUNE", "always"), ("SHMEM_TUNE_CACHE", "off"), ("TOMBOLO_BOUND", own)];
+        tune.into_iter().collect()
     };
-    run_job_of(n_pes, &environment, &|_| local(), |world| {
+    run_job_of(n_pes, &environment, &local, |world| {
         assert_eq!(tune(world).unwrap().origin(), &Origin::Measured);
         world.bootstrap().barrier().unwrap();
     });
