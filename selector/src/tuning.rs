@@ -374,7 +374,7 @@ impl Tuning {
                     Operation::Put => &mut routes.put[index],
                     _ => &mut routes.get[index],
                 };
-                let place = (class, operation, remote(segment));
+                let place = (class, operation, segment);
                 let mut decision = starting_point(decisions, &peer, place, base);
                 for (rule, used) in self.rules.iter().zip(used.iter_mut()) {
                     if rule.concerns(decision.class, operation, remote(segment))
@@ -450,14 +450,18 @@ fn decision(
     find(remote).or_else(|| find(Buffer::Heap))
 }
 
-/// The decision for a peer, or what the default amounts to.
+/// The decision for a peer, or what the default amounts to. Where memory is mapped, a decision among other
+/// channels alone tells nothing: it was made where that memory was not.
 fn starting_point(
     decisions: &[Decision],
     peer: &Peer<'_>,
-    (class, operation, remote): (Class, Operation, Buffer),
+    (class, operation, segment): (Class, Operation, SegmentKind),
     base: &Steps,
 ) -> Decision {
-    decision(decisions, class, operation, remote).cloned().unwrap_or_else(|| {
+    let remote = remote(segment);
+    let tells = |decision: &&Decision| !peer.mapped(segment) || decision.default == CACHED;
+    let of = |remote| decision(decisions, class, operation, remote).filter(tells);
+    of(remote).or_else(|| of(Buffer::Heap)).cloned().unwrap_or_else(|| {
         let steps: Vec<Step> = (0..STEPS_MAX)
             .map(|i| Step { limit: base.limits[i] as u64, channel: peer.name(base.channels[i]) })
             .collect();
@@ -592,5 +596,35 @@ impl<'a> Peer<'a> {
                 .unwrap_or_else(|| default.choose(limit));
         }
         compiled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Curve, Point};
+
+    #[test]
+    fn what_was_decided_without_mapped_memory_is_not_taken_where_it_is_mapped() {
+        let class = Class::Cache;
+        let curve = |buffer, channel: &str| {
+            let key = Key { class, operation: Operation::Get, buffer, channel: channel.to_owned() };
+            let point = |bytes| Point { bytes, ns: bytes as f32, spread: 0.0, batches: 7 };
+            Curve { key, points: [8, 1 << 20].map(point).to_vec(), checks: vec![] }
+        };
+        let curves = vec![curve(Buffer::Heap, CACHED), curve(Buffer::Static, "cma")];
+        let measured = Measurements { curves, ..Measurements::default() };
+        let decisions = policy::decide(&measured, &["cma"], Reuse::Hot);
+        let names = ["cma".to_owned()];
+        let channel = |segment, mapped| {
+            let ways = vec![None];
+            let peer = Peer { measured: &measured, class, ways, names: &names, mapped };
+            let base = Steps::always(Channel::Endpoint(0));
+            let place = (class, Operation::Get, segment);
+            starting_point(&decisions, &peer, place, &base).channel(4096).to_owned()
+        };
+        assert_eq!(channel(SegmentKind::Static, [true, false]), "cma");
+        assert_eq!(channel(SegmentKind::Static, [true, true]), CACHED);
+        assert_eq!(channel(SegmentKind::Heap, [true, true]), CACHED);
     }
 }
