@@ -162,9 +162,20 @@ fn parse_sizes(text: &str) -> Option<(u64, u64)> {
     number(text).map(|size| (size, size))
 }
 
-/// Lays a rule over a decision. Steps beyond what the data path holds are cut off at the top, with
-/// the sizes of the rule itself kept.
-pub fn overlay(decision: &mut Decision, rule: &Rule) {
+/// What a rule does to the routes of a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// It concerns nothing that its channel can carry.
+    Nothing,
+    /// Its sizes take its channel, all others what they took before.
+    AsAsked,
+    /// Its sizes take its channel, and so that the table holds them some others are routed like their neighbours.
+    Crowded,
+}
+
+/// Lays a rule over a decision. Of more steps than the data path holds, some that are not the rule's go, from the
+/// top: their sizes take the channel of the next larger ones.
+pub fn overlay(decision: &mut Decision, rule: &Rule) -> Effect {
     let (low, high) = rule.sizes;
     let mut steps = Vec::new();
     let mut push = |limit: u64, channel: &str| match steps.last_mut() {
@@ -181,18 +192,22 @@ pub fn overlay(decision: &mut Decision, rule: &Rule) {
     for step in decision.steps.iter().filter(|step| step.limit > high) {
         push(step.limit, &step.channel);
     }
-    // Too many: the shortest tale of steps that are not the rule's goes.
+    let effect = if steps.len() > STEPS_MAX { Effect::Crowded } else { Effect::AsAsked };
     while steps.len() > STEPS_MAX {
         let spare = (0..steps.len())
             .rev()
             .find(|i| steps[*i].channel != rule.channel && *i + 1 < steps.len())
             .unwrap_or(0);
         steps.remove(spare);
+        if spare > 0 && steps[spare - 1].channel == steps[spare].channel {
+            steps.remove(spare - 1);
+        }
     }
     if let Some(last) = steps.last_mut() {
         last.limit = u64::MAX;
     }
     decision.steps = steps;
+    effect
 }
 
 #[cfg(test)]
@@ -262,6 +277,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn rules_for_more_ranges_than_a_route_holds_are_told_apart() {
+        let rules = parse("put:8..16=cma,put:100..200=shm,put:300..400=cma", KNOWN).unwrap();
+        let mut routed = decision(&[(u64::MAX, CACHED)]);
+        let effects: Vec<Effect> = rules.iter().map(|rule| overlay(&mut routed, rule)).collect();
+        assert_eq!(effects, [Effect::AsAsked, Effect::Crowded, Effect::Crowded]);
+        assert!(routed.steps.len() <= STEPS_MAX);
+        assert_eq!(routed.channel(350), "cma");
+        // Neighbours of one channel are one step.
+        let mut routed = decision(&[(u64::MAX, CACHED)]);
+        let rules = parse("put:8..16=cma,put:100..200=cma", KNOWN).unwrap();
+        rules.iter().for_each(|rule| _ = overlay(&mut routed, rule));
+        assert_eq!(routed.steps.len(), 3, "{routed:?}");
+    }
+
     proptest! {
         /// A rule holds for all its sizes; other sizes keep their channel while the table has room.
         #[test]
@@ -271,7 +301,8 @@ mod tests {
             let before = decision(&[(limit, CACHED), (u64::MAX, STREAMING)]);
             let mut after = before.clone();
             let text = format!("{low}..{}=cma", low + span);
-            overlay(&mut after, &parse(&text, KNOWN).unwrap()[0]);
+            let effect = overlay(&mut after, &parse(&text, KNOWN).unwrap()[0]);
+            prop_assert_eq!(effect, Effect::AsAsked);
             prop_assert!(after.steps.len() <= STEPS_MAX);
             prop_assert!(after.steps.windows(2).all(|w| w[0].limit < w[1].limit));
             let expected =

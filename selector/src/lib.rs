@@ -39,8 +39,8 @@ use tombolo_core::{Result, World};
 
 /// Collective: measures the channels, or finds out from the cache or a file what they do, as
 /// `SHMEM_TUNE` says. Every PE calls it right after [`World::start`], and then
-/// [`Tuning::apply`]. Without a need for other PEs (`SHMEM_TUNE=off`, a job of one PE) it does
-/// not communicate.
+/// [`Tuning::apply`]. Without a need for other PEs (`SHMEM_TUNE=off` and no `SHMEM_ROUTE`, a job of
+/// one PE) it does not communicate.
 ///
 /// Errors: a value of `SHMEM_ROUTE` or a file of `SHMEM_TUNE` that cannot be used, or a lost job.
 pub fn tune(world: &World) -> Result<Tuning> {

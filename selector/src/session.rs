@@ -5,7 +5,7 @@ use crate::cache::{self, Saved};
 use crate::class::{self, Binding, Class};
 use crate::costs::costs;
 use crate::data::{Buffer, Curve, Key, Measurements, Operation, Point};
-use crate::force;
+use crate::force::{self, Effect};
 use crate::probe::{self, Effort, Scratch, meeting};
 use crate::tuning::{Origin, Tuning};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use tombolo_core::config::{Reuse, Tune};
 use tombolo_core::cost::Costs;
 use tombolo_core::error::{Error, Result};
+use tombolo_core::route::STEPS_MAX;
 use tombolo_core::transport::{Progress, Transport};
 use tombolo_core::wait::{Look, Patience};
 use tombolo_core::{Config, World};
@@ -108,7 +109,37 @@ pub fn tune(world: &World, mode: &Tune) -> Result<Tuning> {
     };
     let TuningSession { places, machine, crowd, processors, .. } = session;
     let costs = Costs { crowd, processors, ..costs(&measured) };
-    Ok(Tuning::new(world, origin, machine, measured, rules, (places, costs), begun.elapsed()))
+    let places = (places, costs);
+    let tuning = Tuning::new(world, origin, machine, measured, rules, places, begun.elapsed());
+    judge_rules(world, &tuning)?;
+    Ok(tuning)
+}
+
+/// Warns of rules that do nothing on any PE, and of those that move sizes that they do not name. All PEs have
+/// the same rules.
+fn judge_rules(world: &World, tuning: &Tuning) -> Result<()> {
+    if tuning.rules().is_empty() {
+        return Ok(());
+    }
+    let mine: Vec<u8> = tuning.effects().iter().map(|effect| *effect as u8).collect();
+    let all = world.bootstrap().allgather(&mine)?;
+    if world.pe() != 0 {
+        return Ok(());
+    }
+    for (index, rule) in tuning.rules().iter().enumerate() {
+        let most = all.iter().filter_map(|told| told.get(index)).max().copied().unwrap_or(0);
+        let rule = &rule.text;
+        if most == Effect::Nothing as u8 {
+            tracing::warn!("SHMEM_ROUTE: '{rule}' is not used: its channel reaches no such buffer");
+        }
+        if most == Effect::Crowded as u8 {
+            tracing::warn!(
+                "SHMEM_ROUTE: with '{rule}' a route has more than {STEPS_MAX} ranges of sizes, which is all that \
+                 it holds: some other sizes go like their neighbours; oshinfo as a job shows which"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn invalid(name: &str, value: &str, why: String) -> Error {

@@ -4,7 +4,7 @@
 use crate::cache::{self, Saved};
 use crate::class::{Binding, Class};
 use crate::data::{Buffer, CACHED, Key, Measurements, Operation, SERVICE, STREAMING};
-use crate::force::{self, Rule};
+use crate::force::{self, Effect, Rule};
 use crate::model::Model;
 use crate::policy::{self, Decision, Reuse, Step};
 use crate::report;
@@ -70,7 +70,8 @@ pub struct Tuning {
     /// What was decided for contexts whose hint differs from `reuse`; nothing where none have one.
     exceptions: Vec<Decision>,
     rules: Vec<Rule>,
-    unused_rules: Vec<String>,
+    /// What each rule does to the routes of this PE.
+    effects: Vec<Effect>,
     /// Class of every PE, seen from this one.
     classes: Vec<Class>,
     routes: Routes,
@@ -100,7 +101,7 @@ impl Tuning {
             preference: world.transports().iter().map(|t| t.name().to_owned()).collect(),
             decisions: Vec::new(),
             rules,
-            unused_rules: Vec::new(),
+            effects: Vec::new(),
             classes: (0..world.n_pes()).map(class).collect(),
             routes: Routes { peers: Vec::new(), hinted: Default::default(), costs },
         };
@@ -127,7 +128,7 @@ impl Tuning {
             exceptions: Vec::new(),
             preference: preference.iter().map(|name| (*name).to_owned()).collect(),
             rules: Vec::new(),
-            unused_rules: Vec::new(),
+            effects: Vec::new(),
             classes: Vec::new(),
             routes: Routes {
                 peers: Vec::new(),
@@ -139,9 +140,6 @@ impl Tuning {
 
     /// Puts the routes into force on this PE; see [`World::set_routes`].
     pub fn apply(&self, world: &World) {
-        for rule in &self.unused_rules {
-            tracing::warn!("SHMEM_ROUTE: '{rule}' is not used: its channel reaches no such buffer");
-        }
         world.set_routes(self.routes.clone());
     }
 
@@ -226,6 +224,11 @@ impl Tuning {
     /// Forced rules.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// What each of them does to the routes of this PE.
+    pub(crate) fn effects(&self) -> &[Effect] {
+        &self.effects
     }
 
     /// The class of a PE, seen from this one.
@@ -315,18 +318,16 @@ impl Tuning {
         let decisions = decided(self.reuse);
         let other = if self.reuse == Reuse::Hot { Reuse::Cold } else { Reuse::Hot };
         let exceptions = if self.hinted { decided(other) } else { Vec::new() };
-        let mut used = vec![false; self.rules.len()];
-        self.routes.peers = self.routes_by(world, &decisions, &mut used);
+        let mut effects = vec![Effect::Nothing; self.rules.len()];
+        self.routes.peers = self.routes_by(world, &decisions, &mut effects);
         self.routes.hinted = Default::default();
         if self.hinted {
-            let peers = self.routes_by(world, &exceptions, &mut used);
+            let peers = self.routes_by(world, &exceptions, &mut effects);
             if peers != self.routes.peers {
                 self.routes.hinted[other as usize] = peers;
             }
         }
-        (self.decisions, self.exceptions) = (decisions, exceptions);
-        let unused = self.rules.iter().zip(used).filter(|(_, used)| !used);
-        self.unused_rules = unused.map(|(rule, _)| rule.text.clone()).collect();
+        (self.decisions, self.exceptions, self.effects) = (decisions, exceptions, effects);
     }
 
     /// Routes to all PEs that follow from decisions and rules.
@@ -334,7 +335,7 @@ impl Tuning {
         &self,
         world: &World,
         decisions: &[Decision],
-        used: &mut [bool],
+        effects: &mut [Effect],
     ) -> Vec<PeerRoutes> {
         let mut peers: Vec<PeerRoutes> = Vec::with_capacity(world.n_pes());
         for pe in 0..world.n_pes() {
@@ -342,7 +343,7 @@ impl Tuning {
             let routes = match pe.checked_sub(1).filter(|before| self.are_alike(world, *before, pe))
             {
                 Some(before) => peers[before],
-                None => self.peer_routes(world, pe, decisions, used),
+                None => self.peer_routes(world, pe, decisions, effects),
             };
             peers.push(routes);
         }
@@ -363,7 +364,7 @@ impl Tuning {
         world: &World,
         pe: usize,
         decisions: &[Decision],
-        used: &mut [bool],
+        effects: &mut [Effect],
     ) -> PeerRoutes {
         let peer = Peer::of(self, world, pe);
         let mut routes = peer.default_routes();
@@ -376,12 +377,11 @@ impl Tuning {
                 };
                 let place = (class, operation, segment);
                 let mut decision = starting_point(decisions, &peer, place, base);
-                for (rule, used) in self.rules.iter().zip(used.iter_mut()) {
+                for (rule, effect) in self.rules.iter().zip(effects.iter_mut()) {
                     if rule.concerns(decision.class, operation, remote(segment))
                         && peer.channel(&rule.channel, segment, operation).is_some()
                     {
-                        *used = true;
-                        force::overlay(&mut decision, rule);
+                        *effect = force::overlay(&mut decision, rule).max(*effect);
                     }
                 }
                 *base = peer.compile(&decision.steps, segment, operation, base);
@@ -397,13 +397,13 @@ impl Tuning {
             let mut name = chosen
                 .map(|decision| decision.channel(8))
                 .filter(|name| by_service || *name != SERVICE);
-            for (rule, used) in self.rules.iter().zip(used.iter_mut()) {
+            for (rule, effect) in self.rules.iter().zip(effects.iter_mut()) {
                 // A transport named for everything does not claim atomics it cannot do.
                 if rule.operation == Some(Operation::Amo)
                     && rule.concerns(class, Operation::Amo, remote(segment))
                     && peer.channel(&rule.channel, segment, Operation::Amo).is_some()
                 {
-                    *used = true;
+                    *effect = Effect::AsAsked.max(*effect);
                     name = Some(&rule.channel);
                 }
             }
