@@ -163,6 +163,9 @@ pub struct Rejected {
     pub channel: String,
     /// Why, for people.
     pub why: String,
+    /// It failed while it was measured, which may not happen again: a PE may have been stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
 }
 
 /// How undisturbed the measuring was.
@@ -312,7 +315,8 @@ impl Measurements {
     /// How far the measurements can be relied on.
     ///
     /// Measurements on a busy machine tell the time that others took. They are told by the processor
-    /// being taken away during them, and by a model that does not fit a second set of measurements.
+    /// being taken away during them, and by a model that does not fit a second set of measurements. A channel
+    /// that failed is worth another trial.
     pub fn grade(&self) -> Grade {
         /// Part of the sizes during each of whose batches the processor was taken away.
         const INTERRUPTED: f64 = 0.25;
@@ -328,6 +332,11 @@ impl Measurements {
                 "other processes took the processor away during {:.0} % of the measurements",
                 share * 100.0
             ));
+        }
+        if let Some(lost) = self.rejected.iter().find(|rejected| rejected.failed) {
+            let Rejected { class, channel, why, .. } = lost;
+            let peers = crate::report::describe(*class);
+            return Grade::Doubtful(format!("{channel} to {peers} is left out: {why}"));
         }
         let discarded = self.batches.share_discarded();
         let taken_away = || {
@@ -377,6 +386,7 @@ impl Measurements {
             digest.text(&rejected.class.to_string());
             digest.text(&rejected.channel);
             digest.text(&rejected.why);
+            digest.number(rejected.failed.into());
         }
         digest.number(self.cache_share);
         digest.number(self.batches.taken);
@@ -463,6 +473,22 @@ mod tests {
         assert!(measured(1000, 200, 100.0).doubt().is_none());
         assert!(measured(1000, 600, 100.0).doubt().is_some_and(|why| why.starts_with("60 %")));
         assert_eq!(measured(0, 0, 100.0).grade(), Grade::Good);
+    }
+
+    #[test]
+    fn a_channel_that_failed_is_measured_again_and_one_that_is_not_there_is_not() {
+        let with = |failed| {
+            let mut measured = measured(1000, 0, 100.0);
+            let (class, channel) = (Class::Hops(1), "ntb".to_owned());
+            let why = "an operation did not complete within 2s".to_owned();
+            measured.rejected.push(Rejected { class, channel, why, failed });
+            measured
+        };
+        assert_eq!(with(false).doubt(), None);
+        let why = with(true).doubt().unwrap();
+        assert!(why.starts_with("ntb to PEs of a neighbouring host is left out: an oper"), "{why}");
+        let text = serde_json::to_string(&with(true)).unwrap();
+        assert_eq!(serde_json::from_str::<Measurements>(&text).unwrap(), with(true));
     }
 
     #[test]

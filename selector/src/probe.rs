@@ -353,6 +353,7 @@ impl<'a> Prober<'a> {
                 class: self.class,
                 channel: channel.clone(),
                 why: lost.to_string(),
+                failed: true,
             })
             .collect();
         for (index, transport) in self.world.transports().iter().enumerate() {
@@ -361,6 +362,7 @@ impl<'a> Prober<'a> {
                     class: self.class,
                     channel: transport.name().to_owned(),
                     why: self.world.why_unreachable(self.target).to_owned(),
+                    failed: false,
                 });
             }
         }

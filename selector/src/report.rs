@@ -153,7 +153,7 @@ impl Explanation {
         for rule in &self.forced {
             line(format!("  forced by SHMEM_ROUTE: {rule}"));
         }
-        for Rejected { class, channel, why } in &self.rejected {
+        for Rejected { class, channel, why, .. } in &self.rejected {
             line(format!("  {channel} is no candidate for {}: {why}", describe(*class)));
         }
         for remark in &self.remarks {

@@ -26,6 +26,7 @@ fn explanation() -> Explanation {
             class: Class::Cache,
             channel: "ntb".into(),
             why: "no <window>".into(),
+            failed: false,
         }],
         batches: Batches { taken: 140, discarded: 3 },
         ..Measurements::default()

@@ -410,6 +410,8 @@ fn a_channel_that_fails_or_hangs_while_measured_is_no_candidate() {
             let measured = tuning.measured();
             assert!(measured.curves.iter().all(|c| c.key.channel != "bad"));
             let rejected = measured.rejected.iter().find(|r| r.channel == "bad").unwrap();
+            // Which may not happen again.
+            assert!(rejected.failed && tuning.measured().doubt().is_some());
             assert!(rejected.why.contains(if silent { "complete" } else { "failed" }));
             let class = tuning.class_of(1 - world.pe());
             let decision = tuning.decision(class, Operation::Put, Buffer::Heap).unwrap();
