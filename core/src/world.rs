@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 mod domain;
 mod end;
 mod exchange;
+pub use exchange::Reasons;
 pub mod peers;
 mod start;
 
@@ -71,7 +72,7 @@ pub struct World {
     /// Addresses of peers' segments, by kind and PE; the table points into it.
     _mapped: [Box<[usize]>; 2],
     peers: Arc<Peers>,
-    unreachable: Vec<String>,
+    unreachable: Vec<Reasons>,
     progressing: bool,
     /// Number of hosts.
     hosts: u32,
@@ -281,7 +282,7 @@ impl World {
     }
 
     /// Why transports do not reach a PE, for messages.
-    pub fn why_unreachable(&self, pe: usize) -> &str {
+    pub fn why_unreachable(&self, pe: usize) -> &Reasons {
         &self.unreachable[pe]
     }
 

@@ -358,10 +358,11 @@ impl<'a> Prober<'a> {
             .collect();
         for (index, transport) in self.world.transports().iter().enumerate() {
             if self.world.endpoint(index, self.target).is_none() {
+                let why = self.world.why_unreachable(self.target).of(transport.name());
                 measured.rejected.push(Rejected {
                     class: self.class,
                     channel: transport.name().to_owned(),
-                    why: self.world.why_unreachable(self.target).to_owned(),
+                    why: why.unwrap_or("it does not reach them").to_owned(),
                     failed: false,
                 });
             }

@@ -11,6 +11,7 @@ use crate::wait::usable_cpus;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 
@@ -308,6 +309,29 @@ fn processors_id(config: &Config) -> u64 {
     hasher.finish()
 }
 
+/// Why transports do not reach a PE, each with its name.
+#[derive(Clone, Debug, Default)]
+pub struct Reasons(Vec<(&'static str, String)>);
+
+impl Reasons {
+    /// Why that of this name does not; none if it does, or is not to be used.
+    pub fn of(&self, transport: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| *name == transport).map(|(_, why)| why.as_str())
+    }
+}
+
+impl fmt::Display for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none is chosen");
+        }
+        for (index, (name, why)) in self.0.iter().enumerate() {
+            write!(f, "{}{name}: {why}", if index > 0 { "; " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
 /// Opens the transports that work, exchanges their addresses and connects. Gives the endpoints and,
 /// for every PE, the reasons why transports do not reach it. Transports that do not work here are
 /// removed.
@@ -316,8 +340,8 @@ pub fn connect(
     job: &Job<'_>,
     segments: &[Segment<'_>],
     transports: &mut Vec<Box<dyn Transport>>,
-) -> Result<(Endpoints, Vec<String>)> {
-    let mut reasons = vec![Vec::new(); job.n_pes()];
+) -> Result<(Endpoints, Vec<Reasons>)> {
+    let mut reasons = vec![Reasons::default(); job.n_pes()];
     let mut blob = Vec::new();
     transports.retain_mut(|transport| {
         let opened = transport
@@ -335,7 +359,7 @@ pub fn connect(
                     append(&mut blob, refusal_of(transport.name()).as_bytes());
                     append(&mut blob, why.as_bytes());
                 }
-                reasons.iter_mut().for_each(|r| r.push(format!("{}: {why}", transport.name())));
+                reasons.iter_mut().for_each(|r| r.0.push((transport.name(), why.clone())));
                 false
             }
         }
@@ -358,14 +382,13 @@ pub fn connect(
                 let why = refusal.map_or(why, |why| {
                     format!("not available there: {}", String::from_utf8_lossy(&why))
                 });
-                reasons[pe].push(format!("{}: {why}", transport.name()));
+                reasons[pe].0.push((transport.name(), why));
                 None
             }
         });
         endpoints.push(row.collect());
     }
-    let join = |r: Vec<String>| if r.is_empty() { "none is chosen".into() } else { r.join("; ") };
-    Ok((endpoints, reasons.into_iter().map(join).collect()))
+    Ok((endpoints, reasons))
 }
 
 /// Under which a PE tells why a transport that users ask for by name does not work there.
