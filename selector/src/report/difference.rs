@@ -3,7 +3,7 @@
 
 use super::{choice, describe, size, time};
 use crate::data::{Curve, Grade, Point};
-use crate::policy::MARGIN;
+use crate::policy::{Decision, MARGIN};
 use crate::tuning::Tuning;
 use std::fmt::Write as _;
 
@@ -29,8 +29,9 @@ pub fn text(first: &Tuning, second: &Tuning) -> String {
     let (mut same, mut changed) = (0, 0);
     for curve in &first.measured().curves {
         let key = &curve.key;
-        let other = second.measured().curve(key.class, key.operation, key.buffer, &key.channel);
-        for (old, new) in other.into_iter().flat_map(|other| pairs(curve, other)) {
+        for (old, new) in
+            counterpart(curve, second).into_iter().flat_map(|other| pairs(curve, other))
+        {
             if !differ(old, new) {
                 same += 1;
                 continue;
@@ -50,32 +51,48 @@ pub fn text(first: &Tuning, second: &Tuning) -> String {
             );
         }
     }
-    let _ = writeln!(text, "  {changed} differ, {same} do not");
+    let alone = alone(first, second) + alone(second, first);
+    let _ = writeln!(text, "  {changed} differ, {same} do not, {alone} are in one table only");
     let _ = writeln!(text, "\nChannels");
     let mut changed = 0;
-    for old in first.decisions() {
-        let of = |d: &&crate::policy::Decision| {
-            (d.class, d.operation, d.remote) == (old.class, old.operation, old.remote)
-        };
-        let new = second.decisions().iter().find(of).map(choice);
-        if new.as_deref() == Some(&*choice(old)) {
+    let place = |d: &Decision| (d.class, d.operation, d.remote);
+    let of = |tuning: &Tuning, wanted| {
+        let mut decisions = tuning.decisions().iter();
+        let found = decisions.find(|d| place(d) == wanted);
+        found.map_or_else(|| "not measured".to_owned(), choice)
+    };
+    let mut places: Vec<_> =
+        [first, second].iter().flat_map(|t| t.decisions()).map(place).collect();
+    places.sort_unstable();
+    places.dedup();
+    for wanted @ (class, operation, remote) in places {
+        let (old, new) = (of(first, wanted), of(second, wanted));
+        if old == new {
             continue;
         }
         changed += 1;
         let _ = writeln!(
             text,
-            "  {} to {}, {} buffers: {}; in the second table: {}",
-            old.operation,
-            describe(old.class),
-            old.remote,
-            choice(old),
-            new.unwrap_or_else(|| "not measured".into()),
+            "  {operation} to {}, {remote} buffers: {old}; in the second table: {new}",
+            describe(class),
         );
     }
     if changed == 0 {
         text.push_str("  both take the same ones\n");
     }
     text
+}
+
+/// The curve of a table about the same as one of another table.
+fn counterpart<'a>(curve: &Curve, other: &'a Tuning) -> Option<&'a Curve> {
+    let key = &curve.key;
+    other.measured().curve(key.class, key.operation, key.buffer, &key.channel)
+}
+
+/// Times of a table that another one does not have.
+fn alone(tuning: &Tuning, other: &Tuning) -> usize {
+    let both = |curve| counterpart(curve, other).map_or(0, |other| pairs(curve, other).count());
+    tuning.measured().curves.iter().map(|curve| curve.points.len() - both(curve)).sum()
 }
 
 /// Points of sizes that both curves have.
@@ -126,11 +143,24 @@ mod tests {
             changed.contains("by cma, 4 KiB: 16.38 us became 4.10 us, 0.25 times"),
             "{changed}"
         );
-        assert!(changed.contains("2 differ, 2 do not"), "{changed}");
+        assert!(changed.contains("2 differ, 2 do not, 0 are in one table only"), "{changed}");
         let routes = "cached at every size; in the second table: cma at every size";
         assert!(changed.contains(routes), "{changed}");
         let noise = text(&tuning(4.0, 0.2), &tuning(5.0, 0.2));
         assert!(noise.contains("0 differ, 4 do not"), "{noise}");
         assert!(noise.contains("both take the same ones"), "{noise}");
+    }
+
+    #[test]
+    fn what_one_table_alone_knows_is_told_whichever_it_is() {
+        let (all, none) = (tuning(4.0, 0.0), Measurements::default());
+        let none = Tuning::without_job(Origin::Measured, "a machine".into(), none, &["cma"]);
+        for (text, said) in [
+            (text(&all, &none), "cached at every size; in the second table: not measured"),
+            (text(&none, &all), "not measured; in the second table: cached at every size"),
+        ] {
+            assert!(text.contains("0 differ, 0 do not, 4 are in one table only"), "{text}");
+            assert!(text.contains(said) && !text.contains("same ones"), "{text}");
+        }
     }
 }
