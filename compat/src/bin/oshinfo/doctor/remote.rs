@@ -2,15 +2,19 @@
 //! Other machines: whether a job can be started on them, and what their own `oshinfo` finds there.
 
 use super::Grade;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// No questions, and no longer than this for a machine that does not answer.
 const SSH: [&str; 5] = ["-x", "-a", "-T", "-oBatchMode=yes", "-oConnectTimeout=10"];
 /// For a whole machine.
 const LIMIT: Duration = Duration::from_secs(60);
+/// For what has been said when the command has ended: a process that it leaves behind, such as ssh's master of
+/// shared connections, may keep its streams open.
+const REST: Duration = Duration::from_secs(1);
 
 /// Has `own`, which is to be there as well, examine machine `name`, started by `rsh`. Gives what is to
 /// be printed and the worst that was found.
@@ -69,9 +73,7 @@ fn run(command: &mut Command) -> Result<(Option<i32>, String, String), String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = command.get_program().display().to_string();
     let mut child = command.spawn().map_err(|why| format!("cannot run '{program}': {why}"))?;
-    let (out, error) = (child.stdout.take(), child.stderr.take());
-    let readers =
-        [std::thread::spawn(move || all_of(out)), std::thread::spawn(move || all_of(error))];
+    let said = [heard(child.stdout.take()), heard(child.stderr.take())];
     let end = Instant::now() + LIMIT;
     let status = loop {
         match child.try_wait().map_err(|why| why.to_string())? {
@@ -84,15 +86,31 @@ fn run(command: &mut Command) -> Result<(Option<i32>, String, String), String> {
             None => std::thread::sleep(Duration::from_millis(10)),
         }
     };
-    let [out, error] = readers.map(|reader| reader.join().unwrap_or_default());
+    let end = Instant::now() + REST;
+    let [out, error] = said.map(|pieces| all_of(&pieces, end));
     Ok((status.code(), out, error))
 }
 
-fn all_of(stream: Option<impl Read>) -> String {
-    let mut bytes = Vec::new();
-    if let Some(mut stream) = stream {
-        let _ = stream.read_to_end(&mut bytes);
-    }
+/// What a stream says, piece by piece.
+fn heard(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (pieces, all) = channel();
+    std::thread::spawn(move || {
+        let (Some(mut stream), mut piece) = (stream, [0; 4096]) else { return };
+        loop {
+            match stream.read(&mut piece) {
+                Ok(len @ 1..) if pieces.send(piece[..len].to_vec()).is_ok() => {}
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                _ => return,
+            }
+        }
+    });
+    all
+}
+
+/// All pieces until the last one, or until a time.
+fn all_of(pieces: &Receiver<Vec<u8>>, end: Instant) -> String {
+    let next = || pieces.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+    let bytes: Vec<u8> = std::iter::from_fn(next).flatten().collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -103,6 +121,18 @@ mod tests {
     fn by(script: &str) -> (String, Grade) {
         let rsh = ["sh", "-c", script].map(str::to_owned);
         examine(Path::new("/opt/it's/bin/oshinfo"), &rsh, "n1")
+    }
+
+    #[test]
+    fn a_process_that_the_command_leaves_behind_is_not_waited_for() {
+        let begun = Instant::now();
+        let mut command = Command::new("sh");
+        let (code, said, _) = run(command.args(["-c", "sleep 600 & echo $!; exit 3"])).unwrap();
+        let left: i32 = said.trim().parse().expect("the number of a process");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(left), nix::sys::signal::SIGKILL)
+            .unwrap();
+        assert_eq!(code, Some(3));
+        assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
     }
 
     #[test]
