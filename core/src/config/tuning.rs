@@ -188,11 +188,11 @@ impl Value for CacheDirectory {
     const FORM: &'static str = "the absolute path of a directory, or off";
 
     fn parse(text: &str) -> Result<Self, String> {
-        match text {
+        match text.trim().to_ascii_lowercase().as_str() {
             "" => Ok(CacheDirectory::Usual),
             "off" | "0" | "no" => Ok(CacheDirectory::Off),
             // The PEs of a job may have different working directories.
-            path if path.starts_with('/') => Ok(CacheDirectory::At(path.into())),
+            _ if text.starts_with('/') => Ok(CacheDirectory::At(text.into())),
             _ => Err(format!("expected {}", Self::FORM)),
         }
     }
@@ -265,6 +265,8 @@ mod tests {
         assert_eq!(Tune::parse("ALWAYS"), Ok(Tune::Always));
         assert_eq!(Tune::parse("./a.json"), Ok(Tune::File("./a.json".into())));
         assert!(Tune::parse("allways").unwrap_err().contains("adaptive"));
+        assert_eq!(CacheDirectory::parse("OFF "), Ok(CacheDirectory::Off));
+        assert_eq!(CacheDirectory::parse("/A b"), Ok(CacheDirectory::At("/A b".into())));
         let here = CacheDirectory::parse("here");
         assert!(here.unwrap_err().contains("absolute"));
     }

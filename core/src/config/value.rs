@@ -172,7 +172,7 @@ impl Value for Switch {
     const FORM: &'static str = "on, 1, yes or true; off, 0, no or false";
 
     fn parse(text: &str) -> Result<Self, String> {
-        match text.to_ascii_lowercase().as_str() {
+        match text.trim().to_ascii_lowercase().as_str() {
             "on" | "1" | "yes" | "true" => Ok(Switch(true)),
             off if OFF.contains(&off) => Ok(Switch(false)),
             _ => Err(format!("expected {}", Self::FORM)),
@@ -196,7 +196,7 @@ impl Value for Asked {
     const FORM: &'static str = "off, 0, no or false; any other value is on";
 
     fn parse(text: &str) -> Result<Self, String> {
-        Ok(Asked(!OFF.contains(&text.to_ascii_lowercase().as_str())))
+        Ok(Asked(!OFF.contains(&text.trim().to_ascii_lowercase().as_str())))
     }
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -274,7 +274,7 @@ impl Value for Transports {
 
     fn parse(text: &str) -> Result<Self, String> {
         let names: Vec<&str> = text.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
-        if names.is_empty() || names == ["all"] {
+        if names.is_empty() || matches!(names[..], [name] if name.eq_ignore_ascii_case("all")) {
             return Ok(Transports::AllBut(vec![]));
         }
         if let Some(twice) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
@@ -425,11 +425,14 @@ choice! {
 pub struct Millis(pub Duration);
 
 impl Value for Millis {
-    const FORM: &'static str = "a number of milliseconds";
+    const FORM: &'static str = "a number of milliseconds, up to 1000000000000";
 
     fn parse(text: &str) -> Result<Self, String> {
-        let number = text.trim().trim_end_matches("ms").trim_end();
-        seconds(number, 1000.0).map(Millis).ok_or_else(|| format!("expected {}", Self::FORM))
+        let text = text.trim();
+        let number = text.strip_suffix("ms").unwrap_or(text);
+        seconds(number.trim_end(), 1000.0)
+            .map(Millis)
+            .ok_or_else(|| format!("expected {}", Self::FORM))
     }
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -494,13 +497,13 @@ mod tests {
 
     #[test]
     fn switches_know_their_words_and_what_is_asked_for_takes_any() {
-        for text in ["on", "1", "Yes", "TRUE"] {
+        for text in ["on", "1", "Yes", "TRUE", " on "] {
             assert_eq!(
                 (Switch::parse(text), Asked::parse(text)),
                 (Ok(Switch(true)), Ok(Asked(true)))
             );
         }
-        for text in ["", "0", "Off", "no", "false"] {
+        for text in ["", " ", "0", "Off", "no", "false", "off\t"] {
             assert_eq!(
                 (Switch::parse(text), Asked::parse(text)),
                 (Ok(Switch(false)), Ok(Asked(false)))
@@ -516,7 +519,7 @@ mod tests {
     fn transports_are_chosen_in_the_order_named() {
         let known = ["shm", "cma", "ntb"];
         let choose = |text: &str| Transports::parse(text).unwrap().choose(&known);
-        assert_eq!(choose("all"), known);
+        assert_eq!((choose("all"), choose(" ALL ")), (known.to_vec(), known.to_vec()));
         assert_eq!(choose("ntb,shm"), ["ntb", "shm"]);
         assert_eq!(choose("^cma"), ["shm", "ntb"]);
         assert!(Transports::parse("shm,^cma").is_err());
@@ -528,7 +531,7 @@ mod tests {
     #[test]
     fn times_have_a_limit() {
         assert_eq!(Millis::parse("12.5ms"), Ok(Millis(Duration::from_micros(12_500))));
-        for text in ["-1", "1e13", "1e19", "nan", "inf", ""] {
+        for text in ["-1", "1e13", "1e19", "nan", "inf", "", "5msms", "ms"] {
             assert!(Duration::parse(text).is_err() && Millis::parse(text).is_err(), "{text}");
         }
     }
