@@ -75,7 +75,7 @@ fn iommu(machine: &Machine, needed: bool, guarded: bool) -> Finding {
     }
     let effect = "the kernel does not let a program drive a device";
     let change = [
-        "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /' /etc/default/grub && update-grub && reboot   # AMD: amd_iommu=on",
+        "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on iommu=pt /' /etc/default/grub && update-grub && reboot   # AMD: on, unless the firmware switches it off",
         "modprobe vfio enable_unsafe_noiommu_mode=1   # or do without",
     ];
     let change = if guarded { &change[..1] } else { &change };

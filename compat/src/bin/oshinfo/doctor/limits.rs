@@ -45,7 +45,8 @@ fn locked(machine: &Machine) -> Finding {
             "echo '* - memlock unlimited' > /etc/security/limits.d/memlock.conf   # then log in again"
         }
     };
-    Finding::new(subject, Grade::Slow, state, effect, &[raise])
+    let container = "# in a container: docker run --ulimit memlock=-1";
+    Finding::new(subject, Grade::Slow, state, effect, &[raise, container])
 }
 
 fn files(machine: &Machine) -> Option<Finding> {
@@ -61,8 +62,9 @@ fn files(machine: &Machine) -> Option<Finding> {
     let effect = "oshrun does not start more PEs on this host";
     let change =
         "echo '* - nofile 65536' > /etc/security/limits.d/nofile.conf   # then log in again";
+    let container = "# in a container: docker run --ulimit nofile=65536";
     let grade = if pes == 0 { Grade::Fails } else { Grade::Note };
-    Some(Finding::new("open files", grade, state, effect, &[change]))
+    Some(Finding::new("open files", grade, state, effect, &[change, container]))
 }
 
 fn processes(machine: &Machine) -> Option<Finding> {
@@ -105,7 +107,8 @@ mod tests {
         assert_eq!(finding.grade, Grade::Slow);
         assert!(finding.change[0].contains("/etc/security/limits.d/"), "{finding:?}");
         copy.write("proc/self/limits", "Max locked memory  65536 unlimited bytes\n");
-        assert_eq!(locked(&copy.machine()).change, ["ulimit -l unlimited"]);
+        assert_eq!(locked(&copy.machine()).change[0], "ulimit -l unlimited");
+        assert!(locked(&copy.machine()).change[1].contains("--ulimit memlock"));
     }
 
     #[test]

@@ -13,8 +13,18 @@ pub fn findings(machine: &Machine) -> Vec<Finding> {
 fn interfaces(machine: &Machine) -> Finding {
     let place = |name: &str, what: &str| format!("sys/class/net/{name}/{what}");
     let all = machine.names("sys/class/net").into_iter().filter(|name| name != "lo");
+    // Tunnels and other virtual interfaces do not tell their state: what counts is that they were switched on.
+    let on = |name: &String| {
+        let flags = machine.text(place(name, "flags"))?;
+        Some(u32::from_str_radix(flags.strip_prefix("0x")?, 16).ok()? & 1 != 0)
+    };
+    let is_up = |name: &String| match machine.text(place(name, "operstate")).as_deref() {
+        Some("up") => true,
+        Some("unknown") => on(name) == Some(true),
+        _ => false,
+    };
     let up: Vec<String> = all
-        .filter(|name| machine.text(place(name, "operstate")).as_deref() == Some("up"))
+        .filter(is_up)
         .map(|name| match machine.text(place(&name, "speed")).and_then(|s| s.parse::<i64>().ok()) {
             Some(speed) if speed > 0 => format!("{name} ({speed} Mb/s)"),
             _ => name,
@@ -57,7 +67,7 @@ fn fabric(machine: &Machine) -> Finding {
                 Grade::Note,
                 why,
                 effect,
-                &["fi_info   # what it lists; SHMEM_OFI_PROVIDER and SHMEM_OFI_INTERFACE choose"],
+                &["fi_info   # of libfabric-bin: what it lists; SHMEM_OFI_PROVIDER and SHMEM_OFI_INTERFACE choose"],
             )
         }
     }
@@ -108,7 +118,7 @@ fn verbs(machine: &Machine) -> Finding {
             Grade::Slow,
             state,
             effect,
-            &["ip link set DEVICE up   # InfiniBand: systemctl start opensm on one machine"],
+            &["ip link set DEVICE up   # InfiniBand: apt install opensm on one machine"],
         );
     }
     let node = machine.names("dev/infiniband").into_iter().find(|name| name.starts_with("uverbs"));
@@ -144,7 +154,7 @@ fn verbs(machine: &Machine) -> Finding {
         Err(why) => {
             let effect = "data goes to other machines over TCP in place of RDMA";
             let change =
-                "ibv_devinfo -v   # what it lists; SHMEM_VERBS_DEVICE, _PORT and _GID choose";
+                "ibv_devinfo -v   # of ibverbs-utils: what it lists; SHMEM_VERBS_DEVICE, _PORT and _GID choose";
             Finding::new("verbs", Grade::Slow, format!("{state}; {why}"), effect, &[change])
         }
     }
@@ -183,6 +193,11 @@ mod tests {
         copy.write("sys/class/net/eth0/speed", "10000\n");
         copy.write("sys/class/net/eth1/operstate", "down\n");
         assert_eq!(interfaces(&copy.machine()).state, "eth0 (10000 Mb/s)");
+        for (name, flags) in [("tun0", "0x1090\n"), ("wg0", "0x91\n")] {
+            copy.write(&format!("sys/class/net/{name}/operstate"), "unknown\n");
+            copy.write(&format!("sys/class/net/{name}/flags"), flags);
+        }
+        assert_eq!(interfaces(&copy.machine()).state, "eth0 (10000 Mb/s), wg0");
         assert!(fabric(&copy.machine()).change[0].starts_with("apt install libfabric1"));
         copy.write("usr/lib/x86_64-linux-gnu/libfabric.so.1", "");
         assert_eq!(fabric(&copy.machine()).grade, Grade::Good);

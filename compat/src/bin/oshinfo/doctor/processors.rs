@@ -134,9 +134,10 @@ fn frequency(machine: &Machine) -> Option<Finding> {
     if governor != "powersave" && governor != "conservative" {
         return Some(Finding::good("frequency", format!("governor {governor}")));
     }
-    // Drivers of some processors choose by themselves under this name.
+    // Drivers that leave it to the processor have it choose under this name. "intel_cpufreq" and "amd-pstate" do
+    // not: under them it is the lowest frequency.
     let driver = machine.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver");
-    let itself = driver.as_deref().is_some_and(|driver| driver.contains("pstate"));
+    let itself = matches!(driver.as_deref(), Some("intel_pstate" | "amd-pstate-epp"));
     let grade = if itself { Grade::Note } else { Grade::Slow };
     let effect = "processors that wait slow down, and what arrives is seen later";
     Some(Finding::new(
@@ -144,7 +145,7 @@ fn frequency(machine: &Machine) -> Option<Finding> {
         grade,
         format!("governor {governor}"),
         effect,
-        &["cpupower frequency-set -g performance"],
+        &["cpupower frequency-set -g performance   # Debian: apt install linux-cpupower"],
     ))
 }
 
@@ -220,6 +221,8 @@ mod tests {
         copy.write("proc/sys/kernel/numa_balancing", "0\n");
         copy.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "intel_pstate\n");
         assert_eq!((grade("NUMA"), grade("frequency")), (Grade::Note, Grade::Note));
+        copy.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "amd-pstate\n");
+        assert_eq!(grade("frequency"), Grade::Slow);
         copy.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
         copy.write("proc/loadavg", "0.10 1.00 0.50 1/100 7\n");
         assert_eq!((grade("clock"), found(&machine, "load")), (Grade::Good, None));

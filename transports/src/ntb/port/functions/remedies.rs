@@ -28,8 +28,8 @@ impl Function {
         let unguarded = system.join("module/vfio/parameters/enable_unsafe_noiommu_mode");
         if self.group.is_none() {
             lines.push(
-                "# no IOMMU: boot with intel_iommu=on or amd_iommu=on (in a virtual machine, give it \
-                 one: -device intel-iommu,intremap=on)"
+                "# no IOMMU: switch it on in the firmware (VT-d, AMD-Vi), and for Intel boot with intel_iommu=on \
+                 (in a virtual machine, give it one: -device intel-iommu,intremap=on)"
                     .to_owned(),
             );
             if unguarded.exists() && !self.kind.opens_memory() {
