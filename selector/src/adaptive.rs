@@ -5,9 +5,12 @@
 //! Only operations off the fast path are seen, one in [`SAMPLE`] is timed, and what counts is the
 //! fastest of [`BLOCK`] of them: whatever disturbs single operations is no drift. Each PE corrects
 //! its own routes; what PEs have to agree on, the costs that collectives are chosen by, stays.
+//!
+//! A channel that was left because it was slow is not seen any more. So that it is not left for good, corrections
+//! are taken back after a while, longer each time: what is still slow is corrected again.
 
 use crate::class::Class;
-use crate::data::{Buffer, Measurements, Operation};
+use crate::data::{Buffer, Measurements, Operation, Point};
 use crate::model::Interpolation;
 use crate::report;
 use crate::tuning::Tuning;
@@ -31,8 +34,11 @@ const DRIFT: f64 = 1.25;
 /// Largest correction at once.
 const STEP_MAX: f64 = 4.0;
 
-/// Corrections of one run: replaced routes are kept until the end.
+/// Corrections of one run, those that are taken back included: replaced routes are kept until the end.
 const CORRECTIONS_MAX: u32 = 64;
+
+/// Samples after which corrections are taken back for the first time.
+pub const LASTING: u32 = 256;
 
 /// What drifts: a channel between PEs of a class, in a range of sizes.
 type BlockKey = (Class, Operation, Channel, u32);
@@ -45,17 +51,20 @@ pub struct Adaptive {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     /// Samples so far and the least time relative to the model.
     blocks: HashMap<BlockKey, (u32, f64)>,
     corrections: u32,
+    /// Samples since the last correction, and how many of them take corrections back.
+    since: u32,
+    lasting: u32,
 }
 
 impl Adaptive {
     /// Corrects `tuning`, which others may replace or change as well.
     pub fn new(tuning: Arc<Mutex<Tuning>>) -> Adaptive {
-        Adaptive { count: AtomicU32::new(0), tuning, state: Mutex::default() }
+        let state = State { blocks: HashMap::new(), corrections: 0, since: 0, lasting: LASTING };
+        Adaptive { count: AtomicU32::new(0), tuning, state: Mutex::new(state) }
     }
 }
 
@@ -84,6 +93,16 @@ impl State {
             SegmentKind::Static => &[Buffer::Static],
         };
         let bytes = seen.bytes as u64;
+        if self.corrections >= CORRECTIONS_MAX {
+            return;
+        }
+        self.since = self.since.saturating_add(1);
+        if self.since > self.lasting && tuning.take_back(world) {
+            self.corrections += 1;
+            self.lasting = self.lasting.saturating_mul(2);
+            self.begin_anew(tuning, world);
+            return;
+        }
         let expected = buffers
             .iter()
             .filter_map(|b| {
@@ -91,10 +110,10 @@ impl State {
             })
             .map(|line| line.at(bytes))
             .fold(0.0, f64::max);
-        if expected <= 0.0 || self.corrections >= CORRECTIONS_MAX {
+        if expected <= 0.0 {
             return;
         }
-        let place = (class, operation, seen.channel, bytes.ilog2() / 2);
+        let place = (class, operation, seen.channel, range(bytes));
         let block = self.blocks.entry(place).or_insert((0, f64::INFINITY));
         block.0 += 1;
         block.1 = block.1.min(seen.ns.max(1) as f64 / expected);
@@ -107,37 +126,106 @@ impl State {
         if (1.0 / (2.0 * DRIFT)..=DRIFT).contains(&ratio) {
             return;
         }
-        self.corrections += 1;
         let factor = ratio.clamp(1.0 / STEP_MAX, STEP_MAX);
         let mut measured = tuning.measured().clone();
-        scale(&mut measured, (class, operation, buffers, &name), bytes, factor);
+        if !scale(&mut measured, (class, operation, buffers, &name), bytes, factor) {
+            return;
+        }
+        self.corrections += 1;
+        tracing::info!(
+            "{operation} to PE {} by {name}, {bytes} bytes, takes {ratio:.2} times what was measured",
+            seen.pe
+        );
         tuning.correct(world, measured);
+        self.begin_anew(tuning, world);
+    }
+
+    /// Puts the routes into force if they have changed. What was seen so far was compared with something else.
+    fn begin_anew(&mut self, tuning: &Tuning, world: &World) {
+        self.blocks.clear();
+        self.since = 0;
         if tuning.routes() != world.routes() {
-            tracing::info!(
-                "{operation} to PE {} by {name}, {bytes} bytes, takes {ratio:.2} times what was \
-                 measured: routes are corrected",
-                seen.pe
-            );
+            tracing::info!("routes are corrected");
             tuning.apply(world);
         }
     }
 }
 
-/// Scales the points of a channel around a size.
+/// The range of sizes that are judged, and corrected, together: each ends at four times its beginning.
+fn range(bytes: u64) -> u32 {
+    bytes.max(1).ilog2() / 2
+}
+
+/// Scales the times of a channel in the range of a size, and of that size itself where it lies between two that were
+/// measured. Other ranges are left alone: they would have to be corrected back. False if there is nothing to scale.
 fn scale(
     measured: &mut Measurements,
     (class, operation, buffers, channel): (Class, Operation, &[Buffer], &str),
     bytes: u64,
     factor: f64,
-) {
-    let near = bytes / 4..=bytes.saturating_mul(4);
+) -> bool {
+    let scaled = |ns: f64| (ns * factor) as f32;
     let curves = measured.curves.iter_mut().filter(|curve| {
         let key = &curve.key;
         (key.class, key.operation) == (class, operation)
             && buffers.contains(&key.buffer)
             && key.channel == channel
     });
-    for point in curves.flat_map(|curve| &mut curve.points).filter(|p| near.contains(&p.bytes)) {
-        point.ns = (f64::from(point.ns) * factor) as f32;
+    let mut any = false;
+    for points in curves.map(|curve| &mut curve.points) {
+        let new = match points.binary_search_by_key(&bytes, |point| point.bytes) {
+            Err(at) if at > 0 && at < points.len() => {
+                let ns = scaled(Interpolation::new(points).map_or(0.0, |line| line.at(bytes)));
+                Some((at, Point { bytes, ns, ..points[at] }))
+            }
+            _ => None,
+        };
+        for point in points.iter_mut().filter(|point| range(point.bytes) == range(bytes)) {
+            point.ns = scaled(point.ns.into());
+            any = true;
+        }
+        if let Some((at, point)) = new {
+            points.insert(at, point);
+            any = true;
+        }
+    }
+    any
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{CACHED, Curve, Key};
+
+    fn measured() -> Measurements {
+        let (class, operation, buffer) = (Class::Network, Operation::Get, Buffer::Heap);
+        let key = Key { class, operation, buffer, channel: CACHED.to_owned() };
+        let point = |bytes: u64| Point { bytes, ns: bytes as f32, spread: 0.0, batches: 7 };
+        let points = [8, 1024, 16384, 32768, 131_072].map(point).to_vec();
+        let curves = vec![Curve { key, points, checks: vec![] }];
+        Measurements { curves, ..Measurements::default() }
+    }
+
+    #[test]
+    fn a_correction_holds_for_its_range_of_sizes_and_for_no_other() {
+        let place = (Class::Network, Operation::Get, &[Buffer::Heap][..], CACHED);
+        for bytes in [9, 100, 1000, 4095, 16384, 20_000, 60_000, 131_071] {
+            let mut corrected = measured();
+            assert!(scale(&mut corrected, place, bytes, 4.0), "{bytes}");
+            assert_eq!(corrected.check(), Ok(()), "{bytes}");
+            let line = Interpolation::new(&corrected.curves[0].points).unwrap();
+            let ratio = line.at(bytes) / bytes as f64;
+            assert!((3.99..4.01).contains(&ratio), "{bytes}: {ratio}");
+            let others = measured().curves[0].points.clone();
+            for other in others.iter().filter(|other| range(other.bytes) != range(bytes)) {
+                assert_eq!(line.at(other.bytes), f64::from(other.ns), "{bytes}, {}", other.bytes);
+            }
+        }
+        // Nothing is known there.
+        for bytes in [0, 1, 1 << 30] {
+            let mut same = measured();
+            assert!(!scale(&mut same, place, bytes, 4.0), "{bytes}");
+            assert_eq!(same, measured());
+        }
     }
 }

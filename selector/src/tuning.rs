@@ -60,6 +60,8 @@ pub struct Tuning {
     took: Duration,
     machine: String,
     measured: Measurements,
+    /// What they were before they were corrected, if they were.
+    uncorrected: Option<Measurements>,
     /// Fitted when somebody asks: starting a program does not need it.
     model: OnceLock<Model>,
     reuse: Reuse,
@@ -95,6 +97,7 @@ impl Tuning {
             machine,
             model: OnceLock::new(),
             measured,
+            uncorrected: None,
             reuse: world.config().tune_hint.all,
             hinted: world.config().tune_hint.contexts.is_some(),
             exceptions: Vec::new(),
@@ -123,6 +126,7 @@ impl Tuning {
             model: OnceLock::new(),
             decisions: policy::decide(&measured, preference, Reuse::Hot),
             measured,
+            uncorrected: None,
             reuse: Reuse::Hot,
             hinted: false,
             exceptions: Vec::new(),
@@ -186,9 +190,19 @@ impl Tuning {
 
     /// Replaces the measurements of this PE and decides again; call [`Tuning::apply`] afterwards.
     pub(crate) fn correct(&mut self, world: &World, measured: Measurements) {
-        self.measured = measured;
+        let before = std::mem::replace(&mut self.measured, measured);
+        self.uncorrected.get_or_insert(before);
         self.model = OnceLock::new();
         self.decide(world);
+    }
+
+    /// Takes all corrections back and decides again; call [`Tuning::apply`] afterwards. False if there were none.
+    pub(crate) fn take_back(&mut self, world: &World) -> bool {
+        let Some(before) = self.uncorrected.take() else { return false };
+        self.measured = before;
+        self.model = OnceLock::new();
+        self.decide(world);
+        true
     }
 
     /// Where the measurements come from.

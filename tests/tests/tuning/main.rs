@@ -193,21 +193,21 @@ fn the_second_job_finds_what_the_first_measured() {
 #[test]
 fn jobs_with_less_room_do_not_tell_others_what_to_do() {
     let cache = Directory::new();
-    let environment =
-        |size| [("SHMEM_TUNE_CACHE", cache.text()), ("SHMEM_SYMMETRIC_SIZE", size)];
+    let environment = |size| [("SHMEM_TUNE_CACHE", cache.text()), ("SHMEM_SYMMETRIC_SIZE", size)];
     let largest = |tuning: &Tuning| {
         let points = tuning.measured().curves.iter().flat_map(|curve| &curve.points);
         points.map(|point| point.bytes).max().unwrap()
     };
+    let short = AtomicUsize::new(0);
     run_job(2, &environment("1m"), &local, |world| {
         let tuning = tune(world).unwrap();
         assert_eq!(tuning.origin(), &Origin::Measured);
-        assert!(largest(&tuning) < 1 << 17);
+        short.store(largest(&tuning) as usize, Ordering::Relaxed);
     });
     run_job(2, &environment("16m"), &local, |world| {
         let tuning = tune(world).unwrap();
         assert_eq!(tuning.origin(), &Origin::Measured, "{}", tuning.machine());
-        assert!(largest(&tuning) >= 1 << 17);
+        assert!(largest(&tuning) as usize > short.load(Ordering::Relaxed));
     });
 }
 
@@ -439,7 +439,7 @@ const TABLE: &str = r#"{"format":3,"machine":"made up","digest":"","curves":[
 #[test]
 fn drift_is_corrected_and_disturbances_are_not() {
     use tombolo_core::reroute::{Observation, Observer};
-    use tombolo_selector::adaptive::{Adaptive, BLOCK};
+    use tombolo_selector::adaptive::{Adaptive, BLOCK, LASTING};
     let directory = Directory::new();
     let path = directory.0.join("table.json");
     std::fs::write(&path, TABLE).unwrap();
@@ -477,6 +477,23 @@ fn drift_is_corrected_and_disturbances_are_not() {
         (0..BLOCK).for_each(|_| see(70_000));
         assert_eq!(chosen(), Channel::Cached);
         assert_eq!(shared.lock().unwrap().routes(), world.routes());
+        // What it was left for does as measured. The other one, which nobody sees, gets another chance.
+        let see = |channel, ns| {
+            let segment = SegmentKind::Heap;
+            adaptive
+                .saw(world, Observation { get: false, segment, pe, bytes: 262_144, channel, ns });
+        };
+        (0..LASTING).for_each(|_| see(Channel::Cached, 40_000));
+        assert_eq!(chosen(), Channel::Cached);
+        see(Channel::Cached, 40_000);
+        assert_eq!(chosen(), Channel::Streaming);
+        // It is still slow: this time it is left for longer.
+        (0..BLOCK).for_each(|_| see(Channel::Streaming, 70_000));
+        assert_eq!(chosen(), Channel::Cached);
+        (0..LASTING + 1).for_each(|_| see(Channel::Cached, 40_000));
+        assert_eq!(chosen(), Channel::Cached);
+        (0..LASTING).for_each(|_| see(Channel::Cached, 40_000));
+        assert_eq!(chosen(), Channel::Streaming);
     });
 }
 
