@@ -28,8 +28,8 @@ pub use html::escape;
 pub struct Explanation {
     /// Where the measurements come from.
     pub origin: String,
-    /// How long tuning took on the PE that reports, in milliseconds.
-    pub took_ms: f64,
+    /// How long tuning took on the PE that reports, in milliseconds; none where there is no job.
+    pub took_ms: Option<f64>,
     /// What was measured.
     pub machine: String,
     /// Mean relative distance of the model from the second set of measurements.
@@ -107,7 +107,7 @@ impl Explanation {
         });
         Explanation {
             origin: tuning.origin().to_string(),
-            took_ms: tuning.took().as_secs_f64() * 1e3,
+            took_ms: tuning.took().map(|took| took.as_secs_f64() * 1e3),
             machine: tuning.machine().to_owned(),
             model_error: error.map(|(error, _)| error),
             model_checks: error.map_or(0, |(_, count)| count),
@@ -121,6 +121,12 @@ impl Explanation {
         }
     }
 
+    /// Where the measurements come from, and how long that took.
+    fn source(&self) -> String {
+        let took = self.took_ms.map_or(String::new(), |ms| format!(", in {ms:.1} ms"));
+        format!("{}{took}", self.origin)
+    }
+
     /// For a terminal.
     pub fn text(&self) -> String {
         let mut text = String::from("Routes\n");
@@ -128,7 +134,7 @@ impl Explanation {
             text.push_str(&line);
             text.push('\n');
         };
-        line(format!("  {}, in {:.1} ms", self.origin, self.took_ms));
+        line(format!("  {}", self.source()));
         if !self.machine.is_empty() {
             line(format!("  {}", self.machine));
         }
@@ -235,6 +241,8 @@ impl Candidate {
         match self.batches {
             0 => "busy".into(),
             1 => "once".into(),
+            // Nothing is exact.
+            _ if self.spread < 0.005 => "±<1 %".into(),
             _ => format!("±{:>2.0} %", self.spread * 100.0),
         }
     }

@@ -57,7 +57,8 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug)]
 pub struct Tuning {
     origin: Origin,
-    took: Duration,
+    /// None without a job.
+    took: Option<Duration>,
     machine: String,
     measured: Measurements,
     /// What they were before they were corrected, if they were.
@@ -93,7 +94,7 @@ impl Tuning {
         let class = |pe| Class::of(world.distance(me, pe), places[me], places[pe]);
         let mut tuning = Tuning {
             origin,
-            took,
+            took: Some(took),
             machine,
             model: OnceLock::new(),
             measured,
@@ -121,7 +122,7 @@ impl Tuning {
     ) -> Tuning {
         Tuning {
             origin,
-            took: Duration::ZERO,
+            took: None,
             machine,
             model: OnceLock::new(),
             decisions: policy::decide(&measured, preference, Reuse::Hot),
@@ -210,8 +211,8 @@ impl Tuning {
         &self.origin
     }
 
-    /// How long tuning took on this PE.
-    pub fn took(&self) -> Duration {
+    /// How long tuning took on this PE; none without a job.
+    pub fn took(&self) -> Option<Duration> {
         self.took
     }
 

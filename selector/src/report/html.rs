@@ -25,9 +25,8 @@ const COLOURS: [RGBColor; 6] = [
 pub fn page(explanation: &Explanation) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Tombolo: routes</title>\
-         <style>{STYLE}</style></head><body>\n<h1>Routes</h1>\n<p>{}, in {:.1} ms.<br>{}</p>\n",
-        escape(&explanation.origin),
-        explanation.took_ms,
+         <style>{STYLE}</style></head><body>\n<h1>Routes</h1>\n<p>{}.<br>{}</p>\n",
+        escape(&explanation.source()),
         escape(&explanation.machine)
     );
     if let Some(error) = explanation.model_error {
