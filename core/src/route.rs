@@ -122,23 +122,6 @@ pub struct PeerRoutes {
     pub zero_copy: [usize; 2],
 }
 
-impl PeerRoutes {
-    /// The largest size up to which all puts to a segment and all gets from it are plain cached
-    /// copies.
-    pub fn cached_max(&self, segment: SegmentKind) -> usize {
-        let limit = |steps: &Steps| match steps
-            .channels
-            .iter()
-            .position(|channel| *channel != Channel::Cached)
-        {
-            None => usize::MAX,
-            Some(0) => 0,
-            Some(step) => steps.limits[step - 1],
-        };
-        limit(&self.put[segment as usize]).min(limit(&self.get[segment as usize]))
-    }
-}
-
 /// Routes of one PE to all peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {

@@ -189,11 +189,12 @@ fn my_cpus() -> Vec<usize> {
 }
 
 /// The processors of a list such as `0-3,8`, in rising order; what cannot be read is left out.
-fn parse_cpu_list(text: &str) -> Vec<usize> {
+pub fn parse_cpu_list(text: &str) -> Vec<usize> {
     let mut cpus: Vec<usize> = text
         .trim()
         .split(',')
         .filter_map(|part| {
+            let part = part.trim();
             let (low, high) = part.split_once('-').unwrap_or((part, part));
             Some(low.parse().ok()?..=high.parse().ok()?)
         })
@@ -237,6 +238,7 @@ mod tests {
     #[test]
     fn cpu_lists_are_read() {
         assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(parse_cpu_list("9-9,0-2, 7,x"), [0, 1, 2, 7, 9]);
         assert!(parse_cpu_list("").is_empty());
         assert_eq!((parse_kib("32768K\n"), parse_kib("")), (Some(32 << 20), None));
     }

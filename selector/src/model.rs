@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cost model: what an operation of any size costs, from the sizes that were measured.
 //!
-//! - Per channel and class a piecewise-linear curve through the measured points ([`Interpolation`]); its
-//!   terms, start-up and time per byte, are what people want to know of a channel.
+//! - Per channel and class a piecewise-linear curve through the measured points ([`Interpolation`]).
 //! - Across ring distances a multilevel model ([`stages::Stages`]): start-up, hops, and packets that
 //!   overlap on their way, after the packet formula of the published self-tuning library.
 //!
@@ -51,17 +50,6 @@ impl<'a> Interpolation<'a> {
             return f64::from(high.ns) + beyond * slope.clamp(average * 0.5, average * 2.0);
         }
         f64::from(low.ns) + (bytes - low.bytes) as f64 * slope
-    }
-
-    /// Start-up in nanoseconds and time per byte in nanoseconds of large transfers.
-    pub fn terms(&self) -> (f64, f64) {
-        let (first, last) = (self.points[0], self.points[self.points.len() - 1]);
-        if first.bytes == last.bytes {
-            return (f64::from(first.ns), 0.0);
-        }
-        let startup = f64::from(first.ns);
-        let per_byte = (f64::from(last.ns) - startup) / (last.bytes - first.bytes) as f64;
-        (startup, per_byte.max(0.0))
     }
 }
 

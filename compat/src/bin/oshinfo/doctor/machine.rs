@@ -157,15 +157,6 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Processors of a list such as `0-3,8`.
-pub fn processors(list: &str) -> Vec<u32> {
-    let parts = list.split(',').filter_map(|part| {
-        let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
-        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
-    });
-    parts.flatten().collect()
-}
-
 #[cfg(test)]
 pub mod tests {
     use super::*;
@@ -221,7 +212,6 @@ pub mod tests {
         assert_eq!(machine.cgroups(""), unified);
         assert_eq!(machine.cgroups("memory")[0], Path::new("sys/fs/cgroup/memory/a"));
         assert!(machine.cgroups("cpu").is_empty());
-        assert_eq!(processors("0-2,7, 9-9,x"), [0, 1, 2, 7, 9]);
         assert_eq!([9 << 10, 64 << 20, 24 << 30].map(bytes), ["9 KiB", "64 MiB", "24 GiB"]);
     }
 }

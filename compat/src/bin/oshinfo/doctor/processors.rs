@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Processors: how many, how much of them, how fast, and where.
 
-use super::machine::processors;
 use super::{Finding, Grade, Machine};
 use std::path::PathBuf;
+use tombolo_selector::class::parse_cpu_list;
 
 /// Share of the processors that others may use before it is said.
 const BUSY: f64 = 0.25;
@@ -22,12 +22,12 @@ pub fn findings(machine: &Machine) -> Vec<Finding> {
 /// Processors that this process may run on.
 fn usable(machine: &Machine) -> usize {
     let list = machine.line("proc/self/status", "Cpus_allowed_list").unwrap_or_default();
-    processors(&list).len()
+    parse_cpu_list(&list).len()
 }
 
 fn count(machine: &Machine, usable: usize) -> Finding {
     let online = machine.text("sys/devices/system/cpu/online").unwrap_or_default();
-    let online = processors(&online).len();
+    let online = parse_cpu_list(&online).len();
     if usable == 0 {
         return Finding::new("processors", Grade::Note, "the kernel does not tell", "", &[]);
     }
