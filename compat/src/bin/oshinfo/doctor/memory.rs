@@ -2,8 +2,8 @@
 //! Memory: how much, in pages of which size.
 
 use super::machine::bytes;
+use super::variables::config;
 use super::{Finding, Grade, Machine};
-use tombolo_core::config::Config;
 use tombolo_core::memory::Heap;
 
 const MEMINFO: &str = "proc/meminfo";
@@ -29,7 +29,7 @@ fn limit(machine: &Machine) -> Option<(u64, String)> {
 
 fn memory(machine: &Machine) -> Finding {
     let heap = match machine.is_live() {
-        true => Config::from_env().map_or(HEAP, |config| config.symmetric_size.0),
+        true => config().symmetric_size.0,
         false => HEAP,
     };
     let Some(total) = machine.kibibytes(MEMINFO, "MemTotal") else {
@@ -73,8 +73,7 @@ fn memory(machine: &Machine) -> Finding {
 
 /// Reserves a heap as jobs do and writes to it.
 fn try_heap() -> Result<(), String> {
-    let config = Config::from_env().map_err(|e| e.to_string())?;
-    let heap = Heap::reserve(&config, 1 << 21).map_err(|e| e.to_string())?;
+    let heap = Heap::reserve(&config(), 1 << 21).map_err(|e| e.to_string())?;
     // SAFETY: the heap is at least as long as its control area, and nobody else has it.
     unsafe { heap.base().write_volatile(1) };
     Ok(())
@@ -111,7 +110,7 @@ fn huge_pages(machine: &Machine) -> Finding {
 
 /// Whether a heap that is written to has huge pages; none where that cannot be found out.
 fn try_huge() -> Option<bool> {
-    let mut config = Config::from_env().ok()?;
+    let mut config = config();
     (config.symmetric_size.0, config.huge_pages.0) = (4 << 20, true);
     let heap = Heap::reserve(&config, 1 << 21).ok()?;
     for offset in (0..heap.len()).step_by(4096) {

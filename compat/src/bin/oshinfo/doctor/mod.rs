@@ -13,6 +13,7 @@ mod memory;
 mod network;
 mod processors;
 mod remote;
+mod variables;
 
 pub use machine::Machine;
 pub use remote::examine as others;
@@ -114,6 +115,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
         devices::findings(machine),
         network::findings(machine),
         launch::findings(machine),
+        variables::findings(machine),
     ]
     .concat()
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Networks: interfaces, libfabric, verbs.
 
+use super::variables::config;
 use super::{Finding, Grade, Machine};
-use tombolo_core::config::{Config, Transports};
+use tombolo_core::config::Transports;
 
 const VERBS: &str = "sys/class/infiniband";
 
@@ -67,7 +68,9 @@ fn fabric(machine: &Machine) -> Finding {
                 Grade::Note,
                 why,
                 effect,
-                &["fi_info   # of libfabric-bin: what it lists; SHMEM_OFI_PROVIDER and SHMEM_OFI_INTERFACE choose"],
+                &[
+                    "fi_info   # of libfabric-bin: what it lists; SHMEM_OFI_PROVIDER and SHMEM_OFI_INTERFACE choose",
+                ],
             )
         }
     }
@@ -75,7 +78,7 @@ fn fabric(machine: &Machine) -> Finding {
 
 /// Has a transport find what carries puts, gets and messages.
 fn try_transport(name: &str) -> Result<Vec<String>, String> {
-    let mut config = Config::from_env().map_err(|e| e.to_string())?;
+    let mut config = config();
     config.transports = Transports::Only(vec![name.into()]);
     let survey = tombolo::transports::survey(&config);
     let own = survey.into_iter().find(|survey| survey.name == name);
@@ -153,8 +156,7 @@ fn verbs(machine: &Machine) -> Finding {
         Ok(_) => Finding::good("verbs", state),
         Err(why) => {
             let effect = "data goes to other machines over TCP in place of RDMA";
-            let change =
-                "ibv_devinfo -v   # of ibverbs-utils: what it lists; SHMEM_VERBS_DEVICE, _PORT and _GID choose";
+            let change = "ibv_devinfo -v   # of ibverbs-utils: what it lists; SHMEM_VERBS_DEVICE, _PORT and _GID choose";
             Finding::new("verbs", Grade::Slow, format!("{state}; {why}"), effect, &[change])
         }
     }
