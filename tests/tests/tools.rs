@@ -53,6 +53,8 @@ const CASES: [(&str, &str, Case); 22] = [
     ("oshinfo_measures_what_it_predicts", "sh", oshinfo_measures_what_it_predicts),
     ("oshinfo_lists_collectives_once", "sh", oshinfo_lists_collectives_once),
     ("oshinfo_compares_saved_tables", "sh", oshinfo_compares_saved_tables),
+    ("jobs_that_map_static_data_measure_so", "sh", jobs_that_map_static_data_measure_so),
+    ("rules_that_do_not_fit_are_told_once", "sh", rules_that_do_not_fit_are_told_once),
     ("oshinfo_refuses_what_has_no_meaning_in_a_job", "sh", oshinfo_refuses_in_a_job),
     ("oshinfo_finds_what_is_wrong_with_machines", "sh", oshinfo_finds_what_is_wrong),
     ("tools_end_well_when_nobody_reads", "sh", tools_end_well_when_nobody_reads),
@@ -535,6 +537,14 @@ fn oshinfo_compares_saved_tables(prefix: &Path) -> Result<(), Failed> {
     let same = compare(table, table)?;
     assert!(same.contains("  0 differ, ") && same.contains("both take the same ones"), "{same}");
     assert!(compare(table, "/no/such/table.json").is_err(), "a table that is not there");
+    let other = cache.join("one-class.json");
+    let text = std::fs::read_to_string(table)?;
+    let (head, _) = text.split_once("\"curves\":[").ok_or("a table has curves")?;
+    std::fs::write(&other, format!("{head}\"curves\":[]}}"))?;
+    let other = other.to_str().ok_or("a path in UTF-8")?;
+    for both in [compare(table, other)?, compare(other, table)?] {
+        assert!(both.contains("not measured") && !both.contains("same ones"), "{both}");
+    }
     for arguments in
         [&["--tuning=diff"][..], &["--tuning=diff", table], &["--tuning", table, table, table]]
     {
@@ -543,6 +553,45 @@ fn oshinfo_compares_saved_tables(prefix: &Path) -> Result<(), Failed> {
         assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
         assert!(ran.stderr.contains("--tuning=diff OLD NEW"), "{ran:?}");
     }
+    Ok(())
+}
+
+/// A job whose static data are copied by the kernel leaves no table to jobs that map them.
+fn jobs_that_map_static_data_measure_so(prefix: &Path) -> Result<(), Failed> {
+    let cache = scratch("tools-statics");
+    let _ = std::fs::remove_dir_all(&cache);
+    let gets_by = |how: &str| {
+        let mut command = Command::new(prefix.join("bin/oshrun"));
+        command.args(["-n", "2"]).arg(prefix.join("bin/oshinfo")).arg("--tuning");
+        command.env("SHMEM_TUNE_CACHE", &cache).env("SHMEM_STATIC", how);
+        command.env("SHMEM_TUNE_BUDGET", "600").env_remove("SHMEM_TUNE");
+        command.env_remove("SHMEM_TRANSPORTS");
+        let text = run(&mut command, Duration::from_secs(60))?.succeeded()?.stdout;
+        let heading = text.lines().find(|line| line.contains(", static buffers: "));
+        Ok::<String, Failed>(heading.ok_or("gets from static data were not measured")?.to_owned())
+    };
+    let copied = gets_by("cma")?;
+    assert!(copied.ends_with("static buffers: cma at every size"), "{copied}");
+    let mapped = gets_by("remap")?;
+    assert!(mapped.contains("static buffers: cached"), "{mapped}");
+    Ok(())
+}
+
+fn rules_that_do_not_fit_are_told_once(prefix: &Path) -> Result<(), Failed> {
+    let said = |rules: &str| {
+        let mut command = Command::new(prefix.join("bin/oshrun"));
+        command.args(["-n", "3", "--hosts", "2"]).arg(prefix.join("bin/oshinfo"));
+        command.env("SHMEM_TUNE", "off").env("SHMEM_ROUTE", rules).env_remove("SHMEM_TRANSPORTS");
+        Ok::<String, Failed>(run(&mut command, Duration::from_secs(60))?.succeeded()?.stderr)
+    };
+    // One PE is alone on its host: it has no use for the rule.
+    let used = said("put:heap:>=64K=cma")?;
+    assert!(!used.contains("SHMEM_ROUTE"), "{used}");
+    let unused = said("far-node:put=cma")?;
+    assert_eq!(unused.matches("'far-node:put=cma' is not used").count(), 1, "{unused}");
+    let many = said("put:8..16=cma,put:100..200=streaming")?;
+    assert_eq!(many.matches("more than 4 ranges of sizes").count(), 1, "{many}");
+    assert!(many.contains("'put:100..200=streaming'"), "{many}");
     Ok(())
 }
 
