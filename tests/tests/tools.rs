@@ -375,6 +375,8 @@ fn oshinfo_refuses_options_of_another_kind(prefix: &Path) -> Result<(), Failed> 
         ("--form json", "--tuning"),
         ("--doctor --root /nonexist", "expected a directory with copies of /proc and /sys"),
         ("--predict gather --pes 0", "expected a whole number, at least 1"),
+        ("--predict gather --size 0", "expected 1 byte to 1 TiB"),
+        ("--predict gather --size 9223372036854775808", "expected 1 byte to 1 TiB"),
     ] {
         let ran = oshinfo(line)?;
         assert_eq!(ran.code, Some(2), "{line}: {ran:?}");

@@ -119,9 +119,11 @@ struct Options {
 }
 
 fn size(text: &str) -> Result<u64, String> {
+    /// What all PEs of a pattern exchange together can be counted.
+    const MOST: u64 = 1 << 40;
     match Bytes::parse(text)?.0 {
-        0 => Err("expected at least 1 byte".into()),
-        bytes => Ok(bytes),
+        bytes @ 1..=MOST => Ok(bytes),
+        _ => Err("expected 1 byte to 1 TiB".into()),
     }
 }
 
