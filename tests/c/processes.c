@@ -36,20 +36,23 @@ int main(void) {
     if (child == 0) raise(SIGKILL);
     wait_for(child, SIGKILL);
 
-    /* A child of a child. */
+    /* A child of a child has what that one wrote. */
     child = fork();
     CHECK(child >= 0);
     if (child == 0) {
+        global = -1;
         pid_t grandchild = fork();
         if (grandchild == 0) {
+            int seen = global == -1;
             global = -2;
-            _exit(3);
+            _exit(seen ? 3 : 4);
         }
         int status = -1;
         waitpid(grandchild, &status, 0);
-        _exit(global == 100 + me && status == 3 << 8 ? 0 : 1);
+        _exit(global == -1 && status == 3 << 8 ? 0 : 1);
     }
     wait_for(child, 0);
+    CHECK_EQ(global, 100 + me);
 
     CHECK_EQ(system("exit 5"), 5 << 8);
     FILE *pipe = popen("echo hello from a child", "r");

@@ -177,6 +177,11 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         let source = dir.join("special/threads_before.c");
         trials.push(runs(&Program::new(prefix, &source, how, &flags), 3, &[]));
     }
+    for (how, flags) in [("", &[][..]), BUILDS[3]] {
+        let flags = [flags, &["-O1", "-pthread"]].concat();
+        let source = dir.join("special/forks.c");
+        trials.push(runs(&Program::new(prefix, &source, how, &flags), 2, &[]));
+    }
     let traffic = special("traffic.c");
     trials.extend(HARDSHIPS.map(|(pes, options, plan)| endures(&traffic, pes, options, plan)));
     trials.extend(

@@ -447,18 +447,29 @@ impl TouchedPages {
 /// Gives a `fork` child its own copy of the data.
 ///
 /// Before the fork the parent copies what is in the memory file to private memory; the child moves
-/// that copy over the shared mapping with one system call, the parent throws it away.
+/// that copy over the shared mapping with one system call, the parent throws it away. The child's data are
+/// private then: when it forks itself, nothing is left to do.
+///
+/// In an executable that the C library is linked into as well, what that changes in the child before it calls
+/// the handler is changed in the parent too. Such programs must not fork while they have several threads.
 mod forked {
     use super::*;
+    use std::cell::Cell;
 
-    /// Lies in private memory: where this library is linked into the executable, its own static
-    /// variables are part of a segment, and parent and child would share the snapshot's address.
     struct Protected {
         pieces: Vec<Piece>,
         /// Bytes of all pieces.
         len: usize,
         file: i32,
-        snapshot: AtomicPtr<libc::c_void>,
+        /// What tells the file from another one, to which the program may have given its number.
+        id: (u64, u64),
+    }
+
+    thread_local! {
+        /// Between the handlers of a fork, which all run in the thread that forks: several threads may be
+        /// between theirs at the same time. Private memory: where this library is linked into the executable, its
+        /// own static variables are part of a segment, and parent and child would share the address.
+        static SNAPSHOT: Cell<*mut libc::c_void> = const { Cell::new(std::ptr::null_mut()) };
     }
 
     /// A data segment.
@@ -483,8 +494,11 @@ mod forked {
             piece
         };
         let pieces = extent.areas.iter().map(piece).collect();
-        let (file, snapshot) = (part.file.as_raw_fd(), AtomicPtr::new(std::ptr::null_mut()));
-        let protected = Box::new(Protected { pieces, len, file, snapshot });
+        let file = part.file.as_raw_fd();
+        let id = id_of(file).ok_or_else(|| {
+            Error::system("looking at a memory file", std::io::Error::last_os_error())
+        })?;
+        let protected = Box::new(Protected { pieces, len, file, id });
         PROTECTED.store(Box::into_raw(protected), Ordering::Relaxed);
         // SAFETY: the handlers make system calls and do nothing else.
         match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
@@ -495,13 +509,26 @@ mod forked {
         }
     }
 
-    fn protected() -> &'static Protected {
+    /// None in a child, whose data are its own.
+    fn protected() -> Option<&'static Protected> {
         // SAFETY: set before the handlers were registered, and never freed.
-        unsafe { &*PROTECTED.load(Ordering::Relaxed) }
+        unsafe { PROTECTED.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Device and number of a file; none if there is no such descriptor.
+    fn id_of(file: i32) -> Option<(u64, u64)> {
+        // SAFETY: all-zero is a valid value, which the call fills.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            (libc::fstat(file, &mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
+        }
     }
 
     unsafe extern "C" fn prepare() {
-        let Protected { pieces, len, file, snapshot } = protected();
+        let Some(Protected { pieces, len, file, id }) = protected() else { return };
+        if id_of(*file) != Some(*id) {
+            return;
+        }
         // SAFETY: private memory at an address of the kernel's choice; what is read from the file
         // stays inside it.
         unsafe {
@@ -522,7 +549,7 @@ mod forked {
                     return;
                 }
             }
-            snapshot.store(copy, Ordering::Relaxed);
+            SNAPSHOT.set(copy);
         }
     }
 
@@ -538,7 +565,11 @@ mod forked {
             // SAFETY: no more than asks where the file has data.
             let (start, end) = unsafe {
                 let start = libc::lseek(file, at, libc::SEEK_DATA);
-                if start < 0 || start >= last {
+                if start < 0 {
+                    // There is nothing any more.
+                    return *libc::__errno_location() == libc::ENXIO;
+                }
+                if start >= last {
                     return true;
                 }
                 (start, libc::lseek(file, start, libc::SEEK_HOLE).min(last))
@@ -575,17 +606,18 @@ mod forked {
     }
 
     unsafe extern "C" fn parent() {
-        let Protected { len, snapshot, .. } = protected();
-        let copy = snapshot.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        if !copy.is_null() {
+        let copy = SNAPSHOT.replace(std::ptr::null_mut());
+        if let Some(Protected { len, .. }) = protected()
+            && !copy.is_null()
+        {
             // SAFETY: the memory made by `prepare`, used by nobody else in this process.
             unsafe { libc::munmap(copy, *len) };
         }
     }
 
     unsafe extern "C" fn child() {
-        let Protected { pieces, snapshot, .. } = protected();
-        let copy = snapshot.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        let Some(Protected { pieces, .. }) = protected() else { return };
+        let copy = SNAPSHOT.replace(std::ptr::null_mut());
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let move_piece = |piece: &Piece| {
             let (from, to) = (copy.wrapping_byte_add(piece.at), piece.base as *mut libc::c_void);
@@ -595,13 +627,17 @@ mod forked {
         let moved = !copy.is_null() && pieces.iter().all(move_piece);
         if !moved {
             // Going on would let the child write into the parent's variables.
-            const TEXT: &[u8] = b"tombolo: no memory to give a fork child its static data\n";
+            const TEXT: &[u8] =
+                b"tombolo: a fork child cannot get its static data: there is no memory, \
+                or the program has closed a descriptor of the library\n";
             // SAFETY: write and _exit are async-signal-safe.
             unsafe {
                 libc::write(2, TEXT.as_ptr().cast(), TEXT.len());
                 libc::_exit(127);
             }
         }
+        // Perhaps one of the variables that are the child's own now.
+        PROTECTED.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
