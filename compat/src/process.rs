@@ -154,7 +154,32 @@ fn process() -> MutexGuard<'static, Process> {
     PROCESS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// Opens standard streams that the program has closed, or was started without, as `/dev/null`. Memory files and
+/// sockets of the library would get their numbers, and what the program prints would end up there.
+fn keep_standard_streams() {
+    for stream in 0..=2 {
+        // SAFETY: a descriptor is looked at, and new ones, which nobody else knows, are closed.
+        unsafe {
+            while libc::fcntl(stream, libc::F_GETFD) < 0 {
+                let mut opened = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+                if opened < 0 {
+                    // Nothing can be written or read there, either.
+                    opened = libc::open(c"/".as_ptr(), libc::O_PATH);
+                }
+                if opened < 0 {
+                    return;
+                }
+                // It has the lowest number that was free. Another thread may have been faster.
+                if opened > stream {
+                    libc::close(opened);
+                }
+            }
+        }
+    }
+}
+
 fn start(process: &mut Process, several_threads: bool) -> Result<()> {
+    keep_standard_streams();
     let mut setting = settings();
     if process.job.is_none() {
         setting = setting.and_then(|(config, transports)| {

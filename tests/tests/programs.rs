@@ -182,6 +182,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         let source = dir.join("special/forks.c");
         trials.push(runs(&Program::new(prefix, &source, how, &flags), 2, &[]));
     }
+    trials.extend([1, 3].map(|pes| runs(&special("no_streams.c"), pes, &[])));
     let traffic = special("traffic.c");
     trials.extend(HARDSHIPS.map(|(pes, options, plan)| endures(&traffic, pes, options, plan)));
     trials.extend(
