@@ -268,10 +268,20 @@ impl World {
 
 /// Whether a process of this host is gone, or nothing but an exit code.
 fn has_ended(pid: i32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |text| {
-        // The name, in parentheses, may hold any character.
-        text.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
-    })
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |text| is_over(&text))
+}
+
+/// Whether a process of which `/proc` tells this has no thread any more that runs. The first one may have ended
+/// before others, and looks then like a process that has.
+fn is_over(stat: &str) -> bool {
+    /// Between the state and the number of threads.
+    const BETWEEN: usize = 16;
+    // The name, in parentheses, may hold any character.
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let mut fields = rest.split_whitespace();
+    let is_first_over = fields.next().is_some_and(|state| state.starts_with(['Z', 'X']));
+    let threads = fields.nth(BETWEEN).and_then(|number| number.parse::<u64>().ok());
+    is_first_over && threads.is_none_or(|threads| threads <= 1)
 }
 
 #[cfg(test)]
@@ -296,6 +306,21 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(has_ended(child.id() as i32));
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_alone_has_ended_goes_on() {
+        let stat = |state: char, threads: usize| {
+            let between = vec!["0"; 16].join(" ");
+            format!("7 (a) Z (b) {state} {between} {threads} 0 99 0 0\n")
+        };
+        let all = [('Z', 2), ('Z', 1), ('X', 1), ('S', 1), ('R', 9)];
+        let over = all.map(|(state, threads)| is_over(&stat(state, threads)));
+        assert_eq!(over, [false, true, true, false, false]);
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let threads = own.rsplit_once(')').unwrap().1.split_whitespace().nth(17).unwrap();
+        assert!(threads.parse::<u64>().unwrap() >= 1);
+        assert!(!is_over("") && !is_over(&own));
     }
 
     #[test]

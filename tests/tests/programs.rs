@@ -57,6 +57,9 @@ const CROWDED: [&str; 4] = ["teams", "locks", "contended", "collectives"];
 /// Programs started by MPICH's launcher as well, which knows nothing of this library but PMI-1.
 const UNDER_HYDRA: [&str; 4] = ["setup", "rma", "collectives", "static_data"];
 
+/// Programs of which the process's first thread, or threads of the library, are not as most programs expect.
+const THREADED: [&str; 1] = ["main_leaves.c"];
+
 /// Rings on which every program runs: number of PEs, and options of `oshrun`.
 const RINGS: [(usize, &[&str]); 9] = [
     (4, &["--hosts", "2"]),
@@ -181,6 +184,12 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         let flags = [flags, &["-O1", "-pthread"]].concat();
         let source = dir.join("special/forks.c");
         trials.push(runs(&Program::new(prefix, &source, how, &flags), 2, &[]));
+    }
+    for file in THREADED {
+        let program =
+            Program::new(prefix, &dir.join("special").join(file), "", &["-O1", "-pthread"]);
+        trials.extend([1, 3].map(|pes| runs(&program, pes, &[])));
+        trials.push(runs(&program, 3, &[("SHMEM_TRANSPORTS", "cma")]));
     }
     trials.extend([1, 3].map(|pes| runs(&special("no_streams.c"), pes, &[])));
     let traffic = special("traffic.c");

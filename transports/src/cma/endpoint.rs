@@ -2,7 +2,8 @@
 //! The data path to a peer by kernel copies.
 
 use super::{TOKEN, sys};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use tombolo_core::transport::{
     Capabilities, Endpoint, Mapping, Remote, SegmentKind, Status, Stream,
 };
@@ -31,6 +32,8 @@ pub struct Proof {
 #[derive(Debug)]
 pub struct CmaEndpoint {
     pid: i32,
+    /// The thread of the process by which the kernel finds its memory: the first one, as long as it lives.
+    thread: AtomicI32,
     ranges: [Range; 2],
     proof: Proof,
     state: AtomicU8,
@@ -46,21 +49,52 @@ const REFUSED: u8 = 2;
 impl CmaEndpoint {
     /// A peer, to be tried now or at its first use.
     pub fn new(pid: i32, ranges: [Range; 2], proof: Proof) -> CmaEndpoint {
-        CmaEndpoint { pid, ranges, proof, state: AtomicU8::new(UNTRIED) }
+        let (thread, state) = (AtomicI32::new(pid), AtomicU8::new(UNTRIED));
+        CmaEndpoint { pid, thread, ranges, proof, state }
     }
 
     /// Tries whether the peer can be reached, or says why not.
     pub fn try_it(&self) -> Result<(), String> {
-        let (pid, mut token) = (self.pid, [0u8; TOKEN]);
-        // SAFETY: `token` is valid for its length.
-        let read = unsafe { sys::read(pid, token.as_mut_ptr(), self.proof.at, TOKEN) };
-        let tried = match read {
+        let pid = self.pid;
+        let tried = match self.by_living_thread(|thread| self.is_peer(thread)) {
             Err(e) => Err(format!("the kernel refuses access to process {pid}: {e}")),
-            Ok(()) if token != self.proof.token => Err(format!("process {pid} is another one")),
-            Ok(()) => Ok(()),
+            Ok(false) => Err(format!("process {pid} is another one")),
+            Ok(true) => Ok(()),
         };
         self.state.store(if tried.is_ok() { REACHED } else { REFUSED }, Ordering::Relaxed);
         tried
+    }
+
+    /// Whether a thread is one of the peer.
+    fn is_peer(&self, thread: i32) -> io::Result<bool> {
+        let mut token = [0u8; TOKEN];
+        // SAFETY: `token` is valid for its length.
+        unsafe { sys::read(thread, token.as_mut_ptr(), self.proof.at, TOKEN) }?;
+        Ok(token == self.proof.token)
+    }
+
+    /// Accesses memory by a thread of the peer, and by another one if that has ended.
+    #[inline]
+    fn by_living_thread<R>(&self, mut access: impl FnMut(i32) -> io::Result<R>) -> io::Result<R> {
+        loop {
+            let thread = self.thread.load(Ordering::Relaxed);
+            match access(thread) {
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {
+                    match self.another_than(thread) {
+                        Some(other) => self.thread.store(other, Ordering::Relaxed),
+                        None => return Err(e),
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// A thread of the peer besides this one, which has ended.
+    #[cold]
+    fn another_than(&self, ended: i32) -> Option<i32> {
+        let is_peer = |thread: &i32| matches!(self.is_peer(*thread), Ok(true));
+        sys::threads(self.pid).into_iter().filter(|thread| *thread != ended).find(is_peer)
     }
 
     fn is_reached(&self) -> bool {
@@ -105,7 +139,7 @@ impl Endpoint for CmaEndpoint {
         let Some(address) = self.at(dest, len) else { return Status::Failed };
         let write = if sys::has_end(address, len) { sys::write_in_two } else { sys::write };
         // SAFETY: the caller vouches for the source.
-        match unsafe { write(self.pid, address, source, len) } {
+        match self.by_living_thread(|thread| unsafe { write(thread, address, source, len) }) {
             Ok(()) => Status::Complete,
             Err(_) => Status::Failed,
         }
@@ -114,7 +148,7 @@ impl Endpoint for CmaEndpoint {
     unsafe fn get(&self, _stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status {
         let Some(address) = self.at(source, len) else { return Status::Failed };
         // SAFETY: the caller vouches for the destination.
-        match unsafe { sys::read(self.pid, dest, address, len) } {
+        match self.by_living_thread(|thread| unsafe { sys::read(thread, dest, address, len) }) {
             Ok(()) => Status::Complete,
             Err(_) => Status::Failed,
         }

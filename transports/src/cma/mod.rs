@@ -12,6 +12,9 @@
 //! processes of its user from its start to the end of the transport: PEs have no ancestor in common
 //! that every launcher tells. Elsewhere nothing is permitted, for nothing has to be. A program that
 //! is to keep that restriction runs with `SHMEM_TRANSPORTS=^cma`.
+//!
+//! The kernel finds the memory of a process by any of its threads that lives. The number of a process is that
+//! of its first thread, which may end before others (`pthread_exit`).
 
 mod endpoint;
 mod sys;
@@ -86,12 +89,16 @@ impl Transport for Cma {
         NAME
     }
 
-    fn probe(&self, job: &Job<'_>) -> Result<(), String> {
+    fn probe(&self, _job: &Job<'_>) -> Result<(), String> {
         let (source, mut dest) = ([1u8; 8], [0u8; 8]);
-        let pid = job.localities[job.pe].pid;
+        let me = nix::unistd::gettid().as_raw();
         // SAFETY: both buffers are valid for 8 bytes.
-        unsafe { sys::read(pid, dest.as_mut_ptr(), source.as_ptr() as usize, 8) }
-            .map_err(|e| format!("the kernel refuses process_vm_readv: {e}"))
+        unsafe {
+            sys::read(me, dest.as_mut_ptr(), source.as_ptr() as usize, 8)
+                .map_err(|e| format!("the kernel refuses process_vm_readv: {e}"))?;
+            sys::write(me, dest.as_mut_ptr() as usize, source.as_ptr(), 8)
+                .map_err(|e| format!("the kernel refuses process_vm_writev: {e}"))
+        }
     }
 
     fn open(&mut self, _job: &Job<'_>, segments: &[Segment<'_>]) -> tombolo_core::Result<Vec<u8>> {

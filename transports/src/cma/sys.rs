@@ -4,7 +4,7 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// Copies `len` bytes at `address` of process `pid` to `dest`.
+/// Copies `len` bytes at `address` of process `pid`, or of the one with this thread, to `dest`.
 ///
 /// # Safety
 /// `dest` is writable for `len` bytes.
@@ -111,6 +111,12 @@ fn set_tracer(pid: libc::c_ulong) {
 /// mean the same by a process number. 0 if the kernel does not tell.
 pub fn process_name_space() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+}
+
+/// The threads of a process, also those that have ended; none where the system does not tell.
+pub fn threads(pid: i32) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Repeats a call that may do less than asked until `len` bytes are done.
