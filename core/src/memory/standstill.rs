@@ -5,6 +5,9 @@
 //! they are replaced, and repeats its write. So nothing that it writes is lost, and reading goes
 //! on all the time.
 //!
+//! The handler stays: a thread that has been refused its write may not have a processor for long, and comes to the
+//! handler when all others have gone on. Any other `SIGSEGV` goes to what was there before.
+//!
 //! Two things are not held up. A system call of another thread that writes to a range fails with
 //! `EFAULT`, and a thread that has blocked `SIGSEGV` and writes to a range is ended by the kernel.
 
@@ -12,8 +15,7 @@ use crate::error::{Error, Result};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// What the handler has to know. It lies in private memory that is never freed: where this library is
 /// linked into the executable, its own static variables are part of a range.
@@ -21,6 +23,8 @@ struct Held {
     ranges: Vec<Range<usize>>,
     /// 0 until the ranges are replaced.
     is_over: AtomicU32,
+    /// The last thread that came when they were, and its address: it comes only once.
+    late: [AtomicUsize; 2],
     /// The handler before this one.
     previous: libc::sigaction,
 }
@@ -47,17 +51,17 @@ impl Standstill {
         }
         // SAFETY: written by the call, and valid when zero.
         let previous = unsafe { previous.assume_init() };
-        let held = Box::new(Held { ranges, is_over: AtomicU32::new(0), previous });
+        let (is_over, late) = (AtomicU32::new(0), [const { AtomicUsize::new(0) }; 2]);
+        let held = Box::new(Held { ranges, is_over, late, previous });
         let held: &'static Held = Box::leak(held);
         HELD.store(std::ptr::from_ref(held).cast_mut(), Ordering::Release);
-        // SAFETY: an all-zero action is valid; the handler's type is that of SA_SIGINFO.
-        let installed = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = handle as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-            libc::sigemptyset(&mut action.sa_mask);
-            libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut())
-        };
+        // What is passed on to the previous handler finds the signals blocked that it asked for.
+        let mut action = previous;
+        action.sa_sigaction = handle as *const () as usize;
+        action.sa_flags |= libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        action.sa_flags &= !libc::SA_RESETHAND;
+        // SAFETY: the handler's type is that of SA_SIGINFO.
+        let installed = unsafe { libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()) };
         if installed != 0 {
             return Err(fail(io::Error::last_os_error()));
         }
@@ -77,16 +81,20 @@ impl Drop for Standstill {
         unsafe {
             libc::syscall(libc::SYS_futex, &raw const held.is_over, libc::FUTEX_WAKE, i32::MAX)
         };
-        // A thread may have been refused its write by the kernel and not yet be in the handler.
-        std::thread::sleep(Duration::from_millis(5));
-        // SAFETY: puts the previous handler back, unless somebody else has set one meanwhile.
-        unsafe {
-            let mut current: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut current);
-            if current.sa_sigaction == handle as *const () as usize {
-                libc::sigaction(libc::SIGSEGV, &held.previous, std::ptr::null_mut());
-            }
+    }
+}
+
+impl Held {
+    /// Whether a thread that has been refused a write at this address is to write again, when that is possible.
+    fn writes_again(&self, address: usize) -> bool {
+        if self.is_over.load(Ordering::Acquire) == 0 {
+            return true;
         }
+        // SAFETY: no arguments, cannot fail.
+        let now = [unsafe { libc::gettid() } as usize, address];
+        let last = self.late.each_ref().map(|last| last.load(Ordering::Relaxed));
+        self.late.iter().zip(now).for_each(|(last, now)| last.store(now, Ordering::Relaxed));
+        now != last
     }
 }
 
@@ -117,7 +125,8 @@ unsafe extern "C" fn handle(
     let held = unsafe { &*HELD.load(Ordering::Acquire) };
     // SAFETY: the kernel passes a valid description, with an address for this signal.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    if code == SEGV_ACCERR && held.ranges.iter().any(|range| range.contains(&address)) {
+    let is_held = code == SEGV_ACCERR && held.ranges.iter().any(|range| range.contains(&address));
+    if is_held && held.writes_again(address) {
         // SAFETY: the thread's own place for the error number, which the call below may change.
         let errno = unsafe { *libc::__errno_location() };
         while held.is_over.load(Ordering::Acquire) == 0 {
@@ -155,5 +164,56 @@ unsafe extern "C" fn handle(
                 call(signal);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handler() -> usize {
+        // SAFETY: all-zero is a valid value, which the call fills.
+        unsafe {
+            let mut current: libc::sigaction = std::mem::zeroed();
+            assert_eq!(libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut current), 0);
+            current.sa_sigaction
+        }
+    }
+
+    /// What the kernel sends this thread when it refuses a write.
+    fn refuse(address: usize) {
+        // SAFETY: all-zero is a valid value; the address of a fault lies behind the three numbers, which padding
+        // follows.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            (info.si_signo, info.si_code) = (libc::SIGSEGV, 2);
+            (&raw mut info).cast::<usize>().add(2).write(address);
+            let (process, thread) = (libc::getpid(), libc::gettid());
+            let call = libc::SYS_rt_tgsigqueueinfo;
+            assert_eq!(libc::syscall(call, process, thread, libc::SIGSEGV, &raw const info), 0);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_comes_late_writes_again_and_any_other_fault_is_passed_on() {
+        let page = super::super::page_size();
+        let mut memory = vec![0u8; 2 * page];
+        let start = (memory.as_mut_ptr() as usize).next_multiple_of(page);
+        // The test runs beside the thread that started it.
+        let standstill = Standstill::of(std::iter::once(start..start + page).collect())
+            .unwrap()
+            .expect("two threads");
+        let ours = handler();
+        drop(standstill);
+        memory.fill(1);
+        refuse(start + 8);
+        assert_eq!(handler(), ours);
+        std::thread::scope(|scope| _ = scope.spawn(|| refuse(start + 8)));
+        assert_eq!(handler(), ours);
+        refuse(start + 8);
+        assert_eq!(handler(), ours);
+        // It cannot write: the handler of the standard library, which was there before, gives up.
+        refuse(start + 8);
+        assert_eq!(handler(), libc::SIG_DFL);
     }
 }
