@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::sync::{Mutex, Once};
 use std::time::Duration;
+use tombolo_core::threads::is_of_library;
 
 /// How often the threads that are left are counted, once the main thread has ended.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Threads that the library has started.
+/// Threads that have come while the library started: those of libraries that it uses are among them. Of its own ones,
+/// some start later.
 static OURS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 /// The threads there are before the library starts its own.
@@ -77,7 +79,9 @@ extern "C" fn await_others(_: *mut c_void) -> *mut c_void {
     loop {
         let ours = OURS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let there = threads();
-        let is_ours = |thread: &u32| known.contains(thread) || ours.contains(thread);
+        let is_ours = |thread: &u32| {
+            known.contains(thread) || ours.contains(thread) || is_of_library(*thread)
+        };
         if !there.is_empty() && there.iter().all(is_ours) {
             std::process::exit(0);
         }

@@ -3,22 +3,65 @@
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, gettid};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{Builder, JoinHandle};
+
+/// Threads of the library that run, and zeros. Without locks and allocated memory, for which some of them must not wait.
+static RUNNING: [AtomicU32; 256] = [const { AtomicU32::new(0) }; 256];
 
 /// Starts a thread that takes no signals: these are for the program's own threads.
 pub fn spawn_without_signals(
     name: &str,
     run: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
+    without_signals(|| Builder::new().name(name.into()).spawn(|| of_library(run)))
+}
+
+/// Has `start` start a thread that takes no signals.
+pub fn without_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let mut before = SigSet::empty();
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
-    let started = Builder::new().name(name.into()).spawn(run);
+    let started = start();
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
     started
+}
+
+/// What a thread of the library does: [`is_of_library`] is true of it meanwhile.
+pub fn of_library(run: impl FnOnce()) {
+    let _listed = Listed::now();
+    run();
+}
+
+/// Whether a thread of this process is one of the library that runs.
+pub fn is_of_library(thread: u32) -> bool {
+    RUNNING.iter().any(|running| running.load(Ordering::Relaxed) == thread)
+}
+
+/// A thread of the library, as long as it runs: its number may be one of the program's afterwards.
+struct Listed(u32);
+
+impl Listed {
+    /// This thread.
+    fn now() -> Listed {
+        let thread = gettid().as_raw().cast_unsigned();
+        replace(0, thread);
+        Listed(thread)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        replace(self.0, 0);
+    }
+}
+
+fn replace(old: u32, new: u32) {
+    let order = Ordering::Relaxed;
+    let _ = RUNNING.iter().find(|running| running.compare_exchange(old, new, order, order).is_ok());
 }
 
 /// The processor that this thread runs on; one that there is not where that cannot be told.
@@ -67,8 +110,9 @@ impl Processors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use nix::sys::signal::Signal;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
     use std::time::{Duration, Instant};
 
     /// Two threads want one processor: each waits for about half of the time.
@@ -105,6 +149,24 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_thread_of_the_library_is_known_as_long_as_it_runs_and_takes_no_signals() {
+        let (told, number) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let thread = spawn_without_signals("test", move || {
+            let mut mask = SigSet::empty();
+            pthread_sigmask(SigmaskHow::SIG_SETMASK, None, Some(&mut mask)).unwrap();
+            told.send((gettid().as_raw().cast_unsigned(), mask)).unwrap();
+            let _ = ends.recv();
+        });
+        let (number, mask) = number.recv().unwrap();
+        assert!(mask.contains(Signal::SIGUSR1) && mask.contains(Signal::SIGTERM));
+        assert!(is_of_library(number) && !is_of_library(gettid().as_raw().cast_unsigned()));
+        drop(end);
+        thread.unwrap().join().unwrap();
+        assert!(!is_of_library(number));
     }
 
     #[test]

@@ -58,7 +58,7 @@ const CROWDED: [&str; 4] = ["teams", "locks", "contended", "collectives"];
 const UNDER_HYDRA: [&str; 4] = ["setup", "rma", "collectives", "static_data"];
 
 /// Programs of which the process's first thread, or threads of the library, are not as most programs expect.
-const THREADED: [&str; 1] = ["main_leaves.c"];
+const THREADED: [&str; 3] = ["main_leaves.c", "last_thread.c", "signals_taken.c"];
 
 /// Rings on which every program runs: number of PEs, and options of `oshrun`.
 const RINGS: [(usize, &[&str]); 9] = [

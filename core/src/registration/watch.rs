@@ -6,6 +6,7 @@
 //! own reads events, and takes no lock and allocates nothing on the way: what it waited for might be
 //! held by the very thread that waits for it.
 
+use crate::threads::{of_library, without_signals};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -113,7 +114,8 @@ impl Watch {
         let shared = Arc::new(Shared { uffd, stop, ranges, round: AtomicU64::new(0) });
         let seen = shared.clone();
         let thread = thread::Builder::new().name("shmem-unmapped".into()).stack_size(64 << 10);
-        let thread = Some(thread.spawn(move || seen.listen()).ok()?);
+        let started = without_signals(|| thread.spawn(move || of_library(|| seen.listen())));
+        let thread = Some(started.ok()?);
         Some(Watch { shared, taken: Mutex::new([false; RANGES]), thread })
     }
 

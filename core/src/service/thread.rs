@@ -12,6 +12,7 @@ use super::wire::Wire;
 use crate::board::monotonic_ns;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Futex, Mutex, Ordering};
+use crate::threads::{of_library, without_signals};
 use crate::transport::{Told, Work};
 use crate::wait::{COMPUTES_NS, Patience, leave_processor};
 use std::os::fd::RawFd;
@@ -268,8 +269,8 @@ impl<W: Wire + 'static> Service<W> {
             told: OnceLock::new(),
         });
         let seen = shared.clone();
-        let thread =
-            thread::Builder::new().name("shmem-service".into()).spawn(move || seen.run())?;
+        let builder = thread::Builder::new().name("shmem-service".into());
+        let thread = without_signals(|| builder.spawn(move || of_library(|| seen.run())))?;
         Ok(Service { shared, thread: Some(thread) })
     }
 
