@@ -73,6 +73,8 @@ struct Recorder {
     /// Slots of threads that have ended.
     free: Mutex<Vec<&'static Slot>>,
     threads: ByThread,
+    /// The process that counts: its `fork` children do not.
+    process: u32,
     /// What taking the time adds to it.
     clock_ns: u64,
     traces: bool,
@@ -175,6 +177,7 @@ impl Recorder {
             slots: AtomicUsize::new(0),
             free: Mutex::default(),
             threads: ByThread::new(),
+            process: std::process::id(),
             clock_ns: between[50],
             traces,
         }))

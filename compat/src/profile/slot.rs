@@ -141,6 +141,10 @@ fn new(recorder: &'static Recorder) -> &'static Slot {
 impl Drop for End {
     fn drop(&mut self) {
         let End { recorder, slot } = *self;
+        // The counters are memory of the PE also in a `fork` child, whose end is not that of a thread.
+        if std::process::id() != recorder.process {
+            return;
+        }
         OWN.set(std::ptr::null());
         let ((known, _), own) = recorder.threads.entry();
         // A thread that gets the same control block is another one.

@@ -2,13 +2,15 @@
 /* What the tests of profiles expect to find: known numbers of known calls. argv[1] "die": PE 1 kills itself
  * before it would finalise; "threads": operations of several threads; "stream": puts for argv[2] seconds to the PE
  * half way round, with pauses in which service threads have to work, and nothing else; "waiters": four threads of
- * PE 1 wait 100 ms, and threads come and go; "uneven": 64 short puts to the next PE, a pause, and again. */
+ * PE 1 wait 100 ms, and threads come and go; "uneven": 64 short puts to the next PE, a pause, and again; "forks": a
+ * child exits, then a thread puts and lives for 200 ms. */
 #include <pthread.h>
 #include <shmem.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -63,6 +65,23 @@ static void uneven(const char *local) {
     shmem_free(heap);
 }
 
+static void *puts_and_stays(void *target) {
+    shmem_long_p(&word, 1, *(int *)target);
+    usleep(200000);
+    return NULL;
+}
+
+static void forks(void) {
+    int target = (shmem_my_pe() + 1) % shmem_n_pes();
+    pthread_t thread;
+    shmem_long_p(&scalar, 1, target);
+    pid_t child = fork();
+    if (child == 0) exit(0);
+    waitpid(child, NULL, 0);
+    pthread_create(&thread, NULL, puts_and_stays, &target);
+    pthread_join(thread, NULL);
+}
+
 static void stream(char *heap, const char *local, double seconds) {
     int target = (shmem_my_pe() + shmem_n_pes() / 2) % shmem_n_pes();
     for (double begun = now(); now() < begun + seconds;) {
@@ -84,9 +103,10 @@ int main(int argc, char **argv) {
         shmem_finalize();
         return 0;
     }
-    if (!strcmp(how, "waiters") || !strcmp(how, "uneven")) {
+    if (!strcmp(how, "waiters") || !strcmp(how, "uneven") || !strcmp(how, "forks")) {
         if (!strcmp(how, "waiters")) waiters();
-        else uneven(local);
+        else if (!strcmp(how, "uneven")) uneven(local);
+        else forks();
         shmem_finalize();
         return 0;
     }

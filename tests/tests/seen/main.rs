@@ -15,11 +15,12 @@ use support::{Ran, crate_dir, scratch};
 
 type Case = fn(&Program) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 10] = [
+const CASES: [(&str, Case); 11] = [
     ("a_profile_counts_what_a_program_does", counts),
     ("a_profile_over_links_names_the_way_and_who_exchanged_what", over_links),
     ("all_threads_count", threads),
     ("nobody_is_in_the_library_for_longer_than_there_is_time", shares),
+    ("the_end_of_a_child_is_not_that_of_a_thread", forks),
     ("what_a_killed_pe_has_counted_is_shown", killed),
     ("a_profile_is_text_on_standard_error_or_a_page", forms),
     ("a_timeline_has_the_spans_of_a_program", timeline),
@@ -219,6 +220,19 @@ fn shares(program: &Program) -> Result<(), Failed> {
             assert_eq!(calls(&profile, routine, size).0, 3 * count, "{routine}: {profile:#}");
         }
     }
+    Ok(())
+}
+
+fn forks(program: &Program) -> Result<(), Failed> {
+    let (ran, profile) = profiled(program, "forks", &[], 2, "forks")?;
+    ran.succeeded()?;
+    for pe in profile["pes"].as_array().ok_or("no PEs")? {
+        let [threads, ..] = seconds_of(pe);
+        let whole = pe["seconds"].as_f64().unwrap_or(0.0);
+        // The first thread lives all the time, and the other one for 200 ms.
+        assert!(threads > whole + 0.199, "{profile:#}");
+    }
+    assert_eq!(calls(&profile, "shmem_long_p", 8).0, 4, "{profile:#}");
     Ok(())
 }
 
