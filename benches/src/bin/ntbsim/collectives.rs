@@ -8,6 +8,7 @@
 use std::sync::{Arc, Mutex};
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use tombolo_collectives::table::{self, Trial};
 use tombolo_collectives::{Operator, Reducer, barrier_all, reducer, sync_all};
 use tombolo_core::board::Board;
@@ -36,11 +37,13 @@ const COMBINE_RATE: f64 = 11.0;
 /// What is run.
 #[derive(Args)]
 pub struct Collectives {
-    /// Numbers of hosts, up to 64.
-    #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8])]
+    /// Numbers of hosts, 2 to 64.
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8],
+        value_parser = clap::value_parser!(u16).range(2..=64))]
     hosts: Vec<u16>,
     /// The longest call, in bytes.
-    #[arg(long, default_value_t = 4 << 20)]
+    #[arg(long, default_value_t = 4 << 20,
+        value_parser = RangedU64ValueParser::<usize>::new().range(8..=4 << 20))]
     most: usize,
     /// Also shows what each algorithm takes, not only that which the library chooses.
     #[arg(long)]

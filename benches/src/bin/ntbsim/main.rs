@@ -288,3 +288,17 @@ fn profile(name: &str) -> Result<Profile, String> {
     Profile::find(name)
         .ok_or_else(|| format!("'{name}': expected plx8749, intel-gen3 or switchtec"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_cannot_be_simulated_are_wrong_usage() {
+        let parse = |line: &str| Cli::try_parse_from(line.split_whitespace()).map(drop);
+        assert!(parse("ntbsim collectives --hosts 2,64 --most 8").is_ok());
+        for wrong in ["--hosts 1", "--hosts 65", "--most 0", "--most 18446744073709551615"] {
+            assert!(parse(&format!("ntbsim collectives {wrong}")).is_err(), "{wrong}");
+        }
+    }
+}

@@ -39,7 +39,8 @@ impl Soak {
             return Err("a ring needs at least 2 hosts".into());
         }
         let (mut operations, mut replayed, mut duplicates, mut stalls) = (0, 0, 0, 0);
-        for seed in self.from..self.from + self.seeds {
+        let end = self.from.checked_add(self.seeds).ok_or("there are no seeds above 2^64")?;
+        for seed in self.from..end {
             for simulation in [self.tight(seed), self.faulty(seed)] {
                 let describe = |why: String| {
                     format!(

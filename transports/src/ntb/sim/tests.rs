@@ -231,11 +231,13 @@ fn sleepers_are_woken_by_doorbells_and_pollers_need_none() {
 #[test]
 fn impossible_worlds_are_refused_in_words() {
     let base = simulation(3, Pattern::Neighbour(1), Operation::Put);
-    let mut cases = vec![base.clone(); 4];
+    let mut cases = vec![base.clone(); 6];
     cases[0].workload.pattern = Pattern::Neighbour(3);
     cases[1].workload.size = 1 << 30;
     cases[2].faults = "loss 0.1".parse().unwrap();
     cases[3].faults = "host 3 die at 1us".parse().unwrap();
+    cases[4].workload.size = usize::MAX;
+    cases[5].workload.depth = usize::MAX;
     for case in cases {
         assert!(matches!(run(&case), Err(SimError::Argument(_))));
     }

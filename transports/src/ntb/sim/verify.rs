@@ -91,7 +91,15 @@ pub(super) fn check(simulation: &Simulation, plan: &WorkloadPlan) -> Result<(), 
     let all = usize::from(hosts) * usize::from(pes);
     let lanes = all * usize::from(lanes_per_pe);
     let region = simulation.config.geometry.region_bytes();
-    let memory = all * plan.segment_bytes() + lanes * (plan.local_bytes() + 2 * region);
+    // Of what is beyond all bounds already, the sum would overflow.
+    let moved =
+        workload.size.saturating_mul(workload.depth).max(simulation.beside.map_or(0, |it| it.size));
+    let memory = if moved > MEMORY_BYTES_MAX {
+        moved
+    } else {
+        let of_all = all.saturating_mul(plan.segment_bytes());
+        of_all.saturating_add(lanes * (plan.local_bytes() + 2 * region))
+    };
     if memory > MEMORY_BYTES_MAX {
         return refuse(format!(
             "the simulated hosts would need {} MiB of memory, at most {} are allowed: \
