@@ -3,7 +3,8 @@
 
 use clap::{Command, ValueEnum};
 use clap_complete::Shell;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 /// Version and, where `cargo dev install` built the tool, the commit it was built from.
 pub const VERSION: &str = match option_env!("TOMBOLO_VERSION") {
@@ -38,8 +39,17 @@ pub fn whole(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, String> + Cl
     }
 }
 
-/// Prints text. A reader that has seen enough, as `head`, is no error.
+/// Prints text. A reader that has seen enough, as `head`, is no error; where the text cannot be written for
+/// another reason, such as a full disk, that is said and the tool ends with 1.
 pub fn print(text: impl AsRef<[u8]>) {
     let mut out = std::io::stdout();
-    let _ = out.write_all(text.as_ref()).and_then(|()| out.flush());
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
+        Err(why) if why.kind() != ErrorKind::BrokenPipe => {
+            let tool = std::env::args_os().next().unwrap_or_default();
+            let name = Path::new(&tool).file_name().unwrap_or(&tool).to_string_lossy();
+            eprintln!("{name}: cannot write to standard output: {why}");
+            std::process::exit(1);
+        }
+        _ => {}
+    }
 }

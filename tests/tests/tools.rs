@@ -34,7 +34,7 @@ int main(void) {
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, a program that the case needs, and the case.
-const CASES: [(&str, &str, Case); 22] = [
+const CASES: [(&str, &str, Case); 25] = [
     ("wrappers_compile_c_and_cxx", "c++", wrappers_compile_c_and_cxx),
     ("wrappers_use_the_compiler_they_are_told", "clang", wrappers_use_another_compiler),
     ("a_moved_installation_works", "cp", a_moved_installation_works),
@@ -58,6 +58,7 @@ const CASES: [(&str, &str, Case); 22] = [
     ("oshinfo_refuses_what_has_no_meaning_in_a_job", "sh", oshinfo_refuses_in_a_job),
     ("oshinfo_finds_what_is_wrong_with_machines", "sh", oshinfo_finds_what_is_wrong),
     ("tools_end_well_when_nobody_reads", "sh", tools_end_well_when_nobody_reads),
+    ("tools_tell_of_a_full_disk", "sh", tools_tell_of_a_full_disk),
     ("the_example_draws_the_same_picture_on_any_number_of_pes", "cc", the_example_agrees),
 ];
 
@@ -112,6 +113,21 @@ fn tools_end_well_when_nobody_reads(prefix: &Path) -> Result<(), Failed> {
         let mut command = Command::new(prefix.join("bin").join(words.next().expect("a program")));
         let status = command.args(words).stdin(Stdio::null()).stdout(to).status()?;
         assert!(status.success(), "{line}: {status}");
+    }
+    Ok(())
+}
+
+/// What could not be written is missing: that is no success, as it is where nobody reads.
+fn tools_tell_of_a_full_disk(prefix: &Path) -> Result<(), Failed> {
+    for line in ["oshcc --showme:link", "oshinfo --collectives", "oshperf against --list"] {
+        let mut words = line.split(' ');
+        let name = words.next().expect("a program");
+        let mut command = Command::new(prefix.join("bin").join(name));
+        let full = fs::OpenOptions::new().write(true).open("/dev/full")?;
+        let output = command.args(words).stdin(Stdio::null()).stdout(full).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let begin = format!("{name}: cannot write to standard output: ");
+        assert!(output.status.code() == Some(1) && said.starts_with(&begin), "{line}: {output:?}");
     }
     Ok(())
 }
