@@ -74,8 +74,8 @@ mod tests {
     #[test]
     fn figures_stand_beside_what_was_published() {
         let mut samples = Samples::default();
-        samples.add("mandelbrot.no_context@2, 1 thread", "ms", [2.0, 2.2]);
-        samples.add("mandelbrot.context@2, 1 thread", "ms", [1.0, 1.1]);
+        samples.add("mandelbrot.no_context@2.1thread", "ms", [2.0, 2.2]);
+        samples.add("mandelbrot.context@2.1thread", "ms", [1.0, 1.1]);
         let rows = (contexts::PAPER.rows)(&samples);
         assert_eq!((rows.len(), rows[0].here.as_str()), (1, "+100 %"));
         samples.add("ring.one_1048576@2x2m", "us", [200.0]);
