@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `oshperf diff`: what became faster or slower between two reports, beyond noise.
 
-use crate::catalogue::Axis;
+use crate::catalogue::{Axis, Kind};
 use crate::compare::Report;
 use crate::compare::report::{Point, Series};
 use crate::compare::text::number;
@@ -22,7 +22,7 @@ pub struct Options {
     /// The later report
     new: PathBuf,
 
-    /// Per cent by which medians have to differ at least
+    /// Per cent by which medians have to differ at least, or points where they are per cent
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = threshold)]
     threshold: f64,
 }
@@ -35,9 +35,9 @@ fn threshold(text: &str) -> Result<f64, String> {
 /// What became of a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Change {
-    /// So many times as fast: above 1.
+    /// So many times as fast, above 1; of shares, so many points more.
     Faster(f64),
-    /// So many times as slow: above 1.
+    /// So many times as slow, above 1; of shares, so many points less.
     Slower(f64),
     /// Unchanged within noise.
     Same,
@@ -45,12 +45,12 @@ enum Change {
     Unknown,
 }
 
-/// Prints the differences. True if nothing became slower.
+/// Prints the differences. True if nothing became slower or fails now.
 pub fn diff(options: &Options) -> Result<bool, String> {
     let (old, new) = (read(&options.old)?, read(&options.new)?);
-    let (text, slower) = compare(&old, &new, options.threshold / 100.0)?;
+    let (text, worse) = compare(&old, &new, options.threshold / 100.0)?;
     tool::print(text);
-    Ok(slower == 0)
+    Ok(worse == 0)
 }
 
 fn read(path: &Path) -> Result<Report, String> {
@@ -58,7 +58,31 @@ fn read(path: &Path) -> Result<Report, String> {
     Report::read(&text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// The text, and how many points became slower. Errors: nothing can be compared.
+/// What the new report was to have like the old one, and has not: test, way, and why.
+fn failures<'a>(old: &'a Report, new: &'a Report) -> Vec<(&'a str, &'a str, &'a str)> {
+    let of = |report: &'a Report, series: &Series| {
+        let way = report.ways.iter().find(|way| way.name == series.way);
+        way.and_then(|way| way.failure(&series.test))
+    };
+    let failed = |series: &'a Series| {
+        let why = of(new, series).filter(|_| of(old, series).is_none())?;
+        Some((series.test.as_str(), series.way.as_str(), why))
+    };
+    old.series.iter().filter_map(failed).collect()
+}
+
+/// How many points of a report the other one has not.
+fn alone(report: &Report, other: &Report) -> usize {
+    let has = |series: &Series, x: u64| {
+        let all = other.series.iter().filter(|o| o.test == series.test && o.way == series.way);
+        all.flat_map(|other| &other.points).any(|point| point.x == x)
+    };
+    let points =
+        |series: &Series| series.points.iter().filter(|point| !has(series, point.x)).count();
+    report.series.iter().map(points).sum()
+}
+
+/// The text, and how many points became slower or fail now. Errors: nothing can be compared.
 fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize), String> {
     let mut text = String::new();
     let (a, b) = (&old.machine, &new.machine);
@@ -70,6 +94,13 @@ fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize)
     }
     if old.pes != new.pes {
         text += &format!("# Other numbers of PEs: {}, then {}\n", old.pes, new.pes);
+    }
+    for way in &new.ways {
+        let before = old.ways.iter().find(|before| before.name == way.name);
+        if let Some(before) = before.filter(|before| before.place != way.place) {
+            text +=
+                &format!("# Other places of {}: {}, then {}\n", way.name, before.place, way.place);
+        }
     }
     text += &format!(
         "{:<14} {:<14} {:>8} {:>12} {:>12} {:>9}\n",
@@ -83,13 +114,13 @@ fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize)
             let Some(was) = before.points.iter().find(|was| was.x == point.x) else { continue };
             let change = change(series, was, point, threshold);
             let shown = match change {
-                Change::Faster(times) => {
+                Change::Faster(by) => {
                     faster += 1;
-                    format!("faster {times:.2}")
+                    format!("faster {}", amount(series, by))
                 }
-                Change::Slower(times) => {
+                Change::Slower(by) => {
                     slower += 1;
-                    format!("SLOWER {times:.2}")
+                    format!("SLOWER {}", amount(series, by))
                 }
                 Change::Same => {
                     same += 1;
@@ -110,8 +141,19 @@ fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize)
             );
         }
     }
-    if faster + slower + same + unknown == 0 {
+    let failures = failures(old, new);
+    for (test, way, why) in &failures {
+        text += &format!("# {test} over {way} FAILS now: {why}\n");
+    }
+    if faster + slower + same + unknown + failures.len() == 0 {
         return Err("the reports have no point in common".to_owned());
+    }
+    let lone = [alone(old, new), alone(new, old)];
+    if lone != [0, 0] {
+        text += &format!(
+            "# Points in one report only: {} in the old one, {} in the new one\n",
+            lone[0], lone[1]
+        );
     }
     text += &format!("# {faster} faster, {slower} slower, {same} unchanged within noise\n");
     if unknown > 0 {
@@ -120,7 +162,11 @@ fn compare(old: &Report, new: &Report, threshold: f64) -> Result<(String, usize)
              told of them\n"
         );
     }
-    Ok((text, slower))
+    Ok((text, slower + failures.len()))
+}
+
+fn amount(series: &Series, by: f64) -> String {
+    if series.kind == Kind::Share { format!("{by:.0} points") } else { format!("{by:.2}") }
 }
 
 /// A difference counts if it is large enough, if each round of one report is on the same side of each
@@ -134,19 +180,25 @@ fn change(series: &Series, old: &Point, new: &Point, threshold: f64) -> Change {
     let (a, b) = (old.summary, new.summary);
     let up = least(&new.rounds) > most(&old.rounds) && b.lower > a.upper;
     let down = most(&new.rounds) < least(&old.rounds) && b.upper < a.lower;
-    let ratio = if up { b.median / a.median } else { a.median / b.median };
-    if !(up || down) || ratio < 1.0 + threshold {
+    let (less, more) = if up { (a.median, b.median) } else { (b.median, a.median) };
+    // A share may be 0, or next to it: how many times as much another one is tells nothing.
+    let (by, enough) = match series.kind {
+        Kind::Share => (more - less, more - less >= 100.0 * threshold),
+        _ => (more / less, more / less >= 1.0 + threshold),
+    };
+    if !(up || down) || !enough {
         return Change::Same;
     }
     match up == series.kind.less_is_better() {
-        true => Change::Slower(ratio),
-        false => Change::Faster(ratio),
+        true => Change::Slower(by),
+        false => Change::Faster(by),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::report::WayReport;
     use crate::compare::tests::{report, series};
 
     /// The report of the tests with other values of one series.
@@ -174,6 +226,48 @@ mod tests {
         let less = with("rate", "a", &[(8, 100.0), (65536, 4000.0)]);
         assert_eq!(compare(&report(), &less, 0.05).unwrap().1, 1);
         assert!(compare(&less, &report(), 0.05).unwrap().0.contains("faster 2.00"));
+    }
+
+    #[test]
+    fn shares_differ_by_points() {
+        let share = |percent| {
+            let mut report = report();
+            report.series = vec![series("overlap", "a", &[(8, percent)])];
+            report
+        };
+        let less = compare(&share(50.0), &share(0.0), 0.05).unwrap();
+        assert!(less.1 == 1 && less.0.contains("SLOWER 50 points"), "{}", less.0);
+        // Ten times as much, and next to nothing.
+        assert_eq!(compare(&share(2.0), &share(0.2), 0.05).unwrap().1, 0);
+    }
+
+    #[test]
+    fn what_fails_now_or_is_elsewhere_is_told() {
+        let mut now = report();
+        now.ways[1].unusable = Some("no cable".to_owned());
+        now.series.retain(|series| series.way != "b");
+        let (text, worse) = compare(&report(), &now, 0.05).unwrap();
+        assert_eq!(worse, 3, "{text}");
+        assert!(text.contains("# put over b FAILS now: no cable\n"), "{text}");
+        assert!(
+            text.contains("# Points in one report only: 6 in the old one, 0 in the new one\n"),
+            "{text}"
+        );
+        assert_eq!(compare(&now, &report(), 0.05).unwrap().1, 0);
+        // Failed before, or not asked for.
+        assert_eq!(compare(&now, &now, 0.05).unwrap().1, 0);
+        now.ways.remove(1);
+        assert_eq!(compare(&report(), &now, 0.05).unwrap().1, 0);
+
+        let mut crashed = report();
+        crashed.ways[0].notes = vec![WayReport::left_out("rate", "why")];
+        let (text, worse) = compare(&report(), &crashed, 0.05).unwrap();
+        assert!(worse == 1 && text.contains("# rate over a FAILS now: rate left out"), "{text}");
+
+        let mut elsewhere = report();
+        elsewhere.ways[0].place = "2 emulated hosts".to_owned();
+        let (text, _) = compare(&report(), &elsewhere, 0.05).unwrap();
+        assert!(text.contains("# Other places of a: 1 host, then 2 emulated hosts\n"), "{text}");
     }
 
     #[test]

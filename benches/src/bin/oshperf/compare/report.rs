@@ -53,6 +53,23 @@ pub struct WayReport {
     pub transports: Vec<String>,
 }
 
+/// Between a test and the reason in the notes of a way.
+const LEFT_OUT: &str = " left out after a job failed in it: ";
+
+impl WayReport {
+    /// The note that a test was left out.
+    pub fn left_out(test: &str, why: &str) -> String {
+        format!("{test}{LEFT_OUT}{why}")
+    }
+
+    /// Why a test that was asked for could not be measured to its end, if that is so.
+    pub fn failure(&self, test: &str) -> Option<&str> {
+        let of_test =
+            |note: &&String| note.strip_prefix(test).is_some_and(|rest| rest.starts_with(LEFT_OUT));
+        self.unusable.as_ref().or_else(|| self.notes.iter().find(of_test)).map(String::as_str)
+    }
+}
+
 /// A test over one way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {

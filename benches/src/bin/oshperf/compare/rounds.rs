@@ -241,7 +241,7 @@ impl Candidate<'_> {
         }
         let line = stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("").trim();
         let Some(test) = self.under_way.or(self.tests.first().copied()) else { return };
-        self.notes.push(format!("{} left out after a job failed in it: {line}", test.name));
+        self.notes.push(WayReport::left_out(test.name, line));
         self.tests.retain(|other| other.name != test.name);
         if self.tests.is_empty() {
             self.unusable = Some(format!("no test came to its end; the last: {line}"));

@@ -129,9 +129,12 @@ fn row(text: &mut String, first: &str, rest: impl Iterator<Item = String>) -> st
     writeln!(text)
 }
 
-/// Four significant digits, in plain notation.
+/// Four significant digits, in plain notation; a dash for what is no number, such as a multiple of 0.
 pub fn number(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
+    if !value.is_finite() {
+        return "-".to_owned();
+    }
+    if value == 0.0 {
         return "0".to_owned();
     }
     let digits = 3 - value.abs().log10().floor() as i32;
@@ -141,7 +144,7 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::tests::report;
+    use crate::compare::tests::{report, series};
 
     #[test]
     fn the_report_is_as_it_was() {
@@ -162,5 +165,15 @@ mod tests {
     fn numbers_have_four_digits() {
         let all = [0.0012345, 1.23456, 43.21, 123_456.7, 0.0].map(number);
         assert_eq!(all, ["0.001234", "1.235", "43.21", "123457", "0"]);
+        assert_eq!([f64::NAN, f64::INFINITY].map(number), ["-", "-"]);
+    }
+
+    #[test]
+    fn nothing_is_a_multiple_of_nothing() {
+        let [none, some] = [0.0, 40.0].map(|share| series("overlap", "a", &[(8, share)]));
+        let mut text = String::new();
+        write_ratios(&mut text, &[&none, &some]).unwrap();
+        let ratios = text.lines().find(|line| line.starts_with('8')).unwrap();
+        assert_eq!(ratios.split_whitespace().collect::<Vec<_>>(), ["8", "1", "-"]);
     }
 }
