@@ -22,13 +22,15 @@ const LIMIT: Duration = Duration::from_secs(120);
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, programs one of which the case needs, and the case.
-const CASES: [(&str, &[&str], Case); 11] = [
+const CASES: [(&str, &[&str], Case); 13] = [
     ("ways_of_one_host_are_compared", &["sh"], ways_of_one_host_are_compared),
     ("ways_across_hosts_are_compared", &["sh"], ways_across_hosts_are_compared),
     ("ways_that_cannot_be_used_say_why", &["sh"], ways_that_cannot_be_used_say_why),
     ("an_interrupted_run_keeps_what_it_has", &["sh"], an_interrupted_run_keeps_what_it_has),
+    ("an_interruption_is_no_success", &["cc"], an_interruption_is_no_success),
     ("reports_are_compared", &["sh"], reports_are_compared),
     ("wrong_arguments_are_named", &["sh"], wrong_arguments_are_named),
+    ("files_that_cannot_be_written_are_named", &["sh"], files_that_cannot_be_written_are_named),
     ("limits_are_measured", &["sh"], limits_are_measured),
     ("routes_are_compared_in_one_job", &["sh"], routes_are_compared_in_one_job),
     ("programs_run_against_another_library", &["cc"], programs_run_against_another_library),
@@ -196,19 +198,23 @@ fn ways_that_cannot_be_used_say_why(prefix: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Interrupted as soon as the first job has ended.
-fn an_interrupted_run_keeps_what_it_has(prefix: &Path) -> Result<(), Failed> {
-    let file = file("interrupted", "json");
-    let mut command = oshperf(prefix, "compare --ways shm --ops amo --budget 1 --rounds 1000");
-    command.arg("--json").arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
+/// The exit code of a command that is interrupted as soon as its children are as they should be: told by those
+/// seen first and those there are now.
+fn interrupted(
+    command: &mut Command,
+    due: impl Fn(&str, &str) -> bool,
+) -> Result<Option<i32>, Failed> {
     let mut child = command.spawn()?;
     let children = format!("/proc/{0}/task/{0}/children", child.id());
-    let job = || fs::read_to_string(&children).unwrap_or_default();
     let begun = Instant::now();
-    let mut first = String::new();
-    while begun.elapsed() < LIMIT && (first.is_empty() || job().is_empty() || job() == first) {
-        if first.is_empty() {
-            first = job();
+    let mut seen = String::new();
+    while begun.elapsed() < LIMIT {
+        let now = fs::read_to_string(&children).unwrap_or_default();
+        if due(&seen, &now) {
+            break;
+        }
+        if seen.is_empty() {
+            seen = now;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -223,7 +229,25 @@ fn an_interrupted_run_keeps_what_it_has(prefix: &Path) -> Result<(), Failed> {
         let _ = child.kill();
         let _ = child.wait();
     }
-    assert_eq!(status.and_then(|status| status.code()), Some(1));
+    Ok(status.and_then(|status| status.code()))
+}
+
+/// While it compiles or measures.
+fn an_interruption_is_no_success(prefix: &Path) -> Result<(), Failed> {
+    let mut command = oshperf(prefix, "against --peer none --only hello --repeat 100000");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    assert_eq!(interrupted(&mut command, |_, now| !now.is_empty())?, Some(1));
+    Ok(())
+}
+
+/// Interrupted as soon as the first job has ended.
+fn an_interrupted_run_keeps_what_it_has(prefix: &Path) -> Result<(), Failed> {
+    let file = file("interrupted", "json");
+    let mut command = oshperf(prefix, "compare --ways shm --ops amo --budget 1 --rounds 1000");
+    command.arg("--json").arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
+    let code =
+        interrupted(&mut command, |seen, now| !seen.is_empty() && !now.is_empty() && now != seen)?;
+    assert_eq!(code, Some(1));
     let report: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
     assert_eq!(report["complete"], false);
     assert_eq!(sizes(&report, "fetch_add", "shm"), [8]);
@@ -286,8 +310,34 @@ fn wrong_arguments_are_named(prefix: &Path) -> Result<(), Failed> {
         let ran = run(&mut oshperf(prefix, arguments), LIMIT)?;
         assert!(ran.code == Some(2) && ran.stderr.contains(named), "{arguments}: {ran:?}");
     }
-    let ran = run(&mut oshperf(prefix, "compare --csv /nowhere/x.csv"), LIMIT)?;
-    assert!(ran.code == Some(1) && ran.stderr.contains("/nowhere/x.csv: "), "{ran:?}");
+    Ok(())
+}
+
+/// Before anything is measured; what can be written is, and what an earlier run wrote stays.
+fn files_that_cannot_be_written_are_named(prefix: &Path) -> Result<(), Failed> {
+    for arguments in ["compare --csv", "limits --json", "routes --json", "paper pair --json"] {
+        let mut command = oshperf(prefix, arguments);
+        let ran = run(command.arg("/nowhere/x"), LIMIT)?;
+        assert!(ran.code == Some(1) && ran.stderr.contains("/nowhere/x: "), "{ran:?}");
+        assert_eq!(ran.stdout, "", "{arguments}");
+    }
+    let ran = run(&mut oshperf(prefix, "against --record /proc/nowhere"), LIMIT)?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("/proc/nowhere: "), "{ran:?}");
+    assert_eq!(ran.stdout, "");
+    let file = file("beside", "json");
+    let small = "--ops amo --rounds 1 --budget 0.05";
+    let compare = |more: &str| {
+        let mut command = oshperf(prefix, &format!("compare {small} {more} --json"));
+        run(command.arg(&file), LIMIT)
+    };
+    let ran = compare("--ways shm --csv /dev/full")?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("/dev/full: "), "{ran:?}");
+    let kept = fs::read_to_string(&file)?;
+    let report: Value = serde_json::from_str(&kept)?;
+    assert_eq!(sizes(&report, "fetch_add", "shm"), [8]);
+    let ran = compare("--ways shm --hosts 2")?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("nothing could be measured"), "{ran:?}");
+    assert_eq!(fs::read_to_string(&file)?, kept);
     Ok(())
 }
 
@@ -348,6 +398,11 @@ fn routes_are_compared_in_one_job(prefix: &Path) -> Result<(), Failed> {
     let (ran, all) = groups("--ops put", "put:*=streaming")?;
     assert!(all[0]["sizes"][1]["ratio"].as_f64().unwrap() > 1.05, "{}", ran.stdout);
     assert!(!ran.stdout.contains("In all: 0 of"), "{}", ran.stdout);
+    // A single PE has no route to measure.
+    let mut alone = Command::new(prefix.join("bin/oshrun"));
+    alone.args(["-n", "1"]).arg(prefix.join("bin/oshperf")).args(["routes", "--sizes", "8"]);
+    let ran = run(&mut alone, LIMIT)?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("nothing could be measured"), "{ran:?}");
     let (ran, all) = groups("-n 3 --hosts 3", "")?;
     let puts: Vec<&Value> = all.iter().filter(|group| group["op"] == "puts").collect();
     assert!(puts.len() == 2 && taken(puts[0])[0] == "ntb copied", "{}", ran.stdout);

@@ -5,6 +5,7 @@ mod against;
 mod catalogue;
 mod compare;
 mod diff;
+mod files;
 mod interrupt;
 mod job;
 mod limits;
@@ -33,8 +34,8 @@ Examples:
   oshperf paper contexts                                 a published experiment, redone here
   oshperf limits                                         what the machine does without a library
 
-Exit code: 0 when all was done, 1 when something could not be measured or was interrupted, 2 wrong
-usage. The manual page oshperf(1) has more.";
+Exit code: 0 when all was done, 1 when something failed or was interrupted, 2 wrong usage. A way that
+cannot be used is no failure while there is another one. The manual page oshperf(1) has more.";
 
 /// Compare the ways between OpenSHMEM PEs
 #[derive(Parser)]
@@ -55,7 +56,7 @@ enum Command {
     /// Compare this library with plain code and with another OpenSHMEM, by compiled C programs
     Against(against::Options),
     /// Show what became faster or slower between two reports of `compare --json`; exit code 1 if
-    /// something became slower
+    /// something became slower or fails now
     Diff(diff::Options),
     /// Measure what this machine can do without any library
     Limits(limits::Options),

@@ -87,6 +87,9 @@ pub fn measure(options: &Options) -> Result<(), String> {
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let runs = programs::chosen(&options.only);
     interrupt::catch()?;
+    if let Some(directory) = &options.record {
+        record::prepare(directory)?;
+    }
     let mut implementations = vec![Implementation::tombolo(&prefix(options)?)?];
     match &options.other {
         Some(other) => implementations.push(other.clone()),
@@ -140,6 +143,9 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         for path in record::write(&outcome, directory)? {
             tool::print(format!("recorded in {}\n", path.display()));
         }
+    }
+    if interrupt::wanted() {
+        return Err("interrupted".into());
     }
     if outcome.notes.iter().any(|note| note.contains(&outcome.implementations[0].title)) {
         return Err("not everything could be measured; see the notes above".into());

@@ -84,14 +84,22 @@ impl Comparison {
     }
 }
 
+fn named<T>(path: &Path, done: io::Result<T>) -> Result<T, String> {
+    done.map_err(|why| format!("{}: {why}", path.display()))
+}
+
+/// Makes the directory: what cannot be kept is to be known before all is measured.
+pub fn prepare(directory: &Path) -> Result<(), String> {
+    named(directory, fs::create_dir_all(directory))
+}
+
 /// Writes `DATE-MACHINE.md` and `.json` and answers where.
-pub fn write(outcome: &Comparison, directory: &Path) -> io::Result<[PathBuf; 2]> {
-    fs::create_dir_all(directory)?;
+pub fn write(outcome: &Comparison, directory: &Path) -> Result<[PathBuf; 2], String> {
     let stem = format!("{}-{}", outcome.machine.date, outcome.machine.slug());
     let paths = ["md", "json"].map(|kind| directory.join(format!("{stem}.{kind}")));
-    fs::write(&paths[0], report::markdown(outcome))?;
-    let mut json = serde_json::to_string_pretty(outcome)?;
+    named(&paths[0], fs::write(&paths[0], report::markdown(outcome)))?;
+    let mut json = serde_json::to_string_pretty(outcome).map_err(|why| why.to_string())?;
     json.push('\n');
-    fs::write(&paths[1], json)?;
+    named(&paths[1], fs::write(&paths[1], json))?;
     Ok(paths)
 }

@@ -17,39 +17,33 @@ mod ways;
 pub use options::Options;
 pub use report::Report;
 
+use crate::files;
 use crate::interrupt;
 use crate::tool;
-use std::fs;
-use std::path::Path;
 
 /// Measures and prints. True if all was measured.
 pub fn compare(options: &Options) -> Result<bool, String> {
     interrupt::catch().map_err(|why| format!("cannot catch Ctrl-C: {why}"))?;
-    // A file that cannot be written is to be known before, and not after, all was measured.
-    for path in [&options.csv, &options.json, &options.html].into_iter().flatten() {
-        let file = fs::OpenOptions::new().create(true).append(true).open(path);
-        file.map_err(|why| format!("{}: {why}", path.display()))?;
-    }
+    files::check([&options.csv, &options.json, &options.html])?;
     let report = rounds::measure(options)?;
+    let kept = keep(options, &report);
     tool::print(text::text(&report));
-    if let Some(path) = &options.csv {
-        write(path, &report::csv(&report)?)?;
-    }
-    if let Some(path) = &options.json {
-        let json = serde_json::to_string_pretty(&report).map_err(|why| why.to_string())?;
-        write(path, &(json + "\n"))?;
-    }
-    if let Some(path) = &options.html {
-        write(path, &html::page(&report)?)?;
-    }
+    kept?;
+    // A way that cannot be used is an answer; a job that fails on one that can is not.
+    Ok(report.complete && report.ways.iter().all(|way| way.notes.is_empty()))
+}
+
+/// Writes the files that are asked for, each even if another one cannot be written. An earlier file stays
+/// where nothing was measured.
+fn keep(options: &Options, report: &Report) -> Result<(), String> {
     if report.series.is_empty() {
         return Err("nothing could be measured".to_owned());
     }
-    Ok(report.complete)
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|why| format!("{}: {why}", path.display()))
+    let csv = files::write(&options.csv, || report::csv(report));
+    let json = files::json(&options.json, report);
+    let html = files::write(&options.html, || html::page(report));
+    let failures: Vec<String> = [csv, json, html].into_iter().filter_map(Result::err).collect();
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod bench;
 
 use crate::compare::text::number;
+use crate::files;
 use crate::interrupt;
 use crate::machine::Machine;
 use crate::pe::timing::Times;
@@ -102,6 +103,7 @@ const LIMITS: [Limit; 10] = [
 /// Measures and prints. True if all was measured.
 pub fn limits(options: &Options) -> Result<bool, String> {
     interrupt::catch().map_err(|why| format!("cannot catch Ctrl-C: {why}"))?;
+    files::check([&options.json])?;
     let machine = Machine::here();
     let sizes = &options.sizes.0;
     let room = sizes.last().copied().unwrap_or(8) as usize;
@@ -134,11 +136,9 @@ pub fn limits(options: &Options) -> Result<bool, String> {
     }
     drop(progress);
     let limits = Limits { machine, complete: !interrupt::wanted(), tables };
+    let kept = files::json(&options.json, &limits);
     tool::print(text(&limits));
-    if let Some(path) = &options.json {
-        let json = serde_json::to_string_pretty(&limits).map_err(|why| why.to_string())?;
-        std::fs::write(path, json + "\n").map_err(|why| format!("{}: {why}", path.display()))?;
-    }
+    kept?;
     Ok(limits.complete)
 }
 

@@ -9,6 +9,7 @@ mod papers;
 
 use crate::against::implementation::{Implementation, finish};
 use crate::against::samples::Samples;
+use crate::files;
 use crate::interrupt;
 use crate::machine::Machine;
 use crate::progress::Progress;
@@ -162,6 +163,7 @@ pub fn paper(options: &Options) -> Result<bool, String> {
             own.parent().and_then(Path::parent).ok_or("where is oshperf?")?.to_owned()
         }
     };
+    files::check([&options.json])?;
     let machine = Machine::here();
     let (samples, notes) = measure(&run, &prefix, options.repeat).map_err(|why| why.to_string())?;
     let complete = !interrupt::wanted() && notes.is_empty();
@@ -175,11 +177,9 @@ pub fn paper(options: &Options) -> Result<bool, String> {
         notes,
         not_here,
     };
+    let kept = files::json(&options.json, &report);
     tool::print(text(&report));
-    if let Some(path) = &options.json {
-        let json = serde_json::to_string_pretty(&report).map_err(|why| why.to_string())?;
-        std::fs::write(path, json + "\n").map_err(|why| format!("{}: {why}", path.display()))?;
-    }
+    kept?;
     Ok(report.complete)
 }
 
@@ -308,6 +308,8 @@ mod tests {
                     .iter()
                     .filter(|other| other.place == job.place && other.program == job.program);
                 assert_eq!(alike.count(), 1, "{}", job.place);
+                // A list of parts is split at commas.
+                assert!(!job.part().contains([',', ' ']), "{}", job.part());
             }
             // Without samples there is nothing to say.
             assert!((paper.rows)(&Samples::default()).is_empty(), "{name:?}");

@@ -10,6 +10,7 @@ mod text;
 mod turns;
 mod ways;
 
+use crate::files;
 use crate::job;
 use crate::pe::api::shmem_barrier_all;
 use crate::sizes::{self, Sizes};
@@ -18,7 +19,6 @@ use clap::{Args, ValueEnum};
 use judge::Size;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -183,6 +183,7 @@ fn measure(
     sizes: &[u64],
     buffers: Buffers,
 ) -> Result<(), String> {
+    files::check([&options.json])?;
     let tuning = session.tuning();
     let (origin, grade) = (tuning.origin(), tuning.measured().grade());
     tool::print(format!(
@@ -226,9 +227,10 @@ fn measure(
     }
     session.set_routes(taken);
     tool::print(text::end(&groups));
-    let Some(path) = &options.json else { return Ok(()) };
-    let json = serde_json::to_string_pretty(&groups).map_err(|why| why.to_string())?;
-    fs::write(path, json + "\n").map_err(|why| format!("{}: {why}", path.display()))
+    if groups.is_empty() {
+        return Err("nothing could be measured".to_owned());
+    }
+    files::json(&options.json, &groups)
 }
 
 #[cfg(test)]
