@@ -7,6 +7,7 @@ use super::slow::check_not_null;
 use crate::abi::{SHMEM_CTX_NOSTORE, SHMEM_CTX_PRIVATE, SHMEM_CTX_SERIALIZED};
 use crate::abi::{SHMEM_CTX_SESSION_TOTAL_OPS, SessionConfig};
 use crate::library::{Library, library};
+use crate::profile;
 use std::ffi::{c_int, c_long};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,7 +44,7 @@ routines! {
                 format_args!("ctx = {value:#x} is not a context: never created, or destroyed"),
             );
         };
-        library.world.quiet(context.context(), ROUTINE);
+        profile::shortly(ROUTINE, |library| library.world.quiet(context.context(), ROUTINE));
         context.context().team().contexts.fetch_sub(1, Ordering::Relaxed);
     }
     [shmem_ctx_get_team](ctx: Ctx, team: *mut TeamHandle) -> c_int {

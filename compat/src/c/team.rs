@@ -5,6 +5,7 @@ use super::handle::TeamHandle;
 use super::slow::check_not_null;
 use crate::abi::{SHMEM_TEAM_NUM_CONTEXTS, TeamConfig};
 use crate::library::{Library, library};
+use crate::profile;
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr::null_mut;
 use tombolo_collectives::teams;
@@ -45,8 +46,9 @@ routines! {
         new_team.write(TeamHandle::INVALID);
         let Some(parent) = parent_team.find(library, ROUTINE, "parent_team") else { return 1 };
         let contexts = num_contexts(library, ROUTINE, config, config_mask);
-        let split =
-            teams::split_strided(&library.world, parent, start, stride, size, contexts, ROUTINE);
+        let split = profile::within(ROUTINE, 0, |library| {
+            teams::split_strided(&library.world, parent, start, stride, size, contexts, ROUTINE)
+        });
         match split {
             Ok(None) => 0,
             Ok(Some(team)) => {
@@ -72,7 +74,10 @@ routines! {
         let Some(parent) = parent_team.find(library, ROUTINE, "parent_team") else { return 1 };
         let x_contexts = num_contexts(library, ROUTINE, xaxis_config, xaxis_mask);
         let y_contexts = num_contexts(library, ROUTINE, yaxis_config, yaxis_mask);
-        match teams::split_2d(&library.world, parent, xrange, x_contexts, y_contexts, ROUTINE) {
+        let split = profile::within(ROUTINE, 0, |library| {
+            teams::split_2d(&library.world, parent, xrange, x_contexts, y_contexts, ROUTINE)
+        });
+        match split {
             Ok([x, y]) => {
                 let mut objects = library.objects();
                 xaxis_team.write(TeamHandle(objects.add_team(x)));
@@ -94,10 +99,12 @@ routines! {
             library.world.stop_job(ROUTINE, "team is predefined and cannot be destroyed");
         }
         let team_kept = team.keep(library, ROUTINE);
-        for context in library.objects().remove_contexts_of(&team_kept) {
-            library.world.quiet(context.context(), ROUTINE);
-        }
-        teams::destroy(&library.world, &team_kept, ROUTINE);
+        profile::within(ROUTINE, 0, |library| {
+            for context in library.objects().remove_contexts_of(&team_kept) {
+                library.world.quiet(context.context(), ROUTINE);
+            }
+            teams::destroy(&library.world, &team_kept, ROUTINE);
+        });
         library.objects().remove_team(team.0);
     }
     [shmem_team_ptr](team: TeamHandle, dest: *const c_void, pe: c_int) -> *mut c_void {

@@ -3,7 +3,7 @@
  * before it would finalise; "threads": operations of several threads; "stream": puts for argv[2] seconds to the PE
  * half way round, with pauses in which service threads have to work, and nothing else; "waiters": four threads of
  * PE 1 wait 100 ms, and threads come and go; "uneven": 64 short puts to the next PE, a pause, and again; "forks": a
- * child exits, then a thread puts and lives for 200 ms. */
+ * child exits, then a thread puts and lives for 200 ms; "teams": splits, contexts and their ends, five of each. */
 #include <pthread.h>
 #include <shmem.h>
 #include <signal.h>
@@ -82,6 +82,23 @@ static void forks(void) {
     pthread_join(thread, NULL);
 }
 
+static void teams(void) {
+    int n = shmem_n_pes();
+    shmem_team_config_t config = {.num_contexts = 1};
+    for (int i = 0; i < 5; i++) {
+        shmem_team_t whole, row, column;
+        shmem_ctx_t context;
+        shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, n, &config, SHMEM_TEAM_NUM_CONTEXTS, &whole);
+        shmem_team_split_2d(SHMEM_TEAM_WORLD, n, NULL, 0, &row, NULL, 0, &column);
+        shmem_team_create_ctx(whole, 0, &context);
+        for (int k = 0; k < 100; k++) shmem_ctx_long_p(context, &scalar, k, (shmem_my_pe() + 1) % n);
+        shmem_ctx_destroy(context);
+        shmem_team_destroy(column);
+        shmem_team_destroy(row);
+        shmem_team_destroy(whole);
+    }
+}
+
 static void stream(char *heap, const char *local, double seconds) {
     int target = (shmem_my_pe() + shmem_n_pes() / 2) % shmem_n_pes();
     for (double begun = now(); now() < begun + seconds;) {
@@ -103,10 +120,13 @@ int main(int argc, char **argv) {
         shmem_finalize();
         return 0;
     }
-    if (!strcmp(how, "waiters") || !strcmp(how, "uneven") || !strcmp(how, "forks")) {
-        if (!strcmp(how, "waiters")) waiters();
-        else if (!strcmp(how, "uneven")) uneven(local);
-        else forks();
+    int other = 1;
+    if (!strcmp(how, "waiters")) waiters();
+    else if (!strcmp(how, "uneven")) uneven(local);
+    else if (!strcmp(how, "forks")) forks();
+    else if (!strcmp(how, "teams")) teams();
+    else other = 0;
+    if (other) {
         shmem_finalize();
         return 0;
     }

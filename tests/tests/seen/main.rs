@@ -15,11 +15,12 @@ use support::{Ran, crate_dir, scratch};
 
 type Case = fn(&Program) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 11] = [
+const CASES: [(&str, Case); 12] = [
     ("a_profile_counts_what_a_program_does", counts),
     ("a_profile_over_links_names_the_way_and_who_exchanged_what", over_links),
     ("all_threads_count", threads),
     ("nobody_is_in_the_library_for_longer_than_there_is_time", shares),
+    ("teams_and_contexts_are_counted_by_call_and_not_by_wait", teams),
     ("the_end_of_a_child_is_not_that_of_a_thread", forks),
     ("what_a_killed_pe_has_counted_is_shown", killed),
     ("a_profile_is_text_on_standard_error_or_a_page", forms),
@@ -218,6 +219,23 @@ fn shares(program: &Program) -> Result<(), Failed> {
             ("shmem_finalize", 0, 1),
         ] {
             assert_eq!(calls(&profile, routine, size).0, 3 * count, "{routine}: {profile:#}");
+        }
+    }
+    Ok(())
+}
+
+fn teams(program: &Program) -> Result<(), Failed> {
+    for (hosts, ways) in [("1", "on"), ("3", "off")] {
+        let options = ["--hosts", hosts, "-x", &format!("SHMEM_NTB_DIRECT={ways}")];
+        let (ran, profile) = profiled(program, &format!("teams{hosts}"), &options, 3, "teams")?;
+        ran.succeeded()?;
+        for (routine, count) in [
+            ("shmem_team_split_strided", 5),
+            ("shmem_team_split_2d", 5),
+            ("shmem_ctx_destroy", 5),
+            ("shmem_team_destroy", 15),
+        ] {
+            assert_eq!(calls(&profile, routine, 0).0, 3 * count, "{routine}: {profile:#}");
         }
     }
     Ok(())
