@@ -85,6 +85,10 @@ impl Wish {
 
     /// An error if what is to be written cannot be, before a job runs in vain.
     pub fn check(&self) -> Result<(), String> {
+        let profile = self.profile.as_ref().and_then(|form| form.path.as_ref());
+        if let Some(path) = profile.filter(|path| Some(*path) == self.trace.as_ref()) {
+            return Err(format!("--profile and --trace name the same file, {}", path.display()));
+        }
         let profile = self.profile.iter().filter_map(|form| form.path.as_deref());
         for path in profile.chain(self.trace.as_deref()) {
             let opened = OpenOptions::new().create(true).append(true).open(path);
@@ -206,5 +210,11 @@ mod tests {
         let trace = Wish { profile: None, events: 5, trace: Some("/no/such/place/x".into()) };
         assert_eq!(trace.counting(), Some(Counting { events: 5 }));
         assert!(trace.check().is_err() && profile.check().is_ok());
+        let both = Wish {
+            profile: Form::parse("json:/tmp/x").ok(),
+            trace: Some("/tmp/x".into()),
+            events: 5,
+        };
+        assert!(both.check().unwrap_err().contains("the same file"));
     }
 }

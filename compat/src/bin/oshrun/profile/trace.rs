@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::time::SystemTime;
 use tombolo_core::board::monotonic_ns;
-use tombolo_core::profile::event;
+use tombolo_core::profile::{SLOTS, event};
 
 /// What is to be shown.
 pub struct Trace<'a> {
@@ -54,8 +54,13 @@ impl Trace<'_> {
                 let mut own = pe.events.iter().filter(|event| event.thread == thread);
                 let kind =
                     if own.all(|event| !is_call(event)) { "service thread" } else { "thread" };
+                let name = if is_shared(thread) {
+                    "other threads".to_owned()
+                } else {
+                    format!("{kind} {thread}")
+                };
                 line(json!({"ph": "M", "name": "thread_name", "pid": pe.pe, "tid": tid(thread),
-                    "args": {"name": format!("{kind} {thread}")}}))?;
+                    "args": {"name": name}}))?;
             }
             if pe.lost_events > 0
                 && let Some(oldest) = pe.events.first()
@@ -65,13 +70,23 @@ impl Trace<'_> {
                     "cat": "lost", "pid": pe.pe, "tid": tid(0), "ts": since(oldest.begin.wrapping_add(pe.offset))}),
                 )?;
             }
-            for event in &pe.events {
+            for (index, event) in pe.events.iter().enumerate() {
                 let ts = since(event.begin.wrapping_add(pe.offset));
                 if [event::LINK, event::FAILOVER].contains(&event.distance.as_str()) {
                     line(
                         json!({"ph": "i", "s": "p", "name": event.routine, "cat": category(event),
                         "pid": pe.pe, "tid": tid(event.thread), "ts": ts, "args": arguments(event)}),
                     )?;
+                    continue;
+                }
+                if is_shared(event.thread) {
+                    // Spans of several threads overlap without one being part of the other.
+                    let end = since(event.end.wrapping_add(pe.offset));
+                    for (phase, at) in [("b", ts), ("e", end)] {
+                        line(json!({"ph": phase, "id": format!("{}.{index}", pe.pe),
+                            "name": name(event), "cat": category(event), "pid": pe.pe,
+                            "tid": tid(event.thread), "ts": at, "args": arguments(event)}))?;
+                    }
                     continue;
                 }
                 line(json!({"ph": "X", "name": name(event), "cat": category(event), "pid": pe.pe,
@@ -89,6 +104,11 @@ impl Trace<'_> {
         }
         writeln!(to, "\n]}}")
     }
+}
+
+/// Whether it stands for all threads that found no counters of their own.
+fn is_shared(thread: u32) -> bool {
+    thread as usize == SLOTS - 1
 }
 
 /// Waits have what they are for in place of a way, and no distance.
@@ -163,6 +183,8 @@ mod tests {
                 event(5_000, 6_000, "ntb", "neighbours", Some(3)),
                 Event { thread: 1, ..event(6_000, 7_000, "", "service", None) },
                 Event { thread: 1, bytes: 1, ..event(7_000, 7_000, "", "link", None) },
+                Event { thread: 15, ..event(9_000, 11_000, "", "", None) },
+                Event { thread: 15, ..event(10_000, 12_000, "", "", None) },
             ],
             lost_events: 7,
             ..Counted::default()
@@ -182,13 +204,27 @@ mod tests {
         assert_eq!((&link["ph"], &link["args"]["link"]), (&json!("i"), &json!(1)));
         let names = events.iter().filter(|e| e["name"] == "thread_name");
         let names: Vec<_> = names.map(|e| e["args"]["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["thread 0", "service thread 1"]);
+        assert_eq!(names, ["thread 0", "service thread 1", "other threads"]);
         let tids: Vec<_> = spans.iter().map(|e| e["tid"].as_u64()).collect();
         assert!(spans.iter().all(|e| e["pid"] == 1));
         assert_eq!(tids, [1, 1, 1, 2].map(Some));
         assert_eq!((spans[0]["ts"].as_f64(), spans[0]["dur"].as_f64()), (Some(0.5), Some(3.0)));
         assert_eq!(spans[1]["name"], "waiting for a variable");
         assert_eq!((&spans[2]["args"]["pe"], &spans[2]["args"]["way"]), (&json!(3), &json!("ntb")));
+        let spans_of_others: Vec<_> = events
+            .iter()
+            .filter(|e| e["ph"] == "b" || e["ph"] == "e")
+            .map(|e| (e["ph"].as_str().unwrap(), e["id"].as_str().unwrap(), e["ts"].as_f64()))
+            .collect();
+        assert_eq!(
+            spans_of_others,
+            [
+                ("b", "1.5", Some(8.0)),
+                ("e", "1.5", Some(10.0)),
+                ("b", "1.6", Some(9.0)),
+                ("e", "1.6", Some(11.0))
+            ]
+        );
         assert_eq!(value["otherData"]["events_lost"], 7);
         assert!(events.iter().any(|e| e["name"] == "link 1 down" && e["s"] == "g"));
         assert!(events.iter().any(|e| e["args"]["name"] == "PE 1 (n1)"));
