@@ -6,7 +6,7 @@
 //! # Why members may write into places of others
 //!
 //! What a member passes on goes where the one that it comes from would have written: its line and its
-//! part of a half. Otherwise only that one writes there ([`crate::letters`]), so the two must not be
+//! part of a half, but for the flag. Otherwise only that one writes there ([`crate::letters`]), so the two must not be
 //! under way at the same time.
 //!
 //! - Everything that a member sent with older numbers of this kind is complete before its block sets
@@ -139,7 +139,7 @@ unsafe fn spread(group: &Group<'_>, dest: *mut u8, own: *const u8, len: usize) {
 /// # Safety
 /// The buffers are as `shmem_sum_reduce` promises, and the elements fit a message.
 pub unsafe fn reduce(group: &Group<'_>, call: &Reduce) {
-    let letters = Letters::begin(group, team(group), call.bytes()).lent();
+    let letters = Letters::begin(group, team(group), call.bytes()).lent().passed();
     pass_on(group, &letters, |to, from| {
         let here = if from == group.me { call.source } else { letters.bytes(from) };
         // SAFETY: the source holds so many bytes, and so does what came from others, which stays until

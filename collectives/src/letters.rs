@@ -4,9 +4,9 @@
 //!
 //! # Why a message that is seen is whole, and is not overwritten before it was read
 //!
-//! A message has a number, and each member a line at every other, of which it is the only writer, but for
-//! those that pass its message on ([`crate::both_ways`]): a flag and room for a few bytes. Longer messages go to one of two halves of the memory, in which each
-//! member has a part too. The reader waits until the flag shows the number, or a later one: numbers only grow.
+//! A message has a number, and each member a line at every other: a flag, of which it is the only writer, and room
+//! for a few bytes. Longer messages go to one of two halves of the memory, in which each member has a part too. The
+//! reader waits until the flag shows the number, or a later one: numbers only grow.
 //!
 //! - Mapped memory: the flag is stored with release after the bytes.
 //! - Otherwise `put_signal` changes the flag after its bytes are visible, which the contract of
@@ -32,6 +32,9 @@
 //! - A collective may take many numbers, to send to the same member many times, if it uses flags
 //!   alone: a flag that is overwritten by a later number says as much. A use of the halves by many
 //!   messages says itself why each finds its part free.
+//! - Messages that members pass on for each other ([`crate::both_ways`]) have flags of their own. In the line of the
+//!   member that began one, a later number would not say that it has arrived: that member may have left the collective,
+//!   and have sent the second message of the next one straight to another that still waits.
 
 use crate::group::Group;
 use crate::notes::Notes;
@@ -62,7 +65,7 @@ pub const SHORT_MAX: usize = LINE - FLAG;
 const LINE: usize = 64;
 const FLAG: usize = 8;
 const LINES: usize = MEMBERS_MAX * LINE;
-/// Flags from the receiver of a stream to its sender.
+/// Flags from the receiver of a stream to its sender, and of messages that are passed on.
 const BACK: usize = 2 * LINES;
 /// Flags of members of one host.
 const MEET: usize = BACK + LINES;
@@ -110,6 +113,17 @@ impl Slot {
     }
 }
 
+/// Which flag a message has.
+#[derive(Clone, Copy)]
+enum Flag {
+    /// That of its line.
+    Line,
+    /// That of a message which members pass on.
+    Passed,
+    /// That of a piece.
+    Piece(Slot),
+}
+
 /// A word in a team's memory, by its offset there.
 #[derive(Clone, Copy)]
 pub struct TeamWord(usize);
@@ -135,6 +149,11 @@ impl TeamWord {
 
     fn back(number: u64, member: usize) -> TeamWord {
         TeamWord(BACK + member * LINE + (number & 1) as usize * FLAG)
+    }
+
+    /// Of the messages that `member` begins and others pass on. The same neighbour writes it every time.
+    fn passed(number: u64, member: usize) -> TeamWord {
+        TeamWord(TeamWord::back(number, member).0 + 2 * FLAG)
     }
 
     /// Its offset.
@@ -172,8 +191,8 @@ pub struct Letters<'a> {
     number: u64,
     /// Whether bytes go to a half.
     long: bool,
-    /// Which of the flags of pieces is its own, if it is one.
-    slot: Option<Slot>,
+    /// Which flag tells of it.
+    kind: Flag,
     /// Whether what does not go beside the flag is taken from where it is, by the engines of a ring's links: the
     /// sender goes on meanwhile.
     lent_on_ring: bool,
@@ -202,8 +221,8 @@ impl<'a> Letters<'a> {
     pub fn numbered(group: &'a Group<'a>, team: &'a Team, number: u64) -> Letters<'a> {
         let (ready, lends) = (Cell::new(false), Cell::new(false));
         let notes = notes(group);
-        let (long, slot, lent_on_ring) = (false, None, false);
-        Letters { group, team, notes, number, long, slot, lent_on_ring, ready, lends }
+        let (long, kind, lent_on_ring) = (false, Flag::Line, false);
+        Letters { group, team, notes, number, long, kind, lent_on_ring, ready, lends }
     }
 
     /// A piece of something long, whose number was taken. Everything that was sent with its flag before
@@ -212,7 +231,7 @@ impl<'a> Letters<'a> {
     pub fn piece(group: &'a Group<'a>, team: &'a Team, number: u64, slot: Slot) -> Letters<'a> {
         let ready = Cell::new(true);
         let letters = Letters::numbered(group, team, number);
-        Letters { slot: Some(slot), ready, ..letters }.lent()
+        Letters { kind: Flag::Piece(slot), ready, ..letters }.lent()
     }
 
     /// The same for what stays as it is until all is complete.
@@ -220,6 +239,11 @@ impl<'a> Letters<'a> {
     pub fn lent(self) -> Letters<'a> {
         let lent_on_ring = matches!(self.notes.hosts.step, Distance::Hops(_));
         Letters { lent_on_ring, ..self }
+    }
+
+    /// The same for what members pass on.
+    pub fn passed(self) -> Letters<'a> {
+        Letters { kind: Flag::Passed, ..self }
     }
 
     /// The same with this member's part of a half for its bytes. Who sends them sees itself that the
@@ -235,10 +259,10 @@ impl<'a> Letters<'a> {
     /// with both kinds of numbers, or as pieces.
     fn contexts(&self) -> [&Context; 2] {
         let all = self.group.world.letter_contexts();
-        let (first, next) = match self.slot {
-            None => ((self.number & 1) as usize * 5, 2),
-            Some(Slot { index, second: None, .. }) => (index * 2 / SLOTS * 4, 2),
-            Some(Slot { index, way, .. }) => (index * 2 / SLOTS * 4 + way as usize * 2, 1),
+        let (first, next) = match self.kind {
+            Flag::Line | Flag::Passed => ((self.number & 1) as usize * 5, 2),
+            Flag::Piece(Slot { index, second: None, .. }) => (index * 2 / SLOTS * 4, 2),
+            Flag::Piece(Slot { index, way, .. }) => (index * 2 / SLOTS * 4 + way as usize * 2, 1),
         };
         [&all[first], &all[first + next]]
     }
@@ -247,20 +271,24 @@ impl<'a> Letters<'a> {
     fn context(&self, member: usize) -> &Context {
         let Group { me, n, .. } = *self.group;
         let side = || (member + n - me) % n > n / 2;
-        let second = self.slot.and_then(|slot| slot.second).unwrap_or_else(side);
+        let second = match self.kind {
+            Flag::Piece(Slot { second: Some(second), .. }) => second,
+            _ => side(),
+        };
         self.contexts()[usize::from(second)]
     }
 
     /// The flag of member `from`, at this PE and at every other.
     #[inline(always)]
     fn flag(&self, from: usize) -> TeamWord {
-        match self.slot {
-            None => TeamWord::line(self.number, from),
+        match self.kind {
+            Flag::Line => TeamWord::line(self.number, from),
+            Flag::Passed => TeamWord::passed(self.number, from),
             // Of two members each has the other on both sides.
-            Some(Slot { index, way: Way::Left, .. }) if self.group.n == 2 => {
+            Flag::Piece(Slot { index, way: Way::Left, .. }) if self.group.n == 2 => {
                 TeamWord::piece(index, from + 2)
             }
-            Some(Slot { index, .. }) => TeamWord::piece(index, from),
+            Flag::Piece(Slot { index, .. }) => TeamWord::piece(index, from),
         }
     }
 
@@ -283,7 +311,7 @@ impl<'a> Letters<'a> {
     #[inline(always)]
     pub unsafe fn send(&self, member: usize, source: *const u8, len: usize, mode: Mode) {
         debug_assert!(len <= if self.long { long_max(self.group.n) } else { SHORT_MAX });
-        if !self.long && self.slot.is_none() {
+        if !self.long && matches!(self.kind, Flag::Line) {
             let theirs = self.notes.word(member, self.flag(self.group.me));
             if !theirs.is_null() {
                 // SAFETY: the caller's promise; this member's line at the other, which is mapped as a whole.
@@ -305,7 +333,7 @@ impl<'a> Letters<'a> {
     /// `source` is readable for that long.
     #[inline(always)]
     pub unsafe fn send_with(&self, member: usize, word: u64, source: *const u8, len: usize) {
-        debug_assert!(self.slot.is_none());
+        debug_assert!(matches!(self.kind, Flag::Line));
         if self.long {
             // SAFETY: the caller's promise.
             return unsafe { self.send_long_with(member, word, source, len) };

@@ -209,6 +209,61 @@ fn reductions_that_meet_half_way() {
     across(ring::RING_ONLY, &["ntb"], 5, &[asked], |world| sums_of_many_lengths(world, 24_000));
 }
 
+/// A member that has left a reduction whose elements are passed on may be at the second message of the next
+/// collective, which goes straight to a member that still waits for its elements.
+#[test]
+fn elements_passed_on_before_messages_that_go_straight() {
+    for others in ["alltoall:signal", "broadcast:tree,sync:exchange"] {
+        let asked = format!("reduce:both,{others}");
+        for seed in 1..=4 * SEEDS {
+            let seed = seed.to_string();
+            let asked = [("SHMEM_COLL", &asked[..]), ("SHMEM_UNORDERED_SEED", &seed)];
+            over("unordered", 5, &asked, sums_between_others);
+            across(
+                ring::TWO_HOSTS_IN_BLOCKS,
+                &["shm", "unordered"],
+                5,
+                &asked,
+                sums_between_others,
+            );
+        }
+    }
+}
+
+fn sums_between_others(world: &World) {
+    const LEN: usize = 300;
+    let (team, n) = (world.team(), world.n_pes());
+    let sum = reducer::<Sum, u64>();
+    let sums = [0; 2].map(|_| array::<u64>(world, LEN));
+    let others = [0; 2].map(|_| array::<u64>(world, n));
+    let [source, blocks] = [LEN, n].map(|len| array::<u64>(world, len));
+    let by_alltoall = table::taken(world, team, "alltoall", 8) == Some("signal");
+    for call in 0..60 {
+        // A line, and a part of a half.
+        let len = if call % 2 == 0 { 1 } else { LEN };
+        fill(source, &values(world.pe(), call, len));
+        fill(blocks, &vec![(call * n + world.pe()) as u64; n]);
+        let (to, dest) = (others[call % 2], sums[call % 2]);
+        // SAFETY: symmetric arrays of the test.
+        unsafe {
+            coll::reduce(world, team, dest.cast(), source.cast(), len, sum, ROUTINE);
+            match by_alltoall {
+                true => coll::alltoall(world, team, to.cast(), blocks.cast(), 8, ROUTINE),
+                false => coll::broadcast(world, team, to.cast(), blocks.cast(), 8, 0, ROUTINE),
+            }
+        }
+        let mut expected = values(0, call, len);
+        for pe in 1..n {
+            let theirs = values(pe, call, len);
+            expected.iter_mut().zip(theirs).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+        }
+        assert!(contents(dest, len) == expected, "call {call} of {len} elements");
+        let from = if by_alltoall { n } else { 1 };
+        let came: Vec<u64> = (0..from).map(|pe| (call * n + pe) as u64).collect();
+        assert_eq!(contents(to, from), came, "call {call}");
+    }
+}
+
 /// Members may be many broadcasts ahead of others, and of collectives between them that use the team's memory.
 #[test]
 fn broadcasts_without_anything_between_them() {
