@@ -237,18 +237,29 @@ pub unsafe fn test<T: Watched>(
 pub static POLLS: Polls = Polls::new();
 
 /// An AMO at this address has found this value and left it there, in a job with more PEs than processors. If
-/// the last such AMO had the same address and value, it counts as a test in vain: of a lock, for example.
+/// many such AMOs in a row had the same address and value, that counts as a test in vain: of a lock, for example.
+/// A program may as well read a variable that seldom changes before each of its other operations, which are not
+/// seen here: so few of these AMOs give the processor away that it hardly becomes slower, and one that waits hardly
+/// later.
 #[cold]
 #[inline(never)]
 pub fn changed_nothing(address: usize, value: u64) {
+    /// How many are one test: some hundred nanoseconds.
+    const IN_A_ROW: u64 = 32;
     static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    // Threads that do this at the same time may mix theirs up; it is only a measure.
     let now = [address as u64, value];
-    if LAST.each_ref().map(|last| last.load(Ordering::Relaxed)) == now {
-        POLLS.in_vain(library("shmem_atomic_fetch").world.patience());
-    } else {
-        // Threads that do this at the same time may mix theirs up; it is only a measure.
+    if LAST.each_ref().map(|last| last.load(Ordering::Relaxed)) != now {
         LAST.iter().zip(now).for_each(|(last, now)| last.store(now, Ordering::Relaxed));
+        COUNT.store(0, Ordering::Relaxed);
         POLLS.found();
+        return;
+    }
+    let count = COUNT.load(Ordering::Relaxed) + 1;
+    COUNT.store(count, Ordering::Relaxed);
+    if count.is_multiple_of(IN_A_ROW) {
+        POLLS.in_vain(library("shmem_atomic_fetch").world.patience());
     }
 }
 
