@@ -36,14 +36,14 @@ const TERMINATE: Duration = Duration::from_millis(400);
 pub const LEFT_BEHIND: Duration = Duration::from_millis(200);
 /// Between a signal from the user and SIGKILL, for programs that save their state.
 const INTERRUPT: Duration = Duration::from_secs(5);
-/// After SIGKILL, for processes that the kernel does not let go.
-const GIVE_UP: Duration = Duration::from_secs(3);
 /// Between the loss of a PE's connection, or of the program that a script has started, and the end
 /// of its process.
 const LOST: Duration = Duration::from_millis(500);
 /// The same while the kernel ends the process, which takes it long where much is to be closed or the
 /// machine is busy.
 const DYING: Duration = Duration::from_secs(10);
+/// After SIGKILL, for other machines that do not say that processes have ended.
+const SILENT: Duration = Duration::from_secs(3);
 /// Exit code when PEs were lost and all others have ended well.
 const WITHOUT_LOST: u8 = 125;
 
@@ -396,6 +396,10 @@ impl Job {
     fn kill(&mut self) {
         self.order(Order::Kill);
         (self.terminate_at, self.kill_at) = (None, None);
-        self.give_up_at = Some(Instant::now() + GIVE_UP);
+        let patience = match self.reach {
+            Reach::Here(_) => DYING,
+            Reach::Away(_) => SILENT,
+        };
+        self.give_up_at = Some(Instant::now() + patience);
     }
 }
