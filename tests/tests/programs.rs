@@ -536,7 +536,7 @@ const fn mistake_of(case: &'static str, pes: usize, says: &'static [&'static str
 
 /// The line also names the PE that made the mistake, except before `shmem_init`, when the library
 /// does not know it: there it is for `oshrun` to say which PE ended.
-const ERRORS: [Mistake; 26] = [
+const ERRORS: [Mistake; 32] = [
     mistake_of("pe-too-large", 2, &["shmem_long_p", "2"]),
     mistake_of("pe-negative", 2, &["shmem_long_g", "-1"]),
     mistake_of("pe-out-of-team", 2, &["shmem_ctx_long_p", "2"]),
@@ -549,6 +549,12 @@ const ERRORS: [Mistake; 26] = [
     mistake_of("misaligned-amo", 2, &["shmem_long_atomic_add", "align"]),
     mistake_of("overlapping-put", 1, &["shmem_long_put", "overlap"]),
     mistake_of("overlapping-strides", 2, &["shmem_long_alltoalls", "overlap"]),
+    mistake_of("wraps-broadcast", 2, &["shmem_long_broadcast", "past the end"]),
+    mistake_of("wraps-collect", 2, &["shmem_long_collect", "past the end"]),
+    mistake_of("wraps-alltoalls", 2, &["shmem_long_alltoalls", "past the end"]),
+    mistake_of("wraps-stride", 2, &["shmem_long_alltoalls", "past the end"]),
+    mistake_of("wraps-reduce", 2, &["shmem_long_sum_reduce", "past the end"]),
+    mistake_of("wraps-fcollect", 2, &["shmem_fcollect64", "past the end"]),
     mistake_of("collective-mismatch", 2, &["shmem_long_sum_reduce"]),
     mistake_of("root-mismatch", 3, &["shmem_long_broadcast"]),
     mistake_of("malloc-mismatch", 2, &["shmem_malloc"]),

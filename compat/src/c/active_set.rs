@@ -68,8 +68,8 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_root: c_int,
                 pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
-                    let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
+                    let (world, len) = (&library.world, nelems.saturating_mul(size_of::<$ty>()));
                     let set = (pe_start, log_pe_stride, pe_size);
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     check_root(library, ROUTINE, pe_root, pe_size as usize);
@@ -81,8 +81,8 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
                 log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
-                    let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
+                    let (world, len) = (&library.world, nelems.saturating_mul(size_of::<$ty>()));
                     let set = (pe_start, log_pe_stride, pe_size);
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
@@ -93,11 +93,11 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
                 log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
-                    let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
+                    let (world, len) = (&library.world, nelems.saturating_mul(size_of::<$ty>()));
                     let set = (pe_start, log_pe_stride, pe_size);
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
-                    let all = len * pe_size as usize;
+                    let all = len.saturating_mul(pe_size as usize);
                     check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), len), false);
                     active::fcollect(world, set, dest.cast(), source.cast(), len, ROUTINE)
                 })
@@ -106,11 +106,11 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
                 log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
-                    let (world, len) = (&library.world, nelems * size_of::<$ty>());
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
+                    let (world, len) = (&library.world, nelems.saturating_mul(size_of::<$ty>()));
                     let set = (pe_start, log_pe_stride, pe_size);
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
-                    let all = len * pe_size as usize;
+                    let all = len.saturating_mul(pe_size as usize);
                     check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), all), false);
                     active::alltoall(world, set, dest.cast(), source.cast(), len, ROUTINE)
                 })
@@ -119,12 +119,12 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize,
                 pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
                     let world = &library.world;
                     let set = (pe_start, log_pe_stride, pe_size);
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     let strided = Strided { dst, sst, nelems, size: size_of::<$ty>() };
-                    let count = nelems * pe_size as usize;
+                    let count = nelems.saturating_mul(pe_size as usize);
                     check_strided(library, ROUTINE, dest.cast(), source.cast(), &strided, count);
                     active::alltoalls(world, set, dest.cast(), source.cast(), strided, ROUTINE)
                 })

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Collectives over teams (OpenSHMEM 1.6, "Collective Routines").
+//!
+//! Lengths in bytes saturate, here and on active sets: no buffer is as long as the largest number, so checks find a
+//! count of elements that has no room in a word of bytes.
 
 use super::handle::TeamHandle;
 use super::slow::{check_broadcast, check_buffers, check_root, check_strided};
@@ -34,8 +37,8 @@ macro_rules! data {
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
                 pe_root: c_int,
             ) -> c_int {
-                profile::within(ROUTINE, nelems * size_of::<$element>(), |library| {
-                    let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$element>()), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), nelems.saturating_mul(size_of::<$element>()));
                     check_root(library, ROUTINE, pe_root, team.n_pes());
                     let (dest, source) = (dest.cast(), source.cast());
                     let is_root = team.me == pe_root as usize;
@@ -47,8 +50,8 @@ macro_rules! data {
             [shmem_ $($prefix)* collect $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                profile::within(ROUTINE, nelems * size_of::<$element>(), |library| {
-                    let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$element>()), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), nelems.saturating_mul(size_of::<$element>()));
                     check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
                     coll::collect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
                     0
@@ -57,9 +60,9 @@ macro_rules! data {
             [shmem_ $($prefix)* fcollect $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                profile::within(ROUTINE, nelems * size_of::<$element>(), |library| {
-                    let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
-                    let all = len * team.n_pes();
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$element>()), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), nelems.saturating_mul(size_of::<$element>()));
+                    let all = len.saturating_mul(team.n_pes());
                     check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), len), false);
                     coll::fcollect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
                     0
@@ -68,9 +71,9 @@ macro_rules! data {
             [shmem_ $($prefix)* alltoall $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                profile::within(ROUTINE, nelems * size_of::<$element>(), |library| {
-                    let (team, len) = (team.team(library, ROUTINE), nelems * size_of::<$element>());
-                    let all = len * team.n_pes();
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$element>()), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), nelems.saturating_mul(size_of::<$element>()));
+                    let all = len.saturating_mul(team.n_pes());
                     check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), all), false);
                     coll::alltoall(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
                     0
@@ -80,10 +83,10 @@ macro_rules! data {
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, dst: isize, sst: isize,
                 nelems: usize,
             ) -> c_int {
-                profile::within(ROUTINE, nelems * size_of::<$element>(), |library| {
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$element>()), |library| {
                     let team = team.team(library, ROUTINE);
                     let strided = Strided { dst, sst, nelems, size: size_of::<$element>() };
-                    let count = nelems * team.n_pes();
+                    let count = nelems.saturating_mul(team.n_pes());
                     check_strided(library, ROUTINE, dest.cast(), source.cast(), &strided, count);
                     coll::alltoalls(&library.world, team, dest.cast(), source.cast(), strided, ROUTINE);
                     0
@@ -111,9 +114,9 @@ macro_rules! reductions {
             [shmem_ $name _ $verb](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                profile::within(ROUTINE, nelems * size_of::<$ty>(), |library| {
+                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
                     let team = team.team(library, ROUTINE);
-                    let len = nelems * size_of::<$ty>();
+                    let len = nelems.saturating_mul(size_of::<$ty>());
                     check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), true);
                     let reducer = const { reducer::<$op, $ty>() };
                     let (dest, source) = (dest.cast(), source.cast());

@@ -158,11 +158,14 @@ pub fn check_strided(
 }
 
 /// Bytes from the first of `count` elements of `size` bytes to the end of the last, `stride`
-/// elements apart.
+/// elements apart; the largest number where that has no room in a word.
 fn extent(stride: isize, count: usize, size: usize) -> usize {
     match count {
         0 => 0,
-        _ => ((count - 1) * stride.unsigned_abs() + 1) * size,
+        _ => {
+            let before = (count - 1).saturating_mul(stride.unsigned_abs());
+            before.saturating_add(1).saturating_mul(size)
+        }
     }
 }
 

@@ -47,6 +47,21 @@ int main(int argc, char **argv) {
     CASE("overlapping-strides") {
         shmem_long_alltoalls(SHMEM_TEAM_WORLD, heap, heap + 3, 2, 3, 2);
     }
+    /* Counts whose bytes wrap around to none. */
+    const size_t wraps = (size_t)1 << 61;
+    CASE("wraps-broadcast") shmem_long_broadcast(SHMEM_TEAM_WORLD, heap, freed, wraps, 0);
+    CASE("wraps-collect") shmem_long_collect(SHMEM_TEAM_WORLD, heap, freed, wraps);
+    CASE("wraps-alltoalls") {
+        shmem_long_alltoalls(SHMEM_TEAM_WORLD, heap, freed, 1, 1, wraps);
+    }
+    CASE("wraps-stride") {
+        shmem_long_alltoalls(SHMEM_TEAM_WORLD, heap, freed, (ptrdiff_t)wraps, 1, 1);
+    }
+    CASE("wraps-reduce") shmem_long_sum_reduce(SHMEM_TEAM_WORLD, heap, freed, wraps);
+    CASE("wraps-fcollect") {
+        static long sync[SHMEM_COLLECT_SYNC_SIZE];
+        shmem_fcollect64(heap, freed, wraps, 0, 0, npes, sync);
+    }
     CASE("collective-mismatch") {
         shmem_long_sum_reduce(SHMEM_TEAM_WORLD, heap, freed, me == 0 ? 4 : 8);
     }
