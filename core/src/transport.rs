@@ -530,6 +530,12 @@ pub trait Transport: Send + Sync {
         None
     }
 
+    /// The devices or interfaces that carry the data, by names that stay from one job to the next; none where there
+    /// is nothing to choose from. What was measured holds for these alone.
+    fn medium(&self) -> Option<&str> {
+        None
+    }
+
     /// Lines for people about what all PEs of this host share: links, windows, limits.
     fn describe(&self) -> Vec<String> {
         Vec::new()

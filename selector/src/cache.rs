@@ -14,6 +14,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tombolo_core::config::{Audience, CacheDirectory, Reuse};
+use tombolo_core::transport::Transport;
 use tombolo_core::wait::{self, usable_cpus};
 use tombolo_core::{Result, World};
 
@@ -215,7 +216,11 @@ pub fn machine(world: &World) -> Result<String> {
     };
     let crowded = if is_crowded(world) { ", crowded" } else { "" };
     let several = if most_pes(world) > 1 { "several PEs" } else { "one PE" };
-    let transports: Vec<&str> = world.transports().iter().map(|t| t.name()).collect();
+    let named = |t: &dyn Transport| match t.medium() {
+        Some(medium) => format!("{} ({medium})", t.name()),
+        None => t.name().to_owned(),
+    };
+    let transports: Vec<String> = world.transports().iter().map(|t| named(&**t)).collect();
     let huge = if world.heap().huge_pages() { ", huge pages" } else { "" };
     let copied = if shares_statics(world) { "" } else { ", static data not mapped" };
     // Other sizes are measured then.

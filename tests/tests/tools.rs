@@ -34,7 +34,7 @@ int main(void) {
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, a program that the case needs, and the case.
-const CASES: [(&str, &str, Case); 25] = [
+const CASES: [(&str, &str, Case); 26] = [
     ("wrappers_compile_c_and_cxx", "c++", wrappers_compile_c_and_cxx),
     ("wrappers_use_the_compiler_they_are_told", "clang", wrappers_use_another_compiler),
     ("a_moved_installation_works", "cp", a_moved_installation_works),
@@ -54,6 +54,7 @@ const CASES: [(&str, &str, Case); 25] = [
     ("oshinfo_lists_collectives_once", "sh", oshinfo_lists_collectives_once),
     ("oshinfo_compares_saved_tables", "sh", oshinfo_compares_saved_tables),
     ("jobs_that_map_static_data_measure_so", "sh", jobs_that_map_static_data_measure_so),
+    ("tables_name_the_devices_they_hold_for", "sh", tables_name_the_devices_they_hold_for),
     ("rules_that_do_not_fit_are_told_once", "sh", rules_that_do_not_fit_are_told_once),
     ("oshinfo_refuses_what_has_no_meaning_in_a_job", "sh", oshinfo_refuses_in_a_job),
     ("oshinfo_finds_what_is_wrong_with_machines", "sh", oshinfo_finds_what_is_wrong),
@@ -592,6 +593,17 @@ fn jobs_that_map_static_data_measure_so(prefix: &Path) -> Result<(), Failed> {
     assert!(copied.ends_with("static buffers: cma at every size"), "{copied}");
     let mapped = gets_by("remap")?;
     assert!(mapped.contains("static buffers: cached"), "{mapped}");
+    Ok(())
+}
+
+/// Another network interface, or another bridge, is measured anew.
+fn tables_name_the_devices_they_hold_for(prefix: &Path) -> Result<(), Failed> {
+    let mut command = Command::new(prefix.join("bin/oshrun"));
+    command.args(["-n", "2", "--hosts", "2"]).arg(prefix.join("bin/oshinfo")).arg("--tuning");
+    command.env("SHMEM_TUNE", "always").env("SHMEM_TUNE_CACHE", "off");
+    command.env("SHMEM_TUNE_BUDGET", "5").env("SHMEM_TRANSPORTS", "shm,ntb,tcp");
+    let ran = run(&mut command, Duration::from_secs(60))?.succeeded()?;
+    assert!(ran.stdout.contains("; shm+ntb (plx8749)+tcp (lo)"), "{}", ran.stdout);
     Ok(())
 }
 

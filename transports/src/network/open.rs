@@ -23,6 +23,8 @@ pub type Connected = Vec<Result<Box<dyn Endpoint>, String>>;
 pub struct Kind {
     /// Networks of different names do not reach each other.
     pub name: String,
+    /// See [`Transport::medium`](tombolo_core::transport::Transport::medium).
+    pub medium: String,
     /// What the target's processor is to carry out.
     pub served: Served,
     /// Longest operation in bytes.

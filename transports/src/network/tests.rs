@@ -192,6 +192,7 @@ fn two_of(net: Noting) -> Two {
     };
     let log = net.log.clone();
     let kind = Kind {
+        medium: String::new(),
         name: "noting".into(),
         served: Served::BY_DEVICE,
         max_len: 1 << 20,

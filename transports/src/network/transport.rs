@@ -42,13 +42,14 @@ pub struct Over<B: BackEnd> {
     /// Set by `probe`.
     chosen: Mutex<Option<B::Chosen>>,
     opened: Option<Opened<B::Net>>,
+    medium: String,
     description: Vec<String>,
 }
 
 impl<B: BackEnd> Over<B> {
     /// A transport with nothing open.
     pub fn new() -> Over<B> {
-        Over { chosen: Mutex::new(None), opened: None, description: vec![] }
+        Over { chosen: Mutex::new(None), opened: None, medium: String::new(), description: vec![] }
     }
 }
 
@@ -100,6 +101,7 @@ impl<B: BackEnd> Transport for Over<B> {
         let chosen = chosen.ok_or_else(|| failure::<B>("it was not probed"))?;
         let (net, kind, description) = B::open(chosen, job).map_err(failure::<B>)?;
         self.description = description;
+        self.medium.clone_from(&kind.medium);
         let (opened, address) = Opened::new(net, kind, job, segments).map_err(failure::<B>)?;
         self.opened = Some(opened);
         Ok(address)
@@ -159,6 +161,10 @@ impl<B: BackEnd> Transport for Over<B> {
 
     fn why_given_up(&self, pe: usize) -> Option<String> {
         self.opened.as_ref()?.port.lost().why(pe)
+    }
+
+    fn medium(&self) -> Option<&str> {
+        Some(&self.medium)
     }
 
     fn describe(&self) -> Vec<String> {

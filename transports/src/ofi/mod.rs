@@ -185,7 +185,9 @@ impl BackEnd for Libfabric {
         let labels = chosen.rails.iter().map(|rail| rail.candidate.describe()).collect();
         let rails = Rails::new(rails, labels)?;
         description.extend(rails.describe());
+        let domains: Vec<&str> = chosen.rails.iter().map(|rail| &*rail.candidate.domain).collect();
         let name = chosen.rails[0].candidate.provider.clone();
+        let medium = format!("{name} on {}", domains.join(" and "));
         if choose::is_early(&name) {
             tracing::warn!(
                 "ofi: provider {name} may call a put complete before its data can be read at the target; the \
@@ -193,6 +195,7 @@ impl BackEnd for Libfabric {
             );
         }
         let kind = Kind {
+            medium,
             // The target's processor does the provider's work: then it may as well do all of it, which
             // keeps words whole and gathers short operations.
             served: match choose::is_software(&name) {

@@ -103,8 +103,10 @@ impl BackEnd for Sockets {
         }
         let net = Rails::new(nets, labels)?;
         lines.extend(net.describe());
+        let names: Vec<&str> = chosen.iter().map(|one| &*one.name).collect();
         let kind = Kind {
             name: Self::NAME.into(),
+            medium: names.join(" and "),
             served: Served::by_processor(net.message_max()),
             max_len: net.max_len(),
             wait_fd: net.wait_fd(),

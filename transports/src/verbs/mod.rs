@@ -260,8 +260,11 @@ impl BackEnd for Cards {
         let labels = chosen.lanes.iter().map(Lane::describe).collect();
         let net = Rails::new(nets.collect::<Result<_, _>>()?, labels)?;
         let first = &chosen.lanes[0];
+        let name = |lane: &Lane| format!("{} port {}", lane.state.name, lane.port.number);
+        let names: Vec<String> = chosen.lanes.iter().map(name).collect();
         let kind = Kind {
             name: first.kind(),
+            medium: names.join(" and "),
             served: if first.state.is_software { Served::WORDS } else { Served::BY_DEVICE },
             max_len: net.max_len(),
             wait_fd: net.wait_fd(),

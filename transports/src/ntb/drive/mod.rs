@@ -324,6 +324,11 @@ impl Transport for Ntb {
         host.is_some_and(|host| opened.lanes.iter().any(|lane| lane.has_lost(host)))
     }
 
+    fn medium(&self) -> Option<&str> {
+        let opened = self.opened.as_ref()?;
+        Some(opened.hardware.ports[Side::Right as usize].capabilities().name)
+    }
+
     fn describe(&self) -> Vec<String> {
         self.opened.as_ref().map_or_else(Vec::new, describe::host)
     }
