@@ -197,13 +197,15 @@ fn message<N: Network>(near: &mut End<N>, far: &mut End<N>) -> Result<(), String
         return Err(format!("a buffer for {what}: {}", far.net.meaning(posted)));
     }
     near.memory[SPACE / 8] = pattern(9, 9);
-    let (before, source, context) = (far.done, near.buffer(64), near.context(3));
+    let (sent, before) = (near.done, far.done);
+    let (source, context) = (near.buffer(64), near.context(3));
     post(near, far, what, |near| {
         let to = near.other;
         // SAFETY: as above.
         unsafe { near.net.send(to, source.at, 64, source.key, context) }
     })?;
-    await_done(near, far, what, Duration::ZERO, |_, far| far.done > before)?;
+    // That it was sent may be told after it has arrived, and is not to be taken for the end of what follows.
+    await_done(near, far, what, Duration::ZERO, |near, far| near.done > sent && far.done > before)?;
     match far.word(SPACE / 8) == pattern(9, 9) {
         true => Ok(()),
         false => Err(format!("{what} arrives without its data")),
