@@ -35,6 +35,11 @@ struct Noting {
     log: Log,
     /// Messages that come in.
     coming: Coming,
+    /// To whom messages went.
+    told: Arc<Mutex<Vec<u64>>>,
+    /// Writes end at once.
+    ends_writes: bool,
+    ended: VecDeque<*mut c_void>,
     posted: VecDeque<(*mut u8, usize, *mut c_void)>,
 }
 
@@ -102,7 +107,8 @@ impl Network for Noting {
         0
     }
 
-    unsafe fn send(&mut self, _: u64, _: *const u8, _: usize, _: (), _: *mut c_void) -> isize {
+    unsafe fn send(&mut self, to: u64, _: *const u8, _: usize, _: (), _: *mut c_void) -> isize {
+        self.told.lock().unwrap().push(to);
         self.note("message")
     }
 
@@ -114,7 +120,8 @@ impl Network for Noting {
         self.note("read")
     }
 
-    unsafe fn write(&mut self, _: u64, _: Local<()>, _: RemoteAddress, _: *mut c_void) -> isize {
+    unsafe fn write(&mut self, _: u64, _: Local<()>, _: RemoteAddress, end: *mut c_void) -> isize {
+        self.ended.extend(self.ends_writes.then_some(end));
         self.note("write")
     }
 
@@ -142,6 +149,10 @@ impl Network for Noting {
     }
 
     fn poll(&mut self, taken: &mut [Completion]) -> Result<usize, Failure> {
+        if let Some(context) = self.ended.pop_front() {
+            taken[0] = Completion { context, len: 0 };
+            return Ok(1);
+        }
         let mut coming = self.coming.lock().unwrap();
         // What finds no buffer waits.
         if coming.is_empty() || self.posted.is_empty() {
@@ -360,17 +371,42 @@ fn what_a_peer_asks_for_after_it_was_given_up_is_not_done() {
     }
 }
 
-/// PE 0 of two, with this memory as its heap.
+/// PE 0 of three, with this memory as its heap.
 fn serving(net: Noting, memory: &mut [u64]) -> Engine<Noting> {
     let (base, len) = (memory.as_mut_ptr(), size_of_val(memory));
     let shared = Shared { local: (), key: 1, base: base as u64 };
     let own = Own { base: base.cast(), len, shared };
     let none = Own { base: null_mut(), len: 0, shared: Shared::default() };
-    let mut engine = Engine::new(net, 0, 7, [own, none], Arc::new(Lost::none(2))).unwrap();
+    let mut engine = Engine::new(net, 0, 7, [own, none], Arc::new(Lost::none(3))).unwrap();
     let segment = TheirSegment { base: shared.base, key: 1, len };
     let segments = [segment, TheirSegment::default()];
-    engine.meet(vec![None, Some(Theirs { address: 0, token: 8, segments })]);
+    let peer = |address| Some(Theirs { address, token: 8, segments });
+    engine.meet(vec![None, peer(0), peer(1)]);
     engine
+}
+
+/// A PE that does not answer, as one that is busy or about to be found lost, holds up nothing but its own.
+#[test]
+fn a_signal_does_not_wait_for_one_to_another_pe() {
+    let told = Arc::default();
+    let net =
+        Noting { told: Arc::clone(&told), unordered: true, ends_writes: true, ..Noting::default() };
+    let mut memory = vec![0u64; 512];
+    let mut engine = serving(net, &mut memory);
+    let (buffer, stream) = ([0u8; 1024], Stream::new(1, true));
+    let amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
+    let record = Record::Amo { at: VARIABLE, amo, fetch: false };
+    // SAFETY: there is no result.
+    while unsafe { engine.request(&stream, 1, &record, null_mut()) } == Status::Pending {}
+    told.lock().unwrap().clear();
+    for pe in [1, 2] {
+        let (from, signal) = (buffer.as_ptr(), Some((VARIABLE, amo)));
+        // SAFETY: the buffer stays.
+        let status = unsafe { engine.write(&stream, pe, VARIABLE, from, 1024, false, signal) };
+        assert_eq!(status, Status::Pending);
+    }
+    (0..4).for_each(|_| _ = engine.progress());
+    assert_eq!(*told.lock().unwrap(), [1], "the second PE is at address 1");
 }
 
 /// Of a message of PE 1.

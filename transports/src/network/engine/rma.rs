@@ -340,12 +340,15 @@ impl<N: Network> Engine<N> {
 
     /// Sends signals whose data have arrived.
     pub(super) fn signal_due(&mut self) {
-        while let Some(due) = self.due.front().copied() {
+        let mut at = 0;
+        while let Some(due) = self.due.get(at).copied() {
             let record = Record::Amo { at: due.at, amo: due.amo, fetch: false };
             if self.room(due.pe, record.len(), 0).is_none() {
-                return;
+                // It must not hold up those to others. Those to the same PE find no room either, and keep their order.
+                at += 1;
+                continue;
             }
-            self.due.pop_front();
+            self.due.remove(at);
             // SAFETY: streams live until everything issued on them has completed.
             let stream = unsafe { &*due.stream };
             // Counted with its data, so not once more.
