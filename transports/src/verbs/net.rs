@@ -12,7 +12,9 @@ use super::link::{EndAddress, Link};
 use super::queue::Work;
 use super::sys::{self, Wc};
 use crate::network::rails::Rail;
-use crate::network::{Atomics, Completion, Failure, Local, Network, RemoteAddress, Shared, Words};
+use crate::network::{
+    Atomics, Completion, Event, Failure, Local, Network, RemoteAddress, Shared, Words,
+};
 use post::{Far, NOWHERE};
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -51,6 +53,7 @@ pub struct Net {
     packets: u64,
     done: VecDeque<Completion>,
     failed: VecDeque<Failure>,
+    events: VecDeque<Event>,
     why: String,
 }
 
@@ -94,6 +97,7 @@ impl Net {
             packets: id | 1,
             done: VecDeque::with_capacity(1024),
             failed: VecDeque::new(),
+            events: VecDeque::new(),
             why: String::new(),
         })
     }
@@ -150,13 +154,21 @@ impl Net {
         }
         let failed = link.queue.fail(number, told);
         // A connection on which one operation has failed carries no other.
-        link.is_gone = true;
+        let is_first = !std::mem::replace(&mut link.is_gone, true);
         let why = self.card.library.status(wc.status);
-        if let Some(context) = failed {
-            let is_refusal = wc.status == sys::WC_REM_ACCESS_ERR;
-            self.failed.push_back(Failure { context, is_refusal, why: why.clone() });
+        match failed {
+            Some(context) => {
+                let is_refusal = wc.status == sys::WC_REM_ACCESS_ERR;
+                self.failed.push_back(Failure { context, is_refusal, why: why.clone() });
+            }
+            // What was sent without a completion may be what somebody waits to be answered.
+            None if is_first => self.events.push_back(Event::Lost(peer as u64, why.clone())),
+            None => {}
         }
-        self.why = why;
+        // What fails after the first is told to have been dropped.
+        if is_first {
+            self.why = why;
+        }
     }
 }
 
@@ -374,6 +386,10 @@ impl Network for Net {
         Ok(count)
     }
 
+    fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
     fn meaning(&self, number: isize) -> String {
         match -number as i32 {
             libc::ENOTCONN => self.why.clone(),
@@ -390,7 +406,7 @@ impl Network for Net {
         }
         // What came before the queue was told to tell shows nowhere.
         self.take();
-        self.done.is_empty() && self.failed.is_empty()
+        self.done.is_empty() && self.failed.is_empty() && self.events.is_empty()
     }
 }
 
