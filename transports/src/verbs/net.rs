@@ -102,8 +102,8 @@ impl Net {
         })
     }
 
-    /// Takes completions from the card.
-    fn take(&mut self) {
+    /// Takes completions from the card; whether there may be more.
+    fn take(&mut self) -> bool {
         let mut taken = [Wc::default(); TAKEN];
         let count = self.card.poll(&mut taken);
         for wc in &taken[..count] {
@@ -124,6 +124,7 @@ impl Net {
                 _ => {}
             }
         }
+        count == TAKEN
     }
 
     fn received(&mut self, wc: &Wc, context: u64) {
@@ -404,8 +405,8 @@ impl Network for Net {
         if !self.card.arm() {
             return false;
         }
-        // What came before the queue was told to tell shows nowhere.
-        self.take();
+        // What came before the queue was told to tell shows nowhere. Much of it may be what nobody is told of.
+        while self.take() {}
         self.done.is_empty() && self.failed.is_empty() && self.events.is_empty()
     }
 }
