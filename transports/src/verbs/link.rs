@@ -189,6 +189,16 @@ impl Link {
         card.modify(self.qp, attr, mask)
     }
 
+    /// Has the queue pair take and send nothing more.
+    pub fn stop(&mut self, card: &Card) {
+        self.is_gone = true;
+        if !self.qp.is_null() {
+            let attr = QpAttr { qp_state: sys::QPS_ERR, ..QpAttr::default() };
+            // One that refuses is closed as it is.
+            let _ = card.modify(self.qp, attr, 0);
+        }
+    }
+
     /// Closes the connection: nothing arrives and no buffer is used any more.
     pub fn close(&mut self, card: &Card) {
         self.is_gone = true;

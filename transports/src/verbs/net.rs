@@ -252,8 +252,12 @@ impl Network for Net {
 
     fn remove(&mut self, peer: u64) {
         let Some(link) = self.links.get_mut(peer as usize) else { return };
+        link.stop(&self.card);
+        // With the queue pair some cards drop completions that were not taken: those of messages, too, whose buffers
+        // are not this connection's alone.
+        while self.take() {}
+        let (link, done) = (&mut self.links[peer as usize], &mut self.done);
         link.close(&self.card);
-        let done = &mut self.done;
         link.queue.clear(|context| done.push_back(Completion { context, len: 0 }));
     }
 

@@ -25,6 +25,7 @@ pub const QPS_RESET: c_int = 0;
 pub const QPS_INIT: c_int = 1;
 pub const QPS_RTR: c_int = 2;
 pub const QPS_RTS: c_int = 3;
+pub const QPS_ERR: c_int = 6;
 
 pub const QP_STATE: c_int = 1 << 0;
 pub const QP_ACCESS_FLAGS: c_int = 1 << 3;
