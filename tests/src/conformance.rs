@@ -167,11 +167,21 @@ const SMALLER: &str = "TOMBOLO_CONFORMANCE_SMALLER";
 
 /// The test program: runs every case on every back end, those without the hardware ignored.
 pub fn main(back_ends: &'static [BackEnd]) {
-    let all = || back_ends.iter().flat_map(|one| CASES.iter().map(move |case| (one, case)));
-    let name = |(back_end, case): (&BackEnd, &Case)| format!("{}::{}", back_end.name, case.name);
+    if !ran_as_asked(back_ends) {
+        libtest_mimic::run(&Arguments::from_args(), trials(back_ends)).exit();
+    }
+}
+
+/// The name of a case on a back end.
+fn name_of(back_end: &BackEnd, case: &Case) -> String {
+    format!("{}::{}", back_end.name, case.name)
+}
+
+/// Whether this process was started to run what [`CASE`] or [`BACK_END`] says, and has.
+pub fn ran_as_asked(back_ends: &'static [BackEnd]) -> bool {
     if let Ok(name) = std::env::var(BACK_END) {
         let back_end = back_ends.iter().find(|one| one.name == name).expect("a back end");
-        return run_as_pe(&back_end.transports, |world| {
+        run_as_pe(&back_end.transports, |world| {
             let smaller = std::env::var_os(SMALLER).is_some();
             for case in fitting(world.n_pes(), smaller) {
                 let begun = Instant::now();
@@ -189,15 +199,21 @@ pub fn main(back_ends: &'static [BackEnd]) {
                 }
             }
         });
+        return true;
     }
-    if let Ok(asked) = std::env::var(CASE) {
-        // Not left alone when the test program is killed.
-        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("a signal");
-        let (back_end, case) = all().find(|one| name(*one) == asked).expect("a case");
-        return run(back_end, case);
-    }
+    let Ok(asked) = std::env::var(CASE) else { return false };
+    // Not left alone when the test program is killed.
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("a signal");
+    let mut all = back_ends.iter().flat_map(|one| CASES.iter().map(move |case| (one, case)));
+    let (back_end, case) = all.find(|(one, case)| name_of(one, case) == asked).expect("a case");
+    run(back_end, case);
+    true
+}
+
+/// Every case on every back end, each in a process of its own, which calls [`ran_as_asked`].
+pub fn trials(back_ends: &'static [BackEnd]) -> Vec<Trial> {
     let trial = |(back_end, case): (&BackEnd, &Case), unavailable: &Option<String>| {
-        let name = name((back_end, case));
+        let name = name_of(back_end, case);
         let trial = Trial::test(name.clone(), move || {
             let own = std::env::current_exe()?;
             let status = Command::new(own).env(CASE, name).status()?;
@@ -209,8 +225,7 @@ pub fn main(back_ends: &'static [BackEnd]) {
         let unavailable = unavailable(back_end);
         CASES.iter().map(move |case| trial((back_end, case), &unavailable))
     };
-    let trials = back_ends.iter().flat_map(of).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+    back_ends.iter().flat_map(of).collect()
 }
 
 /// Cases for so many PEs, and for fewer of them if those are asked for. A case leaves memory allocated on its PEs, and
@@ -231,11 +246,16 @@ fn announce(world: &World, what: &[u8]) -> Vec<u8> {
     all.swap_remove(0)
 }
 
-/// Has an `oshrun` with options run the cases for as many PEs as it starts, on one of [`BACK_ENDS`]: each PE is a
-/// process of this program, whose `main` calls [`main`]. With `smaller`, those for fewer PEs as well: the first PEs
+/// Has an `oshrun` with options run the cases for as many PEs as it starts, on one of some back ends: each PE is a
+/// process of this program, whose `main` calls [`ran_as_asked`] for them. With `smaller`, those for fewer PEs as well: the first PEs
 /// run them, and the others do not call the library meanwhile.
-pub fn run_by(oshrun: &mut Command, name: &str, smaller: bool) -> io::Result<()> {
-    let back_end = BACK_ENDS.iter().find(|one| one.name == name).expect("a back end");
+pub fn run_by(
+    oshrun: &mut Command,
+    back_ends: &[BackEnd],
+    name: &str,
+    smaller: bool,
+) -> io::Result<()> {
+    let back_end = back_ends.iter().find(|one| one.name == name).expect("a back end");
     let ring = back_end.ring.iter().flat_map(|ring| ring.environment);
     for (name, value) in back_end.environment.iter().chain(ring) {
         oshrun.args(["-x", &format!("{name}={value}")]);

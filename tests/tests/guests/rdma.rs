@@ -183,7 +183,7 @@ pub fn conforms_between_guests(stage: &Stage, back_end: &str) -> Result<(), Fail
     // As many as cases need.
     for (places, n_pes) in [("g1:1,g2:1", 2), ("g1:2,g2:1", 3), ("g1:2,g2:2", 4)] {
         let mut oshrun = trio.oshrun(places, "verbs");
-        conformance::run_by(&mut oshrun, back_end, false)?;
+        conformance::run_by(&mut oshrun, conformance::BACK_ENDS, back_end, false)?;
         let said = trio.job(&mut oshrun)?.succeeded()?.stdout;
         conformance::all_ran(back_end, n_pes, false, &said)?;
     }

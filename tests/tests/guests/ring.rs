@@ -264,7 +264,7 @@ pub fn conforms(stage: &Stage, which: Which, back_end: &str) -> Result<(), Faile
         4 => ring.oshrun("g1:1,g3:1,g2:1,g4:1"),
         _ => ring.everywhere(),
     };
-    conformance::run_by(&mut oshrun, back_end, true)?;
+    conformance::run_by(&mut oshrun, conformance::BACK_ENDS, back_end, true)?;
     let said = ring.job_within(&mut oshrun, LONG)?.succeeded()?.stdout;
     println!("{said}");
     Ok(conformance::all_ran(back_end, which.guests(), true, &said)?)

@@ -4,6 +4,7 @@
 
 pub mod ends;
 pub mod job;
+pub mod losses;
 pub mod program;
 
 use std::ffi::OsStr;
