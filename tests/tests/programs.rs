@@ -536,7 +536,7 @@ const fn mistake_of(case: &'static str, pes: usize, says: &'static [&'static str
 
 /// The line also names the PE that made the mistake, except before `shmem_init`, when the library
 /// does not know it: there it is for `oshrun` to say which PE ended.
-const ERRORS: [Mistake; 32] = [
+const ERRORS: [Mistake; 34] = [
     mistake_of("pe-too-large", 2, &["shmem_long_p", "2"]),
     mistake_of("pe-negative", 2, &["shmem_long_g", "-1"]),
     mistake_of("pe-out-of-team", 2, &["shmem_ctx_long_p", "2"]),
@@ -553,6 +553,8 @@ const ERRORS: [Mistake; 32] = [
     mistake_of("wraps-collect", 2, &["shmem_long_collect", "past the end"]),
     mistake_of("wraps-alltoalls", 2, &["shmem_long_alltoalls", "past the end"]),
     mistake_of("wraps-stride", 2, &["shmem_long_alltoalls", "past the end"]),
+    mistake_of("wraps-iput", 2, &["shmem_long_iput", "past the end"]),
+    mistake_of("past-ibget", 2, &["shmem_long_ibget", "past the end"]),
     mistake_of("wraps-reduce", 2, &["shmem_long_sum_reduce", "past the end"]),
     mistake_of("wraps-fcollect", 2, &["shmem_fcollect64", "past the end"]),
     mistake_of("collective-mismatch", 2, &["shmem_long_sum_reduce"]),

@@ -180,7 +180,7 @@ unsafe fn put_slowly<T>(
     pe: c_int,
 ) {
     let call = Call::new(routine, ctx, pe);
-    check(&call, routine, layout);
+    check(&call, routine, layout, ("dest", dest.cast_const(), layout.dst));
     let len = layout.bsize * size_of::<T>();
     call.counted(routine, Kind::Put, (dest.cast(), len * layout.nblocks), || {
         for i in 0..layout.nblocks as isize {
@@ -205,7 +205,7 @@ unsafe fn get_slowly<T>(
     pe: c_int,
 ) {
     let call = Call::new(routine, ctx, pe);
-    check(&call, routine, layout);
+    check(&call, routine, layout, ("source", source, layout.sst));
     let len = layout.bsize * size_of::<T>();
     let world = &call.library.world;
     call.counted(routine, Kind::Get, (source.cast(), len * layout.nblocks), || {
@@ -219,18 +219,31 @@ unsafe fn get_slowly<T>(
     })
 }
 
-fn check(call: &Call, routine: &'static str, layout: Layout) {
-    if !call.library.checks() || layout.nblocks < 2 {
+/// Checks strides, and the whole of the symmetric buffer with its stride: each block is checked when its turn comes,
+/// and what is on this PE may end before one that is past the end.
+fn check<T>(
+    call: &Call,
+    routine: &'static str,
+    layout: Layout,
+    (argument, symmetric, stride): (&str, *const T, isize),
+) {
+    let Layout { bsize, nblocks, .. } = layout;
+    if !call.library.checks() || nblocks == 0 || bsize == 0 {
         return;
     }
+    let world = &call.library.world;
     for (argument, stride) in [("dst", layout.dst), ("sst", layout.sst)] {
-        if usize::try_from(stride).is_ok_and(|stride| stride >= layout.bsize.max(1)) {
-            continue;
+        if nblocks > 1 && !usize::try_from(stride).is_ok_and(|stride| stride >= bsize) {
+            world.stop_job(
+                routine,
+                format_args!("{argument} = {stride}: expected a stride of at least {bsize}"),
+            );
         }
-        let least = layout.bsize.max(1);
-        call.library.world.stop_job(
-            routine,
-            format_args!("{argument} = {stride}: expected a stride of at least {least}"),
-        );
+    }
+    // A constant is read from this PE, if it is one.
+    if world.locate(symmetric.cast()).is_some() {
+        let before = (nblocks - 1).saturating_mul(stride.unsigned_abs());
+        let len = before.saturating_add(bsize).saturating_mul(size_of::<T>());
+        world.check_range(routine, argument, symmetric.cast(), len);
     }
 }

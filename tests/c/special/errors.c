@@ -57,6 +57,8 @@ int main(int argc, char **argv) {
     CASE("wraps-stride") {
         shmem_long_alltoalls(SHMEM_TEAM_WORLD, heap, freed, (ptrdiff_t)wraps, 1, 1);
     }
+    CASE("wraps-iput") shmem_long_iput(heap, freed, 1, 1, wraps, 0);
+    CASE("past-ibget") shmem_long_ibget(freed, heap, 8, 8, 4, 100, 0);
     CASE("wraps-reduce") shmem_long_sum_reduce(SHMEM_TEAM_WORLD, heap, freed, wraps);
     CASE("wraps-fcollect") {
         static long sync[SHMEM_COLLECT_SYNC_SIZE];
