@@ -2,7 +2,7 @@
 //! Deprecated collectives over active sets (OpenSHMEM 1.6, "Active-set-based collectives"). The
 //! arrays `pSync` are needed, the work arrays `pWrk` are not.
 
-use super::slow::{check_buffers, check_root, check_strided};
+use super::slow::{bytes_of, check_buffers, check_root, check_strided};
 use crate::library::Library;
 use crate::profile;
 use std::ffi::{c_int, c_long, c_void};
@@ -68,8 +68,8 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_root: c_int,
                 pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
-                    let (world, len) = (&library.world, nelems.saturating_mul(size_of::<$ty>()));
+                profile::within(ROUTINE, bytes_of::<$ty>(nelems), |library| {
+                    let (world, len) = (&library.world, bytes_of::<$ty>(nelems));
                     let set = (pe_start, log_pe_stride, pe_size);
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     check_root(library, ROUTINE, pe_root, pe_size as usize);
@@ -81,8 +81,8 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
                 log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
-                    let (world, len) = (&library.world, nelems.saturating_mul(size_of::<$ty>()));
+                profile::within(ROUTINE, bytes_of::<$ty>(nelems), |library| {
+                    let (world, len) = (&library.world, bytes_of::<$ty>(nelems));
                     let set = (pe_start, log_pe_stride, pe_size);
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
@@ -93,8 +93,8 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
                 log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
-                    let (world, len) = (&library.world, nelems.saturating_mul(size_of::<$ty>()));
+                profile::within(ROUTINE, bytes_of::<$ty>(nelems), |library| {
+                    let (world, len) = (&library.world, bytes_of::<$ty>(nelems));
                     let set = (pe_start, log_pe_stride, pe_size);
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     let all = len.saturating_mul(pe_size as usize);
@@ -106,8 +106,8 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, nelems: usize, pe_start: c_int,
                 log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
-                    let (world, len) = (&library.world, nelems.saturating_mul(size_of::<$ty>()));
+                profile::within(ROUTINE, bytes_of::<$ty>(nelems), |library| {
+                    let (world, len) = (&library.world, bytes_of::<$ty>(nelems));
                     let set = (pe_start, log_pe_stride, pe_size);
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };
                     let all = len.saturating_mul(pe_size as usize);
@@ -119,7 +119,7 @@ macro_rules! data {
                 dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, nelems: usize,
                 pe_start: c_int, log_pe_stride: c_int, pe_size: c_int, p_sync: *mut c_long,
             ) {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
+                profile::within(ROUTINE, bytes_of::<$ty>(nelems), |library| {
                     let world = &library.world;
                     let set = (pe_start, log_pe_stride, pe_size);
                     let Some(set) = active_set(library, ROUTINE, set, p_sync) else { return };

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Collectives over teams (OpenSHMEM 1.6, "Collective Routines").
-//!
-//! Lengths in bytes saturate, here and on active sets: no buffer is as long as the largest number, so checks find a
-//! count of elements that has no room in a word of bytes.
 
 use super::handle::TeamHandle;
-use super::slow::{check_broadcast, check_buffers, check_root, check_strided};
+use super::slow::{bytes_of, check_broadcast, check_buffers, check_root, check_strided};
 use crate::profile;
 use std::ffi::{c_int, c_void};
 use tombolo_collectives::{self as coll, And, Max, Min, Or, Prod, Strided, Sum, Xor, reducer};
@@ -37,8 +34,8 @@ macro_rules! data {
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
                 pe_root: c_int,
             ) -> c_int {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$element>()), |library| {
-                    let (team, len) = (team.team(library, ROUTINE), nelems.saturating_mul(size_of::<$element>()));
+                profile::within(ROUTINE, bytes_of::<$element>(nelems), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), bytes_of::<$element>(nelems));
                     check_root(library, ROUTINE, pe_root, team.n_pes());
                     let (dest, source) = (dest.cast(), source.cast());
                     let is_root = team.me == pe_root as usize;
@@ -50,8 +47,8 @@ macro_rules! data {
             [shmem_ $($prefix)* collect $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$element>()), |library| {
-                    let (team, len) = (team.team(library, ROUTINE), nelems.saturating_mul(size_of::<$element>()));
+                profile::within(ROUTINE, bytes_of::<$element>(nelems), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), bytes_of::<$element>(nelems));
                     check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), false);
                     coll::collect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
                     0
@@ -60,8 +57,8 @@ macro_rules! data {
             [shmem_ $($prefix)* fcollect $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$element>()), |library| {
-                    let (team, len) = (team.team(library, ROUTINE), nelems.saturating_mul(size_of::<$element>()));
+                profile::within(ROUTINE, bytes_of::<$element>(nelems), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), bytes_of::<$element>(nelems));
                     let all = len.saturating_mul(team.n_pes());
                     check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), len), false);
                     coll::fcollect(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
@@ -71,8 +68,8 @@ macro_rules! data {
             [shmem_ $($prefix)* alltoall $($suffix)*](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$element>()), |library| {
-                    let (team, len) = (team.team(library, ROUTINE), nelems.saturating_mul(size_of::<$element>()));
+                profile::within(ROUTINE, bytes_of::<$element>(nelems), |library| {
+                    let (team, len) = (team.team(library, ROUTINE), bytes_of::<$element>(nelems));
                     let all = len.saturating_mul(team.n_pes());
                     check_buffers(library, ROUTINE, (dest.cast(), all), (source.cast(), all), false);
                     coll::alltoall(&library.world, team, dest.cast(), source.cast(), len, ROUTINE);
@@ -83,7 +80,7 @@ macro_rules! data {
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, dst: isize, sst: isize,
                 nelems: usize,
             ) -> c_int {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$element>()), |library| {
+                profile::within(ROUTINE, bytes_of::<$element>(nelems), |library| {
                     let team = team.team(library, ROUTINE);
                     let strided = Strided { dst, sst, nelems, size: size_of::<$element>() };
                     let count = nelems.saturating_mul(team.n_pes());
@@ -114,9 +111,9 @@ macro_rules! reductions {
             [shmem_ $name _ $verb](
                 team: TeamHandle, dest: *mut $ty, source: *const $ty, nelems: usize,
             ) -> c_int {
-                profile::within(ROUTINE, nelems.saturating_mul(size_of::<$ty>()), |library| {
+                profile::within(ROUTINE, bytes_of::<$ty>(nelems), |library| {
                     let team = team.team(library, ROUTINE);
-                    let len = nelems.saturating_mul(size_of::<$ty>());
+                    let len = bytes_of::<$ty>(nelems);
                     check_buffers(library, ROUTINE, (dest.cast(), len), (source.cast(), len), true);
                     let reducer = const { reducer::<$op, $ty>() };
                     let (dest, source) = (dest.cast(), source.cast());

@@ -103,7 +103,7 @@ pub fn check_variable<T>(routine: &'static str, argument: &str, variable: *const
             format_args!("{argument} = {variable:p} is not aligned to {} bytes", align_of::<T>()),
         );
     }
-    world.check_range(routine, argument, variable.cast(), count.saturating_mul(size_of::<T>()));
+    world.check_range(routine, argument, variable.cast(), bytes_of::<T>(count));
 }
 
 /// Checks the buffers of a collective on this PE, each with its length in bytes. Source and
@@ -140,7 +140,7 @@ pub fn check_strided(
         return;
     }
     let size = strided.size;
-    let [to, from] = [strided.dst, strided.sst].map(|stride| extent(stride, count, size));
+    let [to, from] = [strided.dst, strided.sst].map(|stride| extent(stride, 1, count, size));
     check_ranges(&library.world, routine, (dest, to), (source, from));
     let apart = |stride: isize| stride.unsigned_abs().max(1).saturating_mul(size);
     let [dst, sst] = [strided.dst, strided.sst].map(apart);
@@ -157,14 +157,21 @@ pub fn check_strided(
     }
 }
 
-/// Bytes from the first of `count` elements of `size` bytes to the end of the last, `stride`
-/// elements apart; the largest number where that has no room in a word.
-fn extent(stride: isize, count: usize, size: usize) -> usize {
-    match count {
+/// Bytes of so many elements; the largest number where these have no room in a word. No buffer is so long, so that
+/// checks find such a count.
+#[inline(always)]
+pub const fn bytes_of<T>(count: usize) -> usize {
+    count.saturating_mul(size_of::<T>())
+}
+
+/// Bytes from the first of `nblocks` blocks to the end of the last. Blocks have `bsize` elements of `size` bytes and begin
+/// `stride` elements apart. The largest number where the bytes have no room in a word; see [`bytes_of`].
+pub fn extent(stride: isize, bsize: usize, nblocks: usize, size: usize) -> usize {
+    match nblocks {
         0 => 0,
         _ => {
-            let before = (count - 1).saturating_mul(stride.unsigned_abs());
-            before.saturating_add(1).saturating_mul(size)
+            let before = (nblocks - 1).saturating_mul(stride.unsigned_abs());
+            before.saturating_add(bsize).saturating_mul(size)
         }
     }
 }

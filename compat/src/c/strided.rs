@@ -4,7 +4,7 @@
 
 use super::fast::{TABLES, Tables};
 use super::handle::Ctx;
-use super::slow::Call;
+use super::slow::{Call, extent};
 use crate::profile::Kind;
 use std::ffi::{c_int, c_void};
 use tombolo_core::ops::Mode;
@@ -242,8 +242,7 @@ fn check<T>(
     }
     // A constant is read from this PE, if it is one.
     if world.locate(symmetric.cast()).is_some() {
-        let before = (nblocks - 1).saturating_mul(stride.unsigned_abs());
-        let len = before.saturating_add(bsize).saturating_mul(size_of::<T>());
+        let len = extent(stride, bsize, nblocks, size_of::<T>());
         world.check_range(routine, argument, symmetric.cast(), len);
     }
 }
