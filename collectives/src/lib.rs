@@ -26,7 +26,6 @@ mod group;
 mod letters;
 mod levels;
 pub mod locks;
-#[cfg(target_arch = "x86_64")]
 mod long_double;
 mod notes;
 mod operations;
@@ -43,7 +42,6 @@ pub mod teams;
 
 pub use active::ActiveSet;
 pub use exchange::Strided;
-#[cfg(target_arch = "x86_64")]
 pub use long_double::LongDouble;
 pub use operations::{
     alltoall, alltoalls, barrier_all, broadcast, collect, exscan, fcollect, inscan, reduce, sync,

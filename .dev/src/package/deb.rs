@@ -15,7 +15,10 @@ use std::process::Command;
 /// folder of their own.
 const LAYOUT: Layout = Layout {
     include: "include/tombolo",
-    lib: "lib/x86_64-linux-gnu",
+    lib: match cfg!(target_arch = "aarch64") {
+        true => "lib/aarch64-linux-gnu",
+        false => "lib/x86_64-linux-gnu",
+    },
     told: false,
     oshrun: "oshrun.tombolo",
 };

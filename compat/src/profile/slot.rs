@@ -60,12 +60,22 @@ impl ByThread {
     #[inline(always)]
     fn entry(&self) -> (&(AtomicUsize, AtomicPtr<Slot>), usize) {
         let own: usize;
-        // SAFETY: on x86-64 the control block begins with its own address.
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the control block begins with its own address.
         unsafe {
             asm!(
                 "mov {}, qword ptr fs:[0]",
                 out(reg) own,
                 options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: reads a register.
+        unsafe {
+            asm!(
+                "mrs {}, tpidr_el0",
+                out(reg) own,
+                options(pure, nomem, nostack, preserves_flags)
             );
         }
         // Blocks lie at the ends of stacks, which begin at pages.

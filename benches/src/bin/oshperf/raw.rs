@@ -18,16 +18,32 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     std::hint::black_box(to);
 }
 
-/// A copy whose stores go past the caches; plain where the destination is not aligned to 16.
+/// A copy whose stores go past the caches; plain where the destination is not aligned to 16, and on
+/// processors without such stores.
 ///
 /// # Safety
 /// As [`copy`].
 pub unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    #[cfg(target_arch = "x86_64")]
     let whole = if (to as usize).is_multiple_of(16) { len & !63 } else { 0 };
+    #[cfg(not(target_arch = "x86_64"))]
+    let whole = 0;
     // SAFETY: by the caller's word; the destination is aligned.
     unsafe {
-        for at in (0..whole).step_by(64) {
+        #[cfg(target_arch = "x86_64")]
+        stream(to, from, whole);
+        copy(to.add(whole), from.add(whole), len - whole);
+    }
+}
+
+/// # Safety
+/// As [`copy`]; `to` is aligned to 16, and `len` is a multiple of 64.
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream(to: *mut u8, from: *const u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    // SAFETY: by the caller's word.
+    unsafe {
+        for at in (0..len).step_by(64) {
             let (from, to) = (from.add(at).cast::<__m128i>(), to.add(at).cast::<__m128i>());
             let line = [0, 1, 2, 3].map(|k| _mm_loadu_si128(from.add(k)));
             for (k, part) in line.into_iter().enumerate() {
@@ -35,7 +51,6 @@ pub unsafe fn copy_streaming(to: *mut u8, from: *const u8, len: usize) {
             }
         }
         _mm_sfence();
-        copy(to.add(whole), from.add(whole), len - whole);
     }
 }
 
