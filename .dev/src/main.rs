@@ -2,6 +2,7 @@
 //! The developer commands behind `cargo dev`. Small and without dependencies: it is built before
 //! anything else is.
 
+mod aarch64;
 mod check;
 mod demo;
 mod deny;

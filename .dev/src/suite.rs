@@ -2,6 +2,7 @@
 //! `cargo dev test`: every test there is, against an installed library.
 
 use crate::Tree;
+use crate::aarch64;
 use crate::install::install;
 use crate::python;
 use crate::side_by_side::{self, Job};
@@ -12,7 +13,7 @@ use std::thread;
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 16] = [
+const NEEDED: [(&str, &str, &str); 18] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
     ("slurmctld", "slurm-wlm", "the library under Slurm's srun and sbatch"),
@@ -29,6 +30,8 @@ const NEEDED: [(&str, &str, &str); 16] = [
     (LIBFABRIC, "libfabric1", "the transport over libfabric"),
     (LIBIBVERBS, "ibverbs-providers", "the transport over verbs, in virtual machines"),
     ("lintian", "lintian", "faults of Debian packages"),
+    (aarch64::COMPILER, "gcc-aarch64-linux-gnu", "the library for aarch64"),
+    (aarch64::QEMU, "qemu-user-static", "the library for aarch64"),
 ];
 
 /// MPICH's compiler wrapper. Its headers are in a package of their own.
@@ -50,16 +53,23 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
         (install(tree, &prefix), python.join().unwrap_or_default())
     });
     installed?;
+    let aarch64 = aarch64::provide(tree);
     announce("cargo test --workspace");
     let mut jobs = vec![model_checking(tree)];
     match args {
-        [] => jobs.extend(test_programs(tree)?),
+        [] => {
+            jobs.extend(test_programs(tree)?);
+            jobs.extend(aarch64.as_ref().map(|_| aarch64::unit_tests(tree)));
+        }
         _ => jobs.push(cargo_test(tree, args)),
     }
     for job in &mut jobs {
         job.command.env("TOMBOLO_PREFIX", &prefix);
         if let Some(folder) = &python {
             job.command.env("TOMBOLO_PYTHON", folder);
+        }
+        if let Some(folder) = &aarch64 {
+            job.command.env("TOMBOLO_AARCH64", folder);
         }
     }
     let mut totals = Totals::default();
@@ -183,7 +193,8 @@ fn provide_tools() -> Vec<(&'static str, &'static str)> {
 fn is_there(program: &str) -> bool {
     if matches!(program, PMIX | LIBFABRIC | LIBIBVERBS) {
         // A program cannot ask the loader without loading.
-        let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
+        let own = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        let folders = [own.as_str(), "/usr/lib64", "/usr/lib", "/usr/local/lib"];
         return folders.iter().any(|folder| Path::new(folder).join(program).exists());
     }
     if program != MPICC {

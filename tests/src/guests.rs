@@ -138,6 +138,11 @@ struct Guest {
 /// Why there can be no guests on this machine, if so: the reason to give for an ignored test.
 pub fn unavailable() -> Option<&'static str> {
     static REASON: LazyLock<Option<String>> = LazyLock::new(|| {
+        if !cfg!(target_arch = "x86_64") {
+            return Some(
+                "guests run the programs of this machine, and are machines for x86-64".into(),
+            );
+        }
         // SAFETY: only asks, and cannot fail.
         if unsafe { libc::geteuid() } != 0 {
             return Some("a guest has the files of this machine, which root may read".into());

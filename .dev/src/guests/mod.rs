@@ -39,6 +39,9 @@ pub fn guests(tree: &Tree, args: &[String]) -> Result<(), Failure> {
 
 /// Fetches and unpacks what is missing, where that is possible; says why there is nothing.
 pub fn provide(tree: &Tree) -> Option<String> {
+    if !cfg!(target_arch = "x86_64") {
+        return Some("they are machines for x86-64".into());
+    }
     let place = tree.target("guests");
     type Part = (fn(&Path) -> bool, String, fn(&Path) -> io::Result<()>);
     let parts: [Part; 4] = [

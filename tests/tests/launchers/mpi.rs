@@ -63,7 +63,8 @@ fn agrees(job: &mut Command) -> Result<(), Failed> {
 
 /// Why a library of MPI cannot be used; none if it is there.
 fn missing(library: &str, why: &'static str) -> Option<&'static str> {
-    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
+    let own = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let folders = [own.as_str(), "/usr/lib64", "/usr/lib", "/usr/local/lib"];
     let found = folders.iter().any(|folder| Path::new(folder).join(library).exists());
     (!found).then_some(why)
 }

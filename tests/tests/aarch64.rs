@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! C programs compiled for aarch64, with the library built for it, under QEMU on other machines. The
+//! launcher is this machine's. QEMU here keeps the order of x86-64 in memory: what the processor may
+//! reorder is not tested.
+
+use libtest_mimic::Trial;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use tombolo_tests::unless;
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;
+
+use support::program::run_trials;
+use support::{crate_dir, include_dir, run, scratch, tool};
+
+const COMPILER: &str = "aarch64-linux-gnu-gcc";
+const QEMU: [&str; 3] = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"];
+/// Translated programs are slow.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Programs that run between emulated hosts as well, and how: by the ring through windows and in
+/// packets, and by TCP.
+const BETWEEN_HOSTS: [&str; 5] = ["amo", "collectives", "rma", "signal", "static_data"];
+const HOSTS: [&[&str]; 3] = [
+    &["--hosts", "2"],
+    &["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"],
+    &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=tcp"],
+];
+
+fn main() {
+    run_trials(trials)
+}
+
+fn trials(prefix: &Path) -> Vec<Trial> {
+    let folder = library();
+    let missing = folder.as_ref().err().cloned();
+    let folder = Arc::new(folder.unwrap_or_default());
+    let oshrun = prefix.join("bin/oshrun");
+    let sources = fs::read_dir(crate_dir().join("c")).expect("the programs are there");
+    let mut sources: Vec<_> = sources
+        .map(|entry| entry.expect("a folder entry").path())
+        .filter(|path| is_c(path))
+        .collect();
+    sources.sort();
+    let trial = |source: &PathBuf, options: &'static [&'static str]| {
+        let (source, oshrun, folder) = (source.clone(), oshrun.clone(), folder.clone());
+        let name = format!("{} on 3 PEs {}", stem(&source), options.join(" "));
+        let body = move || {
+            let program = compile(&source, &folder)?;
+            let mut job = Command::new(&oshrun);
+            job.args(["-n", "3"]).args(options).args(QEMU).arg(program);
+            job.env("LD_LIBRARY_PATH", &*folder).env("SHMEM_SYMMETRIC_SIZE", "16m");
+            job.env("SHMEM_TUNE_CACHE", scratch("tuning"));
+            run(&mut job, LIMIT)?.succeeded()?;
+            Ok(())
+        };
+        unless(missing.as_ref(), Trial::test(name.trim_end(), body))
+    };
+    let mut trials = Vec::new();
+    for source in &sources {
+        trials.push(trial(source, &[]));
+        if BETWEEN_HOSTS.contains(&stem(source).as_str()) {
+            trials.extend(HOSTS.map(|options| trial(source, options)));
+        }
+    }
+    trials
+}
+
+fn is_c(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "c")
+}
+
+fn stem(source: &Path) -> String {
+    source.file_stem().expect("a file").to_string_lossy().into_owned()
+}
+
+/// A folder with the library for aarch64, or why there is none.
+fn library() -> Result<PathBuf, String> {
+    let built = std::env::var_os("TOMBOLO_AARCH64").map(PathBuf::from).ok_or(
+        "no library for aarch64: `cargo dev test` builds it on other machines with gcc-aarch64-linux-gnu, \
+         qemu-user-static and Rust's target aarch64-unknown-linux-gnu",
+    )?;
+    let folder = scratch("aarch64");
+    for name in ["libtombolo.so", "libtombolo.so.0"] {
+        let link = folder.join(name);
+        let _ = fs::remove_file(&link);
+        symlink(built.join("libtombolo.so"), &link)
+            .map_err(|error| format!("{}: {error}", link.display()))?;
+    }
+    Ok(folder)
+}
+
+/// Compiles a program, for itself, since several tests of a source may run at the same time.
+fn compile(source: &Path, library: &Path) -> Result<PathBuf, String> {
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let program = library.join(format!("{}-{}-{number}", stem(source), std::process::id()));
+    let mut args = vec!["-O1".into(), "-pthread".into(), "-Wall".into(), "-Werror".into()];
+    args.extend(["-I".into(), include_dir().into_os_string()]);
+    args.extend([source.into(), "-o".into(), program.clone().into_os_string()]);
+    args.extend(["-L".into(), library.into(), "-ltombolo".into()]);
+    tool(COMPILER, &args)?;
+    Ok(program)
+}
