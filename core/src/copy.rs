@@ -2,6 +2,7 @@
 //! Copies into and out of mapped symmetric memory.
 
 use std::ops::Range;
+use std::sync::atomic::{Ordering, fence};
 
 /// Copies `len` bytes. Copies of 1, 2, 4 and 8 bytes are single accesses: where the processor makes
 /// such an access at once, as it does when aligned, a peer polling the destination never sees half a
@@ -87,6 +88,17 @@ unsafe fn in_pieces(dest: *mut u8, source: *const u8, len: usize) {
 unsafe fn single<T: Copy>(dest: *mut u8, source: *const u8) {
     // SAFETY: the caller vouches for the ranges; no alignment is asked for.
     unsafe { dest.cast::<T>().write_unaligned(source.cast::<T>().read_unaligned()) }
+}
+
+/// Ends a blocking get from mapped memory: what the program reads from now on is read after what the get has read. A
+/// program that gets a flag until it is set, and then the data that were complete before, counts on that. Processors
+/// read the data first if they like, but for x86-64: there a fence would be no instruction, yet keep the copy
+/// before it from being the last call of its routine.
+#[inline(always)]
+pub fn then_read() {
+    if cfg!(not(target_arch = "x86_64")) {
+        fence(Ordering::Acquire);
+    }
 }
 
 /// Asks for the cache lines of `len` bytes as if they were to be written. What another PE has written

@@ -25,7 +25,7 @@ use crate::transport::{Amo, AmoOp, Remote, SegmentKind, Signal, SignalOp, Status
 use crate::wait::Reason;
 use crate::world::World;
 use crate::world::peers::Peer;
-use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::atomic::{Ordering, fence};
 
 /// Whether the source of a put may be reused when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,6 +275,9 @@ impl World {
                 self.no_route(routine, target, pe)
             }
         }
+        if mode == Mode::Blocking {
+            copy::then_read();
+        }
     }
 
     /// Executes an AMO on a variable of `pe` and returns its old value, zero-extended.
@@ -468,7 +471,6 @@ impl World {
                 context.settle(index);
             }
         }
-        compiler_fence(Ordering::Acquire);
     }
 
     /// Where an operation on `len` bytes at `address` of `pe` goes; ends the job if it goes nowhere.

@@ -287,7 +287,9 @@ impl Tables {
             if at.is_null() {
                 return slow::g(source, pe, ctx, routine);
             }
-            at.read_volatile()
+            let value = at.read_volatile();
+            copy::then_read();
+            value
         }
     }
 
@@ -383,6 +385,9 @@ impl Tables {
                 return slow::get(dest, source, len, pe, ctx, routine, mode);
             }
             copy::cached(dest, at, len);
+            if mode == Mode::Blocking {
+                copy::then_read();
+            }
         }
     }
 

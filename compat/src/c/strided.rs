@@ -144,6 +144,7 @@ pub unsafe fn get<T: Copy>(
         }
         copy(dest, at, layout);
     }
+    tombolo_core::copy::then_read();
 }
 
 /// # Safety

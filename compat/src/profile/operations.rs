@@ -82,7 +82,11 @@ pub unsafe fn g<T: Copy>(
     unsafe {
         let (at, call) =
             state.mapped(&COUNTED.stores, routine, (ctx, pe), source, size_of::<T>())?;
-        Some(state.count(call, Some(Kind::Get), || at.read_volatile()))
+        Some(state.count(call, Some(Kind::Get), || {
+            let value = at.read_volatile();
+            copy::then_read();
+            value
+        }))
     }
 }
 
@@ -108,7 +112,10 @@ unsafe fn transfer(
         let mapped = state.mapped(&COUNTED.stores, routine, (ctx, pe), remote, len);
         let Some((at, call)) = mapped else { return false };
         state.count(call, Some(kind), || match kind {
-            Kind::Get => copy::cached(local, at, len),
+            Kind::Get => {
+                copy::cached(local, at, len);
+                copy::then_read();
+            }
             _ => copy::cached(at, local, len),
         });
         true
