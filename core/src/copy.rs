@@ -49,7 +49,10 @@ unsafe fn other(dest: *mut u8, source: *const u8, len: usize) {
             4 => single::<u32>(dest, source),
             2 => single::<u16>(dest, source),
             1 => single::<u8>(dest, source),
-            _ if BY_STRING.contains(&len) && follows_closely(dest, source) => {
+            _ if cfg!(target_arch = "x86_64")
+                && BY_STRING.contains(&len)
+                && follows_closely(dest, source) =>
+            {
                 in_pieces(dest, source, len);
             }
             _ => std::ptr::copy_nonoverlapping(source, dest, len),
@@ -57,8 +60,8 @@ unsafe fn other(dest: *mut u8, source: *const u8, len: usize) {
     }
 }
 
-/// Copies of so many bytes are made by `rep movsb` in the GNU C library, if the processor claims to be fast at
-/// that; shorter ones, and ones that the caches of a core do not hold, by vector registers.
+/// On x86-64, copies of so many bytes are made by `rep movsb` in the GNU C library, if the processor claims to be fast
+/// at that; shorter ones, and ones that the caches of a core do not hold, by vector registers.
 const BY_STRING: Range<usize> = 2112..512 << 10;
 /// Bytes of a copy by vector registers.
 const PIECE: usize = 1984;
@@ -118,7 +121,8 @@ pub fn claim(at: *const u8, len: usize) {
 }
 
 /// Copies `len` bytes with stores that bypass the caches, for transfers so large that caching them
-/// would only push other data out. Ordered before later stores of this thread.
+/// would only push other data out. On processors for which there are none here it is an ordinary copy. A fence
+/// orders these stores as it does any others.
 ///
 /// # Safety
 /// As [`cached`].
