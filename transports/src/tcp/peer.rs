@@ -10,6 +10,7 @@ use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
+use std::sync::atomic::{Ordering, fence};
 
 /// Pieces of memory, and bytes copied, that wait for a socket before nothing more is taken.
 const PARTS: usize = 128;
@@ -318,7 +319,11 @@ impl Peer {
                 (receive.at, len, Then::Deliver { receive, len })
             }
             Head::Write { len, offset, key } => match common.find(key, offset, len) {
-                Some(at) => (at, len, Then::Written),
+                Some(at) => {
+                    // Who sees this write sees those before it.
+                    fence(Ordering::Release);
+                    (at, len, Then::Written)
+                }
                 None => (null_mut(), len, Then::RefuseWrite),
             },
             Head::Written { count } => {

@@ -7,7 +7,7 @@ use super::{Engine, Owner, accepted};
 use crate::network::Network;
 use crate::network::message::{HEADER, Header, Kind, Record};
 use std::ptr::copy_nonoverlapping;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use tombolo_core::amo;
 use tombolo_core::transport::{Remote, Status};
 
@@ -125,7 +125,11 @@ impl<N: Network> Engine<N> {
                             .store(u64::from_ne_bytes(data.try_into().ok()?), Ordering::Release),
                         4 if (dest as usize).is_multiple_of(4) => (*dest.cast::<AtomicU32>())
                             .store(u32::from_ne_bytes(data.try_into().ok()?), Ordering::Release),
-                        len => copy_nonoverlapping(data.as_ptr(), dest, len),
+                        len => {
+                            // Who sees this put sees those before it, as with a word above.
+                            fence(Ordering::Release);
+                            copy_nonoverlapping(data.as_ptr(), dest, len);
+                        }
                     }
                 }
             }

@@ -3,7 +3,7 @@
 //! asks for a range of it comes from another host and is checked here.
 
 use crate::ntb::ring::{Location, OutOfRange};
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use tombolo_core::transport::{Amo, Mapping, SegmentKind};
 use tombolo_core::{amo, copy};
 
@@ -61,7 +61,8 @@ impl HostMemory {
     }
 }
 
-/// Copies a short value; aligned words of 2, 4 and 8 bytes are stored whole.
+/// Copies a short value; aligned words of 2, 4 and 8 bytes are stored whole. Who sees any of it sees what this thread
+/// has stored before.
 ///
 /// # Safety
 /// `dest` is writable for `bytes.len()` bytes; others may access it atomically meanwhile.
@@ -81,6 +82,7 @@ pub unsafe fn store(dest: *mut u8, bytes: &[u8]) {
     word!(u16, AtomicU16);
     word!(u32, AtomicU32);
     word!(u64, AtomicU64);
+    fence(Ordering::Release);
     // SAFETY: the caller's promise; a slice never overlaps raw memory it does not borrow.
     unsafe { bytes.as_ptr().copy_to_nonoverlapping(dest, bytes.len()) };
 }

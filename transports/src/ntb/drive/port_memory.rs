@@ -19,7 +19,7 @@ use crate::ntb::ring::{
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tombolo_core::copy;
 use tombolo_core::transport::Amo;
 
@@ -325,6 +325,8 @@ impl Memory for PortMemory {
             Span::Retained(offset) => self.kept(offset, len),
             Span::Inbound(..) => return Err(OutOfRange),
         };
+        // Who sees this packet in a PE's memory sees those before it.
+        fence(Ordering::Release);
         let mut done = 0;
         while self.has_steps() && len - done > STEP_BYTES {
             // SAFETY: as below.
