@@ -3,7 +3,7 @@
 
 use super::{TOKEN, sys};
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering, fence};
 use tombolo_core::transport::{
     Capabilities, Endpoint, Mapping, Remote, SegmentKind, Status, Stream,
 };
@@ -138,6 +138,8 @@ impl Endpoint for CmaEndpoint {
     ) -> Status {
         let Some(address) = self.at(dest, len) else { return Status::Failed };
         let write = if sys::has_end(address, len) { sys::write_in_two } else { sys::write };
+        // Puts before this one are complete: who sees this one sees them.
+        fence(Ordering::Release);
         // SAFETY: the caller vouches for the source.
         match self.by_living_thread(|thread| unsafe { write(thread, address, source, len) }) {
             Ok(()) => Status::Complete,

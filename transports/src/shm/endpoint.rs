@@ -5,6 +5,7 @@ use super::sys;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use tombolo_core::transport::{
     Amo, AmoSet, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
 };
@@ -113,6 +114,8 @@ impl Endpoint for ShmEndpoint {
         _blocking: bool,
     ) -> Status {
         let Some(at) = self.at(dest, len) else { return Status::Failed };
+        // Puts before this one are complete: who sees this one sees them.
+        fence(Ordering::Release);
         // SAFETY: inside the mapping; the caller vouches for the source.
         unsafe { copy::cached(at, source, len) };
         Status::Complete
