@@ -286,6 +286,8 @@ fn by_counters<'a>(
     for round in 0..rounds(n) {
         let counter = counter(round);
         let place = counter.as_ptr().cast();
+        // Who sees the count sees all that this PE stored, also where a transport carries the count.
+        fence(Ordering::Release);
         // SAFETY: no result is asked for.
         unsafe {
             let context = world.internal_context();
