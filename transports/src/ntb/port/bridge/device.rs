@@ -2,12 +2,11 @@
 //! A bridge as a PCI function: its registers, its windows, its interrupts, and the addresses through
 //! which it reaches memory of this process.
 
-use crate::ntb::port::vfio::{self, Bar, Trained};
+use crate::ntb::port::vfio::{self, Bar, Trained, order};
 use crate::ntb::port::{PortError, Result};
 use nix::sys::eventfd::EventFd;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 /// Base address registers that a function can have.
 pub const BARS: usize = 6;
@@ -70,7 +69,7 @@ pub trait Device: Debug + Send + Sync {
     /// Whether stores to windows leave in any order until [`Device::drain`].
     fn combines(&self) -> bool;
 
-    /// Has all stores of this thread leave before those that follow.
+    /// Has all stores of this thread, to memory as well, leave before those that follow.
     fn drain(&self);
 
     /// The link between the function and this machine, as trained.
@@ -143,11 +142,14 @@ impl Device for PciDevice {
     fn read32(&self, bar: usize, offset: usize) -> u32 {
         let at = self.at(bar, offset, 4, 4);
         // SAFETY: an aligned register inside the mapped range.
-        at.map_or(u32::MAX, |at| unsafe { at.cast::<u32>().read_volatile() })
+        let value = at.map_or(u32::MAX, |at| unsafe { at.cast::<u32>().read_volatile() });
+        order::after_load();
+        value
     }
 
     fn write32(&self, bar: usize, offset: usize, value: u32) {
         if let Some(at) = self.at(bar, offset, 4, 4) {
+            order::before_store();
             // SAFETY: as above.
             unsafe { at.cast::<u32>().write_volatile(value) };
         }
@@ -156,11 +158,14 @@ impl Device for PciDevice {
     fn read64(&self, bar: usize, offset: usize) -> u64 {
         let at = self.at(bar, offset, 8, 8);
         // SAFETY: as above.
-        at.map_or(u64::MAX, |at| unsafe { at.cast::<u64>().read_volatile() })
+        let value = at.map_or(u64::MAX, |at| unsafe { at.cast::<u64>().read_volatile() });
+        order::after_load();
+        value
     }
 
     fn write64(&self, bar: usize, offset: usize, value: u64) {
         if let Some(at) = self.at(bar, offset, 8, 8) {
+            order::before_store();
             // SAFETY: as above.
             unsafe { at.cast::<u64>().write_volatile(value) };
         }
@@ -169,11 +174,14 @@ impl Device for PciDevice {
     fn read16(&self, bar: usize, offset: usize) -> u16 {
         let at = self.at(bar, offset, 2, 2);
         // SAFETY: as above.
-        at.map_or(u16::MAX, |at| unsafe { at.cast::<u16>().read_volatile() })
+        let value = at.map_or(u16::MAX, |at| unsafe { at.cast::<u16>().read_volatile() });
+        order::after_load();
+        value
     }
 
     fn write16(&self, bar: usize, offset: usize, value: u16) {
         if let Some(at) = self.at(bar, offset, 2, 2) {
+            order::before_store();
             // SAFETY: as above.
             unsafe { at.cast::<u16>().write_volatile(value) };
         }
@@ -182,11 +190,14 @@ impl Device for PciDevice {
     fn read8(&self, bar: usize, offset: usize) -> u8 {
         let at = self.at(bar, offset, 1, 1);
         // SAFETY: as above.
-        at.map_or(u8::MAX, |at| unsafe { at.read_volatile() })
+        let value = at.map_or(u8::MAX, |at| unsafe { at.read_volatile() });
+        order::after_load();
+        value
     }
 
     fn write8(&self, bar: usize, offset: usize, value: u8) {
         if let Some(at) = self.at(bar, offset, 1, 1) {
+            order::before_store();
             // SAFETY: as above.
             unsafe { at.write_volatile(value) };
         }
@@ -206,6 +217,7 @@ impl Device for PciDevice {
 
     unsafe fn store(&self, bar: usize, offset: usize, source: *const u8, len: usize) {
         if let Some(at) = self.at(bar, offset, len, 1) {
+            order::before_store();
             // SAFETY: inside the mapped range; the caller vouches for the source.
             unsafe { store_in_parts(at, source, len) };
         }
@@ -213,6 +225,7 @@ impl Device for PciDevice {
 
     fn store_words(&self, bar: usize, offset: usize, words: &[u64]) {
         if let Some(at) = self.at(bar, offset, size_of_val(words), 8) {
+            order::before_store();
             for (index, word) in words.iter().enumerate() {
                 // SAFETY: an aligned word inside the mapped range.
                 unsafe { at.cast::<u64>().add(index).write_volatile(*word) };
@@ -227,6 +240,7 @@ impl Device for PciDevice {
             // SAFETY: the caller's promise.
             None => unsafe { dest.write_bytes(0xff, len) },
         }
+        order::after_load();
     }
 
     fn combines(&self) -> bool {
@@ -235,7 +249,7 @@ impl Device for PciDevice {
     }
 
     fn drain(&self) {
-        fence(Ordering::SeqCst);
+        order::drain();
     }
 
     fn trained(&self) -> Trained {

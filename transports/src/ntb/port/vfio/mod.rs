@@ -13,6 +13,7 @@
 //! a few calls over the definitions of `vfio-bindings`.
 
 mod device;
+pub mod order;
 #[cfg(feature = "testing")]
 pub mod trial;
 

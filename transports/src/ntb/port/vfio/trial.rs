@@ -2,7 +2,7 @@
 //! Memory of this process that a device reads and writes: tried on the `edu` device of QEMU, which
 //! copies between memory of the machine, or of another device, and a buffer of its own.
 
-use super::{Bar, Device, join, open};
+use super::{Bar, Device, join, open, order};
 use crate::ntb::port::functions::Function;
 use crate::ntb::port::{InboundMemory, PortError, Result};
 use std::sync::Arc;
@@ -38,6 +38,7 @@ impl Copier {
         for (offset, value) in
             [(SOURCE, from), (DEST, to), (BYTES, 8), (COMMAND, START | direction)]
         {
+            order::before_store();
             // SAFETY: an aligned register of the device, which is mapped.
             unsafe { at(offset).write_volatile(value) };
         }
@@ -49,6 +50,7 @@ impl Copier {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+        order::after_load();
         Ok(())
     }
 
