@@ -47,6 +47,13 @@ pub struct PciDevice {
 
 impl PciDevice {
     pub fn new(device: vfio::Device) -> Result<PciDevice> {
+        // Elsewhere the kernel maps it as that of a device, where atomic operations and unaligned accesses fault.
+        if cfg!(not(target_arch = "x86_64")) {
+            return Err(PortError::Invalid(format!(
+                "{} shares memory that only programs on x86-64 can use as such",
+                device.address()
+            )));
+        }
         let device = Arc::new(device);
         let (registers, memory) = (device.map(REGISTERS)?, device.map(MEMORY)?);
         if registers.size() < REGISTERS_SIZE {
