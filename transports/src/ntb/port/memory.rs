@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tombolo_core::memory::check_file_size;
+use tombolo_core::memory::{check_file_size, page_size};
 
 /// Memory for a window: zeroed, in an anonymous file of its own, which goes away with its last user
 /// and whose pages are committed when touched; or memory of the device itself.
@@ -39,7 +39,7 @@ unsafe impl Sync for InboundMemory {}
 impl InboundMemory {
     /// Makes `len` bytes (rounded up to whole pages).
     pub fn new(len: usize) -> Result<InboundMemory> {
-        let len = len.max(1).next_multiple_of(4096);
+        let len = len.max(1).next_multiple_of(page_size());
         let file = memfd_create("tombolo-ntb", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
             .map_err(|e| PortError::system("creating memory for an NTB window", e))?;
         check_file_size("an NTB window", len).map_err(|e| PortError::Exhausted(e.to_string()))?;

@@ -5,7 +5,7 @@
 use super::chip::{Aperture, Chip, ChipLink, Facts};
 use super::device::{self, Device};
 use super::engines::Engines;
-use super::layout::{self, BELLS, PAGE, Page, SLOTS, first_slot, word_at};
+use super::layout::{self, BELLS, Page, SLOTS, first_slot, word_at};
 use crate::ntb::port::listener::{self, Source, Waiters};
 use crate::ntb::port::slots::entry;
 use crate::ntb::port::vfio::Trained;
@@ -109,7 +109,7 @@ impl Core {
         let page = Page::new()?;
         chip.enable(false)?;
         // SAFETY: the page lives as long as the value, which takes it back when dropped.
-        unsafe { device.map(addresses[0], page.base(), PAGE as usize)? };
+        unsafe { device.map(addresses[0], page.base(), page.mapped())? };
         let state = State {
             enabled: false,
             up: false,
@@ -316,7 +316,8 @@ impl Core {
             let from = index as u64 * slot_size;
             let limit = (memory.size - from).min(slot_size);
             // Bytes beyond the end of memory stay closed, though the peer may try them.
-            let len = memory.len.saturating_sub(from).min(limit).next_multiple_of(PAGE) as usize;
+            let len = memory.len.saturating_sub(from).min(limit);
+            let len = len.next_multiple_of(layout::page()) as usize;
             let base = memory.base.wrapping_add(from as usize);
             let address = state.addresses[window] + (first + index) as u64 * slot_size;
             if len > 0 {
@@ -485,7 +486,7 @@ impl Drop for Core {
         for window in 0..self.windows.len() {
             self.close_slots(&mut state, window, 0, self.windows[window].slots);
         }
-        self.device.unmap(state.addresses[0], PAGE as usize);
+        self.device.unmap(state.addresses[0], self.page.mapped());
         self.engines.close(&*self.device);
     }
 }

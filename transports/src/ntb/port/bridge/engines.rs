@@ -3,7 +3,7 @@
 
 use super::core::Core;
 use super::device::Device;
-use super::layout::{self, PAGE};
+use super::layout;
 use super::outbound::Target;
 use crate::ntb::port::engine::{self, Channel, Engine, PATTERN, Source};
 use crate::ntb::port::slots::{Face, SlottedOutbound};
@@ -53,8 +53,8 @@ impl Engines {
         if self.all.get().is_none() {
             return;
         }
-        let len = len.next_multiple_of(PAGE) as usize;
-        let mapped = device.reserve(len as u64, PAGE).and_then(|address| {
+        let len = len.next_multiple_of(layout::page()) as usize;
+        let mapped = device.reserve(len as u64, layout::page()).and_then(|address| {
             // SAFETY: registered memory, whose owner keeps it until it takes it back; engines only read it.
             unsafe { device.map(address, base, len) }.map(|()| address)
         });

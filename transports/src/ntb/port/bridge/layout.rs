@@ -9,8 +9,8 @@
 use super::chip::Aperture;
 use crate::ntb::port::{InboundMemory, PortError, Result, Window};
 
-/// Bytes of a page of the IOMMU.
-pub const PAGE: u64 = 4096;
+/// Bytes of the port's [`Page`], and of the smallest slot: the same on both hosts, whatever pages their kernels have.
+const PAGE: u64 = 4096;
 /// Windows that are used.
 pub const WINDOWS: usize = 2;
 /// Slots of a window, the port's own included.
@@ -40,8 +40,18 @@ pub fn first_slot(window: usize) -> usize {
     usize::from(window == 0)
 }
 
+/// Bytes of a page of this kernel: memory is put behind addresses by whole ones.
+pub fn page() -> u64 {
+    tombolo_core::memory::page_size() as u64
+}
+
 /// What users see of a window: all slots but the port's own.
 pub fn window_of(index: usize, aperture: &Aperture) -> Result<Window> {
+    window_by(page(), index, aperture)
+}
+
+/// The same, with pages of so many bytes.
+fn window_by(page: u64, index: usize, aperture: &Aperture) -> Result<Window> {
     // Both sides make the same of it.
     let size = size_of(aperture);
     let slot_size = (size / SLOTS as u64).max(PAGE);
@@ -54,11 +64,18 @@ pub fn window_of(index: usize, aperture: &Aperture) -> Result<Window> {
             (SLOTS as u64) << 31
         )));
     }
+    if slot_size < page {
+        return Err(PortError::Invalid(format!(
+            "window {index} has {size} bytes: this kernel has pages of {page} bytes, with which {} are the \
+             least that can be used",
+            SLOTS as u64 * page
+        )));
+    }
     Ok(Window {
         size: slots as u64 * slot_size,
         slots,
-        addr_align: PAGE,
-        size_align: PAGE,
+        addr_align: page,
+        size_align: page,
         size_aligned: false,
         has_limit: true,
         fixed: false,
@@ -107,6 +124,11 @@ impl Page {
         self.0.base()
     }
 
+    /// Bytes that are mapped: whole pages.
+    pub fn mapped(&self) -> usize {
+        self.0.size()
+    }
+
     pub fn spad(&self, index: usize) -> u32 {
         self.0.load(spad_at(index)) as u32
     }
@@ -140,14 +162,29 @@ mod tests {
         for shift in 16..=38 {
             let size = 1 << shift;
             let aperture = Aperture { bar: 2, offset: 0, size, inbound: 4 * size };
-            let [first, second] = [0, 1].map(|index| window_of(index, &aperture).unwrap());
+            let [first, second] = [0, 1].map(|index| window_by(PAGE, index, &aperture).unwrap());
             assert!(second.slots <= SLOTS && first.slots + 1 == second.slots, "{first}");
             assert_eq!(second.size, 1 << shift);
             assert!(first.slot_size().is_power_of_two() && first.slot_size() >= PAGE);
         }
         for size in [0, 1 << 12, 3 << 16, 1 << 60] {
             let aperture = Aperture { bar: 2, offset: 0, size, inbound: 1 << 60 };
-            assert!(window_of(0, &aperture).is_err(), "{size}");
+            assert!(window_by(PAGE, 0, &aperture).is_err(), "{size}");
+        }
+    }
+
+    /// Hosts whose kernels have pages of different sizes divide a window alike, or one says that it cannot.
+    #[test]
+    fn slots_that_are_less_than_a_page_are_refused() {
+        const PAGES: u64 = 64 << 10;
+        let aperture = |size| Aperture { bar: 2, offset: 0, size, inbound: size };
+        let why = window_by(PAGES, 0, &aperture(4 << 20)).unwrap_err().to_string();
+        assert!(why.contains("pages of 65536 bytes") && why.contains("8388608"), "{why}");
+        for size in [8 << 20, 64 << 20] {
+            let [large, small] =
+                [PAGES, PAGE].map(|page| window_by(page, 0, &aperture(size)).unwrap());
+            assert_eq!((large.size, large.slots), (small.size, small.slots));
+            assert_eq!((large.addr_align, large.round_up(1)), (PAGES, PAGES));
         }
     }
 }

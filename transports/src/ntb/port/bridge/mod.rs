@@ -41,7 +41,7 @@ use super::{
     Arrival, BusAddress, Capabilities, Counters, DmaCapability, DmaChannel, Event, InboundMemory,
     LinkEvent, LinkState, NtbPort, Outbound, PortError, Region, Result, Translates, Wake,
 };
-use layout::PAGE;
+use layout::page;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -237,7 +237,7 @@ impl NtbPort for BridgePort {
 
     fn register(&self, region: &Region<'_>) -> Result<BusAddress> {
         let base = region.base.addr();
-        if region.len == 0 || !(base as u64).is_multiple_of(PAGE) {
+        if region.len == 0 || !(base as u64).is_multiple_of(page()) {
             return Err(PortError::Invalid(format!(
                 "{} bytes of memory at {base:#x}: it must start at a page",
                 region.len
@@ -280,9 +280,10 @@ impl NtbPort for BridgePort {
         let slot_size =
             self.capabilities.windows.get(window).map_or(1, |window| window.slot_size());
         self.check_slots(window, first_slot, size.div_ceil(slot_size))?;
-        if size == 0 || !size.is_multiple_of(PAGE) || !address.0.is_multiple_of(PAGE) {
+        let page = page();
+        if size == 0 || !size.is_multiple_of(page) || !address.0.is_multiple_of(page) {
             return Err(PortError::Invalid(format!(
-                "{size} bytes at {:#x}: both are to be multiples of {PAGE}",
+                "{size} bytes at {:#x}: both are to be multiples of {page}",
                 address.0
             )));
         }

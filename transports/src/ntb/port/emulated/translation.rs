@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tombolo_core::memory::page_size;
 
 /// First bus address given out.
 const BUS_START: u64 = 1 << 40;
@@ -80,7 +81,7 @@ impl Drop for RegisteredFile {
 impl Registry {
     /// Registers `region` at an address aligned to `align` (a power of two).
     pub fn register(&mut self, region: &port::Region<'_>, align: u64) -> Result<BusAddress> {
-        if region.len == 0 || !region.file_offset.is_multiple_of(4096) {
+        if region.len == 0 || !region.file_offset.is_multiple_of(page_size() as u64) {
             return Err(PortError::Invalid(format!(
                 "memory of {} bytes at file offset {} cannot be registered: it must not be empty \
                  and must start on a page",

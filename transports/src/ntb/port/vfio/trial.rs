@@ -7,6 +7,7 @@ use crate::ntb::port::functions::Function;
 use crate::ntb::port::{InboundMemory, PortError, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tombolo_core::memory::page_size;
 
 /// Registers of the device: from, to, bytes, and what to do.
 const SOURCE: usize = 0x80;
@@ -107,11 +108,11 @@ pub fn memory_of_a_device_reaches_another(
     memory.store(0, 0x0123_4567_89ab_cdef);
     let window = copier.device.reserve(1 << 20, 1 << 20)?;
     // SAFETY: memory of a device, mapped as long as the value lives, and unmapped below.
-    unsafe { copier.device.map_memory(window, behind.base().as_ptr(), 4096)? };
+    unsafe { copier.device.map_memory(window, behind.base().as_ptr(), page_size())? };
     copier.copy(source, BUFFER, 0)?;
     copier.copy(BUFFER, window, TO_MEMORY)?;
     expect("while it is mapped", read(0), 0x0123_4567_89ab_cdef)?;
-    copier.device.unmap_memory(window, 4096)?;
+    copier.device.unmap_memory(window, page_size())?;
     copier.copy(BUFFER, window + 8, TO_MEMORY)?;
     expect("when it is not", read(1), 7)
 }
