@@ -99,9 +99,10 @@ impl Side {
         self.totals[event as usize].fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Requesters that have ever been in use.
+    /// Requesters that have ever been in use. In one order with changes of links and translations: a requester that
+    /// is not among them sees what was changed before.
     pub fn requesters(&self) -> &[Requester] {
-        let used = self.requesters_used.load(Ordering::Acquire) as usize;
+        let used = self.requesters_used.load(Ordering::SeqCst) as usize;
         &self.requesters[..used.min(REQUESTERS)]
     }
 

@@ -118,7 +118,7 @@ impl Link {
             let Some(placing) = requester.placing.current() else { continue };
             let deadline = monotonic_ns() + BARRIER.as_nanos() as u64;
             while requester.placing.is_at(placing) {
-                let pid = requester.pid.load(Ordering::Relaxed);
+                let pid = requester.pid.load(Ordering::Acquire);
                 if pid == 0 || !sys::is_alive(pid) {
                     break;
                 }
