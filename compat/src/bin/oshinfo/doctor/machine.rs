@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use tombolo_selector::report::size;
 
 /// Where libraries are looked for below a root directory.
-const LIBRARIES: [&str; 7] = [
+const LIBRARIES: [&str; 9] = [
     "usr/lib/x86_64-linux-gnu",
     "lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib/aarch64-linux-gnu",
     "usr/lib64",
     "lib64",
     "usr/local/lib",

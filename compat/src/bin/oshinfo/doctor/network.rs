@@ -200,8 +200,15 @@ mod tests {
             copy.write(&format!("sys/class/net/{name}/flags"), flags);
         }
         assert_eq!(interfaces(&copy.machine()).state, "eth0 (10000 Mb/s), wg0");
-        assert!(fabric(&copy.machine()).change[0].starts_with("apt install libfabric1"));
-        copy.write("usr/lib/x86_64-linux-gnu/libfabric.so.1", "");
-        assert_eq!(fabric(&copy.machine()).grade, Grade::Good);
+    }
+
+    #[test]
+    fn a_library_is_found_in_the_folders_of_all_architectures() {
+        for architecture in ["x86_64", "aarch64"] {
+            let copy = Copy::of(&format!("fabric-{architecture}"), &[]);
+            assert!(fabric(&copy.machine()).change[0].starts_with("apt install libfabric1"));
+            copy.write(&format!("usr/lib/{architecture}-linux-gnu/libfabric.so.1"), "");
+            assert_eq!(fabric(&copy.machine()).grade, Grade::Good, "{architecture}");
+        }
     }
 }
