@@ -267,6 +267,7 @@ pub trait Endpoint: Send + Sync {
     ///   `blocking`; when not, only after `Complete` or after the count.
     /// - Aligned words of 4 and 8 bytes appear whole where `whole_words` says so; the last one of a
     ///   short put appears last where `ends_last` says so.
+    /// - Who sees a put sees what was complete before it was issued, on any processor.
     ///
     /// # Safety
     /// See the trait.
