@@ -155,7 +155,8 @@ impl Net {
         }
     }
 
-    /// A connection is gone. Where it never was, whoever waits is told at once.
+    /// A connection is gone, or there never was one. Whoever waits is told at once: short messages leave without a
+    /// completion that could fail.
     #[cold]
     fn fail(&mut self, peer: usize, error: i32) {
         let it = &mut self.peers[peer];
@@ -166,9 +167,7 @@ impl Net {
             false => format!("no connection to {at}: {meaning}{}", hint(error)),
         };
         self.close(peer, error, &why);
-        if !was_open {
-            self.events.push_back(Event::Lost(peer as u64, why));
-        }
+        self.events.push_back(Event::Lost(peer as u64, why));
         self.count();
     }
 
@@ -550,7 +549,8 @@ impl Network for Net {
     }
 
     fn event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        // What a peer that is lost has sent before counts.
+        if self.common.done.is_empty() { self.events.pop_front() } else { None }
     }
 
     fn meaning(&self, number: isize) -> String {

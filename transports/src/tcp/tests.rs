@@ -354,6 +354,28 @@ fn what_is_under_way_to_a_peer_that_goes_fails() {
     assert!(near.write(&source, 0, KEY, 5) < 0 && near.net.inject(0, b"late") < 0);
 }
 
+/// Short messages leave without a completion that could fail.
+#[test]
+fn a_peer_that_goes_is_told_of_after_what_it_has_sent() {
+    let (mut question, mut answers) = ([0u8; 8], [[0u8; 8]; 8]);
+    let [mut near, mut far] = End::pair();
+    far.receive(&mut question, 1);
+    assert_eq!(near.net.inject(0, b"question"), 0);
+    until(&mut [&mut near, &mut far], |ends| ends[1].has_done(1));
+    for (context, answer) in answers.iter_mut().enumerate() {
+        near.receive(answer, context);
+        assert_eq!(far.net.inject(0, b"answer"), 0);
+    }
+    drop(far);
+    let mut event = None;
+    until(&mut [&mut near], |ends| {
+        event = ends[0].net.event();
+        event.is_some()
+    });
+    assert!(matches!(event, Some(Event::Lost(0, why)) if why.contains("is gone")));
+    assert_eq!(near.done.len(), 8);
+}
+
 #[test]
 fn a_peer_that_is_removed_writes_nowhere_afterwards() {
     let source = vec![1u8; LEN];
