@@ -27,6 +27,12 @@ use tombolo_core::registration::Device;
 const NAME: usize = 16 + 2 + 8;
 /// Longest message whose rest is copied where the socket does not take all of it.
 const INJECT: usize = MESSAGE;
+/// Looks, each a quarter of a second, for which a connection of the peer is expected instead of an own one.
+const EXPECTED: u32 = 2;
+
+/// How often a connection is closed before the peer is taken for one that wants none.
+const ATTEMPTS: u32 = 8;
+
 /// While there is one connection, others are looked for in one of so many polls.
 const POLLS: u32 = 16;
 
@@ -104,7 +110,7 @@ impl Net {
                     return -(error as isize);
                 }
             }
-            State::Connecting(_) | State::Greeting(..) | State::Expecting => {}
+            State::Connecting(_) | State::Greeting(..) | State::Expecting { .. } => {}
         }
         let peer = &mut self.peers[to as usize];
         if !peer.has_room() {
@@ -137,7 +143,8 @@ impl Net {
         let (from, to) = (self.listener.address.ip(), self.peers[peer].address);
         let socket = socket::connect(from, to, &self.congestion)?;
         self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLOUT, peer as u64))?;
-        self.peers[peer].state = State::Connecting(socket);
+        let it = &mut self.peers[peer];
+        (it.state, it.attempts) = (State::Connecting(socket), it.attempts + 1);
         self.count();
         Ok(())
     }
@@ -149,7 +156,9 @@ impl Net {
         for (index, peer) in self.peers.iter().enumerate() {
             match peer.state {
                 State::Open(_) => self.open.push(index as u32),
-                State::Connecting(_) | State::Greeting(..) | State::Expecting => self.opening += 1,
+                State::Connecting(_) | State::Greeting(..) | State::Expecting { .. } => {
+                    self.opening += 1;
+                }
                 State::Idle | State::Closed(_) => {}
             }
         }
@@ -208,7 +217,8 @@ impl Net {
     fn connected(&mut self, peer: usize) {
         let token = self.token;
         let it = &mut self.peers[peer];
-        let State::Connecting(socket) = std::mem::replace(&mut it.state, State::Expecting) else {
+        let expecting = State::Expecting { looks: 0 };
+        let State::Connecting(socket) = std::mem::replace(&mut it.state, expecting) else {
             return;
         };
         let error = getsockopt(&socket, sockopt::SocketError).unwrap_or(libc::EIO);
@@ -219,16 +229,37 @@ impl Net {
         let greeted = greet(&socket, it.token, token);
         match greeted.and_then(|()| self.epoll.modify(&socket, &mut event)) {
             Ok(()) => it.state = State::Greeting(socket, Greeting::default()),
-            Err(error) => self.closed_early(peer, error as i32),
+            Err(error) => {
+                end(&self.epoll, &socket);
+                self.closed_early(peer, error as i32);
+            }
         }
     }
 
     /// The other side has closed a connection before it greeted: it may have begun one itself, which is to be
-    /// used.
+    /// used, or have made room for others, or have waited for too long.
     fn closed_early(&mut self, peer: usize, error: i32) {
-        match self.token > self.peers[peer].token {
-            true => self.peers[peer].state = State::Expecting,
-            false => self.fail(peer, error),
+        let it = &mut self.peers[peer];
+        if self.token > it.token || it.attempts < ATTEMPTS {
+            if let State::Greeting(socket, _) = &it.state {
+                end(&self.epoll, socket);
+            }
+            it.state = State::Expecting { looks: 0 };
+        } else {
+            self.fail(peer, error);
+        }
+    }
+
+    /// Four times a second: connects again where that was in vain.
+    fn connect_again(&mut self) {
+        for peer in 0..self.peers.len() {
+            let State::Expecting { looks } = &mut self.peers[peer].state else { continue };
+            *looks += 1;
+            if *looks >= EXPECTED
+                && let Err(error) = self.connect(peer)
+            {
+                self.fail(peer, error as i32);
+            }
         }
     }
 
@@ -312,10 +343,13 @@ impl Net {
         let Some(peer) = self.peers.iter().position(|peer| peer.token == from) else { return };
         let Some(socket) = self.listener.take(from) else { return };
         match self.peers[peer].state {
-            State::Idle | State::Expecting => {}
+            State::Idle | State::Expecting { .. } => {}
             State::Connecting(_) | State::Greeting(..) if self.token > from => {}
             // The own connection stays, or there is none any more.
             _ => return end(&self.epoll, &socket),
+        }
+        if let State::Connecting(own) | State::Greeting(own, _) = &self.peers[peer].state {
+            end(&self.epoll, own);
         }
         let event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
         match greet(&socket, from, self.token).and_then(|()| self.epoll.add(&socket, event)) {
@@ -540,6 +574,9 @@ impl Network for Net {
 
     fn look(&mut self) {
         self.listener.look(&self.epoll);
+        if self.opening > 0 {
+            self.connect_again();
+        }
         // Messages and the ends of transfers may wait for long behind bytes that go on moving.
         for peer in &self.open {
             if self.peers[*peer as usize].take_moved() {

@@ -66,8 +66,12 @@ pub enum State {
     Connecting(OwnedFd),
     /// Own greeting was sent; that of the peer is awaited.
     Greeting(OwnedFd, Greeting),
-    /// Both sides began to connect, and the peer's connection is to be used.
-    Expecting,
+    /// The peer has closed a connection before it greeted. Where both sides began to connect, its own is to be used; if
+    /// none comes, this side connects again.
+    Expecting {
+        /// Looks so far.
+        looks: u32,
+    },
     Open(OwnedFd),
     /// For good, with an error number.
     Closed(i32),
@@ -94,6 +98,8 @@ pub struct Peer {
     pub address: SocketAddr,
     pub token: u64,
     pub state: State,
+    /// How often this side has begun to connect.
+    pub attempts: u32,
     pub out: Out,
     /// In the list of those whose socket takes nothing more.
     pub is_blocked: bool,
@@ -122,6 +128,7 @@ impl Peer {
             address,
             token,
             state: State::Idle,
+            attempts: 0,
             out: Out::default(),
             is_blocked: false,
             is_watched: false,

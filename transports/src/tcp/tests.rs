@@ -172,6 +172,41 @@ fn strangers_are_closed_and_harm_nobody() {
     assert!(is_closed(&mut half) && silent.iter_mut().all(is_closed));
 }
 
+/// Whichever of the two has the smaller token.
+#[test]
+fn one_whose_connection_makes_room_for_strangers_connects_again() {
+    for is_smaller in [true, false] {
+        let mut ends = End::pair();
+        let token = |end: &End| reached_at(&end.net).1;
+        if (token(&ends[0]) < token(&ends[1])) != is_smaller {
+            ends.swap(0, 1);
+        }
+        let [mut near, mut far] = ends;
+        let mut buffer = [0u8; 8];
+        far.receive(&mut buffer, 1);
+        assert_eq!(near.net.inject(0, b"right"), 0);
+        until(&mut [&mut far], |ends| ends[0].net.connections().1 == 1);
+        // It has not greeted yet.
+        let (address, _) = reached_at(&far.net);
+        let strangers: Vec<_> = (0..70).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut polls = 0;
+        until(&mut [&mut far], |_| {
+            polls += 1;
+            polls > 100
+        });
+        until(&mut [&mut near, &mut far], |ends| {
+            polls += 1;
+            if polls % 100 == 0 {
+                ends[0].net.look();
+            }
+            assert_eq!(ends[0].net.event(), None);
+            ends[1].has_done(1)
+        });
+        assert_eq!(&buffer[..5], b"right");
+        drop(strangers);
+    }
+}
+
 #[test]
 fn malformed_frames_close_the_connection() {
     let nobody = Head::Written { count: 1 }.encode();
