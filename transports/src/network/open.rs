@@ -14,7 +14,7 @@ use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind};
 
 /// Longest operation that is issued: a peer that takes one at a time over a slow network must not
 /// seem silent meanwhile.
-const PIECE: usize = 1 << 20;
+pub const PIECE: usize = 1 << 20;
 
 /// What `Transport::connect` answers.
 pub type Connected = Vec<Result<Box<dyn Endpoint>, String>>;

@@ -16,6 +16,7 @@
 mod choose;
 #[cfg(test)]
 mod closed_connection;
+mod promises;
 mod queue;
 mod rdm;
 mod settings;

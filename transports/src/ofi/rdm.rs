@@ -4,6 +4,7 @@
 //!
 //! The objects are opened for use by one thread at a time; whoever owns an [`Rdm`] sees to that.
 
+use super::promises::{Keys, keeps_order};
 use super::queue::Queue;
 use super::sockets::{self, Connection, Reads};
 use super::sys::{self, CqMsgEntry, FiAddr, Info, Library, text_of};
@@ -29,8 +30,7 @@ pub struct Rdm {
     pub(super) queue: Option<Queue>,
     ep: *mut sys::Ep,
     regions: Vec<*mut sys::Mr>,
-    /// The last key for a private buffer.
-    keys: u64,
+    keys: Keys,
     mr_mode: c_int,
     /// What the completion of a write says: that the data can be read at the target. With less it
     /// may come when they have only left.
@@ -72,15 +72,15 @@ impl Device for Rdm {
     type Key = Registered;
 
     unsafe fn register(&mut self, at: *mut u8, len: usize) -> Result<Registered, String> {
-        self.keys += 1;
+        let key = self.keys.own();
         // SAFETY: by the caller's word.
-        Ok(unsafe { self.enter(at, len, Access::Local, self.keys) }?.local)
+        Ok(unsafe { self.enter(at, len, Access::Local, key) }?.local)
     }
 
     unsafe fn register_source(&mut self, at: *mut u8, len: usize) -> Result<Registered, String> {
-        self.keys += 1;
+        let key = self.keys.own();
         // SAFETY: by the caller's word.
-        Ok(unsafe { self.enter(at, len, Access::Source, self.keys) }?.local)
+        Ok(unsafe { self.enter(at, len, Access::Source, key) }?.local)
     }
 
     fn unregister(&mut self, key: Registered) {
@@ -118,12 +118,11 @@ impl Rdm {
     ) -> Result<Rdm, String> {
         let info = info.as_ptr();
         // SAFETY: `fi_getinfo` fills in all attributes.
-        let (tx, endpoint, mr_mode) =
-            unsafe { (&*(*info).tx_attr, &*(*info).ep_attr, (*(*info).domain_attr).mr_mode) };
+        let (tx, endpoint, domain) =
+            unsafe { (&*(*info).tx_attr, &*(*info).ep_attr, &*(*info).domain_attr) };
         // SAFETY: as above.
         let name = text_of(unsafe { (*(*info).fabric_attr).prov_name });
         let is_over_connections = name.ends_with(";ofi_rxm");
-        let order = sys::ORDER_WAW | sys::ORDER_SAW | sys::ORDER_SAS;
         let closes = is_over_connections && library.closes_connections;
         let is_fragile = closes && sockets::are_fragile(&name, library.version());
         let mut rdm = Rdm {
@@ -134,8 +133,8 @@ impl Rdm {
             queue: None,
             ep: null_mut(),
             regions: Vec::new(),
-            keys: 1 << 32,
-            mr_mode,
+            keys: Keys::of(domain.mr_key_size),
+            mr_mode: domain.mr_mode,
             write_flags: sys::COMPLETION | sys::DELIVERY_COMPLETE,
             inject_size: tx.inject_size,
             max_len: endpoint.max_msg_size,
@@ -147,7 +146,7 @@ impl Rdm {
             },
             closes,
             reads: is_fragile.then(|| Reads::up_to(entries)),
-            ordered: tx.msg_order & order == order,
+            ordered: keeps_order(tx.msg_order, endpoint),
             amos: AmoSet::NONE,
         };
         // SAFETY: objects are made in the order in which they depend on each other, each from those
@@ -287,7 +286,7 @@ impl Rdm {
     /// How many private buffers were registered so far.
     #[cfg(test)]
     pub fn registered(&self) -> u64 {
-        self.keys - (1 << 32)
+        self.keys.given()
     }
 
     /// Registers memory. Where the provider lets the key be chosen it is `key`.
@@ -409,7 +408,7 @@ impl Network for Rdm {
         key: u64,
     ) -> Result<Shared<Registered>, String> {
         // SAFETY: by the caller's word.
-        unsafe { self.enter(at, len, Access::Remote, key) }
+        unsafe { self.enter(at, len, Access::Remote, self.keys.fit(key)) }
     }
 
     fn name(&self) -> Result<Vec<u8>, String> {
