@@ -300,10 +300,11 @@ impl Rdm {
         access: Access,
         key: u64,
     ) -> Result<Shared<Registered>, String> {
+        let own = sys::READ | sys::WRITE | sys::SEND | sys::RECV;
         let rights = match access {
             Access::Source => sys::WRITE,
-            Access::Local => sys::READ | sys::WRITE,
-            Access::Remote => sys::READ | sys::WRITE | sys::REMOTE_READ | sys::REMOTE_WRITE,
+            Access::Local => own,
+            Access::Remote => own | sys::REMOTE_READ | sys::REMOTE_WRITE,
         };
         let mut mr: *mut sys::Mr = null_mut();
         // SAFETY: the domain is open; the caller vouches for the memory.
