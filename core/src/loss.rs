@@ -258,9 +258,15 @@ impl World {
     #[cold]
     pub(crate) fn abort_lost(&self, routine: &'static str, pe: usize) -> ! {
         let localities = self.localities();
-        match localities.get(pe).is_some_and(|lost| lost.host == localities[self.pe()].host) {
-            true => self.await_end_with(pe),
-            false => std::thread::sleep(NEWS_FROM_ELSEWHERE),
+        match localities.get(pe) {
+            Some(lost) if lost.host == localities[self.pe()].host => self.await_end_with(pe),
+            lost => {
+                std::thread::sleep(NEWS_FROM_ELSEWHERE);
+                // Emulated hosts are on this machine, whose launcher may have had no processor meanwhile.
+                if self.config().host.is_some() && lost.is_some_and(|lost| has_ended(lost.pid)) {
+                    std::thread::sleep(NEWS);
+                }
+            }
         }
         self.stop_job(routine, format_args!("{}", self.loss_of(pe)))
     }

@@ -19,10 +19,11 @@ use support::{Ran, crate_dir, installed, prefix, run, scratch, tool};
 
 type Case = fn(&Programs) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 23] = [
+const CASES: [(&str, Case); 24] = [
     ("small_operations_take_the_route_that_is_set", small_operations_take_their_route),
     ("small_operations_store_where_nothing_is_set", small_operations_store),
     ("a_wait_for_a_pe_that_has_finalized_ends", a_wait_for_a_finalized_pe_ends),
+    ("a_death_that_others_see_first_is_told_by_the_launcher", a_death_is_told),
     ("a_second_finalize_is_ignored", a_second_finalize_is_ignored),
     ("a_second_finalize_is_an_error_while_arguments_are_checked", a_second_finalize_is_checked),
     ("any_end_after_finalize_is_clean", any_end_after_finalize_is_clean),
@@ -177,6 +178,14 @@ fn any_end_after_finalize_is_clean(programs: &Programs) -> Result<(), Failed> {
     }
     let ran = programs.faults.launch(2, &["leave", "_exit-3"], &[])?;
     expect(ran.code == Some(3), &ran, "the program's code")
+}
+
+fn a_death_is_told(programs: &Programs) -> Result<(), Failed> {
+    let settings = [UNTUNED, ("SHMEM_TRANSPORTS", "shm,tcp")];
+    let ran = programs.faults.launch_with(&["--hosts", "2"], 2, &["die-unseen"], &settings)?;
+    let says =
+        ran.stderr.contains("was killed by SIGKILL") && !ran.stderr.contains("tombolo: PE 0");
+    expect(ran.code == Some(128 + libc::SIGKILL) && says, &ran, "the signal, by the launcher")
 }
 
 fn no_end_before_finalize_is_clean(programs: &Programs) -> Result<(), Failed> {

@@ -143,6 +143,17 @@ int main(int argc, char **argv) {
         shmem_finalize();
         return 0;
     }
+    CASE("die-unseen") {
+        if (me == 1) {
+            /* The launcher, both processes of it, hears of it a second later than PE 0, whose connection ends at once. */
+            char resume[80];
+            snprintf(resume, sizeof resume, "(sleep 1; kill -CONT %d; kill -CONT 0) &", (int)getppid());
+            CHECK_EQ(system(resume), 0);
+            CHECK_EQ(kill(getppid(), SIGSTOP), 0);
+            raise(SIGKILL);
+        }
+        for (;;) shmem_barrier_all();
+    }
     CASE("finalize-early") {
         if (me == 1) {
             shmem_finalize();
