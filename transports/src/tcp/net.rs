@@ -2,21 +2,22 @@
 //! The sockets of one PE on one interface: a listener, and one connection with each peer that was used.
 //!
 //! A connection is made when something is first sent. Where both sides begin at the same time, that of the PE
-//! with the smaller token stays.
+//! with the smaller token stays. One that is closed before both have greeted is made again.
+
+mod connect;
 
 use super::congestion::Congestion;
-use super::frame::{self, Head};
-use super::listener::{ACCEPTED, ACCEPTED_MAX, LISTENER, Listener};
+use super::frame::Head;
+use super::listener::{ACCEPTED, LISTENER, Listener};
 use super::out::Body;
 use super::peer::{Common, Peer, Receive, Region, SCRATCH, State};
-use super::socket::{self, Greeting, end, greet};
+use super::socket::end;
 use crate::network::message::{LONG_MESSAGE, MESSAGE};
 use crate::network::open::random;
 use crate::network::rails::Rail;
 use crate::network::{Completion, Event, Failure, Local, Network, RemoteAddress, Shared};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::{getsockopt, sockopt};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -27,12 +28,6 @@ use tombolo_core::registration::Device;
 const NAME: usize = 16 + 2 + 8;
 /// Longest message whose rest is copied where the socket does not take all of it.
 const INJECT: usize = MESSAGE;
-/// Looks, each a quarter of a second, for which a connection of the peer is expected instead of an own one.
-const EXPECTED: u32 = 2;
-
-/// How often a connection is closed before the peer is taken for one that wants none.
-const ATTEMPTS: u32 = 8;
-
 /// While there is one connection, others are looked for in one of so many polls.
 const POLLS: u32 = 16;
 
@@ -103,18 +98,18 @@ impl Net {
         let Some(peer) = self.peers.get_mut(to as usize) else { return -(libc::EINVAL as isize) };
         match peer.state {
             State::Open(_) => {}
-            State::Closed(error) => return -(error as isize),
+            State::Closed(error) => return self.refusal(to, error),
             State::Idle => {
                 if let Err(error) = self.connect(to as usize) {
                     self.fail(to as usize, error as i32);
-                    return -(error as isize);
+                    return LATER;
                 }
             }
             State::Connecting(_) | State::Greeting(..) | State::Expecting { .. } => {}
         }
         let peer = &mut self.peers[to as usize];
         if !peer.has_room() {
-            return -(libc::EAGAIN as isize);
+            return LATER;
         }
         // SAFETY: by the caller's word.
         let posted = unsafe { peer.post(head, body, &mut self.common) };
@@ -125,9 +120,17 @@ impl Net {
             }
             Err(error) => {
                 self.fail(to as usize, error);
-                -(error as isize)
+                LATER
             }
         }
+    }
+
+    /// What whoever posts to a peer without a connection is told: to come again while there is an event that says why,
+    /// in more words than an error number.
+    #[cold]
+    fn refusal(&self, peer: u64, error: i32) -> isize {
+        let is_it = |event: &Event| matches!(event, Event::Lost(lost, _) if *lost == peer);
+        if self.events.iter().any(is_it) { LATER } else { -(error as isize) }
     }
 
     fn list_blocked(&mut self, peer: u32) {
@@ -136,17 +139,6 @@ impl Net {
             it.is_blocked = true;
             self.blocked.push(peer);
         }
-    }
-
-    /// Begins to connect to a peer.
-    fn connect(&mut self, peer: usize) -> Result<(), Errno> {
-        let (from, to) = (self.listener.address.ip(), self.peers[peer].address);
-        let socket = socket::connect(from, to, &self.congestion)?;
-        self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLOUT, peer as u64))?;
-        let it = &mut self.peers[peer];
-        (it.state, it.attempts) = (State::Connecting(socket), it.attempts + 1);
-        self.count();
-        Ok(())
     }
 
     /// Counts connections that are there, and those that are being made.
@@ -213,74 +205,6 @@ impl Net {
         self.list_blocked(peer as u32);
     }
 
-    /// The system has connected, or could not.
-    fn connected(&mut self, peer: usize) {
-        let token = self.token;
-        let it = &mut self.peers[peer];
-        let expecting = State::Expecting { looks: 0 };
-        let State::Connecting(socket) = std::mem::replace(&mut it.state, expecting) else {
-            return;
-        };
-        let error = getsockopt(&socket, sockopt::SocketError).unwrap_or(libc::EIO);
-        if error != 0 {
-            return self.fail(peer, error);
-        }
-        let mut event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
-        let greeted = greet(&socket, it.token, token);
-        match greeted.and_then(|()| self.epoll.modify(&socket, &mut event)) {
-            Ok(()) => it.state = State::Greeting(socket, Greeting::default()),
-            Err(error) => {
-                end(&self.epoll, &socket);
-                self.closed_early(peer, error as i32);
-            }
-        }
-    }
-
-    /// The other side has closed a connection before it greeted: it may have begun one itself, which is to be
-    /// used, or have made room for others, or have waited for too long.
-    fn closed_early(&mut self, peer: usize, error: i32) {
-        let it = &mut self.peers[peer];
-        if self.token > it.token || it.attempts < ATTEMPTS {
-            if let State::Greeting(socket, _) = &it.state {
-                end(&self.epoll, socket);
-            }
-            it.state = State::Expecting { looks: 0 };
-        } else {
-            self.fail(peer, error);
-        }
-    }
-
-    /// Four times a second: connects again where that was in vain.
-    fn connect_again(&mut self) {
-        for peer in 0..self.peers.len() {
-            let State::Expecting { looks } = &mut self.peers[peer].state else { continue };
-            *looks += 1;
-            if *looks >= EXPECTED
-                && let Err(error) = self.connect(peer)
-            {
-                self.fail(peer, error as i32);
-            }
-        }
-    }
-
-    /// The peer's greeting comes.
-    fn greeted(&mut self, peer: usize) {
-        let (token, it) = (self.token, &mut self.peers[peer]);
-        let State::Greeting(socket, greeting) = &mut it.state else { return };
-        match greeting.read(socket) {
-            Ok(false) => {}
-            Ok(true) if frame::greeted(&greeting.bytes, token) == Some(it.token) => {
-                let State::Greeting(socket, _) = std::mem::replace(&mut it.state, State::Idle)
-                else {
-                    return;
-                };
-                self.use_socket(peer, socket);
-            }
-            Ok(true) => self.fail(peer, libc::EPROTO),
-            Err(error) => self.closed_early(peer, error),
-        }
-    }
-
     /// Both sides have greeted.
     fn use_socket(&mut self, peer: usize, socket: OwnedFd) {
         self.peers[peer].state = State::Open(socket);
@@ -321,43 +245,6 @@ impl Net {
         }
     }
 
-    /// Accepts connections that others have made.
-    fn accept(&mut self) {
-        for _ in 0..ACCEPTED_MAX {
-            match self.listener.accept(&self.epoll, self.peers.len()) {
-                Some(arrival) => self.read_greeting(arrival),
-                None => return,
-            }
-        }
-    }
-
-    /// Something has come by a connection that was accepted.
-    fn read_greeting(&mut self, arrival: u64) {
-        if let Some(from) = self.listener.read_greeting(&self.epoll, arrival, self.token) {
-            self.use_accepted(from);
-        }
-    }
-
-    /// Uses the connection that the PE with this token has made, if it has, and is known yet.
-    fn use_accepted(&mut self, from: u64) {
-        let Some(peer) = self.peers.iter().position(|peer| peer.token == from) else { return };
-        let Some(socket) = self.listener.take(from) else { return };
-        match self.peers[peer].state {
-            State::Idle | State::Expecting { .. } => {}
-            State::Connecting(_) | State::Greeting(..) if self.token > from => {}
-            // The own connection stays, or there is none any more.
-            _ => return end(&self.epoll, &socket),
-        }
-        if let State::Connecting(own) | State::Greeting(own, _) = &self.peers[peer].state {
-            end(&self.epoll, own);
-        }
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
-        match greet(&socket, from, self.token).and_then(|()| self.epoll.add(&socket, event)) {
-            Ok(()) => self.use_socket(peer, socket),
-            Err(error) => self.fail(peer, error as i32),
-        }
-    }
-
     fn move_on(&mut self) {
         self.polls = self.polls.wrapping_add(1);
         let is_settled = self.opening == 0 && self.listener.accepted() == 0;
@@ -392,6 +279,9 @@ impl Net {
         }
     }
 }
+
+/// There is no room now.
+const LATER: isize = -(libc::EAGAIN as isize);
 
 /// What may help where a connection cannot be made.
 fn hint(error: i32) -> &'static str {

@@ -441,6 +441,23 @@ fn where_nobody_listens_somebody_is_told() {
     until(&mut [&mut near], |ends| posted != 0 || ends[0].failed == [(1, false)]);
 }
 
+#[test]
+fn why_a_connection_cannot_be_made_is_told_in_words() {
+    let [mut near, far] = End::pair();
+    let mut name = far.net.name().unwrap();
+    // No socket connects from one version of IP to the other. The token is that of another peer.
+    name[..16].copy_from_slice(&std::net::Ipv6Addr::LOCALHOST.octets());
+    name[18] ^= 1;
+    assert_eq!(near.net.insert(&name), Ok(1));
+    // Whoever is told to come again finds the reason, and may come before.
+    assert_eq!([0, 1].map(|_| near.net.inject(1, b"a")), [-(libc::EAGAIN as isize); 2]);
+    let event = near.net.event();
+    assert!(
+        matches!(&event, Some(Event::Lost(1, why)) if why.starts_with("no connection to [::1]"))
+    );
+    assert_eq!(near.net.inject(1, b"a"), -(libc::EAFNOSUPPORT as isize));
+}
+
 /// Whether the descriptor to sleep on tells of something within so many milliseconds.
 fn wakes(net: &Net, timeout: i32) -> bool {
     let fd = net.wait_fd().expect("a descriptor");

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a connection with a peer is made, by either side.
+
+use super::super::frame;
+use super::super::listener::ACCEPTED_MAX;
+use super::super::peer::State;
+use super::super::socket::{self, Greeting, end, greet};
+use super::Net;
+use nix::errno::Errno;
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::socket::{getsockopt, sockopt};
+
+/// Looks, each a quarter of a second, for which a connection of the peer is expected instead of an own one.
+const EXPECTED: u32 = 2;
+
+/// How often a connection is closed before the peer is taken for one that wants none.
+const ATTEMPTS: u32 = 8;
+
+impl Net {
+    /// Begins to connect to a peer.
+    pub(super) fn connect(&mut self, peer: usize) -> Result<(), Errno> {
+        let (from, to) = (self.listener.address.ip(), self.peers[peer].address);
+        let socket = socket::connect(from, to, &self.congestion)?;
+        self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLOUT, peer as u64))?;
+        let it = &mut self.peers[peer];
+        (it.state, it.attempts) = (State::Connecting(socket), it.attempts + 1);
+        self.count();
+        Ok(())
+    }
+
+    /// The system has connected, or could not.
+    pub(super) fn connected(&mut self, peer: usize) {
+        let token = self.token;
+        let it = &mut self.peers[peer];
+        let expecting = State::Expecting { looks: 0 };
+        let State::Connecting(socket) = std::mem::replace(&mut it.state, expecting) else {
+            return;
+        };
+        let error = getsockopt(&socket, sockopt::SocketError).unwrap_or(libc::EIO);
+        if error != 0 {
+            return self.fail(peer, error);
+        }
+        let mut event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
+        let greeted = greet(&socket, it.token, token);
+        match greeted.and_then(|()| self.epoll.modify(&socket, &mut event)) {
+            Ok(()) => it.state = State::Greeting(socket, Greeting::default()),
+            Err(error) => {
+                end(&self.epoll, &socket);
+                self.closed_early(peer, error as i32);
+            }
+        }
+    }
+
+    /// The other side has closed a connection before it greeted: it may have begun one itself, which is to be
+    /// used, or have made room for others, or have waited for too long.
+    fn closed_early(&mut self, peer: usize, error: i32) {
+        let it = &mut self.peers[peer];
+        if self.token > it.token || it.attempts < ATTEMPTS {
+            if let State::Greeting(socket, _) = &it.state {
+                end(&self.epoll, socket);
+            }
+            it.state = State::Expecting { looks: 0 };
+        } else {
+            self.fail(peer, error);
+        }
+    }
+
+    /// Four times a second: connects again where that was in vain.
+    pub(super) fn connect_again(&mut self) {
+        for peer in 0..self.peers.len() {
+            let State::Expecting { looks } = &mut self.peers[peer].state else { continue };
+            *looks += 1;
+            if *looks >= EXPECTED
+                && let Err(error) = self.connect(peer)
+            {
+                self.fail(peer, error as i32);
+            }
+        }
+    }
+
+    /// The peer's greeting comes.
+    pub(super) fn greeted(&mut self, peer: usize) {
+        let (token, it) = (self.token, &mut self.peers[peer]);
+        let State::Greeting(socket, greeting) = &mut it.state else { return };
+        match greeting.read(socket) {
+            Ok(false) => {}
+            Ok(true) if frame::greeted(&greeting.bytes, token) == Some(it.token) => {
+                let State::Greeting(socket, _) = std::mem::replace(&mut it.state, State::Idle)
+                else {
+                    return;
+                };
+                self.use_socket(peer, socket);
+            }
+            Ok(true) => self.fail(peer, libc::EPROTO),
+            Err(error) => self.closed_early(peer, error),
+        }
+    }
+
+    /// Accepts connections that others have made.
+    pub(super) fn accept(&mut self) {
+        for _ in 0..ACCEPTED_MAX {
+            match self.listener.accept(&self.epoll, self.peers.len()) {
+                Some(arrival) => self.read_greeting(arrival),
+                None => return,
+            }
+        }
+    }
+
+    /// Something has come by a connection that was accepted.
+    pub(super) fn read_greeting(&mut self, arrival: u64) {
+        if let Some(from) = self.listener.read_greeting(&self.epoll, arrival, self.token) {
+            self.use_accepted(from);
+        }
+    }
+
+    /// Uses the connection that the PE with this token has made, if it has, and is known yet.
+    pub(super) fn use_accepted(&mut self, from: u64) {
+        let Some(peer) = self.peers.iter().position(|peer| peer.token == from) else { return };
+        let Some(socket) = self.listener.take(from) else { return };
+        match self.peers[peer].state {
+            State::Idle | State::Expecting { .. } => {}
+            State::Connecting(_) | State::Greeting(..) if self.token > from => {}
+            // The own connection stays, or there is none any more.
+            _ => return end(&self.epoll, &socket),
+        }
+        if let State::Connecting(own) | State::Greeting(own, _) = &self.peers[peer].state {
+            end(&self.epoll, own);
+        }
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, peer as u64);
+        match greet(&socket, from, self.token).and_then(|()| self.epoll.add(&socket, event)) {
+            Ok(()) => self.use_socket(peer, socket),
+            Err(error) => self.fail(peer, error as i32),
+        }
+    }
+}
