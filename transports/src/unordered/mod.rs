@@ -152,10 +152,10 @@ impl Transport for Unordered {
     }
 
     fn fence(&self, stream: &Stream) -> Status {
-        if let Some(network) = &self.network {
-            network.fence(stream);
+        match self.network.as_ref().is_none_or(|network| network.fence(stream)) {
+            true => Status::Complete,
+            false => Status::Pending,
         }
-        Status::Complete
     }
 
     fn quiet(&self, stream: &Stream) -> Status {

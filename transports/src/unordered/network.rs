@@ -110,6 +110,8 @@ pub struct Network {
 
 struct State {
     random: Random,
+    /// Apart from the rest, so that it does not change what else the seed says.
+    rarely: Random,
     now: u64,
     /// Longest delay of anything.
     delay: u64,
@@ -121,6 +123,9 @@ struct State {
     fences: Vec<(u32, u64)>,
     lender: Lender,
 }
+
+/// How much later than others a piece may arrive, in longest delays.
+const LATE: u64 = 40;
 
 /// Operations under way at the most.
 const ROOM: u64 = 64;
@@ -136,7 +141,9 @@ impl Network {
         let copied_max = Random::new(seed.wrapping_mul(7_919)).pick(&[0, 64, 2048]);
         let lender = Lender::new(ROOM as u16, copied_max, own);
         let issued = 0;
-        let state = State { random, now: 0, delay, ordered, operations, issued, fences, lender };
+        let rarely = Random::new(seed.wrapping_mul(15_485_863).wrapping_add(pe as u64));
+        let state =
+            State { random, rarely, now: 0, delay, ordered, operations, issued, fences, lender };
         Network { state: Mutex::new(state), count: AtomicU64::new(0) }
     }
 
@@ -185,7 +192,13 @@ impl Network {
             Action::Get { from, len, .. } => state.cut(from.0 as usize, 0, *len, true),
             Action::Amo { amo, .. } => vec![(0, amo.size.into())],
         };
-        let pieces = cuts.into_iter().map(|(at, len)| (at, len, state.later())).collect();
+        let mut pieces: Vec<_> =
+            cuts.into_iter().map(|(at, len)| (at, len, state.later())).collect();
+        // Now and then many other operations pass a piece.
+        if !pieces.is_empty() && state.rarely.one_in(32) {
+            let piece = state.rarely.below(pieces.len() as u64) as usize;
+            pieces[piece].2 += LATE * state.delay;
+        }
         let fences = *state.fences_of(stream.id);
         let (told_at, unasked) = (state.later() + state.delay, state.random.one_in(4));
         let (stream, id) = (std::ptr::from_ref(stream), stream.id);
@@ -206,9 +219,14 @@ impl Network {
         });
     }
 
-    /// Puts what the stream issued before what it issues from now on, PE by PE.
-    pub fn fence(&self, stream: &Stream) {
-        *self.lock().fences_of(stream.id) += 1;
+    /// Puts what the stream issued before what it issues from now on, PE by PE. False if it cannot now.
+    pub fn fence(&self, stream: &Stream) -> bool {
+        let mut state = self.lock();
+        if !stream.is_quiet() && state.rarely.one_in(4) {
+            return false;
+        }
+        *state.fences_of(stream.id) += 1;
+        true
     }
 
     /// Somebody asks for the completion of a stream.
@@ -371,7 +389,7 @@ unsafe fn deliver(action: &Action, at: usize, len: usize) -> bool {
             }
             Action::Get { from, to, .. } => {
                 words(to.place.add(at).0, from.add(at).0, len);
-                false
+                true
             }
             Action::Amo { at, amo, result } => {
                 let old = amo::execute(at.0, *amo);
