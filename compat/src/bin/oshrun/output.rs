@@ -5,7 +5,8 @@
 //!   as they are: no copy, `isatty` tells the truth, a prompt appears at once.
 //! - A stream that goes to a file, pipe or socket is collected by `oshrun` line by line, because
 //!   C's standard output is written in blocks there, which would tear the lines of several PEs
-//!   apart. So is everything with `--label`.
+//!   apart. So is everything with `--label`. Without it the beginning of a line, which may be a
+//!   prompt, is passed on in a moment.
 //! - Bytes are passed on as they are. Of one PE nothing is reordered; when standard output and
 //!   error are the same file, not even between the two.
 //! - When nobody reads any more, the PEs learn it as any process does: by SIGPIPE.
@@ -23,10 +24,14 @@ use std::io::{self, IsTerminal, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How long the beginning of a line may wait for its rest, when lines have no labels.
-const PROMPT_MS: u16 = 100;
+const PROMPT: Duration = Duration::from_millis(100);
+/// C writes to pipes in blocks of so many bytes. The rest of a line that the end of a block cuts stands in the
+/// next block, however long that takes.
+const C_BLOCK: usize = 4096;
 /// Longest line that is kept together.
 const LINE_MAX: usize = 1 << 20;
 const CHUNK: usize = 64 << 10;
@@ -45,6 +50,8 @@ struct Stream {
     pipe: PipeReader,
     /// The beginning of a line.
     pending: Vec<u8>,
+    /// When to pass it on without the rest of the line.
+    due: Option<Instant>,
     /// A part of the current line has been written already.
     continued: bool,
 }
@@ -155,7 +162,7 @@ pub fn reader_is_gone() -> bool {
 
 fn new_stream(pe: usize, streams: &mut Vec<Stream>) -> io::Result<PipeWriter> {
     let (pipe, writer) = io::pipe()?;
-    streams.push(Stream { pe, pipe, pending: vec![], continued: false });
+    streams.push(Stream { pe, pipe, pending: vec![], due: None, continued: false });
     Ok(writer)
 }
 
@@ -182,26 +189,30 @@ fn copy(
     let mut chunk = vec![0; CHUNK];
     let mut ready = Vec::new();
     while !streams.is_empty() {
-        let waiting = !label && streams.iter().any(|stream| !stream.pending.is_empty());
-        let timeout = if waiting { PollTimeout::from(PROMPT_MS) } else { PollTimeout::NONE };
+        let due = streams.iter().filter_map(|stream| stream.due).min();
+        let timeout = due.map_or(PollTimeout::NONE, |due| {
+            // Milliseconds, rounded up.
+            let time = due.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            time.try_into().unwrap_or(PollTimeout::MAX)
+        });
         let mut fds: Vec<PollFd<'_>> =
             streams.iter().map(|s| PollFd::new(s.pipe.as_fd(), PollFlags::POLLIN)).collect();
-        let count = match poll(&mut fds, timeout) {
+        match poll(&mut fds, timeout) {
             Err(Errno::EINTR) => continue,
             Err(error) => {
                 loss.note(Err(error.into()));
                 return loss;
             }
-            Ok(count) => count,
-        };
+            Ok(_) => {}
+        }
         let readable: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
         let mut readable = readable.into_iter();
-        if count == 0 {
-            streams.iter_mut().for_each(|stream| stream.flush(&mut ready, label));
-        }
         streams.retain_mut(|stream| {
             !readable.next().unwrap_or(false) || stream.advance(&mut chunk, &mut ready, label)
         });
+        let now = Instant::now();
+        let late = streams.iter_mut().filter(|stream| stream.due.is_some_and(|due| due <= now));
+        late.for_each(|stream| stream.flush(&mut ready, label));
         if !loss.note(to(&ready)) {
             break;
         }
@@ -239,6 +250,10 @@ impl Stream {
         if self.pending.len() > LINE_MAX {
             self.flush(ready, label);
         }
+        let is_cut = !self.pending.is_empty() && !count.is_multiple_of(C_BLOCK);
+        if is_cut && !label {
+            self.due.get_or_insert_with(|| Instant::now() + PROMPT);
+        }
         true
     }
 
@@ -256,6 +271,7 @@ impl Stream {
             ready.extend_from_slice(&self.pending);
         }
         self.pending.clear();
+        self.due = None;
     }
 }
 
@@ -279,6 +295,7 @@ pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::sync::{Arc, Mutex};
 
     fn copied(label: bool, inputs: &[&[u8]]) -> Vec<u8> {
         let mut streams = vec![];
@@ -305,6 +322,61 @@ mod tests {
     fn bytes_pass_unchanged_without_labels() {
         let bytes: Vec<u8> = (0..20_000u32).map(|i| (i * 7 + i / 256) as u8).collect();
         assert_eq!(copied(false, &[&bytes]), bytes);
+    }
+
+    /// What `copy` has made of the streams so far, and the writers of two PEs.
+    fn copying() -> (std::thread::JoinHandle<()>, Arc<Mutex<Vec<u8>>>, [PipeWriter; 2]) {
+        let mut streams = vec![];
+        let pes = [0, 1].map(|pe| new_stream(pe, &mut streams).unwrap());
+        let copied = Arc::new(Mutex::new(vec![]));
+        let to = copied.clone();
+        let thread = std::thread::spawn(move || {
+            let mut write = |bytes: &[u8]| {
+                to.lock().unwrap().extend_from_slice(bytes);
+                Ok(())
+            };
+            copy(streams, &mut write, false);
+        });
+        (thread, copied, pes)
+    }
+
+    fn wait_for(copied: &Mutex<Vec<u8>>, text: &str, mut meanwhile: impl FnMut()) {
+        let begun = Instant::now();
+        while !String::from_utf8_lossy(&copied.lock().unwrap()).contains(text) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "no '{text}'");
+            meanwhile();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_prompt_appears_while_others_print() {
+        let (thread, copied, mut pes) = copying();
+        pes[0].write_all(b"name? ").unwrap();
+        wait_for(&copied, "name? ", || pes[1].write_all(b"a line\n").unwrap());
+        drop(pes);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn lines_that_blocks_cut_are_put_together() {
+        let (thread, copied, mut pes) = copying();
+        let line = [b"x".repeat(99), b"\n".to_vec()].concat();
+        let text = line.repeat(2 * C_BLOCK / line.len() + 1);
+        let (first, rest) = text.split_at(C_BLOCK);
+        pes[0].write_all(first).unwrap();
+        wait_for(&copied, "\n", || {});
+        pes[1].write_all(b"name? ").unwrap();
+        wait_for(&copied, "name? ", || {});
+        pes[1].write_all(b"\n").unwrap();
+        wait_for(&copied, "name? \n", || {});
+        pes[0].write_all(rest).unwrap();
+        drop(pes);
+        thread.join().unwrap();
+        let copied = copied.lock().unwrap();
+        let torn = copied.split_inclusive(|byte| *byte == b'\n').find(|it| *it != line);
+        assert_eq!(torn, Some(&b"name? \n"[..]));
+        assert_eq!(copied.len(), text.len() + "name? \n".len());
     }
 
     #[test]
