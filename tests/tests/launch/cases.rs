@@ -3,7 +3,10 @@
 
 use crate::harness::{Job, Outcome, is_running, oshrun, run, run_with_input, shell};
 use libtest_mimic::Trial;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 use tombolo_tests::unless;
 
@@ -378,14 +381,50 @@ fn wrong_usage_is_explained() {
     }
 }
 
-/// Cases that need two cores.
-pub fn with_two_cores() -> Vec<Trial> {
+/// Cases that not every machine has what it takes for.
+pub fn with_needs() -> Vec<Trial> {
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let trial = Trial::test("bound_jobs_do_not_share_cores", || {
+    let bound = Trial::test("bound_jobs_do_not_share_cores", || {
         bound_jobs_do_not_share_cores();
         Ok(())
     });
-    vec![unless((cores < 2).then_some("needs two cores"), trial)]
+    let limit = Trial::test("a_limit_on_processes_is_named", || {
+        a_limit_on_processes_is_named();
+        Ok(())
+    });
+    let can_be_another = nix::unistd::geteuid().is_root()
+        && as_another(oshrun("--version"), None).output().is_ok_and(|run| run.status.success());
+    let another = "needs root, and a launcher that others may run";
+    vec![
+        unless((cores < 2).then_some("needs two cores"), bound),
+        unless((!can_be_another).then_some(another), limit),
+    ]
+}
+
+/// Has a command run as a user who has no other processes, and may have so many.
+fn as_another(mut command: Command, processes: Option<u64>) -> Command {
+    const USER: u32 = 54_321;
+    command.current_dir("/").uid(USER).gid(USER);
+    if let Some(limit) = processes {
+        // SAFETY: a system call on plain values.
+        unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NPROC, limit, limit)?)) };
+    }
+    command
+}
+
+fn a_limit_on_processes_is_named() {
+    // Keeper, launcher, two threads for output, two PEs.
+    for limit in 1..=6 {
+        let outcome = run(as_another(shell("-n 2", "exec true"), Some(limit)));
+        match limit {
+            6 => _ = outcome.well(),
+            _ => {
+                assert_eq!(outcome.code(), 1, "{limit}: {}", outcome.stderr);
+                let told = |line: &str| line.starts_with("oshrun: ") && line.contains("ulimit -u");
+                assert!(outcome.stderr.lines().all(told), "{limit}: {}", outcome.stderr);
+            }
+        }
+    }
 }
 
 fn bound_jobs_do_not_share_cores() {

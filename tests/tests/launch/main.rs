@@ -35,7 +35,7 @@ fn main() {
             })
         })
         .collect();
-    trials.extend(cases::with_two_cores());
+    trials.extend(cases::with_needs());
     trials.extend(mpich::trials());
     libtest_mimic::run(&arguments, trials).exit();
 }

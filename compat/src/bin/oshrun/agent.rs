@@ -11,6 +11,7 @@ use crate::output::{Copied, Outlets};
 use crate::report;
 use crate::signals::{self, Signals};
 use crate::spawn::Failure;
+use crate::thread;
 use crate::wire::{self, GREETING, News, Order, Sender, Share};
 use nix::unistd::alarm;
 use std::cell::RefCell;
@@ -293,7 +294,7 @@ impl Agent {
 /// Reads orders in a thread of its own, until they end or one is wrong.
 fn listen(orders: File) -> UnboundedReceiver<Result<Order, String>> {
     let (sender, receiver) = unbounded_channel();
-    std::thread::spawn(move || {
+    thread::start(move || {
         let mut orders = BufReader::new(orders);
         while let Some(order) = wire::read(&mut orders).transpose() {
             let last = order.is_err();
@@ -333,7 +334,7 @@ fn send_output(
 /// Writes what is received to the standard input of PE 0, and tells what was taken.
 fn feed(mut pipe: ChildStdin, news: Sender<News>) -> mpsc::Sender<Vec<u8>> {
     let (sender, blocks) = mpsc::channel::<Vec<u8>>();
-    std::thread::spawn(move || {
+    thread::start(move || {
         for block in blocks {
             // A program that does not read its input is none of our business.
             if pipe.write_all(&block).is_err() {

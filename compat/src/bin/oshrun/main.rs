@@ -12,6 +12,7 @@
 //! - [`pmi`]: the PMI-1 server, a state machine without I/O.
 //! - [`output`]: forwarding what the PEs print.
 //! - [`profile`]: what PEs have counted, shown.
+//! - [`thread`]: threads, which there may be no more of.
 //! - [`signals`]: signals as a stream of events, their names, children left behind.
 //! - [`job`]: supervision from the first PE to the last, and the exit code.
 
@@ -32,6 +33,7 @@ mod relay;
 mod report;
 mod signals;
 mod spawn;
+mod thread;
 #[path = "../../tool.rs"]
 mod tool;
 mod wire;
@@ -78,6 +80,6 @@ fn launch(plan: Option<Plan>, launcher: Launcher) -> Ending {
 }
 
 fn cannot_start(error: &std::io::Error) -> Ending {
-    report::line(format_args!("cannot start: {error}"));
+    report::line(format_args!("cannot start: {}", thread::reason(error)));
     Ending::Code(1)
 }

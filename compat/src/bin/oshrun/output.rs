@@ -18,6 +18,7 @@
 //! nor the PMI server.
 
 use crate::report;
+use crate::thread;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, IsTerminal, PipeReader, PipeWriter, Read};
@@ -118,7 +119,7 @@ impl Outlets {
             .map(|(at, streams)| {
                 let (done, outcome) = oneshot::channel();
                 let mut to = make(at);
-                std::thread::spawn(move || {
+                thread::start(move || {
                     // The receiver is gone when the job was ended by force.
                     let _ = done.send(copy(streams, &mut to, label));
                 });

@@ -14,6 +14,7 @@ use crate::agent;
 use crate::fleet::{RELAY, tie_to_parent};
 use crate::job::Ending;
 use crate::report;
+use crate::thread;
 use crate::wire::{self, Errand, FromRelay, Sender, ToRelay};
 use nix::errno::Errno;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -115,13 +116,13 @@ fn watch(
 ) -> mpsc::Receiver<Event> {
     let (sender, events) = mpsc::channel();
     let other = sender.clone();
-    std::thread::spawn(move || {
+    thread::start(move || {
         while let Ok(Some(order)) = wire::read::<ToRelay>(&mut orders) {
             let _ = sender.send(Event::Order(order));
         }
         let _ = sender.send(Event::NoMoreOrders);
     });
-    std::thread::spawn(move || {
+    thread::start(move || {
         // Nobody ever sends anything.
         let _ = ended.recv();
         let _ = other.send(Event::AllHaveEnded);
@@ -186,7 +187,7 @@ fn start(
         is_remote: errand.is_remote,
     };
     let (child, news, busy) = (running.child.clone(), news.clone(), busy.clone());
-    std::thread::spawn(move || {
+    thread::start(move || {
         await_end(&child, host, &news);
         drop(busy);
     });
@@ -224,7 +225,7 @@ fn pass_on(
     host: usize,
     is_error: bool,
 ) {
-    std::thread::spawn(move || {
+    thread::start(move || {
         let mut block = vec![0; BLOCK];
         loop {
             let count = match from.read(&mut block) {
@@ -244,7 +245,7 @@ fn pass_on(
 /// Writes in a thread of its own: a command may stall.
 fn write_to(mut to: ChildStdin) -> mpsc::Sender<Vec<u8>> {
     let (sender, blocks) = mpsc::channel::<Vec<u8>>();
-    std::thread::spawn(move || {
+    thread::start(move || {
         for block in blocks {
             if to.write_all(&block).is_err() {
                 return;

@@ -3,6 +3,7 @@
 
 use crate::options::Program;
 use crate::output::Outlets;
+use crate::thread;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -202,9 +203,7 @@ fn explain(program: &Program, error: io::Error) -> Failure {
         }
         io::ErrorKind::PermissionDenied => (126, "no permission to execute it".into()),
         // The fork failed, not the program.
-        io::ErrorKind::WouldBlock => {
-            (1, "the limit on processes is reached (see ulimit -u)".into())
-        }
+        io::ErrorKind::WouldBlock => (1, thread::reason(&error)),
         _ => (126, error.to_string()),
     };
     Failure { code, text: format!("cannot run '{name}': {why}") }

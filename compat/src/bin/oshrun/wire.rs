@@ -10,6 +10,7 @@
 
 use crate::options::{Bind, Program};
 use crate::profile::{Counting, counted::Counted};
+use crate::thread;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -269,7 +270,7 @@ impl<T: Serialize + Send + 'static> Sender<T> {
     /// A thread that writes to `to` until told to close it, or the last sender is dropped.
     pub fn start(mut to: impl Write + Send + 'static) -> Sender<T> {
         let (sender, frames) = mpsc::channel();
-        std::thread::spawn(move || {
+        thread::start(move || {
             for item in frames {
                 match item {
                     Item::Frame(frame) => {

@@ -5,6 +5,7 @@ use super::line::Line;
 use super::start::{AGENT, Caller, greeting, here, name_of};
 use super::{Agent, Event, Relay};
 use crate::spawn::Failure;
+use crate::thread;
 use crate::wire::{self, Errand, FromRelay, GREETING, Sender, ToRelay};
 use nix::unistd::Pid;
 use std::collections::{HashMap, HashSet};
@@ -72,7 +73,7 @@ impl Caller {
         });
         let agents = agents.collect();
         let (stdout, tell) = (child.stdout.expect("piped"), self.tell());
-        std::thread::spawn(move || {
+        thread::start(move || {
             distribute(stdout, streams, |host, event| tell(host.unwrap_or(first), event));
         });
         Ok((relay, agents))

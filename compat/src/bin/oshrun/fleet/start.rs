@@ -10,6 +10,7 @@ use crate::options::Remote;
 use crate::output::Copied;
 use crate::report;
 use crate::spawn::Failure;
+use crate::thread;
 use crate::wire::{self, GREETING, GREETING_START, News, Sender, Share};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -121,7 +122,8 @@ impl Caller {
         tie_to_parent(command);
         let mut child = command.spawn().map_err(|e| {
             let (program, name) = (command.get_program().display(), &self.names[host]);
-            Failure { code: 1, text: format!("cannot run '{program}' to reach host {name}: {e}") }
+            let why = thread::reason(&e);
+            Failure { code: 1, text: format!("cannot run '{program}' to reach host {name}: {why}") }
         })?;
         let mut stdin = child.stdin.take().expect("piped");
         // Fits into any pipe; a command that has ended already is noticed by that.
@@ -143,7 +145,7 @@ impl Caller {
     /// Takes what an agent sends.
     pub fn listen(&self, host: usize, stdout: impl Read + Send + 'static) {
         let tell = self.tell();
-        std::thread::spawn(move || listen(stdout, |event| tell(host, event)));
+        thread::start(move || listen(stdout, |event| tell(host, event)));
     }
 
     /// Takes what the command says that has started an agent.
@@ -155,7 +157,7 @@ impl Caller {
     ) {
         let (flag, name) = (answered.clone(), self.names[host].clone());
         let tell = self.tell();
-        std::thread::spawn(move || tell(host, Event::Said(hear(stderr, &flag, &name))));
+        thread::start(move || tell(host, Event::Said(hear(stderr, &flag, &name))));
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::line::Line;
 use crate::output::{Copied, Loss, same_file, write_all};
+use crate::thread;
 use crate::wire::{Order, WINDOW};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -31,7 +32,7 @@ impl Printer {
             let (sender, blocks) = mpsc::channel();
             let (done, outcome) = oneshot::channel();
             outcomes.push(outcome);
-            std::thread::spawn(move || _ = done.send(print(stream, &blocks)));
+            thread::start(move || _ = done.send(print(stream, &blocks)));
             sender
         });
         (Printer { streams }, outcomes)
@@ -134,7 +135,7 @@ impl Input {
         };
         let window = Window::new();
         let room = window.clone();
-        std::thread::spawn(move || {
+        thread::start(move || {
             let mut chunk = vec![0; 64 << 10];
             loop {
                 let count = from.read(&mut chunk).unwrap_or(0);
