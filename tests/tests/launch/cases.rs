@@ -5,6 +5,7 @@ use crate::harness::{Job, Outcome, is_running, oshrun, run, run_with_input, shel
 use libtest_mimic::Trial;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -42,6 +43,7 @@ cases! {
     a_timeout_tells_what_each_pe_was_doing,
     a_report_can_be_asked_for,
     programs_that_cannot_run_are_named,
+    machine_code_is_given_to_no_shell,
     wrong_usage_is_explained,
 }
 
@@ -357,6 +359,17 @@ fn programs_that_cannot_run_are_named() {
     let mut command = oshrun("-n 2 sleep 1000 : -n 1 no-such-program");
     command.stdin(std::process::Stdio::null());
     assert_eq!(run(command).code(), 127);
+}
+
+fn machine_code_is_given_to_no_shell() {
+    let place = std::env::temp_dir().join(format!("oshrun-machine-code-{}", std::process::id()));
+    // To a shell this is a command.
+    std::fs::write(&place, "\x7fELF; echo a shell runs this\n").unwrap();
+    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let outcome = run(oshrun(&format!("-n 2 {}", place.display())));
+    std::fs::remove_file(&place).unwrap();
+    assert_eq!((outcome.code(), outcome.text()), (126, ""), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("another kind of machine"), "{}", outcome.stderr);
 }
 
 fn wrong_usage_is_explained() {

@@ -8,8 +8,12 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
-use std::io;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -95,6 +99,9 @@ pub fn spawn(
     }
     command.envs(program.environment.iter().map(|(name, value)| (name, value)));
     prepare(&mut command, place, common, theirs.as_raw_fd());
+    if is_binary(Path::new(&program.command)) {
+        leave_to_kernel(&mut command);
+    }
     let mut child = command.spawn().map_err(|error| explain(program, error))?;
     let (pid, input) = (Pid::from_raw(child.id() as i32), child.stdin.take());
     Ok(Spawned { pid, connection: ours, input })
@@ -156,6 +163,41 @@ fn prepare(command: &mut Command, place: &PeStart, common: &Common<'_>, pmi: Raw
     unsafe { command.pre_exec(setup) };
 }
 
+/// Whether a file that is named with its directory is a program in machine code.
+fn is_binary(path: &Path) -> bool {
+    const START: &[u8] = b"\x7fELF";
+    let mut start = [0; START.len()];
+    let named = path.as_os_str().as_encoded_bytes().contains(&b'/');
+    let read = |mut file: File| file.read_exact(&mut start);
+    named && File::open(path).and_then(read).is_ok() && start == START
+}
+
+/// Has `command` fail where the kernel refuses its program. Rust runs programs by `execvp`, which has a shell
+/// run what the kernel refuses: the shell would take machine code for commands.
+fn leave_to_kernel(command: &mut Command) {
+    let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => variables.insert(name.into(), value.into()),
+            None => variables.remove(name),
+        };
+    }
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Result<Vec<_>, _> = words.map(|word| CString::new(word.as_bytes())).collect();
+    let setting = |(name, value): (OsString, OsString)| {
+        CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())
+    };
+    let variables: Result<Vec<_>, _> = variables.into_iter().map(setting).collect();
+    // Text with a zero byte in it is refused by `spawn`.
+    let (Ok(words), Ok(variables)) = (words, variables) else { return };
+    let run = move || match nix::unistd::execve(&words[0], &words, &variables) {
+        Ok(never) => match never {},
+        Err(error) => Err(error.into()),
+    };
+    // SAFETY: PEs are started while there is one thread, so that memory may be allocated after the fork.
+    unsafe { command.pre_exec(run) };
+}
+
 /// Raises the limit on open files as far as `needed` asks; returns the limit as it was.
 pub fn allow_files(needed: u64) -> Result<libc::rlimit, Failure> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -202,6 +244,9 @@ fn explain(program: &Program, error: io::Error) -> Failure {
             (126, "it is a directory".into())
         }
         io::ErrorKind::PermissionDenied => (126, "no permission to execute it".into()),
+        _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
+            (126, "it is a program for another kind of machine, or a part of one".into())
+        }
         // The fork failed, not the program.
         io::ErrorKind::WouldBlock => (1, thread::reason(&error)),
         _ => (126, error.to_string()),
