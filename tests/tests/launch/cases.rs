@@ -44,6 +44,7 @@ cases! {
     a_report_can_be_asked_for,
     programs_that_cannot_run_are_named,
     machine_code_is_given_to_no_shell,
+    agents_pass_on_the_signal_mask_of_the_job,
     wrong_usage_is_explained,
 }
 
@@ -372,6 +373,16 @@ fn machine_code_is_given_to_no_shell() {
     assert!(outcome.stderr.contains("another kind of machine"), "{}", outcome.stderr);
 }
 
+fn agents_pass_on_the_signal_mask_of_the_job() {
+    let masks = |options: &str| {
+        let outcome = run(oshrun(&format!("{options} grep SigBlk /proc/self/status"))).well();
+        outcome.text().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Names of one machine, which get an agent each.
+    let (alone, agents) = (masks("-n 2"), masks("--host localhost,127.0.0.1"));
+    assert_eq!((alone.len(), agents), (2, alone));
+}
+
 fn wrong_usage_is_explained() {
     for (line, what) in [
         ("-n 0 true", "at least 1"),
@@ -414,10 +425,12 @@ pub fn with_needs() -> Vec<Trial> {
     ]
 }
 
-/// Has a command run as a user who has no other processes, and may have so many.
+/// A user without other processes.
+const LIMITED: u32 = 54_321;
+
+/// Has a command run as another user, who may have so many processes.
 fn as_another(mut command: Command, processes: Option<u64>) -> Command {
-    const USER: u32 = 54_321;
-    command.current_dir("/").uid(USER).gid(USER);
+    command.current_dir("/").uid(LIMITED).gid(LIMITED);
     if let Some(limit) = processes {
         // SAFETY: a system call on plain values.
         unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NPROC, limit, limit)?)) };

@@ -161,8 +161,8 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         Some(machines) => {
             let share = |host: usize| share(plan, &hosts, name.clone(), host);
             let shares = (0..machines.names.len()).map(share).collect::<Result<Vec<_>, _>>()?;
-            let (names, group) = (&machines.names, launcher.group);
-            let running = fleet::start(&plan.remote, names, shares, group, plan.goes_on())?;
+            let names = &machines.names;
+            let running = fleet::start(&plan.remote, names, shares, launcher, plan.goes_on())?;
             (Reach::Away(Box::new(running.fleet)), vec![], Some(running.events), running.outputs)
         }
         None => {

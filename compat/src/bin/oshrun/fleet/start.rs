@@ -6,13 +6,14 @@ use super::relays::groups;
 use super::streams::Printer;
 use super::{Agent, Event, Fleet, Phase, beat};
 use crate::hosts::is_this_machine;
+use crate::keeper::Launcher;
 use crate::options::Remote;
 use crate::output::Copied;
 use crate::report;
 use crate::spawn::Failure;
 use crate::thread;
 use crate::wire::{self, GREETING, GREETING_START, News, Sender, Share};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::Pid;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -41,20 +42,21 @@ pub struct Running {
 }
 
 /// Starts an agent on each of the machines, through relays where that is faster and the job does not go
-/// on without machines. The process group is that of the job.
+/// on without machines.
 pub fn start(
     remote: &Remote,
     names: &[String],
     shares: Vec<Share>,
-    group: Pid,
+    launcher: &Launcher,
     goes_on: bool,
 ) -> Result<Running, Failure> {
     let failure = |text: String| Failure { code: 1, text };
     let own = std::env::current_exe().map_err(|e| failure(format!("cannot start: {e}")))?;
     let (sender, events) = unbounded_channel();
-    let caller = Caller { own, remote: remote.clone(), names: names.to_vec(), events: sender };
+    let (remote, names, mask) = (remote.clone(), names.to_vec(), launcher.mask_before);
+    let caller = Caller { own, remote, names, mask, events: sender };
     let (here, away): (Vec<usize>, Vec<usize>) =
-        (0..names.len()).partition(|host| is_this_machine(&names[*host]));
+        (0..caller.names.len()).partition(|host| is_this_machine(&caller.names[*host]));
     let mut relays = vec![];
     let mut agents: Vec<(usize, Agent)> = vec![];
     for group in here.chunks(1).chain(groups(&away, goes_on)) {
@@ -68,16 +70,17 @@ pub fn start(
     }
     agents.sort_by_key(|(host, _)| *host);
     let (printer, outputs) = Printer::start();
+    let silence = caller.remote.silence;
     let fleet = Fleet {
         caller,
         agents: agents.into_iter().map(|(_, agent)| agent).collect(),
         relays,
         shares,
-        silence: remote.silence,
-        beat_at: Instant::now() + beat(remote.silence),
+        silence,
+        beat_at: Instant::now() + beat(silence),
         printer: Some(printer),
         input: None,
-        group,
+        group: launcher.group,
     };
     Ok(Running { fleet, events, outputs })
 }
@@ -88,6 +91,8 @@ pub struct Caller {
     remote: Remote,
     /// Of the machines.
     names: Vec<String>,
+    /// Signal mask that `oshrun` was started with: an agent of this machine passes its own on to its PEs.
+    mask: SigSet,
     events: UnboundedSender<(usize, Event)>,
 }
 
@@ -120,6 +125,10 @@ impl Caller {
     ) -> Result<(Child, ChildStdin), Failure> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         tie_to_parent(command);
+        let mask = self.mask;
+        let unblock = move || Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?);
+        // SAFETY: `unblock` makes a system call only, which is all that may be done after a fork.
+        unsafe { command.pre_exec(unblock) };
         let mut child = command.spawn().map_err(|e| {
             let (program, name) = (command.get_program().display(), &self.names[host]);
             let why = thread::reason(&e);
