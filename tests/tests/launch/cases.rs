@@ -3,7 +3,7 @@
 
 use crate::harness::{Job, Outcome, is_running, oshrun, run, run_with_input, shell};
 use libtest_mimic::Trial;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -44,6 +44,7 @@ cases! {
     a_report_can_be_asked_for,
     programs_that_cannot_run_are_named,
     machine_code_is_given_to_no_shell,
+    a_low_limit_on_files_is_raised_for_many_hosts,
     agents_pass_on_the_signal_mask_of_the_job,
     wrong_usage_is_explained,
 }
@@ -381,6 +382,25 @@ fn agents_pass_on_the_signal_mask_of_the_job() {
     // Names of one machine, which get an agent each.
     let (alone, agents) = (masks("-n 2"), masks("--host localhost,127.0.0.1"));
     assert_eq!((alone.len(), agents), (2, alone));
+}
+
+fn a_low_limit_on_files_is_raised_for_many_hosts() {
+    let place = std::env::temp_dir().join(format!("oshrun-no-ssh-{}", std::process::id()));
+    std::fs::write(&place, "#!/bin/sh\nexec sh -c \"$2\"\n").unwrap();
+    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let hosts: Vec<String> = (0..15).map(|host| format!("host{host}")).collect();
+    let line = format!("--host {} --rsh {} echo well", hosts.join(","), place.display());
+    let mut command = oshrun(&line);
+    // SAFETY: system calls on plain values.
+    unsafe {
+        command.pre_exec(|| {
+            let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+            Ok(setrlimit(Resource::RLIMIT_NOFILE, 32, hard)?)
+        });
+    }
+    let outcome = run(command);
+    std::fs::remove_file(&place).unwrap();
+    assert_eq!(outcome.well().text(), "well\n".repeat(15));
 }
 
 fn wrong_usage_is_explained() {

@@ -205,19 +205,19 @@ pub fn allow_files(needed: u64) -> Result<libc::rlimit, Failure> {
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
         return Err(internal("limits", &io::Error::last_os_error()));
     }
+    if needed > limit.rlim_cur {
+        let raised = libc::rlimit { rlim_cur: needed.min(limit.rlim_max), ..limit };
+        // SAFETY: `raised` is a valid limit not above the hard one.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } != 0 {
+            return Err(internal("limits", &io::Error::last_os_error()));
+        }
+    }
     if needed > limit.rlim_max {
         let text = format!(
             "this many PEs need {needed} open files, the limit is {} (see ulimit -n)",
             limit.rlim_max
         );
         return Err(Failure { code: 1, text });
-    }
-    if needed > limit.rlim_cur {
-        let raised = libc::rlimit { rlim_cur: needed, ..limit };
-        // SAFETY: `raised` is a valid limit not above the hard one.
-        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } != 0 {
-            return Err(internal("limits", &io::Error::last_os_error()));
-        }
     }
     Ok(limit)
 }

@@ -10,7 +10,7 @@ use crate::keeper::Launcher;
 use crate::options::Remote;
 use crate::output::Copied;
 use crate::report;
-use crate::spawn::Failure;
+use crate::spawn::{self, Failure};
 use crate::thread;
 use crate::wire::{self, GREETING, GREETING_START, News, Sender, Share};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
@@ -52,6 +52,9 @@ pub fn start(
 ) -> Result<Running, Failure> {
     let failure = |text: String| Failure { code: 1, text };
     let own = std::env::current_exe().map_err(|e| failure(format!("cannot start: {e}")))?;
+    // Three for each command, and a few dozen of our own. Relays make do with fewer: what cannot be had may
+    // not be needed.
+    let _ = spawn::allow_files(3 * names.len() as u64 + 64);
     let (sender, events) = unbounded_channel();
     let (remote, names, mask) = (remote.clone(), names.to_vec(), launcher.mask_before);
     let caller = Caller { own, remote, names, mask, events: sender };
