@@ -5,6 +5,7 @@ use crate::harness::{Job, Outcome, is_running, oshrun, run, run_with_input, shel
 use libtest_mimic::Trial;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
+use nix::unistd::{Uid, setuid};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -277,6 +278,8 @@ fn programs_share_a_job() {
 
 fn pes_run_in_the_directory_that_is_asked_for() {
     assert_eq!(run(shell("-n 2 --wdir /usr/lib", "pwd")).well().text(), "/usr/lib\n/usr/lib\n");
+    let told = run(oshrun("-n 2 --wdir /usr/lib env")).well();
+    assert_eq!(told.text().lines().filter(|line| *line == "PWD=/usr/lib").count(), 2);
     let wrong = run(shell("--wdir /no/such", "pwd"));
     assert_eq!(wrong.code(), 2, "{}", wrong.stderr);
     assert!(wrong.stderr.contains("--wdir /no/such: No such file"), "{}", wrong.stderr);
@@ -439,14 +442,20 @@ pub fn with_needs() -> Vec<Trial> {
     let can_be_another = nix::unistd::geteuid().is_root()
         && as_another(oshrun("--version"), None).output().is_ok_and(|run| run.status.success());
     let another = "needs root, and a launcher that others may run";
+    let closed = Trial::test("jobs_run_in_directories_to_which_there_is_no_way", || {
+        jobs_run_in_directories_to_which_there_is_no_way();
+        Ok(())
+    });
     vec![
         unless((cores < 2).then_some("needs two cores"), bound),
         unless((!can_be_another).then_some(another), limit),
+        unless((!can_be_another).then_some(another), closed),
     ]
 }
 
-/// A user without other processes.
+/// Users without other processes.
 const LIMITED: u32 = 54_321;
+const SHUT_OUT: u32 = 54_322;
 
 /// Has a command run as another user, who may have so many processes.
 fn as_another(mut command: Command, processes: Option<u64>) -> Command {
@@ -456,6 +465,20 @@ fn as_another(mut command: Command, processes: Option<u64>) -> Command {
         unsafe { command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NPROC, limit, limit)?)) };
     }
     command
+}
+
+fn jobs_run_in_directories_to_which_there_is_no_way() {
+    let place = std::env::temp_dir().join(format!("oshrun-closed-{}", std::process::id()));
+    std::fs::create_dir_all(place.join("own")).unwrap();
+    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut command = oshrun("-n 2 true");
+    command.current_dir(place.join("own"));
+    // It is in the directory already.
+    // SAFETY: a system call on plain values.
+    unsafe { command.pre_exec(|| Ok(setuid(Uid::from_raw(SHUT_OUT))?)) };
+    let outcome = run(command);
+    std::fs::remove_dir_all(&place).unwrap();
+    outcome.well();
 }
 
 fn a_limit_on_processes_is_named() {

@@ -167,10 +167,15 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
         }
         None => {
             let share = share(plan, &hosts, name, 0)?;
-            std::env::set_current_dir(&share.setting.directory).map_err(|e| Failure {
-                code: 2,
-                text: format!("--wdir {}: {e}", share.setting.directory.display()),
-            })?;
+            if plan.remote.directory.is_some() {
+                let directory = &share.setting.directory;
+                std::env::set_current_dir(directory).map_err(|e| Failure {
+                    code: 2,
+                    text: format!("--wdir {}: {e}", directory.display()),
+                })?;
+                // SAFETY: there is one thread.
+                unsafe { std::env::set_var("PWD", directory) };
+            }
             let emulated = |pe: usize| {
                 let host = hosts.of(pe);
                 (hosts.emulated.then_some(host), ring.links_of(host))

@@ -80,7 +80,8 @@ fn limit(resource: libc::__rlimit_resource_t) -> Option<libc::rlimit> {
 /// The current directory, by the name that the shell has for it: where home directories are mounted
 /// on demand, other hosts do not know the one that the kernel has.
 fn current_dir() -> io::Result<PathBuf> {
-    let real = std::env::current_dir()?;
+    let real = std::env::current_dir()
+        .map_err(|e| io::Error::other(format!("the working directory cannot be told: {e}")))?;
     let same = |name: &Path| {
         let identity = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino())).ok();
         name.is_absolute() && identity(name).is_some() && identity(name) == identity(&real)
