@@ -49,6 +49,14 @@ pub fn offered(
     if wanted != Pmi::Auto {
         return Err(not_offered("PMI_FD", wanted));
     }
+    // How many processes there are is told over the port alone.
+    if lookup("PMI_PORT").is_some() && lookup("PMI_ID").is_some() {
+        return Err(Error::Bootstrap(
+            "started by a PMI launcher that offers a port (PMI_PORT is set), not a descriptor, to speak to it: start \
+             it without -pmi-port, or with oshrun"
+                .into(),
+        ));
+    }
     let count = |name: &str| lookup(name).and_then(|text| text.trim().parse::<i64>().ok());
     match UNUSABLE.iter().find(|(name, ..)| count(name).is_some_and(|count| count > 1)) {
         Some((name, launcher, instead)) => Err(Error::Bootstrap(format!(
@@ -169,6 +177,9 @@ mod tests {
         let error = refused(&[&[("OMPI_COMM_WORLD_SIZE", "4")]], &[], Pmi::Auto);
         assert!(error.contains("mpirun") && error.contains("oshrun"), "{error}");
         assert!(refused(&[&[("PMI_SIZE", "2")]], &[], Pmi::Auto).contains("PMI_FD"));
+        let port = [("PMI_PORT", "n1:5000"), ("PMI_ID", "1")];
+        assert!(refused(&[&port], &[], Pmi::Auto).contains("without -pmi-port"));
+        assert_eq!(found(&[&port, PMIX], &[], Pmi::Auto).unwrap(), Offer::Pmix);
     }
 
     #[test]
@@ -184,10 +195,11 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_the_variables_hold_there_is_an_answer(
-            values in proptest::collection::vec(proptest::option::of("\\PC{0,12}"), 9),
+            values in proptest::collection::vec(proptest::option::of("\\PC{0,12}"), 11),
         ) {
             let names = ["PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_JOBID", "PMIX_RANK",
-                "PMIX_NAMESPACE", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"];
+                "PMIX_NAMESPACE", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE",
+                "PMI_PORT", "PMI_ID"];
             let lookup = |name: &str| {
                 names.iter().position(|n| *n == name).and_then(|at| values[at].clone())
             };

@@ -359,6 +359,20 @@ fn under_hydra(programs: &Programs) -> Vec<Trial> {
             says_launcher(launch(hydra().arg(oshinfo))?, called)
         }));
     }
+    let program = programs.checks[0].clone();
+    trials.push(trial(
+        "Hydra without descriptors makes no jobs of one PE".into(),
+        missing,
+        move || {
+            let mut hydra = Command::new(HYDRA);
+            let ran =
+                fails(launch(hydra.args(["-pmi-port", "-n", "2"]).arg(program.executable()?))?)?;
+            match ran.stderr.contains("without -pmi-port") {
+                true => Ok(()),
+                false => Err(ran.account("expected to be told what to leave out").into()),
+            }
+        },
+    ));
     trials
 }
 
