@@ -253,10 +253,8 @@ fn keep_board(config: &Config) -> Result<()> {
 }
 
 fn connect(config: &Config) -> Result<Job> {
-    // The board of a launcher further out is not this job's.
-    let passed = bootstrap::passes_descriptor();
     let bootstrap: Arc<dyn Bootstrap> = bootstrap::from_env(config)?.into();
-    let board = match config.board_fd.filter(|_| passed) {
+    let board = match config.board_fd {
         Some(Descriptor(number)) => {
             // SAFETY: `keep_board` has found it open, and the launcher passed it for this use alone.
             let fd = unsafe { OwnedFd::from_raw_fd(number) };

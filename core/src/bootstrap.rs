@@ -26,8 +26,9 @@ mod wire;
 pub const ONE_USER: &str = "in a process one library alone can speak to a launcher by PMI, and another, \
     such as MPI, does so too; start such programs with Open MPI's mpirun or srun --mpi=pmix";
 
-pub use environment::{is_launched, number_of_this_process, passes_descriptor};
+pub use environment::{connection, is_launched, number_of_this_process};
 pub use threads::Threads;
+pub use wire::number_of_socket;
 
 /// Out-of-band communication of a job.
 pub trait Bootstrap: Send + Sync {

@@ -90,6 +90,8 @@ crate::settings! {
         User tune_report: Report = "off", "SHMEM_TUNE_REPORT";
         /// What to log on standard error.
         User log: Log = "warn", "SHMEM_LOG";
+        /// Number of the socket in PMI_FD of the PE that the other variables of oshrun are for.
+        Launcher connection: String = "", "TOMBOLO_CONNECTION";
         /// Number of the emulated host this process is on.
         Launcher host: Option<u32> = "", "TOMBOLO_HOST";
         /// Descriptor of the status board shared with oshrun.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What launchers leave in the environment, and what that means.
 
-use super::wire::is_socket;
+use super::wire::number_of_socket;
 use crate::config::Pmi;
 use crate::error::{Error, Result};
 
@@ -100,10 +100,10 @@ pub fn is_launched() -> bool {
     is_set("PMI_FD") || (is_set("PMIX_RANK") && is_set("PMIX_NAMESPACE"))
 }
 
-/// Whether the connection is an open descriptor that the launcher passed.
-pub fn passes_descriptor() -> bool {
+/// Number of the socket that the launcher passed, if it is open.
+pub fn connection() -> Option<u64> {
     let fd = std::env::var("PMI_FD").ok().and_then(|fd| fd.trim().parse().ok());
-    fd.is_some_and(is_socket)
+    fd.and_then(number_of_socket)
 }
 
 /// The number that a launcher gave this process, for messages before it has joined the job.

@@ -159,9 +159,16 @@ impl Wire {
 
 /// Whether `fd` is an open socket.
 pub fn is_socket(fd: RawFd) -> bool {
+    number_of_socket(fd).is_some()
+}
+
+/// The number that the kernel has for an open socket: no two have the same at one time.
+pub fn number_of_socket(fd: RawFd) -> Option<u64> {
     // SAFETY: all-zero is a valid value, and the call only fills it.
-    unsafe {
+    let stat = unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
-        libc::fstat(fd, &raw mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFSOCK
-    }
+        (libc::fstat(fd, &raw mut stat) == 0).then_some(stat)
+    };
+    let sockets = stat.filter(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFSOCK);
+    sockets.map(|stat| stat.st_ino)
 }

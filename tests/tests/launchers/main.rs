@@ -336,9 +336,19 @@ fn under_mpirun(programs: &Programs) -> Vec<Trial> {
         }
     }));
     let (oshrun, oshinfo) = (programs.tool("oshrun"), programs.tool("oshinfo"));
+    let (outer, inner) = ((oshrun.clone(), oshinfo.clone()), (oshrun, oshinfo));
     trials.push(trial("oshrun within mpirun starts its own job".into(), missing, move || {
+        let (oshrun, oshinfo) = inner;
         let mut mpirun = mpirun("1");
         says_launcher(launch(mpirun.arg(oshrun).args(["-n", "2"]).arg(oshinfo))?, "PMI-1")
+    }));
+    trials.push(trial("mpirun within oshrun starts its own job".into(), missing, move || {
+        let (oshrun, oshinfo) = outer;
+        let mpirun = mpirun("3");
+        let mut job = Command::new(oshrun);
+        job.args(["-n", "1"]).arg(mpirun.get_program()).args(mpirun.get_args()).arg(oshinfo);
+        job.envs(mpirun.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        says_launcher(launch(&mut job)?, "PMIx")
     }));
     trials
 }
@@ -359,6 +369,12 @@ fn under_hydra(programs: &Programs) -> Vec<Trial> {
             says_launcher(launch(hydra().arg(oshinfo))?, called)
         }));
     }
+    let (oshrun, oshinfo) = (programs.tool("oshrun"), programs.tool("oshinfo"));
+    trials.push(trial("Hydra within oshrun starts its own job".into(), missing, move || {
+        let mut job = Command::new(oshrun);
+        job.args(["-n", "1", HYDRA, "-n", "3"]).arg(oshinfo);
+        says_launcher(launch(&mut job)?, "PMI-1")
+    }));
     let program = programs.checks[0].clone();
     trials.push(trial(
         "Hydra without descriptors makes no jobs of one PE".into(),

@@ -19,6 +19,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use tombolo_core::board::Board;
+use tombolo_core::bootstrap::number_of_socket;
 
 /// Variables of other launchers, which would contradict what the PEs are told here.
 const FOREIGN: [&str; 4] = ["PMI_ID", "PMI_PORT", "PMIX_NAMESPACE", "PMIX_RANK"];
@@ -91,7 +92,8 @@ pub fn spawn(
     for name in FOREIGN {
         command.env_remove(name);
     }
-    for (name, value) in variables(place, common, theirs.as_raw_fd()) {
+    let connection = number_of_socket(theirs.as_raw_fd()).unwrap_or_default();
+    for (name, value) in variables(place, common, theirs.as_raw_fd(), connection) {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
@@ -112,12 +114,14 @@ fn variables(
     place: &PeStart,
     common: &Common<'_>,
     pmi: RawFd,
-) -> [(&'static str, Option<String>); 10] {
+    connection: u64,
+) -> [(&'static str, Option<String>); 11] {
     [
         ("PMI_FD", Some(pmi.to_string())),
         ("PMI_RANK", Some(place.pe.to_string())),
         ("PMI_SIZE", Some(common.size.to_string())),
         ("PMI_SPAWNED", Some("0".into())),
+        ("TOMBOLO_CONNECTION", Some(connection.to_string())),
         ("TOMBOLO_BOARD_FD", Some(common.board.fd().as_raw_fd().to_string())),
         ("TOMBOLO_HOST", place.host.map(|host| host.to_string())),
         ("TOMBOLO_NTB_FD", place.links.map(|[left, right]| format!("{left},{right}"))),
@@ -269,7 +273,7 @@ mod tests {
         let links = Some([7, 8]);
         let place =
             PeStart { pe: 0, host: Some(0), links, core: None, piped_input: false, profile: None };
-        let set = variables(&place, &common, 3);
+        let set = variables(&place, &common, 3, 4);
         for variable in known::all().filter(|v| v.audience == Audience::Launcher) {
             assert!(set.iter().any(|(name, _)| *name == variable.name), "{}", variable.name);
         }
