@@ -20,6 +20,7 @@ cases! {
     a_background_job_stops_as_a_whole_when_it_may_not_write,
     an_interrupt_of_the_group_counts_once,
     pes_that_ignore_an_interrupt_are_killed,
+    a_stopped_job_of_several_hosts_leaves_the_terminal_to_the_shell,
     a_job_can_be_stopped_and_continued,
     a_killed_launcher_takes_its_pes_along,
     a_killed_launcher_takes_along_what_scripts_started,
@@ -206,6 +207,28 @@ fn pes_that_ignore_an_interrupt_are_killed() {
         assert!(Duration::from_secs(5) < outcome.time && outcome.time < Duration::from_secs(10));
         assert!(pids.iter().all(|pid| !is_running(*pid)));
     }
+}
+
+fn a_stopped_job_of_several_hosts_leaves_the_terminal_to_the_shell() {
+    let mut terminal = Terminal::open();
+    terminal.say("stty -echo; echo rea''dy");
+    terminal.expect("ready", 1, None);
+    // Names of one machine, which get an agent each.
+    let script = "[ $PMI_RANK = 1 ] || { echo started; read line; echo read $line; }";
+    let job = shell("--host localhost,127.0.0.1", script);
+    let words = std::iter::once(job.get_program()).chain(job.get_args());
+    let words: Vec<String> = words.map(|w| format!("'{}'", w.to_string_lossy())).collect();
+    terminal.say(&words.join(" "));
+    terminal.expect("started", 1, None);
+    write!(terminal.terminal, "\x1a").expect("a terminal");
+    terminal.expect("Stopped", 1, None);
+    terminal.say("echo for the she''ll");
+    terminal.expect("for the shell", 1, None);
+    terminal.say("fg");
+    // The shell names the job when it has stopped, and when it goes on.
+    terminal.expect("PMI_RANK", 2, None);
+    terminal.say("words");
+    terminal.expect("read words", 1, None);
 }
 
 fn a_job_can_be_stopped_and_continued() {

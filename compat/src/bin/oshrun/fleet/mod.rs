@@ -336,13 +336,15 @@ impl Fleet {
             .collect()
     }
 
-    /// Waits until all orders are on their way.
-    pub fn flush(&self) {
+    /// This process is about to be stopped: waits until all orders are on their way.
+    pub fn pause(&self) {
+        self.input.iter().for_each(Input::pause);
         self.agents.iter().for_each(|agent| agent.orders.flush(FLUSH));
     }
 
     /// This process was stopped, and could not hear anything.
     pub fn wake(&mut self) {
+        self.input.iter().for_each(Input::go_on);
         self.beat_at = Instant::now();
         self.agents.iter_mut().for_each(|agent| agent.heard = Instant::now());
     }

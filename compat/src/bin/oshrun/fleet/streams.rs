@@ -151,6 +151,17 @@ impl Input {
         Some(Input { reader, window })
     }
 
+    /// Reads no more from a terminal that is the shell's now: a read that has begun would take the next line
+    /// from it.
+    pub fn pause(&self) {
+        crate::signals::send(self.reader, Signal::SIGSTOP);
+    }
+
+    /// Reads on, if the terminal is the job's again.
+    pub fn go_on(&self) {
+        crate::signals::send(self.reader, Signal::SIGCONT);
+    }
+
     /// PE 0 has taken some.
     pub fn taken(&self, bytes: usize) {
         self.window.leave(bytes);

@@ -37,7 +37,7 @@ impl Job {
     fn stop_ourselves(&mut self) {
         self.order(Order::Silence);
         if let Reach::Away(fleet) = &mut self.reach {
-            fleet.flush();
+            fleet.pause();
         }
         let _ = nix::sys::signal::raise(Signal::SIGSTOP);
         if let Reach::Away(fleet) = &mut self.reach {
