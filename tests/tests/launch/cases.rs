@@ -47,6 +47,7 @@ cases! {
     machine_code_is_given_to_no_shell,
     a_low_limit_on_files_is_raised_for_many_hosts,
     agents_pass_on_the_signal_mask_of_the_job,
+    input_that_cannot_be_read_is_told,
     wrong_usage_is_explained,
 }
 
@@ -385,6 +386,15 @@ fn agents_pass_on_the_signal_mask_of_the_job() {
     // Names of one machine, which get an agent each.
     let (alone, agents) = (masks("-n 2"), masks("--host localhost,127.0.0.1"));
     assert_eq!((alone.len(), agents), (2, alone));
+}
+
+fn input_that_cannot_be_read_is_told() {
+    // Names of one machine, which get an agent each.
+    let mut command = oshrun("--host localhost,127.0.0.1 /bin/sh -c");
+    command.arg("[ $PMI_RANK = 1 ] || ! read line").env("PATH", "/no/such");
+    let outcome = run_with_input(command, b"line\n");
+    assert_eq!(outcome.code(), 0, "{}", outcome.stderr);
+    assert!(outcome.stderr.starts_with("oshrun: PE 0 gets no input"), "{}", outcome.stderr);
 }
 
 fn a_low_limit_on_files_is_raised_for_many_hosts() {

@@ -3,6 +3,7 @@
 
 use super::line::Line;
 use crate::output::{Copied, Loss, same_file, write_all};
+use crate::report;
 use crate::thread;
 use crate::wire::{Order, WINDOW};
 use nix::sys::signal::Signal;
@@ -125,14 +126,19 @@ impl Input {
         };
         // SAFETY: `setup` makes system calls only, which is all that may be done after a fork.
         unsafe { command.pre_exec(setup) };
-        let child = command
-            .spawn()
-            .ok()
-            .and_then(|mut child| Some((Pid::from_raw(child.id() as i32), child.stdout.take()?)));
-        let Some((reader, mut from)) = child else {
-            orders.send(Order::Input(vec![]));
-            return None;
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                let why = thread::reason(&error);
+                report::line(format_args!(
+                    "PE 0 gets no input: cannot run 'cat' to read it: {why}"
+                ));
+                orders.send(Order::Input(vec![]));
+                return None;
+            }
         };
+        let reader = Pid::from_raw(child.id() as i32);
+        let mut from = child.stdout.take().expect("piped");
         let window = Window::new();
         let room = window.clone();
         thread::start(move || {
