@@ -17,6 +17,7 @@ cases! {
     many_pes_start_and_end,
     a_job_can_start_a_job,
     a_pe_may_be_started_by_a_script,
+    a_pe_is_one_program,
     the_exit_code_is_that_of_the_pe_that_failed,
     a_crash_ends_the_job_and_is_named,
     a_crash_of_a_checked_pe_needs_no_hint,
@@ -76,6 +77,15 @@ fn a_pe_may_be_started_by_a_script() {
     let own = std::env::current_exe().unwrap();
     let script = format!("'{}' pe exchange; true", own.display());
     assert_eq!(run(shell("-n 3", &script)).well().text().lines().count(), 3);
+}
+
+fn a_pe_is_one_program() {
+    let mut command = oshrun("-n 1 sh -c");
+    let own = std::env::current_exe().expect("the test knows its own place");
+    command.arg("\"$0\" pe exchange; \"$0\" pe exchange").arg(own);
+    let outcome = run(command);
+    assert_eq!(outcome.code(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("start a job for each"), "{}", outcome.stderr);
 }
 
 fn the_exit_code_is_that_of_the_pe_that_failed() {

@@ -146,8 +146,14 @@ impl Server {
 
     fn init(&mut self, pe: usize, request: &Request<'_>) -> Result<String, String> {
         let version = request.number("pmi_version").ok_or("init without pmi_version")?;
-        if self.clients[pe].stage != Stage::Outside {
-            return Err(format!("second init: {ONE_USER}"));
+        match self.clients[pe].stage {
+            Stage::Outside => {}
+            Stage::Inside => return Err(format!("second init: {ONE_USER}")),
+            Stage::Left => {
+                return Err("init after finalize: a PE is one OpenSHMEM program, run once; scripts that run several \
+                    start a job for each"
+                    .into());
+            }
         }
         let rc = if version == 1 { 0 } else { -1 };
         if rc == 0 {
@@ -443,6 +449,8 @@ mod tests {
         assert_eq!(server.stage(0), Stage::Inside);
         answer(&mut server, 0, "cmd=finalize");
         assert_eq!(server.stage(0), Stage::Left);
+        let again = server.receive(0, b"cmd=init pmi_version=1 pmi_subversion=1");
+        assert!(again.unwrap_err().contains("one OpenSHMEM program, run once"));
         assert_eq!(
             server.receive(0, b"cmd=abort exitcode=9"),
             Ok(vec![Effect::Abort { pe: 0, code: 9 }])
