@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The program that runs as PEs: a PMI-1 client of a few lines, and ways to misbehave.
 
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -21,6 +21,7 @@ pub fn main(args: &[String]) {
         ["close"] => close(),
         ["skip", pe] => skip(pe),
         ["hang"] => hang(),
+        ["save"] => save(),
         ["ignore", name] => ignore(name),
         ["blocked"] => blocked(),
         ["outlive", pe] => outlive(pe),
@@ -117,6 +118,18 @@ fn skip(pe: &str) {
 fn hang() {
     println!("{}", std::process::id());
     pause();
+}
+
+/// Takes longer for an end by SIGTERM than processes get that PEs leave behind.
+fn save() {
+    let mut pmi = Client::join();
+    let term = SigSet::from(Signal::SIGTERM);
+    term.thread_block().unwrap();
+    println!("ready");
+    assert_eq!(term.wait(), Ok(Signal::SIGTERM));
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    println!("saved");
+    pmi.ask("cmd=finalize");
 }
 
 fn ignore(name: &str) {

@@ -16,6 +16,7 @@ cases! {
     an_interrupt_leaves_nothing_running,
     a_second_interrupt_kills,
     a_program_may_finish_after_an_interrupt,
+    a_program_may_finish_after_its_script_was_interrupted,
     a_program_may_finish_after_others_have_ended,
     a_background_job_stops_as_a_whole_when_it_may_not_write,
     an_interrupt_of_the_group_counts_once,
@@ -79,6 +80,16 @@ fn a_program_may_finish_after_an_interrupt() {
     assert_eq!([job.line(), job.line()], ["ready", "ready"]);
     job.send(Signal::SIGTERM);
     assert_eq!(job.finish().well().text(), "saved\nsaved\n");
+}
+
+fn a_program_may_finish_after_its_script_was_interrupted() {
+    let mut command = shell("-n 2", "\"$0\" pe save; exit 3");
+    command.arg(std::env::current_exe().expect("the test knows its own place"));
+    let mut job = Job::start(command);
+    assert_eq!([job.line(), job.line()], ["ready", "ready"]);
+    job.send(Signal::SIGTERM);
+    let outcome = job.finish();
+    assert_eq!(outcome.text(), "saved\nsaved\n", "{}", outcome.stderr);
 }
 
 fn a_program_may_finish_after_others_have_ended() {

@@ -19,7 +19,7 @@ use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::process::ChildStdin;
+use std::process::{ChildStdin, ExitStatus};
 use std::rc::Rc;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
@@ -56,6 +56,26 @@ struct Process {
     program: Option<Pid>,
     /// The beginning of a request.
     input: Vec<u8>,
+}
+
+impl Process {
+    /// The program that a script runs as the PE.
+    fn program_of_script(&self) -> Option<Pid> {
+        self.program.filter(|program| *program != self.pid && signals::is_below(*program))
+    }
+
+    /// Sends a signal to the PE: to a script and to its program.
+    fn send(&self, signal: Signal) {
+        let program = self.program_of_script();
+        program.into_iter().chain([self.pid]).for_each(|pid| signals::send(pid, signal));
+    }
+
+    /// The program of a script that has ended in this way by a signal for both: what the program does with it
+    /// counts, which may take a while.
+    fn left_behind(&self, status: ExitStatus) -> Option<Pid> {
+        let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
+        signal.filter(|signal| signals::is_interrupt(*signal)).and(self.program_of_script())
+    }
 }
 
 /// What the PEs have from the process that starts them.
@@ -186,7 +206,7 @@ impl Host {
             Order::Signal { signal, but } => {
                 let Ok(signal) = Signal::try_from(signal) else { return };
                 let told = self.alive().filter(|process| Some(process.pe) != but);
-                told.for_each(|process| signals::send(process.pid, signal));
+                told.for_each(|process| process.send(signal));
             }
             Order::Kill => {
                 self.alive().for_each(|process| signals::send(process.pid, Signal::SIGKILL));
@@ -260,6 +280,10 @@ impl Host {
             };
             // What it said last, such as an abort, comes before its end.
             self.take_requests(at);
+            if let Some(program) = self.processes[at].left_behind(ended.status) {
+                self.processes[at].pid = program;
+                continue;
+            }
             self.processes[at].alive = false;
             let pe = self.processes[at].pe;
             let (stage, running) = (self.stage(at), self.has_joined(pe));
