@@ -196,8 +196,14 @@ fn share(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
         let text = text.replace("@VERSION@", VERSION).replace("@ENVIRONMENT@\n", &variables);
         text.replace("@ENDS@\n", &ends)
     };
-    copy_tree(&share.join("man"), &prefix.join("share/man"), Some(&fill))
-        .map_err(|error| Failure::new(format!("installing manual pages: {error}")))?;
+    let place = |error| Failure::new(format!("installing manual pages: {error}"));
+    let to = prefix.join("share/man");
+    copy_tree(&share.join("man"), &to, Some(&fill)).map_err(place)?;
+    for (name, of) in LINKS {
+        let Some(name) = name.strip_prefix("bin/") else { continue };
+        let page = to.join("man1").join(format!("{name}.1"));
+        put(&page, |new| fs::write(new, docs::page_of(1, of))).map_err(place)?;
+    }
     Ok(())
 }
 

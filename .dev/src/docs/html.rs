@@ -52,15 +52,7 @@ pub fn site(pages: &[Page], chapters: &[Chapter], tables: &Tables, version: &str
     let mut where_is: BTreeMap<String, String> = BTreeMap::new();
     for page in pages {
         let file = format!("{}.html", page.name);
-        for (name, _) in page.routines(tables) {
-            where_is.insert(name, file.clone());
-        }
-        for line in page.synopsis.iter().filter(|line| line.kind == Kind::Generic) {
-            let before = line.text.split('(').next().unwrap_or_default();
-            let name = before.rsplit([' ', '*']).next().unwrap_or_default();
-            where_is.entry(name.to_owned()).or_insert(file.clone());
-        }
-        where_is.entry(page.name.clone()).or_insert(file);
+        where_is.extend(page.names(tables).into_iter().map(|name| (name, file.clone())));
     }
     let mut files: Vec<File> = pages
         .iter()
@@ -121,6 +113,7 @@ fn reference(page: &Page, tables: &Tables, where_is: &BTreeMap<String, String>) 
                 Kind::Context => "\n/* each also as shmem_ctx_..., with shmem_ctx_t ctx first */\n",
                 Kind::Generic => "\n/* C11 and C++, for all these types */\n",
                 Kind::Deprecated => "\n/* deprecated */\n",
+                Kind::DeprecatedGeneric => "\n/* deprecated, C11 and C++, for all these types */\n",
                 Kind::Plain | Kind::Extension => "\n",
             };
         }

@@ -18,6 +18,7 @@ pub fn render(page: &Page, tables: &Tables, version: &str) -> String {
         (Kind::Extension, ""),
         (Kind::Generic, "In C11 and C++, for all these types:"),
         (Kind::Deprecated, "Deprecated:"),
+        (Kind::DeprecatedGeneric, "Deprecated, in C11 and C++, for all these types:"),
     ] {
         let lines: Vec<_> = page.synopsis.iter().filter(|line| line.kind == kind).collect();
         if lines.is_empty() {
@@ -75,9 +76,9 @@ pub fn families(page: &Page, tables: &Tables) -> Vec<(String, String)> {
     families
 }
 
-/// The page of a routine that another page describes.
-pub fn link(page: &str) -> String {
-    format!(".so man3/{page}.3\n")
+/// The page of a name that another page describes.
+pub fn link(section: u8, page: &str) -> String {
+    format!(".so man{section}/{page}.{section}\n")
 }
 
 /// Running text: nothing in it is a macro or an escape.

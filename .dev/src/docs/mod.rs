@@ -30,14 +30,19 @@ pub fn site(tree: &Tree, folder: &Path) -> Result<(), Failure> {
     write_all(folder, html::site(&pages, &chapters(tree)?, &tables, VERSION))
 }
 
-/// Writes the manual pages, and a link for every routine.
+/// A manual page that is another name of a page of the same section.
+pub fn page_of(section: u8, other: &str) -> String {
+    man::link(section, other)
+}
+
+/// Writes the manual pages, and a link for every other name under which people look for one.
 pub fn manual(tree: &Tree, folder: &Path) -> Result<(), Failure> {
     let (pages, tables) = source(tree)?;
     let mut files = vec![];
     for page in &pages {
         files.push((format!("{}.3", page.name), man::render(page, &tables, VERSION)));
-        for (name, _) in page.routines(&tables).iter().filter(|(name, _)| *name != page.name) {
-            files.push((format!("{name}.3"), man::link(&page.name)));
+        for name in page.names(&tables).iter().filter(|name| **name != page.name) {
+            files.push((format!("{name}.3"), man::link(3, &page.name)));
         }
     }
     write_all(folder, files)
@@ -75,6 +80,7 @@ fn write_all(folder: &Path, files: Vec<html::File>) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use page::Kind;
     use std::collections::{BTreeMap, BTreeSet};
 
     fn list() -> BTreeMap<String, String> {
@@ -111,6 +117,43 @@ mod tests {
         for (name, prototype) in &on_pages {
             assert_eq!(list.get(name), Some(prototype), "{name}");
         }
+    }
+
+    #[test]
+    fn every_generic_form_is_on_one_page_as_the_standard_declares_it() {
+        let tree = Tree::find();
+        let text = fs::read_to_string(tree.path("tests/data/openshmem-1.6-c11-generics.tsv"));
+        let text = text.expect("the standard's generic forms");
+        let mut wanted = BTreeMap::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let [name, state, prototype] = line.splitn(4, '\t').collect::<Vec<_>>()[..3] else {
+                panic!("{line}");
+            };
+            let prototype = prototype.trim_end_matches(';');
+            let plain = prototype.replace("shmem_ctx_t ctx, ", "");
+            // Of the two forms of a routine, the one with a context has both names in one line.
+            let shown = match prototype == plain {
+                true => plain,
+                false => plain.replacen('(', "([shmem_ctx_t ctx,] ", 1),
+            };
+            if line.contains("TYPE") {
+                wanted.insert(name, (state == "deprecated", shown));
+            }
+        }
+        let (pages, tables) = source(&tree).expect("pages");
+        let mut found = BTreeMap::new();
+        for page in &pages {
+            let generic = |kind| matches!(kind, Kind::Generic | Kind::DeprecatedGeneric);
+            for line in page.synopsis.iter().filter(|line| generic(line.kind)) {
+                let name = line.text.split('(').next().and_then(|text| text.rsplit(' ').next());
+                let name = name.expect("a name");
+                assert!(page.names(&tables).contains(name), "{name} does not lead to its page");
+                let old = line.kind == Kind::DeprecatedGeneric;
+                found.insert(name, (old, line.text.clone()));
+            }
+        }
+        found.retain(|name, _| *name != "shmem_sync");
+        assert_eq!(found, wanted);
     }
 
     #[test]

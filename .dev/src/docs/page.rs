@@ -6,7 +6,7 @@
 //! headers, `{32,64}` for what it lists, and `TYPE` for the C type that goes with the name.
 
 use crate::steps::Failure;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -52,8 +52,15 @@ pub enum Kind {
     /// C11 and C++: no routine of its own.
     Generic,
     Deprecated,
+    DeprecatedGeneric,
     /// Not part of the standard.
     Extension,
+}
+
+impl Kind {
+    fn is_generic(self) -> bool {
+        matches!(self, Kind::Generic | Kind::DeprecatedGeneric)
+    }
 }
 
 /// Type tables by name: names of types, and types.
@@ -102,6 +109,14 @@ impl Page {
         self.synopsis.iter().flat_map(|line| line.expand(tables)).collect()
     }
 
+    /// Every name under which people look for the page: its own, those of its routines, and those of C11.
+    pub fn names(&self, tables: &Tables) -> BTreeSet<String> {
+        let generics = self.synopsis.iter().filter(|line| line.kind.is_generic());
+        let generics = generics.map(|line| name_of(&line.text).to_owned());
+        let routines = self.routines(tables).into_iter().map(|(name, _)| name);
+        routines.chain(generics).chain([self.name.clone()]).collect()
+    }
+
     /// The header to include.
     pub fn header(&self) -> &'static str {
         let extends = self.synopsis.iter().any(|line| line.kind == Kind::Extension);
@@ -114,6 +129,7 @@ impl Prototype {
         let kinds = [
             ("ctx ", Kind::Context),
             ("generic ", Kind::Generic),
+            ("deprecated generic ", Kind::DeprecatedGeneric),
             ("deprecated ", Kind::Deprecated),
             ("extension ", Kind::Extension),
         ];
@@ -127,7 +143,7 @@ impl Prototype {
 
     /// Every routine that the line stands for.
     pub fn expand(&self, tables: &Tables) -> Vec<(String, String)> {
-        if self.kind == Kind::Generic {
+        if self.kind.is_generic() {
             return vec![];
         }
         let texts = match self.text.split_once('{').and_then(|(before, rest)| {
