@@ -22,6 +22,8 @@ const LAYOUT: Layout = Layout {
     told: false,
     oshrun: "oshrun.tombolo",
 };
+/// Where packages are put together, below the folder that they are written to.
+pub const STAGES: &str = "debian";
 const OTHER_NAMES: [&str; 4] = ["libsma.so", "liboshmem.so", "libsma.a", "liboshmem.a"];
 
 /// Without another place to write to.
@@ -106,7 +108,7 @@ pub fn packages(
     moment: u64,
 ) -> Result<Vec<PathBuf>, Failure> {
     let architecture = output(Command::new("dpkg").arg("--print-architecture"))?.trim().to_owned();
-    let (work, version) = (folder.join("debian"), format!("{VERSION}-1"));
+    let (work, version) = (folder.join(STAGES), format!("{VERSION}-1"));
     let build = Build { tree, root, work, folder, version, architecture, moment };
     PACKAGES.iter().try_for_each(|package| build.make(package))?;
     remove(&build.work)?;

@@ -24,8 +24,17 @@ pub fn package(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     };
     let name = format!("tombolo-{VERSION}-{}-linux", std::env::consts::ARCH);
     let root = to.join(&name);
-    // What an earlier version installed and this one does not is not to be packed.
-    remove(&to)?;
+    let place = |path: &Path| path.canonicalize().ok();
+    let replaced = |prefix: &Path| {
+        place(prefix).zip(place(&root)).is_some_and(|(prefix, root)| prefix.starts_with(root))
+    };
+    if of.is_some_and(replaced) {
+        return Err(Failure::new(format!("--of: this command replaces {}", root.display())));
+    }
+    // What an earlier version installed and this one does not is not to be packed. Other files of the
+    // folder are not of this command.
+    remove(&root)?;
+    remove(&to.join(deb::STAGES))?;
     match of {
         None => install(tree, &root)?,
         Some(prefix) => {

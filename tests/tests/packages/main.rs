@@ -50,6 +50,9 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     ]
 }
 
+/// A file that was in the folder before the packages.
+const OF_OTHERS: &str = "letter.txt";
+
 /// Packages of the installation, made when first needed.
 struct Made {
     prefix: PathBuf,
@@ -60,6 +63,10 @@ impl Made {
     fn folder(&self) -> Result<&Path, String> {
         let made = self.folder.get_or_init(|| {
             let folder = scratch("packages").join("made");
+            let other = folder.join(OF_OTHERS);
+            fs::create_dir_all(&folder)
+                .and_then(|()| fs::write(other, ""))
+                .map_err(|e| e.to_string())?;
             let mut dev = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
             dev.current_dir(crate_dir()).args(["run", "--quiet", "--package", "tombolo-dev"]);
             dev.args(["--", "package", "--of"]).arg(&self.prefix).arg("--to").arg(&folder);
@@ -84,6 +91,7 @@ fn unpacked(folder: &Path) -> Result<(), Failed> {
     let place = scratch("packages").join("a place, with blanks");
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(&place)?;
+    assert!(folder.join(OF_OTHERS).is_file(), "a file of somebody else was removed");
     let [archive] = &files(folder, ".tar.zst")?[..] else { return Err("one archive".into()) };
     let mut tar = Command::new("tar");
     run(tar.arg("-xf").arg(archive).arg("-C").arg(&place), LIMIT)?.succeeded()?;
