@@ -53,10 +53,13 @@ pub fn command(tree: &Tree, args: &[String]) -> Result<(), Failure> {
 
 /// Builds and installs; safe to repeat while programs run that use the installation.
 pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
+    let place = |error: std::io::Error| Failure::new(format!("{}: {error}", prefix.display()));
+    // A place that cannot be written to is told of before the build, which takes minutes.
+    let probe = prefix.join("bin/.probe");
+    put(&probe, |new| fs::write(new, "")).and_then(|()| fs::remove_file(&probe)).map_err(place)?;
     announce("building the library and its tools");
     run(&mut release_build(tree))?;
     announce(&format!("installing in {}", prefix.display()));
-    let place = |error: std::io::Error| Failure::new(format!("{}: {error}", prefix.display()));
     let built = |name: &str| tree.target("release").join(name);
     for tool in TOOLS {
         copy(&built(tool), &prefix.join("bin").join(tool)).map_err(place)?;
