@@ -26,13 +26,16 @@ use tombolo_selector::report::{self, difference};
 use tombolo_selector::{Origin, Tuning};
 
 const IN_A_JOB: &str = "\
-In a job, as in `oshrun -n 4 --hosts 2 oshinfo`, it shows the job's PEs, hosts, ports, links, windows
-and routes; --tuning explains the routes of the job; --predict also measures the pattern.";
+In a job, as in `oshrun -n 4 --hosts 2 oshinfo`, it shows the job's PEs, hosts,
+ports, links, windows and routes; --tuning explains the routes of the job;
+--predict also measures the pattern.";
 
 /// What stands in the place of a file for the comparison of two.
 const DIFF: &str = "diff";
 const TABLES: &str =
     "two saved tables are compared by oshinfo --tuning=diff OLD NEW; --tuning=FILE explains one";
+const STRAY: &str =
+    "all arguments of oshinfo are options, but for the two saved tables of --tuning=diff";
 
 /// What options of --predict have no meaning with. Where an option conflicts with what another one requires,
 /// clap does not ask for what is required.
@@ -63,8 +66,7 @@ struct Options {
     form: ReportForm,
 
     /// With --tuning=diff: two saved tables
-    #[arg(value_names = ["OLD", "NEW"], num_args = 2, requires = "tuning", hide = true)]
-    #[arg(conflicts_with_all = ["form", "doctor", "predict", "collectives"])]
+    #[arg(hide = true, conflicts_with = "form")]
     tables: Vec<PathBuf>,
 
     /// Find out what makes jobs slow or impossible on this machine, and how to change it
@@ -118,6 +120,16 @@ struct Options {
     pes: Option<u32>,
 }
 
+impl Options {
+    fn compares(&self) -> bool {
+        matches!(&self.tuning, Some(Some(file)) if file == Path::new(DIFF))
+    }
+
+    fn has_stray_arguments(&self) -> bool {
+        !self.tables.is_empty() && !self.compares()
+    }
+}
+
 fn size(text: &str) -> Result<u64, String> {
     /// What all PEs of a pattern exchange together can be counted.
     const MOST: u64 = 1 << 40;
@@ -144,16 +156,18 @@ fn main() -> ExitCode {
     if bootstrap::is_launched() {
         return in_job(&options);
     }
+    if options.has_stray_arguments() {
+        return wrong(STRAY);
+    }
     if options.doctor {
         return doctor(&options);
     }
     let text = match &options {
         Options { man_environment: true, .. } => Ok(manual::environment()),
-        Options { tuning: Some(Some(file)), tables, .. } if file == Path::new(DIFF) => {
+        Options { tables, .. } if options.compares() => {
             let [old, new] = &tables[..] else { return wrong(TABLES) };
             saved(Some(old)).and_then(|old| Ok(difference::text(&old, &saved(Some(new))?)))
         }
-        Options { tables, .. } if !tables.is_empty() => return wrong(TABLES),
         Options { tuning: Some(file), .. } => {
             saved(file.as_deref()).map(|tuning| explained(&tuning, &options))
         }
@@ -215,9 +229,10 @@ fn misplaced(options: &Options) -> Option<&'static str> {
             "--doctor examines machines, not jobs: start oshinfo without oshrun, with --host for \
              other machines",
         ),
-        Options { tuning: Some(Some(file)), .. } if file == Path::new(DIFF) => {
+        _ if options.compares() => {
             Some("--tuning=diff compares files: start oshinfo without oshrun")
         }
+        _ if options.has_stray_arguments() => Some(STRAY),
         Options { tuning: Some(Some(_)), .. } => Some(
             "in a job --tuning explains the routes of the job and takes no file; start oshinfo \
              without oshrun to explain a file, or set SHMEM_TUNE to use it in the job",
