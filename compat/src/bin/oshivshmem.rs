@@ -11,13 +11,16 @@ use tombolo_core::config::{Bytes, Value};
 use tombolo_transports::ntb::port::ivshmem::server::{Change, Server};
 
 const EXAMPLES: &str = "\
-Each PATH is one link, between two virtual machines. A ring of machines has a link from each to the next
-and from the last to the first; each machine has two devices:
+Each PATH is one link, between two virtual machines. A ring of machines has a
+link from each to the next and from the last to the first; each machine has two
+devices:
 
   oshivshmem /run/link0 /run/link1 &
   qemu-system-x86_64 -machine q35 -device intel-iommu,intremap=on \\
-      -chardev socket,id=right,path=/run/link0 -device ivshmem-doorbell,chardev=right,vectors=2 \\
-      -chardev socket,id=left,path=/run/link1 -device ivshmem-doorbell,chardev=left,vectors=2 ...
+      -chardev socket,id=right,path=/run/link0 \\
+      -device ivshmem-doorbell,chardev=right,vectors=2 \\
+      -chardev socket,id=left,path=/run/link1 \\
+      -device ivshmem-doorbell,chardev=left,vectors=2 ...
 
 `oshinfo`, in the machine, shows what its devices still need.";
 

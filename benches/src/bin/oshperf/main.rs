@@ -34,8 +34,9 @@ Examples:
   oshperf paper contexts                                 a published experiment, redone here
   oshperf limits                                         what the machine does without a library
 
-Exit code: 0 when all was done, 1 when something failed or was interrupted, 2 wrong usage. A way that
-cannot be used is no failure while there is another one. The manual page oshperf(1) has more.";
+Exit code: 0 when all was done, 1 when something failed or was interrupted,
+2 wrong usage. A way that cannot be used is no failure while there is another
+one. The manual page oshperf(1) has more.";
 
 /// Compare the ways between OpenSHMEM PEs
 #[derive(Parser)]

@@ -27,9 +27,10 @@ Examples:
   oshrun -n 1 ./master : -n 3 ./worker  two programs in one job: PE 0 and PEs 1 to 3
   kill -QUIT PID-OF-OSHRUN              (or Ctrl-\\) print what each PE is waiting for
 
-Exit code: that of the first PE that failed, 128 + signal number if a signal killed it;
-124 after --timeout, 125 PEs were lost or cut off and all others ended well (SHMEM_ON_LOSS=continue),
-126 program cannot be executed, 127 program not found, 2 wrong usage, 1 when the job broke in
+Exit code: that of the first PE that failed, or 128 + the number of the signal
+that killed it; 124 after --timeout; 125 when PEs were lost or cut off and all
+others ended well (SHMEM_ON_LOSS=continue); 126 when the program cannot be
+executed, 127 when there is none; 2 on wrong usage; 1 when the job broke in
 another way (oshrun says how). The manual page oshrun(1) has more.";
 
 const ABOUT: &str = "Run an OpenSHMEM program on several processing elements (PEs)";
@@ -145,7 +146,7 @@ struct Options {
     placement: Placement,
 
     /// Make links between emulated hosts fail: "link 1 down at 200ms; up at 800ms; host 2 die at 1s"
-    #[arg(long, value_name = "PLAN", default_value = "")]
+    #[arg(long, value_name = "PLAN", default_value = "", hide_default_value = true)]
     fault: FaultPlan,
 
     /// Show what the PEs did: calls, bytes and times by routine, size and channel, and who exchanged how

@@ -52,7 +52,7 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
         )?;
     }
     if !summary.waits.is_empty() {
-        writeln!(to, "\nBlocked: waits that were longer than the spinning at their begin")?;
+        writeln!(to, "\nBlocked: waits that were longer than the spinning at their beginning")?;
         for (words, number, seconds) in &summary.waits {
             let share = share(*seconds);
             writeln!(
