@@ -70,8 +70,8 @@ crate::settings! {
         /// OPERATION:BUFFER:CLASS:SIZES=CHANNEL; parts left out mean all; later rules win. OPERATION is put,
         /// get or amo; BUFFER, where the remote data lie, is heap or static; CLASS, how far the PEs are apart,
         /// is self, cache (they share a cache), node, far-node, host, ring-N (N links) or network; SIZES is
-        /// such as >=64K, 8..4K or *. CHANNEL is cached or streaming (copies on mapped memory), or a
-        /// transport. The same on all PEs.
+        /// such as >=64K, 8..4K or *. CHANNEL is cached or streaming (copies on mapped memory), a transport, or
+        /// two transports with + or / between them. The same on all PEs.
         User route: String = "", "SHMEM_ROUTE", alike;
         /// Forces algorithms of collective operations, for example "reduce:ring,broadcast:tree". Of
         /// several for one operation, as in "reduce:publish+share", the first that can carry out a

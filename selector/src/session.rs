@@ -245,7 +245,8 @@ impl TuningSession<'_> {
             let mut prints: Vec<u64> = hellos.iter().map(|hello| hello.fingerprint).collect();
             prints.sort_unstable();
             prints.dedup();
-            self.machine = format!("hosts {prints:016x?}");
+            self.machine =
+                format!("hosts that are not alike; digests of what they are: {prints:016x?}");
             fingerprint = cache::fingerprint(&self.machine);
             known = load(path(fingerprint), &self.machine);
             hellos = self.greet(fingerprint, digest(&known))?;

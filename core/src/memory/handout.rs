@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Passing descriptors of memory files from one PE of a host to the others.
 //!
-//! Each PE listens on a socket in the abstract name space under a random name. Those that are not the
+//! Each PE listens on a socket in the abstract namespace under a random name. Those that are not the
 //! first of their host close theirs again, connect to that of the first, and get one message with the
 //! descriptors.
 //!
@@ -252,7 +252,7 @@ fn absent(missing: usize) -> io::Error {
     io::Error::new(
         io::ErrorKind::TimedOut,
         format!(
-            "{missing} PEs of this host did not ask for the memory files within SHMEM_START_TIMEOUT"
+            "{missing} of the PEs of this host did not ask for the memory files within SHMEM_START_TIMEOUT"
         ),
     )
 }
