@@ -55,10 +55,10 @@ pub struct Nodes {
     networks: usize,
 }
 
-/// A process that keeps the name spaces of a host, and a pipe that keeps the process.
+/// A process that keeps the namespaces of a host, and a pipe that keeps the process.
 struct Anchor {
     child: Child,
-    /// The first process that is in all the name spaces.
+    /// The first process that is in all the namespaces.
     pid: u32,
 }
 
@@ -77,7 +77,7 @@ pub fn unavailable() -> Option<&'static str> {
     static REASON: LazyLock<Option<String>> = LazyLock::new(|| {
         // SAFETY: only asks, and cannot fail.
         if unsafe { libc::geteuid() } != 0 {
-            return Some("hosts in name spaces need root".into());
+            return Some("hosts in namespaces need root".into());
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let directories: Vec<_> = std::env::split_paths(&path).collect();
@@ -282,7 +282,7 @@ impl Anchor {
         pid: impl FnOnce(&Child) -> io::Result<u32>,
     ) -> Result<Anchor, String> {
         let why =
-            |e: &dyn std::fmt::Display| format!("hosts in name spaces cannot be made here: {e}");
+            |e: &dyn std::fmt::Display| format!("hosts in namespaces cannot be made here: {e}");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| why(&e))?;
         let mut ready = String::new();

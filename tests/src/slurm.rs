@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A cluster under Slurm on this machine, for as long as a test lives: one controller and some nodes
-//! on loopback, or on hosts in name spaces.
+//! on loopback, or on hosts in namespaces.
 //!
 //! The daemons, and with them all that they start, live in a process namespace of their own, whose
 //! first process dies with the test: the kernel then ends all others. What they write goes to a file

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! C programs on several hosts that share nothing but a network: name spaces with an `sshd` each, tied
+//! C programs on several hosts that share nothing but a network: namespaces with an `sshd` each, tied
 //! by virtual cables, on which `oshrun --host` starts PEs.
 
 use libtest_mimic::{Failed, Trial};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `oshrun` on several hosts, over real `ssh`: the hosts are name spaces of this machine.
+//! `oshrun` on several hosts, over real `ssh`: the hosts are namespaces of this machine.
 //!
 //! The PEs are those of the tests of the launcher on one host: they need nothing but what a launcher
 //! gives. As there, every job has a watchdog.

@@ -440,7 +440,7 @@ fn by_itself(programs: &Programs) -> Vec<Trial> {
         };
         launch(job().env("SHMEM_TRANSPORTS", "shm").arg(program.executable()?))?.succeeded()?;
         let ran = launch(job().arg(programs.tool("oshinfo")))?.succeeded()?;
-        match ran.stdout.contains("another process name space") {
+        match ran.stdout.contains("another process namespace") {
             true => Ok(()),
             false => Err(ran.account("expected cma to say why it is not used").into()),
         }

@@ -62,7 +62,7 @@ impl Cma {
         }
     }
 
-    /// The way to the process that this one, whose name space is `numbered_by`, calls `pid`.
+    /// The way to the process that this one, whose namespace is `numbered_by`, calls `pid`.
     fn endpoint(&self, numbered_by: u64, pid: i32, address: &[u8]) -> Result<CmaEndpoint, String> {
         if address.is_empty() {
             return Err("not available there".into());
@@ -70,7 +70,7 @@ impl Cma {
         let peer = Address::parse(address).ok_or("its address cannot be read")?;
         // There the number stands for another process, or for none.
         if peer.numbered_by != numbered_by {
-            return Err("it is in another process name space, such as a container's".into());
+            return Err("it is in another process namespace, such as a container's".into());
         }
         let mut ranges = [Range::default(); 2];
         for kind in SegmentKind::ALL {
@@ -176,7 +176,7 @@ fn try_out(peers: &mut [Result<CmaEndpoint, String>], me: usize) {
 
 /// Where a PE's token and segments lie in its address space.
 struct Address {
-    /// The name space in which the PE's process number was given.
+    /// The namespace in which the PE's process number was given.
     numbered_by: u64,
     token_at: usize,
     token: [u8; TOKEN],
@@ -240,7 +240,7 @@ mod tests {
         assert!(endpoint(&address(mine)[1..]).is_err());
         let elsewhere = in_space(sys::process_name_space() + 1, mine);
         let why = endpoint(&elsewhere).err().unwrap();
-        assert!(why.contains("name space"), "{why}");
+        assert!(why.contains("namespace"), "{why}");
     }
 
     /// `count` peers, all of them this process, of which those that `wrong` names have another token.

@@ -107,7 +107,7 @@ fn set_tracer(pid: libc::c_ulong) {
     };
 }
 
-/// The name space in which this process is numbered: equal for two processes of one kernel if they
+/// The namespace in which this process is numbered: equal for two processes of one kernel if they
 /// mean the same by a process number. 0 if the kernel does not tell.
 pub fn process_name_space() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())

@@ -131,6 +131,6 @@ fn receive(connection: &UnixStream, chunk: &mut [u8]) -> nix::Result<(usize, Opt
         ControlMessageOwned::ScmCredentials(sender) => Some(Pid::from_raw(sender.pid())),
         _ => None,
     });
-    // 0 stands for a process of a name space that is hidden from this one.
+    // 0 stands for a process of a namespace that is hidden from this one.
     Ok((received.bytes, sender.filter(|pid| pid.as_raw() > 0)))
 }
