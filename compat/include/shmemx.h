@@ -4,7 +4,7 @@
  *
  * Lost PEs: a program may go on without PEs that were killed or cannot be reached any more.
  *
- * Tuning: at start the library measures every way to reach other PEs, or reads what an earlier job
+ * Tuning: at start the library measures every channel to other PEs, or reads what an earlier job
  * measured, and routes operations by it (SHMEM_TUNE). A program may know more than was known then.
  */
 #ifndef TOMBOLO_SHMEMX_H
@@ -47,9 +47,9 @@ int shmemx_tune_hint(int reuse);
  * context then goes by its own hint, whatever shmemx_tune_hint says before or after. No other thread may
  * be in a routine of the library.
  *
- * Operations on other contexts take the ways that they took. Once a context has a hint, copies from the
- * size on at which the ways differ (oshinfo --tuning) are looked up by context, which takes some 10 ns;
- * shorter ones, words and atomic operations take what they took.
+ * Operations on other contexts keep their routes. Once a context has a hint, every copy of at least the
+ * size from which the routes differ (oshinfo --tuning) is looked up by its context, which takes some
+ * 10 ns; shorter copies, words and atomic operations take no longer than before.
  *
  * Buffers that are used once are measured at start if there is time left for it, and first if
  * SHMEM_TUNE_HINT speaks of them. SHMEM_TUNE_HINT=contexts:cold gives every context that the program

@@ -81,7 +81,7 @@ pub enum Op {
     Get,
     /// One of four blocking puts that are waited for together, where their sources may be copied
     Puts,
-    /// One of sixteen nonblocking puts that are waited for together
+    /// One of sixteen non-blocking puts that are waited for together
     Nbi,
 }
 

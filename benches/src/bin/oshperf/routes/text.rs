@@ -18,7 +18,7 @@ fn name(group: &Group) -> String {
         Op::Put => "put",
         Op::Get => "get",
         Op::Puts => "one of four puts",
-        Op::Nbi => "one of sixteen nonblocking puts",
+        Op::Nbi => "one of sixteen non-blocking puts",
     };
     let local = match group.local {
         Local::Heap => "from and to the heap",
