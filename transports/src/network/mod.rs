@@ -331,8 +331,8 @@ pub fn is_on_one_machine(job: &Job<'_>) -> bool {
 pub fn is_wanted(job: &Job<'_>, name: &str) -> Result<(), String> {
     match job.config.transports.asks_for(name) || !is_on_one_machine(job) {
         true => Ok(()),
-        false => Err("all PEs are on this machine; it is used there if it is named in \
-                      SHMEM_TRANSPORTS"
+        false => Err("it is for several machines; on one it is used only if SHMEM_TRANSPORTS \
+                      names it"
             .into()),
     }
 }

@@ -77,7 +77,7 @@ fn transports(environment: &Environment) -> Section {
             Ok(lines) => {
                 section.rows(survey.name, std::iter::once("ready".to_owned()).chain(lines));
             }
-            Err(why) => section.row(survey.name, format!("not available: {why}")),
+            Err(why) => section.row(survey.name, format!("not used: {why}")),
         }
     }
     section
