@@ -6,7 +6,8 @@
 //! - An epoch is drawn each time a link comes up. Both sides say theirs and echo the other's in the
 //!   hello line; a side uses the link once its own epoch has been echoed. Lines of another epoch
 //!   are not seen at all, so a re-used region needs no clearing.
-//! - Word by word: every index from the wire is checked against what it can be.
+//! - Word by word: every index from the wire is checked against what it can be. Credits that cannot be show that
+//!   the ends count differently, for good: the link begins a new epoch.
 
 mod inbound;
 mod outbound;
@@ -319,7 +320,7 @@ impl Port {
         }
         let consumed = [line[0] as u32, (line[0] >> 32) as u32, line[1] as u32];
         let produced = [line[2] as u32, (line[2] >> 32) as u32, line[3] as u32];
-        let mut outstanding = false;
+        let (mut outstanding, mut differs) = (false, false);
         for class in Class::ALL {
             let producer = &mut self.producers[class as usize];
             // Can only lie between what is known and what was written.
@@ -328,7 +329,7 @@ impl Port {
             {
                 producer.tail = consumed[class as usize];
             } else {
-                stats.malformed += 1;
+                (stats.malformed, differs) = (stats.malformed + 1, true);
             }
             outstanding |= producer.tail != producer.head;
             let consumer = &mut self.consumers[class as usize];
@@ -336,8 +337,13 @@ impl Port {
             if ahead <= self.geometry.slots(class) as i32 {
                 consumer.announced = produced[class as usize];
             } else {
-                stats.malformed += 1;
+                (stats.malformed, differs) = (stats.malformed + 1, true);
             }
+        }
+        if differs {
+            // A header was taken for another one, as damage can make it: credits would be missing from now on.
+            self.health.bad();
+            return self.greet(now, memory);
         }
         self.peer_sleeping = (line[1] >> 32) & 1 == 1;
         self.rung = false;

@@ -143,6 +143,33 @@ fn credits_for_packets_never_written_are_not_believed() {
     assert_eq!(world.segment(1)[..640], [3; 640]);
 }
 
+/// No CRC covers the word that says where in its ring a header belongs. One that says another place is passed over
+/// as lost, and is later taken for the one that belongs there.
+#[test]
+fn a_link_whose_ends_count_differently_begins_anew() {
+    // Both are taken before a credit is given back.
+    let mut world = World::new(2, Config { burst: 4, ..config(64, 2) });
+    world.sides[0].memory.local.fill(3);
+    assert_eq!(world.put(0, put(1, target(1, 0), 0, 40)), Status::Pending);
+    world.poll(0);
+    assert_eq!(world.engines[0].way(1).unwrap().0, Side::Right);
+    while world.deliver(0, Side::Right) {}
+    let geometry = world.engines[1].config.geometry;
+    let region = &mut world.sides[1].memory.inbound[Side::Left as usize];
+    let [first, second] = [0, 1].map(|at| geometry.header_offset(Class::Request, at));
+    region.copy_within(first..first + LINE, second);
+    region[second + 60..second + 64].copy_from_slice(&2u32.to_le_bytes());
+    let epochs = world.engines[0].link_epochs(Side::Right);
+    world.pass(20_000_000);
+    for number in 2..20 {
+        assert_eq!(world.put(0, put(number, target(1, 0), 0, 40)), Status::Pending);
+        world.pass(20_000_000);
+    }
+    assert_eq!(world.sides[0].done.len(), 19, "credits are missing");
+    assert!(world.engines[0].link_epochs(Side::Right) > epochs);
+    assert_eq!(world.segment(1)[..40], [3; 40]);
+}
+
 /// One line may arrive while another one is read. Only what stays damaged is.
 #[test]
 fn credit_lines_that_are_read_half_are_not_taken_for_damaged() {
