@@ -225,9 +225,12 @@ impl Tags {
         self.rows[row].1.as_mut()
     }
 
+    /// Forgets a request. One that has the row of an earlier one stays: a peer that refuses what it has answered
+    /// ends no other request.
     pub(super) fn remove(&mut self, tag: u32) {
         let row = (tag & 0xffff) as usize;
-        if self.rows[row].1.take().is_some() {
+        if self.find(tag).is_some() {
+            self.rows[row].1 = None;
             self.free.push(row as u16);
         }
     }
@@ -271,5 +274,26 @@ impl Retained {
         self.links[chunk as usize] = self.free;
         self.free = chunk;
         self.room += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_that_was_forgotten_ends_no_later_request() {
+        let (since, deadline, repeats) = (0, 0, 0);
+        let side = Side::Right;
+        let request = Request { op: 0, packet: 0, queue: 0, side, since, deadline, repeats };
+        let mut tags = Tags::new(2);
+        let old = tags.insert(request);
+        tags.remove(old);
+        let new = tags.insert(request);
+        assert_eq!(old & 0xffff, new & 0xffff, "the same row");
+        tags.remove(old);
+        assert!(tags.find(new).is_some() && tags.find(old).is_none());
+        tags.remove(new);
+        assert!(tags.is_empty());
     }
 }
