@@ -105,7 +105,7 @@ struct World {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Faults, for example 'link 1 down at 200us; link 1 up at 800us; host 2 die at 1ms;
-    /// flap 500us; loss 0.001; corrupt 0.001; delay 0.01 5us'.
+    /// flap 500us; loss 0.001; corrupt 0.001; delay 0.01 5us; stall 500us; rough'.
     #[arg(long, default_value = "")]
     faults: Faults,
     /// Link: plx8749 (Gen3 x8), intel-gen3 (x16) or switchtec (Gen4 x8).
@@ -257,6 +257,7 @@ impl World {
             },
             beside: None,
             faults: self.faults.clone(),
+            exact: false,
             seed: self.seed,
             patience_ns: 200_000_000,
         })
@@ -279,6 +280,7 @@ fn base(hosts: u16, pattern: Pattern, operation: Operation, writer: Writer) -> S
         workload: Workload { pattern, operation, size: 65536, count: 100, depth: 8 },
         beside: None,
         faults: Faults::default(),
+        exact: false,
         seed: 1,
         patience_ns: 200_000_000,
     }

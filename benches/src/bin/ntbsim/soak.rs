@@ -7,12 +7,16 @@ use tombolo_transports::ntb::sim::{Faults, Operation, Pattern, Simulation, Workl
 
 use crate::base;
 
-const FAULTS: [&str; 5] = [
+const FAULTS: [&str; 9] = [
     "flap 400us",
     "loss 0.002",
     "corrupt 0.002",
     "delay 0.01 20us",
     "flap 700us; loss 0.0005; corrupt 0.0005; delay 0.001 10us",
+    "rough; flap 400us; stall 1ms",
+    "rough; stall 9ms; flap 900us",
+    "rough; corrupt 0.001; loss 0.001; delay 0.01 20us; stall 400us",
+    "rough; host 1 die at 300us; flap 900us",
 ];
 
 /// What to soak.
@@ -49,7 +53,8 @@ impl Soak {
                     )
                 };
                 let report = run(&simulation).map_err(|error| describe(error.to_string()))?;
-                if report.failed > 0 {
+                let dies = !simulation.faults.incidents.is_empty();
+                if report.failed > 0 && !dies {
                     return Err(describe(format!("{} operations failed", report.failed)));
                 }
                 operations += report.completed;
@@ -94,6 +99,7 @@ impl Soak {
         faulty.config.split = seed.is_multiple_of(2);
         faulty.config.split_bytes_min = if seed.is_multiple_of(4) { 2048 } else { 8192 };
         faulty.faults = faults;
+        faulty.exact = true;
         faulty.workload.size = 3000;
         faulty.workload.count = 80;
         faulty.seed = seed;

@@ -283,6 +283,7 @@ pub(crate) fn reached(
         workload: Workload { pattern, operation, size, count, depth },
         beside: None,
         faults: Faults::default(),
+        exact: false,
         seed: 1,
         patience_ns: 200_000_000,
     })

@@ -12,6 +12,8 @@
 //! loss 0.001                a posted write vanishes with this probability
 //! corrupt 0.001             a bit of a posted write flips
 //! delay 0.01 5us            a posted write is held up, and all behind it
+//! stall 500us               a random host's threads stop about so often, for up to as long
+//! rough                     writes arrive in pieces and DMA engines write when they like, as far as ports allow
 //! ```
 
 use crate::ntb::port::emulated::{Fault, Subject, parse_clause, parse_time};
@@ -43,6 +45,11 @@ pub struct Faults {
     pub corrupt: f64,
     /// Probability that a write is held up, and for how long in nanoseconds.
     pub delay: (f64, u64),
+    /// Mean time between random stops of a host's threads, in nanoseconds.
+    pub stall_ns: Option<u64>,
+    /// Writes of payload arrive in pieces, in any order, and what a DMA engine writes has no order with what
+    /// the CPU does.
+    pub rough: bool,
 }
 
 impl Faults {
@@ -64,6 +71,11 @@ impl Faults {
                 0 => return Err("expected a time above 0".into()),
                 every => self.flap_ns = Some(every),
             },
+            ["stall", every] => match nanoseconds(every)? {
+                0 => return Err("expected a time above 0".into()),
+                every => self.stall_ns = Some(every),
+            },
+            ["rough"] => self.rough = true,
             ["loss", share] => self.loss = probability(share)?,
             ["corrupt", share] => self.corrupt = probability(share)?,
             ["delay", share, time] => self.delay = (probability(share)?, nanoseconds(time)?),
@@ -100,7 +112,8 @@ impl FromStr for Faults {
             faults.clause(clause, &mut subject).map_err(|why| {
                 format!(
                     "'{clause}': {why} (faults: 'link N down at TIME', 'link N up at TIME', \
-                     'host N die at TIME', 'flap TIME', 'loss P', 'corrupt P', 'delay P TIME')"
+                     'host N die at TIME', 'flap TIME', 'loss P', 'corrupt P', 'delay P TIME', \
+                     'stall TIME', 'rough')"
                 )
             })?;
         }

@@ -8,6 +8,8 @@ use crate::ntb::ring::Side;
 
 /// Software learns of a link event so much later.
 const LINK_NOTICE_NS: u64 = 20_000;
+/// The same at most, where links are rough.
+const LATE_NOTICE_NS: u64 = 1_000_000;
 /// A lane's thread looks round so often when there is nothing to do.
 pub(super) const LOOK_ROUND_PS: u64 = 30_000;
 
@@ -41,6 +43,9 @@ impl World<'_> {
                 self.network.set_physical(cable, up);
                 for (host, side) in self.network.ends(cable) {
                     let late = LINK_NOTICE_NS / 2 + self.random.below(LINK_NOTICE_NS);
+                    // An event may be late, and each end has its own.
+                    let is_late = self.simulation.faults.rough && self.random.below(4) == 0;
+                    let late = if is_late { self.random.below(LATE_NOTICE_NS) } else { late };
                     self.push(now_ps + late * 1000, What::Notice(host, side));
                 }
             }
@@ -70,6 +75,15 @@ impl World<'_> {
             self.collect(until_ps);
             self.wake(at, until_ps);
         }
+    }
+
+    /// The threads of a random host do not run for a while.
+    pub(super) fn stall(&mut self, now_ps: u64) {
+        let every_ps = self.simulation.faults.stall_ns.unwrap_or(1) * 1000;
+        let host = self.random.below(u64::from(self.simulation.hosts)) as usize;
+        self.stalled_ps[host] = now_ps + 1 + self.random.below(every_ps);
+        let next_ps = now_ps + every_ps / 2 + self.random.below(every_ps);
+        self.push(next_ps, What::Stall);
     }
 
     /// A random cable goes down and comes back; never two at a time, which would cut hosts off.

@@ -25,6 +25,10 @@ pub struct LaneMemory {
     pub steps: [Steps; 2],
     /// What a DMA engine reads of the inbound regions, and until when.
     reading: Vec<(Side, Range<usize>, u64)>,
+    /// By side: the header that comes next belongs to a payload that an engine moves.
+    pub header_follows: [bool; 2],
+    /// By side: when the last payload that an engine moves has left.
+    pub last_transfer_ps: [u64; 2],
 }
 
 impl LaneMemory {
@@ -38,6 +42,8 @@ impl LaneMemory {
             kept_bytes: config.kept_bytes(),
             steps: [Steps::new(), Steps::new()],
             reading: Vec::new(),
+            header_follows: [false; 2],
+            last_transfer_ps: [0; 2],
         }
     }
 

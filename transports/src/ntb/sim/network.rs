@@ -29,6 +29,8 @@ pub struct PostedWrite {
 
 /// Stretches of time that are remembered as taken: more than lanes write at the same time.
 const STRETCHES: usize = 64;
+/// So much later what an engine has posted arrives at most.
+const ENGINE_LATE_PS: u64 = 4_000_000;
 
 /// When a direction of a link is in use. A lane's thread is carried on for a while before another one is, so
 /// writes are not posted in the order of their times: one takes what earlier ones have left free.
@@ -83,8 +85,10 @@ impl Wire {
 #[derive(Clone, Debug, Default)]
 pub struct Direction {
     wire: Wire,
-    /// By lane: when what it has written has left. It stays in order.
-    left_ps: Vec<u64>,
+    /// By lane, and by who writes: when what it has written has left. It stays in order.
+    left_ps: Vec<[u64; 2]>,
+    /// The same: when it arrives.
+    arrived_ps: Vec<[u64; 2]>,
     /// Time the wire was in use.
     pub busy_ps: u64,
     /// Payload bytes.
@@ -155,6 +159,8 @@ pub struct Writing {
     pub until_ps: u64,
     /// TLP payload.
     pub tlp_bytes: u64,
+    /// A DMA engine writes, which has no order with the CPU.
+    pub by_engine: bool,
 }
 
 impl Network {
@@ -231,7 +237,8 @@ impl Network {
 
     /// Posts a write; gives the time at which its last byte has left.
     pub fn write(&mut self, writing: Writing, offset: usize, bytes: &[u8]) -> u64 {
-        let Writing { host, side, lane, from_ps, until_ps, tlp_bytes } = writing;
+        let Writing { host, side, lane, from_ps, until_ps, tlp_bytes, by_engine } = writing;
+        let who = usize::from(by_engine);
         let payload = bytes.len() as u64;
         let wire_ps = self.model.wire_ps(payload, tlp_bytes);
         let last_tlp_ps = self.model.wire_ps(payload.min(tlp_bytes), tlp_bytes);
@@ -239,9 +246,10 @@ impl Network {
             if self.random.chance(self.faults.delay.0) { self.faults.delay.1 * 1000 } else { 0 };
         let direction = &mut self.directions[usize::from(host)][side as usize];
         if direction.left_ps.len() <= lane {
-            direction.left_ps.resize(lane + 1, 0);
+            direction.left_ps.resize(lane + 1, [0; 2]);
+            direction.arrived_ps.resize(lane + 1, [0; 2]);
         }
-        let left_ps = &mut direction.left_ps[lane];
+        let left_ps = &mut direction.left_ps[lane][who];
         let ready_ps = from_ps.max(*left_ps) + held_ps;
         let (start, end) = direction.wire.take(ready_ps, wire_ps, until_ps + last_tlp_ps);
         *left_ps = end;
@@ -254,26 +262,57 @@ impl Network {
         self.time.wire_ps += end - start;
         self.time.propagation_ps += self.model.propagation_ns * 1000;
         let at_ps = end + self.model.propagation_ns * 1000;
-        self.post(
-            host,
+        let piece = |at_ps: u64, from: usize, len: usize| PostedWrite {
+            at_ps,
+            host: 0,
             side,
-            PostedWrite {
-                at_ps,
-                host: 0,
-                side,
-                lane,
-                offset,
-                bytes: bytes.to_vec(),
-                cable: 0,
-                generation: 0,
-            },
-        );
+            lane,
+            offset: offset + from,
+            bytes: bytes[from..from + len].to_vec(),
+            cable: 0,
+            generation: 0,
+        };
+        if !self.faults.rough {
+            self.post(host, side, piece(at_ps, 0, bytes.len()));
+            return end;
+        }
+        let direction = &mut self.directions[usize::from(host)][side as usize];
+        let arrived = &mut direction.arrived_ps[lane][who];
+        let begins = (start + self.model.propagation_ns * 1000).max(*arrived + 1);
+        // What an engine has posted may be held up on its own way.
+        let held = if by_engine { self.random.below(ENGINE_LATE_PS) } else { 0 };
+        let ends = at_ps.max(begins) + held;
+        *arrived = ends;
+        let tlp = tlp_bytes as usize;
+        let mut places: Vec<usize> = (0..bytes.len()).step_by(tlp).collect();
+        for at in (1..places.len()).rev() {
+            places.swap(at, self.random.below(at as u64 + 1) as usize);
+        }
+        // The seal of what an engine writes comes last.
+        if by_engine && let Some(last) = places.iter().position(|at| at + tlp >= bytes.len()) {
+            let end = places.len() - 1;
+            places.swap(last, end);
+        }
+        let count = places.len() as u64;
+        for (number, from) in places.into_iter().enumerate() {
+            let at_ps = begins + (ends - begins) * (number as u64 + 1) / count;
+            self.post(host, side, piece(at_ps, from, tlp.min(bytes.len() - from)));
+        }
         end
+    }
+
+    /// Whether writes are as rough as ports allow.
+    pub fn is_rough(&self) -> bool {
+        self.faults.rough
     }
 
     /// Rings a doorbell behind what was written before.
     pub fn ring(&mut self, host: u16, side: Side, lane: usize, now_ps: u64, after_ps: u64) {
         self.doorbells += 1;
+        if self.faults.rough && self.random.below(4) == 0 {
+            // An event that is lost because another one is pending.
+            return;
+        }
         let free_ps = self.directions[usize::from(host)][side as usize].wire.free_ps();
         let at_ps = now_ps.max(free_ps) + self.model.propagation_ns * 1000 + after_ps;
         self.post(

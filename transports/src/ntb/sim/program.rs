@@ -84,6 +84,8 @@ pub(super) struct WorkloadPlan {
     pub beside: Option<Beside>,
     pub hosts: u16,
     pub pes: u16,
+    /// See [`Simulation::exact`](super::Simulation::exact).
+    pub exact: bool,
 }
 
 impl WorkloadPlan {
@@ -96,7 +98,7 @@ impl WorkloadPlan {
     fn beside_local(&self) -> usize {
         let gets = matches!(self.workload.operation, Operation::Get | Operation::Mixed);
         let places = if gets { self.workload.depth } else { 0 };
-        self.workload.size * (1 + places) + 8 * self.workload.depth
+        self.workload.size * (self.count_sources() + places) + 8 * self.workload.depth
     }
 
     /// Bytes of a PE's segment.
@@ -109,7 +111,7 @@ impl WorkloadPlan {
     }
 
     fn beside_offset(&self) -> usize {
-        DATA_OFFSET + self.stride() * (1 + self.sources())
+        DATA_OFFSET + self.shifts() + self.stride() * (1 + self.sources() * self.places())
     }
 
     /// Number of a PE among all.
@@ -172,7 +174,7 @@ impl WorkloadPlan {
     /// Prepares a PE's segment.
     pub fn segment(&self, id: PeId) -> Vec<u8> {
         let mut segment = vec![0; self.segment_bytes()];
-        let exposed = &mut segment[DATA_OFFSET..DATA_OFFSET + self.workload.size];
+        let exposed = &mut segment[DATA_OFFSET..DATA_OFFSET + self.workload.size + self.shifts()];
         WorkloadPlan::fill(self.number(id), exposed);
         if self.beside.is_some_and(|beside| beside.operation == Operation::Get) {
             WorkloadPlan::fill(self.number(id), &mut segment[self.beside_offset()..]);
@@ -185,6 +187,18 @@ impl WorkloadPlan {
         let number = self.number(from);
         let wanted = (part.from..part.from + part.len).map(|at| WorkloadPlan::byte(number, at));
         bytes.iter().copied().eq(wanted)
+    }
+
+    /// The result of a fetching AMO.
+    pub fn result(&self, slot: usize, local: &[u8]) -> u64 {
+        let at = self.result_offset(slot);
+        let mut word = [0; 8];
+        word.copy_from_slice(&local[at..at + 8]);
+        u64::from_le_bytes(word)
+    }
+
+    fn result_offset(&self, slot: usize) -> usize {
+        self.beside_local() - 8 * self.workload.depth + 8 * slot
     }
 
     /// Whether what a PE put arrived, if it is the only one that puts there.
@@ -256,7 +270,7 @@ impl WorkloadPlan {
 
     /// Address of the buffer of an outstanding get.
     pub fn dest(&self, slot: usize) -> usize {
-        self.workload.size * (1 + slot)
+        self.workload.size * (self.count_sources() + slot)
     }
 
     /// Hands a part of an operation to an engine.
@@ -267,14 +281,16 @@ impl WorkloadPlan {
         token: u64,
         call: &Call,
     ) -> Status {
-        let Call { step, from, to, slot, part } = *call;
+        let Call { step, from, to, slot, part, second } = *call;
+        if second && !engine.fence(0, to.host) {
+            return Status::Again;
+        }
         let target = |offset: usize| Target {
             host: to.host,
             pe: to.pe as u8,
             remote: Remote { segment: SegmentKind::Heap, offset },
         };
         let add = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
-        let results = self.beside_local() - 8 * self.workload.depth;
         match step {
             Step::Put | Step::PutSignal => {
                 let word = target(SIGNAL_OFFSET).remote;
@@ -286,10 +302,10 @@ impl WorkloadPlan {
                 let put = PutRequest {
                     token,
                     stream: 0,
-                    target: target(self.put_offset(from) + part.from),
-                    source: part.from as u64,
+                    target: target(self.put_offset(from) + self.place(slot) + part.from),
+                    source: (self.source(slot, second) + part.from) as u64,
                     len: part.len,
-                    retain: false,
+                    retain: self.retains(token, second),
                     signal,
                 };
                 engine.put(&put, memory)
@@ -297,12 +313,12 @@ impl WorkloadPlan {
             Step::Get => engine.get(&GetRequest {
                 token,
                 stream: 0,
-                target: target(DATA_OFFSET + part.from),
+                target: target(DATA_OFFSET + self.shift(token) + part.from),
                 dest: (self.dest(slot) + part.from) as u64,
                 len: part.len,
             }),
             Step::Fetch => {
-                let result = Some((results + 8 * slot) as u64);
+                let result = Some(self.result_offset(slot) as u64);
                 let target = target(FETCHED_OFFSET);
                 engine.amo(&AmoRequest { token, stream: 0, target, amo: add, result })
             }
@@ -313,7 +329,8 @@ impl WorkloadPlan {
         }
     }
 
-    fn stride(&self) -> usize {
+    /// Bytes from one place to the next.
+    pub fn stride(&self) -> usize {
         self.workload.size.next_multiple_of(64)
     }
 
@@ -326,9 +343,9 @@ impl WorkloadPlan {
         }
     }
 
-    fn put_offset(&self, from: PeId) -> usize {
+    pub fn put_offset(&self, from: PeId) -> usize {
         let index = if self.sources() == 1 { 0 } else { self.number(from) };
-        DATA_OFFSET + self.stride() * (1 + index)
+        DATA_OFFSET + self.shifts() + self.stride() * (1 + index * self.places())
     }
 }
 
@@ -357,4 +374,6 @@ pub(super) struct Call {
     pub to: PeId,
     pub slot: usize,
     pub part: Part,
+    /// The put that follows another one, after a fence, to the same place.
+    pub second: bool,
 }

@@ -21,6 +21,7 @@ fn simulation(hosts: u16, pattern: Pattern, operation: Operation) -> Simulation 
         workload: Workload { pattern, operation, size: 64, count: 40, depth: 4 },
         beside: None,
         faults: Faults::default(),
+        exact: false,
         seed: 1,
         patience_ns: 100_000_000,
     }
@@ -331,5 +332,60 @@ fn a_link_that_delays_by_a_second_ends_no_job() {
         assert_eq!(report.failed, 0, "{hosts} hosts: {:?}", report.events);
         let unused = |line: &String| line.contains("is down") || line.contains("poor health");
         assert!(report.events.iter().any(unused), "{hosts} hosts: {:?}", report.events);
+    }
+}
+
+/// As rough as ports allow, with whatever else goes wrong: each operation is looked at.
+fn rough(seed: u64) -> Simulation {
+    const FAULTS: [&str; 10] = [
+        "rough",
+        "rough; flap 400us",
+        "rough; loss 0.002",
+        "rough; corrupt 0.002",
+        "rough; delay 0.01 20us",
+        "rough; stall 400us",
+        "rough; stall 9ms; flap 700us",
+        "rough; flap 700us; loss 0.0005; corrupt 0.0005; delay 0.001 10us; stall 1ms",
+        "rough; host 1 die at 200us; flap 900us",
+        "rough; host 0 die at 500us; loss 0.001; stall 300us",
+    ];
+    const PATTERNS: [Pattern; 4] =
+        [Pattern::Alltoall, Pattern::Uniform, Pattern::Hotspot, Pattern::Neighbour(1)];
+    const RINGS: [(usize, [u32; 3]); 4] =
+        [(64, [2, 2, 2]), (1024, [8, 8, 32]), (4096, [2, 4, 2]), (256, [16, 4, 8])];
+    let number = seed as usize;
+    let operation = if seed.is_multiple_of(3) { Operation::Put } else { Operation::Mixed };
+    let mut case = simulation(2 + (seed % 7) as u16, PATTERNS[number / 5 % 4], operation);
+    case.faults = FAULTS[number % FAULTS.len()].parse().unwrap();
+    let writer = if (seed / 2).is_multiple_of(2) { Writer::Cpu } else { Writer::Dma };
+    case.host = HostModel::desktop(writer);
+    let (chunk_bytes, slots) = RINGS[number / 3 % RINGS.len()];
+    case.config = Config {
+        crc: case.faults.needs_crc(),
+        split: seed % 4 < 2,
+        split_bytes_min: if seed.is_multiple_of(4) { 512 } else { 2048 },
+        window: if seed.is_multiple_of(2) { 16 } else { 128 },
+        burst: 1 + (seed % 8) as u32,
+        ..Config::simulated(Geometry::new(chunk_bytes, slots).unwrap(), true)
+    };
+    case.sleepers = seed % 3 == 1;
+    (case.pes, case.lanes) = [(1, 1), (2, 1), (1, 2), (2, 2)][number / 7 % 4];
+    case.exact = true;
+    let size = if chunk_bytes == 64 { 300 } else { 3000 };
+    let depth = 1 + number % 6;
+    case.workload = Workload { size, count: 60, depth, ..case.workload };
+    case.seed = seed;
+    case
+}
+
+#[test]
+fn each_operation_does_what_it_should_where_links_are_as_rough_as_ports_allow() {
+    for seed in 0..60 {
+        let case = rough(seed);
+        let dies =
+            case.faults.incidents.iter().any(|(_, what)| matches!(what, faults::Incident::Die(_)));
+        let report = run(&case);
+        let report = report.unwrap_or_else(|error| panic!("{:?}: {error}", case.faults));
+        assert!(report.failed == 0 || dies, "{:?}, seed {seed}", case.faults);
     }
 }

@@ -90,8 +90,16 @@ impl TimedMemory<'_> {
                 (self.model.dma_submit_ps, first, first, self.mps_bytes)
             }
         };
-        let writing =
-            Writing { host: self.host, side, lane: self.lane, from_ps, until_ps, tlp_bytes };
+        let by_engine = self.model.writer == Writer::Dma && self.network.is_rough();
+        let writing = Writing {
+            host: self.host,
+            side,
+            lane: self.lane,
+            from_ps,
+            until_ps,
+            tlp_bytes,
+            by_engine,
+        };
         let gone = self.network.write(writing, offset, bytes);
         self.now_ps += cpu_ps;
         if relayed {
@@ -155,6 +163,7 @@ impl TimedMemory<'_> {
             from_ps,
             until_ps: from_ps,
             tlp_bytes: 64,
+            by_engine: false,
         };
         let gone = self.network.write(writing, offset, &line_bytes(line));
         if self.model.writer == Writer::Cpu {
@@ -184,6 +193,19 @@ impl Memory for TimedMemory<'_> {
         if let Some(number) = self.memory.steps[side as usize].header(offset, line) {
             return Transfer::Queued(number);
         }
+        if std::mem::take(&mut self.memory.header_follows[side as usize]) {
+            let from_ps = self.now_ps + self.model.dma_submit_ps + self.model.dma_start_ps;
+            let writing = Writing {
+                host: self.host,
+                side,
+                lane: self.lane,
+                from_ps,
+                until_ps: from_ps,
+                tlp_bytes: 64,
+                by_engine: true,
+            };
+            return Transfer::Queued(self.network.write(writing, offset, &line_bytes(line)));
+        }
         self.line_out(side, offset, line);
         Transfer::Done
     }
@@ -203,7 +225,8 @@ impl Memory for TimedMemory<'_> {
     }
 
     fn is_idle(&mut self, side: Side) -> bool {
-        self.memory.steps[side as usize].is_empty()
+        let ended = self.now_ps >= self.memory.last_transfer_ps[side as usize];
+        self.memory.steps[side as usize].is_empty() && ended
     }
 
     fn store_some(&mut self) -> bool {
@@ -233,6 +256,10 @@ impl Memory for TimedMemory<'_> {
             self.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)), false);
         if self.model.writer == Writer::Cpu {
             return Ok(Transfer::Done);
+        }
+        if self.network.is_rough() {
+            self.memory.header_follows[side as usize] = true;
+            self.memory.last_transfer_ps[side as usize] = gone_ps;
         }
         if let Span::Inbound(side, at) = from {
             self.memory.note_reading(side, at..at + len, gone_ps);

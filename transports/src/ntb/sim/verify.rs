@@ -24,6 +24,11 @@ impl World<'_> {
                 )));
             }
         }
+        if self.plan.exact
+            && let Some(what) = self.check_exactly()
+        {
+            return Err(wrong(what));
+        }
         for &(to, from) in &self.puts {
             if !self.plan.check_put(to, from, &self.symmetric) {
                 return Err(wrong(format!("what {from:?} put to {to:?} is not there")));

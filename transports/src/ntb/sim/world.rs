@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use tombolo_core::transport::Status;
 
+use super::exact::Exact;
 use super::faults::{Faults, Incident};
 use super::memory::{LaneMemory, Symmetric};
 use super::model::{HostModel, LinkModel};
@@ -42,6 +43,9 @@ pub struct Simulation {
     pub beside: Option<Beside>,
     /// What goes wrong.
     pub faults: Faults,
+    /// Each operation moves bytes of its own, some puts go to a place twice with a fence between, and all is looked
+    /// at when it ends.
+    pub exact: bool,
     /// Of everything random.
     pub seed: u64,
     /// Virtual time without any completion after which the run counts as stuck, in nanoseconds.
@@ -93,6 +97,7 @@ pub(super) enum What {
     Incident(Incident),
     Notice(u16, Side),
     Flap,
+    Stall,
 }
 
 pub(super) struct Lane {
@@ -119,11 +124,17 @@ pub(super) struct Pe {
     pub(super) waiting: Vec<(u64, Call, u16)>,
 }
 
+#[derive(Clone, Copy)]
 pub(super) struct Transfer {
     pe: usize,
-    to: PeId,
-    step: Step,
-    slot: usize,
+    pub(super) from: PeId,
+    pub(super) to: PeId,
+    pub(super) step: Step,
+    pub(super) slot: usize,
+    /// The lane that it begins with.
+    pub(super) lane: usize,
+    /// A put that is followed by a second one.
+    pub(super) second: bool,
     start_ps: u64,
     parts: u16,
     outcome: Completion,
@@ -161,12 +172,16 @@ pub(super) struct World<'a> {
     pub(super) uncertain: Vec<bool>,
     /// Puts that completed: target and source.
     pub(super) puts: BTreeSet<(PeId, PeId)>,
+    /// By host: its threads do not run before.
+    pub(super) stalled_ps: Vec<u64>,
+    /// What is known where each operation is looked at.
+    pub(super) exact: Exact,
 }
 
 impl<'a> World<'a> {
     fn new(simulation: &'a Simulation) -> Result<World<'a>, SimError> {
         let Simulation { hosts, pes, lanes: lanes_per_pe, workload, beside, .. } = *simulation;
-        let plan = WorkloadPlan { workload, beside, hosts, pes };
+        let plan = WorkloadPlan { workload, beside, hosts, pes, exact: simulation.exact };
         super::verify::check(simulation, &plan)?;
         let lanes_per_host = pes * lanes_per_pe;
         let mut random = Random::new(simulation.seed);
@@ -225,6 +240,8 @@ impl<'a> World<'a> {
             expected: vec![[0; 3]; all],
             uncertain: vec![false; all],
             puts: BTreeSet::new(),
+            stalled_ps: vec![0; usize::from(hosts)],
+            exact: Exact::default(),
         };
         world.begin();
         Ok(world)
@@ -254,6 +271,7 @@ impl<'a> World<'a> {
                 What::Incident(incident) => self.happen(incident, now_ps),
                 What::Notice(host, side) => self.notice(host, side, now_ps),
                 What::Flap => self.flap(now_ps),
+                What::Stall => self.stall(now_ps),
             }
             if let Some(what) = self.wrong.take() {
                 return Err(SimError::Wrong { seed: self.simulation.seed, what });
@@ -286,6 +304,10 @@ impl<'a> World<'a> {
         let host = self.lanes[at].host;
         if self.dead[usize::from(host)] {
             return;
+        }
+        if self.stalled_ps[usize::from(host)] > now_ps {
+            let until_ps = self.stalled_ps[usize::from(host)];
+            return self.wake(at, until_ps);
         }
         if self.start_ps.is_some() {
             self.work(at, now_ps);
@@ -335,6 +357,10 @@ impl<'a> World<'a> {
             let after_ps = self.random.below(every_ns * 2000);
             self.push(now_ps + after_ps, What::Flap);
         }
+        if let Some(every_ns) = simulation.faults.stall_ns {
+            let after_ps = self.random.below(every_ns * 2000);
+            self.push(now_ps + after_ps, What::Stall);
+        }
         for lane in 0..self.lanes.len() {
             self.wake(lane, now_ps);
         }
@@ -357,7 +383,8 @@ impl<'a> World<'a> {
         let waiting = std::mem::take(&mut self.pes[number].waiting);
         let mut later = Vec::new();
         for (token, call, part_of) in waiting {
-            let accepted = part_of == mine && later.is_empty() && self.hand_in(at, token, &call);
+            let accepted =
+                part_of == mine && later.is_empty() && self.hand_in(at, token, &call, now_ps);
             if !accepted {
                 later.push((token, call, part_of));
             }
@@ -373,38 +400,60 @@ impl<'a> World<'a> {
     }
 
     fn issue(&mut self, number: usize, from: PeId, now_ps: u64) {
-        let Workload { count, size, .. } = self.plan.workload;
-        while self.pes[number].issued < count {
+        let lanes_per_pe = usize::from(self.simulation.lanes);
+        let first =
+            usize::from(from.host) * self.lanes_per_host() + usize::from(from.pe) * lanes_per_pe;
+        while self.pes[number].issued < self.plan.workload.count {
             let Some(slot) = self.pes[number].free_slots.pop() else { return };
             let index = self.pes[number].issued;
             self.pes[number].issued += 1;
             let step = self.plan.step(index);
             let to = self.plan.target(from, index, &mut self.random);
             let token = self.transfers.len() as u64;
-            let lanes_per_pe = usize::from(self.simulation.lanes);
-            let chunk = self.simulation.config.geometry.chunk_bytes();
-            let split = matches!(step, Step::Put | Step::Get) && size >= lanes_per_pe * chunk;
-            let parts = if split { lanes_per_pe } else { 1 };
+            let size = self.plan.len_of(token);
+            let exact = self.plan.exact;
+            let split = !exact && matches!(step, Step::Put | Step::Get) && self.is_split();
+            let second = exact && step == Step::Put && !index.is_multiple_of(3);
+            let (parts, calls) = match (split, second) {
+                (true, _) => (lanes_per_pe, lanes_per_pe),
+                (false, second) => (1, 1 + usize::from(second)),
+            };
             let each = size.div_ceil(parts).next_multiple_of(64);
-            for part in 0..parts {
-                let from_byte = part * each;
-                let len = each.min(size.saturating_sub(from_byte));
-                let part_of = if split { part } else { index as usize % lanes_per_pe };
-                let call = Call { step, from, to, slot, part: Part { from: from_byte, len } };
-                self.pes[number].waiting.push((token, call, part_of as u16));
-            }
-            let parts = parts as u16;
-            let outcome = Completion::Done;
-            self.transfers.push(Transfer {
+            let lane_of = |part: usize| if split { part } else { index as usize % lanes_per_pe };
+            let transfer = Transfer {
                 pe: number,
+                from,
                 to,
                 step,
                 slot,
+                lane: first + lane_of(0),
+                second,
                 start_ps: now_ps,
-                parts,
-                outcome,
-            });
+                parts: calls as u16,
+                outcome: Completion::Done,
+            };
+            if exact {
+                self.note_made(&transfer, now_ps);
+            }
+            for call in 0..calls {
+                let (second, part) = if split { (false, call) } else { (call == 1, 0) };
+                let len = each.min(size.saturating_sub(part * each));
+                let part_of = lane_of(part) as u16;
+                let part = Part { from: part * each, len };
+                let call = Call { step, from, to, slot, part, second };
+                if exact {
+                    let local = &mut self.lanes[transfer.lane].memory.local;
+                    self.plan.fill_source(token, &call, local);
+                }
+                self.pes[number].waiting.push((token, call, part_of));
+            }
+            self.transfers.push(transfer);
         }
+    }
+
+    fn is_split(&self) -> bool {
+        let chunk_bytes = self.simulation.config.geometry.chunk_bytes();
+        self.plan.workload.size >= usize::from(self.simulation.lanes) * chunk_bytes
     }
 
     fn issue_beside(&mut self, at: usize, number: usize, from: PeId) {
@@ -442,9 +491,10 @@ impl<'a> World<'a> {
         }
     }
 
-    fn hand_in(&mut self, at: usize, token: u64, call: &Call) -> bool {
+    fn hand_in(&mut self, at: usize, token: u64, call: &Call, now_ps: u64) -> bool {
         let plan = self.plan;
-        let start_ps = self.lanes[at].free_ps;
+        // A copy of what is kept may carry on with what is to be stored: not before now.
+        let start_ps = self.lanes[at].free_ps.max(if plan.exact { now_ps } else { 0 });
         let mut status = Status::Again;
         let mut until_ps = start_ps;
         self.with_host(at, start_ps, |engine, host| {
@@ -457,6 +507,10 @@ impl<'a> World<'a> {
             Status::Pending => {}
             Status::Complete => self.completions.push((token, Completion::Done)),
             Status::Failed => self.completions.push((token, Completion::Lost)),
+        }
+        if plan.retains(token, call.second) && matches!(call.step, Step::Put | Step::PutSignal) {
+            let at_source = plan.source(call.slot, call.second);
+            self.lanes[at].memory.local[at_source..at_source + call.part.len].fill(0xee);
         }
         self.lanes[at].free_ps = until_ps;
         true
@@ -484,7 +538,8 @@ impl<'a> World<'a> {
     }
 
     fn end(&mut self, token: usize, now_ps: u64) {
-        let Transfer { pe, to, step, slot, start_ps, outcome, .. } = self.transfers[token];
+        let transfer = self.transfers[token];
+        let Transfer { pe, to, step, slot, start_ps, outcome, .. } = transfer;
         self.pes[pe].ended += 1;
         self.news += 1;
         if self.slowest_of_mean.is_none() && self.pes[pe].ended == self.plan.workload.count {
@@ -501,14 +556,23 @@ impl<'a> World<'a> {
         if outcome != Completion::Done {
             self.failed += 1;
             self.uncertain[target] = true;
+            if self.plan.exact {
+                self.forget_failed(&transfer);
+            }
             return;
         }
         self.latencies_ps.push(now_ps - start_ps);
+        if self.plan.exact {
+            self.check_ended(token as u64, &transfer, now_ps);
+        }
         match step {
+            _ if self.plan.exact && matches!(step, Step::Put | Step::Get) => {}
             Step::Put => self.note_put(to, pe),
             Step::PutSignal => {
                 self.expected[target][2] += 1;
-                self.note_put(to, pe);
+                if !self.plan.exact {
+                    self.note_put(to, pe);
+                }
             }
             Step::Fetch => self.expected[target][0] += 1,
             Step::Add => self.expected[target][1] += 1,
