@@ -481,13 +481,17 @@ mod tests {
                 }
             });
             sched_setaffinity(me, &all).unwrap();
-            let left = (0..1_000).any(|_| {
+            // On a busy machine it stays, and how busy that is changes: only looks at which it might find room count.
+            let (mut looks, mut left, end) = (0, false, monotonic_ns() + 20_000_000_000);
+            while !left && looks < 1_000 && monotonic_ns() < end {
+                looks += u32::from(may_find_room());
                 give_way_polling();
-                sched_getcpu() != Ok(here)
-            });
+                left = sched_getcpu() != Ok(here);
+            }
             stop.store(true, Ordering::Relaxed);
             let others = (0..CpuSet::count()).any(|cpu| cpu != here && all.is_set(cpu) == Ok(true));
-            assert_eq!(left, others);
+            assert!(!left || others);
+            assert!(left || !others || looks < 1_000);
         });
     }
 
