@@ -224,7 +224,13 @@ fn a_delay_is_added_to_the_trip() {
 
 #[test]
 fn a_cut_link_truncates_at_a_tlp() {
-    // A slow link, so that the cut comes in the middle.
+    // Where processors are short the cut may come when all has arrived.
+    assert!((0..200).any(|_| cut_while_writing()), "no cut came in the middle");
+}
+
+/// Cuts a link while somebody writes; says whether the cut came in the middle.
+fn cut_while_writing() -> bool {
+    // A slow link.
     let timing = LinkTiming { speed: PcieGen::Gen1, width: 1, ..LinkTiming::default() };
     let slow = FabricSpec { timing, slots: Some(1), ..spec(Profile::IntelGen3, Speed::Modelled) };
     let tied = tied(&slow);
@@ -241,11 +247,11 @@ fn a_cut_link_truncates_at_a_tlp() {
     let got = tied.memory.copy_out(0, tied.slot_size);
     let arrived = got.iter().take_while(|byte| **byte == 0xee).count();
     assert!(got[arrived..].iter().all(|byte| *byte == 0), "nothing behind the cut");
-    assert!(arrived > 64 << 10 && arrived < tied.slot_size, "{arrived}");
-    assert!(arrived.is_multiple_of(64));
+    assert!(arrived > 64 << 10 && arrived.is_multiple_of(64), "{arrived}");
     let counters = tied.a.counters();
     assert_eq!(counters[Event::Bytes], arrived as u64);
     assert_eq!(counters[Event::Tlps] + counters[Event::Lost], tied.slot_size as u64 / 64);
+    arrived < tied.slot_size
 }
 
 #[test]
