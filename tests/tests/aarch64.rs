@@ -28,8 +28,8 @@ const LIMIT: Duration = Duration::from_secs(240);
 const BETWEEN_HOSTS: [&str; 5] = ["amo", "collectives", "rma", "signal", "static_data"];
 const HOSTS: [&[&str]; 3] = [
     &["--hosts", "2"],
-    &["--hosts", "3", "-x", "SHMEM_NTB_DIRECT=off"],
-    &["--hosts", "3", "-x", "SHMEM_TRANSPORTS=tcp"],
+    &["--hosts", "2", "-x", "SHMEM_NTB_DIRECT=off"],
+    &["--hosts", "2", "-x", "SHMEM_TRANSPORTS=tcp"],
 ];
 
 fn main() {
@@ -49,11 +49,11 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     sources.sort();
     let trial = |source: &PathBuf, options: &'static [&'static str]| {
         let (source, oshrun, folder) = (source.clone(), oshrun.clone(), folder.clone());
-        let name = format!("{} on 3 PEs {}", stem(&source), options.join(" "));
+        let name = format!("{} on 2 PEs {}", stem(&source), options.join(" "));
         let body = move || {
             let program = compile(&source, &folder)?;
             let mut job = Command::new(&oshrun);
-            job.args(["-n", "3"]).args(options).args(QEMU).arg(program);
+            job.args(["-n", "2"]).args(options).args(QEMU).arg(program);
             job.env("LD_LIBRARY_PATH", &*folder).env("SHMEM_SYMMETRIC_SIZE", "16m");
             job.env("SHMEM_TUNE_CACHE", scratch("tuning"));
             run(&mut job, LIMIT)?.succeeded()?;
