@@ -156,19 +156,17 @@ impl TimedMemory<'_> {
         let from_ps = self.now_ps;
         self.now_ps += self.model.store_ps;
         self.cpu.store_ps += self.model.store_ps;
-        let writing = Writing {
-            host: self.host,
-            side,
-            lane: self.lane,
-            from_ps,
-            until_ps: from_ps,
-            tlp_bytes: 64,
-            by_engine: false,
-        };
-        let gone = self.network.write(writing, offset, &line_bytes(line));
+        let gone =
+            self.network.write(self.one_line(side, from_ps, false), offset, &line_bytes(line));
         if self.model.writer == Writer::Cpu {
             self.back_up(gone);
         }
+    }
+
+    /// How a line leaves that is there at this time.
+    fn one_line(&self, side: Side, from_ps: u64, by_engine: bool) -> Writing {
+        let (host, lane, until_ps) = (self.host, self.lane, from_ps);
+        Writing { host, side, lane, from_ps, until_ps, tlp_bytes: 64, by_engine }
     }
 }
 
@@ -195,15 +193,7 @@ impl Memory for TimedMemory<'_> {
         }
         if std::mem::take(&mut self.memory.header_follows[side as usize]) {
             let from_ps = self.now_ps + self.model.dma_submit_ps + self.model.dma_start_ps;
-            let writing = Writing {
-                host: self.host,
-                side,
-                lane: self.lane,
-                from_ps,
-                until_ps: from_ps,
-                tlp_bytes: 64,
-                by_engine: true,
-            };
+            let writing = self.one_line(side, from_ps, true);
             return Transfer::Queued(self.network.write(writing, offset, &line_bytes(line)));
         }
         self.line_out(side, offset, line);
