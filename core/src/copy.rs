@@ -93,10 +93,10 @@ unsafe fn single<T: Copy>(dest: *mut u8, source: *const u8) {
     unsafe { dest.cast::<T>().write_unaligned(source.cast::<T>().read_unaligned()) }
 }
 
-/// Ends a blocking get from mapped memory: what the program reads from now on is read after what the get has read. A
-/// program that gets a flag until it is set, and then the data that were complete before, counts on that. Processors
-/// read the data first if they like, but for x86-64: there a fence would be no instruction, yet keep the copy
-/// before it from being the last call of its routine.
+/// Ends a blocking get from mapped memory: the program reads nothing from now on before the get has read its data. A
+/// program relies on that when it gets a flag until it is set, and then gets the data that were complete before.
+/// x86-64 reads in the order of the program. No fence is compiled there, because the copy before it could not be a tail
+/// call then.
 #[inline(always)]
 pub fn then_read() {
     if cfg!(not(target_arch = "x86_64")) {

@@ -110,13 +110,15 @@ impl World<'_> {
     pub(super) fn note_made(&mut self, transfer: &Transfer, now_ps: u64) {
         let place = (transfer.from, transfer.to, transfer.slot);
         let counter = match transfer.step {
-            Step::Fetch => 0,
-            Step::Add => 1,
-            Step::PutSignal => 2,
-            Step::Put | Step::Get => 3,
+            Step::Fetch => Some(0),
+            Step::Add => Some(1),
+            Step::PutSignal => Some(2),
+            Step::Put | Step::Get => None,
         };
-        let made = self.exact.made.entry(self.plan.number(transfer.to)).or_default();
-        made.iter_mut().skip(counter).take(1).for_each(|count| *count += 1);
+        if let Some(counter) = counter {
+            let target = self.plan.number(transfer.to);
+            self.exact.made.entry(target).or_default()[counter] += 1;
+        }
         if matches!(transfer.step, Step::Put | Step::PutSignal) {
             self.check_place(place, now_ps);
             self.exact.last.remove(&place);
