@@ -8,11 +8,13 @@
 
 use crate::algorithms::{ALLTOALL, BROADCAST, COLLECT, FCOLLECT, REDUCE};
 use crate::broadcast::Broadcast;
-use crate::exchange::{Alltoall, Strided};
+use crate::exchange::Alltoall;
 use crate::gather::{Collect, Gather};
 use crate::group::Group;
+use crate::operations::blocks_to_all;
 use crate::reduce::Reduce;
 use crate::reducer::Reducer;
+use crate::strided::Strided;
 use crate::table;
 use std::sync::atomic::AtomicU64;
 use tombolo_core::World;
@@ -210,7 +212,7 @@ pub unsafe fn alltoall(
     routine: &'static str,
 ) {
     let group = Group::active(world, set, routine);
-    let call = Alltoall { dest, source, blocks: Strided::contiguous(len) };
+    let call = Alltoall { dest, source, len };
     // SAFETY: the caller's promise.
     unsafe { table::run(&ALLTOALL, &group, &call) };
 }
@@ -230,7 +232,7 @@ pub unsafe fn alltoalls(
     let group = Group::active(world, set, routine);
     strided.check(&group);
     // SAFETY: the caller's promise.
-    unsafe { table::run(&ALLTOALL, &group, &Alltoall { dest, source, blocks: strided }) };
+    unsafe { blocks_to_all(&group, dest, source, strided) };
 }
 
 /// Reduces `nelems` elements over all members, `source` and `dest` being the same or disjoint.

@@ -16,6 +16,7 @@ use crate::reduce_meet;
 use crate::reduce_pairwise;
 use crate::reduce_push;
 use crate::scan_push;
+use crate::strided::{self, Alltoalls};
 use crate::table::{Algorithm, Call, Operation, Taken};
 
 fn always<A>(_: &Group<'_>, _: &A) -> bool {
@@ -32,9 +33,9 @@ fn in_letters(group: &Group<'_>, len: usize) -> bool {
     group.with_memory().is_some() && len <= SHORT_MAX.max(long_max(group.n))
 }
 
-/// The same, for blocks that lie in one piece.
-fn is_plain(group: &Group<'_>, call: &Alltoall) -> bool {
-    group.with_memory().is_some() && call.blocks.is_contiguous()
+/// Members can write to memory of the team, parts of a message of at most so many bytes of a block.
+fn in_parts(group: &Group<'_>, call: &Alltoalls, most: fn(usize) -> usize) -> bool {
+    group.with_memory().is_some() && call.fits(most(group.n))
 }
 
 /// Barriers among the PEs of a team, which complete no puts.
@@ -307,7 +308,7 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
             name: "exchange",
             about: "each sends each its block to memory of the team",
             taken: Taken::ByCost,
-            applies: |group, call| is_plain(group, call) && in_letters(group, call.bytes()),
+            applies: |group, call| in_letters(group, call.len),
             cost_ns: estimate::letters,
             run: exchange::exchanged,
         },
@@ -315,7 +316,7 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
             name: "signal",
             about: "each puts to each with signals",
             taken: Taken::ByCost,
-            applies: is_plain,
+            applies: with_memory,
             cost_ns: estimate::signals,
             run: exchange::signalled,
         },
@@ -323,7 +324,7 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
             name: "both",
             about: "of two members each sends the other its block in pieces, by turns both ways round",
             taken: Taken::ByCost,
-            applies: |group, call| group.n == 2 && is_plain(group, call),
+            applies: |group, _| group.n == 2 && group.with_memory().is_some(),
             cost_ns: estimate::swap,
             run: both_ways::swap,
         },
@@ -334,6 +335,31 @@ pub(crate) static ALLTOALL: Operation<Alltoall> = Operation {
             applies: by_hosts::can_exchange,
             cost_ns: estimate::exchange_by_hosts,
             run: by_hosts::alltoall,
+        },
+    ],
+};
+
+/// The same, with elements that lie apart.
+pub(crate) static ALLTOALLS: Operation<Alltoalls> = Operation {
+    number: 7,
+    name: "alltoalls",
+    short: None,
+    algorithms: &[
+        Algorithm {
+            name: "put",
+            about: "each puts to each, element by element where memory is not mapped, then all meet",
+            taken: Taken::ByCost,
+            applies: always,
+            cost_ns: estimate::put_elements,
+            run: strided::put,
+        },
+        Algorithm {
+            name: "exchange",
+            about: "each sends each its block to memory of the team, in parts",
+            taken: Taken::ByCost,
+            applies: |group, call| in_parts(group, call, strided::exchanged_max),
+            cost_ns: estimate::exchange_in_parts,
+            run: strided::exchanged,
         },
     ],
 };

@@ -81,9 +81,9 @@ pub unsafe fn gather(group: &Group<'_>, call: &Gather) {
 /// Of two members each sends the other its block in pieces, by turns to the right and to the left.
 ///
 /// # Safety
-/// The buffers are as `shmem_alltoall` promises, blocks are contiguous, and there are two members.
+/// The buffers are as `shmem_alltoall` promises, and there are two members.
 pub unsafe fn swap(group: &Group<'_>, call: &Alltoall) {
-    let (me, len) = (group.me, call.bytes());
+    let (me, len) = (group.me, call.len);
     // SAFETY: both hold a block for each; the caller's promise.
     unsafe {
         call.source.add(me * len).copy_to(call.dest.add(me * len), len);

@@ -37,14 +37,15 @@ mod reducer;
 mod scan_push;
 mod schedule;
 mod stream;
+mod strided;
 pub mod table;
 pub mod teams;
 
 pub use active::ActiveSet;
-pub use exchange::Strided;
 pub use long_double::LongDouble;
 pub use operations::{
     alltoall, alltoalls, barrier_all, broadcast, collect, exscan, fcollect, inscan, reduce, sync,
     sync_all,
 };
 pub use reducer::{And, Complex, Max, Min, Operator, Or, Prod, Reducer, Sum, Xor, reducer};
+pub use strided::Strided;

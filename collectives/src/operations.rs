@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Collectives on teams. Before each, with `SHMEM_DEBUG`, members compare their arguments.
 
-use crate::algorithms::{ALLTOALL, BROADCAST, COLLECT, FCOLLECT, REDUCE, SCAN};
+use crate::algorithms::{ALLTOALL, ALLTOALLS, BROADCAST, COLLECT, FCOLLECT, REDUCE, SCAN};
 use crate::barrier;
 use crate::broadcast::{Broadcast, root_signals};
 use crate::check::{Arguments, check};
-use crate::exchange::{self, Alltoall, Strided};
+use crate::exchange::{self, Alltoall};
 use crate::gather::{self, Collect, Gather, collect_by_signals};
 use crate::group::Group;
 use crate::notes::routes;
 use crate::reduce::{Reduce, Scan};
 use crate::reduce_push;
 use crate::reducer::Reducer;
+use crate::strided::{Alltoalls, Strided};
 use crate::table::{self, Call};
 use std::sync::atomic::Ordering;
 use tombolo_core::world::is_ending_here;
@@ -142,10 +143,10 @@ pub unsafe fn alltoall(
         values: vec![("the length of a block in bytes", len as i64)],
         addresses: both(dest, source, len),
     });
-    let call = Alltoall { dest, source, blocks: Strided::contiguous(len) };
+    let call = Alltoall { dest, source, len };
     // SAFETY: the caller's promise.
     unsafe {
-        match group.is_short(ALLTOALL.number, call.bytes()) {
+        match group.is_short(ALLTOALL.number, len) {
             true => exchange::exchanged(&group, &call),
             false => table::run(&ALLTOALL, &group, &call),
         }
@@ -176,7 +177,27 @@ pub unsafe fn alltoalls(
         addresses: both(dest, source, strided.nelems),
     });
     // SAFETY: the caller's promise.
-    unsafe { table::run(&ALLTOALL, &group, &Alltoall { dest, source, blocks: strided }) };
+    unsafe { blocks_to_all(&group, dest, source, strided) };
+}
+
+/// An alltoalls, or an alltoall where the elements of a block lie side by side.
+///
+/// # Safety
+/// As [`alltoalls`].
+pub(crate) unsafe fn blocks_to_all(
+    group: &Group<'_>,
+    dest: *mut u8,
+    source: *const u8,
+    blocks: Strided,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if blocks.is_contiguous() {
+            let len = blocks.nelems * blocks.size;
+            return table::run(&ALLTOALL, group, &Alltoall { dest, source, len });
+        }
+        table::run(&ALLTOALLS, group, &Alltoalls { dest, source, blocks });
+    }
 }
 
 /// Reduces `nelems` elements over all members (`shmem_and_reduce` and its kin). All members get the

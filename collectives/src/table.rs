@@ -6,15 +6,16 @@
 //! lengths, the kind of group, the hosts and the extent of the group, and the costs of single
 //! operations ([`tombolo_core::cost`]), which the selector measures. A team remembers its choices.
 
-use crate::algorithms::{ALLTOALL, BROADCAST, COLLECT, FCOLLECT, REDUCE, SCAN, SYNC};
+use crate::algorithms::{ALLTOALL, ALLTOALLS, BROADCAST, COLLECT, FCOLLECT, REDUCE, SCAN, SYNC};
 use crate::group::Group;
 use crate::notes::class;
 use crate::reducer::Reducer;
+use crate::strided::Alltoalls;
 use tombolo_core::config::Algorithms;
 use tombolo_core::{Team, World};
 
 /// Number of operations.
-pub const OPERATIONS: usize = 7;
+pub const OPERATIONS: usize = 8;
 /// Kinds of calls whose choices are remembered: operations, and reductions that are not exact.
 pub const KINDS: usize = OPERATIONS + 1;
 
@@ -134,6 +135,7 @@ pub fn listing() -> Vec<Row> {
         .chain(rows(&COLLECT))
         .chain(rows(&FCOLLECT))
         .chain(rows(&ALLTOALL))
+        .chain(rows(&ALLTOALLS))
         .chain(rows(&REDUCE))
         .chain(rows(&SCAN))
         .collect()
@@ -205,7 +207,8 @@ pub struct Trial {
 /// Carries a call out, if its algorithm can: the same answer at all members, who all call this.
 ///
 /// # Safety
-/// The buffers are symmetric and hold `size` bytes for each member; nobody else uses them.
+/// The buffers are symmetric and hold `size` bytes for each member, for `alltoalls` twice as many, of which every second
+/// element is sent; nobody else uses them.
 pub unsafe fn carry_out(world: &World, team: &Team, trial: &Trial, routine: &'static str) -> bool {
     use crate::{barrier, broadcast, exchange, gather, reduce};
     let group = &Group::team(world, team, routine);
@@ -226,8 +229,11 @@ pub unsafe fn carry_out(world: &World, team: &Team, trial: &Trial, routine: &'st
             }
             _ if operation == FCOLLECT.name => FCOLLECT.by(algorithm, group, &gather),
             _ if operation == ALLTOALL.name => {
-                let blocks = exchange::Strided::contiguous(size);
-                ALLTOALL.by(algorithm, group, &exchange::Alltoall { dest, source, blocks })
+                ALLTOALL.by(algorithm, group, &exchange::Alltoall { dest, source, len: size })
+            }
+            _ if operation == ALLTOALLS.name => {
+                let call = Alltoalls { dest, source, ..Alltoalls::of_size(size) };
+                ALLTOALLS.by(algorithm, group, &call)
             }
             _ if operation == REDUCE.name => REDUCE.by(algorithm, group, &reduce),
             _ => SCAN.by(algorithm, group, &reduce::Scan { reduce, inclusive: true }),
@@ -249,6 +255,7 @@ pub fn taken(world: &World, team: &Team, operation: &str, size: usize) -> Option
         _ if operation == ALLTOALL.name => {
             ALLTOALL.taken(group, &exchange::Alltoall::of_size(size))
         }
+        _ if operation == ALLTOALLS.name => ALLTOALLS.taken(group, &Alltoalls::of_size(size)),
         _ if operation == REDUCE.name => REDUCE.taken(group, &reduce::Reduce::of_size(size)),
         _ => SCAN.taken(group, &reduce::Scan::of_size(size)),
     }
@@ -264,6 +271,7 @@ pub fn choices(world: &World, team: &Team) -> Vec<Choice> {
         choice(&COLLECT, group, gather::Collect::of_size),
         choice(&FCOLLECT, group, gather::Gather::of_size),
         choice(&ALLTOALL, group, exchange::Alltoall::of_size),
+        choice(&ALLTOALLS, group, Alltoalls::of_size),
         choice(&REDUCE, group, reduce::Reduce::of_size),
         choice(&SCAN, group, reduce::Scan::of_size),
     ]

@@ -508,7 +508,9 @@ fn oshinfo_measures_what_it_predicts(prefix: &Path) -> Result<(), Failed> {
 
 fn oshinfo_lists_collectives_once(prefix: &Path) -> Result<(), Failed> {
     let alone = tool(prefix.join("bin/oshinfo"), &["--collectives"])?;
-    for operation in ["sync", "broadcast", "collect", "fcollect", "alltoall", "reduce", "scan"] {
+    let operations =
+        ["sync", "broadcast", "collect", "fcollect", "alltoall", "alltoalls", "reduce", "scan"];
+    for operation in operations {
         let line = |line: &str| line.split_whitespace().next() == Some(operation);
         assert_eq!(alone.lines().filter(|text| line(text)).count(), 1, "{operation}: {alone}");
     }

@@ -8,7 +8,6 @@ use crate::group::Group;
 use crate::letters::{GATHERED_MAX, Letters, MEMBERS_MAX, copy_bytes};
 use crate::notes::Hosts;
 use crate::reduce_push::team;
-use crate::table::Call;
 use std::mem::MaybeUninit;
 use tombolo_core::ops::Mode;
 
@@ -26,12 +25,12 @@ pub fn can_gather<A>(group: &Group<'_>, _: &A) -> bool {
 /// message.
 pub fn can_exchange(group: &Group<'_>, call: &Alltoall) -> bool {
     let fits = |hosts: &Hosts| exchanged_len(group, hosts, call) <= together_max(group);
-    call.blocks.is_contiguous() && hosts(group).is_some_and(fits)
+    hosts(group).is_some_and(fits)
 }
 
 /// Bytes of the longest message of an [`alltoall`].
 fn exchanged_len(group: &Group<'_>, hosts: &Hosts, call: &Alltoall) -> usize {
-    group.n.max(hosts.most * hosts.most).saturating_mul(call.bytes())
+    group.n.max(hosts.most * hosts.most).saturating_mul(call.len)
 }
 
 /// Blocks of equal length.
@@ -140,7 +139,7 @@ unsafe fn send_blocks(
 /// # Safety
 /// The buffers are as `shmem_alltoall` promises, and it [`can_exchange`].
 pub unsafe fn alltoall(group: &Group<'_>, call: &Alltoall) {
-    let (roles, len) = (Roles::of(group), call.bytes());
+    let (roles, len) = (Roles::of(group), call.len);
     let hosts = &roles.notes.hosts;
     let letters = Letters::begin(group, team(group), exchanged_len(group, hosts, call));
     let here = || hosts.local.iter().map(|member| *member as usize).enumerate();

@@ -10,6 +10,7 @@ use crate::letters::SHORT_MAX;
 use crate::notes::Hosts;
 use crate::schedule::rounds;
 use crate::stream::{HANDING_ON, piece_of};
+use crate::strided::exchanged_max;
 use tombolo_core::cost::{Costs, LINE_NS};
 use tombolo_core::transport::Distance;
 
@@ -143,6 +144,33 @@ fn is_ring(group: &Group<'_>) -> bool {
 /// Two members send each other a block in pieces.
 pub fn swap(group: &Group<'_>, len: usize) -> u64 {
     if is_ring(group) { both_ways(group, len) } else { u64::MAX }
+}
+
+/// What `part` tells of so many bytes, for each of the parts of at most so many bytes.
+fn in_parts(len: usize, most: usize, part: impl Fn(usize) -> u64) -> u64 {
+    let most = most.max(1);
+    let whole = (len / most) as u64;
+    let rest = if !len.is_multiple_of(most) || len == 0 { part(len % most) } else { 0 };
+    whole.saturating_mul(part(most)).saturating_add(rest)
+}
+
+/// Blocks whose elements lie apart, in parts by memory of the team.
+pub fn exchange_in_parts(group: &Group<'_>, len: usize) -> u64 {
+    let part = |len: usize| {
+        let packed = costs(group).shared_ns(2 * others(group) * copied(group, len));
+        letters(group, len) + packed
+    };
+    in_parts(len, exchanged_max(group.n), part)
+}
+
+/// Each puts such blocks to each by itself, elements of 8 bytes, and all meet.
+pub fn put_elements(group: &Group<'_>, len: usize) -> u64 {
+    if !group.extent().is_remote() {
+        // Longer than a copy of what lies side by side.
+        return all_put(group, len) + costs(group).shared_ns(to_all(group, len));
+    }
+    let elements = others(group).saturating_mul(len as u64 / 8);
+    costs(group).shared_ns(elements.saturating_mul(put(group, 8))) + all_put(group, 8)
 }
 
 /// Pieces of so many bytes go along so many links, one piece after the other: what goes on beside the work

@@ -254,10 +254,10 @@ pub fn alltoalls_of_whole_blocks(world: &World) {
 
 #[test]
 fn alltoalls_transposes_blocks_and_leaves_the_gaps() {
-    everywhere(alltoalls_of_strided_blocks);
+    everywhere(|world| alltoalls_of_strided_blocks(world, 40));
 }
 
-pub fn alltoalls_of_strided_blocks(world: &World) {
+pub fn alltoalls_of_strided_blocks(world: &World, calls: usize) {
     const STRIDED_MOST: usize = 2000;
     let room = STRIDED_MOST * 16 * world.n_pes();
     let dests = [array::<u8>(world, room), array::<u8>(world, room)];
@@ -265,7 +265,7 @@ pub fn alltoalls_of_strided_blocks(world: &World) {
     for members in all_members(world) {
         let (me, n) = (members.me(), members.n());
         let mut random = Random(7);
-        for call in 0..40 {
+        for call in 0..calls {
             let size = [1, 2, 4, 8, 16, 3][call % 6];
             let (dst, sst) = (1 + random.below(3), 1 + random.below(3));
             let nelems = random.below(STRIDED_MOST / 48 * 16 / size);
@@ -306,6 +306,9 @@ pub fn alltoalls_of_strided_blocks(world: &World) {
         }
     }
     coll::barrier_all(world, ROUTINE);
+    for place in [dests[0], dests[1], source] {
+        assert!(world.heap().free(place), "an array of the heap");
+    }
 }
 
 /// A reduction's operator and its reference on single values.

@@ -3,14 +3,14 @@
 //! on active sets, others of its operation stand in.
 
 use super::data::{
-    Case, Members, all_members, alltoalls_of_whole_blocks, broadcasts, broadcasts_in_place,
-    collects, fcollects, reduce, reductions_of, scans,
+    Case, Members, all_members, alltoalls_of_strided_blocks, alltoalls_of_whole_blocks, broadcasts,
+    broadcasts_in_place, collects, fcollects, reduce, reductions_of, scans,
 };
 use super::support::{ROUTINE, Random, SEEDS, across, array, contents, fill, over, values};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tombolo_collectives::table::{self, check, listing};
-use tombolo_collectives::{self as coll, Max, Prod, Sum, reducer};
+use tombolo_collectives::{self as coll, Max, Prod, Strided, Sum, reducer};
 use tombolo_core::World;
 use tombolo_core::config::{Algorithms, Value};
 use tombolo_core::ops::Mode;
@@ -20,9 +20,9 @@ use tombolo_tests::ring::{self, Ring};
 const LONG: usize = 16_000;
 
 /// Settings that together ask for every algorithm, one of each operation at a time, with all others of
-/// the operation behind it.
-fn settings() -> Vec<String> {
-    let mut operations: Vec<(&str, Vec<&str>)> = Vec::new();
+/// the operation behind it; with the operations that are asked for an algorithm of theirs for the first time.
+fn settings() -> Vec<(String, Vec<&'static str>)> {
+    let mut operations: Vec<(&'static str, Vec<&str>)> = Vec::new();
     for row in listing() {
         match operations.last_mut() {
             Some((operation, names)) if *operation == row.operation => names.push(row.name),
@@ -37,14 +37,15 @@ fn settings() -> Vec<String> {
             names.insert(0, first);
             format!("{operation}:{}", names.join("+"))
         });
-        asked.collect::<Vec<String>>().join(",")
+        let new = operations.iter().filter(|(_, names)| turn < names.len());
+        (asked.collect::<Vec<String>>().join(","), new.map(|(operation, _)| *operation).collect())
     };
     (0..most).map(turned).collect()
 }
 
 /// Runs all operations with every setting.
 fn every_algorithm(run: impl Fn(&[(&str, &str)], &(dyn Fn(&World) + Sync))) {
-    for asked in settings() {
+    for (asked, new) in settings() {
         // Shown if the test fails.
         println!("SHMEM_COLL={asked}");
         check(&Algorithms::parse(&asked).expect("well formed")).expect("known");
@@ -54,6 +55,9 @@ fn every_algorithm(run: impl Fn(&[(&str, &str)], &(dyn Fn(&World) + Sync))) {
             fcollects(world);
             collects(world);
             alltoalls_of_whole_blocks(world);
+            if new.contains(&"alltoalls") {
+                strided_blocks(world);
+            }
             reductions(world);
             scans(world);
             sums_have_the_same_bits(world);
@@ -581,6 +585,45 @@ fn long_blocks(world: &World) {
         }
         let expected: Vec<u64> = (0..n).flat_map(|pe| of(pe, me)).collect();
         assert!(contents(dest, n * LONG) == expected, "alltoall, call {call}");
+    }
+}
+
+/// Fewer where each element is a put of its own, of which thousands take long on some transports.
+fn strided_blocks(world: &World) {
+    if table::taken(world, world.team(), "alltoalls", 8) == Some("put") {
+        return alltoalls_of_strided_blocks(world, 6);
+    }
+    alltoalls_of_strided_blocks(world, 18);
+    long_strided_blocks(world);
+}
+
+/// More than one part of each algorithm, and gaps that stay as they are.
+fn long_strided_blocks(world: &World) {
+    const NELEMS: usize = 3_000;
+    let (n, me) = (world.n_pes(), world.pe());
+    let [source, dest] = [0; 2].map(|_| array::<u64>(world, 3 * n * NELEMS));
+    for (call, (dst, sst)) in [(2, 3), (1, 2), (3, 1)].into_iter().enumerate() {
+        let of = |pe: usize, to: usize| values(pe * n + to, call, NELEMS);
+        let apart = |blocks: Vec<u64>, stride: usize| -> Vec<u64> {
+            blocks
+                .into_iter()
+                .flat_map(|word| (0..stride).map(move |gap| if gap == 0 { word } else { 7 }))
+                .collect()
+        };
+        fill(source, &apart((0..n).flat_map(|to| of(me, to)).collect(), sst));
+        fill(dest, &vec![7; n * NELEMS * dst]);
+        coll::sync_all(world, ROUTINE);
+        let blocks = Strided { dst: dst as isize, sst: sst as isize, nelems: NELEMS, size: 8 };
+        // SAFETY: symmetric arrays of the test.
+        unsafe {
+            coll::alltoalls(world, world.team(), dest.cast(), source.cast(), blocks, ROUTINE);
+        }
+        let expected = apart((0..n).flat_map(|pe| of(pe, me)).collect(), dst);
+        assert!(contents(dest, n * NELEMS * dst) == expected, "strides {dst} and {sst}");
+        coll::sync_all(world, ROUTINE);
+    }
+    for place in [source, dest] {
+        assert!(world.heap().free(place.cast()), "an array of the heap");
     }
 }
 

@@ -10,6 +10,8 @@ use tombolo_core::World;
 
 /// The operation whose calls do not wait for each other.
 const BROADCAST: &str = "broadcast";
+/// The operation whose elements lie apart.
+const ALLTOALLS: &str = "alltoalls";
 const ROUTINE: &str = "oshinfo --collectives";
 const EFFORT: Effort = Effort { batch: Duration::from_micros(500), batches: 5, runs_max: 10_000 };
 /// The operating system takes a while to find every thread of a new job a processor.
@@ -30,7 +32,8 @@ pub fn measured(world: &World) -> tombolo_core::Result<Section> {
     clock.warm_up(SETTLE, sync);
     let mut section = describe::choices(world, |operation, size, algorithms| {
         // Where the heap has no room on one PE it has none on all.
-        let bytes = (world.n_pes() * size).next_multiple_of(64).max(64);
+        let spread = if operation == ALLTOALLS { 2 } else { 1 };
+        let bytes = (world.n_pes() * size * spread).next_multiple_of(64).max(64);
         let buffers = [Block::take(world, bytes).ok()?, Block::take(world, bytes).ok()?];
         let [dest, source] = buffers.each_ref().map(|buffer| buffer.start);
         // SAFETY: memory of this PE; any bytes make numbers.
@@ -38,7 +41,7 @@ pub fn measured(world: &World) -> tombolo_core::Result<Section> {
         let once = |algorithm| {
             let reducer = reducer::<Sum, i64>();
             let call = table::Trial { operation, algorithm, dest, source, size, reducer };
-            // SAFETY: symmetric buffers with room for a block of each PE, used here alone.
+            // SAFETY: symmetric buffers with room for a block of each PE, with its gaps, used here alone.
             _ = unsafe { table::carry_out(world, world.team(), &call, ROUTINE) };
         };
         if operation != BROADCAST {
