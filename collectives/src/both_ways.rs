@@ -21,7 +21,9 @@ use crate::letters::{Letters, Way};
 use crate::reduce::Reduce;
 use crate::reduce_push::{combine_letters, team};
 use crate::stream::{self, Pieces, Stream, neighbours};
+use crate::strided::{Alltoalls, passed_max};
 use crate::table::Call;
+use tombolo_core::copy;
 use tombolo_core::ops::Mode;
 
 /// Who meets whom: in each step members tell both neighbours that they, and all they have heard of, have
@@ -78,11 +80,25 @@ pub unsafe fn gather(group: &Group<'_>, call: &Gather) {
     }
 }
 
+/// Blocks go both ways round the ring of members, from two members in pieces.
+///
+/// # Safety
+/// The buffers are as `shmem_alltoall` promises.
+pub unsafe fn blocks(group: &Group<'_>, call: &Alltoall) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match group.n {
+            2 => swap(group, call),
+            _ => exchange(group, &call.into()),
+        }
+    }
+}
+
 /// Of two members each sends the other its block in pieces, by turns to the right and to the left.
 ///
 /// # Safety
 /// The buffers are as `shmem_alltoall` promises, and there are two members.
-pub unsafe fn swap(group: &Group<'_>, call: &Alltoall) {
+unsafe fn swap(group: &Group<'_>, call: &Alltoall) {
     let (me, len) = (group.me, call.len);
     // SAFETY: both hold a block for each; the caller's promise.
     unsafe {
@@ -132,6 +148,77 @@ unsafe fn spread(group: &Group<'_>, dest: *mut u8, own: *const u8, len: usize) {
         }
     }
     ways.iter().for_each(|(_, pieces)| pieces.release());
+}
+
+/// Everybody's blocks for others go both ways round the ring of members, in one message each way: who gets it takes the
+/// first block, and passes on the others.
+///
+/// Blocks go in parts. Who sends blocks of part n + 2 has those of n + 1 of all, which have set out when their members
+/// had sent on, and taken out, all of n.
+///
+/// # Safety
+/// The buffers are as `shmem_alltoalls` promises.
+pub unsafe fn exchange(group: &Group<'_>, call: &Alltoalls) {
+    let Group { n, me, .. } = *group;
+    let (right, left) = neighbours(me, n);
+    // Members that blocks pass, to the right and to the left.
+    let hops = (n / 2, (n - 1) / 2);
+    // SAFETY: the caller's promise.
+    unsafe { call.copy_own(group) };
+    for elements in call.parts(passed_max(n)) {
+        let len = call.len_of(&elements);
+        let letters = Letters::begin(group, team(group), (n - 1) * len).lent().passed();
+        letters.prepare_for_all();
+        // Nobody else writes to this member's own part: blocks for members on the right, then on the left, in the order
+        // in which they get them.
+        let own = letters.bytes(me);
+        let packed = |blocks: usize| own.wrapping_add(blocks * len);
+        for distance in 1..=hops.0 {
+            // SAFETY: the caller's promise; there is room for a block of each other member.
+            unsafe { call.pack((me + distance) % n, &elements, packed(distance - 1)) };
+        }
+        for distance in 1..=hops.1 {
+            // SAFETY: the same.
+            unsafe { call.pack((me + n - distance) % n, &elements, packed(hops.0 + distance - 1)) };
+        }
+        // Sends what is left of a member's blocks when they have passed so many members, this one the last of them.
+        let pass = |to: usize, from: usize, here: *const u8, blocks: usize| {
+            let there = letters.bytes(from);
+            // SAFETY: blocks that lie here, and stay until all is complete; the member's part of a message has room.
+            unsafe { letters.pass_to(to, from, there, here, blocks * len, Mode::NonBlocking) };
+        };
+        let rest = |from: usize| letters.bytes(from).wrapping_add(len).cast_const();
+        let take = |from: usize| {
+            let theirs = letters.bytes(from);
+            copy::claim(theirs, len);
+            // SAFETY: the caller's promise; the first block is for this member.
+            unsafe { call.unpack(from, &elements, theirs) };
+        };
+        for step in 0..=hops.0 {
+            let (behind, ahead) = ((me + n - step) % n, (me + step) % n);
+            let here =
+                |from: usize, own: *mut u8| if step == 0 { own.cast_const() } else { rest(from) };
+            if step < hops.0 {
+                pass(right, behind, here(behind, packed(0)), hops.0 - step);
+            }
+            if step < hops.1 {
+                pass(left, ahead, here(ahead, packed(hops.0)), hops.1 - step);
+            }
+            if step > 0 {
+                take(behind);
+                if step <= hops.1 {
+                    take(ahead);
+                }
+            }
+            if step < hops.0 {
+                letters.receive((me + n - step - 1) % n);
+            }
+            if step < hops.1 {
+                letters.receive((me + step + 1) % n);
+            }
+        }
+        letters.complete();
+    }
 }
 
 /// Everybody's elements come to all, which combine them in the order of the members.

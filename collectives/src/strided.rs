@@ -2,10 +2,11 @@
 //! A block of its own from each member to each, whose elements may lie apart, by way of memory of the team: blocks go
 //! there in parts, in which elements lie side by side.
 
+use crate::exchange::Alltoall;
 use crate::group::Group;
-use crate::letters::{GATHERED_MAX, Letters, long_max};
+use crate::letters::{GATHERED_MAX, Letters, copy_bytes, long_max};
 use crate::reduce_push::team;
-use crate::schedule::{blocks, others};
+use crate::schedule::{blocks, others, rounds};
 use crate::table::Call;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -138,6 +139,13 @@ impl Alltoalls {
     }
 }
 
+impl From<&Alltoall> for Alltoalls {
+    fn from(call: &Alltoall) -> Alltoalls {
+        let Alltoall { dest, source, len } = *call;
+        Alltoalls { dest, source, blocks: Strided { dst: 1, sst: 1, nelems: len, size: 1 } }
+    }
+}
+
 impl Call for Alltoalls {
     fn bytes(&self) -> usize {
         self.blocks.nelems * self.blocks.size
@@ -204,6 +212,75 @@ pub unsafe fn exchanged(group: &Group<'_>, call: &Alltoalls) {
             copy::claim(theirs, len);
             // SAFETY: the caller's promise; a message has as many bytes.
             unsafe { call.unpack(member, &elements, theirs) };
+        }
+    }
+}
+
+/// Bytes of a block of which a message holds those for all others.
+pub fn passed_max(n: usize) -> usize {
+    whole_lines(long_max(n) / n.saturating_sub(1).max(1))
+}
+
+/// Bytes of a block that [`doubling`] sends at a time.
+pub fn doubled_max(n: usize) -> usize {
+    whole_lines((GATHERED_MAX / n).min(long_max(n) / (n / 2).max(1)))
+}
+
+/// So many bytes, cut to whole cache lines, or where there is none to whole elements of the standard's types.
+fn whole_lines(len: usize) -> usize {
+    const ELEMENT: usize = 16;
+    match len / LINE * LINE {
+        0 => len / ELEMENT * ELEMENT,
+        lines => lines,
+    }
+}
+
+const LINE: usize = 64;
+
+/// In each round a member sends one other all blocks that have to go so far, its own and those that came to it before:
+/// half of all, at twice the distance of the round before (Bruck and others, "Efficient algorithms for all-to-all
+/// communications in multiport message-passing systems", 1997).
+///
+/// Everybody's result depends on all. In no round does a member send to whom it has sent before.
+///
+/// # Safety
+/// As [`put`].
+pub unsafe fn doubling(group: &Group<'_>, call: &Alltoalls) {
+    let Group { n, me, .. } = *group;
+    let mut buffers = MaybeUninit::<[[u8; GATHERED_MAX]; 2]>::uninit();
+    let all = buffers.as_mut_ptr().cast::<u8>();
+    let joined = all.wrapping_add(GATHERED_MAX);
+    // SAFETY: the caller's promise.
+    unsafe { call.copy_own(group) };
+    for elements in call.parts(doubled_max(n)) {
+        let len = call.len_of(&elements);
+        let letters = Letters::begin(group, team(group), n / 2 * len);
+        // SAFETY: the caller's promise. There is room for a part of a block of each member, and in a message for half of
+        // them; a blocking send lets go of what is sent.
+        unsafe {
+            for distance in 1..n {
+                call.pack((me + distance) % n, &elements, all.add(distance * len));
+            }
+            for round in 0..rounds(n) {
+                let going = || (1..n).filter(|distance| distance >> round & 1 != 0);
+                let mut end = joined;
+                for distance in going() {
+                    copy_bytes(end, all.add(distance * len), len);
+                    end = end.add(len);
+                }
+                let count = end.offset_from_unsigned(joined);
+                letters.send((me + (1 << round)) % n, joined, count, Mode::Blocking);
+                let mut theirs = letters.receive((me + n - (1 << round)) % n);
+                copy::claim(theirs, count);
+                for distance in going() {
+                    copy_bytes(all.add(distance * len), theirs, len);
+                    theirs = theirs.add(len);
+                }
+            }
+            // The block that has come so far.
+            for distance in 1..n {
+                call.unpack((me + n - distance) % n, &elements, all.add(distance * len));
+            }
         }
     }
 }

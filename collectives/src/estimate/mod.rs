@@ -6,11 +6,11 @@
 //! - Work that all members do at the same time takes as many times as long as PEs share a processor.
 
 use crate::group::Group;
-use crate::letters::SHORT_MAX;
+use crate::letters::{COPIED_MAX, SHORT_MAX};
 use crate::notes::Hosts;
 use crate::schedule::rounds;
 use crate::stream::{HANDING_ON, piece_of};
-use crate::strided::exchanged_max;
+use crate::strided::{doubled_max, exchanged_max, passed_max};
 use tombolo_core::cost::{Costs, LINE_NS};
 use tombolo_core::transport::Distance;
 
@@ -141,9 +141,31 @@ fn is_ring(group: &Group<'_>) -> bool {
     hosts > 2 && costs.crowd <= 1 || two && costs.processors > 2
 }
 
-/// Two members send each other a block in pieces.
-pub fn swap(group: &Group<'_>, len: usize) -> u64 {
-    if is_ring(group) { both_ways(group, len) } else { u64::MAX }
+/// Two members send each other a block in pieces. More pass blocks on, in parts.
+pub fn exchange_both_ways(group: &Group<'_>, len: usize) -> u64 {
+    match group.n {
+        2 if is_ring(group) => both_ways(group, len),
+        2 => u64::MAX,
+        _ => pass_in_parts(group, len),
+    }
+}
+
+/// Each sends its blocks for others both ways round the ring of members, in parts, and each takes its own.
+pub fn pass_in_parts(group: &Group<'_>, len: usize) -> u64 {
+    let (costs, next, n) = (costs(group), next(group), group.n);
+    let (right, left) = (n / 2, (n - 1) / 2);
+    // Blocks in all messages of a member.
+    let blocks = right * (right + 1) / 2 + left * (left + 1) / 2;
+    let part = |len: usize| {
+        let short = costs.put_ns(next, 8);
+        let carried = costs.put_ns(next, blocks * len).saturating_sub(short);
+        let carried = if is_ring(group) { carried * 5 / 8 } else { carried };
+        let messages = others(group) * (short + LINE + woken(group) / 2);
+        let copies = 2 * copied(group, (n - 1) * len);
+        let waits = right as u64 * (costs.notice_ns(next) + handing_on(group, right * len));
+        costs.shared_ns(messages + carried + copies) + waits
+    };
+    in_parts(len, passed_max(n), part)
 }
 
 /// What `part` tells of so many bytes, for each of the parts of at most so many bytes.
@@ -152,6 +174,19 @@ fn in_parts(len: usize, most: usize, part: impl Fn(usize) -> u64) -> u64 {
     let whole = (len / most) as u64;
     let rest = if !len.is_multiple_of(most) || len == 0 { part(len % most) } else { 0 };
     whole.saturating_mul(part(most)).saturating_add(rest)
+}
+
+/// Half of all blocks, to one at twice the distance in each round.
+pub fn exchange_doubling(group: &Group<'_>, len: usize) -> u64 {
+    let n = group.n;
+    let part = |len: usize| {
+        let half = n / 2 * len;
+        let work = letter(group, half) + 2 * copied(group, half) + LINE;
+        let wait = step(group) + handing_on_to_all(group, half);
+        let packed = 2 * copied(group, (n - 1) * len);
+        costs(group).shared_ns(packed + rounds(n) as u64 * work) + rounds(n) as u64 * wait
+    };
+    in_parts(len, doubled_max(n), part)
 }
 
 /// Blocks whose elements lie apart, in parts by memory of the team.
@@ -352,12 +387,26 @@ pub fn all_put(group: &Group<'_>, len: usize) -> u64 {
 /// Each puts so many bytes to each, with signals. These are on their way while each goes on, last with its own
 /// bytes: so it was measured with one PE on each of two hosts, and on one host up to 16 KiB, not with 64 KiB.
 pub fn signals(group: &Group<'_>, len: usize) -> u64 {
+    signals_after(group, len, LINE, last_put(group))
+}
+
+/// The same of blocks, by two messages: where members send both ways short ones go by more lanes, and nobody waits for
+/// what was copied.
+pub fn blocks_by_signals(group: &Group<'_>, len: usize) -> u64 {
+    match is_ring(group) && len <= COPIED_MAX {
+        true => signals_after(group, len, LINE / 2, 0),
+        false => signals(group, len),
+    }
+}
+
+/// The same with what a flag takes, and the wait for the last put.
+fn signals_after(group: &Group<'_>, len: usize, flag: u64, last: u64) -> u64 {
     let (costs, own) = (costs(group), copied(group, len));
     let here = costs.crowd <= 1 && !group.extent().is_remote() && len <= 2 * NEAR_MAX;
     let alone = here || is_pair(group);
-    let (flag, meanwhile) = if alone { (flags(group), own.min(step(group))) } else { (LINE, 0) };
+    let (flag, meanwhile) = if alone { (flags(group), own.min(step(group))) } else { (flag, 0) };
     let work = to_all(group, len) + others(group) * flag + own;
-    let wait = step(group) + last_put(group) + handing_on_to_all(group, len);
+    let wait = step(group) + last + handing_on_to_all(group, len);
     costs.shared_ns(work) + wait - meanwhile
 }
 

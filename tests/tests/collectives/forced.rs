@@ -627,6 +627,63 @@ fn long_strided_blocks(world: &World) {
     }
 }
 
+/// Blocks that members pass on, in one part and in several, between messages that go straight with the same numbers.
+#[test]
+fn blocks_passed_on_between_messages_that_go_straight() {
+    let all = [
+        "alltoall:both,fcollect:exchange,reduce:exchange",
+        "alltoall:both,fcollect:signal,reduce:both",
+        "alltoall:doubling,fcollect:exchange,reduce:doubling",
+    ];
+    for asked in all {
+        for (n_pes, seed) in [(3, 1), (4, 2), (5, 3), (6, 4), (7, 5)] {
+            let seed = (seed * SEEDS).to_string();
+            let asked = [("SHMEM_COLL", asked), ("SHMEM_UNORDERED_SEED", &seed)];
+            over("unordered", n_pes, &asked, blocks_between_others);
+            let ring = Ring { hosts_max: 3, ..ring::TWO_HOSTS_IN_BLOCKS };
+            across(ring, &["shm", "unordered"], n_pes, &asked, blocks_between_others);
+        }
+        across(ring::RING_ONLY, &["ntb"], 4, &[("SHMEM_COLL", asked)], blocks_between_others);
+    }
+}
+
+fn blocks_between_others(world: &World) {
+    const MOST: usize = 4_000;
+    let (team, n, me) = (world.team(), world.n_pes(), world.pe());
+    let sum = reducer::<Sum, u64>();
+    let [source, all] = [0; 2].map(|_| array::<u64>(world, n * MOST));
+    let dests = [0; 2].map(|_| array::<u64>(world, n * MOST));
+    let sums = array::<u64>(world, 1);
+    for call in 0..24 {
+        // A line, a part of a half, and several parts.
+        let len = [1, 60, MOST, 3][call % 4];
+        let of = |pe: usize, to: usize| values(pe * n + to, call, len);
+        fill(source, &(0..n).flat_map(|to| of(me, to)).collect::<Vec<u64>>());
+        let dest = dests[call % 2];
+        // SAFETY: symmetric arrays of the test.
+        unsafe {
+            coll::alltoall(world, team, dest.cast(), source.cast(), len * 8, ROUTINE);
+            match call % 3 {
+                0 => coll::fcollect(world, team, all.cast(), dest.cast(), 8, ROUTINE),
+                1 => coll::reduce(world, team, sums.cast(), dest.cast(), 1, sum, ROUTINE),
+                _ => {}
+            }
+        }
+        let expected: Vec<u64> = (0..n).flat_map(|pe| of(pe, me)).collect();
+        assert!(contents(dest, n * len) == expected, "call {call} of {len} words");
+        let firsts: Vec<u64> = (0..n).map(|pe| of(0, pe)[0]).collect();
+        match call % 3 {
+            0 => assert_eq!(contents(all, n), firsts, "call {call}"),
+            1 => assert_eq!(
+                contents(sums, 1)[0],
+                firsts.iter().fold(0, |a: u64, b| a.wrapping_add(*b)),
+                "call {call}"
+            ),
+            _ => {}
+        }
+    }
+}
+
 /// Each algorithm has one order in which it adds: the same bits on all PEs and in every run.
 fn sums_have_the_same_bits(world: &World) {
     const MOST: usize = 1200;
