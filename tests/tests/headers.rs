@@ -23,9 +23,30 @@ const HEADERS: [&str; 6] =
     ["shmem.h", "shmemx.h", "pshmem.h", "mpp/shmem.h", "mpp/shmemx.h", "mpp/pshmem.h"];
 const C: [&str; 2] = ["gcc", "clang"];
 const CXX: [&str; 2] = ["g++", "clang++"];
-const C_STANDARDS: [&str; 3] = ["c99", "c11", "c17"];
-const CXX_STANDARDS: [&str; 2] = ["c++11", "c++20"];
+const C_STANDARDS: [&str; 4] = ["c99", "c11", "c17", "c2x"];
+const CXX_STANDARDS: [&str; 3] = ["c++11", "c++20", "c++2b"];
 const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+
+/// Remarks that careful programs ask for as well.
+const CAREFUL: [&str; 7] = [
+    "-Wconversion",
+    "-Wsign-conversion",
+    "-Wcast-qual",
+    "-Wshadow",
+    "-Wredundant-decls",
+    "-Wundef",
+    "-Wdouble-promotion",
+];
+/// Of compilers for C++ only.
+const CAREFUL_CXX: [&str; 2] = ["-Wold-style-cast", "-Wzero-as-null-pointer-constant"];
+
+/// Initialises variables with all predefined handles.
+const HANDLES: &str = "\
+extern shmem_ctx_t contexts[];
+shmem_ctx_t contexts[] = {SHMEM_CTX_INVALID, SHMEM_CTX_DEFAULT};
+extern shmem_team_t teams[];
+shmem_team_t teams[] = {SHMEM_TEAM_INVALID, SHMEM_TEAM_WORLD, SHMEM_TEAM_SHARED};
+";
 
 /// TYPENAME and TYPE of every type of the standard.
 const TYPES: [(&str, &str); 26] = [
@@ -107,11 +128,22 @@ fn trials_of(compiler: &'static str, standard: &'static str) -> Vec<Trial> {
         }));
     }
     if standard != "c99" {
-        trials.push(Trial::test(name("every generic works for every type"), move || {
-            // Not pedantic: in C++, _Complex is an extension that the generated calls name.
-            let source = generic_calls();
-            compiles(compiler, standard, "generics", &source, &["-Wall", "-Wextra", "-Werror"])
-        }));
+        trials.push(Trial::test(
+            name("every generic works for every type, and every handle"),
+            move || {
+                // Not pedantic: in C++, _Complex is an extension that the generated calls name.
+                let source = generic_calls() + HANDLES;
+                let flags = [&["-Wall", "-Wextra", "-Werror"][..], &CAREFUL];
+                let cxx = if standard.starts_with("c++") { &CAREFUL_CXX[..] } else { &[] };
+                compiles(
+                    compiler,
+                    standard,
+                    "generics",
+                    &source,
+                    &[flags.concat(), cxx.into()].concat(),
+                )
+            },
+        ));
     }
     trials.into_iter().map(|trial| unless(absent.as_ref(), trial)).collect()
 }

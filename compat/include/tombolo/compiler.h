@@ -16,6 +16,16 @@
 #define TOMBOLO_END_C
 #endif
 
+/* A small number as a handle, and none. Programs in C++ may have compilers remark on casts in the style of C, and on zeros
+ * as pointers. */
+#ifdef __cplusplus
+#define TOMBOLO_HANDLE(TYPE, NUMBER) (reinterpret_cast<TYPE>(NUMBER))
+#define TOMBOLO_NO_HANDLE(TYPE)      (static_cast<TYPE>(nullptr))
+#else
+#define TOMBOLO_HANDLE(TYPE, NUMBER) ((TYPE)(NUMBER))
+#define TOMBOLO_NO_HANDLE(TYPE)      ((TYPE)0)
+#endif
+
 /* The attribute rather than _Noreturn: C++ and C99 lack the keyword and C23 deprecates it. */
 #define TOMBOLO_NORETURN __attribute__((__noreturn__))
 

@@ -26,8 +26,8 @@
 
 /* Communication contexts: handles, creation options, session options and session mask. */
 typedef struct tombolo_ctx *shmem_ctx_t;
-#define SHMEM_CTX_INVALID ((shmem_ctx_t)0)
-#define SHMEM_CTX_DEFAULT ((shmem_ctx_t)1)
+#define SHMEM_CTX_INVALID TOMBOLO_NO_HANDLE(shmem_ctx_t)
+#define SHMEM_CTX_DEFAULT TOMBOLO_HANDLE(shmem_ctx_t, 1)
 
 #define SHMEM_CTX_SERIALIZED (1L << 0)
 #define SHMEM_CTX_PRIVATE    (1L << 1)
@@ -42,9 +42,9 @@ typedef struct {
 
 /* Teams: handles and configuration. */
 typedef struct tombolo_team *shmem_team_t;
-#define SHMEM_TEAM_INVALID ((shmem_team_t)0)
-#define SHMEM_TEAM_WORLD   ((shmem_team_t)1)
-#define SHMEM_TEAM_SHARED  ((shmem_team_t)2)
+#define SHMEM_TEAM_INVALID TOMBOLO_NO_HANDLE(shmem_team_t)
+#define SHMEM_TEAM_WORLD   TOMBOLO_HANDLE(shmem_team_t, 1)
+#define SHMEM_TEAM_SHARED  TOMBOLO_HANDLE(shmem_team_t, 2)
 
 typedef struct {
     int num_contexts;
