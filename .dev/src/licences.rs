@@ -9,7 +9,6 @@ use crate::steps::{Failure, output};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The settings of cargo-deny, which have the licences that are accepted.
 const SETTINGS: &str = include_str!("../../.cargo/deny.toml");
@@ -36,6 +35,9 @@ const SOURCES: [&str; 17] = [
     "CMakeLists.txt",
     ".ci/run",
 ];
+
+/// Folders of this repository whose names begin with a point.
+const OWN_FOLDERS: [&str; 3] = [".cargo", ".ci", ".dev"];
 
 /// The only place that dependencies come from.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -84,26 +86,38 @@ pub fn check(tree: &Tree) -> Result<(), Failure> {
     let lock = fs::read_to_string(&file)
         .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
     wrong.extend(elsewhere(&lock).map(|source| format!("Cargo.lock: {source}")));
-    wrong.extend(unmarked(tree)?);
+    wrong.extend(unmarked(&tree.path(""))?);
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(format!("licences\n  {}", wrong.join("\n  ")))),
     }
 }
 
-/// Sources in the repository that do not say under which licence they are.
-fn unmarked(tree: &Tree) -> Result<Vec<String>, Failure> {
-    let mut list = Command::new("git");
-    list.arg("-C").arg(tree.path("")).args(["ls-files", "-z", "--cached", "--others"]);
-    let listed = output(list.arg("--exclude-standard"))?;
-    let is_source = |file: &&str| SOURCES.iter().any(|end| file.ends_with(end));
-    let says = |file: &&str| match fs::read_to_string(tree.path(file)) {
-        Ok(text) => text.lines().take(2).any(|line| line.contains(OWN)),
-        // Deleted, but not yet for git.
-        Err(_) => true,
-    };
-    let found = listed.split('\0').filter(is_source).filter(|file| !says(file));
-    Ok(found.map(|file| format!("{file}: no line '{OWN}' at its beginning")).collect())
+/// Sources in the tree that do not say under which licence they are.
+fn unmarked(root: &Path) -> Result<Vec<String>, Failure> {
+    let mut folders = vec![root.to_owned()];
+    let mut found = vec![];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder)
+            .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            if path.is_dir() && !path.is_symlink() {
+                // Others than ours with such names are tools' own, and cargo marks what it writes to.
+                let hidden = name.starts_with('.') && !OWN_FOLDERS.contains(&name.as_str());
+                if !hidden && !path.join("CACHEDIR.TAG").exists() {
+                    folders.push(path);
+                }
+            } else if SOURCES.iter().any(|end| name.ends_with(end)) && !says_licence(&path) {
+                found.push(format!("{name}: no line '{OWN}' at its beginning"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn says_licence(file: &Path) -> bool {
+    fs::read_to_string(file).is_ok_and(|text| text.lines().take(2).any(|line| line.contains(OWN)))
 }
 
 /// Sources of a lock file that are not the registry.
@@ -267,6 +281,28 @@ mod tests {
         assert_eq!(parts("syn v3.0.9|MIT OR Apache-2.0| (*)"), Some(expected));
         assert_eq!(parts("derive v1.0.0 (proc-macro)|MIT|").map(|p| p.2), Some("MIT".to_owned()));
         assert_eq!(parts(""), None);
+    }
+
+    #[test]
+    fn sources_that_do_not_say_their_licence_are_found() {
+        let root = std::env::temp_dir().join(format!("tombolo-dev-{}", std::process::id()));
+        let write = |file: &str, text: &str| {
+            let file = root.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        write("a/marked.rs", &format!("// {OWN}\n"));
+        write("a/b/late.c", &format!("\n\n// {OWN}\n"));
+        write(".dev/Makefile", "all:\n");
+        write("a/text.md", "");
+        write(".idea/other.py", "");
+        write("built/CACHEDIR.TAG", "");
+        write("built/out/made.rs", "");
+        let mut found = unmarked(&root).expect("a folder");
+        found.sort();
+        fs::remove_dir_all(&root).unwrap();
+        let lines = [".dev/Makefile", "a/b/late.c"];
+        assert_eq!(found, lines.map(|file| format!("{file}: no line '{OWN}' at its beginning")));
     }
 
     #[test]
