@@ -22,6 +22,9 @@ pub fn package(tree: &Tree, args: &[String]) -> Result<(), Failure> {
         }
         _ => return Err(Failure::new("usage: cargo dev package [--of PREFIX --to DIR]")),
     };
+    // Some tools are started in other folders.
+    let to = std::path::absolute(&to)
+        .map_err(|error| Failure::new(format!("--to {}: {error}", to.display())))?;
     let name = format!("tombolo-{VERSION}-{}-linux", std::env::consts::ARCH);
     let root = to.join(&name);
     let place = |path: &Path| path.canonicalize().ok();

@@ -62,14 +62,18 @@ struct Made {
 impl Made {
     fn folder(&self) -> Result<&Path, String> {
         let made = self.folder.get_or_init(|| {
-            let folder = scratch("packages").join("made");
+            let place = scratch("packages");
+            let folder = place.join("made");
             let other = folder.join(OF_OTHERS);
             fs::create_dir_all(&folder)
                 .and_then(|()| fs::write(other, ""))
                 .map_err(|e| e.to_string())?;
             let mut dev = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            dev.current_dir(crate_dir()).args(["run", "--quiet", "--package", "tombolo-dev"]);
-            dev.args(["--", "package", "--of"]).arg(&self.prefix).arg("--to").arg(&folder);
+            let manifest = crate_dir().join("Cargo.toml");
+            dev.current_dir(&place).args(["run", "--quiet", "--manifest-path"]).arg(manifest);
+            dev.args(["--package", "tombolo-dev", "--", "package", "--of"]).arg(&self.prefix);
+            // As seen from where the command is given.
+            dev.args(["--to", "made"]);
             run(&mut dev, PACKING).map_err(|error| error.to_string())?.succeeded()?;
             Ok(folder)
         });
