@@ -49,6 +49,9 @@ fn main() -> ExitCode {
     };
     let tree = Tree::find();
     let outcome = match command {
+        "demo" | "check" | "docs" | "licences" if !rest.is_empty() => {
+            Err(Failure::new(format!("{command} takes no arguments, but got '{}'", rest.join(" "))))
+        }
         "demo" => demo::demo(&tree),
         "test" => suite::test(&tree, rest),
         "check" => check::check(&tree),
