@@ -92,7 +92,7 @@ fn sim(tree: &Tree, args: &[String]) -> Result<(), Failure> {
 
 /// Measures what it has just installed, so that the figures are those of this tree.
 fn bench(tree: &Tree, args: &[String]) -> Result<(), Failure> {
-    let prefix = tree.path("target/tombolo");
+    let prefix = tree.target("tombolo");
     install::install(tree, &prefix)?;
     let mut oshperf = Command::new(prefix.join("bin/oshperf"));
     run(oshperf.arg("against").args(args).current_dir(tree.path("")))
@@ -122,11 +122,12 @@ impl Tree {
         self.root.join(target).join(relative)
     }
 
-    /// `cargo` with arguments, run at the root of the tree.
+    /// `cargo` with arguments, run at the root of the tree. It builds where [`Tree::target`] says, whatever the
+    /// settings of the user.
     pub fn cargo(&self, args: &[&str]) -> Command {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = self.command(Path::new(&cargo));
-        command.args(args);
+        command.args(args).env("CARGO_TARGET_DIR", self.target(""));
         command
     }
 
