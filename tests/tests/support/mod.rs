@@ -6,6 +6,7 @@ pub mod ends;
 pub mod job;
 pub mod losses;
 pub mod program;
+pub mod samples;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
