@@ -174,6 +174,9 @@ pub const fn long_max(n: usize) -> usize {
     HALF / n / LINE * LINE
 }
 
+/// Bytes of the longest element of a reduction: one fits a message of the largest team.
+pub const ELEMENT_MAX: usize = long_max(MEMBERS_MAX);
+
 /// What is remembered of the team that a group is.
 #[inline(always)]
 fn notes<'a>(group: &Group<'a>) -> &'a Notes {

@@ -3,7 +3,7 @@
 
 use crate::gather::{self, Gather};
 use crate::group::Group;
-use crate::letters::{GATHERED_MAX, Letters, SHORT_MAX, Way, copy_bytes, long_max};
+use crate::letters::{ELEMENT_MAX, GATHERED_MAX, Letters, SHORT_MAX, Way, copy_bytes, long_max};
 use crate::reduce::{Block, Reduce};
 use crate::schedule::{blocks, others, share};
 use crate::stream::{self, Pieces, Stream, neighbours};
@@ -19,6 +19,7 @@ pub(crate) const AHEAD: usize = 2;
 /// Bytes combined at a time. From 8 KiB on the C library copies with a string instruction, which takes
 /// several times as long on some processors and addresses.
 pub(crate) const STEP: usize = 4 << 10;
+const _: () = assert!(ELEMENT_MAX <= STEP && STEP <= Block::LEN, "an element fits a step");
 
 /// The group's team, which has memory.
 #[inline(always)]

@@ -2,6 +2,10 @@
 //! Operators of reductions and scans, over the types the standard gives them (OpenSHMEM 1.6,
 //! "Reduction Types, Names, and Supporting Operations").
 
+use crate::letters::ELEMENT_MAX;
+
+const _: () = assert!(ELEMENT_MAX == 1792, "what messages and documents say");
+
 /// A reduction's operator as algorithms see it: bytes in, bytes out.
 #[derive(Clone, Copy, Debug)]
 pub struct Reducer {
@@ -54,9 +58,15 @@ impl Reducer {
     }
 }
 
-/// The reducer of an operator for a type.
+/// The reducer of an operator for a type. Programs do not compile for which it panics.
+///
+/// # Panics
+/// An element has no bytes, or more than [`ELEMENT_MAX`]: algorithms could not cut an array into parts that fit their
+/// buffers.
 pub const fn reducer<O: Operator<T>, T: Copy>() -> Reducer {
-    Reducer { size: size_of::<T>(), exact: O::EXACT, combine: combine_all::<O, T> }
+    let size = size_of::<T>();
+    assert!(size > 0 && size <= ELEMENT_MAX, "elements of a reduction have 1 to 1792 bytes");
+    Reducer { size, exact: O::EXACT, combine: combine_all::<O, T> }
 }
 
 /// A binary operator on `T`.

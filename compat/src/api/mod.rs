@@ -9,6 +9,8 @@ mod lock;
 mod memory;
 mod nonblocking;
 mod panics;
+#[cfg(doctest)]
+mod refused;
 mod strided;
 mod team;
 mod waiting;
