@@ -13,10 +13,10 @@ use crate::{describe, ending, logging, main_thread, profile, transports, variabl
 use std::ffi::c_int;
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
-use tombolo_core::board::Board;
+use tombolo_core::board::{Board, State};
 use tombolo_core::bootstrap::{self, Bootstrap};
 use tombolo_core::config::{Audience, Descriptor, Log, Value};
 use tombolo_core::error::report;
@@ -30,6 +30,9 @@ static PROCESS: Mutex<Process> =
 /// Thread level of the current or last initialisation. Programs may ask for it at any time, also while
 /// another thread holds [`PROCESS`] and waits for other PEs.
 static LEVEL: AtomicI32 = AtomicI32::new(SHMEM_THREAD_SINGLE);
+
+/// Whether this process has a [`crate::World`]. Safe code may end the process meanwhile, though threads are in routines.
+pub static HAS_WORLD: AtomicBool = AtomicBool::new(false);
 
 struct Process {
     /// Calls of an initialisation routine that no finalisation has matched.
@@ -295,8 +298,8 @@ fn synchronise(world: &World, routine: &'static str) {
     }
 }
 
-/// Collective: finalises the library.
-fn stop(process: &Process, routine: &'static str) -> Result<()> {
+/// Collective: completes this PE's operations, and waits for all others.
+fn wind_up(process: &Process, routine: &'static str) {
     let library = library(routine);
     profile::within(routine, 0, |library| {
         for context in library.objects().contexts() {
@@ -308,6 +311,23 @@ fn stop(process: &Process, routine: &'static str) -> Result<()> {
         // From here on a PE that waits for this one waits in vain.
         job.board.announce_leaving(library.world.pe(), library.world.barriers());
     }
+}
+
+/// Collective, at the exit of the process: leaves the job as [`stop`] does, and everything where it is, for threads that
+/// go on until the process is gone.
+fn part(process: &Process, routine: &'static str) -> Result<()> {
+    wind_up(process, routine);
+    let world = &library(routine).world;
+    world.bootstrap().barrier_at_end()?;
+    if let Some(job) = &process.job {
+        job.board.announce(world.pe(), State::Finished);
+    }
+    Ok(())
+}
+
+/// Collective: finalises the library.
+fn stop(process: &Process, routine: &'static str) -> Result<()> {
+    wind_up(process, routine);
     // SAFETY: the program is in no other routine, as the standard asks of it.
     let retracted = unsafe {
         fast::close();
@@ -337,7 +357,8 @@ pub fn at_exit(status: c_int) {
             return;
         }
         process.calls = 0;
-        if let Err(error) = stop(&process, "exit (implicit shmem_finalize)") {
+        let leave = if HAS_WORLD.load(Ordering::Acquire) { part } else { stop };
+        if let Err(error) = leave(&process, "exit (implicit shmem_finalize)") {
             report(format_args!("PE {}: exit: {error}", bootstrap.pe()));
             return;
         }

@@ -11,11 +11,11 @@ use crate::abi::SHMEM_THREAD_MULTIPLE;
 use crate::c::handle::Ctx;
 use crate::ending;
 use crate::library::{Library, library};
-use crate::process;
+use crate::process::{self, HAS_WORLD};
 use bytemuck::Pod;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use tombolo_collectives as coll;
 use tombolo_core::{Error, Result};
@@ -23,9 +23,6 @@ use tombolo_core::{Error, Result};
 /// Cache lines are fetched in pairs: variables of different PEs' attention lie this far apart.
 const APART: usize = 128;
 const ALIGNMENT: usize = crate::c::memory::USUAL.align;
-
-/// Whether this process has a [`World`].
-static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// This PE's part of the job, from [`init`] until it is dropped.
 ///
@@ -55,11 +52,11 @@ pub struct World {
 /// A setting that cannot be understood, a launcher that cannot be reached, no memory for the heap, a
 /// PE that no transport reaches; [`Error::Bootstrap`] if this process has a `World` already.
 pub fn init() -> Result<World> {
-    if TAKEN.swap(true, Ordering::AcqRel) {
+    if HAS_WORLD.swap(true, Ordering::AcqRel) {
         return Err(Error::Bootstrap("this process has a tombolo::World already".into()));
     }
     let entered = process::enter(Some(SHMEM_THREAD_MULTIPLE));
-    entered.inspect_err(|_| TAKEN.store(false, Ordering::Release))?;
+    entered.inspect_err(|_| HAS_WORLD.store(false, Ordering::Release))?;
     let library = library("tombolo::init");
     panics::watch();
     let n_pes = library.world.n_pes();
@@ -223,6 +220,6 @@ impl Drop for World {
             panics::end_the_job(self.library);
         }
         process::leave("drop of the World");
-        TAKEN.store(false, Ordering::Release);
+        HAS_WORLD.store(false, Ordering::Release);
     }
 }

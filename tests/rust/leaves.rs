@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The main thread ends while another one, which nobody waits for, still works with symmetric memory. Safe code may
+//! do so: what such a thread uses has to be there until the process is gone.
+
+use tombolo::{SymmetricAtomic, World};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let world: &'static World = Box::leak(Box::new(tombolo::init()?));
+    let (me, n_pes) = (world.my_pe(), world.n_pes());
+    let counter: &'static SymmetricAtomic<u64> = Box::leak(Box::new(world.alloc_atomic(0)?));
+    let context = Box::leak(Box::new(world.team())).context();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for round in 0u64.. {
+            context.atomic_add(counter, 1, (me + round as usize) % n_pes);
+            std::hint::black_box(counter.load());
+            if round == 1000 {
+                tell.send(()).expect("the main thread waits");
+            }
+        }
+    });
+    told.recv()?;
+    println!("PE {me} leaves");
+    Ok(())
+}
