@@ -28,9 +28,10 @@ const RESULT: &str = "stencil: 64 points, 100 steps, sum 357.529855361\n";
 const CHECKED: &[&str] = &["-n", "3", "-x", "SHMEM_DEBUG=1"];
 const TWO: &[&str] = &["-n", "2"];
 /// Programs in `tests/rust`, with what they print, in any order, and their jobs.
-const PROGRAMS: [(&str, &str, &[&[&str]]); 2] = [
+const PROGRAMS: [(&str, &str, &[&[&str]]); 3] = [
     ("everything", "all right\n", &[JOBS[0], JOBS[1], JOBS[2], JOBS[3], JOBS[4], CHECKED]),
     ("leaves", "PE 0 leaves\nPE 1 leaves\nPE 2 leaves\nPE 3 leaves\n", &[JOBS[2]]),
+    ("forgets", "2\n", &[TWO]),
 ];
 /// Everything that the library needs is built once more.
 const BUILD_LIMIT: Duration = Duration::from_secs(500);

@@ -6,6 +6,7 @@ use super::memory::{AllocError, SymmetricBox};
 use super::world::World;
 use crate::c::lock;
 use std::cell::Cell;
+use std::thread;
 
 /// A lock that one PE of the job holds at a time. PEs that wait get it in the order in which they
 /// asked.
@@ -63,6 +64,16 @@ impl<'w> Lock<'w> {
         let free = unsafe { lock::test("Lock::try_lock", self.variable.as_ptr()) };
         self.held.set(free);
         free.then(|| LockGuard { lock: self })
+    }
+}
+
+impl Drop for Lock<'_> {
+    /// Frees the lock if its guard was forgotten: others may wait for it, and its memory may become that of another one.
+    fn drop(&mut self) {
+        if self.held.get() && !thread::panicking() {
+            // SAFETY: as above, and this PE holds it.
+            unsafe { lock::clear("drop of a Lock", self.variable.as_ptr()) };
+        }
     }
 }
 
