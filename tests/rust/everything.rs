@@ -117,7 +117,13 @@ fn nonblocking(world: &World) -> Result<(), Box<dyn Error>> {
     let mut old = [u32::MAX; 7];
     world.nonblocking(|ops| {
         ops.put(&field[..100_000], &source[..100_000], right);
-        ops.put_signal(&field[100_000..300_000], &source[100_000..], &flag, (SignalOp::Add, 3), right);
+        ops.put_signal(
+            &field[100_000..300_000],
+            &source[100_000..],
+            &flag,
+            (SignalOp::Add, 3),
+            right,
+        );
         let [a, b, c, d, e, f, g] = &mut old;
         ops.atomic_fetch(a, &counters[0], right);
         ops.atomic_fetch_add(b, &counters[1], 5, right);
@@ -189,7 +195,10 @@ fn waiting(world: &World) -> Result<(), Box<dyn Error>> {
     assert!(world.wait_until_some(&flags, Cmp::Ge, 1).contains(&(n - 1)));
     world.wait_until_all(&flags, Cmp::Gt, 0);
     assert_eq!(world.test_some(&flags, Cmp::Le, n as i64), (0..n).collect::<Vec<_>>());
-    assert!(world.test_all(&flags, Cmp::Lt, n as i64 + 1) && world.test_any(&flags, Cmp::Eq, 1) == Some(0));
+    assert!(
+        world.test_all(&flags, Cmp::Lt, n as i64 + 1)
+            && world.test_any(&flags, Cmp::Eq, 1) == Some(0)
+    );
     let (right, left) = neighbours(world);
     world.put_signal(&data, &[me as u8; 3], &signal, (SignalOp::Set, 5), right);
     assert_eq!(world.wait_until(&signal, Cmp::Ge, 5), 5);
