@@ -61,7 +61,7 @@ impl Reducer {
 /// The reducer of an operator for a type. Programs do not compile for which it panics.
 ///
 /// # Panics
-/// An element has no bytes, or more than [`ELEMENT_MAX`]: algorithms could not cut an array into parts that fit their
+/// An element has no bytes, or more than 1792: algorithms could not cut an array into parts that fit their
 /// buffers.
 pub const fn reducer<O: Operator<T>, T: Copy>() -> Reducer {
     let size = size_of::<T>();
