@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long a process may take from the loss of its memory to its end.
 const DYING: Duration = Duration::from_millis(100);
 
-/// How long a PE that has lost one of another host waits for the launcher to end the job: where the lost
+/// How long a PE that has lost one of another machine waits for the launcher to end the job: where the lost
 /// PE's process has ended, the launcher hears of it about when the connections break.
 const NEWS_FROM_ELSEWHERE: Duration = Duration::from_millis(500);
 
@@ -171,23 +171,31 @@ impl World {
         self.goes_on()
     }
 
-    /// A transport has failed towards PE `pe`. If that is because the PE's process, on this host, has
-    /// ended, the launcher knows of it too, ends the job and says why: waits for that.
+    /// A transport has failed towards PE `pe`. If that is because the PE's process, on this machine, has
+    /// ended, the launcher knows of it too, ends the job and says why: waits for that. A launcher that has got no
+    /// processor until then looks for ended processes before it takes what this PE says for the cause.
     #[cold]
     pub(crate) fn await_end_with(&self, pe: usize) {
-        let Locality { host, pid, .. } = &self.localities()[pe];
-        if self.goes_on() || *host != self.localities()[self.pe()].host {
+        if self.goes_on() || !self.is_on_this_machine(pe) {
             return;
         }
+        let pid = self.localities()[pe].pid;
         let begun = monotonic_ns();
         // A process that is ending loses its memory first.
         let mut limit = DYING;
         while monotonic_ns() - begun < limit.as_nanos() as u64 {
-            if has_ended(*pid) {
+            if has_ended(pid) {
                 limit = NEWS;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Emulated hosts are on one machine.
+    fn is_on_this_machine(&self, pe: usize) -> bool {
+        let localities = self.localities();
+        let is_here = |other: &Locality| other.host == localities[self.pe()].host;
+        self.config().host.is_some() || localities.get(pe).is_some_and(is_here)
     }
 
     /// Looks for losses for a wait; ends the job when a PE is lost and the
@@ -257,16 +265,9 @@ impl World {
     /// why and gives its exit code: waits for that.
     #[cold]
     pub(crate) fn abort_lost(&self, routine: &'static str, pe: usize) -> ! {
-        let localities = self.localities();
-        match localities.get(pe) {
-            Some(lost) if lost.host == localities[self.pe()].host => self.await_end_with(pe),
-            lost => {
-                std::thread::sleep(NEWS_FROM_ELSEWHERE);
-                // Emulated hosts are on this machine, whose launcher may have had no processor meanwhile.
-                if self.config().host.is_some() && lost.is_some_and(|lost| has_ended(lost.pid)) {
-                    std::thread::sleep(NEWS);
-                }
-            }
+        match self.is_on_this_machine(pe) {
+            true => self.await_end_with(pe),
+            false => std::thread::sleep(NEWS_FROM_ELSEWHERE),
         }
         self.stop_job(routine, format_args!("{}", self.loss_of(pe)))
     }

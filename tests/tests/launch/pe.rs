@@ -16,6 +16,7 @@ pub fn main(args: &[String]) {
         ["exit", pe, code] => exit(pe, code),
         ["crash", pe, number] => crash(pe, number),
         ["abort", pe, code] => abort(pe, code),
+        ["follow"] => follow(),
         ["send", line] => send(line),
         ["leave"] => drop(Client::join()),
         ["close"] => close(),
@@ -90,6 +91,18 @@ fn abort(pe: &str, code: &str) {
         std::process::exit(code.parse().unwrap());
     }
     pmi.barrier();
+}
+
+/// PE 0 asks for the end of the job once it reads a line.
+fn follow() {
+    let mut pmi = Client::join();
+    println!("{} {}", pmi.rank, std::process::id());
+    if pmi.rank == "0" {
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        pmi.send("cmd=abort exitcode=1");
+        std::process::exit(1);
+    }
+    pause();
 }
 
 /// PE 0 sends a line of its own making, with `_` for spaces.

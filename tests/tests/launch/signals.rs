@@ -26,6 +26,7 @@ cases! {
     a_killed_launcher_takes_its_pes_along,
     a_killed_launcher_takes_along_what_scripts_started,
     the_process_that_runs_the_job_may_be_killed,
+    a_pe_that_ends_a_job_for_want_of_another_does_not_hide_its_end,
     processes_left_behind_are_killed,
     processes_left_behind_are_killed_after_a_stop,
     the_end_of_a_pipeline_may_finish,
@@ -294,6 +295,29 @@ fn the_process_that_runs_the_job_may_be_killed() {
     assert_eq!(outcome.code(), 128 + libc::SIGKILL);
     assert!(outcome.stderr.contains("was killed by SIGKILL"), "{}", outcome.stderr);
     assert!(programs.iter().all(|pid| !is_running(*pid)));
+}
+
+/// The launcher gets no processor while one PE is killed and another one, which misses it, ends the job.
+fn a_pe_that_ends_a_job_for_want_of_another_does_not_hide_its_end() {
+    let mut command = oshrun("-n 2 PE follow");
+    // As below.
+    command.process_group(0);
+    let mut job = Job::start(command);
+    let mut lines = [job.line(), job.line()];
+    lines.sort();
+    let pids = lines.map(|line| Pid::from_raw(line[2..].parse().expect("a process id")));
+    let launcher = runs_the_job(&job);
+    kill(launcher, Signal::SIGSTOP).unwrap();
+    wait_until("the launcher is stopped", || is_stopped(launcher));
+    kill(pids[1], Signal::SIGKILL).unwrap();
+    wait_until("a PE is killed", || !is_running(pids[1]));
+    job.stdin.as_mut().expect("piped").write_all(b"end\n").unwrap();
+    wait_until("the other one ends", || !is_running(pids[0]));
+    kill(launcher, Signal::SIGCONT).unwrap();
+    job.send(Signal::SIGCONT);
+    let outcome = job.finish();
+    assert_eq!(outcome.code(), 128 + libc::SIGKILL, "{}", outcome.stderr);
+    assert!(outcome.stderr.starts_with("oshrun: PE 1 (pid "), "{}", outcome.stderr);
 }
 
 fn processes_left_behind_are_killed() {

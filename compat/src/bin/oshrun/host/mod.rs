@@ -166,7 +166,28 @@ impl Host {
 
     /// What has happened since this was last asked.
     pub fn take_news(&mut self) -> Vec<News> {
-        std::mem::take(&mut self.news)
+        let abort = |news: &News| match news {
+            News::Abort { pe, .. } => Some(*pe),
+            _ => None,
+        };
+        if self.news.iter().all(|news| abort(news).is_none()) {
+            return std::mem::take(&mut self.news);
+        }
+        // Who asks for the end of the job may do so because another PE has ended. That is the cause, however late
+        // this process gets to see it.
+        self.collect();
+        let mut news = std::mem::take(&mut self.news);
+        let asking: Vec<usize> = news.iter().filter_map(abort).collect();
+        let mut causes = vec![];
+        for one in &mut news {
+            if let News::Ended(ends) = one {
+                causes.extend(ends.extract_if(.., |end| !asking.contains(&end.pe)));
+            }
+        }
+        if !causes.is_empty() {
+            news.insert(0, News::Ended(causes));
+        }
+        news
     }
 
     /// Whether all PEs have ended.
