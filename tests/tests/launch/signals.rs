@@ -27,6 +27,7 @@ cases! {
     a_killed_launcher_takes_along_what_scripts_started,
     the_process_that_runs_the_job_may_be_killed,
     a_pe_that_ends_a_job_for_want_of_another_does_not_hide_its_end,
+    a_stopped_job_ends_with_its_shell,
     processes_left_behind_are_killed,
     processes_left_behind_are_killed_after_a_stop,
     the_end_of_a_pipeline_may_finish,
@@ -318,6 +319,33 @@ fn a_pe_that_ends_a_job_for_want_of_another_does_not_hide_its_end() {
     let outcome = job.finish();
     assert_eq!(outcome.code(), 128 + libc::SIGKILL, "{}", outcome.stderr);
     assert!(outcome.stderr.starts_with("oshrun: PE 1 (pid "), "{}", outcome.stderr);
+}
+
+fn a_stopped_job_ends_with_its_shell() {
+    let mut terminal = Terminal::open();
+    terminal.say("stty -echo; echo rea''dy");
+    terminal.expect("ready", 1, None);
+    let job = shell("-n 2", "echo pid=$$; exec sleep 1000");
+    let words = std::iter::once(job.get_program()).chain(job.get_args());
+    let words: Vec<String> = words.map(|w| format!("'{}'", w.to_string_lossy())).collect();
+    terminal.say(&words.join(" "));
+    terminal.expect("pid=", 2, None);
+    write!(terminal.terminal, "\x1a").expect("a terminal");
+    terminal.expect("Stopped", 1, None);
+    // The shell names the job as well.
+    let pes = terminal.said.split("pid=").skip(1).filter_map(first_number);
+    let pes: Vec<Pid> = pes.collect();
+    assert!(pes.len() == 2 && pes.iter().all(|pid| is_stopped(*pid)), "{}", terminal.said);
+    terminal.shell.kill().expect("a shell");
+    for pid in pes {
+        wait_until("the PEs end", || !is_running(pid));
+    }
+}
+
+/// The process id that a text begins with, if one does.
+fn first_number(text: &str) -> Option<Pid> {
+    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok().map(Pid::from_raw)
 }
 
 fn processes_left_behind_are_killed() {

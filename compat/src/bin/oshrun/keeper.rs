@@ -106,9 +106,39 @@ fn look_after(launcher: Pid) -> Option<Ending> {
             Some(Ending::Signal(signal))
         }
         WaitStatus::Stopped(..) => {
-            let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+            stop();
             None
         }
         _ => None,
+    }
+}
+
+/// Stops this process, whose launcher and PEs are stopped, until somebody continues the job.
+///
+/// When a shell ends, the kernel hangs up on the process groups that are stopped and that nobody is left to
+/// continue. It takes the launcher, which has a group of its own, for somebody who could continue the PEs, so
+/// that this process has to find out.
+fn stop() {
+    let parent = Pid::parent();
+    let group_of = |pid| nix::unistd::getpgid(Some(pid)).ok();
+    let session_of = |pid| nix::unistd::getsid(pid).ok();
+    let own = getpgrp();
+    // The same that makes a shell one for the kernel.
+    let could_continue = group_of(parent).is_some_and(|group| group != own)
+        && session_of(Some(parent)) == session_of(None);
+    if could_continue {
+        // Wakes this process when its parent ends.
+        let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGCONT);
+    }
+    if !could_continue || Pid::parent() == parent {
+        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+    }
+    if could_continue {
+        let _ = nix::sys::prctl::set_pdeathsig(None);
+        if Pid::parent() != parent {
+            for signal in [Signal::SIGHUP, Signal::SIGCONT] {
+                let _ = nix::sys::signal::killpg(own, signal);
+            }
+        }
     }
 }
