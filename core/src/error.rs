@@ -52,7 +52,7 @@ pub enum Error {
         why: String,
     },
     /// The operating system refused.
-    #[error("{what}: {source}")]
+    #[error("{what}: {}", reason(.source))]
     System {
         /// What was attempted.
         what: String,
@@ -75,6 +75,14 @@ impl Error {
     /// An operating system error with what was attempted.
     pub fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::System { what: what.into(), source: source.into() }
+    }
+}
+
+/// What the operating system means: where it is a limit on the process, with the command that shows it.
+pub fn reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => "the limit on open files is reached (see ulimit -n)".into(),
+        _ => error.to_string(),
     }
 }
 

@@ -21,13 +21,20 @@ pub fn spawn_without_signals(
     without_signals(|| Builder::new().name(name.into()).spawn(|| of_library(run)))
 }
 
-/// Has `start` start a thread that takes no signals.
+/// Why there may be no more threads, or no more processes.
+pub const NO_MORE: &str = "the limit on processes (see ulimit -u, and pids.max of the cgroup) or on address space \
+    (ulimit -v) is reached";
+
+/// Has `start` start a thread that takes no signals. Where there may be no more threads, the error says so.
 pub fn without_signals<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let mut before = SigSet::empty();
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
     let started = start();
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
-    started
+    started.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(error.kind(), NO_MORE),
+        _ => error,
+    })
 }
 
 /// What a thread of the library does: [`is_of_library`] is true of it meanwhile.

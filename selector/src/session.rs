@@ -16,6 +16,7 @@ use tombolo_core::config::{Reuse, Tune};
 use tombolo_core::cost::Costs;
 use tombolo_core::error::{Error, Result};
 use tombolo_core::route::STEPS_MAX;
+use tombolo_core::threads::{of_library, without_signals};
 use tombolo_core::transport::{Progress, Transport};
 use tombolo_core::wait::{Look, Patience};
 use tombolo_core::{Config, World};
@@ -456,7 +457,7 @@ fn turns(pairs: &[(Class, usize, usize)], host: impl Fn(usize) -> u32) -> Vec<(u
 
 /// Runs `wait`, which blocks without making progress. On a PE that others measure with, transports
 /// that need progress get it meanwhile from a thread, as they would from a waiting program.
-fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> T) -> T {
+fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> Result<T>) -> Result<T> {
     let needed = |t: &dyn Transport| t.progress_needed() != Progress::None;
     if !target || !world.transports().iter().any(|t| needed(&**t)) {
         return wait();
@@ -470,7 +471,10 @@ fn attended<T>(world: &World, target: bool, wait: impl FnOnce() -> T) -> T {
     // As in a wait that is not long.
     let patience = Patience { yield_ns: LONGEST_NS, ..*world.patience() };
     std::thread::scope(|scope| {
-        scope.spawn(|| patience.look(&mut look, &mut || world.nap()));
+        let attend = || of_library(|| _ = patience.look(&mut look, &mut || world.nap()));
+        let builder = std::thread::Builder::new().name("shmem-attendant".into());
+        without_signals(|| builder.spawn_scoped(scope, attend))
+            .map_err(|e| Error::system("starting a thread that serves while others measure", e))?;
         let result = wait();
         done.store(true, Ordering::Release);
         result

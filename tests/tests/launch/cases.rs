@@ -47,6 +47,7 @@ cases! {
     programs_that_cannot_run_are_named,
     machine_code_is_given_to_no_shell,
     a_low_limit_on_files_is_raised_for_many_hosts,
+    a_limit_on_files_is_named,
     agents_pass_on_the_signal_mask_of_the_job,
     input_that_cannot_be_read_is_told,
     wrong_usage_is_explained,
@@ -424,6 +425,22 @@ fn a_low_limit_on_files_is_raised_for_many_hosts() {
     let outcome = run(command);
     std::fs::remove_file(&place).unwrap();
     assert_eq!(outcome.well().text(), "well\n".repeat(15));
+}
+
+fn a_limit_on_files_is_named() {
+    // The loader of programs needs one beside the standard streams.
+    for limit in 4..24 {
+        let mut command = oshrun("-n 2 true");
+        // SAFETY: a system call on plain values.
+        unsafe {
+            command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NOFILE, limit, limit)?));
+        }
+        let outcome = run(command);
+        assert_eq!(outcome.code(), 1, "{limit}: {}", outcome.stderr);
+        let told = |line: &str| line.starts_with("oshrun: ") && line.contains("ulimit -n");
+        assert!(outcome.stderr.lines().all(told), "{limit}: {}", outcome.stderr);
+        assert!(!outcome.stderr.is_empty(), "{limit}");
+    }
 }
 
 fn wrong_usage_is_explained() {

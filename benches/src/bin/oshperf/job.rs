@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
+use tombolo_core::threads::without_signals;
 
 /// How long the launcher is given to end a job when told to.
 const GRACE: Duration = Duration::from_secs(3);
@@ -48,18 +49,22 @@ pub fn run(mut command: Command, silence: Duration, mut line: impl FnMut(&str)) 
     };
     let (send, lines) = mpsc::channel();
     let stdout = child.stdout.take().expect("piped");
-    thread::spawn(move || {
+    let reads = start(move || {
         let lines = BufReader::new(stdout).split(b'\n').map_while(Result::ok);
         // Nobody takes them once the job was given up.
-        lines.map(|line| send.send(line)).take_while(Result::is_ok).count()
+        lines.map(|line| send.send(line)).take_while(Result::is_ok).count();
     });
     let mut stderr = child.stderr.take().expect("piped");
     let (whole, said) = mpsc::channel();
-    thread::spawn(move || {
+    let hears = start(move || {
         let mut text = Vec::new();
         let _ = stderr.read_to_end(&mut text);
         let _ = whole.send(String::from_utf8_lossy(&text).into_owned());
     });
+    if let Err(why) = reads.and(hears) {
+        end(&mut child);
+        return End::Badly(why);
+    }
     let mut last = Instant::now();
     loop {
         if interrupt::wanted() {
@@ -90,6 +95,11 @@ pub fn run(mut command: Command, silence: Duration, mut line: impl FnMut(&str)) 
         Ok(_) => End::Badly(said),
         Err(error) => End::Badly(format!("{program}: {error}")),
     }
+}
+
+fn start(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let started = without_signals(|| thread::Builder::new().spawn(work));
+    started.map(drop).map_err(|why| format!("cannot start a thread: {why}"))
 }
 
 /// Asks the launcher to end the job, and ends it otherwise if it does not.

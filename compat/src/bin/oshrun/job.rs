@@ -17,6 +17,7 @@ use crate::profile::Collected;
 use crate::report;
 use crate::signals::{self, Signals};
 use crate::spawn::Failure;
+use crate::thread;
 use crate::wire::{End, Order, Setting, Share};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -151,8 +152,8 @@ fn start(plan: &Plan, launcher: &Launcher) -> Result<(Job, Around), Failure> {
     };
     let size = plan.size();
     plan.wish.check().map_err(|text| Failure { code: 2, text })?;
-    let signals = Signals::new().map_err(|e| system("signals", &e))?;
-    signals::adopt_orphans().map_err(|e| system("adopting orphans", &e))?;
+    let signals = Signals::new().map_err(|e| system("signals", &thread::reason(&e)))?;
+    signals::adopt_orphans().map_err(|e| system("adopting orphans", &thread::reason(&e)))?;
     let hosts = Hosts::new(plan);
     let ring = Ring::new(plan)?;
     let changed = Rc::new(Notify::new());

@@ -18,6 +18,7 @@
 use crate::job::Ending;
 use crate::report;
 use crate::signals::{self, Blocked};
+use crate::thread;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, Pid, fork, getpgrp, setpgid};
@@ -46,9 +47,9 @@ pub struct Launcher {
 ///
 /// To be called while there is one thread.
 pub fn split() -> io::Result<Role> {
-    signals::adopt_orphans()?;
+    named("prctl", signals::adopt_orphans())?;
     let Blocked { wanted, before } = signals::block()?;
-    let (reader, writer) = io::pipe()?;
+    let (reader, writer) = named("a pipe", io::pipe())?;
     let group = getpgrp();
     // SAFETY: there is one thread.
     match unsafe { fork() }? {
@@ -60,7 +61,8 @@ pub fn split() -> io::Result<Role> {
         }
         ForkResult::Child => {
             drop(writer);
-            setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+            let moved = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+            named("setpgid", moved.map_err(io::Error::from))?;
             // Whoever kills all processes called oshrun shall not meet both.
             nix::sys::prctl::set_name(c"shmem-job")?;
             Ok(Role::Launcher(Launcher { keeper: reader, group, mask_before: before }))
@@ -68,10 +70,16 @@ pub fn split() -> io::Result<Role> {
     }
 }
 
+/// What has been done, or an error that says what could not be.
+fn named<T>(what: &str, done: io::Result<T>) -> io::Result<T> {
+    done.map_err(|error| io::Error::other(format!("{what}: {}", thread::reason(&error))))
+}
+
 /// Passes signals on until the launcher has ended, and leaves nothing of the job behind. The
 /// launcher notices the end of this process by `_alive`.
 fn keep(launcher: Pid, wanted: &SigSet, _alive: &PipeWriter) -> io::Result<Ending> {
-    let signals = SignalFd::with_flags(wanted, SfdFlags::SFD_CLOEXEC)?;
+    let signals = SignalFd::with_flags(wanted, SfdFlags::SFD_CLOEXEC);
+    let signals = named("signals", signals.map_err(io::Error::from))?;
     let ended = loop {
         let Some(info) = signals.read_signal()? else { continue };
         match Signal::try_from(info.ssi_signo as i32) {

@@ -75,7 +75,10 @@ fn launch(plan: Option<Plan>, launcher: Launcher) -> Ending {
             Some(plan) => runtime.block_on(job::run(plan, launcher)),
             None => runtime.block_on(agent::run(launcher)),
         },
-        Err(error) => cannot_start(&error),
+        Err(error) => {
+            let why = thread::reason(&error);
+            cannot_start(&std::io::Error::other(format!("waiting for several events: {why}")))
+        }
     }
 }
 

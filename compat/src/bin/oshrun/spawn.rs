@@ -227,7 +227,7 @@ pub fn allow_files(needed: u64) -> Result<libc::rlimit, Failure> {
 }
 
 fn internal(what: &str, error: &io::Error) -> Failure {
-    Failure { code: 1, text: format!("cannot set up a PE ({what}): {error}") }
+    Failure { code: 1, text: format!("cannot set up a PE ({what}): {}", thread::reason(error)) }
 }
 
 /// Says why a program did not start, in the terms of the person who asked for it.

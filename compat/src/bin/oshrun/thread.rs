@@ -3,6 +3,8 @@
 
 use crate::report;
 use std::io;
+use tombolo_core::error;
+use tombolo_core::threads::NO_MORE;
 
 /// Runs `work` in a thread of its own. Each is needed: where it cannot be started, this process says so and ends,
 /// and the job with it.
@@ -16,7 +18,7 @@ pub fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) {
 /// Why a thread or process could not be started.
 pub fn reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::WouldBlock => "the limit on processes is reached (see ulimit -u)".into(),
-        _ => error.to_string(),
+        io::ErrorKind::WouldBlock => NO_MORE.into(),
+        _ => error::reason(error),
     }
 }

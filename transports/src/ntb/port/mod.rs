@@ -64,6 +64,7 @@ pub use vfio::trial;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
+use tombolo_core::error::reason;
 
 /// An address as the bus sees it: what a translation points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,7 +109,7 @@ pub enum PortError {
     #[error("{0} does not answer any more: all its registers read as ones")]
     Gone(String),
     /// The operating system refused.
-    #[error("{what}: {source}")]
+    #[error("{what}: {}", reason(.source))]
     System {
         /// What was attempted.
         what: String,
