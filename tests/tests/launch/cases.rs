@@ -483,11 +483,30 @@ pub fn with_needs() -> Vec<Trial> {
         jobs_run_in_directories_to_which_there_is_no_way();
         Ok(())
     });
+    let foreign = Trial::test("numbers_of_another_namespace_are_no_children", || {
+        numbers_of_another_namespace_are_no_children();
+        Ok(())
+    });
+    let can_unshare = Command::new("unshare").args(UNSHARE).arg("true").output();
+    let can_unshare = can_unshare.is_ok_and(|run| run.status.success());
+    let unshared = "needs unshare, and the right to make a process namespace";
     vec![
+        unless((!can_unshare).then_some(unshared), foreign),
         unless((cores < 2).then_some("needs two cores"), bound),
         unless((!can_be_another).then_some(another), limit),
         unless((!can_be_another).then_some(another), closed),
     ]
+}
+
+/// A process namespace of its own, with the `/proc` of the one around it.
+const UNSHARE: [&str; 1] = ["-pf"];
+
+/// Process 1 of that `/proc` has children whose numbers are those of others here, or of nobody.
+fn numbers_of_another_namespace_are_no_children() {
+    let oshrun = oshrun("-n 2 true");
+    let mut command = Command::new("unshare");
+    command.args(UNSHARE).arg(oshrun.get_program()).args(oshrun.get_args());
+    run(command).well();
 }
 
 /// Users without other processes.

@@ -15,7 +15,7 @@
 //! - The launcher has a process group of its own: what the terminal, or somebody else, sends to the
 //!   group of the job reaches the keeper and the PEs, and the launcher once, from the keeper.
 
-use crate::job::Ending;
+use crate::job::{Ending, LEFT_BEHIND};
 use crate::report;
 use crate::signals::{self, Blocked};
 use crate::thread;
@@ -93,6 +93,11 @@ fn keep(launcher: Pid, wanted: &SigSet, _alive: &PipeWriter) -> io::Result<Endin
         }
     };
     signals::sweep(Duration::ZERO);
+    if let Some(why) = signals::cannot_find_children(LEFT_BEHIND) {
+        report::line(format_args!(
+            "the job has left processes behind, which cannot be found: {why}"
+        ));
+    }
     Ok(ended)
 }
 

@@ -266,6 +266,33 @@ pub fn is_ending(pid: Pid) -> bool {
     })
 }
 
+/// Whether `/proc` is there and numbers processes as they are numbered here: that of a container may be the one of
+/// the system around it, in which the numbers of this process and its children are those of others.
+fn has_proc() -> bool {
+    let own = Pid::this().to_string();
+    std::fs::read_link("/proc/self").is_ok_and(|number| number.as_os_str() == own.as_str())
+}
+
+/// Why children that have not ended within `grace` cannot be found, if that is so.
+pub fn cannot_find_children(grace: Duration) -> Option<&'static str> {
+    let begin = Instant::now();
+    while !has_proc() && has_children() {
+        if begin.elapsed() >= grace {
+            return Some("/proc is not mounted, or is that of another process namespace");
+        }
+        reap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+fn has_children() -> bool {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: an all-zero `siginfo_t` is a valid value, and the call only fills it; fails where there is no child.
+    unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), flags) == 0 }
+}
+
 /// Children of this process, those adopted included.
 fn children() -> Vec<Pid> {
     children_of(Pid::this())
@@ -273,6 +300,9 @@ fn children() -> Vec<Pid> {
 
 /// Children of all threads of a process.
 fn children_of(pid: Pid) -> Vec<Pid> {
+    if !has_proc() {
+        return vec![];
+    }
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let listed: std::io::Result<Vec<String>> =
         threads.map(|thread| std::fs::read_to_string(thread.path().join("children"))).collect();
@@ -293,6 +323,9 @@ fn parse_pid(text: &str) -> Option<Pid> {
 }
 
 fn parent(pid: Pid) -> Option<Pid> {
+    if !has_proc() {
+        return None;
+    }
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, second and in parentheses, may itself hold anything.
     parse_pid(stat.rsplit_once(')')?.1.split_whitespace().nth(1)?)

@@ -93,8 +93,14 @@ impl Processes {
             }
             None => File::options().read(true).write(true).open(&path),
         };
-        let file =
-            file.map_err(|e| PortError::system(format!("reaching window memory at {path}"), e))?;
+        let file = file.map_err(|e| {
+            // In a container it may be missing, or be that of the system around it.
+            let own = std::fs::read_link("/proc/self");
+            let own = own.is_ok_and(|own| own.to_str() == Some(&*std::process::id().to_string()));
+            let why =
+                if own { "" } else { " (emulated hosts need a /proc of this process namespace)" };
+            PortError::system(format!("reaching window memory at {path}{why}"), e)
+        })?;
         if inode_of(&file)? != inode {
             return Err(PortError::Invalid(format!(
                 "{path} is not the registered memory any more"
