@@ -24,6 +24,7 @@ pub mod loss;
 pub mod memory;
 pub mod ops;
 pub mod profile;
+pub mod random;
 pub mod registration;
 pub mod reroute;
 pub mod route;

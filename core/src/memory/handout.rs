@@ -10,6 +10,7 @@
 //! of other users get no files, whatever they send, and only a few of them stay connected: a PE that has
 //! changed its user since it told where it is knows the token, and is told why it gets nothing.
 
+use crate::random;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -18,7 +19,7 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -264,7 +265,7 @@ fn stream_of_messages(flags: SockFlag) -> io::Result<OwnedFd> {
 
 fn random() -> io::Result<([u8; TOKEN], [u8; NAME])> {
     let mut bytes = [0; TOKEN + NAME];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    random::fill(&mut bytes)?;
     let (mut token, mut name) = ([0; TOKEN], [0; NAME]);
     token.copy_from_slice(&bytes[..TOKEN]);
     name.copy_from_slice(&bytes[TOKEN..]);

@@ -20,8 +20,8 @@ mod endpoint;
 mod sys;
 
 use endpoint::{CmaEndpoint, Proof, Range};
-use std::io::Read;
 use tombolo_core::error::Error;
+use tombolo_core::random;
 use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind, Transport};
 
 const NAME: &str = "cma";
@@ -102,9 +102,7 @@ impl Transport for Cma {
     }
 
     fn open(&mut self, _job: &Job<'_>, segments: &[Segment<'_>]) -> tombolo_core::Result<Vec<u8>> {
-        std::fs::File::open("/dev/urandom")
-            .and_then(|mut source| source.read_exact(&mut self.token[..]))
-            .map_err(|e| Error::system("making a token", e))?;
+        random::fill(&mut self.token[..]).map_err(|e| Error::system("making a token", e))?;
         self.permits = sys::allow_siblings();
         for segment in segments {
             self.own[segment.kind as usize] =

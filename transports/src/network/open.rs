@@ -6,10 +6,10 @@ use super::endpoint::{NetworkEndpoint, Served};
 use super::engine::{Engine, Lost, Own, Theirs};
 use super::port::Port;
 use super::{Network, Shared};
-use std::io::Read;
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
 use std::sync::{Arc, OnceLock};
+use tombolo_core::random;
 use tombolo_core::transport::{Endpoint, Job, Segment, SegmentKind};
 
 /// Longest operation that is issued: a peer that takes one at a time over a slow network must not
@@ -188,8 +188,6 @@ pub fn unsettled(asked_for: &str, by_device: &[bool]) -> Option<String> {
 /// A number that nobody guesses.
 pub fn random() -> Result<u64, String> {
     let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut bytes))
-        .map_err(|e| format!("/dev/urandom: {e}"))?;
+    random::fill(&mut bytes).map_err(|e| format!("making a random number: {e}"))?;
     Ok(u64::from_le_bytes(bytes))
 }
