@@ -161,9 +161,10 @@ fn process() -> MutexGuard<'static, Process> {
 /// sockets of the library would get their numbers, and what the program prints would end up there.
 fn keep_standard_streams() {
     for stream in 0..=2 {
+    let is_closed = || std::io::Error::last_os_error().raw_os_error() == Some(libc::EBADF);
         // SAFETY: a descriptor is looked at, and new ones, which nobody else knows, are closed.
         unsafe {
-            while libc::fcntl(stream, libc::F_GETFD) < 0 {
+            while libc::fcntl(stream, libc::F_GETFD) < 0 && is_closed() {
                 let mut opened = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
                 if opened < 0 {
                     // Nothing can be written or read there, either.

@@ -9,6 +9,7 @@ use super::limits;
 use crate::config::{Bytes, Config};
 use crate::error::{Error, Result};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -68,8 +69,14 @@ impl Heap {
         let control = control.next_multiple_of(HUGE_PAGE);
         let alignment = alignment(len - control);
         let base = map_aligned(&part, len, control, alignment).map_err(|e| {
+            let why = match getrlimit(Resource::RLIMIT_AS) {
+                Ok((limit, _)) if limit != RLIM_INFINITY => {
+                    format!("; the limit on address space is {} (ulimit -v)", mebibytes(limit))
+                }
+                _ => String::new(),
+            };
             Error::Memory(format!(
-                "mapping a symmetric heap of {asked} (SHMEM_SYMMETRIC_SIZE) failed: {e}"
+                "mapping a symmetric heap of {asked} (SHMEM_SYMMETRIC_SIZE) failed: {e}{why}"
             ))
         })?;
         let huge_pages = config.huge_pages.0

@@ -62,11 +62,15 @@ fn choose(
     usable.clone().find(fits).cloned().ok_or_else(|| {
         let all: Vec<String> =
             usable.map(|one| format!("{} ({})", one.name, one.address)).collect();
-        let what = match wish {
-            "" => "no network interface leads to other hosts".into(),
+        let what = match (wish, one_machine) {
+            ("", false) => "no network interface leads to other hosts".into(),
+            ("", true) => "the loopback interface is not up (ip link set lo up)".into(),
             _ => format!("SHMEM_TCP_INTERFACE={wish}: there is no such interface"),
         };
-        format!("{what}; those that are up: {}", all.join(", "))
+        match all.is_empty() {
+            true => format!("{what}; none is up"),
+            false => format!("{what}; those that are up: {}", all.join(", ")),
+        }
     })
 }
 

@@ -236,6 +236,10 @@ fn explain(program: &Program, error: io::Error) -> Failure {
     let path = Path::new(&program.command);
     let with_directory = program.command.as_encoded_bytes().contains(&b'/');
     let (code, why) = match error.kind() {
+        // What all PEs but the first one read.
+        io::ErrorKind::NotFound if !Path::new("/dev/null").exists() => {
+            (1, "there is no /dev/null".into())
+        }
         io::ErrorKind::NotFound if with_directory && path.exists() => {
             (126, "its interpreter (#! line or dynamic loader) does not exist".into())
         }

@@ -7,6 +7,7 @@ use crate::pmi::Stage;
 use crate::report;
 use crate::signals;
 use crate::wire::End;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::signal::Signal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -94,6 +95,9 @@ impl Job {
         }
         let what = signals::describe(signal);
         let note = match known {
+            Some(Signal::SIGKILL) if has_limited_time() => {
+                ", sent by someone, or by the kernel for lack of memory or at the limit on processor time (ulimit -t)"
+            }
             Some(Signal::SIGKILL) => ", sent by someone or by the kernel for lack of memory",
             _ if core_dumped => ", core dumped",
             _ => "",
@@ -141,4 +145,9 @@ impl Job {
             ));
         }
     }
+}
+
+/// Whether processes have a limit on their processor time, at which the kernel kills them.
+fn has_limited_time() -> bool {
+    getrlimit(Resource::RLIMIT_CPU).is_ok_and(|(_, most)| most != RLIM_INFINITY)
 }
