@@ -3,6 +3,7 @@
 
 use clap::{Command, ValueEnum};
 use clap_complete::Shell;
+use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
@@ -39,6 +40,28 @@ pub fn whole(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, String> + Cl
     }
 }
 
+/// A command and its arguments, as a shell would take them from a line.
+#[allow(dead_code, reason = "some tools have no such option")]
+#[derive(Clone, Debug)]
+pub struct Words(pub Vec<String>);
+
+impl std::str::FromStr for Words {
+    type Err = &'static str;
+
+    fn from_str(line: &str) -> Result<Words, &'static str> {
+        match shlex::split(line) {
+            None => Err("a quote is not closed, or nothing follows a backslash"),
+            Some(words) if words.is_empty() => Err("no command is given"),
+            Some(words) => Ok(Words(words)),
+        }
+    }
+}
+
+/// Writes a line to standard error; where that is not possible there is nobody to tell.
+pub fn complain(what: impl Display) {
+    let _ = std::io::stderr().write_all(format!("{what}\n").as_bytes());
+}
+
 /// Prints text. A reader that has seen enough, as `head`, is no error; where the text cannot be written for
 /// another reason, such as a full disk, that is said and the tool ends with 1.
 pub fn print(text: impl AsRef<[u8]>) {
@@ -47,7 +70,7 @@ pub fn print(text: impl AsRef<[u8]>) {
         Err(why) if why.kind() != ErrorKind::BrokenPipe => {
             let tool = std::env::args_os().next().unwrap_or_default();
             let name = Path::new(&tool).file_name().unwrap_or(&tool).to_string_lossy();
-            eprintln!("{name}: cannot write to standard output: {why}");
+            complain(format_args!("{name}: cannot write to standard output: {why}"));
             std::process::exit(1);
         }
         _ => {}

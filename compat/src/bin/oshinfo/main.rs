@@ -81,7 +81,7 @@ struct Options {
     /// With --host: the command that starts a program on another machine
     #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "host")]
     #[arg(conflicts_with_all = ["tuning", "predict", "collectives", "root"])]
-    rsh: String,
+    rsh: tool::Words,
 
     /// With --doctor: read the files of /proc and /sys that are copied below a directory, and try nothing
     #[arg(long, value_name = "DIRECTORY", requires = "doctor", value_parser = copied_files)]
@@ -186,9 +186,8 @@ fn doctor(options: &Options) -> ExitCode {
     let mut text = doctor::render(&machine, &findings);
     let mut worst = doctor::worst(&findings);
     let own = std::env::current_exe().unwrap_or_default();
-    let rsh: Vec<String> = options.rsh.split_whitespace().map(str::to_owned).collect();
     for name in &options.host {
-        let (theirs, grade) = doctor::others(&own, &rsh, name);
+        let (theirs, grade) = doctor::others(&own, &options.rsh.0, name);
         text += &format!("\n{theirs}");
         worst = worst.max(grade);
     }
@@ -277,7 +276,7 @@ fn finish(text: Result<String, String>, speaks: bool) -> ExitCode {
         }
         Err(why) => {
             if speaks {
-                eprintln!("oshinfo: {why}");
+                tool::complain(format_args!("oshinfo: {why}"));
             }
             ExitCode::FAILURE
         }

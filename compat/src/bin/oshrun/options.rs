@@ -4,6 +4,7 @@
 use crate::hosts::{self, Machines, Named};
 use crate::profile::{self, Form, Wish};
 use crate::report;
+use crate::tool::Words;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -127,7 +128,7 @@ struct Options {
 
     /// The command that starts a program on another machine, called with its name and a command
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
-    rsh: String,
+    rsh: Words,
 
     /// Give up a machine that was silent for so long
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = parse_silence)]
@@ -233,7 +234,7 @@ impl Plan {
         if let (Some(named), None, []) = (&named, first.section.count, further.as_slice()) {
             first.section.count = Some(hosts::capacity(named, first.ppn));
         }
-        let remote = first.remote().map_err(|why| wrong(&why))?;
+        let remote = first.remote();
         let wish = Wish {
             profile: first.profile,
             trace: first.trace,
@@ -336,12 +337,9 @@ impl Options {
         }
     }
 
-    fn remote(&self) -> Result<Remote, String> {
-        let rsh: Vec<String> = self.rsh.split_whitespace().map(str::to_owned).collect();
-        match rsh.is_empty() {
-            true => Err("--rsh: no command is given".into()),
-            false => Ok(Remote { rsh, silence: self.silence, directory: self.wdir.clone() }),
-        }
+    fn remote(&self) -> Remote {
+        let Words(rsh) = self.rsh.clone();
+        Remote { rsh, silence: self.silence, directory: self.wdir.clone() }
     }
 }
 

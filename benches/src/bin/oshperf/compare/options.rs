@@ -30,7 +30,8 @@ pub struct Options {
     pub host: Option<String>,
 
     /// The command that starts a program on another machine, as for `oshrun --rsh`
-    #[arg(long, value_name = "COMMAND", requires = "host")]
+    #[arg(long, value_name = "COMMAND", requires = "host",
+        value_parser = |line: &str| line.parse().map(|_: tool::Words| line.to_owned()))]
     pub rsh: Option<String>,
 
     /// The ways: shm, cma, ntb:direct, ntb:packets, ntb:modelled, tcp, ofi, ofi:PROVIDER, verbs

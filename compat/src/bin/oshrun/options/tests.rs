@@ -128,6 +128,21 @@ fn machines_take_as_many_pes_as_they_are_said_to() {
 }
 
 #[test]
+fn the_command_for_other_machines_has_the_quotes_of_a_shell() {
+    let rsh = |line: &str| {
+        let plan =
+            Plan::try_from_args(["oshrun", "--rsh", line, "app"].map(Into::into).into_iter());
+        plan.map(|plan| plan.remote.rsh).map_err(|error| error.to_string())
+    };
+    let found = rsh("ssh -o 'ProxyCommand nc %h %p' -i \"a b\" c\\ d").unwrap();
+    assert_eq!(found, ["ssh", "-o", "ProxyCommand nc %h %p", "-i", "a b", "c d"]);
+    for (line, why) in [("ssh -o 'a b", "a quote is not closed"), (" ", "no command is given")] {
+        let found = rsh(line).unwrap_err();
+        assert!(found.contains(why) && found.contains("--rsh"), "{found}");
+    }
+}
+
+#[test]
 fn what_contradicts_itself_is_refused() {
     for line in [
         "--host a.x --hosts 2 -n 2 app",
