@@ -20,6 +20,8 @@ pub fn start(log: Log) {
     let _ = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
+        // A line that cannot be written would be told by a panic, for want of standard error.
+        .log_internal_errors(false)
         .event_format(Lines)
         .try_init();
 }

@@ -11,6 +11,7 @@ use crate::c::tune;
 use crate::library::{self, Library, library, refuse};
 use crate::{describe, ending, logging, main_thread, profile, transports, variables};
 use std::ffi::c_int;
+use std::io::Write;
 use std::ops::Deref;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -160,8 +161,8 @@ fn process() -> MutexGuard<'static, Process> {
 /// Opens standard streams that the program has closed, or was started without, as `/dev/null`. Memory files and
 /// sockets of the library would get their numbers, and what the program prints would end up there.
 fn keep_standard_streams() {
-    for stream in 0..=2 {
     let is_closed = || std::io::Error::last_os_error().raw_os_error() == Some(libc::EBADF);
+    for stream in 0..=2 {
         // SAFETY: a descriptor is looked at, and new ones, which nobody else knows, are closed.
         unsafe {
             while libc::fcntl(stream, libc::F_GETFD) < 0 && is_closed() {
@@ -276,14 +277,18 @@ fn announce(world: &World) {
     if world.pe() != 0 || !(config.version.0 || config.info.0) {
         return;
     }
-    println!("{}", describe::version());
+    let mut text = describe::version() + "\n";
     if config.info.0 {
-        print!("{}", describe::job(world));
-        describe::transports(world).iter().for_each(|section| print!("{section}"));
-        println!("Environment variables");
+        text += &describe::job(world).to_string();
+        describe::transports(world).iter().for_each(|section| text += &section.to_string());
+        text += "Environment variables\n";
         for audience in [Audience::User, Audience::Launcher] {
-            print!("{}", describe::variables(config.environment(), audience));
+            text += &describe::variables(config.environment(), audience).to_string();
         }
+    }
+    let mut out = std::io::stdout();
+    if let Err(why) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        report(format_args!("cannot write to standard output: {why}"));
     }
 }
 

@@ -6,13 +6,16 @@
 mod support;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use nix::sys::resource::{Resource, setrlimit};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use support::program::{LIMIT, Program};
 use support::{Ran, prefix, run, scratch, tool};
+use tombolo_tests::unless;
 
 const PROGRAM: &str = r"
 #include <shmem.h>
@@ -28,7 +31,7 @@ int main(void) {
 
 type Case = fn(&Program) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 11] = [
+const CASES: [(&str, Case); 12] = [
     ("settings_that_differ_are_named_once", settings_that_differ_are_named_once),
     ("a_bad_value_is_named_once", a_bad_value_is_named_once),
     ("transports_are_named_once_and_known", transports_are_named_once_and_known),
@@ -39,6 +42,7 @@ const CASES: [(&str, Case); 11] = [
         "version_and_info_are_printed_whatever_they_are",
         version_and_info_are_printed_whatever_they_are,
     ),
+    ("a_full_disk_ends_no_program", a_full_disk_ends_no_program),
     ("what_launchers_set_is_checked", what_launchers_set_is_checked),
     ("a_table_is_a_regular_file", a_table_is_a_regular_file),
     ("a_cache_in_unsafe_hands_is_not_used", a_cache_in_unsafe_hands_is_not_used),
@@ -56,7 +60,15 @@ fn main() {
                 let (program, case): (Arc<Program>, Case) = (program.clone(), *case);
                 Trial::test(*name, move || case(&program))
             };
-            CASES.iter().map(trial).collect()
+            let mut trials: Vec<Trial> = CASES.iter().map(trial).collect();
+            let can_be_another = nix::unistd::geteuid().is_root()
+                && as_another(program.oshrun().arg("--version"), 100)
+                    .output()
+                    .is_ok_and(|run| run.status.success());
+            let missing = (!can_be_another).then_some("needs root, and what others may run");
+            let limit = move || a_limit_on_processes_is_named(&program);
+            trials.push(unless(missing, Trial::test("a_limit_on_processes_is_named", limit)));
+            trials
         }
         Err(missing) => vec![Trial::test("the_library_is_installed", || Err(missing.into()))],
     };
@@ -214,6 +226,46 @@ fn version_and_info_are_printed_whatever_they_are(program: &Program) -> Result<(
     }
     let ran = ran(program, "-n 2 PE")?.succeeded()?;
     assert_eq!(ran.stdout, "");
+    Ok(())
+}
+
+/// Has a command run as a user without other processes, who may have so many.
+fn as_another(command: &mut Command, processes: u64) -> &mut Command {
+    const LIMITED: u32 = 54_323;
+    let limit = move || Ok(setrlimit(Resource::RLIMIT_NPROC, processes, processes)?);
+    command.current_dir("/").uid(LIMITED).gid(LIMITED);
+    // SAFETY: a system call on plain values.
+    unsafe { command.pre_exec(limit) }
+}
+
+/// Whichever thread of the launcher or of a PE is the one too many.
+fn a_limit_on_processes_is_named(program: &Program) -> Result<(), Failed> {
+    for processes in 4..12 {
+        let mut job = job(program, "-n 2 --hosts 2 PE")?;
+        job.env("SHMEM_TUNE", "always").env("SHMEM_TUNE_CACHE", "off").env("HOME", "/");
+        let ran = run(as_another(&mut job, processes), LIMIT)?;
+        if ran.code != Some(0) {
+            let told = |line: &str| line.contains("ulimit -u");
+            assert!(ran.code == Some(1), "{processes}: {}", ran.account("a refusal"));
+            assert!(ran.stderr.lines().any(told), "{processes}: {}", ran.account("why"));
+        }
+    }
+    Ok(())
+}
+
+/// What the library says is lost then, and no more.
+fn a_full_disk_ends_no_program(program: &Program) -> Result<(), Failed> {
+    for (name, stream) in [("SHMEM_INFO", "1"), ("SHMEM_NO_SUCH_NAME", "2")] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec \"$0\" {stream}>/dev/full")]);
+        shell.arg(program.executable()?).env(name, "1");
+        let ran = run(&mut shell, LIMIT)?.succeeded()?;
+        assert_eq!(
+            ran.stderr.contains("cannot write to standard output"),
+            stream == "1",
+            "{ran:?}"
+        );
+    }
     Ok(())
 }
 

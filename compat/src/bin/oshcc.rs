@@ -333,7 +333,7 @@ fn run(line: Vec<OsString>, language: Language) -> ExitCode {
 }
 
 fn fail(code: u8, why: &str) -> ExitCode {
-    eprintln!("oshcc: {why}");
+    tool::complain(format_args!("oshcc: {why}"));
     ExitCode::from(code)
 }
 

@@ -9,6 +9,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tombolo_collectives as coll;
 use tombolo_core::config::{Report, Tune};
+use tombolo_core::error;
 use tombolo_core::{Result, World};
 use tombolo_selector::adaptive::Adaptive;
 use tombolo_selector::{Reuse, Tuning, report};
@@ -24,7 +25,10 @@ fn reuse_of(world: &World, routine: &str, reuse: c_int) -> Option<Reuse> {
         REUSE_HOT => Some(Reuse::Hot),
         REUSE_COLD => Some(Reuse::Cold),
         _ => {
-            eprintln!("tombolo: PE {}: {routine}: {reuse} is no kind of reuse", world.pe());
+            error::report(format_args!(
+                "PE {}: {routine}: {reuse} is no kind of reuse",
+                world.pe()
+            ));
             None
         }
     }
@@ -103,7 +107,7 @@ plain_routines! {
                 0
             }
             Err(error) => {
-                eprintln!("tombolo: PE {}: {ROUTINE}: {error}", world.pe());
+                error::report(format_args!("PE {}: {ROUTINE}: {error}", world.pe()));
                 1
             }
         };

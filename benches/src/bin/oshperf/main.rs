@@ -90,7 +90,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
-            eprintln!("oshperf: {why}");
+            tool::complain(format_args!("oshperf: {why}"));
             ExitCode::FAILURE
         }
     }
