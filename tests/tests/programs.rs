@@ -559,7 +559,7 @@ const ERRORS: [Mistake; 34] = [
     mistake_of("wraps-fcollect", 2, &["shmem_fcollect64", "past the end"]),
     mistake_of("collective-mismatch", 2, &["shmem_long_sum_reduce"]),
     mistake_of("root-mismatch", 3, &["shmem_long_broadcast"]),
-    mistake_of("malloc-mismatch", 2, &["shmem_malloc"]),
+    mistake_of("malloc-mismatch", 2, &["shmem_malloc", " 128 "]),
     mistake_of("use-after-free", 2, &["shmem_long_p"]),
     mistake_of("double-free", 2, &["shmem_free"]),
     mistake_of("invalid-context", 2, &["shmem_ctx_long_p", "SHMEM_CTX_INVALID"]),

@@ -205,11 +205,17 @@ fn compare(library: &Library, routine: &'static str, arguments: [(&str, usize); 
     for (pe, theirs) in others.iter().enumerate() {
         for ((name, value), other) in arguments.iter().zip(theirs) {
             if value != other {
+                let shown = |value: usize| match (*name, value) {
+                    ("ptr", usize::MAX) => "NULL".to_owned(),
+                    ("ptr", offset) => format!("heap + {offset:#x}"),
+                    _ => value.to_string(),
+                };
                 world.stop_job(
                     routine,
                     format_args!(
-                        "{name} = {value:#x} here, but {other:#x} at PE {pe}: expected the same \
-                         value at all PEs"
+                        "{name} = {} here, but {} at PE {pe}: expected the same value at all PEs",
+                        shown(*value),
+                        shown(*other)
                     ),
                 );
             }
