@@ -49,6 +49,8 @@ pub struct Rdm {
     pub ordered: bool,
     /// What the provider carries out, if it is to.
     pub amos: AmoSet,
+    /// It was told that the completion queue can be read no more.
+    is_broken: bool,
 }
 
 // SAFETY: the objects may be used from any thread, by one at a time (FI_THREAD_DOMAIN).
@@ -148,6 +150,7 @@ impl Rdm {
             reads: is_fragile.then(|| Reads::up_to(entries)),
             ordered: keeps_order(tx.msg_order, endpoint),
             amos: AmoSet::NONE,
+            is_broken: false,
         };
         // SAFETY: objects are made in the order in which they depend on each other, each from those
         // before it; a failure leaves the rest null, and `Drop` closes what there is.
@@ -568,6 +571,13 @@ impl Network for Rdm {
         let count = unsafe { ((*(*cq).ops).read)(cq, entries.as_mut_ptr().cast(), room) };
         if count == -sys::EAVAIL {
             return self.error().map_or(Ok(0), Err);
+        }
+        if count < 0
+            && count != -(libc::EAGAIN as isize)
+            && !std::mem::replace(&mut self.is_broken, true)
+        {
+            let why = self.library.error(count as c_int);
+            tracing::warn!("libfabric does not tell any more what it has done: fi_cq_read: {why}");
         }
         let count = count.clamp(0, room as isize) as usize;
         for (to, from) in taken.iter_mut().zip(&entries[..count]) {
