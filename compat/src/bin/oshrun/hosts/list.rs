@@ -18,24 +18,38 @@ pub fn from_list(text: &str) -> Result<Vec<Named>, String> {
     Ok(hosts)
 }
 
-/// One host a line: `name`, `name:4`, `name 4` or `name slots=4`, and comments after `#`.
+/// One host a line: `name`, `name:4`, `name 4` or `name slots=4`, and comments after `#`. Files for Open MPI may
+/// also say `max-slots=8`, up to which its launcher may go on dealing: without `slots` that number counts.
 pub fn from_file(text: &str) -> Result<Vec<Named>, String> {
     let mut hosts = vec![];
+    // Some editors begin files with a mark of the order of bytes.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default();
         let mut words = line.split_whitespace();
         let Some(name) = words.next() else { continue };
         let wrong = |why: String| format!("line {}: {why}", index + 1);
         let mut host = parse(name).map_err(wrong)?;
+        let mut most = None;
         for word in words {
-            let count = word.strip_prefix("slots=").unwrap_or(word);
+            let of_most = ["max-slots=", "max_slots="].iter().find_map(|it| word.strip_prefix(it));
+            let (place, count) = match of_most {
+                Some(count) => (&mut most, count),
+                None => (&mut host.slots, word.strip_prefix("slots=").unwrap_or(word)),
+            };
             let count = parse_count(count).map_err(|_| {
                 wrong(format!("'{word}' is not understood; write '{name} slots=COUNT'"))
             })?;
-            if host.slots.replace(count).is_some() {
+            if place.replace(count).is_some() {
                 return Err(wrong(format!("'{name}' has two numbers of PEs")));
             }
         }
+        if let (Some(slots), Some(most)) = (host.slots, most)
+            && slots > most
+        {
+            return Err(wrong(format!("'{name}' has more slots than max-slots={most}")));
+        }
+        host.slots = host.slots.or(most);
         add(&mut hosts, host);
     }
     match hosts.is_empty() {
@@ -112,8 +126,12 @@ mod tests {
     fn files_have_a_host_a_line() {
         let text = "# the cluster\nn1 slots=4\n\n n2:3 # slow\nn3 2\nn4\n";
         assert_eq!(shown(from_file(text)), "n1 4, n2 3, n3 2, n4 0");
+        let text = "\u{feff}n1 slots=2 max-slots=4\r\nn2 max_slots=3\r\n\r\nn3\r\n";
+        assert_eq!(shown(from_file(text)), "n1 2, n2 3, n3 0");
         for (text, why) in [
-            ("n1 max_slots=4", "line 1: 'max_slots=4' is not understood"),
+            ("n1 slot=4", "line 1: 'slot=4' is not understood"),
+            ("n1 slots=4 max-slots=3", "line 1: 'n1' has more slots than max-slots=3"),
+            ("n1 max-slots=4 max-slots=5", "line 1: 'n1' has two numbers"),
             ("n1\nn2 0", "line 2: '0' is not understood"),
             ("n1:2 3", "line 1: 'n1:2' has two numbers"),
             ("# nothing\n", "names no host"),
