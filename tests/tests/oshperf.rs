@@ -408,6 +408,10 @@ fn routes_are_compared_in_one_job(prefix: &Path) -> Result<(), Failed> {
     assert!(puts.len() == 2 && taken(puts[0])[0] == "ntb copied", "{}", ran.stdout);
     Ok(())
 }
+    let mut other = Command::new(prefix.join("bin/oshrun"));
+    other.args(["-n", "2"]).arg(prefix.join("bin/oshperf")).args(["routes", "-n", "8"]);
+    let ran = run(&mut other, LIMIT)?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("started with 2 PEs on 1 host"), "{ran:?}");
 
 /// Against itself, under another name.
 fn programs_run_against_another_library(prefix: &Path) -> Result<(), Failed> {

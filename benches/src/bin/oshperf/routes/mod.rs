@@ -38,10 +38,9 @@ const GAP: usize = 4096 + 256;
 /// See the parts of `oshperf(1)`.
 #[derive(Args)]
 pub struct Options {
-    /// PEs of the job
-    #[arg(short = 'n', long = "pes", value_name = "COUNT", default_value = "2",
-        value_parser = tool::whole(2, 1024))]
-    pes: u32,
+    /// PEs of the job that it starts; 2 if left out
+    #[arg(short = 'n', long = "pes", value_name = "COUNT", value_parser = tool::whole(2, 1024))]
+    pes: Option<u32>,
 
     /// Spread the PEs over this many emulated hosts
     #[arg(long, value_name = "COUNT", value_parser = tool::whole(1, u32::MAX))]
@@ -128,7 +127,7 @@ pub fn routes(options: &Options) -> Result<bool, String> {
 fn start(options: &Options) -> Result<bool, String> {
     let own = std::env::current_exe().map_err(|why| format!("where is oshperf? {why}"))?;
     let mut command = Command::new(job::oshrun());
-    command.arg("-n").arg(options.pes.to_string());
+    command.arg("-n").arg(options.pes.unwrap_or(2).to_string());
     if let Some(hosts) = options.hosts {
         command.arg("--hosts").arg(hosts.to_string());
     }
@@ -171,6 +170,21 @@ fn barrier() {
     unsafe { shmem_barrier_all() };
 }
 
+impl Options {
+    /// An error if they ask for another job than this one.
+    fn check(&self, session: &Session) -> Result<(), String> {
+        let (pes, hosts) = (session.n_pes() as u32, session.hosts());
+        let differs = |asked: Option<u32>, there| asked.is_some_and(|asked| asked != there);
+        match differs(self.pes, pes) || differs(self.hosts, hosts) {
+            true => Err(format!(
+                "-n and --hosts are for a job that oshperf starts; this one was started with {}",
+                text::place(session)
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Powers of two and the sizes half-way between them.
 fn usual() -> Vec<u64> {
     let powers = (3..).map(|shift| 1u64 << shift).take_while(|size| *size <= LARGEST);
@@ -183,6 +197,7 @@ fn measure(
     sizes: &[u64],
     buffers: Buffers,
 ) -> Result<(), String> {
+    options.check(session)?;
     files::check([&options.json])?;
     let tuning = session.tuning();
     let (origin, grade) = (tuning.origin(), tuning.measured().grade());
