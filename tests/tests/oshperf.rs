@@ -239,6 +239,7 @@ fn an_interruption_is_no_success(prefix: &Path) -> Result<(), Failed> {
     assert_eq!(interrupted(&mut command, |_, now| !now.is_empty())?, Some(1));
     Ok(())
 }
+    assert_eq!(fs::read_dir(&records)?.count(), 0, "a record of a part");
 
 /// Interrupted as soon as the first job has ended.
 fn an_interrupted_run_keeps_what_it_has(prefix: &Path) -> Result<(), Failed> {

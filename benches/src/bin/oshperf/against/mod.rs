@@ -139,7 +139,8 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let outcome =
         record::Comparison::new(before, &implementations, &samples, options.repeat, notes);
     tool::print(report::markdown(&outcome));
-    if let Some(directory) = &options.record {
+    // An earlier record of this day stays where there are not all figures for a new one.
+    if let Some(directory) = options.record.as_ref().filter(|_| !interrupt::wanted()) {
         for path in record::write(&outcome, directory)? {
             tool::print(format!("recorded in {}\n", path.display()));
         }
