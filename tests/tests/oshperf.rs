@@ -234,12 +234,14 @@ fn interrupted(
 
 /// While it compiles or measures.
 fn an_interruption_is_no_success(prefix: &Path) -> Result<(), Failed> {
-    let mut command = oshperf(prefix, "against --peer none --only hello --repeat 100000");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let records = scratch("oshperf").join("interrupted");
+    let _ = fs::remove_dir_all(&records);
+    let mut command = oshperf(prefix, "against --peer none --only hello --repeat 100000 --record");
+    command.arg(&records).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     assert_eq!(interrupted(&mut command, |_, now| !now.is_empty())?, Some(1));
+    assert_eq!(fs::read_dir(&records)?.count(), 0, "a record of a part");
     Ok(())
 }
-    assert_eq!(fs::read_dir(&records)?.count(), 0, "a record of a part");
 
 /// Interrupted as soon as the first job has ended.
 fn an_interrupted_run_keeps_what_it_has(prefix: &Path) -> Result<(), Failed> {
@@ -300,6 +302,8 @@ fn wrong_arguments_are_named(prefix: &Path) -> Result<(), Failed> {
         ("routes --hosts 0", "expected a whole number, at least 1"),
         ("compare --budget 0", "expected milliseconds"),
         ("compare --hosts 2 --host a,b", "cannot be used with"),
+        ("compare --ways shm,cma,shm", "--ways names shm twice"),
+        ("compare --host a --rsh 'ssh", "a quote is not closed"),
         ("against nonsense", "expected NAME: CC="),
         ("against --only foo", "there is no program 'foo'; there are across_hosts,"),
         ("against --peer foo", "expected auto, none, or OSHCC,OSHRUN"),
@@ -404,15 +408,15 @@ fn routes_are_compared_in_one_job(prefix: &Path) -> Result<(), Failed> {
     alone.args(["-n", "1"]).arg(prefix.join("bin/oshperf")).args(["routes", "--sizes", "8"]);
     let ran = run(&mut alone, LIMIT)?;
     assert!(ran.code == Some(1) && ran.stderr.contains("nothing could be measured"), "{ran:?}");
+    let mut other = Command::new(prefix.join("bin/oshrun"));
+    other.args(["-n", "2"]).arg(prefix.join("bin/oshperf")).args(["routes", "-n", "8"]);
+    let ran = run(&mut other, LIMIT)?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("started with 2 PEs on 1 host"), "{ran:?}");
     let (ran, all) = groups("-n 3 --hosts 3", "")?;
     let puts: Vec<&Value> = all.iter().filter(|group| group["op"] == "puts").collect();
     assert!(puts.len() == 2 && taken(puts[0])[0] == "ntb copied", "{}", ran.stdout);
     Ok(())
 }
-    let mut other = Command::new(prefix.join("bin/oshrun"));
-    other.args(["-n", "2"]).arg(prefix.join("bin/oshperf")).args(["routes", "-n", "8"]);
-    let ran = run(&mut other, LIMIT)?;
-    assert!(ran.code == Some(1) && ran.stderr.contains("started with 2 PEs on 1 host"), "{ran:?}");
 
 /// Against itself, under another name.
 fn programs_run_against_another_library(prefix: &Path) -> Result<(), Failed> {

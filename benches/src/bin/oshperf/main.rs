@@ -75,7 +75,10 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let done = match Cli::parse().command {
-        Command::Compare(options) => compare::compare(&options),
+        Command::Compare(options) => match options.mistake() {
+            Some(why) => Cli::command().error(ErrorKind::ValueValidation, why).exit(),
+            None => compare::compare(&options),
+        },
         Command::Against(options) => against::measure(&options).map(|()| true),
         Command::Diff(options) => diff::diff(&options),
         Command::Limits(options) => limits::limits(&options),

@@ -73,3 +73,12 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
+
+impl Options {
+    /// What is wrong with them that no option alone tells.
+    pub fn mistake(&self) -> Option<String> {
+        let twice = |at: &usize| self.ways[..*at].contains(&self.ways[*at]);
+        let at = (0..self.ways.len()).find(twice)?;
+        Some(format!("--ways names {} twice", self.ways[at].name))
+    }
+}
