@@ -23,7 +23,8 @@ int main(int argc, char **argv) {
     before_init(which);
     check_start();
     long *heap = check_alloc(16, sizeof *heap), *freed = check_alloc(16, sizeof *heap);
-    long stack[16] = {0};
+    long *small = check_alloc(4, sizeof *heap);
+    long stack[32] = {0};
 #define CASE(NAME) if (strcmp(which, NAME) == 0)
     CASE("pe-too-large") shmem_long_p(heap, 1, npes);
     CASE("pe-negative") shmem_long_g(heap, -1);
@@ -41,12 +42,25 @@ int main(int argc, char **argv) {
     CASE("not-symmetric-amo") shmem_long_atomic_inc(stack, 0);
     CASE("not-symmetric-wait") shmem_long_wait_until(stack, SHMEM_CMP_EQ, 0);
     CASE("past-heap") shmem_putmem(heap, stack, (size_t)1 << 40, 0);
+    /* One element too many. The next block follows at once. */
+    CASE("past-block") shmem_long_put(heap, stack, 17, 1 - me);
+    CASE("past-variables") {
+        shmem_long_wait_until_all(heap, 17, NULL, SHMEM_CMP_EQ, 0);
+    }
+    CASE("past-fcollect") shmem_long_fcollect(SHMEM_TEAM_WORLD, heap, freed, 9);
+    CASE("short-source") shmem_long_broadcast(SHMEM_TEAM_WORLD, heap, small, 5, 0);
+    CASE("null-source") shmem_long_put(heap, NULL, 4, 1 - me);
     CASE("past-static") shmem_getmem(heap, global, (size_t)1 << 40, 0);
     CASE("misaligned-amo") shmem_long_atomic_add((long *)(void *)((char *)heap + 3), 1, 0);
+    CASE("misaligned-wait") {
+        shmem_long_wait_until((long *)(void *)((char *)heap + 4), SHMEM_CMP_EQ, 0);
+    }
     CASE("overlapping-put") shmem_long_put(heap + 1, heap, 8, me);
     CASE("overlapping-strides") {
         shmem_long_alltoalls(SHMEM_TEAM_WORLD, heap, heap + 3, 2, 3, 2);
     }
+    CASE("overlapping-blocks") shmem_long_fcollect(SHMEM_TEAM_WORLD, heap, heap + 6, 4);
+    CASE("no-stride") shmem_long_iput(heap, freed, 0, 1, 4, 0);
     /* Counts whose bytes wrap around to none. */
     const size_t wraps = (size_t)1 << 61;
     CASE("wraps-broadcast") shmem_long_broadcast(SHMEM_TEAM_WORLD, heap, freed, wraps, 0);
@@ -68,6 +82,7 @@ int main(int argc, char **argv) {
         shmem_long_sum_reduce(SHMEM_TEAM_WORLD, heap, freed, me == 0 ? 4 : 8);
     }
     CASE("root-mismatch") shmem_long_broadcast(SHMEM_TEAM_WORLD, heap, freed, 4, me == 0 ? 0 : 1);
+    CASE("no-root") shmem_long_broadcast(SHMEM_TEAM_WORLD, heap, freed, 4, npes);
     CASE("malloc-mismatch") (void)shmem_malloc(me == 0 ? 64 : 128);
     CASE("use-after-free") {
         shmem_free(freed);
@@ -78,9 +93,36 @@ int main(int argc, char **argv) {
         shmem_free(freed);
     }
     CASE("invalid-context") shmem_ctx_long_p(SHMEM_CTX_INVALID, heap, 1, 0);
+    CASE("destroyed-context") {
+        shmem_ctx_t ctx;
+        CHECK_EQ(shmem_ctx_create(0, &ctx), 0);
+        shmem_ctx_destroy(ctx);
+        shmem_ctx_long_p(ctx, heap, 1, 0);
+    }
+    CASE("destroyed-team") {
+        shmem_team_t team;
+        shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, npes, NULL, 0, &team);
+        shmem_team_destroy(team);
+        shmem_team_n_pes(team);
+    }
+    CASE("quiet-of-no-pe") shmem_pe_quiet(&npes, 1);
     CASE("invalid-comparison") shmem_long_test(heap, 77, 0);
     CASE("invalid-signal") {
         shmem_long_put_signal(heap, stack, 1, (uint64_t *)(void *)freed, 1, 9, 0);
+    }
+    CASE("signal-in-dest") {
+        uint64_t *signal = (uint64_t *)(void *)(heap + 3);
+        shmem_long_put_signal(heap, stack, 4, signal, 1, SHMEM_SIGNAL_SET, 1 - me);
+    }
+    /* Buffers that only touch, and all of a block. */
+    CASE("none") {
+        shmem_long_put(heap + 8, heap, 8, me);
+        shmem_barrier_all();
+        shmem_long_fcollect(SHMEM_TEAM_WORLD, heap, heap + 8, 4);
+        shmem_barrier_all();
+        shmem_long_fcollect(SHMEM_TEAM_WORLD, heap + 4, heap, 4);
+        shmem_barrier_all();
+        shmem_long_put(heap, stack, 16, 1 - me);
     }
     shmem_barrier_all();
     shmem_finalize();
