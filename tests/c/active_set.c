@@ -158,6 +158,12 @@ int main(void) {
             CHECK_EQ(sync_a[i], SHMEM_SYNC_VALUE);
             CHECK_EQ(sync_b[i], SHMEM_SYNC_VALUE);
         }
+        for (int i = 0; i < SHMEM_COLLECT_SYNC_SIZE; i++)
+            CHECK_EQ(collect_sync[i], SHMEM_SYNC_VALUE);
+        for (int i = 0; i < SHMEM_REDUCE_SYNC_SIZE; i++) {
+            CHECK_EQ(reduce_sync[0][i], SHMEM_SYNC_VALUE);
+            CHECK_EQ(reduce_sync[1][i], SHMEM_SYNC_VALUE);
+        }
         shmem_barrier_all();
     }
     shmem_free(work);

@@ -48,6 +48,9 @@ static void test_invalid(void) {
     shmem_ctx_destroy(SHMEM_CTX_INVALID);
     shmem_ctx_session_start(SHMEM_CTX_INVALID, SHMEM_CTX_SESSION_BATCH, NULL, 0);
     shmem_ctx_session_stop(SHMEM_CTX_INVALID);
+    ctx = SHMEM_CTX_DEFAULT;
+    CHECK(shmem_ctx_create(1L << 20, &ctx) != 0); /* no such option */
+    CHECK(ctx == SHMEM_CTX_INVALID);
 }
 
 static void test_of_world(void) {
@@ -69,8 +72,15 @@ static void test_of_team(void) {
     shmem_ctx_t ctx, second;
     CHECK_EQ(shmem_team_split_strided(SHMEM_TEAM_WORLD, npes - 1, -1, npes, &config,
                                       SHMEM_TEAM_NUM_CONTEXTS, &reverse), 0);
-    CHECK_EQ(shmem_team_create_ctx(reverse, 0, &ctx), 0);
-    CHECK_EQ(shmem_team_create_ctx(reverse, SHMEM_CTX_PRIVATE, &second), 0);
+    /* As many at a time as the team is configured for, and no more. */
+    for (int i = 0; i < 3; i++) {
+        shmem_ctx_t more = SHMEM_CTX_DEFAULT;
+        CHECK_EQ(shmem_team_create_ctx(reverse, 0, &ctx), 0);
+        CHECK_EQ(shmem_team_create_ctx(reverse, SHMEM_CTX_PRIVATE, &second), 0);
+        CHECK(shmem_team_create_ctx(reverse, 0, &more) != 0);
+        CHECK(more == SHMEM_CTX_INVALID);
+        if (i < 2) shmem_ctx_destroy(ctx), shmem_ctx_destroy(second);
+    }
     CHECK_EQ(shmem_ctx_get_team(ctx, &read), 0);
     CHECK(read == reverse);
 

@@ -127,31 +127,33 @@ static void test_exhaustion(void) {
     CHECK(shmem_malloc(SIZE_MAX / 2) == NULL);
     CHECK(shmem_malloc(SIZE_MAX) == NULL);
     CHECK(shmem_align(4096, (size_t)1 << 50) == NULL);
-    /* Takes all the heap in quarters of what is left, gives it back, and takes as much again. */
-    size_t taken[2] = {0, 0};
-    for (int round = 0; round < 2; round++) {
-        void *blocks[200];
-        int count = 0;
-        for (size_t size = (size_t)1 << 34; size >= 4096 && count < 200;) {
-            void *block = shmem_malloc(size);
-            if (block == NULL) {
-                size /= 2;
-            } else {
-                blocks[count++] = block;
-                taken[round] += size;
-            }
+}
+
+/* Takes all the heap in quarters of what is left, and gives it back; tells how much that was. */
+static size_t take_all(void) {
+    void *blocks[200];
+    int count = 0;
+    size_t taken = 0;
+    for (size_t size = (size_t)1 << 34; size >= 64 && count < 200;) {
+        void *block = shmem_malloc(size);
+        if (block == NULL) {
+            size /= 2;
+        } else {
+            blocks[count++] = block;
+            taken += size;
         }
-        CHECK(count > 0);
-        while (count > 0) shmem_free(blocks[--count]);
     }
-    CHECK(taken[0] >= (size_t)1 << 20);
-    CHECK_EQ(taken[1], taken[0]);
+    while (count > 0) shmem_free(blocks[--count]);
+    return taken;
 }
 
 int main(void) {
     check_start();
     heap_start = shmem_malloc(16);
     CHECK(heap_start != NULL);
+    size_t whole = take_all();
+    CHECK(whole >= (size_t)1 << 20);
+    CHECK_EQ(take_all(), whole);
     test_malloc();
     test_align();
     test_calloc();
@@ -159,6 +161,7 @@ int main(void) {
     test_hints();
     test_moves();
     test_exhaustion();
+    CHECK_EQ(take_all(), whole); /* nothing of it is lost */
     shmem_free(heap_start);
     return check_done();
 }
