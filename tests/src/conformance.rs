@@ -355,11 +355,19 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 const SIZES: &[usize] =
     &[1, 2, 3, 4, 7, 8, 9, 15, 16, 63, 64, 65, 255, 1024, 4095, 4096, 8191, 65_537, 1 << 20];
 
+/// Of each byte beside a range that is put or got.
+const BESIDE: u8 = 0xa5;
+
 fn puts_arrive(world: &World) {
-    let space = allocate(world, (1 << 20) + 64);
+    let space = allocate(world, (1 << 20) + 128);
     for (round, len) in SIZES.iter().enumerate() {
         for offset in [0, 1, 4, 13] {
-            let bytes = pattern(*len, round + offset);
+            let mut bytes = pattern(*len, round + offset);
+            // SAFETY: this PE's heap, to which nobody puts before all meet.
+            unsafe {
+                space.write_bytes(BESIDE, 16);
+                space.add(offset + len).write_bytes(BESIDE, 64);
+            }
             meet(world);
             if world.pe() == 0 {
                 put(world, space.wrapping_add(offset), &bytes, 1, Mode::Blocking);
@@ -367,7 +375,9 @@ fn puts_arrive(world: &World) {
             }
             meet(world);
             if world.pe() == 1 {
-                assert_eq!(local(space.wrapping_add(offset), *len), bytes, "{len} at {offset}");
+                bytes.splice(0..0, [BESIDE; 16].into_iter().take(offset));
+                bytes.extend([BESIDE; 64]);
+                assert_eq!(local(space, bytes.len()), bytes, "{len} at {offset}");
             }
         }
     }
@@ -383,9 +393,10 @@ fn gets_read(world: &World) {
     let expected = pattern((1 << 20) + 64, other);
     for len in SIZES {
         for offset in [0, 1, 4, 13] {
-            let mut got = vec![0; *len];
-            get(world, &mut got, space.wrapping_add(offset), other, Mode::Blocking);
-            assert_eq!(got, expected[offset..offset + len], "{len} at {offset}");
+            let mut got = vec![BESIDE; len + 64];
+            get(world, &mut got[..*len], space.wrapping_add(offset), other, Mode::Blocking);
+            assert_eq!(got[..*len], expected[offset..offset + len], "{len} at {offset}");
+            assert_eq!(got[*len..], [BESIDE; 64], "behind {len} at {offset}");
         }
     }
     meet(world);
@@ -529,10 +540,13 @@ fn adds_add_up(world: &World) {
 }
 
 fn amo_values(world: &World) {
-    let variable = allocate(world, 8);
+    let block = allocate(world, 24);
+    // SAFETY: this PE's heap, where nobody changes anything before all meet.
+    unsafe { block.write_bytes(BESIDE, 24) };
     meet(world);
     if world.pe() == 0 {
-        for size in [4u8, 8] {
+        for (size, at) in [(4u8, 0), (4, 12), (8, 16)] {
+            let variable = block.wrapping_add(at);
             let top = if size == 4 { u64::from(u32::MAX) } else { u64::MAX };
             let run = |op, operand, compare| {
                 let one = amo(op, size, operand, compare);
@@ -558,6 +572,10 @@ fn amo_values(world: &World) {
             assert_eq!(unsafe { place.cast::<u64>().read_volatile() }, 1);
             assert_eq!(run(AmoOp::Fetch, 0, 0), 2);
         }
+    }
+    meet(world);
+    if world.pe() == 1 {
+        assert_eq!(local(block.wrapping_add(4), 8), [BESIDE; 8], "beside the variables");
     }
     meet(world);
 }
