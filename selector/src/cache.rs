@@ -421,6 +421,8 @@ mod tests {
         bad.curves[0].points[3].ns = -1.0;
         assert!(Saved::parse(&Saved::new("m", bad).text()).is_err());
         assert!(Saved::parse("{}").is_err());
+        let other = Saved { format: FORMAT + 1, ..Saved::new("m", sample(1.0)) };
+        assert!(Saved::parse(&other.text()).is_err_and(|why| why.contains("is not format")));
     }
 
     mod garbage {

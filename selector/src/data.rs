@@ -505,4 +505,20 @@ mod tests {
         assert_eq!(both.batches, Batches { taken: 150, discarded: 11 });
         assert_ne!(both.digest(), measured(100, 10, 100.0).digest());
     }
+
+    #[test]
+    fn newer_measurements_of_a_class_replace_the_older_ones() {
+        let with = |share, ns| {
+            let mut measured = measured(100, 0, 100.0);
+            measured.curves[0].points.iter_mut().for_each(|point| point.ns = ns);
+            Measurements { cache_share: share, ..measured }
+        };
+        let merged = |older: u64, newer: u64| {
+            let mut both = with(older, 100.0);
+            both.merge(with(newer, 200.0));
+            assert_eq!(both.curves, with(newer, 200.0).curves);
+            both.cache_share
+        };
+        assert_eq!([merged(5, 7), merged(7, 5), merged(0, 5), merged(5, 0)], [5; 4]);
+    }
 }

@@ -226,7 +226,9 @@ mod tests {
         assert_eq!((rules[0].channel.as_str(), rules[1].channel.as_str()), ("cma", CACHED));
         assert_eq!((rules[2].class, rules[2].sizes), (Some(Class::Hops(2)), (8, 4096)));
         assert_eq!(parse("<4K=cma", KNOWN).unwrap()[0].sizes, (0, 4095));
-        assert_eq!(parse("get:>64K=cma+shm", KNOWN).unwrap()[0].channel, "cma+shm");
+        assert_eq!(parse("put:<=4K=cma", KNOWN).unwrap()[0].sizes, (0, 4096));
+        let above = &parse("get:>64K=cma+shm", KNOWN).unwrap()[0];
+        assert_eq!((above.sizes, above.channel.as_str()), ((65537, u64::MAX), "cma+shm"));
         assert_eq!(parse("put:>64K=cma/shm", KNOWN).unwrap()[0].channel, "cma/shm");
         assert_eq!(parse("", KNOWN), Ok(vec![]));
     }
@@ -296,7 +298,8 @@ mod tests {
         /// A rule holds for all its sizes; other sizes keep their channel while the table has room.
         #[test]
         fn a_rule_changes_its_sizes_and_no_others(
-            low in 0u64..5000, span in 0u64..5000, at in 0u64..12_000, limit in 1u64..9000,
+            low in 0u64..5000, span in prop_oneof![Just(0u64), 0u64..5000], limit in 1u64..9000,
+            any in 0u64..12_000,
         ) {
             let before = decision(&[(limit, CACHED), (u64::MAX, STREAMING)]);
             let mut after = before.clone();
@@ -305,9 +308,12 @@ mod tests {
             prop_assert_eq!(effect, Effect::AsAsked);
             prop_assert!(after.steps.len() <= STEPS_MAX);
             prop_assert!(after.steps.windows(2).all(|w| w[0].limit < w[1].limit));
-            let expected =
-                if (low..=low + span).contains(&at) { "cma" } else { before.channel(at) };
-            prop_assert_eq!(after.channel(at), expected);
+            let high = low + span;
+            for at in [any, low.saturating_sub(1), low, high, high + 1, limit, limit + 1] {
+                let expected =
+                    if (low..=high).contains(&at) { "cma" } else { before.channel(at) };
+                prop_assert_eq!(after.channel(at), expected, "of {} bytes", at);
+            }
         }
     }
 }
