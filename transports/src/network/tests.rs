@@ -371,6 +371,29 @@ fn what_a_peer_asks_for_after_it_was_given_up_is_not_done() {
     }
 }
 
+/// Strangers do not know the token, and what a peer names may lie outside.
+#[test]
+fn what_strangers_ask_for_or_lies_outside_is_not_done() {
+    let outside = Remote { offset: 4096, ..VARIABLE };
+    for (token, at, done) in [(7, VARIABLE, [3, 0]), (8, VARIABLE, [0; 2]), (7, outside, [0; 2])] {
+        let coming = Coming::default();
+        let mut memory = vec![0u64; 513];
+        let net = Noting { coming: coming.clone(), ..Noting::default() };
+        let mut engine = serving(net, &mut memory[..512]);
+        let amo = Amo { op: AmoOp::Add, size: 8, operand: 3, compare: 0 };
+        let record = Record::Amo { at, amo, fetch: false };
+        let header = Header { token, ..header(MessageKind::Urgent, 1, 1) };
+        let mut message = header.encode().to_vec();
+        message.resize(HEADER + record.len(), 0);
+        record.encode(&mut message[HEADER..]);
+        coming.lock().unwrap().push_back(message);
+        (0..4).for_each(|_| _ = engine.progress());
+        assert!(coming.lock().unwrap().is_empty());
+        drop(engine);
+        assert_eq!([memory[1], memory[512]], done, "{token}, {at:?}");
+    }
+}
+
 /// PE 0 of three, with this memory as its heap.
 fn serving(net: Noting, memory: &mut [u64]) -> Engine<Noting> {
     let (base, len) = (memory.as_mut_ptr(), size_of_val(memory));
@@ -407,6 +430,31 @@ fn a_signal_does_not_wait_for_one_to_another_pe() {
     }
     (0..4).for_each(|_| _ = engine.progress());
     assert_eq!(*told.lock().unwrap(), [1], "the second PE is at address 1");
+}
+
+/// A write may overtake a request that is under way.
+#[test]
+fn a_write_waits_for_requests_before_a_fence() {
+    let coming = Coming::default();
+    let net = Noting { coming: coming.clone(), ..Noting::default() };
+    let mut memory = vec![0u64; 512];
+    let mut engine = serving(net, &mut memory);
+    let (buffer, stream) = ([0u8; 1024], Stream::new(1, true));
+    let amo = Amo { op: AmoOp::Add, size: 8, operand: 1, compare: 0 };
+    let record = Record::Amo { at: VARIABLE, amo, fetch: false };
+    // SAFETY: there is no result.
+    let requested = unsafe { engine.request(&stream, 1, &record, null_mut()) };
+    assert_eq!((requested, engine.fence(&stream)), (Status::Pending, Status::Complete));
+    let write = |engine: &mut Engine<Noting>, pe| {
+        // SAFETY: the buffer stays.
+        unsafe { engine.write(&stream, pe, VARIABLE, buffer.as_ptr(), 1024, false, None) }
+    };
+    assert_eq!(write(&mut engine, 1), Status::Again);
+    // Nothing was requested of another PE.
+    assert_eq!(write(&mut engine, 2), Status::Pending);
+    coming.lock().unwrap().push_back(header(MessageKind::Answer, 0, 1).encode().to_vec());
+    engine.progress();
+    assert_eq!(write(&mut engine, 1), Status::Pending);
 }
 
 /// Of a message of PE 1.

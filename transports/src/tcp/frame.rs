@@ -146,5 +146,8 @@ mod tests {
     fn a_greeting_is_for_one_receiver() {
         assert_eq!(greeted(&greeting(5, 7), 5), Some(7));
         assert_eq!(greeted(&greeting(5, 7), 6), None);
+        let mut of_another_version = greeting(5, 7);
+        of_another_version[0] ^= 1;
+        assert_eq!(greeted(&of_another_version, 5), None);
     }
 }
