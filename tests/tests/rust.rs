@@ -29,7 +29,7 @@ const CHECKED: &[&str] = &["-n", "3", "-x", "SHMEM_DEBUG=1"];
 const TWO: &[&str] = &["-n", "2"];
 /// Programs in `tests/rust`, with what they print, in any order, and their jobs.
 const PROGRAMS: [(&str, &str, &[&[&str]]); 3] = [
-    ("everything", "all right\n", &[JOBS[0], JOBS[1], JOBS[2], JOBS[3], JOBS[4], CHECKED]),
+    ("calls", "all calls are right\n", &[JOBS[0], JOBS[1], JOBS[2], JOBS[3], JOBS[4], CHECKED]),
     ("leaves", "PE 0 leaves\nPE 1 leaves\nPE 2 leaves\nPE 3 leaves\n", &[JOBS[2]]),
     ("forgets", "2\n", &[TWO]),
 ];
