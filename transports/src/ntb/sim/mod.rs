@@ -9,6 +9,7 @@
 //!   host are lower bounds.
 //! - All results are modelled, not measured on hardware.
 
+mod calls;
 mod exact;
 mod faults;
 mod incidents;
