@@ -161,22 +161,28 @@ impl Collectives {
     pub fn show(&self) -> Result<(), String> {
         self.check()?;
         let link = profile(&self.profile)?.link();
-        println!(
+        say!(
             "modelled link: {}; one PE per host, polling; chunk, slots and lanes as",
             self.profile
         );
-        println!("chosen by the program for 5 processors of a PE; bulk data moved by DMA");
-        println!(
+        say!("chosen by the program for 5 processors of a PE; bulk data moved by DMA");
+        say!(
             "latency: a word to the farthest host; links: the time by what these carry, both ways"
         );
-        println!("round; share: links / time, and (links + latency) / time");
+        say!("round; share: links / time, and (links + latency) / time");
         let mut missed = 0;
         for hosts in &self.hosts {
             let (latency_ns, rows) = self.run(*hosts, link)?;
-            println!("\n{hosts} hosts, latency {:.2} us", latency_ns / 1000.0);
-            println!(
+            say!("\n{hosts} hosts, latency {:.2} us", latency_ns / 1000.0);
+            say!(
                 "{:<10} {:>8}  {:<14} {:>10} {:>10} {:>6} {:>6}  fastest",
-                "", "bytes", "taken", "us", "links", "share", "share"
+                "",
+                "bytes",
+                "taken",
+                "us",
+                "links",
+                "share",
+                "share"
             );
             for row in rows {
                 missed += u32::from(self.print(*hosts, link, latency_ns, &row));
@@ -255,7 +261,7 @@ impl Collectives {
     fn print(&self, hosts: u16, link: LinkModel, latency_ns: f64, row: &Row) -> bool {
         if row.times.is_empty() {
             let Case { operation, bytes } = row.case;
-            println!("{operation:<10} {bytes:>8}  {:<14} does not apply", row.taken);
+            say!("{operation:<10} {bytes:>8}  {:<14} does not apply", row.taken);
             return false;
         }
         let time =
@@ -265,7 +271,7 @@ impl Collectives {
         let share = wire / took;
         let missed = row.case.bytes >= GOAL.0 && share < GOAL.1;
         let fastest = row.times.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-        println!(
+        say!(
             "{:<10} {:>8}  {:<14} {:>10.2} {:>10.2} {share:>6.3} {:>6.3}  {}{}",
             row.case.operation,
             row.case.bytes,
@@ -278,7 +284,7 @@ impl Collectives {
         );
         if self.all {
             let of = |(name, t): &(&str, f64)| format!("{name} {:.2}", t / 1000.0);
-            println!("{:>21}{}", "", row.times.iter().map(of).collect::<Vec<_>>().join(", "));
+            say!("{:>21}{}", "", row.times.iter().map(of).collect::<Vec<_>>().join(", "));
         }
         missed
     }

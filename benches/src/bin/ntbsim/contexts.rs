@@ -19,9 +19,9 @@ const TIMES_MAX: u64 = 3;
 /// one is more than [`TIMES_MAX`] times that alone.
 pub fn check() -> Result<(), String> {
     let mut missed = 0;
-    println!("modelled link: plx8749; 8-byte operations of one context, each waited for, while");
-    println!("another one has 8 MiB outstanding; all times in ns");
-    println!(
+    say!("modelled link: plx8749; 8-byte operations of one context, each waited for, while");
+    say!("another one has 8 MiB outstanding; all times in ns");
+    say!(
         "{:<6} {:>5} {:<4} {:>4}  {:<8} {:>7} {:>9} {:>6} {:>9} {:>9}  {:>9}",
         "writer",
         "cores",
@@ -46,7 +46,7 @@ pub fn check() -> Result<(), String> {
                     let times = report.latency;
                     let met = times.p50_ns <= TIMES_MAX * alone.p50_ns;
                     missed += u32::from(!met);
-                    println!(
+                    say!(
                         "{:<6} {cores:>5} {:<4} {:>4}  {:<8} {:>7} {:>9} {:>6.2} {:>9} {:>9}  {:>9.2}{}",
                         format!("{writer:?}"),
                         name(small),

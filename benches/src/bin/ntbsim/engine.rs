@@ -151,14 +151,14 @@ pub fn measure() -> Result<(), String> {
         pair.turn();
     }
 
-    println!("wall clock, two engines in one thread, {DEPTH} operations outstanding");
+    say!("wall clock, two engines in one thread, {DEPTH} operations outstanding");
     let start = Instant::now();
     const POLLS: u32 = 1_000_000;
     for _ in 0..POLLS {
         pair.turn();
     }
     let each = start.elapsed().as_nanos() as f64 / f64::from(POLLS) / 2.0;
-    println!("idle poll                {each:8.0} ns");
+    say!("idle poll                {each:8.0} ns");
     for (name, size, count) in [
         ("put", 8, 1_000_000),
         ("put", 64, 1_000_000),
@@ -201,5 +201,5 @@ fn run(pair: &mut Pair, name: &str, len: usize, count: u64) {
     }
     let each = start.elapsed().as_nanos() as f64 / count as f64;
     let rate = len as f64 / each;
-    println!("{name:<12} {len:>6} bytes {each:10.0} ns, {rate:6.2} GB/s");
+    say!("{name:<12} {len:>6} bytes {each:10.0} ns, {rate:6.2} GB/s");
 }

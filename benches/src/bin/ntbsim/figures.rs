@@ -47,7 +47,7 @@ pub fn draw(dir: &Path) -> Result<(), String> {
     let path = dir.join("figures.md");
     fs::write(&path, &page.text)
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    print!("{}", page.text);
+    crate::tool::print(&page.text);
     Ok(())
 }
 

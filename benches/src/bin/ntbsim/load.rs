@@ -53,14 +53,20 @@ const fn row(
 /// Prints what is reached of each goal. Nothing fails: some goals are beyond what a single processor
 /// of the model can copy.
 pub fn show() -> Result<(), String> {
-    println!("modelled link: plx8749, Gen3 x8, MPS 256; one PE per host, polling; share of what");
-    println!("the raw links carry, with chunk, slots and lanes as chosen by the program");
+    say!("modelled link: plx8749, Gen3 x8, MPS 256; one PE per host, polling; share of what");
+    say!("the raw links carry, with chunk, slots and lanes as chosen by the program");
     for cores in CORES {
         for writer in [Writer::Cpu, Writer::Dma] {
-            println!("\nbulk data moved by {writer:?}, processors of a PE: {cores}");
-            println!(
+            say!("\nbulk data moved by {writer:?}, processors of a PE: {cores}");
+            say!(
                 "{:<32} {:>5} {:>6} {:>6} {:>7} {:>7} {:>8}",
-                "", "hosts", "chunk", "lanes", "goal", "reached", "GB/s"
+                "",
+                "hosts",
+                "chunk",
+                "lanes",
+                "goal",
+                "reached",
+                "GB/s"
             );
             for row in &ROWS {
                 let goal = row.goals[usize::from(writer == Writer::Dma)];
@@ -75,7 +81,7 @@ fn print(row: &Row, goal: f64, choice: &Choice, writer: Writer) -> Result<(), St
     let bytes = if row.hosts == 2 { 32 << 20 } else { 8 << 20 };
     let report = load(row.hosts, row.pattern, row.size, DEPTH, bytes, choice, writer)?;
     let reached = report.of_ceiling.unwrap_or(0.0);
-    println!(
+    say!(
         "{:<32} {:>5} {:>6} {:>6} {goal:>7.2} {reached:>7.3} {:>8.2}{}",
         row.what,
         row.hosts,
@@ -89,11 +95,9 @@ fn print(row: &Row, goal: f64, choice: &Choice, writer: Writer) -> Result<(), St
 
 /// Whether random targets and a single one are fair to all PEs, and stay fast with more outstanding.
 fn fairness() -> Result<(), String> {
-    println!(
-        "\nslowest PE as a share of the mean while all are busy (goal {FAIR}), and throughput"
-    );
-    println!("with more 4 KiB puts outstanding; 8 hosts");
-    println!("{:<24} {:>6} {:>8} {:>8}", "", "depth", "slowest", "GB/s");
+    say!("\nslowest PE as a share of the mean while all are busy (goal {FAIR}), and throughput");
+    say!("with more 4 KiB puts outstanding; 8 hosts");
+    say!("{:<24} {:>6} {:>8} {:>8}", "", "depth", "slowest", "GB/s");
     for writer in [Writer::Cpu, Writer::Dma] {
         let choice = settings(8, writer, CORES[0])?;
         for (name, pattern) in [("uniform", Pattern::Uniform), ("hot spot", Pattern::Hotspot)] {
@@ -110,7 +114,7 @@ fn fairness() -> Result<(), String> {
                 };
                 let what = format!("{name}, {writer:?}");
                 let gbs = report.throughput_gbs;
-                println!("{what:<24} {depth:>6} {fair:>8.3} {gbs:>8.2}{mark}");
+                say!("{what:<24} {depth:>6} {fair:>8.3} {gbs:>8.2}{mark}");
             }
         }
     }

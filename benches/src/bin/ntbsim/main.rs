@@ -4,6 +4,14 @@
 //! All figures it prints are modelled, and the same arguments give the same output, to the byte;
 //! `engine` alone measures wall-clock time.
 
+#![deny(clippy::print_stdout, reason = "`say` tells of text that cannot be written")]
+
+/// Prints a line.
+macro_rules! say {
+    () => { $crate::tool::print("\n") };
+    ($($text:tt)+) => { $crate::tool::print(format!($($text)+) + "\n") };
+}
+
 mod collectives;
 mod contexts;
 mod engine;
@@ -14,6 +22,9 @@ mod print;
 mod processors;
 mod soak;
 mod targets;
+#[allow(dead_code, reason = "it completes no command line")]
+#[path = "../../../../compat/src/tool.rs"]
+mod tool;
 mod tune;
 
 use std::path::PathBuf;
@@ -202,7 +213,7 @@ fn single(world: &World) -> Result<(), String> {
     let report = run(&simulation).map_err(|error| error.to_string())?;
     if world.json {
         let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-        println!("{text}");
+        say!("{text}");
     } else {
         print::report(&report);
     }

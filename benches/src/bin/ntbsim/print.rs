@@ -5,7 +5,7 @@ use tombolo_transports::ntb::sim::Report;
 
 pub fn report(report: &Report) {
     let link = &report.link;
-    println!(
+    say!(
         "{} hosts, {} PEs each, {} lanes each; link Gen{} x{}, MPS {} (modelled)",
         report.hosts,
         report.pes_per_host,
@@ -14,7 +14,7 @@ pub fn report(report: &Report) {
         link.width,
         link.mps_bytes
     );
-    println!(
+    say!(
         "{:?} of {} bytes, {:?}, {} outstanding, seed {}",
         report.workload.operation,
         report.workload.size,
@@ -22,18 +22,19 @@ pub fn report(report: &Report) {
         report.workload.depth,
         report.seed
     );
-    println!();
-    println!("completed     {}, failed {}", report.completed, report.failed);
-    println!("time          {:.1} us", report.elapsed_ns as f64 / 1000.0);
-    println!(
+    say!();
+    say!("completed     {}, failed {}", report.completed, report.failed);
+    say!("time          {:.1} us", report.elapsed_ns as f64 / 1000.0);
+    say!(
         "throughput    {:.3} GB/s, {:.0} operations/s",
-        report.throughput_gbs, report.rate_per_second
+        report.throughput_gbs,
+        report.rate_per_second
     );
     if let (Some(ceiling), Some(share)) = (report.ceiling_gbs, report.of_ceiling) {
-        println!("of ceiling    {:.1} % of {ceiling:.3} GB/s", share * 100.0);
+        say!("of ceiling    {:.1} % of {ceiling:.3} GB/s", share * 100.0);
     }
     let latency = &report.latency;
-    println!(
+    say!(
         "latency ns    min {}, mean {}, p50 {}, p90 {}, p99 {}, max {}",
         latency.min_ns,
         latency.mean_ns,
@@ -43,7 +44,7 @@ pub fn report(report: &Report) {
         latency.max_ns
     );
     let hop = &report.per_hop;
-    println!(
+    say!(
         "per packet ns inject {:.0}, relay {:.0}, deliver {:.0}, store {:.0}, detect {:.0}, \
          CRC {:.0}, backed up {:.0}; queue {:.0}, wire {:.0}, propagation {:.0}",
         hop.inject_ns,
@@ -58,15 +59,20 @@ pub fn report(report: &Report) {
         hop.propagation_ns
     );
     let stats = &report.stats;
-    println!(
+    say!(
         "credits       injection stalled {}, transit stalled {}, transit held {} polls",
-        stats.stalled_injection, stats.stalled_transit, stats.held_transit
+        stats.stalled_injection,
+        stats.stalled_transit,
+        stats.held_transit
     );
-    println!(
+    say!(
         "packets       injected {}, relayed {}, delivered {}, acknowledgements {}",
-        stats.injected, stats.relayed, stats.delivered, stats.acks
+        stats.injected,
+        stats.relayed,
+        stats.delivered,
+        stats.acks
     );
-    println!(
+    say!(
         "repairs       replayed {}, duplicates {}, out of order {}, slots lost {}, \
          transit dropped {}, corrupt {}, rerouted {}",
         stats.replayed,
@@ -77,9 +83,9 @@ pub fn report(report: &Report) {
         stats.corrupt,
         stats.rerouted
     );
-    println!();
+    say!();
     for link in &report.links {
-        println!(
+        say!(
             "link {:>3} {:<5} {:5.1} % busy, {} payload bytes, {} TLPs",
             link.host,
             link.side,
@@ -89,6 +95,6 @@ pub fn report(report: &Report) {
         );
     }
     for event in &report.events {
-        println!("{event}");
+        say!("{event}");
     }
 }

@@ -15,11 +15,9 @@ const PROCESSORS: [(f64, f64); 7] =
 /// constants give and with those that the processor's own costs give; prints how many times the
 /// rate of the second the first reach.
 pub fn compare() -> Result<(), String> {
-    println!(
-        "rate with the settings that the constants give / with those that the true costs give"
-    );
-    println!("alone: one transfer at a time; others: sixteen from each PE\n");
-    println!("copies  handling            5th of 100   median     mean   least");
+    say!("rate with the settings that the constants give / with those that the true costs give");
+    say!("alone: one transfer at a time; others: sixteen from each PE\n");
+    say!("copies  handling            5th of 100   median     mean   least");
     for (copies, handling) in PROCESSORS {
         let mut rows = Vec::new();
         for setup in setups() {
@@ -39,7 +37,7 @@ pub fn compare() -> Result<(), String> {
             some.sort_by(|a, b| a.1.total_cmp(&b.1));
             let (worst, least) = some[0];
             let mean = some.iter().map(|it| it.1).sum::<f64>() / some.len() as f64;
-            println!(
+            say!(
                 "x {copies:<4}  x {handling:<5} {:<10} {:>8.3} {:>8.3} {mean:>8.3} {least:>7.3} {}",
                 if is_alone { "alone" } else { "others" },
                 some[some.len() / 20].1,

@@ -63,11 +63,12 @@ impl Soak {
                 stalls += report.stats.stalled_injection + report.stats.stalled_transit;
             }
         }
-        println!(
+        say!(
             "{} seeds, 2 to {} hosts: {operations} operations completed with the right contents \
              and counts, none stuck or failed; {stalls} polls without credit, {replayed} packets \
              replayed, {duplicates} duplicates suppressed",
-            self.seeds, self.hosts_max
+            self.seeds,
+            self.hosts_max
         );
         Ok(())
     }

@@ -13,10 +13,10 @@ const CHUNK_COST_NS: f64 = 1_000.0;
 /// Prints each target with what was reached; an error if one is missed.
 pub fn check() -> Result<(), String> {
     let mut missed = 0;
-    println!("modelled link: plx8749, Gen3 x8, MPS 256; one PE per host, polling");
-    println!("{:<58} {:>10} {:>10}", "", "target", "reached");
+    say!("modelled link: plx8749, Gen3 x8, MPS 256; one PE per host, polling");
+    say!("{:<58} {:>10} {:>10}", "", "target", "reached");
     for writer in [Writer::Cpu, Writer::Dma] {
-        println!("bulk data moved by {writer:?}");
+        say!("bulk data moved by {writer:?}");
         for (size, least) in [(64 << 10, 0.95), (1 << 20, 0.97)] {
             let reached = stream(writer, size, 1)?.of_ceiling.unwrap_or(0.0);
             let what = format!("put to the neighbour, {} KiB: share of the raw link", size >> 10);
@@ -64,7 +64,7 @@ fn growth(writer: Writer, size: usize) -> Result<u32, String> {
 
 fn line(what: &str, target: f64, reached: f64, met: bool) -> u32 {
     let mark = if met { "" } else { "  MISSED" };
-    println!("{what:<58} {target:>10.3} {reached:>10.3}{mark}");
+    say!("{what:<58} {target:>10.3} {reached:>10.3}{mark}");
     u32::from(!met)
 }
 

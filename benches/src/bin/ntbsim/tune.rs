@@ -105,16 +105,16 @@ impl Part {
 pub fn tune(json: bool) -> Result<(), String> {
     let parts = search(&setups(), loads)?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&parts).map_err(|e| e.to_string())?);
+        say!("{}", serde_json::to_string_pretty(&parts).map_err(|e| e.to_string())?);
     } else {
         parts.iter().for_each(print);
         let lines = || parts.iter().flat_map(|part| &part.lines);
         let close = lines().filter(|line| line.ratio >= TARGET).count();
-        println!("\n{close} of {} loads within 5 % of the best found for each", lines().count());
+        say!("\n{close} of {} loads within 5 % of the best found for each", lines().count());
         let usual = |part: &&Part| part.setup.window > 1 << 20 && part.setup.hosts < 16;
         let usual = || parts.iter().filter(usual).flat_map(|part| &part.lines);
         let close = usual().filter(|line| line.ratio >= TARGET).count();
-        println!("{close} of {} of them with windows of 64 MiB and up to 7 hosts", usual().count());
+        say!("{close} of {} of them with windows of 64 MiB and up to 7 hosts", usual().count());
     }
     match parts.iter().filter(|part| !part.is_met()).count() {
         0 => Ok(()),
@@ -299,26 +299,23 @@ fn print(part: &Part) {
     let show = |s: Settings| format!("{}/{}/{}", s.chunk, s.slots, s.lanes);
     let chosen = part.lines[0].chosen.settings;
     let (compromise, most) = part.compromise;
-    println!(
+    say!(
         "\n{profile}, {writer:?} copies, {hosts} hosts, window {} KiB, cores of a PE: {cores}",
         window >> 10
     );
-    println!("chosen {}: {}", show(chosen), part.why);
-    println!(
+    say!("chosen {}: {}", show(chosen), part.why);
+    say!(
         "mean ratio {:.3}, the best that one setting has for all loads {most:.3} ({}){}",
         part.mean,
         show(compromise),
         if part.is_met() { "" } else { "  MISSED" }
     );
-    println!(
-        "{:<32} {:>8} {:>8} {:>24} {:>6}",
-        "GB/s", "chosen", "best", "chunk/slots/lanes", "ratio"
-    );
+    say!("{:<32} {:>8} {:>8} {:>24} {:>6}", "GB/s", "chosen", "best", "chunk/slots/lanes", "ratio");
     for line in &part.lines {
         let Load { pattern, operation, size, depth } = line.load;
         let what = format!("{operation:?} {size} {}", name(pattern, depth));
         let mark = if line.ratio < TARGET { " <" } else { "" };
-        println!(
+        say!(
             "{what:<32} {:>8.3} {:>8.3} {:>24} {:>6.3}{mark}",
             line.chosen.gbs,
             line.best.gbs,
