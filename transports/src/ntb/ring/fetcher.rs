@@ -6,7 +6,7 @@ use super::bits::Bits;
 use super::config::{Config, FETCHES};
 use super::flow::RequestQueue;
 use super::memory::Side;
-use super::ops::{Ops, Request, Tags};
+use super::ops::{Ops, Request, Tags, row_of};
 use super::sender::{BACKOFF_MAX, is_within};
 use std::ops::Range;
 
@@ -29,9 +29,9 @@ pub(super) struct Fetcher {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Repetition {
     /// For a part of a get.
-    Get(u32, Request),
+    Get(u64, Request),
     /// For the result of an AMO that has been applied.
-    Recall(u32, Request),
+    Recall(u64, Request),
 }
 
 /// What is to be done about a request that has no answer.
@@ -113,7 +113,7 @@ impl Fetcher {
         id: usize,
         ops: &mut Ops,
         (now, replay_ns): (u64, u64),
-    ) -> Option<(u32, Request)> {
+    ) -> Option<(u64, Request)> {
         self.cursor[side as usize] = (id + 1) % self.queues.len();
         let queue = &mut self.queues[id];
         let op = queue.round.front()?;
@@ -155,7 +155,7 @@ impl Fetcher {
     }
 
     /// Waits for the result of an AMO; gives the tag. [`Fetcher::name_amo`] tells of what operation.
-    pub(super) fn await_amo(&mut self, (now, replay_ns): (u64, u64)) -> u32 {
+    pub(super) fn await_amo(&mut self, (now, replay_ns): (u64, u64)) -> u64 {
         self.amos.insert(Request {
             op: super::flow::NONE,
             packet: 0,
@@ -168,37 +168,37 @@ impl Fetcher {
     }
 
     /// The operation that a tag of [`Fetcher::await_amo`] belongs to.
-    pub(super) fn name_amo(&mut self, tag: u32, op: u32) {
-        if let Some(request) = self.amos.row_mut((tag & 0xffff) as usize) {
+    pub(super) fn name_amo(&mut self, tag: u64, op: u32) {
+        if let Some(request) = self.amos.row_mut(row_of(tag)) {
             request.op = op;
         }
     }
 
     /// The part of a get that a tag from the wire names, if it is outstanding.
     #[inline]
-    pub(super) fn get(&self, tag: u32) -> Option<Request> {
+    pub(super) fn get(&self, tag: u64) -> Option<Request> {
         self.gets.find(tag)
     }
 
     /// The part has come.
     #[inline]
-    pub(super) fn end_get(&mut self, tag: u32, request: &Request) {
+    pub(super) fn end_get(&mut self, tag: u64, request: &Request) {
         self.gets.remove(tag);
         self.queues[request.queue as usize].under_way -= 1;
     }
 
     /// Asks again for a part of a get as soon as possible.
-    pub(super) fn get_again(&mut self, tag: u32) {
-        self.again.set((tag & 0xffff) as usize, true);
+    pub(super) fn get_again(&mut self, tag: u64) {
+        self.again.set(row_of(tag), true);
     }
 
     /// The AMO that a tag from the wire names, if its result is outstanding.
-    pub(super) fn amo(&self, tag: u32) -> Option<Request> {
+    pub(super) fn amo(&self, tag: u64) -> Option<Request> {
         self.amos.find(tag)
     }
 
     /// The result has come, or never will.
-    pub(super) fn end_amo(&mut self, tag: u32) {
+    pub(super) fn end_amo(&mut self, tag: u64) {
         self.amos.remove(tag);
     }
 
@@ -278,7 +278,7 @@ impl Fetcher {
         }
     }
 
-    fn request(&self, row: usize) -> Option<(u32, Request)> {
+    fn request(&self, row: usize) -> Option<(u64, Request)> {
         let gets = self.gets.len();
         if row < gets { self.gets.row(row) } else { self.amos.row(row - gets) }
     }

@@ -30,7 +30,7 @@ pub(super) enum Action {
     /// An AMO without result, or a signal.
     Amo(Amo),
     /// An AMO with a result.
-    Fetch { amo: Amo, result: u64, tag: u32 },
+    Fetch { amo: Amo, result: u64, tag: u64 },
     /// A get.
     Get { dest: u64 },
 }
@@ -174,11 +174,20 @@ pub(super) struct Request {
     pub repeats: u32,
 }
 
+/// All that a generation of a tag can be.
+const GENERATIONS: u64 = u64::MAX >> 16;
+
 /// Requests by tag. A tag is (generation, row): a late reply to an earlier request finds another
 /// generation and is dropped.
+///
+/// A reply may be as late as can be. Repetitions have a request answered more than once, and of two hosts side by side
+/// that are stopped, the one holds a reply of the other for as long as they are: only hosts that run begin a link
+/// anew, with which its slots are forgotten. Meanwhile a row may be used millions of times, by requests to other hosts
+/// or the other way round. So a generation has 48 bits: a row that is used every 100 nanoseconds has all of them after
+/// 300 days.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Tags {
-    rows: Vec<(u16, Option<Request>)>,
+    rows: Vec<(u64, Option<Request>)>,
     free: Vec<u16>,
 }
 
@@ -202,23 +211,23 @@ impl Tags {
     }
 
     /// Takes a tag; the caller has checked `has_room`.
-    pub(super) fn insert(&mut self, request: Request) -> u32 {
+    pub(super) fn insert(&mut self, request: Request) -> u64 {
         let row = self.free.pop().expect("room was checked");
         let (generation, place) = &mut self.rows[usize::from(row)];
-        *generation = generation.wrapping_add(1);
+        *generation = (*generation + 1) & GENERATIONS;
         *place = Some(request);
-        u32::from(*generation) << 16 | u32::from(row)
+        *generation << 16 | u64::from(row)
     }
 
     /// The request a tag from the wire names, if it is outstanding.
-    pub(super) fn find(&self, tag: u32) -> Option<Request> {
-        let (generation, request) = self.rows.get((tag & 0xffff) as usize)?;
-        if u32::from(*generation) == tag >> 16 { *request } else { None }
+    pub(super) fn find(&self, tag: u64) -> Option<Request> {
+        let (generation, request) = self.rows.get(row_of(tag))?;
+        if *generation == tag >> 16 { *request } else { None }
     }
 
-    pub(super) fn row(&self, row: usize) -> Option<(u32, Request)> {
+    pub(super) fn row(&self, row: usize) -> Option<(u64, Request)> {
         let (generation, request) = self.rows[row];
-        request.map(|request| (u32::from(generation) << 16 | row as u32, request))
+        request.map(|request| (generation << 16 | row as u64, request))
     }
 
     pub(super) fn row_mut(&mut self, row: usize) -> Option<&mut Request> {
@@ -227,13 +236,18 @@ impl Tags {
 
     /// Forgets a request. One that has the row of an earlier one stays: a peer that refuses what it has answered
     /// ends no other request.
-    pub(super) fn remove(&mut self, tag: u32) {
-        let row = (tag & 0xffff) as usize;
+    pub(super) fn remove(&mut self, tag: u64) {
+        let row = row_of(tag);
         if self.find(tag).is_some() {
             self.rows[row].1 = None;
             self.free.push(row as u16);
         }
     }
+}
+
+/// The row that a tag names.
+pub(super) fn row_of(tag: u64) -> usize {
+    (tag & 0xffff) as usize
 }
 
 /// Chunks of the retained area: a free list, and lists that belong to operations.
@@ -281,16 +295,31 @@ impl Retained {
 mod tests {
     use super::*;
 
+    fn request() -> Request {
+        let (since, deadline, repeats) = (0, 0, 0);
+        Request { op: 0, packet: 0, queue: 0, side: Side::Right, since, deadline, repeats }
+    }
+
+    #[test]
+    fn no_tag_comes_again_however_often_a_row_is_used() {
+        let mut tags = Tags::new(1);
+        let old = tags.insert(request());
+        tags.remove(old);
+        for _ in 0..1 << 17 {
+            let new = tags.insert(request());
+            assert!(tags.find(old).is_none());
+            tags.remove(new);
+        }
+    }
+
     #[test]
     fn a_tag_that_was_forgotten_ends_no_later_request() {
-        let (since, deadline, repeats) = (0, 0, 0);
-        let side = Side::Right;
-        let request = Request { op: 0, packet: 0, queue: 0, side, since, deadline, repeats };
+        let request = request();
         let mut tags = Tags::new(2);
         let old = tags.insert(request);
         tags.remove(old);
         let new = tags.insert(request);
-        assert_eq!(old & 0xffff, new & 0xffff, "the same row");
+        assert_eq!(row_of(old), row_of(new), "the same row");
         tags.remove(old);
         assert!(tags.find(new).is_some() && tags.find(old).is_none());
         tags.remove(new);

@@ -4,10 +4,10 @@
 //! | word | bits |
 //! |---|---|
 //! | 0 | kind 8, flags 8, source host 16, destination host 16, lane 8, destination PE 8 |
-//! | 1 | tag 32, CRC32C of words 0..=6 with this field zero 32 (0 when switched off) |
-//! | 2 | sequence 32, length 32 |
+//! | 1 | lower half of the tag 32, CRC32C of words 0..=6 with this field zero 32 (0 when switched off) |
+//! | 2 | sequence 32 (of what has none the upper half of the tag), length 32 |
 //! | 3 | offset 48, segment 8, operation 8 |
-//! | 4-6 | inline data, or operands, or of a payload its CRC32C in word 4 and its tail in word 6 |
+//! | 4-6 | inline data, or operands and the upper half of the tag, or of a payload its CRC32C in word 4 and its tail in word 6 |
 //! | 7 | epoch of the sender's side of the link 32, ring position + 1 32 |
 //!
 //! - Word 7 belongs to the hop and is rewritten by each relay; everything else is end to end.
@@ -125,9 +125,9 @@ pub struct Packet {
     pub lane: u8,
     /// PE of the destination host, counted within the host.
     pub pe: u8,
-    /// Names the request that a reply answers.
+    /// Lower half of what names the request that a reply answers: [`Packet::whole_tag`].
     pub tag: u32,
-    /// Place in its flow.
+    /// Place in its flow; where it has none, the upper half.
     pub seq: u32,
     /// Bytes of data carried or asked for.
     pub len: u32,
@@ -229,6 +229,22 @@ impl Packet {
         self.flags & bits == bits
     }
 
+    /// Tag of the request that this is, asks about or answers. Of AMOs, which have a place in a flow, the upper half is
+    /// behind the operands.
+    pub fn whole_tag(&self) -> u64 {
+        let upper = if self.kind == Kind::Amo { self.words[2] } else { u64::from(self.seq) };
+        u64::from(self.tag) | upper << 32
+    }
+
+    /// Gives it that tag.
+    pub fn set_tag(&mut self, tag: u64) {
+        self.tag = tag as u32;
+        match self.kind {
+            Kind::Amo => self.words[2] = tag >> 32,
+            _ => self.seq = (tag >> 32) as u32,
+        }
+    }
+
     /// Which of the two flows of its hosts it belongs to.
     pub fn flow(&self) -> usize {
         usize::from(self.has(flag::SECOND_FLOW))
@@ -318,6 +334,17 @@ mod tests {
     #[test]
     fn a_packet_survives_the_line() {
         assert_eq!(Packet::decode(&put().encode(true), &LIMITS), Ok(put()));
+    }
+
+    #[test]
+    fn the_tag_of_a_request_survives_the_line() {
+        for kind in [Kind::Get, Kind::Recall, Kind::GetReply, Kind::AmoReply, Kind::Amo] {
+            let limits = Limits { class: kind.class(), ..LIMITS };
+            let mut packet = Packet { kind, flags: 0, len: 8, ..put() };
+            packet.set_tag(0x0123_4567_89ab_cdef);
+            let tag = Packet::decode(&packet.encode(true), &limits).unwrap().whole_tag();
+            assert_eq!(tag, 0x0123_4567_89ab_cdef, "{kind:?}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::stats::Stats;
 use inbound::Consumer;
 use outbound::{Leaving, Passing, Producer};
 
-const MAGIC: u64 = 0x4f4c_4f42_4d4f_5402;
+const MAGIC: u64 = 0x4f4c_4f42_4d4f_5403;
 
 /// Who is behind a port and what was agreed.
 #[derive(Clone, Copy, Debug, Hash)]

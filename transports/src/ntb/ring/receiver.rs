@@ -18,7 +18,7 @@ pub(super) struct Receiver {
     /// Packets after which one is owed unasked.
     unasked_max: u32,
     /// Tags and values, by source host and row of the tag.
-    results: Vec<(u32, u64)>,
+    results: Vec<(u64, u64)>,
 }
 
 /// Where a numbered packet stands in its flow.
@@ -132,12 +132,12 @@ impl Receiver {
     }
 
     /// Keeps the result of an AMO until its source uses the row again.
-    pub(super) fn keep_result(&mut self, source: u16, row: usize, tag: u32, old: u64) {
+    pub(super) fn keep_result(&mut self, source: u16, row: usize, tag: u64, old: u64) {
         self.results[usize::from(source) * FETCHES + row] = (tag, old);
     }
 
     /// The result that was kept for a tag, none if the row holds a later one.
-    pub(super) fn result(&self, source: u16, row: usize, tag: u32) -> Option<u64> {
+    pub(super) fn result(&self, source: u16, row: usize, tag: u64) -> Option<u64> {
         let (known, old) = self.results[usize::from(source) * FETCHES + row];
         (known == tag).then_some(old)
     }

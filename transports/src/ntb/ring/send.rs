@@ -216,7 +216,7 @@ impl Engine {
                 packet.op = amo.op as u8 | amo.size << 4;
                 packet.words = [amo.operand, amo.compare, 0];
                 if let Action::Fetch { tag, .. } = op.action {
-                    packet.tag = tag;
+                    packet.set_tag(tag);
                     packet.flags |= flag::FETCH;
                 }
                 return Transfer::Done;
@@ -279,7 +279,7 @@ impl Engine {
             Repetition::Get(tag, request) => self.send_get(side, tag, &request, memory),
             Repetition::Recall(tag, request) => {
                 let mut packet = self.blank(Kind::Recall, self.ops.at(request.op).host);
-                packet.tag = tag;
+                packet.set_tag(tag);
                 self.inject(side, &packet, memory);
             }
         }
@@ -292,10 +292,10 @@ impl Engine {
         }
     }
 
-    fn send_get<M: Memory>(&mut self, side: Side, tag: u32, request: &Request, memory: &mut M) {
+    fn send_get<M: Memory>(&mut self, side: Side, tag: u64, request: &Request, memory: &mut M) {
         let op = self.ops.at(request.op);
         let mut packet = self.blank(Kind::Get, op.host);
-        packet.tag = tag;
+        packet.set_tag(tag);
         packet.pe = op.pe;
         packet.segment = op.remote.segment as u8;
         packet.offset =

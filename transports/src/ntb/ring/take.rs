@@ -9,7 +9,7 @@ use super::fair::SHORT_BYTES;
 use super::flow::NONE;
 use super::layout::body_bytes;
 use super::memory::{Completion, Location, Memory, OutOfRange, Side, Span};
-use super::ops::Action;
+use super::ops::{Action, row_of};
 use super::packet::{Class, INLINE_BYTES, Kind, LineWords, Malformed, Packet, flag, words_of};
 use super::port::Found;
 use super::receiver::Standing;
@@ -166,7 +166,7 @@ impl Engine {
         if !self.is_next(side, packet) {
             return true;
         }
-        let row = (packet.tag & 0xffff) as usize;
+        let row = row_of(packet.whole_tag());
         let Some(amo) = decode_amo(packet).filter(|_| !fetch || row < FETCHES) else {
             self.stats.malformed += 1;
             return true;
@@ -179,7 +179,7 @@ impl Engine {
         self.stats.delivered += 1;
         self.applied(side, packet);
         if fetch {
-            self.receiver.keep_result(packet.src, row, packet.tag, old);
+            self.receiver.keep_result(packet.src, row, packet.whole_tag(), old);
             if let Some(out) = reply {
                 self.send_result(out, packet, old, memory);
             }
@@ -188,12 +188,12 @@ impl Engine {
     }
 
     fn take_recall<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
-        let row = (packet.tag & 0xffff) as usize;
+        let row = row_of(packet.whole_tag());
         if row >= FETCHES {
             self.stats.malformed += 1;
             return true;
         }
-        let result = self.receiver.result(packet.src, row, packet.tag);
+        let result = self.receiver.result(packet.src, row, packet.whole_tag());
         // No way back, or an old recall that was long answered: nothing to do.
         if let (Some(out), Some(old)) = (self.reply_side(side, packet.src), result) {
             if !self.may_reply(out) {
@@ -213,7 +213,7 @@ impl Engine {
         }
         let len = packet.len as usize;
         let mut reply = self.blank(Kind::GetReply, packet.src);
-        reply.tag = packet.tag;
+        reply.set_tag(packet.whole_tag());
         reply.len = packet.len;
         let from = Span::Symmetric(Location {
             pe: packet.pe,
@@ -256,7 +256,7 @@ impl Engine {
     }
 
     fn take_get_reply<M: Memory>(&mut self, side: Side, packet: &Packet, memory: &mut M) -> bool {
-        let Some(request) = self.fetcher.get(packet.tag) else {
+        let Some(request) = self.fetcher.get(packet.whole_tag()) else {
             self.stats.duplicates += 1;
             return false;
         };
@@ -278,7 +278,7 @@ impl Engine {
             let from = Span::Inbound(side, at);
             if !self.payload_is_sound(side, packet, from, memory) {
                 // Asked again at once rather than at the deadline.
-                self.fetcher.get_again(packet.tag);
+                self.fetcher.get_again(packet.whole_tag());
                 return false;
             }
             unload(packet, from, to, memory)
@@ -287,7 +287,7 @@ impl Engine {
         };
         debug_assert!(landed.is_ok(), "only symmetric ranges can be refused");
         self.stats.delivered_bytes += u64::from(packet.len);
-        self.fetcher.end_get(packet.tag, &request);
+        self.fetcher.end_get(packet.whole_tag(), &request);
         let op = self.ops.at_mut(request.op);
         op.refused |= refused;
         op.remaining -= 1;
@@ -298,7 +298,7 @@ impl Engine {
     }
 
     fn take_amo_reply<M: Memory>(&mut self, packet: &Packet, memory: &mut M) -> bool {
-        let Some(request) = self.fetcher.amo(packet.tag) else {
+        let Some(request) = self.fetcher.amo(packet.whole_tag()) else {
             self.stats.duplicates += 1;
             return false;
         };
@@ -321,7 +321,7 @@ impl Engine {
         if op.remaining == 0 {
             self.finish(request.op, Completion::Done, memory);
         }
-        self.fetcher.end_amo(packet.tag);
+        self.fetcher.end_amo(packet.whole_tag());
         true
     }
 
@@ -461,7 +461,7 @@ impl Engine {
 
     fn send_result<M: Memory>(&mut self, out: Side, packet: &Packet, old: u64, memory: &mut M) {
         let mut reply = self.blank(Kind::AmoReply, packet.src);
-        reply.tag = packet.tag;
+        reply.set_tag(packet.whole_tag());
         reply.len = 8;
         reply.words[0] = old;
         self.inject(out, &reply, memory);

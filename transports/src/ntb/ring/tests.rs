@@ -3,6 +3,7 @@
 
 mod histories;
 mod interleavings;
+mod late;
 mod malformed;
 mod starved;
 mod world;
