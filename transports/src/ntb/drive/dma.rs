@@ -10,7 +10,10 @@
 //! - An engine may stop without a word. One that does nothing for a while ([`stall_ns`]) is given up: its
 //!   channel is closed, after which it reads and writes nothing, and the CPU copies.
 
-use crate::ntb::port::{DmaCapability, DmaChannel, DmaProgress, DmaTransfer, PortError};
+use crate::ntb::port::{
+    DmaCapability, DmaChannel, DmaProgress, DmaRefusal, DmaTransfer, PortError,
+};
+use crate::ntb::ring::Transfer;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tombolo_core::board::monotonic_ns;
 
@@ -160,6 +163,31 @@ impl DmaWriter {
         Some(Ticket { number: state.submitted, failed })
     }
 
+    /// Queues a flag behind all that was queued. None: not now. `Done`: the channel was given up, and none of its
+    /// writes is on its way any more.
+    pub fn mark(&self, flag: (usize, u64)) -> Option<Transfer> {
+        let mut state = self.lock();
+        state.look();
+        let state = &mut *state;
+        let Some(channel) = &mut state.channel else { return Some(Transfer::Done) };
+        let (offset, source, len) = (flag.0, std::ptr::null(), 0);
+        // SAFETY: nothing is read.
+        match unsafe { channel.submit(DmaTransfer { offset, source, len, flag: Some(flag) }) } {
+            Ok(number) => {
+                if state.progress.finished == state.submitted {
+                    state.moved_at = monotonic_ns();
+                }
+                state.submitted = number;
+                Some(Transfer::Queued(number))
+            }
+            Err(DmaRefusal::Gone) => {
+                state.give_up();
+                Some(Transfer::Done)
+            }
+            Err(_) => None,
+        }
+    }
+
     /// Whether so many transfers find room.
     pub fn has_room(&self, transfers: usize) -> bool {
         let mut state = self.lock();
@@ -185,6 +213,13 @@ impl DmaWriter {
         let mut state = self.lock();
         state.look();
         state.progress.finished == state.submitted
+    }
+
+    /// Whether the channel is not used any more.
+    pub fn is_given_up(&self) -> bool {
+        let mut state = self.lock();
+        state.look();
+        state.channel.is_none()
     }
 
     /// What has become of a transfer. Lets the channel go on.
@@ -238,7 +273,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ntb::port::{DmaRefusal, Result};
+    use crate::ntb::port::Result;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -344,6 +379,18 @@ mod tests {
         assert!(!writer.open(0, 1));
         engine.closed.store(false, Ordering::Relaxed);
         assert!(writer.open(0, 1));
+    }
+
+    #[test]
+    fn a_mark_is_queued_behind_all_or_found_needless() {
+        let (writer, engine) = writer();
+        submit(&writer, 200).unwrap();
+        assert_eq!(writer.mark((0, 7)), Some(Transfer::Queued(3)));
+        assert!(!writer.has_ended(3));
+        engine.finished.store(3, Ordering::Relaxed);
+        assert!(writer.has_ended(3));
+        writer.close();
+        assert_eq!(writer.mark((0, 7)), Some(Transfer::Done));
     }
 
     #[test]

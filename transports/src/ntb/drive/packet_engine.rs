@@ -18,6 +18,8 @@ pub struct PacketEngine {
     pub(super) header_follows: bool,
     /// Something was queued, and was not seen to have ended.
     pub(super) busy: bool,
+    /// Something was ever queued: it may be under way.
+    used: bool,
     /// The doorbell is to be rung when its queue is empty.
     pub(super) rings: bool,
 }
@@ -32,6 +34,7 @@ impl PacketEngine {
             open: false,
             header_follows: false,
             busy: false,
+            used: false,
             rings: false,
         }
     }
@@ -44,7 +47,7 @@ impl PacketEngine {
         let queued =
             room.then(|| unsafe { self.writer.submit(at, source, len, Some((at + len, seal))) });
         let ticket = queued.flatten()?;
-        (self.header_follows, self.busy) = (true, true);
+        (self.header_follows, self.busy, self.used) = (true, true, true);
         Some(ticket.number())
     }
 
@@ -61,5 +64,16 @@ impl PacketEngine {
         // SAFETY: a line of this engine's, written again after as many transfers as can be queued.
         let ticket = unsafe { self.writer.submit(at, source, body, Some((at + body, line[7]))) };
         ticket.map_or(Transfer::Done, |ticket| Transfer::Queued(ticket.number()))
+    }
+
+    /// Queues a word behind all that was queued. None: not now. `Done`: nothing is or may be under way.
+    pub fn mark(&mut self, at: usize, word: u64) -> Option<Transfer> {
+        if !self.used || self.writer.is_given_up() {
+            return Some(Transfer::Done);
+        }
+        // Where it is not open for the engine, the word would be lost.
+        let marked = if self.open { self.writer.mark((at, word)) } else { None };
+        self.busy |= marked.is_some();
+        marked
     }
 }

@@ -398,6 +398,14 @@ impl Memory for PortMemory {
             && steps.as_ref().is_none_or(|steps| steps.has_ended(number))
     }
 
+    fn mark(&mut self, side: Side, offset: usize, word: u64) -> Option<Transfer> {
+        let at = self.start + offset;
+        match &mut self.sides[side as usize].engine {
+            Some(engine) => engine.mark(at, word),
+            None => Some(Transfer::Done),
+        }
+    }
+
     fn checksum(&mut self, span: Span, len: usize) -> u32 {
         match self.source(span, len) {
             // SAFETY: resolved for `len` bytes.

@@ -444,6 +444,9 @@ pub struct DmaProgress {
 /// A channel of a DMA engine. Writes follow the rules of [`Outbound`], and transfers are carried out in
 /// the order of their submission: whoever sees the flag of one sees its data and all that was
 /// written for those before it.
+///
+/// Of a channel that was dropped, or refuses transfers as [`DmaRefusal::Gone`], no write is on its way any more: what
+/// arrives of them does before anything that the CPU writes later.
 pub trait DmaChannel: Send {
     /// As [`Outbound::open`]. Transfers submitted before a link went down must have finished before the
     /// range is opened again, or they would reach what they were not meant for.

@@ -7,6 +7,7 @@
 //! ```text
 //! 0     hello line    incarnation, echo, geometry: changes at link events only
 //! 64    credit line   consumer and producer indices, heartbeat, sleeping flag
+//! 128   mark          a word that a DMA engine writes: what it has written before has arrived or is lost
 //! 4096  header lines  request, reply, control: 64 bytes a slot, dense for cheap polling
 //! ...   payload       request, reply: a chunk a slot (the control class has none)
 //! ```
@@ -27,6 +28,8 @@ pub const LINE: usize = 64;
 pub const HELLO_OFFSET: usize = 0;
 /// Offset of the credit line.
 pub const CREDIT_OFFSET: usize = LINE;
+/// Offset of the mark.
+pub(super) const MARK_OFFSET: usize = 2 * LINE;
 
 const HEADERS_OFFSET: usize = 4096;
 const PAGE: usize = 4096;
@@ -128,7 +131,7 @@ mod tests {
             chunk in 1usize..=64, logs in prop::array::uniform3(1u32..=7),
         ) {
             let geometry = Geometry::new(chunk * LINE, logs.map(|log| 1 << log)).unwrap();
-            let mut spans = vec![(HELLO_OFFSET, LINE), (CREDIT_OFFSET, LINE)];
+            let mut spans = vec![(HELLO_OFFSET, LINE), (CREDIT_OFFSET, LINE), (MARK_OFFSET, 8)];
             for class in Class::ALL {
                 for position in 0..geometry.slots(class) {
                     spans.push((geometry.header_offset(class, position), LINE));

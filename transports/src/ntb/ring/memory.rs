@@ -172,6 +172,13 @@ pub trait Memory {
         transfer == Transfer::Done
     }
 
+    /// Has whatever else than the CPU moves payload to that side write `word` at `offset` of the neighbour's region,
+    /// behind all that it was given before: the CPU's stores say nothing of where its writes are. `Done`: nothing
+    /// but the CPU's stores is or may be under way there. None: not now.
+    fn mark(&mut self, _side: Side, _offset: usize, _word: u64) -> Option<Transfer> {
+        Some(Transfer::Done)
+    }
+
     /// CRC32C of `len` bytes.
     fn checksum(&mut self, span: Span, len: usize) -> u32;
 
@@ -192,7 +199,7 @@ pub trait Memory {
         false
     }
 
-    /// Whether nothing that was sent to that side is still to be written there.
+    /// Whether nothing that was sent to that side is still to be written there. It may be under way.
     fn is_idle(&mut self, _side: Side) -> bool {
         true
     }

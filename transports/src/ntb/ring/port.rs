@@ -6,10 +6,16 @@
 //! - An epoch is drawn each time a link comes up. Both sides say theirs and echo the other's in the
 //!   hello line; a side uses the link once its own epoch has been echoed. Lines of another epoch
 //!   are not seen at all, so a re-used region needs no clearing.
+//! - Nothing that was written under an epoch arrives behind packets of the next one. What the CPU stores arrives in order:
+//!   posted writes of one requester, with a flush between. What a DMA engine has written has no order with that, and
+//!   may be under way for any time after the engine is done. So the hello line says whether an engine is used
+//!   ([`Memory::mark`]). If so, the epoch is not echoed before the engine's own word with that epoch, the mark, has been
+//!   seen, which comes behind all that the engine wrote before.
 //! - Word by word: every index from the wire is checked against what it can be. Credits that cannot be show that
 //!   the ends count differently, for good: the link begins a new epoch.
 
 mod inbound;
+mod marks;
 mod outbound;
 
 pub(super) use inbound::Found;
@@ -21,6 +27,7 @@ use super::memory::{Event, Memory, Side};
 use super::packet::{Class, LineWords, line_crc};
 use super::stats::Stats;
 use inbound::Consumer;
+use marks::Marks;
 use outbound::{Leaving, Passing, Producer};
 
 const MAGIC: u64 = 0x4f4c_4f42_4d4f_5403;
@@ -63,6 +70,7 @@ pub(super) struct Port {
     producers: [Producer; Class::COUNT],
     consumers: [Consumer; Class::COUNT],
     leaving: Leaving,
+    marks: Marks,
     /// The last short payloads in transit that went out: the last one first.
     passing: [Passing; 2],
     heard_at: u64,
@@ -95,6 +103,7 @@ impl Port {
             producers: Default::default(),
             consumers: Class::ALL.map(|class| Consumer::new(config.geometry.slots(class))),
             leaving: Leaving::default(),
+            marks: Marks::default(),
             passing: Default::default(),
             heard_at: 0,
             stamp: 0,
@@ -182,7 +191,7 @@ impl Port {
         }
         let mut news = false;
         let word = memory.load_word(self.side, HELLO_OFFSET + 8);
-        if word != self.hello_seen {
+        if word != self.hello_seen || self.has_awaited(memory) {
             self.hello_seen = word;
             news = self.hear_hello(now, memory, stats);
         }
@@ -203,7 +212,7 @@ impl Port {
             |memory: &mut M| memory.load_word(self.side, HELLO_OFFSET + 8) != self.hello_seen;
         match self.state {
             State::Down | State::Resting => false,
-            State::Greeting => hello(memory),
+            State::Greeting => hello(memory) || self.has_awaited(memory),
             State::Up => self.new_credits(memory).is_some() || hello(memory),
         }
     }
@@ -220,10 +229,17 @@ impl Port {
         self.now_us = micros(now);
         match self.state {
             State::Down | State::Resting => {}
-            State::Greeting => self.write_hello(memory),
+            State::Greeting => {
+                self.write_hello(memory);
+                if self.marks.awaits {
+                    // The neighbour may have given its engine up: then it says something else.
+                    self.hello_seen = 0;
+                }
+            }
             State::Up => {
                 // The hello may have been lost while the neighbour was not listening yet.
                 self.write_hello(memory);
+                self.announce(memory);
                 self.write_credits(memory);
             }
         }
@@ -245,6 +261,7 @@ impl Port {
         }
         self.producers = Default::default();
         self.leaving = Leaving::default();
+        self.marks = Marks::default();
         self.passing = Default::default();
         self.consumers.iter_mut().for_each(Consumer::restart);
         self.peer_epoch = 0;
@@ -272,15 +289,17 @@ impl Port {
             return true;
         }
         self.heard_at = now;
-        if epoch != self.peer_epoch {
-            if self.state == State::Up {
-                self.greet(now, memory);
-                self.hello_seen = line[1];
-            }
-            self.peer_epoch = epoch;
+        let is_new = epoch != self.peer_epoch;
+        if is_new && self.state == State::Up {
+            self.greet(now, memory);
+            self.hello_seen = line[1];
+        }
+        self.peer_epoch = epoch;
+        let awaits = line[4] != 0 && !self.has_mark(0, memory);
+        if std::mem::replace(&mut self.marks.awaits, awaits) != awaits || is_new {
             self.write_hello(memory);
         }
-        if self.state == State::Greeting && echo == self.epoch {
+        if self.state == State::Greeting && echo == self.epoch && !awaits {
             if !memory.is_idle(self.side) {
                 // What is still to be written under another epoch would overwrite packets of this one.
                 self.hello_seen = 0;
@@ -320,6 +339,7 @@ impl Port {
         }
         let consumed = [line[0] as u32, (line[0] >> 32) as u32, line[1] as u32];
         let produced = [line[2] as u32, (line[2] >> 32) as u32, line[3] as u32];
+        self.marks.announced = (line[3] >> 32) as u32;
         let (mut outstanding, mut differs) = (false, false);
         for class in Class::ALL {
             let producer = &mut self.producers[class as usize];
@@ -372,9 +392,11 @@ impl Port {
         self.consumers.iter_mut().for_each(|consumer| {
             consumer.kept_from(out, memory);
         });
-        line[1] = word(self.epoch, if self.is_read() { 0 } else { self.peer_epoch });
+        let waits = self.is_read() || self.marks.awaits;
+        line[1] = word(self.epoch, if waits { 0 } else { self.peer_epoch });
         line[2] = identity_word(me, neighbour, hosts, lane, self.crc);
         line[3] = self.geometry.digest();
+        line[4] = u64::from(self.mark_epoch(memory));
         line[7] = u64::from(line_crc(&line));
         memory.store_line(self.side, HELLO_OFFSET, &line);
     }
@@ -385,13 +407,15 @@ impl Port {
             consumer.returned = consumer.kept_from(out, memory);
         }
         let consumed = |class: usize| self.consumers[class].returned;
-        let heads = std::array::from_fn(|class| self.producers[class].head);
-        let left = self.leaving.look(heads, self.side, memory);
+        if self.leaving.has_left_at_once() {
+            self.leaving.left = self.heads();
+        }
+        let left = self.leaving.left;
         let mut line = [0; 8];
         line[0] = word(consumed(0), consumed(1));
         line[1] = word(consumed(2), u32::from(self.sleeping));
         line[2] = word(left[0], left[1]);
-        line[3] = word(left[2], 0);
+        line[3] = word(left[2], self.marks.announces);
         line[4] = word(self.now_us, self.stamp);
         self.credit_count = self.credit_count.wrapping_add(1);
         line[7] = word(self.epoch, self.credit_count);

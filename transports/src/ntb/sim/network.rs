@@ -29,8 +29,9 @@ pub struct PostedWrite {
 
 /// Stretches of time that are remembered as taken: more than lanes write at the same time.
 const STRETCHES: usize = 64;
-/// So much later what an engine has posted arrives at most.
-const ENGINE_LATE_PS: u64 = 4_000_000;
+/// So much later what an engine has posted arrives at most, as a rule and now and then: longer than a link takes to begin
+/// anew, and than a packet may be missing.
+const ENGINE_LATE_PS: [u64; 2] = [4_000_000, 2_000_000_000];
 
 /// When a direction of a link is in use. A lane's thread is carried on for a while before another one is, so
 /// writes are not posted in the order of their times: one takes what earlier ones have left free.
@@ -280,7 +281,8 @@ impl Network {
         let arrived = &mut direction.arrived_ps[lane][who];
         let begins = (start + self.model.propagation_ns * 1000).max(*arrived + 1);
         // What an engine has posted may be held up on its own way.
-        let held = if by_engine { self.random.below(ENGINE_LATE_PS) } else { 0 };
+        let most = ENGINE_LATE_PS[usize::from(by_engine && self.random.below(256) == 0)];
+        let held = if by_engine { self.random.below(most) } else { 0 };
         let ends = at_ps.max(begins) + held;
         *arrived = ends;
         let tlp = tlp_bytes as usize;

@@ -75,11 +75,11 @@ impl TimedMemory<'_> {
         side: Side,
         offset: usize,
         bytes: &[u8],
-        relayed: bool,
-        touched: bool,
+        (relayed, touched): (bool, bool),
+        writer: Writer,
     ) -> u64 {
         let start = self.now_ps;
-        let (cpu_ps, from_ps, until_ps, tlp_bytes) = match self.model.writer {
+        let (cpu_ps, from_ps, until_ps, tlp_bytes) = match writer {
             Writer::Cpu => {
                 let touch_ps = if touched { 0 } else { self.model.touch_ps };
                 let cpu = touch_ps + self.bytes_ps(bytes.len());
@@ -90,7 +90,7 @@ impl TimedMemory<'_> {
                 (self.model.dma_submit_ps, first, first, self.mps_bytes)
             }
         };
-        let by_engine = self.model.writer == Writer::Dma && self.network.is_rough();
+        let by_engine = writer == Writer::Dma && self.network.is_rough();
         let writing = Writing {
             host: self.host,
             side,
@@ -107,7 +107,7 @@ impl TimedMemory<'_> {
         } else {
             self.cpu.inject_ps += cpu_ps;
         }
-        if self.model.writer == Writer::Cpu {
+        if writer == Writer::Cpu {
             self.back_up(gone);
         }
         gone
@@ -146,7 +146,7 @@ impl TimedMemory<'_> {
             Step::Payload { from, offset, seal, is_first, .. } => {
                 let bytes = seal.map_or_else(|| bytes.clone(), |seal| sealed(&bytes, seal));
                 let relayed = matches!(from, Span::Inbound(..));
-                self.write_out(side, offset, &bytes, relayed, !is_first);
+                self.write_out(side, offset, &bytes, (relayed, !is_first), Writer::Cpu);
             }
         }
     }
@@ -242,9 +242,12 @@ impl Memory for TimedMemory<'_> {
             }
             return Ok(Transfer::Queued(number));
         }
-        let gone_ps =
-            self.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)), false);
-        if self.model.writer == Writer::Cpu {
+        // Ports have the CPU move copies that are kept.
+        let is_kept = self.network.is_rough() && matches!(from, Span::Retained(_));
+        let writer = if is_kept { Writer::Cpu } else { self.model.writer };
+        let relayed = matches!(from, Span::Inbound(..));
+        let gone_ps = self.write_out(side, offset, &bytes, (relayed, false), writer);
+        if writer == Writer::Cpu {
             return Ok(Transfer::Done);
         }
         if self.network.is_rough() {
@@ -266,6 +269,17 @@ impl Memory for TimedMemory<'_> {
             }
             Transfer::Queued(gone_ps) => self.now_ps >= gone_ps,
         }
+    }
+
+    fn mark(&mut self, side: Side, offset: usize, word: u64) -> Option<Transfer> {
+        // Where links are not rough, engines keep the order of the CPU.
+        if self.model.writer == Writer::Cpu || !self.network.is_rough() {
+            return Some(Transfer::Done);
+        }
+        let from_ps = self.now_ps + self.model.dma_submit_ps + self.model.dma_start_ps;
+        self.now_ps += self.model.dma_submit_ps;
+        let writing = self.one_line(side, from_ps, true);
+        Some(Transfer::Queued(self.network.write(writing, offset, &word.to_le_bytes())))
     }
 
     fn checksum(&mut self, span: Span, len: usize) -> u32 {

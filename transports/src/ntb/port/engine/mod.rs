@@ -23,6 +23,7 @@
 //! | and all that was written before | A transfer finishes when all before it have; the order between descriptors is not used. |
 //! | a flag appears whole | It is a store of the CPU, like any other of a window. The engine may cut its writes anywhere. |
 //! | nothing is written to a range that is not open | It is looked at before the descriptor is written, and before the flag is. When the link has changed, the engine is stopped, and what it has not carried out has failed. |
+//! | and its writes come before what the CPU writes then | They were written back, or the engine has answered that it has stopped: what holds for flags holds for that. |
 //! | a channel that is closed reads and writes nothing | Its transfers are waited for; an engine that does not end them is stopped, and if it does not say that it has stopped, it loses the right to reach memory (bus mastering) and is reset. The same when a process ends, by the kernel. |
 //! | sources of transfers that finished are not read | As above: what was not written back has failed only after the engine was stopped. |
 //!

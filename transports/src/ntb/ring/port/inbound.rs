@@ -151,8 +151,9 @@ impl Port {
         memory: &mut M,
         stats: &mut Stats,
     ) {
+        let counts = self.is_up() && self.has_announced(memory);
         for class in Class::ALL {
-            let absent = matches!(self.peek(class, memory), Found::Nothing);
+            let absent = counts && matches!(self.peek(class, memory), Found::Nothing);
             let consumer = &mut self.consumers[class as usize];
             if !absent || consumer.announced.wrapping_sub(consumer.next) as i32 <= 0 {
                 consumer.missing_since = 0;

@@ -78,8 +78,8 @@ pub(super) struct Passing {
 /// later is not lost, however long it takes.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Leaving {
-    /// Heads of the rings, by class: all before has left.
-    left: [u32; Class::COUNT],
+    /// Heads of the rings, by class: all before has left, as of the last heartbeat.
+    pub(super) left: [u32; Class::COUNT],
     /// Heads of the rings some time ago, and the last that had to leave before them.
     seen: ([u32; Class::COUNT], Transfer),
     /// The last that is to leave.
@@ -87,13 +87,18 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// What has left of rings with such heads.
+    /// Whether the CPU has stored all packets when they were given to it.
+    pub(super) fn has_left_at_once(&self) -> bool {
+        self.last == Transfer::Done
+    }
+
+    /// Looks at what has left of rings with such heads.
     pub(super) fn look<M: Memory>(
         &mut self,
         heads: [u32; Class::COUNT],
         side: Side,
         memory: &mut M,
-    ) -> [u32; Class::COUNT] {
+    ) {
         if memory.has_left(side, self.last) {
             self.left = heads;
             self.seen = (heads, self.last);
@@ -101,7 +106,6 @@ impl Leaving {
             self.left = self.seen.0;
             self.seen = (heads, self.last);
         }
-        self.left
     }
 }
 
@@ -191,6 +195,11 @@ impl Port {
             true => Some(Reason::Credit),
             false => None,
         }
+    }
+
+    /// How many packets have been put on the rings, by class.
+    pub(super) fn heads(&self) -> [u32; Class::COUNT] {
+        std::array::from_fn(|class| self.producers[class].head)
     }
 
     /// Where the payload of the next packet goes.

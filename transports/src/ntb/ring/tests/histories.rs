@@ -136,6 +136,8 @@ proptest! {
                 for (host, side) in [(way[0], out), (way[1], out.opposite())] {
                     // What its own engine has queued comes late.
                     world.sides[host].wires[side as usize].clear();
+                    let engines = world.sides[host].engines.as_mut().unwrap();
+                    engines[side as usize].posted.clear();
                     let now = world.now;
                     world.with(host, |engine, parts| {
                         engine.link_event(side, false, now, parts);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hosts with one PE each, cables whose writes arrive when told to, and DMA engines that read and write
-//! when they are told to.
+//! when they are told to. What an engine writes has no order with what the CPU stores.
 
 use super::*;
 use crate::ntb::sim::{LaneMemory, Symmetric, amo, line_bytes, sealed};
@@ -48,6 +48,8 @@ pub(super) enum Mover {
 #[derive(Clone, Default, Hash)]
 pub(super) struct Dma {
     pub(super) queue: VecDeque<DmaJob>,
+    /// Writes under way.
+    pub(super) posted: VecDeque<(usize, Vec<u8>)>,
     pub(super) submitted: u64,
     pub(super) moved: u64,
     /// The header that comes next belongs to a payload in the queue.
@@ -136,7 +138,8 @@ impl Memory for Parts {
         {
             return Ok(Transfer::Queued(number));
         }
-        let Some(engines) = &mut self.engines else {
+        let by_engine = self.engines.as_mut().filter(|_| !matches!(from, Span::Retained(_)));
+        let Some(engines) = by_engine else {
             self.wires[side as usize].push_back((offset, bytes));
             return Ok(Transfer::Done);
         };
@@ -158,6 +161,16 @@ impl Memory for Parts {
             (Transfer::Queued(number), None) => self.memory.steps[side as usize].has_ended(number),
             _ => true,
         }
+    }
+
+    fn mark(&mut self, side: Side, offset: usize, word: u64) -> Option<Transfer> {
+        let engine = self.engines.as_mut().map(|engines| &mut engines[side as usize]);
+        let Some(engine) = engine.filter(|engine| engine.submitted > 0) else {
+            return Some(Transfer::Done);
+        };
+        engine.submitted += 1;
+        engine.queue.push_back(DmaJob::Header(offset, word.to_le_bytes().to_vec()));
+        Some(Transfer::Queued(engine.submitted))
     }
 
     fn checksum(&mut self, span: Span, len: usize) -> u32 {
@@ -259,11 +272,26 @@ impl World {
         self.with(host, |engine, parts| engine.poll(now, parts))
     }
 
-    /// Lets the oldest write of a port arrive.
+    /// Lets the oldest write of a port arrive: of its CPU, or else of its DMA engine.
     pub(super) fn deliver(&mut self, host: usize, side: Side) -> bool {
-        let Some((offset, bytes)) = self.sides[host].wires[side as usize].pop_front() else {
-            return false;
-        };
+        self.deliver_stored(host, side) || self.deliver_posted(host, side)
+    }
+
+    /// The same of its CPU.
+    pub(super) fn deliver_stored(&mut self, host: usize, side: Side) -> bool {
+        let write = self.sides[host].wires[side as usize].pop_front();
+        self.arrive(host, side, write)
+    }
+
+    /// The same of its DMA engine.
+    pub(super) fn deliver_posted(&mut self, host: usize, side: Side) -> bool {
+        let engines = self.sides[host].engines.as_mut();
+        let write = engines.and_then(|engines| engines[side as usize].posted.pop_front());
+        self.arrive(host, side, write)
+    }
+
+    fn arrive(&mut self, host: usize, side: Side, write: Option<(usize, Vec<u8>)>) -> bool {
+        let Some((offset, bytes)) = write else { return false };
         let hosts = self.engines.len();
         let far = match side {
             Side::Right => (host + 1) % hosts,
@@ -283,14 +311,14 @@ impl World {
             return false;
         };
         engine.moved += 1;
-        let write = match job {
-            DmaJob::Header(offset, bytes) => (offset, bytes),
+        match job {
+            DmaJob::Header(offset, bytes) => engine.posted.push_back((offset, bytes)),
             DmaJob::Payload { from, offset, len, seal } => {
                 let bytes = parts.memory.bytes(&parts.symmetric, from, len).unwrap();
-                (offset, sealed(bytes, seal))
+                engine.posted.push_back((offset, bytes.to_vec()));
+                engine.posted.push_back((offset + len, seal.to_le_bytes().to_vec()));
             }
-        };
-        parts.wires[side as usize].push_back(write);
+        }
         true
     }
 

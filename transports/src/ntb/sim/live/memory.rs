@@ -178,8 +178,8 @@ impl Memory for LiveMemory<'_> {
             }
             return Ok(Transfer::Queued(number));
         }
-        let gone_ps =
-            self.timed.write_out(side, offset, &bytes, matches!(from, Span::Inbound(..)), false);
+        let (relayed, writer) = (matches!(from, Span::Inbound(..)), self.timed.model.writer);
+        let gone_ps = self.timed.write_out(side, offset, &bytes, (relayed, false), writer);
         if self.timed.model.writer == Writer::Cpu {
             return Ok(Transfer::Done);
         }
@@ -191,6 +191,10 @@ impl Memory for LiveMemory<'_> {
 
     fn has_left(&mut self, side: Side, transfer: Transfer) -> bool {
         self.timed.has_left(side, transfer)
+    }
+
+    fn mark(&mut self, side: Side, offset: usize, word: u64) -> Option<Transfer> {
+        self.timed.mark(side, offset, word)
     }
 
     fn checksum(&mut self, span: Span, len: usize) -> u32 {
