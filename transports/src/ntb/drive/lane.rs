@@ -213,7 +213,7 @@ impl Lane {
         state.engine.give_up(host, &mut state.host);
     }
 
-    /// Whether a host was given up: nothing that was issued to it is under way any more.
+    /// Whether a host was given up: what was issued to it fails, and nothing more is issued to it.
     pub fn has_lost(&self, host: u16) -> bool {
         self.lock().engine.is_lost(host)
     }

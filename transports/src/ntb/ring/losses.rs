@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which hosts have been given up, and when others were last heard of.
 
+use super::bits::Bits;
 use super::config::Config;
 use super::topology::Topology;
 
@@ -8,6 +9,8 @@ use super::topology::Topology;
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Losses {
     is_lost: Vec<bool>,
+    /// Of those, hosts to which operations have not ended.
+    ending: Bits,
     /// When a host was last heard to have said something new, by whatever way.
     alive_at: Vec<u64>,
     /// By host. Links elsewhere may come and go while a host is cut off.
@@ -29,6 +32,7 @@ impl Losses {
         let hosts = usize::from(hosts);
         Losses {
             is_lost: vec![false; hosts],
+            ending: Bits::new(hosts),
             alive_at: vec![0; hosts],
             cuts: vec![Cut::default(); hosts],
             any_cut: false,
@@ -42,9 +46,21 @@ impl Losses {
         self.is_lost[usize::from(host)]
     }
 
-    /// Gives a host up.
+    /// Gives a host up, to which operations may be outstanding.
     pub(super) fn note_lost(&mut self, host: u16) {
         self.is_lost[usize::from(host)] = true;
+        self.ending.set(usize::from(host), true);
+    }
+
+    /// The first host from `from` on that was given up, and to which operations may be outstanding.
+    pub(super) fn next_ending(&self, from: u16) -> Option<u16> {
+        let next = self.ending.next_from(usize::from(from)).map(|host| host as u16);
+        next.filter(|host| *host >= from)
+    }
+
+    /// All operations to a host have ended.
+    pub(super) fn note_ended(&mut self, host: u16) {
+        self.ending.set(usize::from(host), false);
     }
 
     /// A host has said something new.

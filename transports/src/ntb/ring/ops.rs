@@ -151,10 +151,11 @@ impl Ops {
         self.rows[index as usize].as_mut().expect("queues hold live operations only")
     }
 
-    /// The first operation to `host`, for giving up a host.
-    pub(super) fn find_to(&self, host: u16) -> Option<u32> {
-        let found = self.rows.iter().position(|row| row.is_some_and(|op| op.host == host));
-        found.map(|index| index as u32)
+    /// The operations to `host`, for giving up a host.
+    pub(super) fn to(&self, host: u16) -> impl Iterator<Item = (u32, &Op)> {
+        let ops = self.rows.iter().enumerate();
+        let ops = ops.filter_map(|(index, row)| Some((index as u32, row.as_ref()?)));
+        ops.filter(move |(_, op)| op.host == host)
     }
 }
 

@@ -4,8 +4,8 @@
 use super::config::Config;
 use super::engine::Engine;
 use super::fetcher::Overdue;
-use super::memory::{Completion, Event, Memory, Side};
-use super::ops::Action;
+use super::memory::{Completion, Event, Memory, Side, Transfer};
+use super::ops::{Action, Op, Ops};
 use super::sender::Lateness;
 use super::topology::LinkState;
 
@@ -72,6 +72,7 @@ impl Engine {
             self.ask_late(row, memory);
         }
         self.look_for_lost(memory);
+        self.end_lost(memory);
     }
 
     /// Tells everyone when a port's state is not what this host has announced.
@@ -230,7 +231,7 @@ impl Engine {
         }
     }
 
-    /// Gives a host up: nothing that was issued to it is under way any more, and nothing will be.
+    /// Gives a host up: what was issued to it fails, and nothing more is issued to it.
     pub fn give_up<M: Memory>(&mut self, dst: u16, memory: &mut M) {
         self.fail(dst, memory);
         memory.event(Event::GaveUp(dst));
@@ -238,16 +239,38 @@ impl Engine {
 
     /// Ends all operations to a host that will not answer any more.
     fn fail<M: Memory>(&mut self, dst: u16, memory: &mut M) {
+        // The host may run and take what was sent. So that is stored before its sources hold something else: kept copies,
+        // which are given back, and buffers of the program.
+        while memory.store_some() {}
         self.losses.note_lost(dst);
         for id in [usize::from(dst) * 2, usize::from(dst) * 2 + 1] {
             self.sender.forget(id);
         }
         self.fetcher.forget(dst, &self.ops);
-        while let Some(index) = self.ops.find_to(dst) {
-            if let Action::PutRetained { chunks } = self.ops.at(index).action {
-                self.sender.give_back(chunks);
+        self.end_lost(memory);
+    }
+
+    /// Ends the operations to hosts that were given up: those to one host together, when no DMA engine reads their sources
+    /// any more.
+    fn end_lost<M: Memory>(&mut self, memory: &mut M) {
+        let mut from = 0;
+        while let Some(host) = self.losses.next_ending(from) {
+            from = host + 1;
+            let mut has_left = |op: &Op| {
+                let queued = |side: Side| Transfer::Queued(op.queued[side as usize]);
+                Side::BOTH.into_iter().all(|side| memory.has_left(side, queued(side)))
+            };
+            if !self.ops.to(host).all(|(_, op)| has_left(op)) {
+                continue;
             }
-            self.finish(index, Completion::Lost, memory);
+            let first = |ops: &Ops| ops.to(host).next().map(|(index, op)| (index, op.action));
+            while let Some((index, action)) = first(&self.ops) {
+                if let Action::PutRetained { chunks } = action {
+                    self.sender.give_back(chunks);
+                }
+                self.finish(index, Completion::Lost, memory);
+            }
+            self.losses.note_ended(host);
         }
     }
 }

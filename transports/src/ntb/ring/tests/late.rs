@@ -112,3 +112,43 @@ fn an_answer_to_an_earlier_request_ends_no_later_one() {
     );
     assert_eq!(world.word(1, 64), 1);
 }
+
+#[test]
+fn a_host_that_was_given_up_while_it_runs_takes_no_bytes_of_later_puts() {
+    let mut world = World::moved_by(3, config(64, 4), Mover::CpuInSteps);
+    world.sides[0].memory.local[..128].fill(1);
+    world.sides[0].memory.local[128..256].fill(2);
+    let kept = |token, host, source| PutRequest {
+        retain: true,
+        ..put(token, target(host, 0), source, 128)
+    };
+    assert_eq!(world.put(0, kept(1, 1, 0)), Status::Pending);
+    let now = world.now;
+    world.with(0, |engine, parts| engine.send(now, parts));
+    assert!(world.sides[0].has_steps(), "both packets are still to be stored");
+    world.with(0, |engine, parts| engine.give_up(1, parts));
+    assert_eq!(world.put(0, kept(2, 2, 128)), Status::Pending);
+    world.settle();
+    assert_eq!(world.sides[0].done, [(1, Ended::Lost), (2, Ended::Done)]);
+    assert_eq!(world.segment(2)[..128], [2; 128]);
+    assert!(
+        world.segment(1)[..128].iter().all(|byte| *byte != 2),
+        "{:?}",
+        &world.segment(1)[..128]
+    );
+}
+
+#[test]
+fn a_put_to_a_host_that_was_given_up_ends_when_no_engine_reads_its_source_any_more() {
+    let mut world = World::moved_by(3, config(64, 4), Mover::Dma);
+    let out = world.engines[0].way(1).unwrap().0;
+    assert_eq!(world.put(0, put(1, target(1, 0), 0, 64)), Status::Pending);
+    world.poll(0);
+    world.with(0, |engine, parts| engine.give_up(1, parts));
+    assert!(world.sides[0].done.is_empty(), "the program would use the source again");
+    assert_eq!(world.put(0, put(2, target(1, 0), 0, 64)), Status::Failed);
+    while world.move_on(0, out) {}
+    world.pass(1_000_000);
+    assert_eq!(world.sides[0].done, [(1, Ended::Lost)]);
+    assert_eq!(world.engines[0].outstanding(), 0);
+}
