@@ -141,7 +141,10 @@ pub struct Capabilities {
     pub device_amos: AmoSet,
     /// `put_signal` with these operations on its word.
     pub signals: AmoSet,
-    /// Aligned words of 4 and 8 bytes appear whole; where they do not, the target writes them.
+    /// Words of 4 and 8 bytes appear whole in puts whose offset and length are multiples of the word's, as those of typed
+    /// arrays are; where they do not, the target writes puts of one word. In other puts a word may be seen half written,
+    /// for example one of 8 bytes in a put that begins 4 bytes before it: OpenSHMEM promises nothing of words that are
+    /// put, only of variables that AMOs and signals change.
     pub whole_words: bool,
     /// The last 8 bytes of a put of 16 to 64 bytes at a multiple of 8 appear no earlier than the bytes
     /// before them, even where words do not appear whole. Messages of the core then take one put.
@@ -265,8 +268,8 @@ pub trait Endpoint: Send + Sync {
     ///
     /// - `Complete` and `Pending` (counted in `stream`): `source` may be reused at once when
     ///   `blocking`; when not, only after `Complete` or after the count.
-    /// - Aligned words of 4 and 8 bytes appear whole where `whole_words` says so; the last one of a
-    ///   short put appears last where `ends_last` says so.
+    /// - Words of 4 and 8 bytes appear whole as `whole_words` says; the last one of a short put appears last where
+    ///   `ends_last` says so.
     /// - Who sees a put sees what was complete before it was issued, on any processor.
     ///
     /// # Safety

@@ -142,7 +142,8 @@ pub trait Memory {
         Transfer::Done
     }
 
-    /// Copies `len` bytes. Aligned words of up to 8 bytes never tear in symmetric memory.
+    /// Copies `len` bytes. Aligned words of 4 and 8 bytes of symmetric memory never tear where place and length are
+    /// multiples of theirs: packets begin and end at multiples of 8 bytes of their transfer, but for its last ones.
     fn copy(&mut self, from: Span, to: Span, len: usize) -> Result<(), OutOfRange>;
 
     /// Copies `len` bytes, whole words, to `offset` of the neighbour's region and the word `seal`
