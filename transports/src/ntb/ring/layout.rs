@@ -5,7 +5,7 @@
 //! writes it:
 //!
 //! ```text
-//! 0     hello line    incarnation, echo, geometry: changes at link events only
+//! 0     hello line    incarnation, echo, geometry, whether a mark follows: changes at link events only
 //! 64    credit line   consumer and producer indices, heartbeat, sleeping flag
 //! 128   mark          a word that a DMA engine writes: what it has written before has arrived or is lost
 //! 4096  header lines  request, reply, control: 64 bytes a slot, dense for cheap polling
