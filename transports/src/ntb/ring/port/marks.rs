@@ -28,7 +28,7 @@ pub(super) struct Marks {
 
 impl Port {
     /// Whether a mark of the neighbour's epoch, of this number or a later one, has been seen.
-    #[inline]
+    #[inline(never)]
     pub(super) fn has_mark<M: Memory>(&self, number: u32, memory: &mut M) -> bool {
         let mark = memory.load_word(self.side, MARK_OFFSET);
         mark as u32 == self.peer_epoch && ((mark >> 32) as u32).wrapping_sub(number) as i32 >= 0
