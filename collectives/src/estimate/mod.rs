@@ -150,8 +150,11 @@ pub fn exchange_both_ways(group: &Group<'_>, len: usize) -> u64 {
     }
 }
 
-/// Each sends its blocks for others both ways round the ring of members, in parts, and each takes its own.
+/// Each sends its blocks for others both ways round the ring of members, in parts, and each takes its own: across hosts.
 pub fn pass_in_parts(group: &Group<'_>, len: usize) -> u64 {
+    if !group.extent().is_remote() {
+        return u64::MAX;
+    }
     let (costs, next, n) = (costs(group), next(group), group.n);
     let (right, left) = (n / 2, (n - 1) / 2);
     // Blocks in all messages of a member.
@@ -192,8 +195,10 @@ pub fn exchange_doubling(group: &Group<'_>, len: usize) -> u64 {
 /// Blocks whose elements lie apart, in parts by memory of the team.
 pub fn exchange_in_parts(group: &Group<'_>, len: usize) -> u64 {
     let part = |len: usize| {
-        let packed = costs(group).shared_ns(2 * others(group) * copied(group, len));
-        letters(group, len) + packed
+        // On one host what does not fit a line takes longer than a put to where it belongs, as it was measured.
+        let line = if len > SHORT_MAX && !group.extent().is_remote() { LINE } else { 0 };
+        let packed = 2 * others(group) * (copied(group, len) + line);
+        letters(group, len) + costs(group).shared_ns(packed)
     };
     in_parts(len, exchanged_max(group.n), part)
 }
@@ -201,8 +206,7 @@ pub fn exchange_in_parts(group: &Group<'_>, len: usize) -> u64 {
 /// Each puts such blocks to each by itself, elements of 8 bytes, and all meet.
 pub fn put_elements(group: &Group<'_>, len: usize) -> u64 {
     if !group.extent().is_remote() {
-        // Longer than a copy of what lies side by side.
-        return all_put(group, len) + costs(group).shared_ns(to_all(group, len));
+        return all_put(group, len);
     }
     let elements = others(group).saturating_mul(len as u64 / 8);
     costs(group).shared_ns(elements.saturating_mul(put(group, 8))) + all_put(group, 8)
