@@ -161,7 +161,7 @@ unsafe fn spread(group: &Group<'_>, dest: *mut u8, own: *const u8, len: usize) {
 pub unsafe fn exchange(group: &Group<'_>, call: &Alltoalls) {
     let Group { n, me, .. } = *group;
     let (right, left) = neighbours(me, n);
-    // Members that blocks pass, to the right and to the left.
+    // Members on the right, and on the left, to which this one's blocks go that way.
     let hops = (n / 2, (n - 1) / 2);
     // SAFETY: the caller's promise.
     unsafe { call.copy_own(group) };
@@ -181,7 +181,7 @@ pub unsafe fn exchange(group: &Group<'_>, call: &Alltoalls) {
             // SAFETY: the same.
             unsafe { call.pack((me + n - distance) % n, &elements, packed(hops.0 + distance - 1)) };
         }
-        // Sends what is left of a member's blocks when they have passed so many members, this one the last of them.
+        // Sends a neighbour so many blocks of member `from`: those that are still on their way.
         let pass = |to: usize, from: usize, here: *const u8, blocks: usize| {
             let there = letters.bytes(from);
             // SAFETY: blocks that lie here, and stay until all is complete; the member's part of a message has room.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A block of its own from each member to each, whose elements may lie apart, by way of memory of the team: blocks go
-//! there in parts, in which elements lie side by side.
+//! A block of its own from each member to each, whose elements may lie apart: put element by element, or sent in parts
+//! through memory of the team, in which elements lie side by side.
 
 use crate::exchange::Alltoall;
 use crate::group::Group;
