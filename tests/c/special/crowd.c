@@ -3,10 +3,12 @@
  * "nothing"; "kill": the PE in the middle dies by a signal; "hang": it never comes to the second
  * barrier; "counts": PE 0 prints the most descriptors, mappings and KiB of private memory that any PE
  * has got by shmem_init; "reads", "compares", "swaps": a number goes from PE to PE, each waits for it
- * by such an AMO on its own variable, and PE 0 prints how many a wait took on average. */
+ * by such an AMO on its own variable, and PE 0 prints how many were in vain for each time that a processor
+ * went from one thread to another. */
 #include "../check.h"
 #include <dirent.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { DESCRIPTORS, MAPPINGS, MEMORY, KINDS };
@@ -48,17 +50,26 @@ static int taken(long *lock, const char *by) {
     return shmem_atomic_fetch(lock, me) == 0 && shmem_atomic_swap(lock, 1, me) == 0;
 }
 
-static long looks_of_a_wait(const char *by) {
-    enum { ROUNDS = 50 };
-    static long lock = 1, looks, all;
+/* How often this PE has left its processor to another thread. */
+static long turns(void) {
+    struct rusage usage;
+    CHECK_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
+static long looks_of_a_turn(const char *by) {
+    enum { ROUNDS = 50, LOOKS = 0, TURNS = 1 };
+    static long lock = 1, mine[2], all[2];
     shmem_barrier_all();
+    mine[TURNS] = -turns();
     for (int round = 0; round < ROUNDS; round++) {
         if (me == 0) shmem_atomic_set(&lock, 0, 1 % npes);
-        while (!taken(&lock, by)) looks++;
+        while (!taken(&lock, by)) mine[LOOKS]++;
         if (me != 0) shmem_atomic_set(&lock, 0, (me + 1) % npes);
     }
-    CHECK_EQ(shmem_long_sum_reduce(SHMEM_TEAM_WORLD, &all, &looks, 1), 0);
-    return all / (ROUNDS * npes);
+    mine[TURNS] += turns();
+    CHECK_EQ(shmem_long_sum_reduce(SHMEM_TEAM_WORLD, all, mine, 2), 0);
+    return all[LOOKS] / (all[TURNS] + 1);
 }
 
 int main(int argc, char **argv) {
@@ -73,7 +84,7 @@ int main(int argc, char **argv) {
     if (me == npes / 2 && strcmp(argv[1], "hang") == 0)
         for (;;) pause();
     if (strchr("rcs", argv[1][0]) && strcmp(argv[1], "counts") != 0) {
-        long looks = looks_of_a_wait(argv[1]);
+        long looks = looks_of_a_turn(argv[1]);
         if (me == 0) printf("looks %ld\n", looks);
     }
     shmem_barrier_all();
