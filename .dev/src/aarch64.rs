@@ -5,15 +5,17 @@ use crate::Tree;
 use crate::steps::{Failure, announce, find, output, run};
 use crate::suite::is_root;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 pub const COMPILER: &str = "aarch64-linux-gnu-gcc";
+/// What every program begins with: the compiler's package only recommends that of the C library.
+pub const C_LIBRARY: &str = "crt1.o of aarch64";
 pub const QEMU: &str = "qemu-aarch64-static";
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// Where the library is, built; none without what builds it and what runs it.
 pub fn provide(tree: &Tree) -> Result<Option<PathBuf>, Failure> {
-    if cfg!(target_arch = "aarch64") || find(COMPILER).is_none() || find(QEMU).is_none() {
+    if cfg!(target_arch = "aarch64") || !has_c_library() || find(QEMU).is_none() {
         return Ok(None);
     }
     // A change of the user's compilers, which only those who run everything as root are taken to want.
@@ -33,6 +35,14 @@ pub fn provide(tree: &Tree) -> Result<Option<PathBuf>, Failure> {
     build.args(["--no-default-features", "--target", TARGET]);
     run(build.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", COMPILER))?;
     Ok(Some(tree.target(TARGET).join("debug")))
+}
+
+/// Whether there is a compiler that finds the C library for aarch64.
+pub fn has_c_library() -> bool {
+    let Some(compiler) = find(COMPILER) else { return false };
+    // It prints the bare name of a file that it does not find.
+    output(Command::new(compiler).arg("-print-file-name=crt1.o"))
+        .is_ok_and(|place| place.trim_end().contains('/'))
 }
 
 /// Whether Rust's own library is installed for it.

@@ -13,7 +13,7 @@ use std::thread;
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
 /// without.
-const NEEDED: [(&str, &str, &str); 18] = [
+const NEEDED: [(&str, &str, &str); 19] = [
     ("g++", "g++", "C++ programs"),
     ("mpiexec.hydra", "mpich", "the launcher against MPICH's clients, the library under mpiexec"),
     ("slurmctld", "slurm-wlm", "the library under Slurm's srun and sbatch"),
@@ -31,6 +31,7 @@ const NEEDED: [(&str, &str, &str); 18] = [
     (LIBIBVERBS, "ibverbs-providers", "the transport over verbs, in virtual machines"),
     ("lintian", "lintian", "faults of Debian packages"),
     (aarch64::COMPILER, "gcc-aarch64-linux-gnu", "the library for aarch64"),
+    (aarch64::C_LIBRARY, "libc6-dev-arm64-cross", "the library for aarch64"),
     (aarch64::QEMU, "qemu-user-static", "the library for aarch64"),
 ];
 
@@ -193,6 +194,9 @@ fn is_there(program: &str) -> bool {
         let own = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
         let folders = [own.as_str(), "/usr/lib64", "/usr/lib", "/usr/local/lib"];
         return folders.iter().any(|folder| Path::new(folder).join(program).exists());
+    }
+    if program == aarch64::C_LIBRARY {
+        return aarch64::has_c_library();
     }
     if program != MPICC {
         // Daemons are where root finds them only.
