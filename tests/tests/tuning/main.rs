@@ -10,9 +10,11 @@ mod stripes;
 
 use common::{local, run_job};
 use directory::Directory;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tombolo_core::config::Environment;
 use tombolo_core::cost::Costs;
 use tombolo_core::ops::Mode;
 use tombolo_core::route::Channel;
@@ -188,6 +190,60 @@ fn the_second_job_finds_what_the_first_measured() {
     run_job(2, &environment, &local, |world| {
         assert_eq!(tune(world).unwrap().origin(), &Origin::Cache(files[0].clone()));
     });
+}
+
+/// PE 1 has been told something that changes what is measured on it.
+fn unlike(cache: &Directory) -> impl Fn(usize) -> Environment + Sync {
+    move |pe| {
+        let all = [("SHMEM_TUNE_CACHE", cache.text()), ("SHMEM_SYMMETRIC_SIZE", "16m")];
+        all.into_iter().chain((pe == 1).then_some(("SHMEM_TUNE_HINT", "cold"))).collect()
+    }
+}
+
+#[test]
+fn hosts_that_are_not_alike_have_measurements_of_their_own() {
+    let cache = Directory::new();
+    let alike = [("SHMEM_TUNE_CACHE", cache.text())];
+    run_job(2, &alike, &local, |world| {
+        assert_eq!(tune(world).unwrap().origin(), &Origin::Measured);
+    });
+    let digests = Mutex::new(BTreeSet::new());
+    for found in [false, true] {
+        run_job_of(2, &unlike(&cache), &local, |world| {
+            let tuning = tune(world).unwrap();
+            let machine = tuning.machine();
+            assert!(machine.starts_with("hosts that are not alike; "), "{machine}");
+            assert_eq!(matches!(tuning.origin(), Origin::Cache(_)), found, "{:?}", tuning.origin());
+            digests.lock().unwrap().insert(tuning.measured().digest());
+        });
+    }
+    assert_eq!(digests.into_inner().unwrap().len(), 1, "measured once, for all PEs of both jobs");
+}
+
+/// The directory of each PE, and the digests of what the PEs of a job with them use.
+fn used(caches: [&Directory; 2]) -> [u64; 2] {
+    let environment = |pe: usize| {
+        let all = [("SHMEM_TUNE_CACHE", caches[pe].text()), ("SHMEM_SYMMETRIC_SIZE", "16m")];
+        all.into_iter().collect()
+    };
+    let digests = [const { AtomicU64::new(0) }; 2];
+    run_job_of(2, &environment, &local, |world| {
+        let tuning = tune(world).unwrap();
+        digests[world.pe()].store(tuning.measured().digest(), Ordering::Relaxed);
+    });
+    digests.map(AtomicU64::into_inner)
+}
+
+#[test]
+fn pes_that_remember_different_measurements_use_those_of_the_first() {
+    let (first, second, none) = (Directory::new(), Directory::new(), Directory::new());
+    let [of_first, _] = used([&first, &first]);
+    let [of_second, _] = used([&second, &second]);
+    assert_ne!(of_first, of_second, "two measurements are hardly the same");
+    assert_eq!(used([&first, &second]), [of_first; 2]);
+    assert_eq!(used([&second, &first]), [of_second; 2]);
+    // One that remembers nothing has nothing to say.
+    assert_eq!(used([&none, &second]), [of_second; 2]);
 }
 
 #[test]
