@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 pub const COMPILER: &str = "aarch64-linux-gnu-gcc";
-/// What every program begins with: the compiler's package only recommends that of the C library.
+/// Every program is linked with this file of the C library, whose package that of the compiler only recommends.
 pub const C_LIBRARY: &str = "crt1.o of aarch64";
 pub const QEMU: &str = "qemu-aarch64-static";
 const TARGET: &str = "aarch64-unknown-linux-gnu";

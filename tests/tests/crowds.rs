@@ -177,8 +177,8 @@ fn who_waits_by_an_amo_gives_way(crowd: &Program) -> Result<(), Failed> {
         let ran = crowd.launch(8 * processors, &[by], &[])?.succeeded()?;
         let told = ran.stdout.lines().find_map(|line| line.strip_prefix("looks "));
         let looks: u64 = told.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX);
-        // In the time that the system leaves a processor to a PE, it could look a hundred thousand times. How
-        // long a wait takes is for other processes on the machine to say.
+        // In the time that the system leaves a processor to a PE, it could look a hundred thousand times. The
+        // looks of a whole wait would depend on what else the machine does.
         expect(looks < 1_000, &ran, "fewer looks")?;
     }
     Ok(())

@@ -14,7 +14,6 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tombolo_core::config::Environment;
 use tombolo_core::cost::Costs;
 use tombolo_core::ops::Mode;
 use tombolo_core::route::Channel;
@@ -192,24 +191,26 @@ fn the_second_job_finds_what_the_first_measured() {
     });
 }
 
-/// PE 1 has been told something that changes what is measured on it.
-fn unlike(cache: &Directory) -> impl Fn(usize) -> Environment + Sync {
-    move |pe| {
-        let all = [("SHMEM_TUNE_CACHE", cache.text()), ("SHMEM_SYMMETRIC_SIZE", "16m")];
-        all.into_iter().chain((pe == 1).then_some(("SHMEM_TUNE_HINT", "cold"))).collect()
-    }
+/// The environment of a PE that keeps its measurements in `cache`, with time to measure everything.
+fn remembering(cache: &Directory) -> [(&str, &str); 3] {
+    let room = ("SHMEM_SYMMETRIC_SIZE", "16m");
+    [("SHMEM_TUNE_CACHE", cache.text()), ("SHMEM_TUNE_BUDGET", "1000"), room]
 }
 
 #[test]
 fn hosts_that_are_not_alike_have_measurements_of_their_own() {
     let cache = Directory::new();
-    let alike = [("SHMEM_TUNE_CACHE", cache.text())];
-    run_job(2, &alike, &local, |world| {
+    run_job(2, &remembering(&cache), &local, |world| {
         assert_eq!(tune(world).unwrap().origin(), &Origin::Measured);
     });
+    // What PE 1 is told changes what is measured.
+    let unlike = |pe: usize| {
+        let more = (pe == 1).then_some(("SHMEM_TUNE_HINT", "cold"));
+        remembering(&cache).into_iter().chain(more).collect()
+    };
     let digests = Mutex::new(BTreeSet::new());
     for found in [false, true] {
-        run_job_of(2, &unlike(&cache), &local, |world| {
+        run_job_of(2, &unlike, &local, |world| {
             let tuning = tune(world).unwrap();
             let machine = tuning.machine();
             assert!(machine.starts_with("hosts that are not alike; "), "{machine}");
@@ -220,12 +221,9 @@ fn hosts_that_are_not_alike_have_measurements_of_their_own() {
     assert_eq!(digests.into_inner().unwrap().len(), 1, "measured once, for all PEs of both jobs");
 }
 
-/// The directory of each PE, and the digests of what the PEs of a job with them use.
+/// The digests of the measurements that two PEs use if each keeps its own in one of these directories.
 fn used(caches: [&Directory; 2]) -> [u64; 2] {
-    let environment = |pe: usize| {
-        let all = [("SHMEM_TUNE_CACHE", caches[pe].text()), ("SHMEM_SYMMETRIC_SIZE", "16m")];
-        all.into_iter().collect()
-    };
+    let environment = |pe: usize| remembering(caches[pe]).into_iter().collect();
     let digests = [const { AtomicU64::new(0) }; 2];
     run_job_of(2, &environment, &local, |world| {
         let tuning = tune(world).unwrap();
