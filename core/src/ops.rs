@@ -6,12 +6,14 @@
 //! sizes for which another channel was measured to be better, checks asked for by `SHMEM_DEBUG`, and
 //! addresses that are wrong.
 
+mod blocks;
 mod emulate;
 mod issue;
 mod later;
 mod served;
 mod stripes;
 
+pub use blocks::Strided;
 pub(crate) use served::{ControlWire, Requesters};
 use stripes::Transfer;
 

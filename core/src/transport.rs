@@ -47,10 +47,12 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 
 mod amo;
+mod blocks;
 mod news;
 mod stream;
 
 pub use amo::{Amo, AmoOp, AmoSet, Signal, SignalOp};
+pub use blocks::Blocks;
 pub use news::{News, Told, Work};
 pub use stream::Stream;
 
@@ -166,6 +168,9 @@ pub struct Capabilities {
     /// Longest blocking put that does not wait for its arrival, because its source is copied or leaves
     /// at once. The core issues longer ones as non-blocking puts and waits for them.
     pub inline_max: usize,
+    /// Most bytes that `put_blocks` and `get_blocks` copy at a time; 0 where there is neither. The core then puts or
+    /// gets each block by itself.
+    pub blocks_max: usize,
 }
 
 impl Capabilities {
@@ -185,6 +190,7 @@ impl Capabilities {
         put_align: 1,
         get_align: 1,
         inline_max: usize::MAX,
+        blocks_max: 0,
     };
 
     /// Whether anything can be done on the segment.
@@ -332,6 +338,24 @@ pub trait Endpoint: Send + Sync {
         _signal: Signal,
         _blocking: bool,
     ) -> Status {
+        Status::Failed
+    }
+
+    /// Copies blocks to the peer from `source`, where they lie one behind the other. Needs `blocks_max`, and no more
+    /// bytes in all. Each block appears as one of a `put` would; `source` may be reused at once.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn put_blocks(&self, _stream: &Stream, _dest: Blocks, _source: *const u8) -> Status {
+        Status::Failed
+    }
+
+    /// Copies blocks from the peer to `dest`, one behind the other. Needs `blocks_max`, and no more bytes in all.
+    /// `Pending`: `dest` is filled before the count.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn get_blocks(&self, _stream: &Stream, _dest: *mut u8, _source: Blocks) -> Status {
         Status::Failed
     }
 }

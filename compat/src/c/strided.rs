@@ -7,7 +7,7 @@ use super::handle::Ctx;
 use super::slow::{Call, extent};
 use crate::profile::Kind;
 use std::ffi::{c_int, c_void};
-use tombolo_core::ops::Mode;
+use tombolo_core::ops::Strided;
 
 /// Where blocks lie: strides and block length in elements.
 #[derive(Clone, Copy)]
@@ -20,6 +20,20 @@ pub struct Layout {
     pub bsize: usize,
     /// Number of blocks.
     pub nblocks: usize,
+}
+
+impl Layout {
+    /// The same of elements of this type, in bytes.
+    fn in_bytes<T>(self) -> Strided {
+        let Layout { dst, sst, bsize, nblocks } = self;
+        let bytes = |elements: isize| elements.wrapping_mul(size_of::<T>() as isize);
+        Strided {
+            len: bsize * size_of::<T>(),
+            count: nblocks,
+            dest: bytes(dst),
+            source: bytes(sst),
+        }
+    }
 }
 
 macro_rules! strided {
@@ -182,15 +196,11 @@ unsafe fn put_slowly<T>(
 ) {
     let call = Call::new(routine, ctx, pe);
     check(&call, routine, layout, ("dest", dest.cast_const(), layout.dst));
-    let len = layout.bsize * size_of::<T>();
-    call.counted(routine, Kind::Put, (dest.cast(), len * layout.nblocks), || {
-        for i in 0..layout.nblocks as isize {
-            let to = dest.wrapping_offset(i * layout.dst).cast();
-            let from = source.wrapping_offset(i * layout.sst).cast();
-            let world = &call.library.world;
-            // SAFETY: the caller vouches for the source.
-            unsafe { world.put(call.context, to, from, len, call.pe, Mode::Blocking, routine) };
-        }
+    let strided = layout.in_bytes::<T>();
+    call.counted(routine, Kind::Put, (dest.cast(), strided.len * strided.count), || {
+        let (world, to, from) = (&call.library.world, dest.cast(), source.cast());
+        // SAFETY: the caller vouches for the source.
+        unsafe { world.put_blocks(call.context, to, from, strided, call.pe, routine) };
     })
 }
 
@@ -207,16 +217,11 @@ unsafe fn get_slowly<T>(
 ) {
     let call = Call::new(routine, ctx, pe);
     check(&call, routine, layout, ("source", source, layout.sst));
-    let len = layout.bsize * size_of::<T>();
-    let world = &call.library.world;
-    call.counted(routine, Kind::Get, (source.cast(), len * layout.nblocks), || {
-        for i in 0..layout.nblocks as isize {
-            let to = dest.wrapping_offset(i * layout.dst).cast();
-            let from = source.wrapping_offset(i * layout.sst).cast();
-            // SAFETY: the caller vouches for the destination; the quiet below waits for all blocks.
-            unsafe { world.get(call.context, to, from, len, call.pe, Mode::NonBlocking, routine) };
-        }
-        world.quiet(call.context, routine);
+    let strided = layout.in_bytes::<T>();
+    call.counted(routine, Kind::Get, (source.cast(), strided.len * strided.count), || {
+        let (world, to, from) = (&call.library.world, dest.cast(), source.cast());
+        // SAFETY: the caller vouches for the destination.
+        unsafe { world.get_blocks(call.context, to, from, strided, call.pe, routine) };
     })
 }
 
