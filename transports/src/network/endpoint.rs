@@ -2,13 +2,14 @@
 //! The data path to one peer.
 
 use super::engine::{CHUNK, TheirSegment};
-use super::message::{Record, data_max};
+use super::message::{MESSAGE, Record, data_max};
 use super::port::Port;
 use super::{Atomics, Network};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use tombolo_core::transport::{
-    Amo, AmoSet, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
+    Amo, AmoSet, Blocks, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status,
+    Stream,
 };
 
 /// What goes in messages, for the target's processor to carry out.
@@ -36,6 +37,12 @@ impl Served {
     }
 }
 
+/// Most bytes of blocks in a message of at most `message` bytes. Of longer ones the target would take one after
+/// the other.
+pub fn blocks_max(message: usize) -> usize {
+    data_max(message.min(MESSAGE)).min(8 << 10)
+}
+
 /// A peer.
 pub struct NetworkEndpoint<N: Network> {
     pub(super) port: Arc<Port<N>>,
@@ -45,6 +52,8 @@ pub struct NetworkEndpoint<N: Network> {
     pub(super) served: Served,
     /// Longest operation in bytes.
     pub(super) piece: usize,
+    /// Most bytes of blocks in a message.
+    pub(super) blocks_max: usize,
     /// What the network carries out.
     pub(super) atomics: Atomics,
     /// It is this PE's way to itself, which AMOs of the network take.
@@ -54,6 +63,11 @@ pub struct NetworkEndpoint<N: Network> {
 impl<N: Network> NetworkEndpoint<N> {
     fn holds(&self, remote: Remote, len: usize) -> bool {
         remote.fits(len, self.segments[remote.segment as usize].len)
+    }
+
+    fn holds_blocks(&self, blocks: &Blocks) -> bool {
+        blocks.fit(self.segments[blocks.at.segment as usize].len)
+            && blocks.bytes() <= self.blocks_max
     }
 }
 
@@ -79,6 +93,7 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
             put_max: self.piece,
             get_max: self.piece,
             inline_max: CHUNK,
+            blocks_max: self.blocks_max,
             ..Capabilities::NONE
         }
     }
@@ -180,5 +195,24 @@ impl<N: Network> Endpoint for NetworkEndpoint<N> {
         let then = Some((signal.word, amo));
         // SAFETY: as above.
         self.port.issue(|e| unsafe { e.write(stream, self.pe, dest, source, len, blocking, then) })
+    }
+    unsafe fn put_blocks(&self, stream: &Stream, dest: Blocks, source: *const u8) -> Status {
+        if !self.holds_blocks(&dest) {
+            return Status::Failed;
+        }
+        // SAFETY: the caller vouches for the source.
+        let data = unsafe { std::slice::from_raw_parts(source, dest.bytes()) };
+        let put = Record::PutBlocks { to: dest, data };
+        // SAFETY: there is no result.
+        self.port.issue(|e| unsafe { e.request(stream, self.pe, &put, null_mut()) })
+    }
+
+    unsafe fn get_blocks(&self, stream: &Stream, dest: *mut u8, source: Blocks) -> Status {
+        if !self.holds_blocks(&source) {
+            return Status::Failed;
+        }
+        let get = Record::GetBlocks { from: source };
+        // SAFETY: the caller vouches for the destination.
+        self.port.issue(|e| unsafe { e.request(stream, self.pe, &get, dest) })
     }
 }

@@ -8,11 +8,12 @@
 //! ```text
 //! header   token of the receiver | kind, count, held, refused, PE of the sender | turn, answered
 //! record   operation, bytes of the variable, segment, flags, length | offset | operands or data
+//! blocks   as a record of bytes, and before the data: stride | bytes of a block
 //! ```
 //!
 //! Everything in a message came from another process: reading it checks every length.
 
-use tombolo_core::transport::{Amo, AmoOp, Remote, SegmentKind};
+use tombolo_core::transport::{Amo, AmoOp, Blocks, Remote, SegmentKind};
 
 /// Longest message of many operations, in bytes, and of answers.
 pub const MESSAGE: usize = (16 << 10) + 256;
@@ -25,6 +26,8 @@ pub const SHORT_MESSAGE: usize = (4 << 10) + 256;
 pub const HEADER: usize = 24;
 /// Bytes of a record without operands.
 const RECORD: usize = 16;
+/// The same of blocks.
+const BLOCKS: usize = RECORD + 16;
 
 /// Most records in a message of `message` bytes.
 pub const fn records_max(message: usize) -> usize {
@@ -124,6 +127,18 @@ pub enum Record<'a> {
         /// How many.
         len: u32,
     },
+    /// Write these bytes to blocks.
+    PutBlocks {
+        /// Where.
+        to: Blocks,
+        /// What, one block behind the other.
+        data: &'a [u8],
+    },
+    /// Answer with the bytes of blocks, one behind the other.
+    GetBlocks {
+        /// Where they are.
+        from: Blocks,
+    },
     /// Change a variable.
     Amo {
         /// Which.
@@ -137,6 +152,8 @@ pub enum Record<'a> {
 
 const PUT: u8 = 0xff;
 const GET: u8 = 0xfe;
+const PUT_BLOCKS: u8 = 0xfd;
+const GET_BLOCKS: u8 = 0xfc;
 
 impl Record<'_> {
     /// Bytes that the record takes.
@@ -144,6 +161,8 @@ impl Record<'_> {
         match self {
             Record::Put { data, .. } => RECORD + data.len().next_multiple_of(8),
             Record::Get { .. } => RECORD,
+            Record::PutBlocks { data, .. } => BLOCKS + data.len().next_multiple_of(8),
+            Record::GetBlocks { .. } => BLOCKS,
             Record::Amo { amo, .. } if amo.op == AmoOp::CompareSwap => RECORD + 16,
             Record::Amo { .. } => RECORD + 8,
         }
@@ -153,8 +172,9 @@ impl Record<'_> {
     pub fn answer_len(&self) -> usize {
         match self {
             Record::Get { len, .. } => padded(*len),
+            Record::GetBlocks { from } => from.bytes().next_multiple_of(8),
             Record::Amo { fetch: true, .. } => 8,
-            Record::Put { .. } | Record::Amo { .. } => 0,
+            Record::Put { .. } | Record::PutBlocks { .. } | Record::Amo { .. } => 0,
         }
     }
 
@@ -166,6 +186,11 @@ impl Record<'_> {
                 to[RECORD..RECORD + data.len()].copy_from_slice(data);
             }
             Record::Get { at, len } => head_of_bytes(to, GET, at, len),
+            Record::PutBlocks { to: blocks, data } => {
+                head_of_blocks(to, PUT_BLOCKS, blocks);
+                to[BLOCKS..BLOCKS + data.len()].copy_from_slice(data);
+            }
+            Record::GetBlocks { from } => head_of_blocks(to, GET_BLOCKS, from),
             Record::Amo { at, amo, fetch } => {
                 let head = [amo.op as u8, amo.size, at.segment as u8, u8::from(fetch)];
                 to[..4].copy_from_slice(&head);
@@ -193,6 +218,21 @@ impl Record<'_> {
             let data = from.get(RECORD..end)?.get(..len as usize)?;
             return Some(Record::Put { at, data });
         }
+        if kind == PUT_BLOCKS || kind == GET_BLOCKS {
+            let (stride, block) = (word(from, RECORD)?, word(from, RECORD + 8)?);
+            let block = usize::try_from(block).ok().filter(|block| *block > 0)?;
+            let count = len as usize / block;
+            let blocks = Blocks { at, len: block, stride: usize::try_from(stride).ok()?, count };
+            if !(len as usize).is_multiple_of(block) {
+                return None;
+            }
+            if kind == GET_BLOCKS {
+                return Some(Record::GetBlocks { from: blocks });
+            }
+            let end = BLOCKS.checked_add(padded(len))?;
+            let data = from.get(BLOCKS..end)?.get(..len as usize)?;
+            return Some(Record::PutBlocks { to: blocks, data });
+        }
         let op = AmoOp::from_bits(kind.into())?;
         if !matches!(size, 4 | 8) {
             return None;
@@ -215,6 +255,13 @@ fn head_of_bytes(to: &mut [u8], kind: u8, at: Remote, len: u32) {
     to[8..16].copy_from_slice(&(at.offset as u64).to_le_bytes());
 }
 
+/// Writes the head of a record of blocks.
+fn head_of_blocks(to: &mut [u8], kind: u8, blocks: Blocks) {
+    head_of_bytes(to, kind, blocks.at, blocks.bytes() as u32);
+    to[RECORD..RECORD + 8].copy_from_slice(&(blocks.stride as u64).to_le_bytes());
+    to[RECORD + 8..BLOCKS].copy_from_slice(&(blocks.len as u64).to_le_bytes());
+}
+
 /// The word at `at`, if the message goes that far.
 pub fn word(message: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(message.get(at..at.checked_add(8)?)?.try_into().ok()?))
@@ -234,6 +281,12 @@ mod tests {
         let records = [
             Record::Put { at, data: &data },
             Record::Get { at, len: 13 },
+            Record::PutBlocks {
+                to: Blocks { at, len: 13, stride: 1 << 50, count: 1 },
+                data: &data,
+            },
+            Record::PutBlocks { to: Blocks { at, len: 4, stride: 5, count: 3 }, data: &data[1..] },
+            Record::GetBlocks { from: Blocks { at, len: 3, stride: 40, count: 7 } },
             Record::Amo { at, amo: amo(AmoOp::Add), fetch: false },
             Record::Amo { at, amo: swap, fetch: true },
         ];

@@ -2,7 +2,7 @@
 //! A PE's part of a network, from its segments to the endpoints of its peers.
 
 use super::address::{Address, Told};
-use super::endpoint::{NetworkEndpoint, Served};
+use super::endpoint::{NetworkEndpoint, Served, blocks_max};
 use super::engine::{Engine, Lost, Own, Theirs};
 use super::port::Port;
 use super::{Network, Shared};
@@ -43,6 +43,7 @@ pub struct Opened<N: Network> {
     told: [Told; SegmentKind::ALL.len()],
     served: Served,
     piece: usize,
+    blocks_max: usize,
     me: usize,
     amos_asked_for: Option<&'static str>,
     /// By PE, whether the network carries out all AMOs there, of the sizes that it can.
@@ -71,6 +72,7 @@ impl<N: Network + 'static> Opened<N> {
             told[kind] = Told::of(&own[kind], segment.layout);
         }
         let (name, token) = (net.name()?, random()?);
+        let blocks_max = blocks_max(net.message_max());
         let lost = Arc::new(Lost::none(job.n_pes()));
         let engine = Engine::new(net, job.pe, token, own, lost.clone())?;
         let port = Arc::new(Port::new(engine, lost, kind.wait_fd));
@@ -78,7 +80,9 @@ impl<N: Network + 'static> Opened<N> {
         let amos_asked_for = kind.amos_asked_for;
         let address = Address { kind: kind.name, name, token, told };
         let by_device = OnceLock::new();
-        let opened = Opened { port, told, served, piece, me: job.pe, amos_asked_for, by_device };
+        let me = job.pe;
+        let opened =
+            Opened { port, told, served, piece, blocks_max, me, amos_asked_for, by_device };
         Ok((opened, address.encode()))
     }
 
@@ -129,6 +133,7 @@ impl<N: Network + 'static> Opened<N> {
                 segments: theirs.segments,
                 served: self.served,
                 piece: self.piece,
+                blocks_max: self.blocks_max,
                 atomics,
                 is_self,
             };

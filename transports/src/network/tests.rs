@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tombolo_core::Config;
 use tombolo_core::transport::{
-    AmoOp, Endpoint, Locality, Remote, Segment, SegmentKind, Signal, SignalOp, Status, Stream,
+    AmoOp, Blocks, Endpoint, Locality, Remote, Segment, SegmentKind, Signal, SignalOp, Status,
+    Stream,
 };
 
 type Log = Arc<Mutex<Vec<&'static str>>>;
@@ -37,6 +38,8 @@ struct Noting {
     coming: Coming,
     /// To whom messages went.
     told: Arc<Mutex<Vec<u64>>>,
+    /// What they were.
+    said: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Writes end at once.
     ends_writes: bool,
     ended: VecDeque<*mut c_void>,
@@ -107,8 +110,10 @@ impl Network for Noting {
         0
     }
 
-    unsafe fn send(&mut self, to: u64, _: *const u8, _: usize, _: (), _: *mut c_void) -> isize {
+    unsafe fn send(&mut self, to: u64, at: *const u8, len: usize, (): (), _: *mut c_void) -> isize {
         self.told.lock().unwrap().push(to);
+        // SAFETY: by the caller's word.
+        self.said.lock().unwrap().push(unsafe { std::slice::from_raw_parts(at, len) }.to_vec());
         self.note("message")
     }
 
@@ -391,6 +396,45 @@ fn what_strangers_ask_for_or_lies_outside_is_not_done() {
         assert!(coming.lock().unwrap().is_empty());
         drop(engine);
         assert_eq!([memory[1], memory[512]], done, "{token}, {at:?}");
+    }
+}
+
+/// Blocks are checked to the last one, and those between them stay as they are.
+#[test]
+fn blocks_are_put_and_got_and_those_outside_are_not() {
+    let blocks =
+        |offset, count| Blocks { at: Remote { offset, ..VARIABLE }, len: 8, stride: 24, count };
+    let (inside, outside) = (blocks(8, 3), blocks(4096 - 55, 3));
+    let last = blocks(4096 - 56, 3);
+    let wraps = Blocks { stride: usize::MAX / 2, ..inside };
+    for (to, done) in [(inside, true), (last, true), (outside, false), (wraps, false)] {
+        let (coming, answers) = (Coming::default(), Arc::default());
+        let net =
+            Noting { coming: coming.clone(), said: Arc::clone(&answers), ..Noting::default() };
+        let mut memory = vec![0u64; 513];
+        let mut engine = serving(net, &mut memory[..512]);
+        let data: Vec<u8> = (1..=24).collect();
+        let records = [Record::PutBlocks { to, data: &data }, Record::GetBlocks { from: to }];
+        let mut message = header(MessageKind::Urgent, 2, 1).encode().to_vec();
+        for record in records {
+            let at = message.len();
+            message.resize(at + record.len(), 0);
+            record.encode(&mut message[at..]);
+        }
+        coming.lock().unwrap().push_back(message);
+        (0..4).for_each(|_| _ = engine.progress());
+        drop(engine);
+        let bytes: Vec<u8> = memory.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut expected = vec![0; bytes.len()];
+        for number in (0..3).filter(|_| done) {
+            let at = to.at.offset + number * to.stride;
+            expected[at..at + 8].copy_from_slice(&data[number * 8..][..8]);
+        }
+        assert_eq!(bytes, expected, "{to:?}");
+        let answer = answers.lock().unwrap().pop().expect("an answer");
+        let refused = Header::decode(&answer).unwrap().refused;
+        assert_eq!(refused, u16::from(!done), "{to:?}");
+        assert_eq!(answer[HEADER..], if done { data } else { vec![0; 24] });
     }
 }
 

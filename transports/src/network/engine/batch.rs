@@ -12,7 +12,7 @@ use crate::network::Network;
 use crate::network::message::{HEADER, Header, Kind, Record, padded, records_max};
 use std::ptr::{self, copy_nonoverlapping, null};
 use std::sync::atomic::Ordering;
-use tombolo_core::transport::{Amo, Remote, Status, Stream};
+use tombolo_core::transport::{Amo, Status, Stream};
 
 /// Requests to a peer that go without waiting for more operations, not counting those of which the answers
 /// are held.
@@ -118,12 +118,15 @@ impl<N: Network> Engine<N> {
         bytes: usize,
         answer: usize,
     ) -> Option<Status> {
-        let (at, len): (Remote, usize) = match record {
-            Record::Put { at, data } => (*at, data.len()),
-            Record::Get { at, len } => (*at, *len as usize),
-            Record::Amo { at, amo: Amo { size, .. }, .. } => (*at, usize::from(*size)),
+        let holds = match record {
+            Record::Put { at, data } => self.holds(pe, *at, data.len()),
+            Record::Get { at, len } => self.holds(pe, *at, *len as usize),
+            Record::PutBlocks { to: blocks, .. } | Record::GetBlocks { from: blocks } => {
+                self.holds_blocks(pe, blocks)
+            }
+            Record::Amo { at, amo: Amo { size, .. }, .. } => self.holds(pe, *at, (*size).into()),
         };
-        if self.peers[pe as usize].is_lost || !self.holds(pe, at, len) {
+        if self.peers[pe as usize].is_lost || !holds {
             return Some(Status::Failed);
         }
         self.use_peer(pe);
@@ -201,7 +204,8 @@ impl<N: Network> Engine<N> {
         let size = match record {
             Record::Amo { amo, .. } => amo.size.into(),
             Record::Get { len, .. } => *len,
-            Record::Put { .. } => 0,
+            Record::GetBlocks { from } => from.bytes() as u32,
+            Record::Put { .. } | Record::PutBlocks { .. } => 0,
         };
         batch.answer_len += record.answer_len();
         batch.is_mixed |= !batch.is_empty() && !batch.is_of(stream);

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::registration::{Cache, Slab};
-use tombolo_core::transport::{Remote, SegmentKind, Status, Stream};
+use tombolo_core::transport::{Blocks, Remote, SegmentKind, Status, Stream};
 
 pub use peer::{Lost, TheirSegment, Theirs};
 
@@ -450,6 +450,11 @@ impl<N: Network> Engine<N> {
     /// Whether a range lies inside a segment of a peer that is reached.
     fn holds(&self, pe: u32, remote: Remote, len: usize) -> bool {
         remote.fits(len, self.peers[pe as usize].theirs.segments[remote.segment as usize].len)
+    }
+
+    /// The same of blocks.
+    fn holds_blocks(&self, pe: u32, blocks: &Blocks) -> bool {
+        blocks.fit(self.peers[pe as usize].theirs.segments[blocks.at.segment as usize].len)
     }
 }
 

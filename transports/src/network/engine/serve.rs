@@ -9,7 +9,7 @@ use crate::network::message::{HEADER, Header, Kind, Record};
 use std::ptr::copy_nonoverlapping;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use tombolo_core::amo;
-use tombolo_core::transport::{Remote, Status};
+use tombolo_core::transport::{Blocks, Remote, Status};
 
 /// Most requests of a peer of which the answers are held.
 const HELD_MAX: u8 = WINDOW as u8 - 1;
@@ -118,34 +118,27 @@ impl<N: Network> Engine<N> {
         match *record {
             Record::Put { at, data } => {
                 let dest = self.own_at(at, data.len(), 1)?;
-                // SAFETY: inside the segment; words are written whole, as their readers expect.
-                unsafe {
-                    match data.len() {
-                        8 if (dest as usize).is_multiple_of(8) => (*dest.cast::<AtomicU64>())
-                            .store(u64::from_ne_bytes(data.try_into().ok()?), Ordering::Release),
-                        4 if (dest as usize).is_multiple_of(4) => (*dest.cast::<AtomicU32>())
-                            .store(u32::from_ne_bytes(data.try_into().ok()?), Ordering::Release),
-                        len => {
-                            // Who sees this put sees those before it, as with a word above.
-                            fence(Ordering::Release);
-                            copy_nonoverlapping(data.as_ptr(), dest, len);
-                        }
-                    }
-                }
+                // SAFETY: inside the segment.
+                unsafe { store(dest, data) };
             }
             Record::Get { at, len } => {
                 let source = self.own_at(at, len as usize, 1)?;
-                // SAFETY: inside the segment, and `asked` has room; words are read whole.
-                unsafe {
-                    match len {
-                        8 if (source as usize).is_multiple_of(8) => asked.copy_from_slice(
-                            &(*source.cast::<AtomicU64>()).load(Ordering::Acquire).to_ne_bytes(),
-                        ),
-                        4 if (source as usize).is_multiple_of(4) => asked[..4].copy_from_slice(
-                            &(*source.cast::<AtomicU32>()).load(Ordering::Acquire).to_ne_bytes(),
-                        ),
-                        len => copy_nonoverlapping(source, asked.as_mut_ptr(), len as usize),
-                    }
+                // SAFETY: inside the segment.
+                unsafe { load(source, asked.get_mut(..len as usize)?) };
+            }
+            Record::PutBlocks { to, data } => {
+                let dest = self.own_blocks(&to)?;
+                for (number, block) in data.chunks_exact(to.len).enumerate() {
+                    // SAFETY: all blocks are inside the segment.
+                    unsafe { store(dest.add(number * to.stride), block) };
+                }
+            }
+            Record::GetBlocks { from } => {
+                let source = self.own_blocks(&from)?;
+                let asked = asked.get_mut(..from.bytes())?;
+                for (number, block) in asked.chunks_exact_mut(from.len).enumerate() {
+                    // SAFETY: as above.
+                    unsafe { load(source.add(number * from.stride), block) };
                 }
             }
             Record::Amo { at, amo, .. } => {
@@ -166,6 +159,11 @@ impl<N: Network> Engine<N> {
         let fits = at.fits(len, own.len) && at.offset.is_multiple_of(align);
         // SAFETY: inside the segment.
         fits.then(|| unsafe { own.base.add(at.offset) })
+    }
+
+    fn own_blocks(&self, blocks: &Blocks) -> Option<*mut u8> {
+        blocks.fit(self.own[blocks.at.segment as usize].len).then_some(())?;
+        self.own_at(blocks.at, blocks.len, 1)
     }
 
     /// Sends an answer, or keeps it for later.
@@ -195,6 +193,51 @@ impl<N: Network> Engine<N> {
                 self.free_answers.push(index as u16);
                 self.lose(pe, &why);
             }
+        }
+    }
+}
+
+/// Writes bytes of a put. Words are written whole, as their readers expect, and who sees them sees the puts before
+/// them.
+///
+/// # Safety
+/// `dest` is valid for the bytes.
+#[inline]
+unsafe fn store(dest: *mut u8, data: &[u8]) {
+    if let (Ok(word), true) = (data.try_into(), (dest as usize).is_multiple_of(8)) {
+        // SAFETY: by the caller's word, and aligned.
+        return unsafe {
+            (*dest.cast::<AtomicU64>()).store(u64::from_ne_bytes(word), Ordering::Release)
+        };
+    }
+    if let (Ok(word), true) = (data.try_into(), (dest as usize).is_multiple_of(4)) {
+        // SAFETY: as above.
+        return unsafe {
+            (*dest.cast::<AtomicU32>()).store(u32::from_ne_bytes(word), Ordering::Release)
+        };
+    }
+    // Who sees these bytes sees the puts before them, as with a word.
+    fence(Ordering::Release);
+    // SAFETY: by the caller's word.
+    unsafe { copy_nonoverlapping(data.as_ptr(), dest, data.len()) };
+}
+
+/// Reads bytes for a get, words whole.
+///
+/// # Safety
+/// `source` is valid for the bytes.
+#[inline]
+unsafe fn load(source: *const u8, to: &mut [u8]) {
+    // SAFETY: by the caller's word; atomics are aligned.
+    unsafe {
+        match to.len() {
+            8 if (source as usize).is_multiple_of(8) => to.copy_from_slice(
+                &(*source.cast::<AtomicU64>()).load(Ordering::Acquire).to_ne_bytes(),
+            ),
+            4 if (source as usize).is_multiple_of(4) => to.copy_from_slice(
+                &(*source.cast::<AtomicU32>()).load(Ordering::Acquire).to_ne_bytes(),
+            ),
+            len => copy_nonoverlapping(source, to.as_mut_ptr(), len),
         }
     }
 }
