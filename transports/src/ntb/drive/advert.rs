@@ -7,7 +7,7 @@ use super::plan::PlanInputs;
 use tombolo_core::transport::SegmentKind;
 
 /// Version of the address and of all that it leads to.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const FAR_AT: usize = 12;
 const INPUTS_AT: usize = FAR_AT + 2;
 const WORDS: usize = INPUTS_AT + PlanInputs::WORDS;

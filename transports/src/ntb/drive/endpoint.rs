@@ -5,10 +5,11 @@ use super::arrival::Arrivals;
 use super::direct::DirectPeer;
 use super::lane::Lane;
 use super::token::token;
-use crate::ntb::ring::{AmoRequest, GetRequest, PutRequest, Target};
+use crate::ntb::ring::{AmoRequest, GetRequest, PutRequest, Spread, Target};
 use std::sync::Arc;
 use tombolo_core::transport::{
-    Amo, AmoSet, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
+    Amo, AmoSet, Blocks, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status,
+    Stream,
 };
 
 /// One peer behind the ring.
@@ -32,11 +33,20 @@ pub struct NtbEndpoint {
     /// where it makes none.
     pub(super) dma_least: usize,
     pub(super) max_bytes: usize,
+    /// Most bytes of blocks in a packet.
+    pub(super) blocks_max: usize,
 }
 
 impl NtbEndpoint {
     fn holds(&self, remote: Remote, len: usize) -> bool {
         remote.fits(len, self.lens[remote.segment as usize])
+    }
+
+    /// How packets tell of blocks; none if these do not lie inside their segment, or do not fit a packet.
+    fn spread(&self, blocks: &Blocks) -> Option<Spread> {
+        let fit = blocks.fit(self.lens[blocks.at.segment as usize]);
+        let spread = Spread::new(blocks.len, blocks.stride);
+        spread.filter(|_| fit && blocks.bytes() <= self.blocks_max)
     }
 
     fn lane(&self, stream: &Stream) -> &Lane {
@@ -119,6 +129,7 @@ impl Endpoint for NtbEndpoint {
                 needs_target_cpu: true,
                 put_max: self.max_bytes,
                 get_max: self.max_bytes,
+                blocks_max: self.blocks_max,
                 ..Capabilities::NONE
             },
         }
@@ -204,5 +215,28 @@ impl Endpoint for NtbEndpoint {
         }
         let put = self.put_request(stream, dest, source, len, blocking).with_signal(signal);
         stream.counted(|| self.lane(stream).submit(|engine, host| engine.put(&put, host)))
+    }
+    unsafe fn put_blocks(&self, stream: &Stream, dest: Blocks, source: *const u8) -> Status {
+        let Some(spread) = self.spread(&dest) else { return Status::Failed };
+        let directly = |number: usize| {
+            let at = Remote { offset: dest.at.offset + number * dest.stride, ..dest.at };
+            // SAFETY: the range was checked; the caller vouches for the source.
+            unsafe { self.put_directly(at, source.add(number * dest.len), dest.len) }
+        };
+        if (0..dest.count).all(directly) {
+            return Status::Complete;
+        }
+        let put = self.put_request(stream, dest.at, source, dest.bytes(), true);
+        stream.counted(|| {
+            self.lane(stream).submit(|engine, host| engine.put_blocks(&put, spread, host))
+        })
+    }
+
+    unsafe fn get_blocks(&self, stream: &Stream, dest: *mut u8, source: Blocks) -> Status {
+        let Some(spread) = self.spread(&source) else { return Status::Failed };
+        let (token, target) = (token(stream, self.pe), self.target(source.at));
+        let len = source.bytes();
+        let get = GetRequest { token, stream: stream.id, target, dest: dest as u64, len };
+        stream.counted(|| self.lane(stream).submit(|engine, _| engine.get_blocks(&get, spread)))
     }
 }

@@ -13,7 +13,7 @@ use crate::ntb::ring::{Geometry, Side};
 pub const WORDS: usize = 8;
 
 const MAGIC: u32 = 0x5442_4c00;
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const CHECK: usize = WORDS - 1;
 
 /// What a host says of itself through one of its ports.

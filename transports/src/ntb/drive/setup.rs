@@ -262,6 +262,7 @@ impl Opened {
             dma_least: by_dma.as_ref().map_or(usize::MAX, |_| self.dma_least),
             dma: by_dma.map(|peer| arrivals(peer, By::Dma)),
             max_bytes: self.max_bytes,
+            blocks_max: self.plan.geometry().chunk_bytes(),
         })
     }
 

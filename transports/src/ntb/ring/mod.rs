@@ -66,7 +66,7 @@ pub use layout::{
     CHUNK_BYTES_MAX, CREDIT_OFFSET, Geometry, GeometryError, HELLO_OFFSET, LINE, body_bytes,
 };
 pub use memory::{Completion, Event, Location, Memory, OutOfRange, Side, Span, Transfer};
-pub use packet::{Class, INLINE_BYTES, Kind, Limits, LineWords, Malformed, Packet, flag};
+pub use packet::{Class, INLINE_BYTES, Kind, Limits, LineWords, Malformed, Packet, Spread, flag};
 pub use request::{AmoRequest, GetRequest, PutRequest, Target};
 pub use stats::Stats;
 pub use steps::{STEP_BYTES, Step, Steps};

@@ -8,6 +8,7 @@ use tombolo_core::transport::{Amo, Remote};
 use super::fair::QUICK_BYTES;
 use super::flow::NONE;
 use super::memory::Side;
+use super::packet::Spread;
 
 /// Streams are told apart for `fence` and for room in tables by this many low bits of their number;
 /// sharing costs time, never order.
@@ -46,6 +47,8 @@ pub(super) struct Op {
     pub pe: u8,
     pub remote: Remote,
     pub len: usize,
+    /// The blocks that the data belong to, of an operation of one packet.
+    pub spread: Option<Spread>,
     /// Payload bytes of each of its packets but the last.
     pub packet_bytes: u32,
     /// Packets that are not answered yet.
@@ -69,7 +72,15 @@ pub(super) struct Op {
 
 impl std::hash::Hash for Op {
     fn hash<S: std::hash::Hasher>(&self, state: &mut S) {
-        (self.token, self.host, self.pe, self.remote.offset, self.len, self.packet_bytes)
+        (
+            self.token,
+            self.host,
+            self.pe,
+            self.remote.offset,
+            self.len,
+            self.spread,
+            self.packet_bytes,
+        )
             .hash(state);
         (self.remaining, self.todo, self.refused, self.split, self.signal).hash(state);
         (self.stream, self.next, self.round, self.last).hash(state);

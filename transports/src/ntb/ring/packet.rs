@@ -7,7 +7,7 @@
 //! | 1 | lower half of the tag 32, CRC32C of words 0..=6 with this field zero 32 (0 when switched off) |
 //! | 2 | sequence 32 (of what has none the upper half of the tag), length 32 |
 //! | 3 | offset 48, segment 8, operation 8 |
-//! | 4-6 | inline data, or operands and the upper half of the tag, or of a payload its CRC32C in word 4 and its tail in word 6 |
+//! | 4-6 | inline data, or operands and the upper half of the tag, or of a payload its CRC32C in word 4 and its tail in word 6; of blocks in word 5: stride 48, bytes of a block 16 |
 //! | 7 | epoch of the sender's side of the link 32, ring position + 1 32 |
 //!
 //! - Word 7 belongs to the hop and is rewritten by each relay; everything else is end to end.
@@ -16,6 +16,7 @@
 //!   word ([`body_bytes`](super::layout::body_bytes)).
 
 use super::layout::LINE;
+use std::num::NonZeroU64;
 
 /// A line as eight words, little endian in memory.
 pub type LineWords = [u64; LINE / 8];
@@ -106,8 +107,36 @@ pub mod flag {
     pub const REFUSED: u8 = 16;
     /// Something is missing after `sequence`: send again from there.
     pub const GAP: u8 = 32;
+    /// The data belong to blocks at equal distances.
+    pub const BLOCKS: u8 = 64;
     /// All that have a meaning.
-    pub const ALL: u8 = 63;
+    pub const ALL: u8 = 127;
+}
+
+/// The form of blocks at equal distances, to which the data of a packet belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Spread(NonZeroU64);
+
+impl Spread {
+    const STRIDE_BITS: u32 = 48;
+
+    /// Blocks of `len` bytes, and `stride` bytes from the start of one to the start of the next; none if a packet cannot
+    /// tell of them.
+    pub fn new(len: usize, stride: usize) -> Option<Spread> {
+        let (len, stride) = (u64::from(u16::try_from(len).ok()?), stride as u64);
+        let fits = len > 0 && stride >> Spread::STRIDE_BITS == 0;
+        NonZeroU64::new(len << Spread::STRIDE_BITS | stride).filter(|_| fits).map(Spread)
+    }
+
+    /// Bytes of a block.
+    pub fn block(self) -> usize {
+        (self.0.get() >> Spread::STRIDE_BITS) as usize
+    }
+
+    /// Bytes from the start of a block to the start of the next.
+    pub fn stride(self) -> u64 {
+        self.0.get() & ((1 << Spread::STRIDE_BITS) - 1)
+    }
 }
 
 /// A decoded header.
@@ -224,6 +253,17 @@ impl Packet {
         Ok(packet)
     }
 
+    /// Has the data belong to blocks.
+    pub fn set_spread(&mut self, spread: Spread) {
+        self.flags |= flag::BLOCKS;
+        self.words[1] = spread.0.get();
+    }
+
+    /// The blocks that the data belong to; none if they belong to one place.
+    pub fn spread(&self) -> Option<Spread> {
+        if self.has(flag::BLOCKS) { NonZeroU64::new(self.words[1]).map(Spread) } else { None }
+    }
+
     /// Whether all of `bits` are set.
     pub fn has(&self, bits: u8) -> bool {
         self.flags & bits == bits
@@ -266,6 +306,16 @@ impl Packet {
         let carries = matches!(self.kind, Kind::Put | Kind::GetReply);
         if self.has(flag::BULK) && !carries {
             return Err(Malformed::Kind);
+        }
+        if self.has(flag::BLOCKS) {
+            // No other has room to tell of them.
+            if self.kind != Kind::Get && !(self.kind == Kind::Put && self.has(flag::BULK)) {
+                return Err(Malformed::Kind);
+            }
+            let len = self.spread().map_or(0, Spread::block);
+            if len == 0 || !(self.len as usize).is_multiple_of(len) {
+                return Err(Malformed::Length);
+            }
         }
         let in_slot = self.has(flag::BULK) || self.kind == Kind::Get;
         let most = if in_slot { limits.chunk_bytes } else { INLINE_BYTES };
@@ -334,6 +384,28 @@ mod tests {
     #[test]
     fn a_packet_survives_the_line() {
         assert_eq!(Packet::decode(&put().encode(true), &LIMITS), Ok(put()));
+    }
+
+    #[test]
+    fn blocks_survive_the_line_and_impossible_ones_do_not() {
+        let spread = Spread::new(64, (1 << 48) - 1).unwrap();
+        assert_eq!((spread.block(), spread.stride()), (64, (1 << 48) - 1));
+        for none in [Spread::new(0, 8), Spread::new(1 << 16, 1 << 16), Spread::new(1, 1 << 48)] {
+            assert_eq!(none, None);
+        }
+        let decode = |packet: Packet| Packet::decode(&packet.encode(true), &LIMITS);
+        let mut blocks = put();
+        blocks.set_spread(spread);
+        assert_eq!(decode(blocks).unwrap().spread(), Some(spread));
+        assert_eq!(decode(put()).unwrap().spread(), None);
+        // Without room for its form, not whole, or of no length.
+        let inline = Packet { flags: flag::BLOCKS, len: 8, ..blocks };
+        assert_eq!(decode(inline), Err(Malformed::Kind));
+        assert_eq!(decode(Packet { kind: Kind::Amo, ..inline }), Err(Malformed::Kind));
+        assert_eq!(decode(Packet { len: 4095, ..blocks }), Err(Malformed::Length));
+        assert_eq!(decode(Packet { words: [1, 9, 2], ..blocks }), Err(Malformed::Length));
+        let get = Packet { kind: Kind::Get, flags: flag::BLOCKS, ..blocks };
+        assert_eq!(decode(get).unwrap().spread(), Some(spread));
     }
 
     #[test]

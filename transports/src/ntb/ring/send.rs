@@ -224,7 +224,9 @@ impl Engine {
             Action::Get { .. } => unreachable!("gets have no place in a flow"),
         };
         let len = packet.len as usize;
-        if len <= INLINE_BYTES {
+        if let Some(spread) = op.spread {
+            packet.set_spread(spread);
+        } else if len <= INLINE_BYTES {
             // The last packet of a longer put.
             let mut bytes = [0; INLINE_BYTES];
             let read = memory.read(from, &mut bytes[..len]);
@@ -301,6 +303,9 @@ impl Engine {
         packet.offset =
             op.remote.offset as u64 + u64::from(request.packet) * u64::from(op.packet_bytes);
         packet.len = self.payload_len(op, request.packet) as u32;
+        if let Some(spread) = op.spread {
+            packet.set_spread(spread);
+        }
         self.inject(side, &packet, memory);
     }
 }

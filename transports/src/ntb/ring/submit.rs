@@ -7,7 +7,7 @@ use super::fair::{QUICK_BYTES, shared_packet_bytes};
 use super::flow::NONE;
 use super::memory::{Memory, Side, Span};
 use super::ops::{Action, Op};
-use super::packet::{INLINE_BYTES, words_of};
+use super::packet::{INLINE_BYTES, Spread, words_of};
 use super::request::{AmoRequest, GetRequest, PutRequest, Target};
 use tombolo_core::transport::Status;
 
@@ -27,6 +27,28 @@ impl Engine {
     /// - With `retain` the source may be reused on return. A put longer than the retained area
     ///   holds is never accepted with it: see [`retain_bytes_max`](Self::retain_bytes_max).
     pub fn put<M: Memory>(&mut self, put: &PutRequest, memory: &mut M) -> Status {
+        self.put_data(put, None, memory)
+    }
+
+    /// As [`put`](Self::put), of data that are spread over blocks from the target on: no more than a packet
+    /// holds, kept, and without a signal.
+    pub fn put_blocks<M: Memory>(
+        &mut self,
+        put: &PutRequest,
+        spread: Spread,
+        memory: &mut M,
+    ) -> Status {
+        debug_assert!(put.retain && put.signal.is_none() && put.len <= self.chunk_bytes());
+        self.put_data(put, Some(spread), memory)
+    }
+
+    #[inline]
+    fn put_data<M: Memory>(
+        &mut self,
+        put: &PutRequest,
+        spread: Option<Spread>,
+        memory: &mut M,
+    ) -> Status {
         let PutRequest { target, len, .. } = *put;
         if self.losses.is_lost(target.host) {
             return Status::Failed;
@@ -34,16 +56,21 @@ impl Engine {
         if len == 0 && put.signal.is_none() {
             return Status::Complete;
         }
-        let packet_bytes = self.packet_bytes(target.host, len, self.config.handling_bytes);
+        let packet_bytes = match spread {
+            Some(_) => self.chunk_bytes(),
+            None => self.packet_bytes(target.host, len, self.config.handling_bytes),
+        };
         let packets = len.div_ceil(packet_bytes);
-        let keep = put.retain && len > INLINE_BYTES;
+        // The form of blocks is told where short data would be.
+        let is_inline = len <= INLINE_BYTES && spread.is_none();
+        let keep = put.retain && !is_inline;
         self.note_stream(put.stream, len);
         if !self.ops.has_room(put.stream, 2) || (keep && !self.sender.has_room_to_keep(packets)) {
             return Status::Again;
         }
         let mut data = NONE;
         if len > 0 {
-            let action = if len <= INLINE_BYTES {
+            let action = if is_inline {
                 Action::PutInline { words: read_inline(put.source, len, memory) }
             } else if keep {
                 Action::PutRetained {
@@ -54,6 +81,7 @@ impl Engine {
             };
             let token = if put.signal.is_none() { Some(put.token) } else { None };
             data = self.submit_put(put, action, token, packet_bytes);
+            self.ops.at_mut(data).spread = spread;
         }
         if let Some(signal) = put.signal {
             // Behind the data in the same flow: applied after it, and completes after it.
@@ -74,6 +102,17 @@ impl Engine {
 
     /// Copies memory of another host here. Results as for [`put`](Self::put).
     pub fn get(&mut self, get: &GetRequest) -> Status {
+        self.get_data(get, None)
+    }
+
+    /// As [`get`](Self::get), of data that are gathered from blocks from the target on: no more than a packet holds.
+    pub fn get_blocks(&mut self, get: &GetRequest, spread: Spread) -> Status {
+        debug_assert!(get.len <= self.chunk_bytes());
+        self.get_data(get, Some(spread))
+    }
+
+    #[inline]
+    fn get_data(&mut self, get: &GetRequest, spread: Option<Spread>) -> Status {
         let GetRequest { target, len, .. } = *get;
         if self.losses.is_lost(target.host) {
             return Status::Failed;
@@ -86,12 +125,16 @@ impl Engine {
             return Status::Again;
         }
         // Each packet of it is asked for by a short one.
-        let packet_bytes = self.packet_bytes(target.host, len, self.config.handling_bytes * 3 / 2);
+        let packet_bytes = match spread {
+            Some(_) => self.chunk_bytes(),
+            None => self.packet_bytes(target.host, len, self.config.handling_bytes * 3 / 2),
+        };
         let packets = len.div_ceil(packet_bytes) as u32;
         let action = Action::Get { dest: get.dest };
         let mut op = self.op(Some(get.token), get.stream, action, target, len);
         let other = self.second_share(target.host, len, packets);
         op.packet_bytes = packet_bytes as u32;
+        op.spread = spread;
         op.remaining = packets;
         op.todo = [(0, packets - other), (packets - other, packets)];
         let op = self.insert(op);
@@ -216,6 +259,7 @@ impl Engine {
             pe: target.pe,
             remote: target.remote,
             len,
+            spread: None,
             packet_bytes: self.chunk_bytes() as u32,
             remaining: 1,
             todo: [(0, 0); 2],

@@ -10,7 +10,9 @@ use super::flow::NONE;
 use super::layout::body_bytes;
 use super::memory::{Completion, Location, Memory, OutOfRange, Side, Span};
 use super::ops::{Action, row_of};
-use super::packet::{Class, INLINE_BYTES, Kind, LineWords, Malformed, Packet, flag, words_of};
+use super::packet::{
+    Class, INLINE_BYTES, Kind, LineWords, Malformed, Packet, Spread, flag, words_of,
+};
 use super::port::Found;
 use super::receiver::Standing;
 use super::topology::LinkState;
@@ -142,7 +144,10 @@ impl Engine {
                 self.report_gap(side, packet);
                 return false;
             }
-            unload(packet, from, to, memory)
+            match packet.spread() {
+                Some(spread) => spread_out(packet, from, to, spread, memory),
+                None => unload(packet, from, to, memory),
+            }
         } else {
             memory.write(to, &packet.inline_bytes()[..len])
         };
@@ -220,14 +225,22 @@ impl Engine {
             segment: packet.segment,
             offset: packet.offset,
         });
-        let read = if len <= INLINE_BYTES {
-            let mut bytes = [0; INLINE_BYTES];
-            let read = memory.read(from, &mut bytes[..len]);
-            reply.words = words_of(&bytes);
-            read
-        } else {
-            self.serve(from, out, &mut reply, memory)
+        // Blocks are gathered where data are fixed.
+        let fixed = packet.spread().map(|_| Span::Retained(self.config.kept_bytes()));
+        let gathered = match (packet.spread(), fixed) {
+            (Some(spread), Some(fixed)) => gather(len, from, fixed, spread, memory),
+            _ => Ok(()),
         };
+        let from = fixed.unwrap_or(from);
+        let read = gathered.and_then(|()| {
+            if len > INLINE_BYTES {
+                return self.serve(from, out, &mut reply, memory);
+            }
+            let mut bytes = [0; INLINE_BYTES];
+            memory.read(from, &mut bytes[..len])?;
+            reply.words = words_of(&bytes);
+            Ok(())
+        });
         if read.is_err() {
             self.stats.refused += 1;
             reply.flags = flag::REFUSED;
@@ -247,7 +260,7 @@ impl Engine {
         reply: &mut Packet,
         memory: &mut M,
     ) -> Result<(), OutOfRange> {
-        if !self.config.crc {
+        if !self.config.crc || matches!(from, Span::Retained(_)) {
             return self.load_payload(reply, out, Class::Reply, from, memory).map(|_| ());
         }
         let fixed = Span::Retained(self.config.kept_bytes());
@@ -479,6 +492,51 @@ fn unload<M: Memory>(
     let body = body_bytes(len);
     memory.write(to.plus(body), &packet.words[2].to_le_bytes()[..len - body])?;
     memory.copy(from, to, body)
+}
+
+/// Moves a payload to the blocks that it belongs to. The last one goes first: if it lies in the segment, so do all.
+fn spread_out<M: Memory>(
+    packet: &Packet,
+    from: Span,
+    to: Span,
+    spread: Spread,
+    memory: &mut M,
+) -> Result<(), OutOfRange> {
+    let (len, count) = (spread.block(), packet.len as usize / spread.block());
+    let body = body_bytes(packet.len as usize);
+    let tail = packet.words[2].to_le_bytes();
+    let mut write = |number: usize| {
+        let (start, to) = (number * len, block(to, number, spread));
+        let in_body = body.saturating_sub(start).min(len);
+        if in_body < len {
+            let from = start + in_body - body;
+            memory.write(to.plus(in_body), &tail[from..from + len - in_body])?;
+        }
+        if in_body == 0 { Ok(()) } else { memory.copy(from.plus(start), to, in_body) }
+    };
+    let Some(last) = count.checked_sub(1) else { return Ok(()) };
+    write(last)?;
+    (0..last).try_for_each(write)
+}
+
+/// Brings `len` bytes of blocks together.
+fn gather<M: Memory>(
+    len: usize,
+    from: Span,
+    to: Span,
+    spread: Spread,
+    memory: &mut M,
+) -> Result<(), OutOfRange> {
+    let mut all = 0..len / spread.block();
+    all.try_for_each(|number| {
+        memory.copy(block(from, number, spread), to.plus(number * spread.block()), spread.block())
+    })
+}
+
+/// Where a block is, of those that begin at `first`.
+fn block(first: Span, number: usize, spread: Spread) -> Span {
+    // A packet has fewer than 2^16 of them, and its strides have 48 bits.
+    first.plus((number as u64 * spread.stride()) as usize)
 }
 
 fn decode_amo(packet: &Packet) -> Option<Amo> {

@@ -233,6 +233,82 @@ fn retained_sources_may_be_reused_at_once() {
     assert_eq!(world.put(0, request), Status::Pending, "the chunks are free again");
 }
 
+/// Blocks that a packet holds: bytes of each, stride, how many.
+const BLOCKS: [(usize, usize, usize); 8] = [
+    (1, 2, 60),
+    (3, 7, 21),
+    (8, 24, 8),
+    (5, 5, 12),
+    (20, 33, 3),
+    (64, 64, 1),
+    (4, 9, 5),
+    (8, 16, 3),
+];
+
+#[test]
+fn blocks_are_spread_and_gathered_by_relays_too() {
+    for (mover, crc) in [(Mover::Cpu, false), (Mover::Cpu, true), (Mover::CpuInSteps, false)]
+        .into_iter()
+        .chain([(Mover::Dma, false)])
+    {
+        for (len, stride, count) in BLOCKS {
+            let mut world = World::moved_by(4, Config { crc, ..config(64, 4) }, mover);
+            for (at, byte) in world.sides[0].memory.local.iter_mut().enumerate() {
+                *byte = at as u8 | 1;
+            }
+            let before = world.sides[0].memory.local.clone();
+            let spread = Spread::new(len, stride).unwrap();
+            let request = PutRequest { retain: true, ..put(1, target(2, 16), 3, len * count) };
+            let put =
+                |engine: &mut Engine, parts: &mut Parts| engine.put_blocks(&request, spread, parts);
+            assert_eq!(world.with(0, put), Status::Pending);
+            // The source may be reused at once.
+            world.sides[0].memory.local[..100].fill(0);
+            world.settle();
+            let what = format!("{mover:?} {crc} {len} {stride} {count}");
+            for (at, byte) in world.segment(2).iter().enumerate() {
+                let (block, within) = (at.wrapping_sub(16) / stride, at.wrapping_sub(16) % stride);
+                let is_put = at >= 16 && block < count && within < len;
+                let expected = if is_put { before[3 + block * len + within] } else { 0 };
+                assert_eq!(*byte, expected, "{what}, byte {at}");
+            }
+            let get = GetRequest {
+                stream: 0,
+                token: 2,
+                target: target(2, 16),
+                dest: 513,
+                len: len * count,
+            };
+            assert_eq!(world.engines[0].get_blocks(&get, spread), Status::Pending);
+            world.settle();
+            assert_eq!(world.sides[0].done, [(1, Ended::Done), (2, Ended::Done)], "{what}");
+            let local = &world.sides[0].memory.local;
+            assert_eq!(local[513..513 + len * count], before[3..3 + len * count], "{what}");
+            assert_eq!(local[513 + len * count..], before[513 + len * count..], "{what}");
+        }
+    }
+}
+
+#[test]
+fn blocks_that_end_outside_are_refused_as_a_whole() {
+    let mut world = World::new(3, config(64, 4));
+    world.sides[0].memory.local.fill(7);
+    // The last of four ends a byte behind the segment.
+    let spread = Spread::new(9, 100).unwrap();
+    let at = target(1, SEGMENT_BYTES - 308);
+    let request = PutRequest { retain: true, ..put(1, at, 0, 36) };
+    let put = |engine: &mut Engine, parts: &mut Parts| engine.put_blocks(&request, spread, parts);
+    assert_eq!(world.with(0, put), Status::Pending);
+    let get = GetRequest { stream: 0, token: 2, target: at, dest: 512, len: 36 };
+    assert_eq!(world.engines[0].get_blocks(&get, spread), Status::Pending);
+    world.settle();
+    let mut done = world.sides[0].done.clone();
+    done.sort_by_key(|&(token, _)| token);
+    assert_eq!(done, [(1, Ended::Refused), (2, Ended::Refused)]);
+    assert!(world.segment(1).iter().all(|&byte| byte == 0));
+    assert_eq!(world.sides[0].memory.local[512..548], [7; 36]);
+}
+
 #[test]
 fn what_the_target_refuses_fails_alone() {
     let mut world = World::new(3, config(64, 4));
