@@ -3,10 +3,10 @@
 
 use super::hosts::Map;
 use super::local::Local;
-use super::network::{Action, Network, Pointer, Source, Words};
+use super::network::{Action, Far, Network, Pointer, Source, Words};
 use std::sync::Arc;
 use tombolo_core::transport::{
-    Amo, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
+    Amo, Blocks, Capabilities, Endpoint, Mapping, Remote, SegmentKind, Signal, Status, Stream,
 };
 
 /// One peer, through memory that is hidden from everybody else.
@@ -46,6 +46,13 @@ impl UnorderedEndpoint {
         remote.fits(len, map.len).then(|| Pointer(map.base.wrapping_add(remote.offset)))
     }
 
+    /// Where blocks are; none if they are not all there, or more than the endpoint takes.
+    fn at_blocks(&self, blocks: Blocks) -> Option<Far> {
+        let map = self.maps[blocks.at.segment as usize]?;
+        let taken = blocks.fit(map.len) && blocks.bytes() <= self.can.blocks_max;
+        taken.then(|| Far::Blocks(Pointer(map.base.wrapping_add(blocks.at.offset)), blocks))
+    }
+
     /// Submits what `action` makes of a local buffer, if there is room.
     ///
     /// # Safety
@@ -80,7 +87,7 @@ impl UnorderedEndpoint {
     unsafe fn submit_put(
         &self,
         stream: &Stream,
-        to: Pointer,
+        to: Far,
         (source, len): (*const u8, usize),
         signal: Option<(Pointer, Amo)>,
         blocking: bool,
@@ -95,6 +102,19 @@ impl UnorderedEndpoint {
         };
         // SAFETY: by the caller's word.
         unsafe { self.submit(stream, buffer, put) }
+    }
+
+    /// # Safety
+    /// As `Endpoint::get`.
+    unsafe fn submit_get(&self, stream: &Stream, dest: *mut u8, from: Far, len: usize) -> Status {
+        let buffer = Buffer { at: dest, len, is_source: false };
+        // SAFETY: the caller vouches for the destination.
+        unsafe {
+            self.submit(stream, Some(buffer), |to| {
+                let to = to.expect("lent");
+                Action::Get { from, to, len }
+            })
+        }
     }
 }
 
@@ -123,7 +143,7 @@ impl Endpoint for UnorderedEndpoint {
             return Status::Failed;
         };
         // SAFETY: the caller vouches for the source.
-        unsafe { self.submit_put(stream, to, (source, len), None, blocking) }
+        unsafe { self.submit_put(stream, Far::Place(to), (source, len), None, blocking) }
     }
 
     unsafe fn get(&self, stream: &Stream, dest: *mut u8, source: Remote, len: usize) -> Status {
@@ -132,14 +152,8 @@ impl Endpoint for UnorderedEndpoint {
         let Some(from) = self.at(source, len).filter(|_| aligned && len <= self.can.get_max) else {
             return Status::Failed;
         };
-        let buffer = Buffer { at: dest, len, is_source: false };
         // SAFETY: the caller vouches for the destination.
-        unsafe {
-            self.submit(stream, Some(buffer), |to| {
-                let to = to.expect("lent");
-                Action::Get { from, to, len }
-            })
-        }
+        unsafe { self.submit_get(stream, dest, Far::Place(from), len) }
     }
 
     unsafe fn amo(
@@ -185,6 +199,20 @@ impl Endpoint for UnorderedEndpoint {
         let places = self.at(dest, len).zip(self.at(signal.word, 8)).filter(|_| able);
         let Some((to, word)) = places else { return Status::Failed };
         // SAFETY: the caller vouches for the source.
-        unsafe { self.submit_put(stream, to, (source, len), Some((word, amo)), blocking) }
+        unsafe {
+            let signal = Some((word, amo));
+            self.submit_put(stream, Far::Place(to), (source, len), signal, blocking)
+        }
+    }
+    unsafe fn put_blocks(&self, stream: &Stream, dest: Blocks, source: *const u8) -> Status {
+        let Some(to) = self.at_blocks(dest) else { return Status::Failed };
+        // SAFETY: the caller vouches for the source.
+        unsafe { self.submit_put(stream, to, (source, dest.bytes()), None, true) }
+    }
+
+    unsafe fn get_blocks(&self, stream: &Stream, dest: *mut u8, source: Blocks) -> Status {
+        let Some(from) = self.at_blocks(source) else { return Status::Failed };
+        // SAFETY: the caller vouches for the destination.
+        unsafe { self.submit_get(stream, dest, from, source.bytes()) }
     }
 }

@@ -97,6 +97,8 @@ fn capabilities(seed: u64) -> Capabilities {
         put_align: align(&mut random),
         get_align: align(&mut random),
         inline_max: random.pick(&[0, 8, 100, usize::MAX]),
+        // Drawn apart, so that it does not change what else the seed says.
+        blocks_max: Random::new(seed.wrapping_mul(3_571)).pick(&[0, 96, 4096]),
     }
 }
 

@@ -5,7 +5,7 @@ use super::local::{Lender, Lent, Local};
 use super::random::Random;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tombolo_core::transport::{Amo, Stream};
+use tombolo_core::transport::{Amo, Blocks, Stream};
 use tombolo_core::{amo, copy};
 
 /// An address in mapped memory of a peer, or in this process.
@@ -42,18 +42,48 @@ pub struct Words {
 
 impl Words {
     /// Where the end of a put begins that must not appear before the rest.
-    fn end(self, to: Pointer, len: usize) -> Option<usize> {
+    fn end(self, to: Far, len: usize) -> Option<usize> {
+        let Far::Place(to) = to else { return None };
         let is_short = (16..=64).contains(&len) && to.0.addr().is_multiple_of(8);
         (self.end_last && is_short).then(|| len - 8)
+    }
+}
+
+/// Where the bytes of an operation are at the peer.
+#[derive(Clone, Copy, Debug)]
+pub enum Far {
+    /// One behind the other.
+    Place(Pointer),
+    /// In blocks, the first of which is here.
+    Blocks(Pointer, Blocks),
+}
+
+impl Far {
+    /// Where byte `at` of the operation is.
+    fn add(self, at: usize) -> Pointer {
+        match self {
+            Far::Place(first) => first.add(at),
+            Far::Blocks(first, Blocks { len, stride, .. }) => {
+                first.add(at / len * stride + at % len)
+            }
+        }
+    }
+
+    /// Bytes of each part of an operation of `len` bytes that has no gaps.
+    fn part(self, len: usize) -> usize {
+        match self {
+            Far::Place(_) => len,
+            Far::Blocks(_, blocks) => blocks.len,
+        }
     }
 }
 
 /// An operation.
 pub enum Action {
     /// A put, perhaps with a signal.
-    Put { from: Source, to: Pointer, len: usize, words: Words, signal: Option<(Pointer, Amo)> },
+    Put { from: Source, to: Far, len: usize, words: Words, signal: Option<(Pointer, Amo)> },
     /// A get.
-    Get { from: Pointer, to: Local, len: usize },
+    Get { from: Far, to: Local, len: usize },
     /// An AMO.
     Amo { at: Pointer, amo: Amo, result: Option<Local> },
 }
@@ -185,11 +215,11 @@ impl Network {
         let cuts = match &action {
             Action::Put { to, len, words, .. } => {
                 let end = words.end(*to, *len).unwrap_or(*len);
-                let mut cuts = state.cut(to.0 as usize, 0, end, words.whole);
-                cuts.extend(state.cut(to.0 as usize, end, *len, words.whole));
+                let mut cuts = state.cut(*to, 0, end, words.whole);
+                cuts.extend(state.cut(*to, end, *len, words.whole));
                 cuts
             }
-            Action::Get { from, len, .. } => state.cut(from.0 as usize, 0, *len, true),
+            Action::Get { from, len, .. } => state.cut(*from, 0, *len, true),
             Action::Amo { amo, .. } => vec![(0, amo.size.into())],
         };
         let mut pieces: Vec<_> =
@@ -265,23 +295,25 @@ impl State {
     /// unless those may be torn.
     fn cut(
         &mut self,
-        address: usize,
+        far: Far,
         mut at: usize,
         len: usize,
         whole_words: bool,
     ) -> Vec<(usize, usize)> {
         let mut pieces = Vec::new();
         while at < len {
-            let here = address + at;
+            let here = far.add(at).0 as usize;
+            let part = far.part(len);
+            let left = (part - at % part).min(len - at);
             let step = match () {
                 () if !whole_words => 1 + self.random.below(3) as usize,
-                () if here.is_multiple_of(8) && len - at >= 8 => {
-                    8 * (1 + self.random.below(32) as usize).min((len - at) / 8)
+                () if here.is_multiple_of(8) && left >= 8 => {
+                    8 * (1 + self.random.below(32) as usize).min(left / 8)
                 }
-                () if here.is_multiple_of(4) && len - at >= 4 => 4,
+                () if here.is_multiple_of(4) && left >= 4 => 4,
                 () => 1,
             };
-            let step = step.min(len - at);
+            let step = step.min(left);
             pieces.push((at, step));
             at += step;
         }
@@ -428,7 +460,7 @@ mod tests {
         let segment = (own.as_ptr() as usize, LEN);
         let network = Network::new(1, 0, false, &[segment]);
         let stream = Stream::new(0, true);
-        let (from, to) = (Source::Later(local(&network)), Pointer(to.as_mut_ptr()));
+        let (from, to) = (Source::Later(local(&network)), Far::Place(Pointer(to.as_mut_ptr())));
         stream.issued.fetch_add(1, Ordering::Relaxed);
         let action = Action::Put { from, to, len: LEN, words: WHOLE, signal: None };
         network.submit(&stream, 3, action, None);
@@ -469,7 +501,7 @@ mod tests {
         let stream = Stream::new(0, true);
         // SAFETY: the buffer outlives the operation.
         let (local, lent) = unsafe { network.lend(private.as_mut_ptr(), 8192, true) }.unwrap();
-        let (from, to) = (Source::Later(local), Pointer(to.as_mut_ptr()));
+        let (from, to) = (Source::Later(local), Far::Place(Pointer(to.as_mut_ptr())));
         stream.issued.fetch_add(1, Ordering::Relaxed);
         let action = Action::Put { from, to, len: LEN, words: WHOLE, signal: None };
         network.submit(&stream, 3, action, None);
@@ -493,7 +525,7 @@ mod tests {
             stream.issued.fetch_add(1, Ordering::Relaxed);
             let at = to.as_mut_ptr();
             let words = Words { whole: seed % 2 == 0, end_last: true };
-            let (from, to) = (Source::Now(Box::new([9; 64])), Pointer(at.cast()));
+            let (from, to) = (Source::Now(Box::new([9; 64])), Far::Place(Pointer(at.cast())));
             network.submit(
                 &stream,
                 3,
