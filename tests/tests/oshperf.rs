@@ -146,15 +146,17 @@ fn has_ceilings(report: &Value, test: &str, way: &str, mark: &str) -> bool {
 }
 
 fn ways_of_one_host_are_compared(prefix: &Path) -> Result<(), Failed> {
-    let ops = "--ops put,get,amo,rate,bibw,overlap,signal,collectives";
+    let ops = "--ops put,get,strided,amo,rate,bibw,overlap,signal,collectives";
     let arguments = &format!("-n 3 --ways shm,cma {ops} --sizes 8,100,8K --rounds 2");
     let (ran, report) = compare(prefix, "one-host", arguments)?;
     for way in ["shm", "cma"] {
         for test in ["put", "get", "rate", "bibw", "overlap", "signal", "broadcast", "fcollect"] {
             assert_eq!(sizes(&report, test, way), [8, 100, 8192], "{test} {way}");
         }
-        // Words alone are added up.
-        assert_eq!(sizes(&report, "sum_reduce", way), [8, 8192]);
+        // Of words alone.
+        for test in ["iput", "iget", "sum_reduce"] {
+            assert_eq!(sizes(&report, test, way), [8, 8192], "{test} {way}");
+        }
         assert_eq!(sizes(&report, "barrier", way).len(), 1);
     }
     let (_, contexts) = compare(prefix, "contexts", "--ways shm --ops contexts --rounds 2")?;

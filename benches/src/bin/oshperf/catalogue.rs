@@ -11,6 +11,8 @@ pub enum Op {
     Put,
     /// Gets
     Get,
+    /// Strided puts and gets of words
+    Strided,
     /// Atomic operations on a word
     Amo,
     /// Puts in series
@@ -90,9 +92,17 @@ const fn test(name: &'static str, op: Op, kind: Kind, axis: Axis, about: &'stati
 }
 
 /// All tests, in the order in which they are measured.
-pub const TESTS: [Test; 16] = [
+pub const TESTS: [Test; 18] = [
     test("put", Op::Put, Kind::Latency, Axis::Size, "shmem_putmem and shmem_quiet"),
     test("get", Op::Get, Kind::Latency, Axis::Size, "shmem_getmem"),
+    test(
+        "iput",
+        Op::Strided,
+        Kind::Latency,
+        Axis::Size,
+        "shmem_long_iput to every second word and shmem_quiet",
+    ),
+    test("iget", Op::Strided, Kind::Latency, Axis::Size, "shmem_long_iget of every second word"),
     test("fetch_add", Op::Amo, Kind::Latency, Axis::None, "shmem_long_atomic_fetch_add"),
     test("add", Op::Amo, Kind::Latency, Axis::None, "shmem_long_atomic_add and shmem_quiet"),
     test("compare_swap", Op::Amo, Kind::Latency, Axis::None, "shmem_long_atomic_compare_swap"),
@@ -157,8 +167,8 @@ impl Test {
     /// Where it is taken; `sizes` are those asked for.
     pub fn points(&self, sizes: &[u64]) -> Vec<u64> {
         match self.axis {
-            // The words of a reduction are whole.
-            Axis::Size if self.name == "sum_reduce" => {
+            // Words are whole.
+            Axis::Size if matches!(self.name, "sum_reduce" | "iput" | "iget") => {
                 sizes.iter().copied().filter(|size| size.is_multiple_of(8)).collect()
             }
             Axis::Size => sizes.to_vec(),

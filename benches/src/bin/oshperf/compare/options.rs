@@ -44,7 +44,7 @@ pub struct Options {
         value_name = "LIST",
         value_enum,
         value_delimiter = ',',
-        default_value = "put,get,amo,rate,bibw,overlap,signal,collectives,contexts"
+        default_value = "put,get,strided,amo,rate,bibw,overlap,signal,collectives,contexts"
     )]
     pub ops: Vec<Op>,
 

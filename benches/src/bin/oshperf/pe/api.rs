@@ -19,6 +19,22 @@ unsafe extern "C" {
         len: usize,
         pe: c_int,
     );
+    pub fn shmem_long_iput(
+        dest: *mut c_long,
+        source: *const c_long,
+        dst: isize,
+        sst: isize,
+        count: usize,
+        pe: c_int,
+    );
+    pub fn shmem_long_iget(
+        dest: *mut c_long,
+        source: *const c_long,
+        dst: isize,
+        sst: isize,
+        count: usize,
+        pe: c_int,
+    );
     pub fn shmem_quiet();
     pub fn shmem_ctx_quiet(ctx: Handle);
     pub fn shmem_ctx_create(options: c_long, ctx: *mut Handle) -> c_int;

@@ -31,6 +31,7 @@ impl Pe {
         let times = match test.name {
             "put" => self.alone(|| self.put(size)),
             "get" => self.alone(|| self.get(size)),
+            "iput" | "iget" => self.alone(|| self.strided(test.name, size)),
             "fetch_add" | "add" | "compare_swap" => self.alone(|| self.amo(test.name)),
             "rate" => {
                 let window = window(size, self.room);
@@ -67,6 +68,22 @@ impl Pe {
     fn get(&self, size: usize) {
         // SAFETY: as in `put`.
         unsafe { shmem_getmem(self.dest.cast(), self.source.cast(), size, self.peer as i32) };
+    }
+
+    /// Every second word of the other PE.
+    fn strided(&self, name: &str, size: usize) {
+        let (to, from) = (self.dest.cast::<c_long>(), self.source.cast::<c_long>());
+        let (count, peer) = (size / size_of::<c_long>(), self.peer as i32);
+        // SAFETY: both buffers hold the largest size for each of two PEs at least.
+        unsafe {
+            match name {
+                "iput" => {
+                    shmem_long_iput(to, from, 2, 1, count, peer);
+                    shmem_quiet();
+                }
+                _ => shmem_long_iget(to, from, 1, 2, count, peer),
+            }
+        }
     }
 
     fn amo(&self, name: &str) {
