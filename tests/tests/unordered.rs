@@ -88,7 +88,7 @@ fn endures(
 ) -> Result<(), libtest_mimic::Failed> {
     let executable = program.executable()?;
     let mut oshrun = program.oshrun();
-    oshrun.args(places).args(["-x", "CHECK_APART=1"]).arg(executable);
+    oshrun.args(places).args(["-x", "CHECK_APART=1", "-x", "CHECK_SHORT=1"]).arg(executable);
     oshrun.env("LD_LIBRARY_PATH", library).env("SHMEM_TRANSPORTS", "unordered");
     oshrun.env("SHMEM_UNORDERED_SEED", seed.to_string()).env("SHMEM_TUNE", "off");
     oshrun.envs(environment.iter().copied());

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! C and C++ programs, compiled by the installed `oshcc` and run by the installed `oshrun`.
 
-use super::{Ran, prefix, run, scratch, tool};
+use super::{Ran, crate_dir, prefix, run, scratch, tool};
 use libtest_mimic::{Arguments, Trial};
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -55,14 +57,23 @@ impl Program {
     }
 
     fn build(&self) -> Result<PathBuf, String> {
-        let how = self.how.replace(' ', "-");
-        let executable = scratch("programs").join(format!("{}-{how}", self.name));
         let cxx = self.source.extension().is_some_and(|extension| extension == "cc");
         let compiler = self.prefix.join("bin").join(if cxx { "oshc++" } else { "oshcc" });
         let mut args = vec!["-Wall".to_owned(), "-Wextra".to_owned(), "-Werror".to_owned()];
         args.extend(self.flags.iter().cloned());
         args.push(self.source.display().to_string());
-        // Another test of the process may run what it has compiled of the same source meanwhile.
+        let executable = match self.how {
+            "" => self.shared(&compiler, &args)?,
+            how => scratch("programs").join(format!("{}-{}", self.name, how.replace(' ', "-"))),
+        };
+        // One test compiles it, the others wait for that.
+        let lock = File::create(executable.with_extension("lock"));
+        let locked = lock.and_then(|lock| lock.lock().map(|()| lock));
+        let _locked = locked.map_err(|error| format!("{}: {error}", executable.display()))?;
+        if self.how.is_empty() && executable.is_file() {
+            return Ok(executable);
+        }
+        // Another test may run what it has compiled of the same source meanwhile.
         static BUILDS: AtomicU32 = AtomicU32::new(0);
         let number = BUILDS.fetch_add(1, Ordering::Relaxed);
         let new = executable.with_extension(format!("{}-{number}", std::process::id()));
@@ -71,6 +82,28 @@ impl Program {
         std::fs::rename(&new, &executable)
             .map_err(|error| format!("{}: {error}", executable.display()))?;
         Ok(executable)
+    }
+
+    /// Where the program is that all tests share, which finds the library when it starts: its name tells by what and
+    /// from what it was compiled. Some programs take ten seconds to compile, and a dozen tests run them.
+    fn shared(&self, compiler: &Path, args: &[String]) -> Result<PathBuf, String> {
+        let mut hasher = DefaultHasher::new();
+        (compiler, args).hash(&mut hasher);
+        let folder = self.source.parent().expect("a folder");
+        let mut files = vec![self.source.clone()];
+        for folder in [folder, &crate_dir().join("c"), &self.prefix.join("include")] {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let headers = entries.map(|entry| entry.path());
+            files.extend(headers.filter(|path| path.extension().is_some_and(|it| it == "h")));
+        }
+        files.sort();
+        for file in files {
+            let text = std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            text.hash(&mut hasher);
+        }
+        let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+        std::fs::create_dir_all(&all).map_err(|error| error.to_string())?;
+        Ok(all.join(format!("{}-{:016x}", self.name, hasher.finish())))
     }
 
     /// `oshrun ARGUMENTS`, with a heap small enough for many jobs at once and a cache of its own.
