@@ -168,8 +168,8 @@ pub struct Capabilities {
     /// Longest blocking put that does not wait for its arrival, because its source is copied or leaves
     /// at once. The core issues longer ones as non-blocking puts and waits for them.
     pub inline_max: usize,
-    /// Most bytes that `put_blocks` and `get_blocks` copy at a time; 0 where there is neither. The core then puts or
-    /// gets each block by itself.
+    /// Most bytes that `put_blocks` and `get_blocks` take at a time; 0 where there is neither. The core then puts or
+    /// gets each block by itself, as it does where words do not appear whole or there is an alignment.
     pub blocks_max: usize,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Blocks at equal distances, as strided operations have them.
 
-use super::{Remote, SegmentKind};
+use super::Remote;
 
 /// Blocks of a segment of a peer, all of one length and at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,8 @@ impl Blocks {
         self.len.saturating_mul(self.count)
     }
 
-    /// Bytes from the start of the first one to the end of the last; none if there are no such blocks.
+    /// Bytes from the start of the first one to the end of the last; none if blocks overlap, have no bytes, or reach
+    /// beyond all memory.
     pub const fn extent(&self) -> Option<usize> {
         if self.len == 0 || self.stride < self.len || self.count == 0 {
             return None;
@@ -34,23 +35,19 @@ impl Blocks {
         }
     }
 
-    /// Whether they are such blocks, and all lie inside a segment of `size` bytes.
+    /// Whether they have an extent, and all lie inside a segment of `size` bytes.
     pub const fn fit(&self, size: usize) -> bool {
         match self.extent() {
             Some(extent) => self.at.fits(extent, size),
             None => false,
         }
     }
-
-    /// The segment that they are in.
-    pub const fn segment(&self) -> SegmentKind {
-        self.at.segment
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::SegmentKind;
 
     #[test]
     fn blocks_fit_where_the_last_one_ends_inside() {

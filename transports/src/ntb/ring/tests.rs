@@ -247,10 +247,9 @@ const BLOCKS: [(usize, usize, usize); 8] = [
 
 #[test]
 fn blocks_are_spread_and_gathered_by_relays_too() {
-    for (mover, crc) in [(Mover::Cpu, false), (Mover::Cpu, true), (Mover::CpuInSteps, false)]
-        .into_iter()
-        .chain([(Mover::Dma, false)])
-    {
+    let movers =
+        [(Mover::Cpu, false), (Mover::Cpu, true), (Mover::CpuInSteps, false), (Mover::Dma, false)];
+    for (mover, crc) in movers {
         for (len, stride, count) in BLOCKS {
             let mut world = World::moved_by(4, Config { crc, ..config(64, 4) }, mover);
             for (at, byte) in world.sides[0].memory.local.iter_mut().enumerate() {
