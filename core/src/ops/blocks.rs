@@ -35,6 +35,20 @@ impl Strided {
         let rest = Strided { count: self.count - first, ..self };
         (rest, dest.wrapping_offset(at(self.dest)), source.wrapping_offset(at(self.source)))
     }
+
+    /// Has `copy` see to the blocks that are left, of which it says how many it has seen to, until none is left.
+    fn in_turns(
+        self,
+        dest: *mut u8,
+        source: *const u8,
+        mut copy: impl FnMut(Strided, *mut u8, *const u8) -> usize,
+    ) {
+        let mut done = 0;
+        while done < self.count && self.len > 0 {
+            let (rest, dest, source) = self.from(done, dest, source);
+            done += copy(rest, dest, source);
+        }
+    }
 }
 
 /// A transport that takes many blocks at a time, and how many.
@@ -71,20 +85,16 @@ impl World {
         pe: usize,
         routine: &'static str,
     ) {
-        let mut done = 0;
-        while done < strided.count && strided.len > 0 {
-            let (rest, dest, source) = strided.from(done, dest, source);
+        strided.in_turns(dest, source, |rest, dest, source| {
             // SAFETY: by the caller's word.
-            done += unsafe {
-                match self.put_together(context, dest, source, rest, pe, routine) {
-                    Some(count) => count,
-                    None => {
-                        self.put(context, dest, source, rest.len, pe, Mode::Blocking, routine);
-                        1
-                    }
-                }
-            };
-        }
+            let together = unsafe { self.put_together(context, dest, source, rest, pe, routine) };
+            together.unwrap_or_else(|| {
+                let (len, mode) = (rest.len, Mode::Blocking);
+                // SAFETY: as above.
+                unsafe { self.put(context, dest, source, len, pe, mode, routine) };
+                1
+            })
+        });
     }
 
     /// Copies blocks from symmetric `source` at `pe`, and waits for them.
@@ -100,22 +110,18 @@ impl World {
         pe: usize,
         routine: &'static str,
     ) {
-        let mut done = 0;
         let mut waits = false;
-        while done < strided.count && strided.len > 0 {
-            let (rest, dest, source) = strided.from(done, dest, source);
-            // SAFETY: by the caller's word; those that are not together are waited for below.
-            done += unsafe {
-                match self.get_together(context, dest, source, rest, pe, routine) {
-                    Some(count) => count,
-                    None => {
-                        waits = true;
-                        self.get(context, dest, source, rest.len, pe, Mode::NonBlocking, routine);
-                        1
-                    }
-                }
-            };
-        }
+        strided.in_turns(dest, source, |rest, dest, source| {
+            // SAFETY: by the caller's word.
+            let together = unsafe { self.get_together(context, dest, source, rest, pe, routine) };
+            together.unwrap_or_else(|| {
+                waits = true;
+                let (len, mode) = (rest.len, Mode::NonBlocking);
+                // SAFETY: as above; it is waited for below.
+                unsafe { self.get(context, dest, source, len, pe, mode, routine) };
+                1
+            })
+        });
         if waits {
             self.quiet(context, routine);
         }
@@ -255,7 +261,7 @@ impl World {
 /// # Safety
 /// Both buffers are valid at every block.
 unsafe fn copy_blocks(dest: *mut u8, source: *const u8, strided: Strided) {
-    // SAFETY: by the caller's word. Blocks of a known length are copied by an instruction or two.
+    // SAFETY: by the caller's word. Words, whose length is known to the compiler here, are copied whole.
     unsafe {
         match strided.len {
             4 => copy_each(dest, source, Strided { len: 4, ..strided }),
@@ -271,7 +277,7 @@ unsafe fn copy_blocks(dest: *mut u8, source: *const u8, strided: Strided) {
 unsafe fn copy_each(mut dest: *mut u8, mut source: *const u8, strided: Strided) {
     for _ in 0..strided.count {
         // SAFETY: by the caller's word.
-        unsafe { std::ptr::copy_nonoverlapping(source, dest, strided.len) };
+        unsafe { copy::known(dest, source, strided.len) };
         (dest, source) =
             (dest.wrapping_offset(strided.dest), source.wrapping_offset(strided.source));
     }

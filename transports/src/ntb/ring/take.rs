@@ -225,14 +225,14 @@ impl Engine {
             segment: packet.segment,
             offset: packet.offset,
         });
-        // Blocks are gathered where data are fixed.
-        let fixed = packet.spread().map(|_| Span::Retained(self.config.kept_bytes()));
-        let gathered = match (packet.spread(), fixed) {
-            (Some(spread), Some(fixed)) => gather(len, from, fixed, spread, memory),
-            _ => Ok(()),
+        let from = match packet.spread() {
+            // Where data are fixed.
+            Some(spread) => {
+                gather(len, from, Span::Retained(self.config.kept_bytes()), spread, memory)
+            }
+            None => Ok(from),
         };
-        let from = fixed.unwrap_or(from);
-        let read = gathered.and_then(|()| {
+        let read = from.and_then(|from| {
             if len > INLINE_BYTES {
                 return self.serve(from, out, &mut reply, memory);
             }
@@ -519,18 +519,19 @@ fn spread_out<M: Memory>(
     (0..last).try_for_each(write)
 }
 
-/// Brings `len` bytes of blocks together.
+/// Brings `len` bytes of blocks together, and says where they are then: from `to` on.
 fn gather<M: Memory>(
     len: usize,
     from: Span,
     to: Span,
     spread: Spread,
     memory: &mut M,
-) -> Result<(), OutOfRange> {
+) -> Result<Span, OutOfRange> {
     let mut all = 0..len / spread.block();
     all.try_for_each(|number| {
         memory.copy(block(from, number, spread), to.plus(number * spread.block()), spread.block())
-    })
+    })?;
+    Ok(to)
 }
 
 /// Where a block is, of those that begin at `first`.
