@@ -77,7 +77,7 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
         print!("{printed}");
         printed.lines().for_each(|line| totals.add(line));
         if !status.success() {
-            totals.failures.push(format!("{}: {status}", job.name));
+            totals.failures.push(format!("{}: {status}\n{}", job.name, what_failed(&printed)));
         }
     })?;
     announce(&format!(
@@ -220,6 +220,14 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
+/// What a test program says of the tests that failed, which it prints amid all others; everything, if it did not get
+/// so far.
+fn what_failed(printed: &str) -> &str {
+    let begins = printed.find("\nfailures:\n").map_or(0, |at| at + 1);
+    let ends = printed[begins..].find("\ntest result: ").map_or(printed.len(), |at| begins + at);
+    printed[begins..ends].trim_end()
+}
+
 /// What all test programs report together.
 #[derive(Default, Debug, PartialEq)]
 struct Totals {
@@ -273,6 +281,15 @@ mod tests {
         assert_eq!(TestProgram::of(&message(r#""test":false"#, r#""/t/x-1""#)), None);
         assert_eq!(TestProgram::of(&message(r#""test":true"#, "null")), None);
         assert_eq!(TestProgram::of(r#"{"reason":"build-finished","success":true}"#), None);
+    }
+
+    #[test]
+    fn what_failed_is_told_once_more() {
+        let own = "failures:\n\n---- b ----\nleft: 1\n\nfailures:\n    b";
+        let printed =
+            format!("test a ... ok\ntest b ... FAILED\n\n{own}\n\ntest result: FAILED. 1 passed");
+        assert_eq!(what_failed(&printed), own);
+        assert_eq!(what_failed("test a ... ok\nkilled\n"), "test a ... ok\nkilled");
     }
 
     #[test]

@@ -13,7 +13,13 @@ const BROADCAST: &str = "broadcast";
 /// The operation whose elements lie apart.
 const ALLTOALLS: &str = "alltoalls";
 const ROUTINE: &str = "oshinfo --collectives";
-const EFFORT: Effort = Effort { batch: Duration::from_micros(500), batches: 5, runs_max: 10_000 };
+/// What is measured for the figures of an operation and a size.
+const EFFORT: Effort = Effort {
+    batch: Duration::from_micros(500),
+    batches: 5,
+    longest: Duration::from_millis(200),
+    runs_max: 10_000,
+};
 /// The operating system takes a while to find every thread of a new job a processor.
 const SETTLE: Duration = Duration::from_millis(100);
 

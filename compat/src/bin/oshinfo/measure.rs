@@ -18,7 +18,12 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// Before each.
 const WARM_UP: Duration = Duration::from_millis(20);
 /// What is measured for a figure.
-const EFFORT: Effort = Effort { batch: Duration::from_millis(2), batches: 11, runs_max: 2_000 };
+const EFFORT: Effort = Effort {
+    batch: Duration::from_millis(2),
+    batches: 11,
+    longest: Duration::from_millis(500),
+    runs_max: 2_000,
+};
 /// The areas share no cache line.
 const LINE: usize = 64;
 
