@@ -143,6 +143,8 @@ struct State {
     /// Apart from the rest, so that it does not change what else the seed says.
     rarely: Random,
     now: u64,
+    /// Pieces that arrived, and operations that were told to be complete.
+    happened: u64,
     /// Longest delay of anything.
     delay: u64,
     /// Operations of a stream to a PE become visible in the order issued.
@@ -157,6 +159,10 @@ struct State {
 /// How much later than others a piece may arrive, in longest delays.
 const LATE: u64 = 40;
 
+/// Time that passes at most before the caller looks for something that has happened. A PE that shares a processor gives
+/// it to others between two calls.
+const IDLE: u32 = 8;
+
 /// Operations under way at the most.
 const ROOM: u64 = 64;
 
@@ -170,10 +176,20 @@ impl Network {
         // Drawn apart, so that it does not change what else the seed says.
         let copied_max = Random::new(seed.wrapping_mul(7_919)).pick(&[0, 64, 2048]);
         let lender = Lender::new(ROOM as u16, copied_max, own);
-        let issued = 0;
+        let (now, happened, issued) = (0, 0, 0);
         let rarely = Random::new(seed.wrapping_mul(15_485_863).wrapping_add(pe as u64));
-        let state =
-            State { random, rarely, now: 0, delay, ordered, operations, issued, fences, lender };
+        let state = State {
+            random,
+            rarely,
+            now,
+            happened,
+            delay,
+            ordered,
+            operations,
+            issued,
+            fences,
+            lender,
+        };
         Network { state: Mutex::new(state), count: AtomicU64::new(0) }
     }
 
@@ -266,15 +282,23 @@ impl Network {
         own.for_each(|operation| operation.unasked = false);
     }
 
-    /// Time goes on by one; true while anything is under way.
+    /// Time goes on, by one if something happens then, otherwise by up to [`IDLE`]; true while anything is under way that
+    /// goes on by itself, and not only when somebody asks.
     pub fn step(&self) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
         let mut state = self.lock();
-        let done = state.step();
+        let mut done = 0;
+        for _ in 0..IDLE {
+            let happened = state.happened;
+            done += state.step();
+            if state.happened != happened {
+                break;
+            }
+        }
         self.count.fetch_sub(done, Ordering::Relaxed);
-        true
+        state.operations.iter().any(|operation| !operation.unasked || !operation.pieces.is_empty())
     }
 }
 
@@ -346,6 +370,7 @@ impl State {
                     false => _ = stream.completed.fetch_add(1, Ordering::Release),
                 }
                 done += 1;
+                self.happened += 1;
             } else {
                 index += 1;
             }
@@ -389,6 +414,7 @@ impl State {
             // SAFETY: operations keep to the ranges that their issuers vouched for, until they are
             // complete.
             let again = unsafe { deliver(action, at, len) };
+            self.happened += 1;
             if again && self.random.one_in(8) {
                 left.push((at, len, self.later() + 1));
             }
