@@ -4,10 +4,9 @@
 use crate::Tree;
 use crate::deny;
 use crate::licences;
-use crate::steps::{Failure, announce, find, run};
+use crate::steps::{Failure, announce, run};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// Which crates of the workspace each crate may know. `tests` and `benches` may know all, and
 /// nothing knows them; `.dev` knows none.
@@ -23,15 +22,6 @@ const MAY_KNOW: [(&str, &[&str]); 6] = [
 /// What back ends share; it knows none of them.
 const SHARED: &str = "network";
 
-const STANDARDS: [(&str, &str); 6] = [
-    ("c", "c99"),
-    ("c", "c11"),
-    ("c", "c17"),
-    ("c++", "c++11"),
-    ("c++", "c++17"),
-    ("c++", "c++20"),
-];
-
 pub fn check(tree: &Tree) -> Result<(), Failure> {
     announce("formatting");
     run(&mut tree.cargo(&["fmt", "--all", "--check"]))?;
@@ -45,9 +35,7 @@ pub fn check(tree: &Tree) -> Result<(), Failure> {
         let clippy = [&["clippy", "--quiet"], parts, &["--", "--deny", "warnings"]].concat();
         run(&mut tree.cargo(&clippy))?;
     }
-    deny::check(tree)?;
-    announce("headers");
-    headers(tree)
+    deny::check(tree)
 }
 
 /// Dependencies between crates, and between the back ends of the transports.
@@ -159,35 +147,6 @@ fn names(path: &str, name: &str) -> bool {
         Some(items) => items.split([',', '{']).any(first),
         None => first(path),
     }
-}
-
-/// Each public header by itself, in each language and standard, with each compiler there is.
-fn headers(tree: &Tree) -> Result<(), Failure> {
-    let include = tree.path("compat/include");
-    let compilers = [("gcc", "g++"), ("clang", "clang++"), ("cc", "c++")];
-    let mut present: Vec<_> =
-        compilers.into_iter().filter(|(c, cxx)| find(c).is_some() && find(cxx).is_some()).collect();
-    if present.len() > 1 {
-        // One of the two above under another name.
-        present.retain(|(c, _)| *c != "cc");
-    }
-    if present.is_empty() {
-        return Err(Failure::new("no C and C++ compiler found: install gcc and g++, or clang"));
-    }
-    let names = ["shmem.h", "shmemx.h", "pshmem.h", "mpp/shmem.h", "mpp/shmemx.h", "mpp/pshmem.h"];
-    for (c, cxx) in present {
-        for (language, standard) in STANDARDS {
-            let compiler = if language == "c" { c } else { cxx };
-            for name in names {
-                let mut command = Command::new(compiler);
-                command.arg(format!("-std={standard}")).arg("-I").arg(&include);
-                command.args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-include", name]);
-                command.args(["-x", language, "/dev/null"]);
-                run(command.stdin(Stdio::null()))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn read(path: &Path) -> Result<String, Failure> {

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tombolo_tests::unless;
 
@@ -47,11 +47,11 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         .filter(|path| is_c(path))
         .collect();
     sources.sort();
-    let trial = |source: &PathBuf, options: &'static [&'static str]| {
-        let (source, oshrun, folder) = (source.clone(), oshrun.clone(), folder.clone());
-        let name = format!("{} on 2 PEs {}", stem(&source), options.join(" "));
+    let trial = |program: &Arc<Program>, options: &'static [&'static str]| {
+        let (program, oshrun, folder) = (program.clone(), oshrun.clone(), folder.clone());
+        let name = format!("{} on 2 PEs {}", stem(&program.source), options.join(" "));
         let body = move || {
-            let program = compile(&source, &folder)?;
+            let program = program.executable(&folder)?;
             let mut job = Command::new(&oshrun);
             job.args(["-n", "2"]).args(options).args(QEMU).arg(program);
             job.env("LD_LIBRARY_PATH", &*folder).env("SHMEM_SYMMETRIC_SIZE", "16m");
@@ -62,10 +62,11 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         unless(missing.as_ref(), Trial::test(name.trim_end(), body))
     };
     let mut trials = Vec::new();
-    for source in &sources {
-        trials.push(trial(source, &[]));
-        if BETWEEN_HOSTS.contains(&stem(source).as_str()) {
-            trials.extend(HOSTS.map(|options| trial(source, options)));
+    for source in sources {
+        let program = Arc::new(Program { source, built: OnceLock::new() });
+        trials.push(trial(&program, &[]));
+        if BETWEEN_HOSTS.contains(&stem(&program.source).as_str()) {
+            trials.extend(HOSTS.map(|options| trial(&program, options)));
         }
     }
     trials
@@ -95,11 +96,21 @@ fn library() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Compiles a program, for itself, since several tests of a source may run at the same time.
+/// A program, compiled when a test first needs it, once: some take ten seconds.
+struct Program {
+    source: PathBuf,
+    built: OnceLock<Result<PathBuf, String>>,
+}
+
+impl Program {
+    fn executable(&self, library: &Path) -> Result<PathBuf, String> {
+        self.built.get_or_init(|| compile(&self.source, library)).clone()
+    }
+}
+
+/// Compiles a program.
 fn compile(source: &Path, library: &Path) -> Result<PathBuf, String> {
-    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let program = library.join(format!("{}-{}-{number}", stem(source), std::process::id()));
+    let program = library.join(format!("{}-{}", stem(source), std::process::id()));
     let mut args = vec!["-O1".into(), "-pthread".into(), "-Wall".into(), "-Werror".into()];
     args.extend(["-I".into(), include_dir().into_os_string()]);
     args.extend([source.into(), "-o".into(), program.clone().into_os_string()]);

@@ -24,7 +24,7 @@ const HEADERS: [&str; 6] =
 const C: [&str; 2] = ["gcc", "clang"];
 const CXX: [&str; 2] = ["g++", "clang++"];
 const C_STANDARDS: [&str; 4] = ["c99", "c11", "c17", "c2x"];
-const CXX_STANDARDS: [&str; 3] = ["c++11", "c++20", "c++2b"];
+const CXX_STANDARDS: [&str; 4] = ["c++11", "c++17", "c++20", "c++2b"];
 const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
 /// Remarks that careful programs ask for as well.
