@@ -132,10 +132,14 @@ pub unsafe fn test(world: &World, lock: *mut i64, routine: &'static str) -> bool
 /// Clears a lock after completing this PE's operations on the default context (`shmem_clear_lock`).
 ///
 /// # Safety
-/// As [`set`], but this PE holds the lock.
+/// As [`set`], but this PE holds the lock. It is an error if it does not.
 pub unsafe fn clear(world: &World, lock: *mut i64, routine: &'static str) {
-    world.quiet(world.context(), routine);
     let lock = Lock::new(world, lock, routine);
+    if !world.thread_queues().is_entered(lock.tail as usize) {
+        let lock = lock.tail;
+        world.stop_job(routine, format_args!("lock = {lock:p} is not held by this PE"));
+    }
+    world.quiet(world.context(), routine);
     if leave(&lock, world.n_pes()).is_err() {
         let lock = lock.tail;
         world.stop_job(routine, format_args!("the lock at {lock:p} is damaged: it was written to"));

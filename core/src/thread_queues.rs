@@ -94,6 +94,16 @@ impl ThreadQueues {
         word.take(address, self.is_alone()) || matches!(word.join(address, false), Joined::First)
     }
 
+    /// Whether a thread is in the queue.
+    #[inline]
+    pub fn is_entered(&self, address: usize) -> bool {
+        let (word, address) = (self.word(address), address as u64);
+        match word.first.load(Ordering::Relaxed) {
+            CROWDED => word.has(address),
+            first => first == address,
+        }
+    }
+
     /// Makes room for the next one in the queue.
     #[inline]
     pub fn leave(&self, address: usize) {
@@ -158,6 +168,14 @@ impl Word {
                 Joined::Behind(queue.turn.clone(), queue.next.wrapping_sub(1))
             }
         }
+    }
+
+    #[cold]
+    fn has(&self, address: u64) -> bool {
+        let crowd = self.crowd.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // If the word has one queue again, or none, that is known too.
+        crowd.iter().any(|queue| queue.address == address)
+            || self.first.load(Ordering::Relaxed) == address
     }
 
     /// Nothing changes if no thread has the lock: then a program gives back what it has not got.
@@ -264,11 +282,14 @@ mod tests {
     fn a_lock_that_a_thread_has_or_waits_for_is_refused_to_others() {
         let queues = ThreadQueues::default();
         for lock in neighbours(&queues) {
+            assert!(!queues.is_entered(lock));
             queues.enter(lock, never);
+            assert!(queues.is_entered(lock));
         }
         for lock in neighbours(&queues) {
             assert!(!queues.try_enter(lock));
             queues.leave(lock);
+            assert!(!queues.is_entered(lock));
             assert!(queues.try_enter(lock) && !queues.try_enter(lock));
         }
         for lock in neighbours(&queues) {

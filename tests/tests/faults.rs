@@ -19,7 +19,7 @@ use support::{Ran, crate_dir, installed, prefix, run, scratch, tool};
 
 type Case = fn(&Programs) -> Result<(), Failed>;
 
-const CASES: [(&str, Case); 24] = [
+const CASES: [(&str, Case); 25] = [
     ("small_operations_take_the_route_that_is_set", small_operations_take_their_route),
     ("small_operations_store_where_nothing_is_set", small_operations_store),
     ("a_wait_for_a_pe_that_has_finalized_ends", a_wait_for_a_finalized_pe_ends),
@@ -36,6 +36,7 @@ const CASES: [(&str, Case); 24] = [
     ("a_short_dest_of_collect_is_named", a_short_dest_of_collect_is_named),
     ("a_pe_outside_of_an_active_set_does_nothing", a_pe_outside_of_an_active_set_does_nothing),
     ("a_context_destroyed_twice_is_an_error", a_context_destroyed_twice_is_an_error),
+    ("a_lock_that_a_pe_does_not_hold_is_not_cleared", a_lock_that_is_not_held_is_not_cleared),
     ("the_main_thread_may_end_first", the_main_thread_may_end_first),
     ("a_limit_on_file_sizes_is_named", a_limit_on_file_sizes_is_named),
     ("a_compiler_wrapper_does_not_call_itself", a_wrapper_does_not_call_itself),
@@ -296,6 +297,16 @@ fn a_context_destroyed_twice_is_an_error(programs: &Programs) -> Result<(), Fail
     let ran = programs.faults.launch(1, &["destroy-twice"], &[("SHMEM_DEBUG", "0")])?;
     let says = |line: &str| line.contains("shmem_ctx_destroy") && line.contains("destroyed");
     expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, "an error")
+}
+
+/// Nobody holds the lock, this PE did before, or the other one does.
+fn a_lock_that_is_not_held_is_not_cleared(programs: &Programs) -> Result<(), Failed> {
+    for case in ["clear-free", "clear-twice", "clear-other"] {
+        let ran = programs.faults.launch(2, &[case], &[])?;
+        let says = |line: &str| line.contains("shmem_clear_lock") && line.contains("is not held");
+        expect(ran.code == Some(1) && ran.stderr.lines().any(says), &ran, case)?;
+    }
+    Ok(())
 }
 
 fn the_main_thread_may_end_first(programs: &Programs) -> Result<(), Failed> {

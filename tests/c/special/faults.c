@@ -222,6 +222,25 @@ int main(int argc, char **argv) {
         }
         CHECK_EQ(sum, me % 2 == 0 ? 2 : 0);
     }
+    CASE("clear-free") {
+        static long lock;
+        shmem_clear_lock(&lock);
+    }
+    CASE("clear-twice") {
+        static long lock;
+        shmem_set_lock(&lock);
+        shmem_clear_lock(&lock);
+        shmem_clear_lock(&lock);
+    }
+    CASE("clear-other") {
+        static long lock;
+        if (shmem_my_pe() == 0)
+            shmem_set_lock(&lock);
+        shmem_barrier_all();
+        if (shmem_my_pe() == 1)
+            shmem_clear_lock(&lock);
+        shmem_barrier_all();
+    }
     CASE("destroy-twice") {
         shmem_ctx_t ctx;
         CHECK_EQ(shmem_ctx_create(0, &ctx), 0);
