@@ -2,10 +2,13 @@
 //! Other machines: whether a job can be started on them, and what their own `oshinfo` finds there.
 
 use super::Grade;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// No questions, and no longer than this for a machine that does not answer.
@@ -15,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// For what has been said when the command has ended: a process that it leaves behind, such as ssh's master of
 /// shared connections, may keep its streams open.
 const REST: Duration = Duration::from_secs(1);
+/// For what a command may say next, before it is looked at whether it has ended.
+const MOMENT: Duration = Duration::from_millis(5);
 
 /// Has `own`, which is to be there as well, examine machine `name`, started by `rsh`. Gives what is to
 /// be printed and the worst that was found.
@@ -73,45 +78,53 @@ fn run(command: &mut Command) -> Result<(Option<i32>, String, String), String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = command.get_program().display().to_string();
     let mut child = command.spawn().map_err(|why| format!("cannot run '{program}': {why}"))?;
-    let said = [heard(child.stdout.take()), heard(child.stderr.take())];
-    let end = Instant::now() + LIMIT;
-    let status = loop {
-        match child.try_wait().map_err(|why| why.to_string())? {
-            Some(status) => break status,
-            None if Instant::now() > end => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("no answer within {} s", LIMIT.as_secs()));
+    let mut streams = [Heard::of(child.stdout.take()), Heard::of(child.stderr.take())];
+    let (mut end, mut ended) = (Instant::now() + LIMIT, None);
+    while ended.is_none() || streams.iter().any(|heard| heard.stream.is_some()) {
+        if Instant::now() > end {
+            if ended.is_some() {
+                break;
             }
-            None => std::thread::sleep(Duration::from_millis(10)),
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("no answer within {} s", LIMIT.as_secs()));
         }
-    };
-    let end = Instant::now() + REST;
-    let [out, error] = said.map(|pieces| all_of(&pieces, end));
-    Ok((status.code(), out, error))
+        if ended.is_none() {
+            ended = child.try_wait().map_err(|why| why.to_string())?;
+            end = ended.map_or(end, |_| Instant::now() + REST);
+        }
+        streams.iter_mut().for_each(Heard::hear);
+    }
+    let [out, error] = streams.map(|heard| String::from_utf8_lossy(&heard.said).into_owned());
+    Ok((ended.and_then(|status| status.code()), out, error))
 }
 
-/// What a stream says, piece by piece.
-fn heard(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
-    let (pieces, all) = channel();
-    std::thread::spawn(move || {
-        let (Some(mut stream), mut piece) = (stream, [0; 4096]) else { return };
-        loop {
-            match stream.read(&mut piece) {
-                Ok(len @ 1..) if pieces.send(piece[..len].to_vec()).is_ok() => {}
-                Err(why) if why.kind() == ErrorKind::Interrupted => {}
-                _ => return,
-            }
-        }
-    });
-    all
+/// A stream, until it ends, and what it has said.
+struct Heard {
+    stream: Option<File>,
+    said: Vec<u8>,
 }
 
-/// All pieces until the last one, or until a time.
-fn all_of(pieces: &Receiver<Vec<u8>>, end: Instant) -> String {
-    let next = || pieces.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
-    let bytes: Vec<u8> = std::iter::from_fn(next).flatten().collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+impl Heard {
+    fn of(stream: Option<impl Into<OwnedFd>>) -> Heard {
+        Heard { stream: stream.map(|stream| File::from(stream.into())), said: Vec::new() }
+    }
+
+    /// Waits a moment for the stream to say something, and hears a piece of it.
+    fn hear(&mut self) {
+        let Some(stream) = &mut self.stream else { return sleep(MOMENT) };
+        let moment = PollTimeout::try_from(MOMENT).unwrap_or(PollTimeout::ZERO);
+        let said = poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], moment);
+        if !said.is_ok_and(|streams| streams > 0) {
+            return;
+        }
+        let mut piece = [0; 4096];
+        match stream.read(&mut piece) {
+            Ok(len @ 1..) => self.said.extend_from_slice(&piece[..len]),
+            Err(why) if why.kind() == ErrorKind::Interrupted => {}
+            _ => self.stream = None,
+        }
+    }
 }
 
 #[cfg(test)]
