@@ -225,7 +225,7 @@ pub fn check_root(library: &Library, routine: &'static str, root: c_int, n_pes: 
         let last = n_pes - 1;
         library.world.stop_job(
             routine,
-            format_args!("PE_root = {root}: expected a PE of the team, 0 to {last}"),
+            format_args!("PE_root = {root}: expected the number of a member, 0 to {last}"),
         );
     }
 }
