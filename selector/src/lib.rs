@@ -11,8 +11,8 @@
 //! - [`class`]: which pairs of PEs are alike. [`probe`]: measuring. [`data`]: what was measured.
 //! - [`model`]: what sizes that were not measured cost. [`policy`]: which channel is taken.
 //! - [`stripes`]: channels of two transports at the same time. [`either`]: of one of two, by their load.
-//! - [`force`]: `SHMEM_ROUTE`. [`cache`]: files. [`report`]: explanations. [`pattern`]: estimates of
-//!   communication patterns. [`adaptive`]: corrections while a program runs.
+//! - [`force`]: `SHMEM_ROUTE`. [`cache`]: tables that are kept. [`report`]: explanations. [`files`]: where results go.
+//!   [`pattern`]: estimates of communication patterns. [`adaptive`]: corrections while a program runs.
 
 pub mod adaptive;
 pub mod cache;
@@ -20,6 +20,7 @@ pub mod class;
 mod costs;
 pub mod data;
 pub mod either;
+pub mod files;
 pub mod force;
 pub mod model;
 pub mod pattern;

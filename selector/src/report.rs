@@ -7,11 +7,12 @@ use crate::data::{Batches, Buffer, CACHED, Curve, Operation, Rejected, SERVICE, 
 use crate::model::{self, Interpolation};
 use crate::policy::{Decision, MARGIN};
 use crate::tuning::Tuning;
-use crate::{either, stripes};
+use crate::{either, files, stripes};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::path::Path;
 use tombolo_core::World;
 use tombolo_core::config::{Report, ReportForm};
 use tombolo_core::route::{Channel, Either, STEPS_MAX, Steps, Stripes};
@@ -204,7 +205,7 @@ pub fn write(tuning: &Tuning, wanted: &Report) -> io::Result<()> {
     let Report::To(form, path) = wanted else { return Ok(()) };
     let text = Explanation::of(tuning).render(*form);
     match path {
-        Some(path) => std::fs::write(path, text),
+        Some(path) => files::write(Path::new(path), |to| to.write_all(text.as_bytes())),
         None => io::stdout().lock().write_all(text.as_bytes()),
     }
 }

@@ -4,6 +4,7 @@
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tombolo_selector::files;
 
 fn named<T>(path: &Path, done: std::io::Result<T>) -> Result<T, String> {
     done.map_err(|why| format!("{}: {why}", path.display()))
@@ -17,13 +18,18 @@ pub fn check<'a>(paths: impl IntoIterator<Item = &'a Option<PathBuf>>) -> Result
     })
 }
 
+/// Writes a file.
+pub fn put(path: &Path, text: &str) -> Result<(), String> {
+    named(path, files::write(path, |to| to.write_all(text.as_bytes())))
+}
+
 /// Writes a file, if it is asked for.
 pub fn write(
     path: &Option<PathBuf>,
     text: impl FnOnce() -> Result<String, String>,
 ) -> Result<(), String> {
     let Some(path) = path else { return Ok(()) };
-    named(path, fs::write(path, text()?))
+    put(path, &text()?)
 }
 
 /// The same of a value.

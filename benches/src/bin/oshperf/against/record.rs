@@ -5,11 +5,11 @@ use super::figures::{Figure, figures};
 use super::implementation::Implementation;
 use super::report;
 use super::samples::Samples;
+use crate::files;
 use crate::machine::Machine;
 use crate::stats::Summary;
 use serde::Serialize;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// Everything that is reported.
@@ -84,22 +84,18 @@ impl Comparison {
     }
 }
 
-fn named<T>(path: &Path, done: io::Result<T>) -> Result<T, String> {
-    done.map_err(|why| format!("{}: {why}", path.display()))
-}
-
 /// Makes the directory: what cannot be kept is to be known before all is measured.
 pub fn prepare(directory: &Path) -> Result<(), String> {
-    named(directory, fs::create_dir_all(directory))
+    fs::create_dir_all(directory).map_err(|why| format!("{}: {why}", directory.display()))
 }
 
 /// Writes `DATE-MACHINE.md` and `.json` and answers where.
 pub fn write(outcome: &Comparison, directory: &Path) -> Result<[PathBuf; 2], String> {
     let stem = format!("{}-{}", outcome.machine.date, outcome.machine.slug());
     let paths = ["md", "json"].map(|kind| directory.join(format!("{stem}.{kind}")));
-    named(&paths[0], fs::write(&paths[0], report::markdown(outcome)))?;
+    files::put(&paths[0], &report::markdown(outcome))?;
     let mut json = serde_json::to_string_pretty(outcome).map_err(|why| why.to_string())?;
     json.push('\n');
-    named(&paths[1], fs::write(&paths[1], json))?;
+    files::put(&paths[1], &json)?;
     Ok(paths)
 }

@@ -17,11 +17,12 @@ use crate::placement::Hosts;
 use crate::report;
 use counted::Counted;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use summary::Summary;
 use tombolo_core::board::monotonic_ns;
+use tombolo_selector::files;
 
 /// Events that are kept of each PE unless the user says otherwise.
 pub const EVENTS: usize = 1 << 16;
@@ -173,11 +174,7 @@ impl Collected {
 
 fn put(path: Option<&Path>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> bool {
     let done = match path {
-        Some(path) => File::create(path).and_then(|file| {
-            let mut to = BufWriter::new(file);
-            write(&mut to)?;
-            to.flush()
-        }),
+        Some(path) => files::write(path, write),
         None => write(&mut io::stderr().lock()),
     };
     let name = path.map_or("standard error".into(), |path| path.display().to_string());
