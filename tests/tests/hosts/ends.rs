@@ -149,7 +149,7 @@ fn pes_that_ignore_an_interrupt_are_killed() {
 
 fn a_job_can_be_stopped_and_continued() {
     // The agents hear nothing of it for longer than they would put up with.
-    let (nodes, job) = long_job("--silence 2");
+    let (nodes, job) = long_job("--silence 5");
     job.send(Signal::SIGTSTP);
     let stopped = |nodes: &Nodes| {
         let shells =
@@ -158,7 +158,7 @@ fn a_job_can_be_stopped_and_continued() {
         pids.len() == 4 && pids.iter().all(|pid| crate::harness::is_stopped(Pid::from_raw(*pid)))
     };
     wait_until("all are stopped", || crate::harness::is_stopped(job.pid()) && stopped(&nodes));
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(6));
     job.send(Signal::SIGCONT);
     wait_until("all go on", || !stopped(&nodes));
     std::thread::sleep(Duration::from_secs(1));
