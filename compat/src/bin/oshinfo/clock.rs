@@ -27,7 +27,7 @@ pub struct Effort {
     pub runs_max: u64,
 }
 
-/// Takes times, the same on all PEs. All functions are collective.
+/// Takes times, the same on all PEs. All functions are collective, and so is to drop it.
 pub struct Clock<'a> {
     world: &'a World,
     routine: &'static str,
@@ -145,6 +145,13 @@ impl<'a> Clock<'a> {
         let begun = Instant::now();
         (0..runs).for_each(|_| once());
         Duration::from_nanos(self.agree(begun.elapsed().as_nanos() as u64))
+    }
+}
+
+impl Drop for Clock<'_> {
+    /// Until all PEs have read what this one told last: then its memory may be used for something else.
+    fn drop(&mut self) {
+        self.barrier();
     }
 }
 
