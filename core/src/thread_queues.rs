@@ -94,7 +94,7 @@ impl ThreadQueues {
         word.take(address, self.is_alone()) || matches!(word.join(address, false), Joined::First)
     }
 
-    /// Whether a thread is in the queue.
+    /// Whether a thread has the lock at `address` or waits for it.
     #[inline]
     pub fn is_entered(&self, address: usize) -> bool {
         let (word, address) = (self.word(address), address as u64);
@@ -173,9 +173,7 @@ impl Word {
     #[cold]
     fn has(&self, address: u64) -> bool {
         let crowd = self.crowd.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // If the word has one queue again, or none, that is known too.
         crowd.iter().any(|queue| queue.address == address)
-            || self.first.load(Ordering::Relaxed) == address
     }
 
     /// Nothing changes if no thread has the lock: then a program gives back what it has not got.

@@ -11,9 +11,9 @@ use tempfile::NamedTempFile;
 /// Access for all whom the user's file mode creation mask does not exclude.
 const ANYBODY: u32 = 0o666;
 
-/// Writes a file, and replaces an older one once the new one is whole: what fails or is killed before that, or finds the
-/// disk full, leaves the older one as it is. Keeps the older one's permissions. What is no file of its own in a directory
-/// that can be written to, such as a terminal or a file of another user, is written to directly.
+/// Writes a file. An older file stays as it is until the new one is whole, and is replaced then; the new one has its
+/// permissions. So a full disk or a signal that kills the process costs no older results. A terminal, a pipe, a file of
+/// another user, a file with several names, and one in a directory where no file can be made are written to directly.
 ///
 /// Errors: those of the file system, and of `contents`.
 pub fn write(
@@ -32,8 +32,10 @@ pub fn write(
 
 /// A new file in the directory of one that it can replace.
 fn beside(target: &Path, old: Option<Metadata>) -> Option<NamedTempFile> {
-    let is_own =
-        |old: &Metadata| old.is_file() && old.nlink() == 1 && old.uid() == geteuid().as_raw();
+    let is_own = |old: &Metadata| {
+        let is_alone = old.is_file() && old.nlink() == 1 && old.uid() == geteuid().as_raw();
+        is_alone && !old.permissions().readonly()
+    };
     if !old.as_ref().is_none_or(is_own) {
         return None;
     }

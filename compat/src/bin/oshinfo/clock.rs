@@ -9,7 +9,7 @@ use tombolo_core::{Result, World};
 
 /// What is close to the fastest batch.
 const SPREAD: f64 = 0.25;
-/// A batch that lasts so many times as long as it is to last had to wait for a processor.
+/// A batch that takes so many times its intended length has waited for a processor.
 const OVERLONG: u32 = 4;
 
 /// How much is measured for one figure.
@@ -20,8 +20,8 @@ pub struct Effort {
     /// Batches; the median of the faster half counts. While that is not close to the fastest there are
     /// more, up to four times as many.
     pub batches: usize,
-    /// After this time there are no more batches, be they fewer: on a busy machine PEs wait for each
-    /// other much longer than batches last.
+    /// No batch begins after this time, even if there were fewer than `batches`: on a busy machine PEs
+    /// wait for each other much longer than batches last. There is at least one batch of each thing.
     pub longest: Duration,
     /// Runs of a batch at most.
     pub runs_max: u64,
@@ -149,7 +149,7 @@ impl<'a> Clock<'a> {
 }
 
 impl Drop for Clock<'_> {
-    /// Until all PEs have read what this one told last: then its memory may be used for something else.
+    /// Waits until all PEs have read what this one told last, because its memory may be used again then.
     fn drop(&mut self) {
         self.barrier();
     }

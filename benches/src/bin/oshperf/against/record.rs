@@ -94,8 +94,6 @@ pub fn write(outcome: &Comparison, directory: &Path) -> Result<[PathBuf; 2], Str
     let stem = format!("{}-{}", outcome.machine.date, outcome.machine.slug());
     let paths = ["md", "json"].map(|kind| directory.join(format!("{stem}.{kind}")));
     files::put(&paths[0], &report::markdown(outcome))?;
-    let mut json = serde_json::to_string_pretty(outcome).map_err(|why| why.to_string())?;
-    json.push('\n');
-    files::put(&paths[1], &json)?;
+    files::json(&Some(paths[1].clone()), outcome)?;
     Ok(paths)
 }

@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// For what has been said when the command has ended: a process that it leaves behind, such as ssh's master of
 /// shared connections, may keep its streams open.
 const REST: Duration = Duration::from_secs(1);
-/// For what a command may say next, before it is looked at whether it has ended.
+/// How long to wait for a stream before looking whether the command has ended.
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// Has `own`, which is to be there as well, examine machine `name`, started by `rsh`. Gives what is to
@@ -99,7 +99,7 @@ fn run(command: &mut Command) -> Result<(Option<i32>, String, String), String> {
     Ok((ended.and_then(|status| status.code()), out, error))
 }
 
-/// A stream, until it ends, and what it has said.
+/// A stream of the command, until it ends, and what came from it.
 struct Heard {
     stream: Option<File>,
     said: Vec<u8>,
@@ -110,7 +110,7 @@ impl Heard {
         Heard { stream: stream.map(|stream| File::from(stream.into())), said: Vec::new() }
     }
 
-    /// Waits a moment for the stream to say something, and hears a piece of it.
+    /// Waits a moment for the stream, and takes a piece of what comes from it.
     fn hear(&mut self) {
         let Some(stream) = &mut self.stream else { return sleep(MOMENT) };
         let moment = PollTimeout::try_from(MOMENT).unwrap_or(PollTimeout::ZERO);
