@@ -4,11 +4,11 @@
 use crate::Tree;
 use crate::docs;
 use crate::licences;
-use crate::steps::{Failure, announce, output, run};
+use crate::steps::{Failure, announce, output};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Programs whose options shells complete.
@@ -58,15 +58,20 @@ pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     let probe = prefix.join("bin/.probe");
     put(&probe, |new| fs::write(new, "")).and_then(|()| fs::remove_file(&probe)).map_err(place)?;
     announce("building the library and its tools");
-    run(&mut release_build(tree))?;
+    let messages = output(&mut release_build(tree))?;
     announce(&format!("installing in {}", prefix.display()));
-    let built = |name: &str| tree.target("release").join(name);
+    let put_in_place = |name: &str, place: &str| {
+        let from = built(&messages, name)
+            .ok_or_else(|| Failure::new(format!("cargo does not tell where {name} is")))?;
+        let to = prefix.join(place);
+        copy(from, &to).map_err(|error| Failure::new(format!("{}: {error}", to.display())))
+    };
     for tool in TOOLS {
-        copy(&built(tool), &prefix.join("bin").join(tool)).map_err(place)?;
+        put_in_place(tool, &format!("bin/{tool}"))?;
     }
     let library = format!("lib/libtombolo.so.{VERSION}");
-    copy(&built("libtombolo.so"), &prefix.join(&library)).map_err(place)?;
-    copy(&built("libtombolo.a"), &prefix.join("lib/libtombolo.a")).map_err(place)?;
+    put_in_place("libtombolo.so", &library)?;
+    put_in_place("libtombolo.a", "lib/libtombolo.a")?;
     link(&prefix.join("lib/libtombolo.so.0"), &library["lib/".len()..]).map_err(place)?;
     for (name, target) in LINKS {
         link(&prefix.join(name), target).map_err(place)?;
@@ -102,14 +107,22 @@ fn completions(prefix: &Path) -> Result<(), Failure> {
 fn version(tree: &Tree) -> String {
     let mut describe = Command::new("git");
     describe.arg("-C").arg(tree.path("")).args(["describe", "--always", "--exclude", "*"]);
-    describe.args(["--abbrev=12", "--dirty=, changed"]).stderr(std::process::Stdio::null());
+    describe.args(["--abbrev=12", "--dirty=, changed"]).stderr(Stdio::null());
     match output(&mut describe) {
         Ok(commit) => format!("{VERSION} (Tombolo, OpenSHMEM 1.6, commit {})", commit.trim()),
         Err(_) => format!("{VERSION} (Tombolo, OpenSHMEM 1.6)"),
     }
 }
 
-/// The build of what is installed: with functions that begin at cache lines, and with the folders of this
+/// Where cargo has put the file `name`, as its messages tell: the user may have set a target, which has a folder of its
+/// own.
+fn built<'a>(messages: &'a str, name: &str) -> Option<&'a Path> {
+    let end = messages.find(&format!("/{name}\""))? + 1 + name.len();
+    let begin = messages[..end].rfind('"')? + 1;
+    Some(Path::new(&messages[begin..end]))
+}
+
+/// The build of what is installed, which tells in messages where it is: with functions that begin at cache lines, and with the folders of this
 /// machine cut off from the names of source files that messages and line tables hold. These say nothing to
 /// others, and tell who built the library.
 fn release_build(tree: &Tree) -> Command {
@@ -143,6 +156,7 @@ fn release_build(tree: &Tree) -> Command {
         "tombolo/tools",
     ]);
     build.args(TOOLS.iter().flat_map(|tool| ["--bin", tool]));
+    build.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     build.env("TOMBOLO_VERSION", version(tree));
     match (std::env::var(ENCODED), std::env::var("RUSTFLAGS")) {
         (Ok(own), _) => build.env(ENCODED, format!("{own}\x1f{}", flags.join("\x1f"))),
@@ -291,6 +305,16 @@ pub fn put(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> std:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_where_cargo_tells() {
+        let messages = r#"{"filenames":["/t/x86/release/libtombolo.so","/t/x86/release/libtombolo.a"]}
+            {"target":{"name":"oshrun"},"executable":"/t/x86/release/oshrun"}"#;
+        let place = |name| built(messages, name).map(|path| path.display().to_string());
+        assert_eq!(place("libtombolo.a"), Some("/t/x86/release/libtombolo.a".into()));
+        assert_eq!(place("oshrun"), Some("/t/x86/release/oshrun".into()));
+        assert_eq!(place("oshcc"), None);
+    }
 
     #[test]
     fn rows_of_the_table_become_items() {
