@@ -185,6 +185,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         let source = dir.join("special/forks.c");
         trials.push(runs(&Program::new(prefix, &source, how, &flags), 2, &[]));
     }
+    trials.extend(static_forks(prefix, &dir.join("special/static_fork.c")));
     for file in THREADED {
         let program =
             Program::new(prefix, &dir.join("special").join(file), "", &["-O1", "-pthread"]);
@@ -481,6 +482,31 @@ fn last_words(program: &Arc<Program>, case: &'static LastWords) -> Trial {
             false => Err(ran.account("expected the end to come by itself, unless it hangs").into()),
         }
     })
+}
+
+/// A PE is warned if a fork may do harm: in a program that the C library is linked into, with several threads.
+fn static_forks(prefix: &Path, source: &Path) -> Vec<Trial> {
+    let linked = Program::new(prefix, source, "statically linked", &["-O1", "-static"]);
+    let loading = Program::new(prefix, source, "", &["-O1"]);
+    let ways: [(&Arc<Program>, &'static [&'static str], bool); 4] = [
+        (&linked, &["--hosts", "2"], true),
+        (&linked, &[], false),
+        (&linked, &["--hosts", "2", "-x", "SHMEM_STATIC=cma"], false),
+        (&loading, &["--hosts", "2"], false),
+    ];
+    let trial = |(program, options, warns): (&Arc<Program>, &'static [&'static str], bool)| {
+        let program = program.clone();
+        let name = format!("a fork is warned of: {warns}{} {}", built(&program), options.join(" "));
+        Trial::test(name, move || {
+            let ran = program.launch_with(options, 2, &[], &[])?;
+            let warned = ran.stderr.contains("linked with -static and forks");
+            match warned == warns && ran.stdout.matches("status 1").count() == 2 {
+                true => Ok(()),
+                false => Err(ran.account(&format!("expected a warning: {warns}")).into()),
+            }
+        })
+    };
+    ways.into_iter().map(trial).collect()
 }
 
 /// The code of a PE that has done its part is the job's, whose others go on.

@@ -99,7 +99,7 @@ impl Held {
 }
 
 /// Whether this is the only thread; false where the kernel does not tell.
-fn has_one_thread() -> bool {
+pub fn has_one_thread() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
 }
 

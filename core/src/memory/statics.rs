@@ -220,12 +220,24 @@ impl Extent {
 /// Finds the data segments of the main program: its writable `PT_LOAD` segments without the part
 /// that becomes read-only after relocation.
 fn find() -> Result<Extent> {
-    let mut found: Option<Extent> = None;
+    let (bias, headers) = program();
+    let extent = extent(bias, headers).ok_or_else(|| {
+        Error::Memory("the executable has no writable data segment to share".to_owned())
+    })?;
+    Ok(Extent { layout: fingerprint(bias, headers, &extent), ..extent })
+}
+
+/// Whether the C library is linked into the executable, which cannot load libraries then.
+pub fn holds_c_library() -> bool {
+    !program().1.iter().any(|header| header.p_type == libc::PT_INTERP)
+}
+
+/// Where the main program is loaded, and its program headers.
+fn program() -> (usize, &'static [libc::Elf64_Phdr]) {
+    let mut found: (usize, &'static [libc::Elf64_Phdr]) = (0, &[]);
     // SAFETY: the callback runs before the call returns and gets a pointer to `found`.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
-    found.ok_or_else(|| {
-        Error::Memory("the executable has no writable data segment to share".to_owned())
-    })
+    found
 }
 
 /// Looks at the first object only: the main program.
@@ -234,14 +246,12 @@ unsafe extern "C" fn visit(
     _size: usize,
     found: *mut libc::c_void,
 ) -> libc::c_int {
-    // SAFETY: the C library passes valid program headers of a loaded object, and `found` is the
+    // SAFETY: the C library passes valid program headers of the main program, which stays loaded, and `found` is the
     // pointer given to dl_iterate_phdr.
     unsafe {
-        let bias = (*info).dlpi_addr as usize;
         let headers = std::slice::from_raw_parts((*info).dlpi_phdr, (*info).dlpi_phnum as usize);
-        let extent = extent(bias, headers);
-        *found.cast::<Option<Extent>>() =
-            extent.map(|extent| Extent { layout: fingerprint(bias, headers, &extent), ..extent });
+        *found.cast::<(usize, &'static [libc::Elf64_Phdr])>() =
+            ((*info).dlpi_addr as usize, headers);
     }
     1
 }
@@ -451,10 +461,13 @@ impl TouchedPages {
 /// private then: when it forks itself, nothing is left to do.
 ///
 /// In an executable that the C library is linked into as well, what that changes in the child before it calls
-/// the handler is changed in the parent too. Such programs must not fork while they have several threads.
+/// the handler is changed in the parent too: the number of its threads and the lists of their stacks among them. Such
+/// programs are warned if they fork while they have several threads.
 mod forked {
+    use super::super::standstill::has_one_thread;
     use super::*;
     use std::cell::Cell;
+    use std::sync::atomic::AtomicBool;
 
     struct Protected {
         pieces: Vec<Piece>,
@@ -463,6 +476,8 @@ mod forked {
         file: i32,
         /// What tells the file from another one, to which the program may have given its number.
         id: (u64, u64),
+        /// Whether the variables of the C library are among the data, and nobody was warned yet.
+        warns: AtomicBool,
     }
 
     thread_local! {
@@ -498,9 +513,10 @@ mod forked {
         let id = id_of(file).ok_or_else(|| {
             Error::system("looking at a memory file", std::io::Error::last_os_error())
         })?;
-        let protected = Box::new(Protected { pieces, len, file, id });
+        let warns = AtomicBool::new(holds_c_library());
+        let protected = Box::new(Protected { pieces, len, file, id, warns });
         PROTECTED.store(Box::into_raw(protected), Ordering::Relaxed);
-        // SAFETY: the handlers make system calls and do nothing else.
+        // SAFETY: in the child there are system calls alone.
         match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
             0 => Ok(()),
             code => {
@@ -525,9 +541,16 @@ mod forked {
     }
 
     unsafe extern "C" fn prepare() {
-        let Some(Protected { pieces, len, file, id }) = protected() else { return };
+        let Some(Protected { pieces, len, file, id, warns }) = protected() else { return };
         if id_of(*file) != Some(*id) {
             return;
+        }
+        if warns.load(Ordering::Relaxed) && !has_one_thread() {
+            warns.store(false, Ordering::Relaxed);
+            tracing::warn!(
+                "this program is linked with -static and forks while it has several threads: what the C library \
+                 changes in the child is changed in this PE too, which may hang. SHMEM_STATIC=cma avoids that"
+            );
         }
         // SAFETY: private memory at an address of the kernel's choice; what is read from the file
         // stays inside it.

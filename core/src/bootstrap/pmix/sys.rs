@@ -4,6 +4,7 @@
 //! The layouts are part of the library's binary interface, whose version is in its name. They are
 //! those of the header of PMIx 4.2.
 
+use crate::memory::statics;
 use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_LAZY};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -161,8 +162,7 @@ impl Library {
     }
 
     fn open() -> Result<Library, String> {
-        // SAFETY: only asks.
-        if unsafe { libc::getauxval(libc::AT_BASE) } == 0 {
+        if statics::holds_c_library() {
             return Err("a statically linked program cannot load libraries".into());
         }
         // SAFETY: what a well-kept library does when it is loaded has no preconditions. Its own
