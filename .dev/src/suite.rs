@@ -8,7 +8,7 @@ use crate::python;
 use crate::side_by_side::{self, Job};
 use crate::steps::{Failure, announce, find, output};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
 /// Programs that some tests need, the Debian packages that bring them, and what cannot be tested
@@ -45,6 +45,11 @@ const LIBFABRIC: &str = "libfabric.so.1";
 /// See `LIBFABRIC`.
 const LIBIBVERBS: &str = "libibverbs.so.1";
 
+/// Test programs with jobs whose PEs wait for each other all the time. Beside a program that takes processors from them
+/// they take two to five times as long, so each of them runs alone.
+const ALONE: [&str; 3] =
+    ["tests/tests/collectives.rs", "tests/tests/conformance.rs", "tests/tests/verbs.rs"];
+
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let missing = provide_tools();
     let prefix = tree.target("tombolo");
@@ -71,7 +76,7 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
         }
     }
     let mut totals = Totals::default();
-    side_by_side::run(jobs, programs_at_a_time(), |job, printed, status| {
+    let mut ended = |job: &Job, printed: &[u8], status: ExitStatus| {
         announce(&format!("{}:", job.name));
         let printed = String::from_utf8_lossy(printed);
         print!("{printed}");
@@ -79,7 +84,10 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
         if !status.success() {
             totals.failures.push(format!("{}: {status}\n{}", job.name, what_failed(&printed)));
         }
-    })?;
+    };
+    let (alone, others) = jobs.into_iter().partition(|job| ALONE.contains(&job.name.as_str()));
+    side_by_side::run(alone, 1, &mut ended)?;
+    side_by_side::run(others, programs_at_a_time(), &mut ended)?;
     announce(&format!(
         "{} passed, {} failed, {} ignored",
         totals.passed, totals.failed, totals.ignored
