@@ -60,10 +60,10 @@ pub fn install(tree: &Tree, prefix: &Path) -> Result<(), Failure> {
     announce("building the library and its tools");
     let messages = output(&mut release_build(tree))?;
     announce(&format!("installing in {}", prefix.display()));
-    let put_in_place = |name: &str, place: &str| {
+    let put_in_place = |name: &str, relative: &str| {
         let from = built(&messages, name)
             .ok_or_else(|| Failure::new(format!("cargo does not tell where {name} is")))?;
-        let to = prefix.join(place);
+        let to = prefix.join(relative);
         copy(from, &to).map_err(|error| Failure::new(format!("{}: {error}", to.display())))
     };
     for tool in TOOLS {
@@ -114,17 +114,18 @@ fn version(tree: &Tree) -> String {
     }
 }
 
-/// Where cargo has put the file `name`, as its messages tell: the user may have set a target, which has a folder of its
-/// own.
+/// Where cargo has put the file `name`, by its messages. What is built for a target that the user has set lies in a
+/// folder of that target.
 fn built<'a>(messages: &'a str, name: &str) -> Option<&'a Path> {
     let end = messages.find(&format!("/{name}\""))? + 1 + name.len();
     let begin = messages[..end].rfind('"')? + 1;
     Some(Path::new(&messages[begin..end]))
 }
 
-/// The build of what is installed, which tells in messages where it is: with functions that begin at cache lines, and with the folders of this
-/// machine cut off from the names of source files that messages and line tables hold. These say nothing to
-/// others, and tell who built the library.
+/// The build of what is installed. It prints cargo's messages as JSON.
+///
+/// Functions begin at cache lines. The folders of this machine are cut off from the names of source files that error
+/// messages and line tables hold: these say nothing to others, and tell who built the library.
 fn release_build(tree: &Tree) -> Command {
     let home = |variable: &str, below: &str| {
         let default = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(below);

@@ -45,8 +45,8 @@ const LIBFABRIC: &str = "libfabric.so.1";
 /// See `LIBFABRIC`.
 const LIBIBVERBS: &str = "libibverbs.so.1";
 
-/// Test programs with jobs whose PEs wait for each other all the time. Beside a program that takes processors from them
-/// they take two to five times as long, so each of them runs alone.
+/// Test programs that run alone. The PEs of their jobs wait for each other all the time: on two processors, beside
+/// another program, they were seen to take two to six times as long.
 const ALONE: [&str; 3] =
     ["tests/tests/collectives.rs", "tests/tests/conformance.rs", "tests/tests/verbs.rs"];
 

@@ -484,7 +484,7 @@ fn last_words(program: &Arc<Program>, case: &'static LastWords) -> Trial {
     })
 }
 
-/// A PE is warned if a fork may do harm: in a program that the C library is linked into, with several threads.
+/// The library warns of a fork that may do harm: in a statically linked program that has several threads.
 fn static_forks(prefix: &Path, source: &Path) -> Vec<Trial> {
     let linked = Program::new(prefix, source, "statically linked", &["-O1", "-static"]);
     let loading = Program::new(prefix, source, "", &["-O1"]);
@@ -496,7 +496,8 @@ fn static_forks(prefix: &Path, source: &Path) -> Vec<Trial> {
     ];
     let trial = |(program, options, warns): (&Arc<Program>, &'static [&'static str], bool)| {
         let program = program.clone();
-        let name = format!("a fork is warned of: {warns}{} {}", built(&program), options.join(" "));
+        let kind = if warns { "a warning" } else { "no warning" };
+        let name = format!("{kind} of a fork{} {}", built(&program), options.join(" "));
         Trial::test(name, move || {
             let ran = program.launch_with(options, 2, &[], &[])?;
             let warned = ran.stderr.contains("linked with -static and forks");

@@ -227,8 +227,8 @@ fn find() -> Result<Extent> {
     Ok(Extent { layout: fingerprint(bias, headers, &extent), ..extent })
 }
 
-/// Whether the C library is linked into the executable, which cannot load libraries then.
-pub fn holds_c_library() -> bool {
+/// Whether the executable is linked statically: the C library is part of it, and it cannot load libraries.
+pub fn is_statically_linked() -> bool {
     !program().1.iter().any(|header| header.p_type == libc::PT_INTERP)
 }
 
@@ -513,10 +513,10 @@ mod forked {
         let id = id_of(file).ok_or_else(|| {
             Error::system("looking at a memory file", std::io::Error::last_os_error())
         })?;
-        let warns = AtomicBool::new(holds_c_library());
+        let warns = AtomicBool::new(is_statically_linked());
         let protected = Box::new(Protected { pieces, len, file, id, warns });
         PROTECTED.store(Box::into_raw(protected), Ordering::Relaxed);
-        // SAFETY: in the child there are system calls alone.
+        // SAFETY: the handlers have the right type, and stay. The child's makes system calls and does nothing else.
         match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
             0 => Ok(()),
             code => {
@@ -548,8 +548,8 @@ mod forked {
         if warns.load(Ordering::Relaxed) && !has_one_thread() {
             warns.store(false, Ordering::Relaxed);
             tracing::warn!(
-                "this program is linked with -static and forks while it has several threads: what the C library \
-                 changes in the child is changed in this PE too, which may hang. SHMEM_STATIC=cma avoids that"
+                "this program is linked with -static and forks while it has several threads. It shares variables of \
+                 the C library with its child for a moment, so this PE may hang. SHMEM_STATIC=cma avoids this"
             );
         }
         // SAFETY: private memory at an address of the kernel's choice; what is read from the file

@@ -162,7 +162,7 @@ impl Library {
     }
 
     fn open() -> Result<Library, String> {
-        if statics::holds_c_library() {
+        if statics::is_statically_linked() {
             return Err("a statically linked program cannot load libraries".into());
         }
         // SAFETY: what a well-kept library does when it is loaded has no preconditions. Its own
