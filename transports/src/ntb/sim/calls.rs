@@ -248,11 +248,10 @@ impl World<'_> {
         let each = size.div_ceil(parts).next_multiple_of(64);
         let sound = (0..parts).all(|part| {
             let from = part * each;
-            let part_bytes = Part { from, len: each.min(size.saturating_sub(from)) };
-            let range = at + from..at + from + part_bytes.len;
+            let range = at + from..at + from + each.min(size.saturating_sub(from));
             let candidates = if split { part..part + 1 } else { 0..lanes_per_pe };
             let mut lanes = candidates.map(|lane| &self.lanes[first + lane].memory.local);
-            lanes.any(|local| self.plan.check_get(to, part_bytes, &local[range.clone()]))
+            lanes.any(|local| self.plan.check_get(to, from, &local[range.clone()]))
         });
         for lane in first..first + lanes_per_pe {
             self.lanes[lane].memory.local[at..at + size].fill(0);

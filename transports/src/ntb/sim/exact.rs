@@ -84,8 +84,8 @@ impl WorkloadPlan {
         let (from, to, slot) = place;
         let at = self.put_offset(from) + self.place(slot);
         let segment = &symmetric[usize::from(to.host)][usize::from(to.pe)];
-        let (name, len) = (name(token, second), self.len_of(token));
-        segment[at..at + len].iter().copied().eq((0..len).map(|at| WorkloadPlan::byte(name, at)))
+        let found = &segment[at..at + self.len_of(token)];
+        WorkloadPlan::is_data(name(token, second), 0, found)
     }
 
     /// Whether a get has brought the right bytes and touched no others; forgets them.
@@ -93,8 +93,7 @@ impl WorkloadPlan {
         let (number, shift, len) = (self.number(to), self.shift(token), self.len_of(token));
         let (got, others) = self.dest_of(slot, local).split_at_mut(len);
         let sound =
-            got.iter().copied().eq((0..len).map(|at| WorkloadPlan::byte(number, shift + at)))
-                && others.iter().all(|byte| *byte == 0);
+            WorkloadPlan::is_data(number, shift, got) && others.iter().all(|byte| *byte == 0);
         got.fill(0);
         sound
     }

@@ -70,6 +70,32 @@ const ADDED_OFFSET: usize = 8;
 const SIGNAL_OFFSET: usize = 16;
 const DATA_OFFSET: usize = 4096;
 
+/// Bytes of data after which it goes on in another way.
+const ROW: usize = 256;
+/// Two rows of bytes: whatever byte a row of data begins with, it stands here.
+static BYTES: [u8; 2 * ROW] = {
+    let mut bytes = [0; 2 * ROW];
+    let mut at = 0;
+    while at < bytes.len() {
+        bytes[at] = (at * 7) as u8;
+        at += 1;
+    }
+    bytes
+};
+
+/// The data of PE `number` in a range of offsets, row by row. All that is moved is compared with it: bytes that are
+/// computed one by one take longer than all else in tests.
+fn data(number: usize, from: usize, to: usize) -> impl Iterator<Item = &'static [u8]> {
+    let mut at = from;
+    std::iter::from_fn(move || {
+        let end = to.min(at - at % ROW + ROW);
+        let first = (number * 131 + at + (at >> 8) * 13 + (at >> 16) * 29 + 1) % ROW;
+        let piece = &BYTES[first..first + (end - at)];
+        at = end;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 /// A PE's place in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PeId {
@@ -159,16 +185,20 @@ impl WorkloadPlan {
         }
     }
 
-    /// The byte at `at` of the data of PE `number`.
-    pub fn byte(number: usize, at: usize) -> u8 {
-        (number * 131 + at * 7 + (at >> 8) * 13 + (at >> 16) * 29 + 1) as u8
-    }
-
     /// Fills what others may get, and the sources.
     pub fn fill(number: usize, bytes: &mut [u8]) {
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = WorkloadPlan::byte(number, at);
-        }
+        let wanted = data(number, 0, bytes.len());
+        bytes.chunks_mut(ROW).zip(wanted).for_each(|(place, piece)| place.copy_from_slice(piece));
+    }
+
+    /// Whether bytes are those of the data of PE `number` from an offset on.
+    pub fn is_data(number: usize, from: usize, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        data(number, from, from + bytes.len()).all(|piece| {
+            let (found, others) = rest.split_at(piece.len());
+            rest = others;
+            found == piece
+        })
     }
 
     /// Prepares a PE's segment.
@@ -182,11 +212,9 @@ impl WorkloadPlan {
         segment
     }
 
-    /// Whether what a get brought is what its target exposes.
-    pub fn check_get(&self, from: PeId, part: Part, bytes: &[u8]) -> bool {
-        let number = self.number(from);
-        let wanted = (part.from..part.from + part.len).map(|at| WorkloadPlan::byte(number, at));
-        bytes.iter().copied().eq(wanted)
+    /// Whether what a get brought is what its target exposes from an offset on.
+    pub fn check_get(&self, from: PeId, at: usize, bytes: &[u8]) -> bool {
+        WorkloadPlan::is_data(self.number(from), at, bytes)
     }
 
     /// The result of a fetching AMO.
@@ -205,9 +233,7 @@ impl WorkloadPlan {
     pub fn check_put(&self, to: PeId, from: PeId, symmetric: &[Symmetric]) -> bool {
         let segment = &symmetric[usize::from(to.host)][usize::from(to.pe)];
         let at = self.put_offset(from);
-        let number = self.number(from);
-        let wanted = (0..self.workload.size).map(|at| WorkloadPlan::byte(number, at));
-        segment[at..at + self.workload.size].iter().copied().eq(wanted)
+        WorkloadPlan::is_data(self.number(from), 0, &segment[at..at + self.workload.size])
     }
 
     /// The counters of a PE: fetching additions, other additions, signals.
@@ -235,8 +261,7 @@ impl WorkloadPlan {
             Some(Operation::Get) => (to, &mut local[self.beside_local()..]),
             _ => (from, &mut far[self.beside_offset()..]),
         };
-        let sound =
-            dest.iter().copied().eq((0..dest.len()).map(|at| WorkloadPlan::byte(source, at)));
+        let sound = WorkloadPlan::is_data(source, 0, dest);
         dest.fill(0);
         sound
     }

@@ -9,13 +9,22 @@ use super::*;
 /// FNV-1a over words: fast, and good enough to tell states apart by 64 bits.
 struct Fingerprint(u64);
 
+impl Fingerprint {
+    fn add(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x100_0000_01b3);
+        self.0 ^= self.0 >> 29;
+    }
+}
+
 impl Hasher for Fingerprint {
+    // Most of a world is memory, so most of these tests is this loop.
     fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.0 = (self.0 ^ u64::from_le_bytes(word)).wrapping_mul(0x100_0000_01b3);
-            self.0 ^= self.0 >> 29;
+        let (words, rest) = bytes.as_chunks();
+        for word in words {
+            self.add(u64::from_le_bytes(*word));
+        }
+        for byte in rest {
+            self.add(u64::from(*byte));
         }
     }
 
