@@ -22,20 +22,35 @@ const MAY_KNOW: [(&str, &[&str]); 6] = [
 /// What back ends share; it knows none of them.
 const SHARED: &str = "network";
 
-pub fn check(tree: &Tree) -> Result<(), Failure> {
+/// The option that leaves out what compiles.
+const QUICK: &str = "--quick";
+
+pub fn check(tree: &Tree, args: &[String]) -> Result<(), Failure> {
+    let quick = match args {
+        [] => false,
+        [option] if option == QUICK => true,
+        _ => return Err(Failure::new(format!("usage: cargo dev check [{QUICK}]"))),
+    };
     announce("formatting");
     run(&mut tree.cargo(&["fmt", "--all", "--check"]))?;
     announce("layering");
     layering(tree)?;
     announce("licences");
     licences::check(tree)?;
+    if !quick {
+        clippy(tree)?;
+    }
+    deny::check(tree)
+}
+
+fn clippy(tree: &Tree) -> Result<(), Failure> {
     announce("clippy");
     // The whole workspace has the features that tests need; what programs get has none.
     for parts in [&["--workspace", "--all-targets"][..], &["--package", "tombolo"]] {
         let clippy = [&["clippy", "--quiet"], parts, &["--", "--deny", "warnings"]].concat();
         run(&mut tree.cargo(&clippy))?;
     }
-    deny::check(tree)
+    Ok(())
 }
 
 /// Dependencies between crates, and between the back ends of the transports.

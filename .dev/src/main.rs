@@ -26,7 +26,7 @@ Usage: cargo dev COMMAND
 
   demo                  build, install into target/tombolo, compile an example, run it on 4 PEs
   test [ARGUMENTS]      run every test of this repository; arguments go to `cargo test`
-  check                 formatting, clippy, dependency directions, licences
+  check [--quick]       formatting, dependency directions, licences and, unless quick, clippy
   conform [NAME]        run the conformance suite of the transports: all, or those named NAME
   docs                  write the guide and the reference as HTML into target/docs
   guests [ARGUMENTS]    run the tests that need guests: virtual machines with devices
@@ -49,12 +49,12 @@ fn main() -> ExitCode {
     };
     let tree = Tree::find();
     let outcome = match command {
-        "demo" | "check" | "docs" | "licences" if !rest.is_empty() => {
+        "demo" | "docs" | "licences" if !rest.is_empty() => {
             Err(Failure::new(format!("{command} takes no arguments, but got '{}'", rest.join(" "))))
         }
         "demo" => demo::demo(&tree),
         "test" => suite::test(&tree, rest),
-        "check" => check::check(&tree),
+        "check" => check::check(&tree, rest),
         "docs" => docs::docs(&tree),
         "conform" => conform(&tree, rest),
         "guests" => guests::guests(&tree, rest),

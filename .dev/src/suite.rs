@@ -134,10 +134,10 @@ fn cargo_test(tree: &Tree, args: &[String]) -> Job {
     Job { name: format!("cargo test {}", args.join(" ")), command }
 }
 
-/// Builds all test programs. Gives what runs each of them in its package's directory, as `cargo test` does, and what
+/// Builds all test programs, and the benchmarks, so that these compile too. Gives what runs each of them in its package's directory, as `cargo test` does, and what
 /// runs the tests in documentation.
 fn test_programs(tree: &Tree) -> Result<Vec<Job>, Failure> {
-    let mut build = tree.cargo(&["test", "--workspace", "--no-run"]);
+    let mut build = tree.cargo(&["test", "--workspace", "--all-targets", "--no-run"]);
     build.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let messages = output(&mut build)?;
     let mut programs: Vec<TestProgram> = messages.lines().filter_map(TestProgram::of).collect();
@@ -167,7 +167,8 @@ impl TestProgram<'_> {
     /// What a message of cargo tells of; none if it is about something else.
     fn of(message: &str) -> Option<TestProgram<'_>> {
         let (_, profile) = message.split_once(r#""profile":{"#)?;
-        let is_test = profile.split('}').next()?.contains(r#""test":true"#);
+        let is_test = profile.split('}').next()?.contains(r#""test":true"#)
+            && !message.contains(r#""kind":["bench"]"#);
         let text = |field: &str| {
             let (_, value) = message.split_once(&format!(r#""{field}":""#))?;
             value.split('"').next()
@@ -288,6 +289,8 @@ mod tests {
         assert_eq!(TestProgram::of(&told), Some(program));
         assert_eq!(TestProgram::of(&message(r#""test":false"#, r#""/t/x-1""#)), None);
         assert_eq!(TestProgram::of(&message(r#""test":true"#, "null")), None);
+        let benchmark = told.replace(r#"["test"]"#, r#"["bench"]"#);
+        assert_eq!(TestProgram::of(&benchmark), None);
         assert_eq!(TestProgram::of(r#"{"reason":"build-finished","success":true}"#), None);
     }
 
