@@ -26,7 +26,7 @@ Usage: cargo dev COMMAND
 
   demo                  build, install into target/tombolo, compile an example, run it on 4 PEs
   test [ARGUMENTS]      run every test of this repository; arguments go to `cargo test`
-  check [--quick]       formatting, dependency directions, licences and, unless quick, clippy
+  check [--quick]       formatting, dependency directions, licences, clippy; --quick leaves clippy out
   conform [NAME]        run the conformance suite of the transports: all, or those named NAME
   docs                  write the guide and the reference as HTML into target/docs
   guests [ARGUMENTS]    run the tests that need guests: virtual machines with devices

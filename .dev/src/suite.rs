@@ -122,7 +122,7 @@ fn model_checking(tree: &Tree) -> Job {
     command.arg("loom_");
     // Of its own, because the flag concerns every crate.
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", tree.target("loom"));
-    // Clippy, which CI has look at all that is compiled, would complain of the sizes in these tests: they are 1.
+    // CI compiles with clippy, which refuses the sizes and times in these tests: they are as small as can be.
     command.env_remove("RUSTC_WORKSPACE_WRAPPER");
     // Optimised, these tests run 4 s faster and compile 100 s longer, on 2 processors.
     command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
@@ -136,8 +136,8 @@ fn cargo_test(tree: &Tree, args: &[String]) -> Job {
     Job { name: format!("cargo test {}", args.join(" ")), command }
 }
 
-/// Builds all test programs, and the benchmarks, so that these compile too. Gives what runs each of them in its package's directory, as `cargo test` does, and what
-/// runs the tests in documentation.
+/// Builds all test programs. Gives what runs each of them in its package's directory, as `cargo test` does, and what
+/// runs the tests in documentation. The benchmarks are built too, to see that they compile.
 fn test_programs(tree: &Tree) -> Result<Vec<Job>, Failure> {
     let mut build = tree.cargo(&["test", "--workspace", "--all-targets", "--no-run"]);
     build.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
@@ -169,6 +169,7 @@ impl TestProgram<'_> {
     /// What a message of cargo tells of; none if it is about something else.
     fn of(message: &str) -> Option<TestProgram<'_>> {
         let (_, profile) = message.split_once(r#""profile":{"#)?;
+        // Cargo builds benchmarks as tests too.
         let is_test = profile.split('}').next()?.contains(r#""test":true"#)
             && !message.contains(r#""kind":["bench"]"#);
         let text = |field: &str| {

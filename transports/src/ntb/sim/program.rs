@@ -70,9 +70,9 @@ const ADDED_OFFSET: usize = 8;
 const SIGNAL_OFFSET: usize = 16;
 const DATA_OFFSET: usize = 4096;
 
-/// Bytes of data after which it goes on in another way.
+/// Bytes of a row. The bytes of a row of data are 7 apart from each other, modulo 256.
 const ROW: usize = 256;
-/// Two rows of bytes: whatever byte a row of data begins with, it stands here.
+/// Two rows one after the other: a row of data, whatever byte it begins with, is a part of them.
 static BYTES: [u8; 2 * ROW] = {
     let mut bytes = [0; 2 * ROW];
     let mut at = 0;
@@ -83,8 +83,8 @@ static BYTES: [u8; 2 * ROW] = {
     bytes
 };
 
-/// The data of PE `number` in a range of offsets, row by row. All that is moved is compared with it: bytes that are
-/// computed one by one take longer than all else in tests.
+/// The data of PE `number` from offset `from` up to offset `to`, row by row. All that is moved is compared with it: byte
+/// by byte, that took most of the time of some tests.
 fn data(number: usize, from: usize, to: usize) -> impl Iterator<Item = &'static [u8]> {
     let mut at = from;
     std::iter::from_fn(move || {
@@ -191,7 +191,7 @@ impl WorkloadPlan {
         bytes.chunks_mut(ROW).zip(wanted).for_each(|(place, piece)| place.copy_from_slice(piece));
     }
 
-    /// Whether bytes are those of the data of PE `number` from an offset on.
+    /// Whether `bytes` are those of the data of PE `number` at offset `from`.
     pub fn is_data(number: usize, from: usize, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         data(number, from, from + bytes.len()).all(|piece| {
@@ -212,7 +212,7 @@ impl WorkloadPlan {
         segment
     }
 
-    /// Whether what a get brought is what its target exposes from an offset on.
+    /// Whether what a get brought is what its target exposes at offset `at`.
     pub fn check_get(&self, from: PeId, at: usize, bytes: &[u8]) -> bool {
         WorkloadPlan::is_data(self.number(from), at, bytes)
     }

@@ -17,7 +17,7 @@ impl Fingerprint {
 }
 
 impl Hasher for Fingerprint {
-    // Most of a world is memory, so most of these tests is this loop.
+    // Most of a world is memory: these tests spend much of their time here.
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks();
         for word in words {

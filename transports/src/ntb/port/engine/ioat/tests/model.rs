@@ -136,7 +136,7 @@ impl Machinery for Function {
                 self.resets |= value & 0x20 != 0;
             }
             (0x86, 2) => {
-                // An error may come just before, of which the driver cannot know.
+                // The driver cannot know of an error that has just halted the channel.
                 let halted = self.is == Is::Halted && self.errors == 0;
                 assert!(!halted, "a chain is needed first");
                 self.count = value as u16;
