@@ -241,6 +241,7 @@ mod tests {
             ("SHMEM_NTB_LANE", "SHMEM_NTB_LANES"),
             ("SMA_INF", "SHMEM_INFO"),
             ("SHMEM_TCP_IFACE", "SHMEM_TCP_INTERFACE"),
+            ("SHMEM_TCP_PORT", "SHMEM_TCP_PORTS"),
         ] {
             let [notice] = &noticed(&[(name, "x")])[..] else { panic!("{name}") };
             assert!(notice.contains(&format!("no environment variable {name},")), "{notice}");

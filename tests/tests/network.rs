@@ -65,6 +65,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
         tool(prefix, "oshinfo_examines_other_hosts", examines),
         tool(prefix, "tcp_needs_no_library_and_no_setting", tells),
         tool(prefix, "an_interface_that_is_not_there_is_told", refuses),
+        tool(prefix, "pes_listen_at_the_ports_that_are_given", listens),
         Trial::test("profiles_come_from_all_hosts", move || profiles(&counted)),
     ];
     let long = crate_dir().join("c/special/long_transfers.c");
@@ -133,6 +134,21 @@ fn refuses(prefix: &Path) -> Result<(), Failed> {
     let why = "tcp: SHMEM_TCP_INTERFACE=eth7: there is no such interface; those that are up: ";
     assert!(ran.code == Some(1) && ran.stderr.contains(why), "{ran:?}");
     assert!(ran.stderr.contains("eth0 (10.99.0."), "{ran:?}");
+    Ok(())
+}
+
+fn listens(prefix: &Path) -> Result<(), Failed> {
+    let oshinfo = |ports: &str| {
+        let mut command = Command::new(prefix.join("bin/oshrun"));
+        command.args(["--host", "n1:2,n2:2", "-x", "SHMEM_TRANSPORTS=shm,tcp", "-x"]);
+        command.arg(format!("SHMEM_TCP_PORTS={ports}")).arg(prefix.join("bin/oshinfo"));
+        on_login(command)
+    };
+    oshinfo("50000-50001")?.succeeded()?;
+    let ran = oshinfo("50000")?;
+    let why = "tcp: no port is free at 10.99.0.";
+    assert!(ran.code == Some(1) && ran.stderr.contains(why), "{ran:?}");
+    assert!(ran.stderr.contains("(SHMEM_TCP_PORTS=50000)"), "{ran:?}");
     Ok(())
 }
 

@@ -3,12 +3,14 @@
 
 use super::congestion::Congestion;
 use super::frame;
+use super::ports::Ports;
 use super::socket::{Greeting, end, new};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::socket::{self, SockaddrStorage, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use tombolo_core::config::Shown;
 
 /// Connections that are kept while it is not known whose they are, beside one for each peer.
 pub const ACCEPTED_MAX: usize = 64;
@@ -45,21 +47,29 @@ struct Accepted {
 }
 
 impl Listener {
-    /// Listens at an address of this host, on a port that the system chooses.
+    /// Listens at an address of this host, on the first of the ports that is free.
     pub fn open(
         address: IpAddr,
+        ports: &Ports,
         congestion: &Congestion,
         epoll: &Epoll,
     ) -> Result<Listener, String> {
-        let failed = |what: &str, error: Errno| format!("{what} at {address}: {error}");
-        let socket = new(address, congestion).map_err(|e| failed("socket", e))?;
-        let at = SockaddrStorage::from(SocketAddr::new(address, 0));
-        socket::bind(socket.as_raw_fd(), &at).map_err(|e| failed("bind", e))?;
-        socket::listen(&socket, socket::Backlog::MAXCONN).map_err(|e| failed("listen", e))?;
+        let mut tried = ports.in_turn(std::process::id()).map(|port| {
+            let at = SocketAddr::new(address, port);
+            listening(at, congestion).map_err(|(what, error)| (what, at, error))
+        });
+        let socket = match tried.find(|one| !matches!(one, Err((.., Errno::EADDRINUSE)))) {
+            Some(Ok(socket)) => socket,
+            Some(Err((what, at, error))) => return Err(format!("{what} at {at}: {error}")),
+            None => {
+                let ports = Shown(ports);
+                return Err(format!("no port is free at {address} (SHMEM_TCP_PORTS={ports})"));
+            }
+        };
         let port = socket::getsockname::<SockaddrStorage>(socket.as_raw_fd())
             .map(|name| port_of(&name))
-            .map_err(|e| failed("getsockname", e))?;
-        listen_to(epoll, &socket).map_err(|e| failed("epoll", e))?;
+            .map_err(|e| format!("getsockname at {address}: {e}"))?;
+        listen_to(epoll, &socket).map_err(|e| format!("epoll at {address}: {e}"))?;
         let address = SocketAddr::new(address, port);
         Ok(Listener { socket, address, is_paused: false, accepted: vec![], arrivals: 0 })
     }
@@ -143,6 +153,19 @@ impl Listener {
             self.is_paused = listen_to(epoll, &self.socket).is_err();
         }
     }
+}
+
+/// A socket that listens at an address and a port; otherwise which call failed, and why.
+fn listening(at: SocketAddr, congestion: &Congestion) -> Result<OwnedFd, (&'static str, Errno)> {
+    let socket = new(at.ip(), congestion).map_err(|error| ("socket", error))?;
+    if at.port() != 0 {
+        // Connections of a job that has ended keep a port for a minute, but only from those who do not say this.
+        socket::setsockopt(&socket, sockopt::ReuseAddr, &true).map_err(|e| ("SO_REUSEADDR", e))?;
+    }
+    socket::bind(socket.as_raw_fd(), &SockaddrStorage::from(at)).map_err(|e| ("bind", e))?;
+    // Of two that were bound to a port, one is told here that it is in use.
+    socket::listen(&socket, socket::Backlog::MAXCONN).map_err(|e| ("listen", e))?;
+    Ok(socket)
 }
 
 fn listen_to(epoll: &Epoll, socket: &OwnedFd) -> Result<(), Errno> {

@@ -21,6 +21,7 @@ mod listener;
 mod net;
 mod out;
 mod peer;
+mod ports;
 mod settings;
 mod socket;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use crate::network::transport::{BackEnd, Over};
 use crate::network::{Network, is_on_one_machine};
 use congestion::Congestion;
 use net::Net;
+use ports::Ports;
 use settings::TcpSettings;
 use std::net::IpAddr;
 use tombolo_core::config::Table;
@@ -44,6 +46,13 @@ pub type Tcp = Over<Sockets>;
 
 /// The back end.
 pub struct Sockets;
+
+/// How sockets are made.
+pub struct Chosen {
+    interfaces: Vec<Interface>,
+    ports: Ports,
+    congestion: Congestion,
+}
 
 /// The interface that a setting names; otherwise that of the address `shared`, in a network of all hosts, or the first
 /// that leads where the job is.
@@ -82,24 +91,28 @@ impl BackEnd for Sockets {
     const NAME: &'static str = "tcp";
     const SETTINGS: Table = TcpSettings::TABLE;
     type Net = Rails<Net>;
-    type Chosen = (Vec<Interface>, Congestion);
+    type Chosen = Chosen;
 
-    fn choose(job: &Job<'_>) -> Result<(Vec<Interface>, Congestion), String> {
+    fn choose(job: &Job<'_>) -> Result<Chosen, String> {
         let settings = TcpSettings::read(job.config.environment()).map_err(|e| e.to_string())?;
         let (all, here) = (Interface::all(), is_on_one_machine(job));
         let shared = interfaces::shared_by_all(job).first().copied();
         let wishes = settings.interface.split(',');
         let chosen = wishes.map(|wish| choose(wish.trim(), here, shared, &all));
-        Ok((chosen.collect::<Result<_, _>>()?, congestion::choose(&settings.congestion)?))
+        Ok(Chosen {
+            interfaces: chosen.collect::<Result<_, _>>()?,
+            ports: settings.ports,
+            congestion: congestion::choose(&settings.congestion)?,
+        })
     }
 
     fn open(
-        (chosen, congestion): (Vec<Interface>, Congestion),
+        Chosen { interfaces, ports, congestion }: Chosen,
         _job: &Job<'_>,
     ) -> Result<(Rails<Net>, Kind, Vec<String>), String> {
-        let open = |one: &Interface| Net::open(one.address, congestion.clone());
-        let nets = chosen.iter().map(open).collect::<Result<_, _>>()?;
-        let labels: Vec<String> = chosen.iter().map(describe).collect();
+        let open = |one: &Interface| Net::open(one.address, &ports, congestion.clone());
+        let nets = interfaces.iter().map(open).collect::<Result<_, _>>()?;
+        let labels: Vec<String> = interfaces.iter().map(describe).collect();
         let mut lines = vec![labels[0].clone()];
         lines.extend(labels[1..].iter().map(|other| format!("long transfers also by {other}")));
         if let Some(name) = &congestion {
@@ -107,7 +120,7 @@ impl BackEnd for Sockets {
         }
         let net = Rails::new(nets, labels)?;
         lines.extend(net.describe());
-        let names: Vec<&str> = chosen.iter().map(|one| &*one.name).collect();
+        let names: Vec<&str> = interfaces.iter().map(|one| &*one.name).collect();
         let kind = Kind {
             name: Self::NAME.into(),
             medium: names.join(" and "),

@@ -11,6 +11,7 @@ use super::frame::Head;
 use super::listener::{ACCEPTED, LISTENER, Listener};
 use super::out::Body;
 use super::peer::{Common, Peer, Receive, Region, SCRATCH, State};
+use super::ports::Ports;
 use super::socket::end;
 use crate::network::message::{LONG_MESSAGE, MESSAGE};
 use crate::network::open::random;
@@ -54,12 +55,12 @@ pub struct Net {
 unsafe impl Send for Net {}
 
 impl Net {
-    /// Listens at an address of this host, on a port that the system chooses.
-    pub fn open(address: IpAddr, congestion: Congestion) -> Result<Net, String> {
+    /// Listens at an address of this host, on the first of the ports that is free.
+    pub fn open(address: IpAddr, ports: &Ports, congestion: Congestion) -> Result<Net, String> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
             .map_err(|e| format!("epoll at {address}: {e}"))?;
         Ok(Net {
-            listener: Listener::open(address, &congestion, &epoll)?,
+            listener: Listener::open(address, ports, &congestion, &epoll)?,
             congestion,
             token: random()?,
             epoll,
@@ -287,11 +288,10 @@ const LATER: isize = -(libc::EAGAIN as isize);
 fn hint(error: i32) -> &'static str {
     match error {
         libc::EMFILE | libc::ENFILE => " (ulimit -n)",
-        libc::ECONNREFUSED
-        | libc::ENETUNREACH
-        | libc::EHOSTUNREACH
-        | libc::ETIMEDOUT
-        | libc::EADDRNOTAVAIL => " (see SHMEM_TCP_INTERFACE)",
+        libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ETIMEDOUT => {
+            " (see SHMEM_TCP_INTERFACE, and SHMEM_TCP_PORTS if a firewall is between them)"
+        }
+        libc::ENETUNREACH | libc::EADDRNOTAVAIL => " (see SHMEM_TCP_INTERFACE)",
         _ => "",
     }
 }

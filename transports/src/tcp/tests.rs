@@ -3,6 +3,7 @@
 
 use super::frame::{GREETING, Head, greeting};
 use super::net::Net;
+use super::ports::Ports;
 use crate::network::rails::Rail;
 use crate::network::{Completion, Event, Failure, Local, Network, RemoteAddress, trial};
 use std::ffi::c_void;
@@ -10,10 +11,15 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::ptr::without_provenance_mut;
 use std::time::{Duration, Instant};
+use tombolo_core::config::Value;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const KEY: u64 = 77;
 const LEN: usize = 4 << 20;
+
+fn open() -> Net {
+    Net::open(HERE, &Ports::default(), None).unwrap()
+}
 
 /// A network, memory that it shares, and what came of its operations, by their contexts.
 struct End {
@@ -25,7 +31,11 @@ struct End {
 
 impl End {
     fn new() -> End {
-        let (mut net, mut memory) = (Net::open(HERE, None).unwrap(), vec![0; LEN]);
+        End::of(open())
+    }
+
+    fn of(mut net: Net) -> End {
+        let mut memory = vec![0; LEN];
         // SAFETY: the memory goes after the network, by the order of the fields.
         unsafe { net.share(memory.as_mut_ptr(), LEN, KEY) }.unwrap();
         End { net, memory, done: vec![], failed: vec![] }
@@ -33,7 +43,10 @@ impl End {
 
     /// Two that know each other: each is number 0 for the other one.
     fn pair() -> [End; 2] {
-        let mut ends = [End::new(), End::new()];
+        End::pair_of([End::new(), End::new()])
+    }
+
+    fn pair_of(mut ends: [End; 2]) -> [End; 2] {
         let [near, far] = &mut ends;
         assert_eq!(near.net.insert(&far.net.name().unwrap()), Ok(0));
         assert_eq!(far.net.insert(&near.net.name().unwrap()), Ok(0));
@@ -112,7 +125,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 
 #[test]
 fn two_ends_put_get_and_send() {
-    trial::run(Net::open(HERE, None).unwrap(), Net::open(HERE, None).unwrap()).unwrap();
+    trial::run(open(), open()).unwrap();
 }
 
 #[test]
@@ -439,6 +452,33 @@ fn where_nobody_listens_somebody_is_told() {
     });
     assert!(matches!(&event, Some(Event::Lost(0, why)) if why.contains("SHMEM_TCP_INTERFACE")));
     until(&mut [&mut near], |ends| posted != 0 || ends[0].failed == [(1, false)]);
+}
+
+#[test]
+fn ports_that_are_given_are_taken_again_and_it_is_told_when_none_is_free() {
+    // An address of this process alone: others may use these ports at theirs.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let here = IpAddr::V4(Ipv4Addr::new(127, 77, high, low));
+    let ports = Ports::parse("20000-20001").unwrap();
+    let open = || Net::open(here, &ports, None);
+    let port = |net: &Net| reached_at(net).0.port();
+    let [mut one, mut other] = End::pair_of([open(), open()].map(|net| End::of(net.unwrap())));
+    let mut taken = [&one, &other].map(|end| port(&end.net));
+    taken.sort();
+    assert_eq!(taken, [20000, 20001]);
+    let why = open().err().unwrap();
+    assert_eq!(why, format!("no port is free at {here} (SHMEM_TCP_PORTS=20000-20001)"));
+
+    // A connection keeps the port of whoever closes it first, unless something was not read.
+    let (mut buffer, mut is_sent) = ([0; 64], false);
+    other.receive(&mut buffer, 1);
+    until(&mut [&mut one, &mut other], |ends| {
+        is_sent = is_sent || ends[0].net.inject(0, b"hello") >= 0;
+        ends[1].has_done(1)
+    });
+    let freed = port(&other.net);
+    drop(other);
+    assert_eq!(open().map(|again| port(&again)), Ok(freed));
 }
 
 #[test]
