@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The installed library defines the routines of the standard, each under both of its names, and nothing else.
+//! The installed library defines the routines of the standard, each under both of its names, its predefined handles, and
+//! nothing else.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ mod support;
 
 use support::{Routine, prefix, routines, tool};
 
-/// Name and what `nm` calls its kind: `T` defined, `W` defined weakly.
+/// Name and what `nm` calls its kind: `T` a function, `W` one that others may replace, `R` constant data.
 type Symbols = BTreeMap<String, String>;
 
 #[test]
@@ -44,9 +45,18 @@ fn the_archive_defines_the_same_symbols() {
 const EXTENSIONS: [&str; 4] =
     ["shmemx_ctx_tune_hint", "shmemx_pe_is_lost", "shmemx_tune", "shmemx_tune_hint"];
 
-/// Every routine of the standard, and its second name where its first has the prefix `shmem_`.
+const HANDLES: [&str; 5] = [
+    "SHMEM_CTX_DEFAULT",
+    "SHMEM_CTX_INVALID",
+    "SHMEM_TEAM_INVALID",
+    "SHMEM_TEAM_SHARED",
+    "SHMEM_TEAM_WORLD",
+];
+
+/// The predefined handles and every routine of the standard, with its second name where its first has the prefix
+/// `shmem_`.
 fn expected() -> Symbols {
-    let mut symbols = Symbols::new();
+    let mut symbols: Symbols = HANDLES.map(|name| (name.into(), "R".into())).into();
     for Routine { name, .. } in routines() {
         if name.starts_with("shmem_") {
             symbols.insert(format!("p{name}"), "T".into());

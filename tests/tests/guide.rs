@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The samples in C and the commands in the README and in the guide, and the program of `intro_shmem(3)`: programs are
-//! compiled and run on 2 PEs, parts of programs are compiled, commands are run. Samples in Rust are in the test `rust`.
+//! The samples in C and Python and the commands in the README and in the guide, and the program of `intro_shmem(3)`:
+//! programs run on 2 PEs, parts of programs in C are compiled, commands are run. Samples in Rust are in the test `rust`.
 
 #[allow(dead_code, reason = "each test uses its part")]
 mod support;
@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use support::program::{Program, run_trials};
+use support::program::{LIMIT, Program, run_trials};
 use support::samples::{Sample, samples};
-use support::{run, scratch, tool};
+use support::{installed, run, scratch, tool};
+use tombolo_tests::unless;
 
 /// Whose options are looked up.
 const TOOLS: [&str; 5] = ["oshrun", "oshinfo", "oshperf", "oshcc", "oshivshmem"];
@@ -47,6 +48,12 @@ fn trials(prefix: &Path) -> Vec<Trial> {
                     add("commands run", Box::new(move || commands(&prefix, &sample, &samples)));
                 }
             }
+            "python" => {
+                let missing = (!installed("python3")).then_some("needs python3");
+                let run = move || python(&prefix, &sample);
+                let trial = Trial::test(format!("{place}: the program runs"), run);
+                trials.push(unless(missing, trial));
+            }
             "rust" | "toml" | "text" => {}
             other => {
                 let other = other.to_owned();
@@ -57,7 +64,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     trials
 }
 
-/// The file of a sample in C, in a folder of its own.
+/// The file of a sample, in a folder of its own.
 fn written(sample: &Sample, text: &str) -> Result<PathBuf, String> {
     let folder = scratch(&sample.name);
     let file = folder.join(sample.file.as_deref().unwrap_or("part.c"));
@@ -68,6 +75,14 @@ fn written(sample: &Sample, text: &str) -> Result<PathBuf, String> {
 fn program(prefix: &Path, sample: &Sample) -> Result<(), Failed> {
     let file = written(sample, &sample.text)?;
     Program::new(prefix, &file, "", &["-O1"]).launch(2, &[], &[])?.succeeded()?;
+    Ok(())
+}
+
+fn python(prefix: &Path, sample: &Sample) -> Result<(), Failed> {
+    let mut oshrun = Command::new(prefix.join("bin/oshrun"));
+    oshrun.env("LD_LIBRARY_PATH", prefix.join("lib")).env("SHMEM_TUNE_CACHE", scratch("tuning"));
+    oshrun.args(["-n", "2", "python3"]).arg(written(sample, &sample.text)?);
+    run(&mut oshrun, LIMIT)?.succeeded()?;
     Ok(())
 }
 

@@ -214,6 +214,7 @@ fn trials(prefix: &Path) -> Vec<Trial> {
     let parting = special("parting.c");
     trials.extend(["init", "start_pes"].map(|by| does_not_end_the_others(&parting, by)));
     trials.push(runs(&special("asked.c"), 2, &[]));
+    trials.push(runs(&special("handles.c"), 2, &[]));
     let line = special("line.c");
     trials.extend([1, 3].map(|pes| runs(&line, pes, &[])));
     trials.push(runs(&line, 3, &[("SHMEM_TRANSPORTS", "cma")]));

@@ -4,7 +4,8 @@
  *
  * The values are part of the library's binary interface: compat/src/abi.rs states them too, and a
  * test compares the two. Handles are opaque pointers; the predefined ones are small integers, so
- * they work in static initialisers and need no relocation.
+ * they work in static initialisers and need no relocation. They are macros in C and C++, and variables
+ * of the library for languages that know declarations alone.
  */
 #ifndef TOMBOLO_CONSTANTS_H
 #define TOMBOLO_CONSTANTS_H
@@ -26,6 +27,10 @@
 
 /* Communication contexts: handles, creation options, session options and session mask. */
 typedef struct tombolo_ctx *shmem_ctx_t;
+TOMBOLO_BEGIN_C
+extern const shmem_ctx_t SHMEM_CTX_INVALID;
+extern const shmem_ctx_t SHMEM_CTX_DEFAULT;
+TOMBOLO_END_C
 #define SHMEM_CTX_INVALID TOMBOLO_NO_HANDLE(shmem_ctx_t)
 #define SHMEM_CTX_DEFAULT TOMBOLO_HANDLE(shmem_ctx_t, 1)
 
@@ -42,6 +47,11 @@ typedef struct {
 
 /* Teams: handles and configuration. */
 typedef struct tombolo_team *shmem_team_t;
+TOMBOLO_BEGIN_C
+extern const shmem_team_t SHMEM_TEAM_INVALID;
+extern const shmem_team_t SHMEM_TEAM_WORLD;
+extern const shmem_team_t SHMEM_TEAM_SHARED;
+TOMBOLO_END_C
 #define SHMEM_TEAM_INVALID TOMBOLO_NO_HANDLE(shmem_team_t)
 #define SHMEM_TEAM_WORLD   TOMBOLO_HANDLE(shmem_team_t, 1)
 #define SHMEM_TEAM_SHARED  TOMBOLO_HANDLE(shmem_team_t, 2)

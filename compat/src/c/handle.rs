@@ -19,6 +19,22 @@ pub struct Ctx(pub usize);
 #[repr(transparent)]
 pub struct TeamHandle(pub usize);
 
+/// The predefined handles as variables of the library. C has macros for them, which other languages cannot read.
+mod variables {
+    use super::{Ctx, TeamHandle};
+
+    #[unsafe(export_name = "SHMEM_CTX_INVALID")]
+    static CTX_INVALID: Ctx = Ctx::INVALID;
+    #[unsafe(export_name = "SHMEM_CTX_DEFAULT")]
+    static CTX_DEFAULT: Ctx = Ctx::DEFAULT;
+    #[unsafe(export_name = "SHMEM_TEAM_INVALID")]
+    static TEAM_INVALID: TeamHandle = TeamHandle::INVALID;
+    #[unsafe(export_name = "SHMEM_TEAM_WORLD")]
+    static TEAM_WORLD: TeamHandle = TeamHandle::WORLD;
+    #[unsafe(export_name = "SHMEM_TEAM_SHARED")]
+    static TEAM_SHARED: TeamHandle = TeamHandle::SHARED;
+}
+
 impl Ctx {
     /// The default context.
     pub const DEFAULT: Ctx = Ctx(SHMEM_CTX_DEFAULT);

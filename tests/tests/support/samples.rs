@@ -18,7 +18,7 @@ pub struct Sample {
     pub place: String,
     /// The same as the name of a program: `01-first-program-7`.
     pub name: String,
-    /// `c`, `rust`, `sh`, or a language of no program.
+    /// `c`, `rust`, `python`, `sh`, or a language of no program.
     pub language: String,
     /// The name of its file, where it has one.
     pub file: Option<String>,
