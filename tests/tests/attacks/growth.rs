@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use tombolo_tests::unless;
 
-/// What is used, and how often on one host, over the ring and over other networks, where every use
-/// takes longer.
+/// What is used, and how often on one host, over CMA and the ring, and over other networks. There every use takes longer,
+/// over CMA where other programs compute: PEs cannot wake each other, and one that waits gives its turn away.
 const USES: [(&str, [u32; 3]); 4] = [
     ("blocks", [10_000, 1000, 40]),
     ("contexts", [1000, 1000, 40]),
@@ -48,7 +48,7 @@ fn grow(program: &Arc<Program>, way: &Way) -> Result<(), Failed> {
     for (what, [on_one_host, over_the_ring, over_networks]) in USES {
         let rounds = match way.name {
             "over_tcp" | "over_ofi" | "over_verbs" | "over_unordered" => over_networks,
-            _ if near => on_one_host,
+            "on_one_host" => on_one_host,
             _ => over_the_ring,
         };
         let arguments = [what, &rounds.to_string()];
