@@ -65,10 +65,23 @@ pub struct Ticket(usize);
 
 /// Watches memory of this process. One for all caches, because memory has one watcher at most.
 pub struct Watch {
+    /// Goes before the thread is waited for: a thread that frees its stack waits, with a lock of the C library that every
+    /// thread needs to end, until its event is read or the descriptor is closed.
     shared: Arc<Shared>,
     /// Held while ranges are entered or taken out. Not by the thread.
     taken: Mutex<[bool; RANGES]>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Joined,
+}
+
+/// A thread that is waited for.
+struct Joined(Option<JoinHandle<()>>);
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 struct Shared {
@@ -115,8 +128,8 @@ impl Watch {
         let seen = shared.clone();
         let thread = thread::Builder::new().name("shmem-unmapped".into()).stack_size(64 << 10);
         let started = without_signals(|| thread.spawn(move || of_library(|| seen.listen())));
-        let thread = Some(started.ok()?);
-        Some(Watch { shared, taken: Mutex::new([false; RANGES]), thread })
+        let thread = Joined(Some(started.ok()?));
+        Some(Watch { shared, taken: Mutex::new([false; RANGES]), _thread: thread })
     }
 
     /// Watches whole pages; none if there is no room, or for memory of which the kernel does not tell,
@@ -173,9 +186,6 @@ impl Drop for Watch {
         let one = 1u64;
         // SAFETY: 8 bytes of a local variable. With the descriptor, all watching ends later.
         unsafe { libc::write(self.shared.stop.as_raw_fd(), (&raw const one).cast(), 8) };
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -234,4 +244,31 @@ fn control<T>(uffd: &OwnedFd, request: u64, argument: &mut T) -> Option<()> {
     // kernel tells of memory, never its contents.
     let done = unsafe { libc::ioctl(uffd.as_raw_fd(), request as libc::Ioctl, argument) };
     (done == 0).then_some(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_gives_its_watched_stack_back_while_the_watch_ends() {
+        const STACK: usize = 64 << 20;
+        for _ in 0..300 {
+            // None where the kernel does not allow it.
+            let Some(watch) = Watch::start().map(Arc::new) else { return };
+            let seen = watch.clone();
+            // So large a stack is given back to the system when the thread was waited for.
+            let thread = std::thread::Builder::new().stack_size(STACK);
+            let thread = thread.spawn(move || {
+                let local = [0u8; 3 * 4096];
+                let start = (local.as_ptr().addr() + 4095) & !4095;
+                let _ = seen.add(start, start + 4096);
+                std::hint::black_box(&local);
+            });
+            let thread = thread.expect("a thread");
+            let waits = std::thread::spawn(move || thread.join());
+            drop(watch);
+            waits.join().expect("no panic").expect("no panic");
+        }
+    }
 }
