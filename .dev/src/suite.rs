@@ -56,7 +56,7 @@ const ALONE: [&str; 4] = [
 
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let prefix = tree.target("tombolo");
-    // The ones wait for the network and the disk, the other for the processor.
+    // Packages are fetched from the network while the processor compiles.
     let (installed, (missing, python)) = thread::scope(|scope| {
         let tools = scope.spawn(|| (provide_tools(), python::provide(tree)));
         (install(tree, &prefix), tools.join().expect("tools are provided without panics"))

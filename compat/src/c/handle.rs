@@ -20,7 +20,7 @@ pub struct Ctx(pub usize);
 pub struct TeamHandle(pub usize);
 
 /// The predefined handles as variables of the library. C has macros for them, which other languages cannot read.
-mod variables {
+mod predefined {
     use super::{Ctx, TeamHandle};
 
     #[unsafe(export_name = "SHMEM_CTX_INVALID")]

@@ -65,8 +65,9 @@ pub struct Ticket(usize);
 
 /// Watches memory of this process. One for all caches, because memory has one watcher at most.
 pub struct Watch {
-    /// Goes before the thread is waited for: a thread that frees its stack waits, with a lock of the C library that every
-    /// thread needs to end, until its event is read or the descriptor is closed.
+    /// Dropped before the thread is waited for, by the order of the fields. A thread of the program that frees a watched
+    /// stack holds a lock of the C library, and waits until its event is read or the descriptor is closed. Waiting for the
+    /// end of a thread takes the same lock.
     shared: Arc<Shared>,
     /// Held while ranges are entered or taken out. Not by the thread.
     taken: Mutex<[bool; RANGES]>,

@@ -4,11 +4,11 @@
 #include "../check.h"
 #include <dlfcn.h>
 
-#define CHECK_HANDLE(TYPE, NAME)                 \
-    do {                                         \
+#define CHECK_HANDLE(TYPE, NAME)                     \
+    do {                                             \
         TYPE *variable = dlsym(RTLD_DEFAULT, #NAME); \
-        CHECK(variable != NULL);                 \
-        CHECK(*variable == NAME);                \
+        CHECK(variable != NULL);                     \
+        CHECK(*variable == NAME);                    \
     } while (0)
 
 int main(void) {

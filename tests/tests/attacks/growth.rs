@@ -12,8 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use tombolo_tests::unless;
 
-/// What is used, and how often on one host, over CMA and the ring, and over other networks. There every use takes longer,
-/// over CMA where other programs compute: PEs cannot wake each other, and one that waits gives its turn away.
+/// What is used, and how often on one host, over CMA and the ring, and over other networks. A use takes longer over
+/// networks. It does so over CMA too, when other programs compute: PEs cannot wake each other there, and one that waits
+/// gives its turn away.
 const USES: [(&str, [u32; 3]); 4] = [
     ("blocks", [10_000, 1000, 40]),
     ("contexts", [1000, 1000, 40]),

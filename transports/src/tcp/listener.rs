@@ -159,11 +159,11 @@ impl Listener {
 fn listening(at: SocketAddr, congestion: &Congestion) -> Result<OwnedFd, (&'static str, Errno)> {
     let socket = new(at.ip(), congestion).map_err(|error| ("socket", error))?;
     if at.port() != 0 {
-        // Connections of a job that has ended keep a port for a minute, but only from those who do not say this.
+        // Connections of a job that has ended keep a port for a minute. With this option it can be had all the same.
         socket::setsockopt(&socket, sockopt::ReuseAddr, &true).map_err(|e| ("SO_REUSEADDR", e))?;
     }
     socket::bind(socket.as_raw_fd(), &SockaddrStorage::from(at)).map_err(|e| ("bind", e))?;
-    // Of two that were bound to a port, one is told here that it is in use.
+    // The option lets two sockets be bound to one port; the second one to listen is told here that it is in use.
     socket::listen(&socket, socket::Backlog::MAXCONN).map_err(|e| ("listen", e))?;
     Ok(socket)
 }

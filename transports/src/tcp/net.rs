@@ -289,7 +289,7 @@ fn hint(error: i32) -> &'static str {
     match error {
         libc::EMFILE | libc::ENFILE => " (ulimit -n)",
         libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ETIMEDOUT => {
-            " (see SHMEM_TCP_INTERFACE, and SHMEM_TCP_PORTS if a firewall is between them)"
+            " (see SHMEM_TCP_INTERFACE, and SHMEM_TCP_PORTS if there is a firewall)"
         }
         libc::ENETUNREACH | libc::EADDRNOTAVAIL => " (see SHMEM_TCP_INTERFACE)",
         _ => "",
