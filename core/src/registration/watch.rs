@@ -9,7 +9,7 @@
 use crate::threads::{of_library, without_signals};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 /// Ranges that are watched at a time.
@@ -65,29 +65,16 @@ pub struct Ticket(usize);
 
 /// Watches memory of this process. One for all caches, because memory has one watcher at most.
 pub struct Watch {
-    /// Dropped before the thread is waited for, by the order of the fields. A thread of the program that frees a watched
-    /// stack holds a lock of the C library, and waits until its event is read or the descriptor is closed. Waiting for the
-    /// end of a thread takes the same lock.
     shared: Arc<Shared>,
     /// Held while ranges are entered or taken out. Not by the thread.
     taken: Mutex<[bool; RANGES]>,
-    _thread: Joined,
-}
-
-/// A thread that is waited for.
-struct Joined(Option<JoinHandle<()>>);
-
-impl Drop for Joined {
-    fn drop(&mut self) {
-        if let Some(thread) = self.0.take() {
-            let _ = thread.join();
-        }
-    }
+    /// None before it starts and once it is waited for.
+    thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
     uffd: OwnedFd,
-    /// Readable when the thread is to end.
+    /// Readable from when the thread is to end.
     stop: OwnedFd,
     ranges: [Range; RANGES],
     /// Odd while events that were read may not have been entered yet.
@@ -123,14 +110,16 @@ impl Watch {
         let mut api = uffd::Api { api: uffd::API, features: uffd::FEATURES, ioctls: 0 };
         control(&uffd, uffd::IOCTL_API, &mut api)?;
         // SAFETY: as above.
-        let stop = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) })?;
+        let stop = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) })?;
         let ranges = std::array::from_fn(|_| Range::default());
         let shared = Arc::new(Shared { uffd, stop, ranges, round: AtomicU64::new(0) });
         let seen = shared.clone();
+        let mut watch = Watch { shared, taken: Mutex::new([false; RANGES]), thread: None };
+        children::are_kept_from(&watch.shared);
         let thread = thread::Builder::new().name("shmem-unmapped".into()).stack_size(64 << 10);
         let started = without_signals(|| thread.spawn(move || of_library(|| seen.listen())));
-        let thread = Joined(Some(started.ok()?));
-        Some(Watch { shared, taken: Mutex::new([false; RANGES]), _thread: thread })
+        watch.thread = Some(started.ok()?);
+        Some(watch)
     }
 
     /// Watches whole pages; none if there is no room, or for memory of which the kernel does not tell,
@@ -184,9 +173,70 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let one = 1u64;
-        // SAFETY: 8 bytes of a local variable. With the descriptor, all watching ends later.
-        unsafe { libc::write(self.shared.stop.as_raw_fd(), (&raw const one).cast(), 8) };
+        // Far more than is ever taken by reading.
+        let many = 1u64 << 32;
+        // SAFETY: 8 bytes of a local variable.
+        unsafe { libc::write(self.shared.stop.as_raw_fd(), (&raw const many).cast(), 8) };
+        // All watching ends before the thread is waited for. A thread of the program that frees a watched stack holds
+        // a lock of the C library, and waits until its event is read or no descriptor is open. Waiting for the end of a
+        // thread takes the same lock.
+        replace(self.shared.uffd.as_raw_fd(), self.shared.stop.as_raw_fd());
+        children::need_not_be(&self.shared);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Closes the descriptor of a watch. Its number stands for `stop` then, so nothing else gets it.
+fn replace(uffd: RawFd, stop: RawFd) {
+    // SAFETY: both are descriptors of a watch that has not been dropped.
+    unsafe { libc::dup3(stop, uffd, libc::O_CLOEXEC) };
+}
+
+/// Processes that the program forks have the descriptor too. None of their memory is watched, but what frees memory
+/// here would wait for as long as one of them kept it open.
+mod children {
+    use super::*;
+
+    /// Descriptors of watches, the one of `userfaultfd` in the upper half. A second watch begins while the first one ends.
+    static WATCHES: [AtomicU64; 8] = [const { AtomicU64::new(NONE) }; 8];
+    const NONE: u64 = u64::MAX;
+
+    /// Puts one value in the place of another, once, if that is there.
+    fn exchange(from: u64, to: u64) {
+        let put =
+            |one: &AtomicU64| one.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+        let _ = WATCHES.iter().any(|one| put(one).is_ok());
+    }
+
+    fn pair(shared: &Shared) -> u64 {
+        (shared.uffd.as_raw_fd() as u64) << 32 | shared.stop.as_raw_fd() as u64
+    }
+
+    /// From now on, children close the descriptor before `fork` returns in them. Where there is no memory or no room
+    /// for that, they have it.
+    pub fn are_kept_from(shared: &Shared) {
+        static REGISTERED: Once = Once::new();
+        exchange(NONE, pair(shared));
+        // SAFETY: the handler has the right type, and makes system calls only.
+        REGISTERED.call_once(|| unsafe {
+            libc::pthread_atfork(None, None, Some(close));
+        });
+    }
+
+    /// Before the descriptors are closed here.
+    pub fn need_not_be(shared: &Shared) {
+        exchange(pair(shared), NONE);
+    }
+
+    unsafe extern "C" fn close() {
+        for watch in &WATCHES {
+            let pair = watch.load(Ordering::SeqCst);
+            if pair != NONE {
+                replace((pair >> 32) as RawFd, pair as u32 as RawFd);
+            }
+        }
     }
 }
 
@@ -253,10 +303,18 @@ mod tests {
 
     #[test]
     fn a_thread_gives_its_watched_stack_back_while_the_watch_ends() {
+        gives_back(300, || None);
+        // Children of the program do not keep what watches.
+        gives_back(100, || Some(Child::fork()));
+    }
+
+    /// A thread gives its stack back while its watch ends; before that, something is made that stays.
+    fn gives_back(rounds: usize, before: impl Fn() -> Option<Child>) {
         const STACK: usize = 64 << 20;
-        for _ in 0..300 {
+        for _ in 0..rounds {
             // None where the kernel does not allow it.
             let Some(watch) = Watch::start().map(Arc::new) else { return };
+            let _child = before();
             let seen = watch.clone();
             // So large a stack is given back to the system when the thread was waited for.
             let thread = std::thread::Builder::new().stack_size(STACK);
@@ -270,6 +328,33 @@ mod tests {
             let waits = std::thread::spawn(move || thread.join());
             drop(watch);
             waits.join().expect("no panic").expect("no panic");
+        }
+    }
+
+    /// A forked process that runs until this is dropped.
+    struct Child(libc::pid_t);
+
+    impl Child {
+        fn fork() -> Child {
+            // SAFETY: the child makes system calls only.
+            match unsafe { libc::fork() } {
+                0 => loop {
+                    // SAFETY: as above.
+                    unsafe { libc::pause() };
+                },
+                child => Child(child),
+            }
+        }
+    }
+
+    impl Drop for Child {
+        fn drop(&mut self) {
+            assert!(self.0 > 0, "no process can be made");
+            // SAFETY: a child of this process's own that nobody else waits for.
+            unsafe {
+                libc::kill(self.0, libc::SIGKILL);
+                libc::waitpid(self.0, std::ptr::null_mut(), 0);
+            }
         }
     }
 }
