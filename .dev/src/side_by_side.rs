@@ -13,16 +13,23 @@ pub struct Job {
     pub command: Command,
 }
 
-/// Runs jobs, `most` of them at a time, and begins them in this order. What a job prints is given to `ended` when it
-/// has ended, with its status: the jobs' outputs do not mix.
+/// Jobs, and how many of them run at a time. They begin in this order.
+pub struct Queue {
+    pub jobs: Vec<Job>,
+    pub most: usize,
+}
+
+/// Runs the jobs of all queues, one queue beside the other. What a job prints is given to `ended` when it has ended,
+/// with its status: the jobs' outputs do not mix.
 pub fn run(
-    jobs: Vec<Job>,
-    most: usize,
+    queues: impl IntoIterator<Item = Queue>,
     ended: impl FnMut(&Job, &[u8], ExitStatus) + Send,
 ) -> Result<(), Failure> {
-    let (jobs, ended) = (Mutex::new(jobs.into_iter()), Mutex::new(ended));
-    let work = || {
-        while let Some(mut job) = locked(&jobs, Iterator::next) {
+    let ended = Mutex::new(ended);
+    let queue = |Queue { jobs, most }| (Mutex::new(jobs.into_iter()), most);
+    let queues: Vec<_> = queues.into_iter().map(queue).collect();
+    let work = |jobs: &Mutex<std::vec::IntoIter<Job>>| {
+        while let Some(mut job) = locked(jobs, Iterator::next) {
             announce(&job.name);
             let (printed, status) =
                 output(&mut job.command).map_err(|error| cannot_run(&job.command, &error))?;
@@ -31,7 +38,10 @@ pub fn run(
         Ok(())
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..most).map(|_| scope.spawn(work)).collect();
+        let mut workers = vec![];
+        for (jobs, most) in &queues {
+            workers.extend((0..*most).map(|_| scope.spawn(|| work(jobs))));
+        }
         workers.into_iter().try_for_each(|worker| worker.join().expect("no job panics"))
     })
 }
@@ -55,6 +65,7 @@ fn output(command: &mut Command) -> io::Result<(Vec<u8>, ExitStatus)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     fn shell(script: &str) -> Job {
         let mut command = Command::new("sh");
@@ -66,7 +77,7 @@ mod tests {
     fn outputs_come_whole_with_their_status() {
         let scripts = ["echo a; echo b >&2; echo c", "echo d; exit 3", "kill -9 $$"];
         let mut told = vec![];
-        run(scripts.map(shell).into(), 2, |job, text, status| {
+        run([Queue { jobs: scripts.map(shell).into(), most: 2 }], |job, text, status| {
             let text = String::from_utf8_lossy(text).into_owned();
             told.push((job.name.clone(), text, status.to_string()));
         })
@@ -83,6 +94,19 @@ mod tests {
     #[test]
     fn a_command_that_is_not_there_is_an_error() {
         let job = Job { name: "none".into(), command: Command::new("/does/not/exist") };
-        assert!(run(vec![job], 1, |_, _, _| {}).is_err());
+        assert!(run([Queue { jobs: vec![job], most: 1 }], |_, _, _| {}).is_err());
+    }
+
+    #[test]
+    fn queues_run_beside_each_other() {
+        let (reads, writes) = io::pipe().unwrap();
+        let end = |fd: i32| format!("/proc/{}/fd/{fd}", std::process::id());
+        let (reads, writes) = (end(reads.as_raw_fd()), end(writes.as_raw_fd()));
+        let scripts = [format!("timeout 60 head -n 1 {reads}"), format!("echo a > {writes}")];
+        let queues = scripts.map(|script| Queue { jobs: vec![shell(&script)], most: 1 });
+        let mut told = vec![];
+        run(queues, |_, text, status| told.push((text.to_vec(), status.success()))).unwrap();
+        told.sort();
+        assert_eq!(told, [(vec![], true), (b"a\n".to_vec(), true)], "(printed, succeeded)");
     }
 }

@@ -5,7 +5,7 @@ use crate::Tree;
 use crate::aarch64;
 use crate::install::install;
 use crate::python;
-use crate::side_by_side::{self, Job};
+use crate::side_by_side::{self, Job, Queue};
 use crate::steps::{Failure, announce, find, output};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -54,6 +54,15 @@ const ALONE: [&str; 4] = [
     "tests/tests/verbs.rs",
 ];
 
+/// Test programs that spend most of their time waiting: for links that are cut, or until a limit of time is over. One of
+/// them runs beside the others.
+const WAITING: [&str; 4] = [
+    "tests/tests/rails.rs",
+    "tests/tests/hosts.rs",
+    "tests/tests/network.rs",
+    "tests/tests/launchers/main.rs",
+];
+
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let prefix = tree.target("tombolo");
     // Packages are fetched from the network while the processor compiles.
@@ -88,9 +97,11 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
             totals.failures.push(format!("{}: {status}\n{}", job.name, what_failed(&printed)));
         }
     };
-    let (alone, others) = jobs.into_iter().partition(|job| ALONE.contains(&job.name.as_str()));
-    side_by_side::run(alone, 1, &mut ended)?;
-    side_by_side::run(others, programs_at_a_time(), &mut ended)?;
+    let (alone, others) = take(jobs, &ALONE);
+    let (waiting, others) = take(others, &WAITING);
+    side_by_side::run([Queue { jobs: alone, most: 1 }], &mut ended)?;
+    let others = Queue { jobs: others, most: programs_at_a_time() };
+    side_by_side::run([others, Queue { jobs: waiting, most: 1 }], &mut ended)?;
     announce(&format!(
         "{} passed, {} failed, {} ignored",
         totals.passed, totals.failed, totals.ignored
@@ -110,8 +121,13 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Two at least, because many programs spend most of their time waiting: for links that are cut, or until a limit of
-/// time is over. Most run two tests at a time themselves. On two processors, three programs at a time took longer.
+/// The jobs with these names, and the others.
+fn take(jobs: Vec<Job>, names: &[&str]) -> (Vec<Job>, Vec<Job>) {
+    jobs.into_iter().partition(|job| names.contains(&job.name.as_str()))
+}
+
+/// Two at least, because many programs wait now and then. Most run two tests at a time themselves. On two processors,
+/// three programs at a time took longer.
 fn programs_at_a_time() -> usize {
     thread::available_parallelism().map_or(2, |cpus| cpus.get().clamp(2, 4))
 }
