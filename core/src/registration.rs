@@ -91,10 +91,16 @@ struct Entry<K> {
 }
 
 impl<K: Copy> Entry<K> {
-    /// Whether the memory is still what was registered.
+    /// Whether the memory is still what was registered, as an operation that uses it must know.
     fn is_current(&self, watch: Option<&Arc<Watch>>) -> bool {
         let ticket = self.ticket.as_ref();
         ticket.zip(watch).is_some_and(|(ticket, watch)| watch.is_intact(ticket))
+    }
+
+    /// Whether it is worth remembering.
+    fn seems_current(&self, watch: Option<&Arc<Watch>>) -> bool {
+        let ticket = self.ticket.as_ref();
+        ticket.zip(watch).is_some_and(|(ticket, watch)| watch.seems_intact(ticket))
     }
 }
 
@@ -198,7 +204,7 @@ impl<K: Copy> Cache<K> {
         let watch = self.watch.as_ref();
         let Some(entry) = self.entries.get_mut(index).and_then(Option::as_mut) else { return };
         entry.uses -= 1;
-        if entry.uses == 0 && !entry.is_current(watch) {
+        if entry.uses == 0 && !entry.seems_current(watch) {
             self.drop_entry(device, index);
         }
     }
@@ -218,7 +224,7 @@ impl<K: Copy> Cache<K> {
         let watch = self.watch.clone();
         self.drop_if(device, |entry| {
             let inside = start <= entry.start && entry.end <= end;
-            inside || !entry.is_current(watch.as_ref())
+            inside || !entry.seems_current(watch.as_ref())
         });
         while self.size().0 >= ENTRIES || self.bytes + (end - start) > BYTES {
             let idle = self.entries.iter().enumerate();

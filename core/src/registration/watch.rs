@@ -28,6 +28,7 @@ mod uffd {
     pub const IOCTL_API: u64 = 0xC018_AA3F;
     pub const IOCTL_REGISTER: u64 = 0xC020_AA00;
     pub const IOCTL_UNREGISTER: u64 = 0x8010_AA01;
+    pub const IOCTL_WRITEPROTECT: u64 = 0xC018_AA06;
 
     #[repr(C)]
     pub struct Api {
@@ -103,6 +104,15 @@ impl Watch {
     }
 
     fn start() -> Option<Watch> {
+        let mut watch = Watch::without_thread()?;
+        let seen = watch.shared.clone();
+        let thread = thread::Builder::new().name("shmem-unmapped".into()).stack_size(64 << 10);
+        let started = without_signals(|| thread.spawn(move || of_library(|| seen.listen())));
+        watch.thread = Some(started.ok()?);
+        Some(watch)
+    }
+
+    fn without_thread() -> Option<Watch> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | uffd::USER_MODE_ONLY;
         // SAFETY: no memory is passed; a descriptor of this process's own comes back.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
@@ -113,13 +123,9 @@ impl Watch {
         let stop = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) })?;
         let ranges = std::array::from_fn(|_| Range::default());
         let shared = Arc::new(Shared { uffd, stop, ranges, round: AtomicU64::new(0) });
-        let seen = shared.clone();
-        let mut watch = Watch { shared, taken: Mutex::new([false; RANGES]), thread: None };
+        let watch = Watch { shared, taken: Mutex::new([false; RANGES]), thread: None };
         children::are_kept_from(&watch.shared);
-        let thread = thread::Builder::new().name("shmem-unmapped".into()).stack_size(64 << 10);
-        let started = without_signals(|| thread.spawn(move || of_library(|| seen.listen())));
-        watch.thread = Some(started.ok()?);
-        Some(watch)
+        watch.shared.tells_of_unmapping().then_some(watch)
     }
 
     /// Watches whole pages; none if there is no room, or for memory of which the kernel does not tell,
@@ -131,19 +137,32 @@ impl Watch {
         range.start.store(start, Ordering::Relaxed);
         range.end.store(end, Ordering::Relaxed);
         range.intact.store(true, Ordering::SeqCst);
-        let range = uffd::Range { start: start as u64, len: (end - start) as u64 };
-        let mut register = uffd::Register { range, mode: uffd::REGISTER_MODE_WP, ioctls: 0 };
-        control(&self.shared.uffd, uffd::IOCTL_REGISTER, &mut register)?;
+        register(&self.shared.uffd, start, end)?;
         taken[index] = true;
         Some(Ticket(index))
     }
 
-    /// Whether nothing has happened to a range. What was done to it before this call, in the order of
-    /// the program, is known.
+    /// Whether nothing has happened to a range, as far as this thread may know of it: what was done to it before this
+    /// call, in the order of the program, is known. Takes a system call.
     ///
-    /// The thread makes `round` odd before it reads an event, and only then does the call that unmaps
-    /// return: who comes after that call finds `round` odd, or the event entered.
+    /// Another thread may get memory at an address as soon as the kernel has unmapped what was there, which is before
+    /// the event can be read. So first no call that unmaps may be under way, and only then does a look at what has been
+    /// entered say something. The thread makes `round` odd before it reads an event, and only then does the call that
+    /// unmaps go on: who comes after that finds `round` odd, or the event entered.
     pub fn is_intact(&self, ticket: &Ticket) -> bool {
+        // Mostly it is about other memory, and over soon. What seems not intact is registered anew, which takes longer.
+        let mut patience = 0..1000;
+        while !self.shared.is_settled() {
+            if patience.next().is_none() {
+                return false;
+            }
+            thread::yield_now();
+        }
+        self.seems_intact(ticket)
+    }
+
+    /// Whether nothing is known to have happened to a range. What another thread does to it is perhaps not known yet.
+    pub fn seems_intact(&self, ticket: &Ticket) -> bool {
         while self.shared.round.load(Ordering::SeqCst) & 1 == 1 {
             thread::yield_now();
         }
@@ -240,11 +259,86 @@ mod children {
     }
 }
 
+/// Memory of this process's own, whose contents do not matter.
+struct Probe(usize);
+
+impl Probe {
+    /// Whatever the size of pages is.
+    const LEN: usize = 64 << 10;
+
+    fn map() -> Option<Probe> {
+        let (access, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory at an address of the kernel's choice.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), Probe::LEN, access, flags, -1, 0) };
+        (at != libc::MAP_FAILED).then_some(Probe(at as usize))
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        unmap(self.0);
+    }
+}
+
+/// Unmaps a [`Probe`].
+fn unmap(at: usize) {
+    // SAFETY: mapped by `Probe::map`, and used by nobody.
+    unsafe { libc::munmap(at as *mut _, Probe::LEN) };
+}
+
 impl Shared {
+    /// Whether no call that unmaps, moves or empties watched memory waits for its event to be read, or is about to.
+    fn is_settled(&self) -> bool {
+        // SAFETY: there is no request to carry out.
+        let done = unsafe {
+            libc::ioctl(
+                self.uffd.as_raw_fd(),
+                uffd::IOCTL_WRITEPROTECT as libc::Ioctl,
+                std::ptr::null_mut::<u8>(),
+            )
+        };
+        // While there is such a call the kernel says EAGAIN, before it looks at the request.
+        done < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
+    }
+
+    /// Whether the kernel does what [`Shared::is_settled`] relies on, which no page of its manual promises. Before anything
+    /// else is watched.
+    fn tells_of_unmapping(&self) -> bool {
+        let Some(probe) = Probe::map() else { return false };
+        let (start, end) = (probe.0, probe.0 + Probe::LEN);
+        if register(&self.uffd, start, end).is_none() {
+            return false;
+        }
+        let was_settled = self.is_settled();
+        let unmaps = thread::Builder::new().stack_size(64 << 10);
+        let unmaps = without_signals(|| unmaps.spawn(move || of_library(|| unmap(start))));
+        let Ok(unmaps) = unmaps else {
+            // Nobody would read the event of this thread.
+            let (start, len) = (start as u64, Probe::LEN as u64);
+            control(&self.uffd, uffd::IOCTL_UNREGISTER, &mut uffd::Range { start, len });
+            return false;
+        };
+        std::mem::forget(probe);
+        // The event is there before the call that unmaps is over, which waits until it is read.
+        let mut polled = [self.readable()];
+        let mut is_there = 0;
+        while is_there < 1 && !unmaps.is_finished() {
+            // SAFETY: an array of one.
+            is_there = unsafe { libc::poll(polled.as_mut_ptr(), 1, 1000) };
+        }
+        let is_told = !self.is_settled();
+        let is_read = self.read().is_some();
+        unmaps.join().is_ok() && was_settled && is_told && is_read
+    }
+
+    fn readable(&self) -> libc::pollfd {
+        libc::pollfd { fd: self.uffd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+    }
+
     fn listen(&self) {
-        let poll =
-            |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let mut polled = [poll(&self.uffd), poll(&self.stop)];
+        let stop = self.stop.as_raw_fd();
+        let stop = libc::pollfd { fd: stop, events: libc::POLLIN, revents: 0 };
+        let mut polled = [self.readable(), stop];
         loop {
             // SAFETY: an array of two. Errors mean: look again.
             unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
@@ -289,6 +383,13 @@ fn owned(fd: RawFd) -> Option<OwnedFd> {
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Has the kernel tell of what happens to whole pages; none if it is refused.
+fn register(uffd: &OwnedFd, start: usize, end: usize) -> Option<()> {
+    let range = uffd::Range { start: start as u64, len: (end - start) as u64 };
+    let mut register = uffd::Register { range, mode: uffd::REGISTER_MODE_WP, ioctls: 0 };
+    control(uffd, uffd::IOCTL_REGISTER, &mut register)
+}
+
 /// An `ioctl` of the descriptor; none if it is refused.
 fn control<T>(uffd: &OwnedFd, request: u64, argument: &mut T) -> Option<()> {
     // SAFETY: the requests of this file, each with the structure that it takes. They change how the
@@ -300,12 +401,39 @@ fn control<T>(uffd: &OwnedFd, request: u64, argument: &mut T) -> Option<()> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_thread_gives_its_watched_stack_back_while_the_watch_ends() {
         gives_back(300, || None);
         // Children of the program do not keep what watches.
         gives_back(100, || Some(Child::fork()));
+    }
+
+    #[test]
+    fn memory_that_another_thread_is_unmapping_is_not_intact() {
+        // Nobody reads events, so the call that unmaps does not end.
+        let Some(watch) = Watch::without_thread().map(Arc::new) else { return };
+        let (memory, other) = (Probe::map().expect("memory"), Probe::map().expect("memory"));
+        let watched = |memory: &Probe| watch.add(memory.0, memory.0 + Probe::LEN).expect("watched");
+        let (ticket, of_other) = (watched(&memory), watched(&other));
+        assert!(watch.is_intact(&ticket) && watch.is_intact(&of_other));
+        let unmaps = std::thread::spawn(move || drop(memory));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while watch.is_intact(&ticket) {
+            assert!(Instant::now() < deadline, "it is not noticed");
+            std::thread::yield_now();
+        }
+        assert!(watch.seems_intact(&ticket), "nobody has read the event");
+        // Which memory it is about is not known yet.
+        assert!(!watch.is_intact(&of_other));
+        let seen = watch.shared.clone();
+        let listens = std::thread::spawn(move || seen.listen());
+        unmaps.join().expect("no panic");
+        assert!(!watch.seems_intact(&ticket));
+        assert!(watch.is_intact(&of_other));
+        drop(watch);
+        listens.join().expect("no panic");
     }
 
     /// A thread gives its stack back while its watch ends; before that, something is made that stays.
