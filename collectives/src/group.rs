@@ -49,10 +49,9 @@ impl<'a> Group<'a> {
     /// The members of an active set.
     ///
     /// All PEs meet as the team that they are, through memory of the team's own, which makes calls several
-    /// times as fast as `pSync` does. The standard wants the members of a set to call "simultaneously", and a
-    /// program to order collective calls of its threads, so all PEs make these calls in one order. Only
-    /// where a program has asked for `SHMEM_THREAD_MULTIPLE` they meet through `pSync` all the same: its
-    /// threads might think that two arrays keep two calls apart.
+    /// times as fast as `pSync` does. Below `SHMEM_THREAD_MULTIPLE` a PE makes one call at a time, so all PEs make these
+    /// calls in one order. Where a program has asked for that level they meet through `pSync` all the same: two arrays
+    /// keep calls of two threads apart.
     pub fn active(world: &'a World, set: ActiveSet, routine: &'static str) -> Group<'a> {
         let everyone = set.world_pe(0) == 0 && set.n_pes() == world.n_pes();
         if everyone && !world.has_several_threads() {
@@ -89,6 +88,11 @@ impl<'a> Group<'a> {
             Kind::Team(_, notes) => notes.is_short(self.world, kind, len),
             Kind::Active(_) => false,
         }
+    }
+
+    /// Whether the group is the world team.
+    pub fn is_world(&self) -> bool {
+        matches!(self.kind, Kind::Team(team, _) if std::ptr::eq(team, &**self.world.team()))
     }
 
     /// Whether the program named an active set, which may be that of all PEs.

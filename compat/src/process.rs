@@ -5,7 +5,7 @@
 //! process join twice. Between, the library may be initialised and finalised any number of times;
 //! each time makes a new [`World`]. OpenSHMEM 1.6, "Library Setup, Exit, and Query Routines".
 
-use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SINGLE};
+use crate::abi::{SHMEM_THREAD_MULTIPLE, SHMEM_THREAD_SERIALIZED, SHMEM_THREAD_SINGLE};
 use crate::c::fast;
 use crate::c::tune;
 use crate::library::{self, Library, library, refuse};
@@ -90,14 +90,14 @@ pub fn join() -> Result<Session> {
     Ok(Session { library: library("shmem_init") })
 }
 
-/// Initialises the library if it is not, and counts the call. Gives the thread level provided: the one
-/// that was asked for, or else the highest.
+/// Initialises the library if it is not, and counts the call. Gives the thread level provided: the one that was asked
+/// for first, or else the highest at which programs with active sets are as fast as can be.
 pub fn enter(asked: Option<c_int>) -> Result<c_int> {
     let mut process = process();
     if process.calls == 0 {
         start(&mut process, asked == Some(SHMEM_THREAD_MULTIPLE))?;
         process.stays = false;
-        LEVEL.store(asked.unwrap_or(SHMEM_THREAD_MULTIPLE), Ordering::Relaxed);
+        LEVEL.store(asked.unwrap_or(SHMEM_THREAD_SERIALIZED), Ordering::Relaxed);
     }
     process.calls += 1;
     Ok(thread_level())

@@ -59,5 +59,15 @@ int main(void) {
     shmem_free(kept);
     shmem_finalize();
     CHECK(!initialized());
+
+    /* The level is that of the first call. */
+    shmem_init();
+    CHECK_EQ(shmem_init_thread(SHMEM_THREAD_MULTIPLE, &provided), 0);
+    CHECK_EQ(provided, SHMEM_THREAD_SERIALIZED);
+    shmem_query_thread(&level);
+    CHECK_EQ(level, SHMEM_THREAD_SERIALIZED);
+    shmem_finalize();
+    shmem_finalize();
+    CHECK(!initialized());
     return 0;
 }

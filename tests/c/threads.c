@@ -51,6 +51,22 @@ static void *waiting(void *argument) {
     return NULL;
 }
 
+/* Collectives of all PEs, which arrays of the threads' own keep apart. */
+static void *by_arrays(void *argument) {
+    static long syncs[THREADS][SHMEM_REDUCE_SYNC_SIZE];
+    static long work[THREADS][SHMEM_REDUCE_MIN_WRKDATA_SIZE], terms[THREADS], sums[THREADS];
+    long id = (long)argument;
+    for (long i = 0; i < ROUNDS; i++) {
+        shmem_long_atomic_inc(counter, 0);
+        if (i % 6 != id) continue;
+        terms[id] = (id + 1) * (me + 1) + i;
+        shmem_long_sum_to_all(&sums[id], &terms[id], 1, 0, 0, npes, work[id], syncs[id]);
+        CHECK_EQ(sums[id], (id + 1) * npes * (npes + 1) / 2 + i * npes);
+        shmem_barrier(0, 0, npes, syncs[id]);
+    }
+    return NULL;
+}
+
 static void run(void *(*body)(void *)) {
     pthread_t threads[THREADS];
     *counter = 0;
@@ -83,6 +99,7 @@ int main(void) {
     memset(signals, 0, THREADS * sizeof *signals);
     shmem_barrier_all();
     run(mixed);
+    run(by_arrays);
     shmem_free(slots);
     shmem_free(counter);
     shmem_free(rows);
