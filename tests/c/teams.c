@@ -174,7 +174,14 @@ static void test_sync(void) {
         case 0: shmem_sync_all(); break;
         case 1: CHECK_EQ(shmem_team_sync(SHMEM_TEAM_WORLD), 0); break;
         case 2: CHECK_EQ(shmem_sync(SHMEM_TEAM_WORLD), 0); break;
-        default: shmem_barrier_all();
+        default:
+            /* The standard calls these equivalent. */
+            if (me % 2) {
+                shmem_barrier_all();
+            } else {
+                shmem_quiet();
+                shmem_team_sync(SHMEM_TEAM_WORLD);
+            }
         }
         CHECK_EQ(slot[previous_pe], round);
         shmem_sync_all();
