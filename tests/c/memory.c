@@ -54,7 +54,12 @@ static void test_align(void) {
 static void test_calloc(void) {
     CHECK(shmem_calloc(0, 8) == NULL);
     CHECK(shmem_calloc(8, 0) == NULL);
-    CHECK(shmem_calloc(SIZE_MAX / 2, 4) == NULL); /* the product overflows */
+    /* The product overflows: the call fails as others do, with a barrier. */
+    long *arrived = check_alloc(1, sizeof *arrived);
+    shmem_long_atomic_inc(arrived, 0);
+    CHECK(shmem_calloc(SIZE_MAX / 2, 4) == NULL);
+    if (me == 0) CHECK_EQ(*arrived, npes);
+    shmem_free(arrived);
     void *dirty = check_alloc(1, 5000);
     memset(dirty, 0xff, 5000);
     shmem_free(dirty);

@@ -78,9 +78,11 @@ pub fn allocate_filled(
 fn calloc(routine: &'static str, count: usize, size: usize) -> *mut c_void {
     let library = library(routine);
     compare(library, routine, [("count", count), ("size", size)]);
-    let Some(bytes) = count.checked_mul(size).filter(|bytes| *bytes > 0) else {
+    if count == 0 || size == 0 {
         return null_mut();
-    };
+    }
+    // More than there ever is, where the product is no number.
+    let bytes = count.saturating_mul(size);
     let block = take(library, routine, bytes, USUAL);
     if !block.is_null() {
         // SAFETY: a new block of this size, which other PEs know of only after the barrier.
