@@ -98,6 +98,10 @@ fn main() {
         generics_survive_macros_and_side_effects_of_the_program,
     ));
     trials.push(Trial::test(
+        "the_header_survives_macros_with_names_of_types",
+        the_header_survives_macros_with_names_of_types,
+    ));
+    trials.push(Trial::test(
         "the_header_and_the_library_agree_on_values",
         the_header_and_the_library_agree_on_values,
     ));
@@ -333,6 +337,19 @@ int main(void) {
 ";
     for compiler in C.into_iter().filter(|compiler| installed(compiler)) {
         compile(compiler, "c11", "program", source, &STRICT)?;
+    }
+    Ok(())
+}
+
+/// Old programs have macros such as `ulong`. The words of C and its types are not theirs to define.
+fn the_header_survives_macros_with_names_of_types() -> Result<(), Failed> {
+    let mut source = String::new();
+    for (name, c_type) in TYPES.iter().filter(|(name, c_type)| name != c_type) {
+        writeln!(source, "#define {name} {c_type}")?;
+    }
+    source += &redeclarations();
+    for compiler in C.into_iter().filter(|compiler| installed(compiler)) {
+        compile(compiler, "c11", "named", &source, &STRICT)?;
     }
     Ok(())
 }
