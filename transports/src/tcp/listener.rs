@@ -10,12 +10,16 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::socket::{self, SockaddrStorage, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Once;
 use tombolo_core::config::Shown;
 
 /// Connections that are kept while it is not known whose they are, beside one for each peer.
 pub const ACCEPTED_MAX: usize = 64;
 /// Looks, each a quarter of a second, after which one is closed that has not greeted.
 const PATIENCE: u32 = 20;
+
+/// This process or the machine has no room for another socket, which may change.
+pub const NO_ROOM: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
 
 /// What an event of the descriptor belongs to that is not a peer's: the listener, or the accepted connection whose
 /// number has this bit added.
@@ -86,9 +90,10 @@ impl Listener {
         // SAFETY: asks for no address; a descriptor of this process's own comes back.
         let fd = unsafe { libc::accept4(self.socket.as_raw_fd(), no_address, no_len, flags) };
         if fd < 0 {
-            let full = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
-            if full.contains(&Errno::last()) {
+            let error = Errno::last();
+            if NO_ROOM.contains(&error) {
                 self.is_paused = epoll.delete(&self.socket).is_ok();
+                tell_of_no_room(error);
             }
             return None;
         }
@@ -153,6 +158,18 @@ impl Listener {
             self.is_paused = listen_to(epoll, &self.socket).is_err();
         }
     }
+}
+
+/// Once, because the others only see that nothing comes from this PE.
+#[cold]
+fn tell_of_no_room(error: Errno) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        tracing::warn!(
+            "this PE cannot accept connections of others for the moment: {} (ulimit -n)",
+            error.desc()
+        );
+    });
 }
 
 /// A socket that listens at an address and a port; otherwise which call failed, and why.

@@ -66,8 +66,8 @@ pub enum State {
     Connecting(OwnedFd),
     /// Own greeting was sent; that of the peer is awaited.
     Greeting(OwnedFd, Greeting),
-    /// The peer has closed a connection before it greeted. Where both sides began to connect, its own is to be used; if
-    /// none comes, this side connects again.
+    /// The peer has closed a connection before it greeted, or there was no room for a socket. Where both sides began to
+    /// connect, that of the peer is to be used; if none comes, this side connects again.
     Expecting {
         /// Looks so far.
         looks: u32,

@@ -166,7 +166,10 @@ impl<N: Network> Engine<N> {
         (batch.pe, batch.turn, batch.len, batch.is_awaited) = (pe, peer.turn, HEADER, true);
         (batch.answer_len, batch.is_mixed, batch.is_urgent) = (HEADER, false, false);
         batch.entries.clear();
-        peer.is_burst &= peer.sent_count > 0;
+        if peer.sent_count == 0 {
+            // What was ordered by a fence has been carried out, so turns may go round.
+            (peer.is_burst, peer.fenced) = (false, peer.turn);
+        }
         peer.turn = peer.turn.wrapping_add(1);
         peer.open = Some(index);
         Some(index)

@@ -2,7 +2,7 @@
 //! How a connection with a peer is made, by either side.
 
 use super::super::frame;
-use super::super::listener::ACCEPTED_MAX;
+use super::super::listener::{ACCEPTED_MAX, NO_ROOM};
 use super::super::peer::State;
 use super::super::socket::{self, Greeting, end, greet};
 use super::Net;
@@ -13,17 +13,28 @@ use nix::sys::socket::{getsockopt, sockopt};
 /// Looks, each a quarter of a second, for which a connection of the peer is expected instead of an own one.
 const EXPECTED: u32 = 2;
 
-/// How often a connection is closed before the peer is taken for one that wants none.
+/// How often a connection is begun in vain before the peer is given up.
 const ATTEMPTS: u32 = 8;
 
 impl Net {
-    /// Begins to connect to a peer.
+    /// Begins to connect to a peer, now or, where there is no room for another socket, a little later.
     pub(super) fn connect(&mut self, peer: usize) -> Result<(), Errno> {
+        self.peers[peer].attempts += 1;
+        match self.begin(peer) {
+            Err(error) if NO_ROOM.contains(&error) && self.peers[peer].attempts < ATTEMPTS => {
+                self.peers[peer].state = State::Expecting { looks: 0 };
+                self.count();
+                Ok(())
+            }
+            begun => begun,
+        }
+    }
+
+    fn begin(&mut self, peer: usize) -> Result<(), Errno> {
         let (from, to) = (self.listener.address.ip(), self.peers[peer].address);
         let socket = socket::connect(from, to, &self.congestion)?;
         self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLOUT, peer as u64))?;
-        let it = &mut self.peers[peer];
-        (it.state, it.attempts) = (State::Connecting(socket), it.attempts + 1);
+        self.peers[peer].state = State::Connecting(socket);
         self.count();
         Ok(())
     }
