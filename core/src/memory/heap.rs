@@ -39,7 +39,7 @@ impl Heap {
     /// Reserves a heap of `config.symmetric_size` bytes behind a control area of `control` bytes, in a
     /// memory file of its own.
     pub fn reserve(config: &Config, control: usize) -> Result<Heap> {
-        Heap::check(config, 1)?;
+        Heap::check(config, 1, true)?;
         let len = Heap::length(config, control)?;
         let part = Part::alone("tombolo-heap", "the symmetric heap (SHMEM_SYMMETRIC_SIZE)", len)?;
         Heap::of(part, config, control)
@@ -48,9 +48,9 @@ impl Heap {
     /// Compares what is asked for with what there is, before anything is touched.
     ///
     /// `local_pes` PEs share the host's memory: more than it has for one PE is an error, more for
-    /// all of them together a warning (untouched memory costs nothing).
-    pub fn check(config: &Config, local_pes: usize) -> Result<()> {
-        check(config.symmetric_size, local_pes)
+    /// all of them together a warning where `warns` is set, as it is on one of them (untouched memory costs nothing).
+    pub fn check(config: &Config, local_pes: usize, warns: bool) -> Result<()> {
+        check(config.symmetric_size, local_pes, warns)
     }
 
     /// Length of a heap of `config.symmetric_size` bytes with a control area of `control` bytes.
@@ -195,7 +195,7 @@ impl Drop for Heap {
     }
 }
 
-fn check(asked: Bytes, local_pes: usize) -> Result<()> {
+fn check(asked: Bytes, local_pes: usize, warns: bool) -> Result<()> {
     let Some(limit) = limits::memory_limit() else { return Ok(()) };
     let (source, there) = (&limit.source, mebibytes(limit.bytes));
     if asked.0 > limit.bytes {
@@ -205,7 +205,8 @@ fn check(asked: Bytes, local_pes: usize) -> Result<()> {
             mebibytes(asked.0)
         )));
     }
-    if asked.0.saturating_mul(local_pes as u64) > limit.bytes && asked.0 > 1 << 30 {
+    let all = asked.0.saturating_mul(local_pes as u64);
+    if warns && all > limit.bytes && asked.0 > 1 << 30 {
         tracing::warn!(
             "{local_pes} PEs with SHMEM_SYMMETRIC_SIZE={asked} may use more than the {source}, \
              {there}, if they touch all of it"

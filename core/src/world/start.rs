@@ -183,9 +183,9 @@ fn need(config: &Config, n_pes: usize, share_statics: bool, address: Vec<u8>) ->
 
 /// Collective among the PEs of a host: the parts of this one in its memory files.
 fn parts(job: &Job<'_>, host: Host, local: &[u32], needs: &[Need]) -> Result<Parts> {
-    Heap::check(job.config, local.len())?;
-    let needs: Vec<&Need> = local.iter().map(|pe| &needs[*pe as usize]).collect();
     let me = job.localities[job.pe].local_index as usize;
+    Heap::check(job.config, local.len(), me == 0)?;
+    let needs: Vec<&Need> = local.iter().map(|pe| &needs[*pe as usize]).collect();
     host.parts(&needs, me, job.config.start_timeout)
 }
 
