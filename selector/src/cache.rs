@@ -271,6 +271,12 @@ pub fn fingerprint(machine: &str) -> u64 {
     digest.0
 }
 
+/// The transports in what [`machine`] says, as it writes them.
+pub fn transports(machine: &str) -> &str {
+    let most = machine.split("; ").nth(4).unwrap_or_default();
+    most.split(", ").next().unwrap_or_default()
+}
+
 /// The first processor's model. Reads the start of the file only: all of it takes milliseconds on
 /// large machines.
 fn cpu_model() -> String {

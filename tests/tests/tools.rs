@@ -553,6 +553,18 @@ fn oshinfo_compares_saved_tables(prefix: &Path) -> Result<(), Failed> {
     run(&mut command, Duration::from_secs(240))?.succeeded()?;
     let table = std::fs::read_dir(&cache)?.next().ok_or("no table was kept")??.path();
     let table = table.to_str().ok_or("a path in UTF-8")?;
+    // Estimates go by what was measured over the transports that the environment asks for, not by what came last.
+    let mut by_cma = Command::new(prefix.join("bin/oshrun"));
+    by_cma.args(["-n", "2", "-x", "SHMEM_TRANSPORTS=cma"]).arg(prefix.join("bin/oshinfo"));
+    by_cma.env("SHMEM_TUNE_CACHE", &cache).env_remove("SHMEM_TUNE");
+    run(&mut by_cma, Duration::from_secs(240))?.succeeded()?;
+    for (transports, told) in [("shm,cma", "over shm+cma\n"), ("cma", "over cma\n")] {
+        let mut predict = Command::new(prefix.join("bin/oshinfo"));
+        predict.args(["--predict", "gather", "--pes", "2", "--size", "8", "--by", "put"]);
+        predict.env("SHMEM_TUNE_CACHE", &cache).env("SHMEM_TRANSPORTS", transports);
+        let text = run(&mut predict, Duration::from_secs(60))?.succeeded()?.stdout;
+        assert!(text.contains(told), "{transports}: {text}");
+    }
     let compare =
         |old: &str, new: &str| tool(prefix.join("bin/oshinfo"), &["--tuning=diff", old, new]);
     let same = compare(table, table)?;

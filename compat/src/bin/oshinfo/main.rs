@@ -283,6 +283,9 @@ fn finish(text: Result<String, String>, speaks: bool) -> ExitCode {
     }
 }
 
+/// Transports between PEs of one host.
+const WITHIN_A_HOST: &[&str] = &["shm", "cma"];
+
 /// What was measured: a file, or the newest one in the cache.
 fn saved(file: Option<&Path>) -> Result<Tuning, String> {
     match file {
@@ -316,10 +319,18 @@ fn without_job(path: PathBuf, Saved { machine, measured, .. }: Saved) -> Tuning 
     Tuning::without_job(Origin::File(path), machine, measured, tombolo_transports::NAMES)
 }
 
-/// Estimates from the newest measurements that know of hosts and PEs as asked for.
+/// Estimates from the newest measurements that know of hosts and PEs as asked for. Those come first that were made
+/// over the transports that jobs of this environment use within a host.
 fn estimated(pattern: Pattern, options: &Options) -> Result<String, String> {
-    let mut results =
-        cached()?.into_iter().map(|tuning| predict::estimates(&tuning, pattern, options));
+    let config = Config::from_env().map_err(|e| e.to_string())?;
+    let used = config.transports.choose(WITHIN_A_HOST);
+    let is_like = |tuning: &Tuning| {
+        let measured: Vec<&str> = cache::transports(tuning.machine()).split('+').collect();
+        WITHIN_A_HOST.iter().all(|name| measured.contains(name) == used.contains(name))
+    };
+    let mut all = cached()?;
+    all.sort_by_key(|tuning| !is_like(tuning));
+    let mut results = all.into_iter().map(|tuning| predict::estimates(&tuning, pattern, options));
     let first = results.next().unwrap_or_else(|| Err("no measurements".into()));
     first.or_else(|why| results.find_map(Result::ok).ok_or(why))
 }

@@ -7,6 +7,7 @@ use tombolo::describe::count;
 use tombolo::tools::Session;
 use tombolo_core::World;
 use tombolo_core::wait::usable_cpus;
+use tombolo_selector::cache;
 use tombolo_selector::class::Class;
 use tombolo_selector::data::Operation;
 use tombolo_selector::pattern::{self, By, Estimate, Layout, Pattern, Topology};
@@ -43,11 +44,12 @@ pub fn estimates(tuning: &Tuning, pattern: Pattern, options: &Options) -> Result
     let layout = Layout::regular(hosts, pes, usable_cpus(), topology);
     let ways = ways(options);
     let mut text = format!(
-        "{pattern} with {} on each of {}{}; for the estimates: {}\n  {:>10}",
+        "{pattern} with {} on each of {}{}; for the estimates: {}, measured over {}\n  {:>10}",
         count(pes, "PE"),
         count(hosts, "host"),
         if hosts > 1 { format!(" on a {topology}") } else { String::new() },
         tuning.origin(),
+        cache::transports(tuning.machine()),
         "per pair"
     );
     ways.iter()
