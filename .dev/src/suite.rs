@@ -3,6 +3,7 @@
 
 use crate::Tree;
 use crate::aarch64;
+use crate::guests;
 use crate::install::install;
 use crate::python;
 use crate::side_by_side::{self, Job, Queue};
@@ -47,9 +48,10 @@ const LIBIBVERBS: &str = "libibverbs.so.1";
 
 /// Test programs that run alone. The PEs of their jobs wait for each other all the time: on two processors, beside
 /// another program, they were seen to take one and a half to six times as long.
-const ALONE: [&str; 4] = [
+const ALONE: [&str; 5] = [
     "tests/tests/collectives.rs",
     "tests/tests/conformance.rs",
+    "tests/tests/guests/main.rs",
     "tests/tests/programs.rs",
     "tests/tests/verbs.rs",
 ];
@@ -66,8 +68,8 @@ const WAITING: [&str; 4] = [
 pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     let prefix = tree.target("tombolo");
     // Packages are fetched from the network while the processor compiles.
-    let (installed, (missing, python)) = thread::scope(|scope| {
-        let tools = scope.spawn(|| (provide_tools(), python::provide(tree)));
+    let (installed, (missing, python, no_guests)) = thread::scope(|scope| {
+        let tools = scope.spawn(|| (provide_tools(), python::provide(tree), provide_guests(tree)));
         (install(tree, &prefix), tools.join().expect("tools are provided without panics"))
     });
     installed?;
@@ -115,6 +117,9 @@ pub fn test(tree: &Tree, args: &[String]) -> Result<(), Failure> {
     if python.is_none() {
         eprintln!("    shmem4py cannot be fetched; not tested: Python programs with NumPy and MPI");
     }
+    if let Some(why) = no_guests {
+        eprintln!("    no guests: {why}; not tested: devices in virtual machines");
+    }
     match totals.failures.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(format!("tests failed\n  {}", totals.failures.join("\n  ")))),
@@ -130,6 +135,12 @@ fn take(jobs: Vec<Job>, names: &[&str]) -> (Vec<Job>, Vec<Job>) {
 /// three programs at a time took longer.
 fn programs_at_a_time() -> usize {
     thread::available_parallelism().map_or(2, |cpus| cpus.get().clamp(2, 4))
+}
+
+/// Makes what tests in guests need, where some of them are asked for; says why there is nothing.
+fn provide_guests(tree: &Tree) -> Option<String> {
+    std::env::var_os(guests::WANTED)?;
+    guests::provide(tree, guests::Extent::Few)
 }
 
 /// The tests that check all ways in which threads of lock-free code may take turns.

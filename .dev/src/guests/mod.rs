@@ -28,29 +28,41 @@ const AS_USER: [&str; 4] = ["-o", "APT::Sandbox::User=root", "-o", "Debug::NoLoc
 
 /// `cargo dev guests`: the tests that run in guests, with what they need.
 pub fn guests(tree: &Tree, args: &[String]) -> Result<(), Failure> {
-    if let Some(missing) = provide(tree) {
+    if let Some(missing) = provide(tree, Extent::All) {
         announce(&format!("no guests: {missing}"));
     }
     let prefix = tree.target("tombolo");
     install(tree, &prefix)?;
     let suite = ["test", "--workspace", "--test", "guests", "--"];
-    run(tree.cargo(&suite).args(args).env("TOMBOLO_PREFIX", &prefix).env("TOMBOLO_GUESTS", "1"))
+    run(tree.cargo(&suite).args(args).env("TOMBOLO_PREFIX", &prefix).env(WANTED, "all"))
+}
+
+/// The variable that has tests in guests run: "all", or "few", which `cargo dev test` prepares for.
+pub const WANTED: &str = "TOMBOLO_GUESTS";
+
+/// Which tests are to run.
+#[derive(PartialEq)]
+pub enum Extent {
+    Few,
+    All,
 }
 
 /// Fetches and unpacks what is missing, where that is possible; says why there is nothing.
-pub fn provide(tree: &Tree) -> Option<String> {
+pub fn provide(tree: &Tree, extent: Extent) -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
         return Some("they are machines for x86-64".into());
     }
     let place = tree.target("guests");
     type Part = (fn(&Path) -> bool, String, fn(&Path) -> io::Result<()>);
-    let parts: [Part; 4] = [
+    let mut parts: Vec<Part> = vec![
         // One of the packages that were asked for last.
         (|place| place.join("system/usr/bin/ib_write_lat").is_file(), PACKAGES.join(", "), unpack),
         (qemu::is_there, qemu::what(), qemu::unpack),
         (vmlinux::is_there, "the kernel itself".into(), vmlinux::expand),
-        (ntb::are_there, "Linux's NTB drivers".into(), ntb::build),
     ];
+    if extent == Extent::All {
+        parts.push((ntb::are_there, "Linux's NTB drivers".into(), ntb::build));
+    }
     if parts.iter().all(|(is_there, ..)| is_there(&place)) {
         return None;
     }
