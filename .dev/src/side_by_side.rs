@@ -4,8 +4,14 @@
 use crate::steps::{Failure, announce, cannot_run};
 use std::io::{self, Read};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
+
+/// What no job takes, even on a slow machine that has other things to do. A test that waits for ever would hold up
+/// everything.
+const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// A command with the name that people see.
 pub struct Job {
@@ -31,8 +37,8 @@ pub fn run(
     let work = |jobs: &Mutex<std::vec::IntoIter<Job>>| {
         while let Some(mut job) = locked(jobs, Iterator::next) {
             announce(&job.name);
-            let (printed, status) =
-                output(&mut job.command).map_err(|error| cannot_run(&job.command, &error))?;
+            let (printed, status) = output(&mut job.command, LIMIT)
+                .map_err(|error| cannot_run(&job.command, &error))?;
             locked(&ended, |ended| ended(&job, &printed, status));
         }
         Ok(())
@@ -50,15 +56,27 @@ fn locked<T, R>(what: &Mutex<T>, act: impl FnOnce(&mut T) -> R) -> R {
     act(&mut what.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What a command prints to both streams, in the order in which it does.
-fn output(command: &mut Command) -> io::Result<(Vec<u8>, ExitStatus)> {
+/// What a command prints to both streams, in the order in which it does. It is killed when the time is over.
+fn output(command: &mut Command, limit: Duration) -> io::Result<(Vec<u8>, ExitStatus)> {
     let (mut from, to) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
     let mut child = command.spawn()?;
     // The command keeps the ends that the child has.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut printed = vec![];
-    from.read_to_end(&mut printed)?;
+    let pid = child.id().to_string();
+    let (ended, ends) = mpsc::channel::<()>();
+    let read = thread::scope(|scope| {
+        scope.spawn(move || {
+            if ends.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                let _ = Command::new("kill").args(["-KILL", &pid]).status();
+            }
+        });
+        let read = from.read_to_end(&mut printed);
+        drop(ended);
+        read
+    });
+    read?;
     Ok((printed, child.wait()?))
 }
 
@@ -66,6 +84,7 @@ fn output(command: &mut Command) -> io::Result<(Vec<u8>, ExitStatus)> {
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
+    use std::os::unix::process::ExitStatusExt;
 
     fn shell(script: &str) -> Job {
         let mut command = Command::new("sh");
@@ -95,6 +114,13 @@ mod tests {
     fn a_command_that_is_not_there_is_an_error() {
         let job = Job { name: "none".into(), command: Command::new("/does/not/exist") };
         assert!(run([Queue { jobs: vec![job], most: 1 }], |_, _, _| {}).is_err());
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_killed() {
+        let mut hangs = shell("echo a; exec sleep 600").command;
+        let (printed, status) = output(&mut hangs, Duration::from_secs(1)).unwrap();
+        assert_eq!((&*printed, status.signal()), (&b"a\n"[..], Some(9)));
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod uffd {
     }
 
     #[repr(C)]
+    #[derive(Default)]
     pub struct Range {
         pub start: u64,
         pub len: u64,
@@ -48,6 +49,13 @@ mod uffd {
         pub range: Range,
         pub mode: u64,
         pub ioctls: u64,
+    }
+
+    #[repr(C)]
+    #[derive(Default)]
+    pub struct WriteProtect {
+        pub range: Range,
+        pub mode: u64,
     }
 
     /// UNMAP and REMOVE have start and end first; REMAP has the old address, the new one, a length.
@@ -289,16 +297,14 @@ fn unmap(at: usize) {
 impl Shared {
     /// Whether no call that unmaps, moves or empties watched memory waits for its event to be read, or is about to.
     fn is_settled(&self) -> bool {
-        // SAFETY: there is no request to carry out.
+        // Of nothing: while there is such a call the kernel says EAGAIN, before it looks at the request.
+        let mut request = uffd::WriteProtect::default();
+        // SAFETY: the structure that this request takes, with a range of no bytes.
         let done = unsafe {
-            libc::ioctl(
-                self.uffd.as_raw_fd(),
-                uffd::IOCTL_WRITEPROTECT as libc::Ioctl,
-                std::ptr::null_mut::<u8>(),
-            )
+            let number = uffd::IOCTL_WRITEPROTECT as libc::Ioctl;
+            libc::ioctl(self.uffd.as_raw_fd(), number, &raw mut request)
         };
-        // While there is such a call the kernel says EAGAIN, before it looks at the request.
-        done < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
+        done < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
     }
 
     /// Whether the kernel does what [`Shared::is_settled`] relies on, which no page of its manual promises. Before anything
