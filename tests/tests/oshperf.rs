@@ -9,8 +9,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Ran, installed, prefix, run, scratch};
@@ -22,12 +23,14 @@ const LIMIT: Duration = Duration::from_secs(120);
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, programs one of which the case needs, and the case.
-const CASES: [(&str, &[&str], Case); 13] = [
+const CASES: [(&str, &[&str], Case); 15] = [
     ("ways_of_one_host_are_compared", &["sh"], ways_of_one_host_are_compared),
     ("ways_across_hosts_are_compared", &["sh"], ways_across_hosts_are_compared),
     ("ways_that_cannot_be_used_say_why", &["sh"], ways_that_cannot_be_used_say_why),
     ("an_interrupted_run_keeps_what_it_has", &["sh"], an_interrupted_run_keeps_what_it_has),
     ("an_interruption_is_no_success", &["cc"], an_interruption_is_no_success),
+    ("what_is_left_by_a_kill_has_a_name", &["cc"], what_is_left_by_a_kill_has_a_name),
+    ("jobs_end_with_oshperf", &["sh"], jobs_end_with_oshperf),
     ("reports_are_compared", &["sh"], reports_are_compared),
     ("wrong_arguments_are_named", &["sh"], wrong_arguments_are_named),
     ("files_that_cannot_be_written_are_named", &["sh"], files_that_cannot_be_written_are_named),
@@ -200,13 +203,14 @@ fn ways_that_cannot_be_used_say_why(prefix: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The exit code of a command that is interrupted as soon as its children are as they should be: told by those
-/// seen first and those there are now.
-fn interrupted(
+/// How a command ends that gets a signal as soon as its children are as they should be: told by those seen first
+/// and those there are now.
+fn ended_by(
+    signals: &[&str],
     command: &mut Command,
     due: impl Fn(&str, &str) -> bool,
-) -> Result<Option<i32>, Failed> {
-    let mut child = command.spawn()?;
+) -> Result<Option<ExitStatus>, Failed> {
+    let mut child = heeding(command).spawn()?;
     let children = format!("/proc/{0}/task/{0}/children", child.id());
     let begun = Instant::now();
     let mut seen = String::new();
@@ -220,8 +224,10 @@ fn interrupted(
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &id]).status()?.success());
+    for signal in signals {
+        // Of several the first may have ended it.
+        Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).output()?;
+    }
     let mut status = None;
     while begun.elapsed() < LIMIT && status.is_none() {
         std::thread::sleep(Duration::from_millis(10));
@@ -231,31 +237,142 @@ fn interrupted(
         let _ = child.kill();
         let _ = child.wait();
     }
-    Ok(status.and_then(|status| status.code()))
+    Ok(status)
+}
+
+/// A command that signals end, whatever started these tests: with `nohup` some would be ignored.
+fn heeding(command: &mut Command) -> &mut Command {
+    let setup = || {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+            // SAFETY: the default action runs no code of ours.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: `setup` makes system calls only, which is all that may be done after a fork.
+    unsafe { command.pre_exec(setup) }
+}
+
+/// A shell and the kernel may both tell that a terminal has hung up.
+const INTERRUPTIONS: [&[&str]; 3] = [&["INT"], &["TERM"], &["HUP", "HUP"]];
+
+/// `oshperf against` that goes on until it is told to end, in an empty folder for passing files.
+fn endless(prefix: &Path, records: &Path, passing: &Path) -> Result<Command, Failed> {
+    for folder in [records, passing] {
+        let _ = fs::remove_dir_all(folder);
+    }
+    fs::create_dir_all(passing)?;
+    let mut command = oshperf(prefix, "against --peer none --only hello --repeat 100000 --record");
+    command.arg(records).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.env("TMPDIR", passing);
+    Ok(command)
 }
 
 /// While it compiles or measures.
 fn an_interruption_is_no_success(prefix: &Path) -> Result<(), Failed> {
-    let records = scratch("oshperf").join("interrupted");
-    let _ = fs::remove_dir_all(&records);
-    let mut command = oshperf(prefix, "against --peer none --only hello --repeat 100000 --record");
-    command.arg(&records).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    assert_eq!(interrupted(&mut command, |_, now| !now.is_empty())?, Some(1));
-    assert_eq!(fs::read_dir(&records)?.count(), 0, "a record of a part");
+    let [records, passing] = ["interrupted", "passing"].map(|name| scratch("oshperf").join(name));
+    for signals in INTERRUPTIONS {
+        let mut command = endless(prefix, &records, &passing)?;
+        if signals.contains(&"HUP") {
+            // Where it cannot print any more, it cleans up all the same.
+            command.stdout(fs::OpenOptions::new().write(true).open("/dev/full")?);
+        }
+        let status = ended_by(signals, &mut command, |_, now| !now.is_empty())?;
+        assert_eq!(status.and_then(|status| status.code()), Some(1), "{signals:?}");
+        assert_eq!(fs::read_dir(&records)?.count(), 0, "a record of a part");
+        assert_eq!(fs::read_dir(&passing)?.count(), 0, "{signals:?}: something is left");
+    }
+    Ok(())
+}
+
+fn what_is_left_by_a_kill_has_a_name(prefix: &Path) -> Result<(), Failed> {
+    let [records, passing] = ["killed", "left"].map(|name| scratch("oshperf").join(name));
+    let mut command = endless(prefix, &records, &passing)?;
+    let status = ended_by(&["KILL"], &mut command, |_, now| !now.is_empty())?;
+    assert_eq!(status.and_then(|status| status.signal()), Some(libc::SIGKILL));
+    let names = fs::read_dir(&passing)?.flatten().map(|entry| entry.file_name());
+    let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    // A compiler may have files beside it.
+    let of_oshperf = names.iter().filter(|name| name.starts_with("tombolo-oshperf-")).count();
+    assert!(of_oshperf == 1 && !names.iter().any(|name| name.starts_with(".tmp")), "{names:?}");
+    // A compiler that still runs may write there.
+    let _ = fs::remove_dir_all(&passing);
     Ok(())
 }
 
 /// Interrupted as soon as the first job has ended.
 fn an_interrupted_run_keeps_what_it_has(prefix: &Path) -> Result<(), Failed> {
-    let file = file("interrupted", "json");
-    let mut command = oshperf(prefix, "compare --ways shm --ops amo --budget 1 --rounds 1000");
-    command.arg("--json").arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
-    let code =
-        interrupted(&mut command, |seen, now| !seen.is_empty() && !now.is_empty() && now != seen)?;
-    assert_eq!(code, Some(1));
-    let report: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
-    assert_eq!(report["complete"], false);
-    assert_eq!(sizes(&report, "fetch_add", "shm"), [8]);
+    for signals in INTERRUPTIONS {
+        let file = file("interrupted", "json");
+        let mut command = oshperf(prefix, "compare --ways shm --ops amo --budget 1 --rounds 1000");
+        command.arg("--json").arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
+        let next = |seen: &str, now: &str| !seen.is_empty() && !now.is_empty() && now != seen;
+        let status = ended_by(signals, &mut command, next)?;
+        assert_eq!(status.and_then(|status| status.code()), Some(1), "{signals:?}");
+        let report: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
+        assert_eq!(report["complete"], false);
+        assert_eq!(sizes(&report, "fetch_add", "shm"), [8]);
+    }
+    Ok(())
+}
+
+/// A process and all that it has started.
+fn tree(root: u32) -> Vec<u32> {
+    let mut all = vec![root];
+    let mut at = 0;
+    while let Some(pid) = all.get(at).copied() {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let listed =
+            threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+        let children: Vec<u32> = listed
+            .flat_map(|l| l.split_whitespace().filter_map(|w| w.parse().ok()).collect::<Vec<_>>())
+            .collect();
+        all.extend(children);
+        at += 1;
+    }
+    all
+}
+
+/// Whether a process has not ended, but for its exit code.
+fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !"ZX".contains(state))
+}
+
+/// Once the job of `oshperf routes` measures, which would take hours.
+fn jobs_end_with_oshperf(prefix: &Path) -> Result<(), Failed> {
+    let file = file("ended", "json");
+    let report = scratch("oshperf").join("ended.out");
+    for signals in INTERRUPTIONS.into_iter().chain([&["KILL"][..]]) {
+        let mut command = oshperf(prefix, "routes -n 2 --budget 60000 --sizes 8..4M --json");
+        command.arg(&file).stdin(Stdio::null()).stdout(fs::File::create(&report)?);
+        command.stderr(Stdio::null());
+        let mut child = heeding(&mut command).spawn()?;
+        let begun = Instant::now();
+        while !fs::read_to_string(&report)?.contains("# Routes taken") && begun.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let all = tree(child.id());
+        for signal in signals {
+            Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).output()?;
+        }
+        while all.iter().any(|pid| runs(*pid)) && begun.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(10));
+            // Or else it stays a child without an end.
+            child.try_wait()?;
+        }
+        let left: Vec<&u32> = all.iter().filter(|pid| runs(**pid)).collect();
+        left.iter()
+            .for_each(|pid| drop(Command::new("kill").args(["-KILL", &pid.to_string()]).output()));
+        assert!(left.is_empty(), "{signals:?}: {left:?} go on");
+        // The launcher's two processes, and the PEs.
+        assert!(all.len() >= 5, "{signals:?}: {all:?}");
+        let status = child.wait()?;
+        let killed = (signals == ["KILL"]).then_some(libc::SIGKILL);
+        assert_eq!((status.code(), status.signal()), (killed.is_none().then_some(1), killed));
+        assert!(!file.exists(), "{signals:?}: a file of nothing");
+    }
     Ok(())
 }
 

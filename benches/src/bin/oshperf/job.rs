@@ -2,6 +2,7 @@
 //! Running a job through `oshrun`, reading what it prints as it prints it.
 
 use crate::interrupt;
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read};
@@ -23,7 +24,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub enum End {
     /// With code 0.
     Well,
-    /// In another way: what it wrote on standard error, or that it was silent for too long.
+    /// In another way: what it wrote on standard error, or that it was silent for too long; empty where
+    /// people have seen what it wrote.
     Badly(String),
     /// The user wants no more.
     Interrupted,
@@ -38,11 +40,24 @@ pub fn oshrun() -> PathBuf {
 
 /// Runs a command to its end, with all its processes. `line` gets the lines of its output. A job
 /// that prints nothing for as long as `silence` is ended.
-pub fn run(mut command: Command, silence: Duration, mut line: impl FnMut(&str)) -> End {
+pub fn run(mut command: Command, silence: Duration, line: impl FnMut(&str)) -> End {
+    command.stderr(Stdio::piped());
+    attend(command, Some(silence), line)
+}
+
+/// Runs a command that a person watches: what it says on standard error is seen at once, and it may
+/// take its time. `line` gets the lines of its output.
+pub fn show(mut command: Command, line: impl FnMut(&str)) -> End {
+    command.stderr(Stdio::inherit());
+    attend(command, None, line)
+}
+
+fn attend(mut command: Command, silence: Option<Duration>, mut line: impl FnMut(&str)) -> End {
     let program = command.get_program().to_string_lossy().into_owned();
     // Ctrl-C is for this process, which then ends the job.
     command.process_group(0);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    end_with_this_process(&mut command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return End::Badly(format!("{program}: {error}")),
@@ -54,12 +69,15 @@ pub fn run(mut command: Command, silence: Duration, mut line: impl FnMut(&str)) 
         // Nobody takes them once the job was given up.
         lines.map(|line| send.send(line)).take_while(Result::is_ok).count();
     });
-    let mut stderr = child.stderr.take().expect("piped");
     let (whole, said) = mpsc::channel();
-    let hears = start(move || {
-        let mut text = Vec::new();
-        let _ = stderr.read_to_end(&mut text);
-        let _ = whole.send(String::from_utf8_lossy(&text).into_owned());
+    let stderr = child.stderr.take();
+    let is_seen = stderr.is_none();
+    let hears = stderr.map_or(Ok(()), |mut stderr| {
+        start(move || {
+            let mut text = Vec::new();
+            let _ = stderr.read_to_end(&mut text);
+            let _ = whole.send(String::from_utf8_lossy(&text).into_owned());
+        })
     });
     if let Err(why) = reads.and(hears) {
         end(&mut child);
@@ -78,7 +96,7 @@ pub fn run(mut command: Command, silence: Duration, mut line: impl FnMut(&str)) 
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                if last.elapsed() > silence {
+                if let Some(silence) = silence.filter(|silence| last.elapsed() > *silence) {
                     end(&mut child);
                     return End::Badly(format!("nothing came for {} s", silence.as_secs()));
                 }
@@ -91,6 +109,7 @@ pub fn run(mut command: Command, silence: Duration, mut line: impl FnMut(&str)) 
     match ended {
         Ok(status) if status.success() => End::Well,
         Ok(_) if interrupt::wanted() => End::Interrupted,
+        Ok(_) if is_seen => End::Badly(String::new()),
         Ok(status) if said.trim().is_empty() => End::Badly(format!("{program}: {status}")),
         Ok(_) => End::Badly(said),
         Err(error) => End::Badly(format!("{program}: {error}")),
@@ -100,6 +119,22 @@ pub fn run(mut command: Command, silence: Duration, mut line: impl FnMut(&str)) 
 fn start(work: impl FnOnce() + Send + 'static) -> Result<(), String> {
     let started = without_signals(|| thread::Builder::new().spawn(work));
     started.map(drop).map_err(|why| format!("cannot start a thread: {why}"))
+}
+
+/// Has the kernel ask the launcher to end the job when this process is killed and cannot do so itself. To be
+/// called, as the start of the command, by the thread that waits for it: the kernel goes by its end.
+fn end_with_this_process(command: &mut Command) {
+    let parent = std::process::id();
+    let setup = move || {
+        nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
+        // Without this check a parent that died just before would go unnoticed.
+        match std::os::unix::process::parent_id() == parent {
+            true => Ok(()),
+            false => Err(Errno::ESRCH.into()),
+        }
+    };
+    // SAFETY: `setup` makes system calls only, which is all that may be done after a fork.
+    unsafe { command.pre_exec(setup) };
 }
 
 /// Asks the launcher to end the job, and ends it otherwise if it does not.

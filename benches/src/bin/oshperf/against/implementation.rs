@@ -2,6 +2,7 @@
 //! An OpenSHMEM implementation: its compiler wrapper, its launcher and what they want to be told.
 
 use super::programs;
+use crate::interrupt;
 use crate::job::{self, End};
 use std::error::Error;
 use std::fs;
@@ -178,6 +179,9 @@ impl Implementation {
         let mut cc = Command::new("cc");
         compile(cc.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&plain).arg(&source))?;
         for program in names {
+            if interrupt::wanted() {
+                return Err("interrupted".into());
+            }
             let mut oshcc = command(&self.oshcc);
             oshcc.args(["-O2", "-std=gnu11", "-o"]).arg(place.join(program));
             oshcc.arg(sources.join(program).with_extension("c"));

@@ -14,6 +14,7 @@ mod record;
 mod report;
 pub mod samples;
 
+use crate::files;
 use crate::progress::Progress;
 use crate::tool;
 use crate::{interrupt, machine};
@@ -95,7 +96,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         Some(other) => implementations.push(other.clone()),
         None => implementations.extend(Implementation::peer(&options.peer)?),
     }
-    let passing = tempfile::tempdir()?;
+    let passing = files::passing_folder()?;
     let build = options.build.as_deref().unwrap_or(passing.path());
     let mut names: Vec<&str> = runs.iter().map(|run| run.program).collect();
     names.dedup();
@@ -133,6 +134,9 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }
     }
     drop(progress);
+    // Before anything is printed: where that is not possible any more, as at a terminal that has hung up, this
+    // process ends at once.
+    passing.close()?;
     if interrupt::wanted() {
         notes.push("interrupted: these are the figures up to then".into());
     }

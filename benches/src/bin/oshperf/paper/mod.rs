@@ -190,7 +190,7 @@ fn measure(
     repeat: u32,
 ) -> Result<(Samples, Vec<String>), Box<dyn std::error::Error>> {
     let own = Implementation::tombolo(prefix)?;
-    let folder = tempfile::tempdir()?;
+    let folder = files::passing_folder()?;
     let mut names: Vec<&str> = jobs.iter().map(|job| job.program).collect();
     names.sort_unstable();
     names.dedup();

@@ -11,7 +11,8 @@ mod turns;
 mod ways;
 
 use crate::files;
-use crate::job;
+use crate::interrupt;
+use crate::job::{self, End};
 use crate::pe::api::shmem_barrier_all;
 use crate::sizes::{self, Sizes};
 use crate::tool;
@@ -132,9 +133,13 @@ fn start(options: &Options) -> Result<bool, String> {
         command.arg("--hosts").arg(hosts.to_string());
     }
     command.arg(own).args(std::env::args_os().skip(1));
-    let status = command.status();
-    let status = status.map_err(|why| format!("{}: {why}", job::oshrun().display()))?;
-    Ok(status.success())
+    interrupt::catch().map_err(|why| format!("cannot catch Ctrl-C: {why}"))?;
+    match job::show(command, |line| tool::print(format!("{line}\n"))) {
+        End::Well => Ok(true),
+        End::Interrupted => Err("interrupted".to_owned()),
+        End::Badly(why) if why.is_empty() => Ok(false),
+        End::Badly(why) => Err(why),
+    }
 }
 
 /// Takes part in the job: PE 0 measures and prints, while the others wait.
