@@ -9,6 +9,7 @@ cases! {
     pes_of_several_hosts_exchange_values,
     hosts_get_their_pes_in_blocks,
     hosts_are_named_in_a_file_or_by_slurm,
+    long_lines_of_several_hosts_are_never_torn,
     this_machine_needs_no_ssh,
     programs_share_a_job,
     many_pes_start_and_end,
@@ -85,6 +86,17 @@ fn hosts_are_named_in_a_file_or_by_slurm() {
     let wrong = run(wrong);
     assert_eq!(wrong.code(), 2);
     assert!(wrong.stderr.contains("SLURM_TASKS_PER_NODE"), "{}", wrong.stderr);
+}
+
+fn long_lines_of_several_hosts_are_never_torn() {
+    let script = "yes $PMI_RANK | tr -d '\\n' | head -c 2500000; echo";
+    let outcome = run(shell("--host n1,n2 -n 2 --label", script)).well();
+    for line in outcome.text().lines() {
+        let (label, text) = line.split_once("] ").unwrap();
+        let digit = label.trim_start_matches('[');
+        assert!(text.chars().all(|c| c.to_string() == digit), "torn: a line of PE {digit}");
+    }
+    assert_eq!(outcome.text().lines().count(), 6);
 }
 
 fn this_machine_needs_no_ssh() {

@@ -31,6 +31,7 @@ cases! {
     malformed_requests_end_the_job_with_a_reason,
     input_goes_to_pe_0_alone,
     labels_name_the_pe_of_every_line,
+    lines_that_are_too_long_become_lines_with_labels,
     lines_of_several_pes_are_never_torn,
     bytes_arrive_as_they_were_written,
     the_last_words_of_a_crashed_pe_arrive,
@@ -236,6 +237,22 @@ fn bytes_arrive_as_they_were_written() {
 fn the_last_words_of_a_crashed_pe_arrive() {
     let outcome = run(shell("-n 2", "printf 'last words'; kill -KILL $$"));
     assert!(outcome.text().starts_with("last words"), "{}", outcome.text());
+}
+
+/// Each PE's lines come in pieces, none of which has text of another one.
+fn lines_that_are_too_long_become_lines_with_labels() {
+    let script = "yes $PMI_RANK | tr -d '\\n' | head -c 2500000; echo; echo end";
+    let outcome = run(shell("-n 2 --label", script)).well();
+    for pe in 0..2 {
+        let label = format!("[{pe}] ");
+        let lines: Vec<_> = outcome.text().lines().filter_map(|l| l.strip_prefix(&label)).collect();
+        let of_pe = |line: &&str| line.chars().all(|c| c.to_string() == pe.to_string());
+        assert_eq!(lines.len(), 4, "PE {pe}");
+        assert!(lines[..3].iter().all(of_pe) && lines[3] == "end", "torn: PE {pe}");
+        let lengths: Vec<usize> = lines.iter().map(|line| line.len()).collect();
+        assert_eq!(lengths, [1 << 20, 1 << 20, 2_500_000 - (2 << 20), 3]);
+    }
+    assert_eq!(outcome.text().lines().count(), 8, "a line without a label");
 }
 
 fn both_streams_in_one_file_stay_in_order() {

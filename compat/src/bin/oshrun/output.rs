@@ -7,7 +7,9 @@
 //!   C's standard output is written in blocks there, which would tear the lines of several PEs
 //!   apart. So is everything with `--label`. Without it the beginning of a line, which may be a
 //!   prompt, is passed on in a moment.
-//! - Bytes are passed on as they are. Of one PE nothing is reordered; when standard output and
+//! - With `--label`, a line that is too long to be kept together becomes several lines, each with its label: text
+//!   of other PEs never stands in it.
+//! - All other bytes are passed on as they are. Of one PE nothing is reordered; when standard output and
 //!   error are the same file, not even between the two.
 //! - When nobody reads any more, the PEs learn it as any process does: by SIGPIPE.
 //! - What cannot be written for another reason, such as a full disk, is lost. That is told at once, the PEs
@@ -53,8 +55,6 @@ struct Stream {
     pending: Vec<u8>,
     /// When to pass it on without the rest of the line.
     due: Option<Instant>,
-    /// A part of the current line has been written already.
-    continued: bool,
 }
 
 impl Outlets {
@@ -163,7 +163,7 @@ pub fn reader_is_gone() -> bool {
 
 fn new_stream(pe: usize, streams: &mut Vec<Stream>) -> io::Result<PipeWriter> {
     let (pipe, writer) = io::pipe()?;
-    streams.push(Stream { pe, pipe, pending: vec![], due: None, continued: false });
+    streams.push(Stream { pe, pipe, pending: vec![], due: None });
     Ok(writer)
 }
 
@@ -231,12 +231,7 @@ impl Stream {
             Err(_) => 0,
         };
         if count == 0 {
-            let unfinished = self.continued || !self.pending.is_empty();
             self.flush(ready, label);
-            // Or the label of the next line would stand in the middle of this one.
-            if label && unfinished {
-                ready.push(b'\n');
-            }
             return false;
         }
         let new = &chunk[..count];
@@ -249,7 +244,10 @@ impl Stream {
             None => self.pending.extend_from_slice(new),
         }
         if self.pending.len() > LINE_MAX {
-            self.flush(ready, label);
+            match label {
+                true => self.flush_pieces(ready),
+                false => self.flush(ready, label),
+            }
         }
         let is_cut = !self.pending.is_empty() && !count.is_multiple_of(C_BLOCK);
         if is_cut && !label {
@@ -258,21 +256,36 @@ impl Stream {
         true
     }
 
-    /// Moves all that is pending to `ready`.
+    /// Moves all that is pending to `ready`. With labels, the last line is ended where the PE has not done so: or
+    /// the label of the next one would stand in the middle of it.
     fn flush(&mut self, ready: &mut Vec<u8>, label: bool) {
         if label {
             for line in self.pending.split_inclusive(|byte| *byte == b'\n') {
-                if !self.continued {
-                    ready.extend_from_slice(format!("[{}] ", self.pe).as_bytes());
+                let text = line.strip_suffix(b"\n").unwrap_or(line);
+                if text.is_empty() {
+                    self.add(text, ready);
                 }
-                ready.extend_from_slice(line);
-                self.continued = !line.ends_with(b"\n");
+                text.chunks(LINE_MAX).for_each(|piece| self.add(piece, ready));
             }
         } else {
             ready.extend_from_slice(&self.pending);
         }
         self.pending.clear();
         self.due = None;
+    }
+
+    /// Moves the beginning of a line that is too long to `ready`, as lines of their own, and keeps the last piece.
+    fn flush_pieces(&mut self, ready: &mut Vec<u8>) {
+        let whole = (self.pending.len() - 1) / LINE_MAX * LINE_MAX;
+        self.pending[..whole].chunks(LINE_MAX).for_each(|piece| self.add(piece, ready));
+        self.pending.drain(..whole);
+    }
+
+    /// A line with its label.
+    fn add(&self, text: &[u8], ready: &mut Vec<u8>) {
+        ready.extend_from_slice(format!("[{}] ", self.pe).as_bytes());
+        ready.extend_from_slice(text);
+        ready.push(b'\n');
     }
 }
 
@@ -317,6 +330,46 @@ mod tests {
         assert_eq!(copied(true, &[b"a\n\nb", b""]), b"[0] a\n[0] \n[0] b\n");
         let both = copied(true, &[b"x\n", b"y\n"]);
         assert!(both == b"[0] x\n[1] y\n" || both == b"[1] y\n[0] x\n");
+    }
+
+    #[test]
+    fn lines_that_are_too_long_become_lines_with_labels() {
+        for (len, pieces) in
+            [(LINE_MAX, 1), (LINE_MAX + 1, 2), (2 * LINE_MAX, 2), (2 * LINE_MAX + 9, 3)]
+        {
+            for end in [&b""[..], b"\n", b"\nlast"] {
+                let mut streams = vec![];
+                let mut writers = [0, 1].map(|pe| new_stream(pe, &mut streams).unwrap());
+                let input = [vec![b'x'; len], end.to_vec()].concat();
+                let mut copied = vec![];
+                std::thread::scope(|scope| {
+                    scope.spawn(move || {
+                        // The other PE has its say in the middle of the line.
+                        let (first, rest) = input.split_at(LINE_MAX + CHUNK.min(len - LINE_MAX));
+                        writers[0].write_all(first).unwrap();
+                        writers[1].write_all(b"y\n").unwrap();
+                        writers[0].write_all(rest).unwrap();
+                    });
+                    let mut to = |bytes: &[u8]| {
+                        copied.extend_from_slice(bytes);
+                        Ok(())
+                    };
+                    copy(streams, &mut to, true);
+                });
+                let mut lines: Vec<&[u8]> = copied.split(|byte| *byte == b'\n').collect();
+                assert_eq!(lines.pop(), Some(&b""[..]), "the last line is ended");
+                lines.retain(|line| *line != b"[1] y");
+                if end.ends_with(b"last") {
+                    assert_eq!(lines.pop(), Some(&b"[0] last"[..]));
+                }
+                assert_eq!(lines.len(), pieces, "{len}");
+                let (last, full) = lines.split_last().unwrap();
+                assert!(full.iter().all(|piece| piece.len() == 4 + LINE_MAX));
+                let text: usize = lines.iter().map(|piece| piece.len() - 4).sum();
+                assert!(text == len && last.iter().skip(4).all(|byte| *byte == b'x'));
+                assert!(lines.iter().all(|piece| piece.starts_with(b"[0] ")));
+            }
+        }
     }
 
     #[test]
