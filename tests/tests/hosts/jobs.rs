@@ -9,6 +9,7 @@ cases! {
     pes_of_several_hosts_exchange_values,
     hosts_get_their_pes_in_blocks,
     hosts_are_named_in_a_file_or_by_slurm,
+    pes_know_their_number_on_their_machine,
     long_lines_of_several_hosts_are_never_torn,
     this_machine_needs_no_ssh,
     programs_share_a_job,
@@ -86,6 +87,20 @@ fn hosts_are_named_in_a_file_or_by_slurm() {
     let wrong = run(wrong);
     assert_eq!(wrong.code(), 2);
     assert!(wrong.stderr.contains("SLURM_TASKS_PER_NODE"), "{}", wrong.stderr);
+}
+
+fn pes_know_their_number_on_their_machine() {
+    let script = "echo $PMI_RANK $(hostname): $MPI_LOCALRANKID of $MPI_LOCALNRANKS";
+    let expected = |places: &[&str]| -> Vec<String> {
+        (0..).zip(places).map(|(pe, place): (usize, _)| format!("{pe} {place}")).collect()
+    };
+    let named = run(shell("--host n2:2,n1:1", script)).well();
+    assert_eq!(named.sorted(), expected(&["n2: 0 of 2", "n2: 1 of 2", "n1: 0 of 1"]));
+    let mut allocated = shell("--placement cyclic", script);
+    allocated.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "n[1-2]");
+    allocated.env("SLURM_TASKS_PER_NODE", "2,1");
+    let allocated = run(allocated).well();
+    assert_eq!(allocated.sorted(), expected(&["n1: 0 of 2", "n2: 0 of 1", "n1: 1 of 2"]));
 }
 
 fn long_lines_of_several_hosts_are_never_torn() {

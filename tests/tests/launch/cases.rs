@@ -32,6 +32,7 @@ cases! {
     input_goes_to_pe_0_alone,
     labels_name_the_pe_of_every_line,
     lines_that_are_too_long_become_lines_with_labels,
+    pes_know_their_number_on_their_host,
     lines_of_several_pes_are_never_torn,
     bytes_arrive_as_they_were_written,
     the_last_words_of_a_crashed_pe_arrive,
@@ -341,6 +342,25 @@ fn hosts_are_emulated_by_block_and_in_turn() {
     assert_eq!(hosts("-n 5 --hosts 2"), "00011");
     assert_eq!(hosts("-n 5 --hosts 2 --placement cyclic"), "01010");
     assert_eq!(hosts("-n 2"), "nonenone");
+}
+
+fn pes_know_their_number_on_their_host() {
+    let told = |options: &str| -> Vec<String> {
+        let mut command = shell(options, "echo $PMI_RANK: $MPI_LOCALRANKID of $MPI_LOCALNRANKS");
+        // Those of a launcher around this one.
+        command.env("MPI_LOCALRANKID", "7").env("MPI_LOCALNRANKS", "9");
+        run(command).well().sorted().into_iter().map(str::to_owned).collect()
+    };
+    assert_eq!(told("-n 3"), ["0: 0 of 3", "1: 1 of 3", "2: 2 of 3"]);
+    assert_eq!(told(""), ["0: 0 of 1"]);
+    assert_eq!(told("-n 3 --hosts 2"), ["0: 0 of 2", "1: 1 of 2", "2: 0 of 1"]);
+    assert_eq!(told("-n 3 --hosts 2 --placement cyclic"), ["0: 0 of 2", "1: 0 of 1", "2: 1 of 2"]);
+    // A script decides by it.
+    let script = "[ $MPI_LOCALRANKID = 0 ] && exec echo first; exec echo other";
+    assert_eq!(
+        run(shell("-n 4 --hosts 2", script)).well().sorted(),
+        ["first", "first", "other", "other"]
+    );
 }
 
 fn a_timeout_tells_what_each_pe_was_doing() {

@@ -41,6 +41,8 @@ pub struct Common<'a> {
 /// What is particular to one PE.
 pub struct PeStart {
     pub pe: usize,
+    /// Its number among the PEs of its host, and how many these are: of the emulated host, if there is one.
+    pub local: (usize, usize),
     /// Index of its emulated host.
     pub host: Option<usize>,
     /// Links of that host to the left and to the right.
@@ -115,12 +117,15 @@ fn variables(
     common: &Common<'_>,
     pmi: RawFd,
     connection: u64,
-) -> [(&'static str, Option<String>); 11] {
+) -> [(&'static str, Option<String>); 13] {
     [
         ("PMI_FD", Some(pmi.to_string())),
         ("PMI_RANK", Some(place.pe.to_string())),
         ("PMI_SIZE", Some(common.size.to_string())),
         ("PMI_SPAWNED", Some("0".into())),
+        // By these names scripts know them that choose a device for each process under MPICH's launcher.
+        ("MPI_LOCALRANKID", Some(place.local.0.to_string())),
+        ("MPI_LOCALNRANKS", Some(place.local.1.to_string())),
         ("TOMBOLO_CONNECTION", Some(connection.to_string())),
         ("TOMBOLO_BOARD_FD", Some(common.board.fd().as_raw_fd().to_string())),
         ("TOMBOLO_HOST", place.host.map(|host| host.to_string())),
@@ -275,8 +280,15 @@ mod tests {
         let (mask, group) = (SigSet::empty(), Pid::this());
         let common = Common { size: 1, one_machine: true, board: &board, mask, group, files };
         let links = Some([7, 8]);
-        let place =
-            PeStart { pe: 0, host: Some(0), links, core: None, piped_input: false, profile: None };
+        let place = PeStart {
+            pe: 0,
+            local: (0, 1),
+            host: Some(0),
+            links,
+            core: None,
+            piped_input: false,
+            profile: None,
+        };
         let set = variables(&place, &common, 3, 4);
         for variable in known::all().filter(|v| v.audience == Audience::Launcher) {
             assert!(set.iter().any(|(name, _)| *name == variable.name), "{}", variable.name);

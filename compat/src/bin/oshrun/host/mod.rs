@@ -16,6 +16,7 @@ use crate::wire::{End, News, Order, Share};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -115,10 +116,14 @@ impl Host {
         let common = Common { size, one_machine, board: &board, mask, group, files };
         let mut processes = Vec::with_capacity(count);
         let mut input = None;
+        let pes = share.pes.iter();
+        let hosts: Vec<Option<usize>> = pes.map(|(pe, _)| (parent.emulated)(*pe).0).collect();
+        let locals = local_numbers(&hosts);
         for (at, &(pe, appnum)) in share.pes.iter().enumerate() {
             let (host, links) = (parent.emulated)(pe);
             let place = PeStart {
                 pe,
+                local: locals[at],
                 host,
                 links,
                 core: cores.of(at),
@@ -329,6 +334,19 @@ impl Host {
     }
 }
 
+/// The number of each PE among those of its emulated host, and how many these are; without emulated hosts they
+/// are on one.
+fn local_numbers(hosts: &[Option<usize>]) -> Vec<(usize, usize)> {
+    let mut counts = HashMap::new();
+    let mut next = |host: &Option<usize>| {
+        let count = counts.entry(*host).or_insert(0);
+        *count += 1;
+        *count - 1
+    };
+    let numbers: Vec<usize> = hosts.iter().map(&mut next).collect();
+    numbers.into_iter().zip(hosts).map(|(number, host)| (number, counts[host])).collect()
+}
+
 /// Memory in which the PEs of this host count what they do.
 fn memory_of_counters(share: &Share) -> Result<Vec<OwnedFd>, Failure> {
     let Some(counting) = share.counting else { return Ok(Vec::new()) };
@@ -387,4 +405,16 @@ async fn watch(host: Rc<RefCell<Host>>, changed: Rc<Notify>, at: usize, program:
     host.borrow_mut().take_requests(at);
     host.borrow_mut().lose_contact(at);
     changed.notify_one();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::local_numbers;
+
+    #[test]
+    fn pes_are_numbered_on_their_host() {
+        assert_eq!(local_numbers(&[None; 3]), [(0, 3), (1, 3), (2, 3)]);
+        let in_turn = [0, 1, 0, 1, 0].map(Some);
+        assert_eq!(local_numbers(&in_turn), [(0, 3), (0, 2), (1, 3), (1, 2), (2, 3)]);
+    }
 }
