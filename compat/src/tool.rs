@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the tools have in common: each includes this file, so that a new version needs no new library.
 
-use clap::{Command, ValueEnum};
+use clap::error::ContextKind;
+use clap::{Command, Parser, ValueEnum};
 use clap_complete::Shell;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -28,6 +30,32 @@ pub fn completes(command: impl FnOnce() -> Command) -> bool {
     clap_complete::generate(shell, &mut command, name, &mut script);
     print(script);
     true
+}
+
+/// The options on the command line; prints and exits when they are wrong or ask for help.
+#[allow(dead_code, reason = "oshrun reads its programs one by one")]
+pub fn options<T: Parser>() -> T {
+    options_of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+}
+
+/// The options on a command line, the name of the tool first. A number below 0 is the value of the option before
+/// it, which says what it expects. Of an option that does not exist clap says that it could be a value behind
+/// "--"; left out here, for hardly anybody means that.
+pub fn options_of<T: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<T, clap::Error> {
+    let mut command = taking_negative_numbers(T::command());
+    let mut found = command.try_get_matches_from_mut(args).map_err(|mut error| {
+        error.remove(ContextKind::Suggested);
+        error
+    })?;
+    T::from_arg_matches_mut(&mut found).map_err(|error| error.format(&mut command))
+}
+
+fn taking_negative_numbers(command: Command) -> Command {
+    let command = command.mut_args(|argument| {
+        let is_option = !argument.is_positional() && argument.get_action().takes_values();
+        argument.allow_negative_numbers(is_option)
+    });
+    command.mut_subcommands(taking_negative_numbers)
 }
 
 /// What reads a whole number from a command line; its errors name the numbers that are expected.

@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     if tool::completes(Options::command) {
         return ExitCode::SUCCESS;
     }
-    let Options { size, vectors, paths } = Options::parse();
+    let Options { size, vectors, paths } = tool::options();
     let mut servers = Vec::new();
     for path in &paths {
         match Server::bind(path, size, vectors as usize) {

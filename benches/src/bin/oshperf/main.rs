@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     if tool::completes(Cli::command) {
         return ExitCode::SUCCESS;
     }
-    let done = match Cli::parse().command {
+    let done = match tool::options::<Cli>().command {
         Command::Compare(options) => match options.mistake() {
             Some(why) => Cli::command().error(ErrorKind::ValueValidation, why).exit(),
             None => compare::compare(&options),

@@ -152,7 +152,7 @@ fn main() -> ExitCode {
     if tool::completes(Options::command) {
         return ExitCode::SUCCESS;
     }
-    let options = Options::parse();
+    let options: Options = tool::options();
     if bootstrap::is_launched() {
         return in_job(&options);
     }

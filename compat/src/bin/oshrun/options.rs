@@ -4,8 +4,9 @@
 use crate::hosts::{self, Machines, Named};
 use crate::profile::{self, Form, Wish};
 use crate::report;
-use crate::tool::Words;
+use crate::tool::{self, Words};
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
@@ -14,6 +15,8 @@ use std::time::Duration;
 use tombolo_core::config::{Asked, OnLoss, Value};
 use tombolo_core::profile::EVENTS_MAX;
 use tombolo_transports::ntb::port::emulated::{Fault, FaultPlan};
+
+mod strangers;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -225,10 +228,17 @@ impl Plan {
             let section = accept_np(section, &Options::command());
             std::iter::once(name.clone()).chain(section).collect::<Vec<_>>()
         });
-        let mut first =
-            Options::try_parse_from(sections.next().expect("split yields at least one"))?;
-        let further: Vec<Further> =
-            sections.map(Further::try_parse_from).collect::<Result<_, _>>()?;
+        let mut command = Options::command();
+        let strangers: Vec<String> = all
+            .split(|arg| arg == ":")
+            .flat_map(|section| strangers::advice(section, &command))
+            .collect();
+        if !strangers.is_empty() {
+            return Err(command.error(ErrorKind::UnknownArgument, strangers.join("\n       ")));
+        }
+        let mut first: Options =
+            tool::options_of(sections.next().expect("split yields at least one"))?;
+        let further: Vec<Further> = sections.map(tool::options_of).collect::<Result<_, _>>()?;
         let named = first.named_hosts().map_err(|why| wrong(&why))?;
         // A single program has as many PEs as the machines take.
         if let (Some(named), None, []) = (&named, first.section.count, further.as_slice()) {
@@ -361,7 +371,7 @@ impl Program {
 
 /// The error of a command line that clap cannot find wrong.
 fn wrong(why: &str) -> clap::Error {
-    Options::command().error(clap::error::ErrorKind::ValueValidation, why)
+    Options::command().error(ErrorKind::ValueValidation, why)
 }
 
 impl Program {
@@ -379,22 +389,12 @@ impl Program {
 /// Turns `-np` and others, which every launcher takes and which are no options by the usual rules,
 /// into `--np` and so on, among the options that stand before the program.
 fn accept_np(section: &[OsString], command: &clap::Command) -> Vec<OsString> {
-    let takes_value = |option: &OsStr| {
-        command.get_arguments().any(|argument| {
-            argument.get_action().takes_values()
-                && !argument.is_require_equals_set()
-                && (argument.get_short().is_some_and(|s| *option == *format!("-{s}"))
-                    || argument.get_long().is_some_and(|l| *option == *format!("--{l}")))
-        })
-    };
     let mut result = Vec::with_capacity(section.len());
     let mut rest = section.iter();
     while let Some(arg) = rest.next() {
         let is_option = arg.as_encoded_bytes().starts_with(b"-") && arg != "--";
-        let long = ["--np", "--ppn", "--host", "--hostfile", "--wdir"];
-        let meant = long.into_iter().find(|long| arg == &long[1..]);
-        let arg = meant.map_or_else(|| arg.clone(), OsString::from);
-        let with_value = takes_value(&arg);
+        let arg = long_form(arg);
+        let with_value = takes_value(&arg, command);
         result.push(arg);
         if !is_option {
             break;
@@ -405,6 +405,23 @@ fn accept_np(section: &[OsString], command: &clap::Command) -> Vec<OsString> {
     }
     result.extend(rest.cloned());
     result
+}
+
+/// `--np` for `-np` and so on.
+fn long_form(arg: &OsStr) -> OsString {
+    let long = ["--np", "--ppn", "--host", "--hostfile", "--wdir"];
+    let meant = long.into_iter().find(|long| arg == &long[1..]);
+    meant.map_or_else(|| arg.to_owned(), OsString::from)
+}
+
+/// Whether an option has a value, which is the next word.
+fn takes_value(option: &OsStr, command: &clap::Command) -> bool {
+    command.get_arguments().any(|argument| {
+        argument.get_action().takes_values()
+            && !argument.is_require_equals_set()
+            && (argument.get_short().is_some_and(|s| *option == *format!("-{s}"))
+                || argument.get_long().is_some_and(|l| *option == *format!("--{l}")))
+    })
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {
@@ -443,11 +460,24 @@ fn parse_silence(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What stands behind `-x`, if it begins with a name.
+/// What stands behind `-x`, if it begins with a name. Without a value that is one as shells have them, or that of a
+/// variable that is set: or else it may be the program, taken for a name.
 fn check_export(text: OsString) -> Result<OsString, &'static str> {
-    match text.as_encoded_bytes().first() {
-        None | Some(b'=') => Err("expected NAME or NAME=VALUE"),
-        Some(_) => Ok(text),
+    let bytes = text.as_encoded_bytes();
+    let is_name = |bytes: &[u8]| {
+        let (letter, rest) = bytes.split_first().unwrap_or((&b'=', bytes));
+        let is_letter = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
+        is_letter(letter) && rest.iter().all(|byte| is_letter(byte) || byte.is_ascii_digit())
+    };
+    let given = match bytes.iter().position(|byte| *byte == b'=') {
+        Some(at) => at > 0,
+        None => is_name(bytes) || !bytes.is_empty() && std::env::var_os(&text).is_some(),
+    };
+    match given {
+        true => Ok(text),
+        false => Err(
+            "it is no name of a variable; expected NAME or NAME=VALUE, and the program after it",
+        ),
     }
 }
 

@@ -114,6 +114,68 @@ fn wrong_usage_is_refused() {
     }
 }
 
+/// What is said of a line that is refused.
+fn refusal(line: &str) -> String {
+    match plan(line) {
+        Ok(_) => panic!("{line}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn options_of_other_launchers_are_answered_with_those_of_this_one() {
+    for (line, said) in [
+        ("-np 2 --map-by node ./p", "no option '--map-by' here: use --placement block or cyclic"),
+        ("--tag-output -n 2 p", "no option '--tag-output' here: use --label"),
+        ("-n 2 --bind-to=core p", "no option '--bind-to' here: use --bind core"),
+        ("-H n1,n2 p", "no option '-H' here: use --host"),
+        ("-hosts n1,n2 p", "no option '-hosts' here: use --host"),
+        ("-machinefile m -n 2 p", "no option '-machinefile' here: use --hostfile"),
+        ("p : -launcher ssh p", "no option '-launcher' here: use --rsh"),
+    ] {
+        let told = refusal(line);
+        assert!(told.contains(said) && told.contains("Usage:"), "{line}: {told}");
+    }
+    let line =
+        "--allow-run-as-root --mca a b -np 4 --oversubscribe -x A=b --hostfile f -N 2 ./p -H";
+    let told = refusal(line);
+    let named: Vec<&str> = told.split("no option '").skip(1).collect();
+    let named: Vec<&str> = named.iter().map(|part| part.split('\'').next().unwrap()).collect();
+    assert_eq!(named, ["--allow-run-as-root", "--mca", "--oversubscribe", "-N"], "{told}");
+    // What belongs to the program, and values of options, are none of ours.
+    for line in ["./p --map-by node", "-x A=1 ./p -H", "-- p --mca"] {
+        assert!(plan(line).is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn nobody_is_told_to_pass_an_option_as_a_value() {
+    for line in ["--speed 3 ./p", "-q ./p", "p : --speed 3 ./p"] {
+        let told = refusal(line);
+        assert!(told.contains("unexpected argument") && !told.contains("as a value"), "{told}");
+    }
+    assert!(refusal("--lable ./p").contains("'--label'"));
+    for (line, said) in [
+        ("--timeout -5 p", "expected a number of seconds"),
+        ("--ppn -1 --host a.x p", "expected a whole number, at least 1"),
+        ("--hosts -2 p", "expected a whole number, at least 1"),
+    ] {
+        let told = refusal(line);
+        assert!(told.contains(said), "{line}: {told}");
+    }
+}
+
+#[test]
+fn the_program_is_not_taken_for_a_variable() {
+    for line in ["-n 2 -x ./prog", "-x a.out", "-x /bin/true", "-x 1A p", "p : -x ./q"] {
+        let told = refusal(line);
+        assert!(told.contains("no name of a variable"), "{line}: {told}");
+    }
+    for line in ["-x PATH p", "-x not_set_anywhere_1 p", "-x my.name=1 p", "-x A-b= p"] {
+        assert!(plan(line).is_ok(), "{line}");
+    }
+}
+
 #[test]
 fn machines_take_as_many_pes_as_they_are_said_to() {
     let plan = |line: &str| plan(line).unwrap_or_else(|e| panic!("{line}: {e}"));
