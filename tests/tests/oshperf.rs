@@ -482,6 +482,13 @@ fn limits_are_measured(prefix: &Path) -> Result<(), Failed> {
         assert!(rows.iter().all(|row| row["median"].as_f64().unwrap() > 0.0), "{table}");
         assert!(!rows.is_empty(), "{table}");
     }
+    // Where the two threads do not run at the same time, it says so.
+    let contended = tables
+        .iter()
+        .find(|table| table["name"].as_str().is_some_and(|name| name.contains("contended")));
+    let contended = contended.ok_or("nothing of contention")?;
+    let measured = contended["rows"].as_array().is_some_and(|rows| rows.len() == 1);
+    assert!(measured != contended["unavailable"].is_string(), "{contended}");
     Ok(())
 }
 

@@ -164,22 +164,78 @@ pub fn xadd(bench: &mut Bench, _: usize) -> Result<Times, String> {
     Ok(timing::alone(bench.budget, add))
 }
 
-/// The same while another thread does it too.
+/// The same while another thread does it too: the mean of each batch in which that is so. A core keeps the line for
+/// many additions before the other one gets it, so that the times of a few would be those of one thread alone.
 pub fn contended(bench: &mut Bench, _: usize) -> Result<Times, String> {
-    let (word, done) = (CacheLine::default(), AtomicBool::new(false));
+    /// Additions between two looks at the clock.
+    const LOOK: u64 = 64;
+    const PART: Duration = Duration::from_micros(25);
+    /// For the other thread to get a processor.
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let [word, others] = [(); 2].map(|()| CacheLine::default());
+    let done = AtomicBool::new(false);
     let add = || {
         black_box(word.0.fetch_add(1, Ordering::SeqCst));
     };
-    thread::scope(|scope| {
+    let part = || {
+        let (before, begun, mut count) = (others.0.load(Ordering::Relaxed), Instant::now(), 0);
+        loop {
+            (0..LOOK).for_each(|_| add());
+            count += LOOK;
+            let took = begun.elapsed();
+            if took >= PART {
+                let theirs = others.0.load(Ordering::Relaxed) - before;
+                return Part { count, theirs, took };
+            }
+        }
+    };
+    let values = thread::scope(|scope| {
         scope.spawn(|| {
+            let mut count = 0;
             while !done.load(Ordering::Relaxed) {
                 add();
+                count += 1;
+                others.0.store(count, Ordering::Relaxed);
             }
         });
-        let times = timing::alone(bench.budget, add);
+        let (mut values, mut measured) = (Vec::new(), Duration::ZERO);
+        let begun = Instant::now();
+        while (measured < bench.budget || values.len() < LEAST)
+            && begun.elapsed() < 4 * bench.budget + PATIENCE
+        {
+            if let Some((mean, took)) = mean(&[(); 4].map(|()| part())) {
+                values.push(mean);
+                measured += took;
+            }
+        }
         done.store(true, Ordering::Relaxed);
-        Ok(times)
-    })
+        values
+    });
+    match values.len() {
+        ..LEAST => Err("the two threads hardly ever ran at the same time: there are too few idle \
+                        processors"
+            .to_owned()),
+        _ => Ok(Times::new(values, None)),
+    }
+}
+
+/// Batches in which two threads must have met.
+const LEAST: usize = 3;
+
+/// A part of a batch: the additions of this thread and of the other one, and the time.
+struct Part {
+    count: u64,
+    theirs: u64,
+    took: Duration,
+}
+
+/// Nanoseconds for an addition of this thread, and the time of the whole batch; None if the other thread did not
+/// add in every part of it as well. Where both have one processor in turns it adds in none, or much in one.
+fn mean(batch: &[Part]) -> Option<(f64, Duration)> {
+    let both = |part: &Part| (part.count / 10..=10 * part.count).contains(&part.theirs);
+    let (count, took): (u64, Duration) =
+        (batch.iter().map(|part| part.count).sum(), batch.iter().map(|part| part.took).sum());
+    batch.iter().all(both).then(|| (took.as_nanos() as f64 / count as f64, took))
 }
 
 /// Half a word there and a word back, between two threads.
@@ -230,13 +286,26 @@ mod tests {
     #[test]
     fn every_limit_is_measured() {
         let mut bench = Bench::new(Duration::from_micros(100), 4096);
-        for measure in [copy, streaming, tcp, tcp_stream, xadd, contended, line, store, load] {
+        for measure in [copy, streaming, tcp, tcp_stream, xadd, line, store, load] {
             assert!(measure(&mut bench, 64).unwrap().median() >= 0.0);
         }
-        // A machine may forbid it.
-        match cma(&mut bench, 64) {
-            Ok(times) => assert!(times.median() > 0.0),
-            Err(why) => assert!(!why.is_empty()),
+        // A machine may forbid it, or be too busy.
+        for measure in [cma, contended] {
+            match measure(&mut bench, 64) {
+                Ok(times) => assert!(times.median() > 0.0),
+                Err(why) => assert!(!why.is_empty()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_counts_if_the_other_thread_adds_all_the_time() {
+        let took = Duration::from_nanos(1000);
+        let batch = |theirs: [u64; 2]| theirs.map(|theirs| Part { count: 100, theirs, took });
+        let (mean_ns, whole) = mean(&batch([80, 130])).unwrap();
+        assert_eq!((mean_ns, whole), (10.0, 2 * took));
+        for theirs in [[0, 0], [0, 100], [100, 9], [100, 5000]] {
+            assert!(mean(&batch(theirs)).is_none(), "{theirs:?}");
         }
     }
 }
