@@ -18,6 +18,15 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     std::hint::black_box(to);
 }
 
+/// A word moved by one load and one store.
+///
+/// # Safety
+/// Both places are valid for a `T`, and aligned.
+pub unsafe fn copy_word<T: Copy>(to: *mut u8, from: *const u8) {
+    // SAFETY: by the caller's word.
+    unsafe { to.cast::<T>().write_volatile(from.cast::<T>().read_volatile()) };
+}
+
 /// A copy whose stores go past the caches; plain where the destination is not aligned to 16, and on
 /// processors without such stores.
 ///
@@ -169,6 +178,19 @@ mod tests {
             assert_eq!(to[start..start + len], from[..len]);
             assert!(to[..start].iter().chain(&to[start + len..]).all(|byte| *byte == 0));
         }
+    }
+
+    #[test]
+    fn words_are_moved_whole_and_alone() {
+        let (from, mut to) = ([0x0102_0304_0506_0708u64], [u64::MAX; 2]);
+        let (at, source) = (to.as_mut_ptr().cast::<u8>(), from.as_ptr().cast::<u8>());
+        // SAFETY: both begin at multiples of 8.
+        unsafe { copy_word::<u64>(at, source) };
+        assert_eq!(to, [from[0], u64::MAX]);
+        // SAFETY: as above.
+        unsafe { copy_word::<u16>(at.wrapping_add(8), source) };
+        assert_eq!(to[1].to_ne_bytes()[..2], from[0].to_ne_bytes()[..2]);
+        assert!(to[1].to_ne_bytes()[2..].iter().all(|byte| *byte == 0xff));
     }
 
     #[test]

@@ -110,12 +110,17 @@ impl Way {
                 let words = match op {
                     Op::Amo => "the processor's instruction on the other PE's memory",
                     Op::Signal => "plain copy, and a cache line's way to the other PE",
-                    _ => "plain copy to or from the other PE's memory",
+                    _ => {
+                        "plain copy to or from the other PE's memory, of a word by a load and a store"
+                    }
                 };
                 Some((words, Mark::Measured))
             }
             Ceiling::Cma => Some(("the kernel's copy alone", Mark::Measured)),
-            Ceiling::Memory => Some(("plain copy to or from shared memory", Mark::Emulated)),
+            Ceiling::Memory => Some((
+                "plain copy to or from shared memory, of a word by a load and a store",
+                Mark::Emulated,
+            )),
             Ceiling::Tcp => Some(("TCP over the loopback interface", Mark::Measured)),
             Ceiling::None if self.mark == Mark::Modelled => {
                 Some(("rate of the link", Mark::Modelled))

@@ -91,8 +91,15 @@ fn memory(pe: &Pe, at: *mut u8, whose: &Whose, name: &str, size: usize) -> Optio
     let (to, from) = if name == "get" { (pe.dest, at) } else { (at, pe.source) };
     match name {
         "put" | "get" | "rate" => {
-            // SAFETY: the buffers hold the size.
-            let plain = alone(pe, || unsafe { raw::copy(to, from, size) });
+            // A word needs no call of a function that copies any number of bytes.
+            let plain = match size {
+                1 => word::<u8>(pe, to, from),
+                2 => word::<u16>(pe, to, from),
+                4 => word::<u32>(pe, to, from),
+                8 => word::<u64>(pe, to, from),
+                // SAFETY: the buffers hold the size.
+                _ => alone(pe, || unsafe { raw::copy(to, from, size) }),
+            };
             if size < STREAMING {
                 return plain;
             }
@@ -115,6 +122,11 @@ fn memory(pe: &Pe, at: *mut u8, whose: &Whose, name: &str, size: usize) -> Optio
         "signal" if *whose == Whose::Peer => line_and_copy(pe, at, size),
         _ => None,
     }
+}
+
+fn word<T: Copy>(pe: &Pe, to: *mut u8, from: *const u8) -> Option<Times> {
+    // SAFETY: the buffers hold 8 bytes and more, and begin at multiples of that.
+    alone(pe, || unsafe { raw::copy_word::<T>(to, from) })
 }
 
 /// One way of a cache line between the two PEs, with a plain copy before it.
