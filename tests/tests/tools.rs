@@ -34,7 +34,7 @@ int main(void) {
 type Case = fn(&Path) -> Result<(), Failed>;
 
 /// Name, a program that the case needs, and the case.
-const CASES: [(&str, &str, Case); 26] = [
+const CASES: [(&str, &str, Case); 27] = [
     ("wrappers_compile_c_and_cxx", "c++", wrappers_compile_c_and_cxx),
     ("wrappers_use_the_compiler_they_are_told", "clang", wrappers_use_another_compiler),
     ("a_moved_installation_works", "cp", a_moved_installation_works),
@@ -47,6 +47,7 @@ const CASES: [(&str, &str, Case); 26] = [
     ("manual_pages_are_well_formed", "groff", manual_pages_are_well_formed),
     ("oshinfo_shows_where_values_come_from", "sh", oshinfo_shows_where_values_come_from),
     ("oshinfo_says_what_is_wrong_with_values", "sh", oshinfo_says_what_is_wrong_with_values),
+    ("oshinfo_says_why_nothing_is_kept", "sh", oshinfo_says_why_nothing_is_kept),
     ("oshinfo_refuses_options_of_another_kind", "sh", oshinfo_refuses_options_of_another_kind),
     ("oshinfo_shows_the_ring_of_its_job", "sh", oshinfo_shows_the_ring_of_its_job),
     ("oshinfo_shows_a_job_on_one_host", "sh", oshinfo_shows_a_job_on_one_host),
@@ -400,6 +401,27 @@ fn oshinfo_refuses_options_of_another_kind(prefix: &Path) -> Result<(), Failed> 
     }
     let help = oshinfo("--help")?.succeeded()?.stdout;
     assert!(help.contains("--tuning=diff OLD NEW") && !help.contains("TABLE"), "{help}");
+    Ok(())
+}
+
+fn oshinfo_says_why_nothing_is_kept(prefix: &Path) -> Result<(), Failed> {
+    let refused = |variables: &[(&str, &str)]| -> Result<String, Failed> {
+        let mut command = Command::new(prefix.join("bin/oshinfo"));
+        for name in ["HOME", "XDG_CACHE_HOME", "SHMEM_TUNE_CACHE"] {
+            command.env_remove(name);
+        }
+        command.arg("--tuning").envs(variables.iter().copied());
+        let ran = run(&mut command, Duration::from_secs(60))?;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+        Ok(ran.stderr)
+    };
+    let homeless = "neither SHMEM_TUNE_CACHE nor XDG_CACHE_HOME nor HOME is the absolute path";
+    for variables in [&[][..], &[("HOME", "")], &[("HOME", "here"), ("XDG_CACHE_HOME", "there")]] {
+        let said = refused(variables)?;
+        assert!(said.contains(homeless) && !said.contains("off"), "{said}");
+    }
+    let said = refused(&[("SHMEM_TUNE_CACHE", "off")])?;
+    assert!(said.contains("SHMEM_TUNE_CACHE is off"), "{said}");
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use tombolo::describe;
 use tombolo::tools::{Session, join};
 use tombolo_core::bootstrap;
-use tombolo_core::config::{Bytes, Config, ReportForm, Value};
+use tombolo_core::config::{Bytes, CacheDirectory, Config, ReportForm, Value};
 use tombolo_selector::cache::{self, Saved};
 use tombolo_selector::pattern::{By, Pattern, Topology};
 use tombolo_selector::report::{self, difference};
@@ -302,8 +302,13 @@ fn saved(file: Option<&Path>) -> Result<Tuning, String> {
 /// What is in the cache, the newest first; at least one.
 fn cached() -> Result<Vec<Tuning>, String> {
     let config = Config::from_env().map_err(|e| e.to_string())?;
-    let directory = cache::directory(&config.tune_cache)?
-        .ok_or("no directory for measurements (SHMEM_TUNE_CACHE is off)")?;
+    let directory = cache::directory(&config.tune_cache)?.ok_or(match config.tune_cache {
+        CacheDirectory::Off => "no measurements are kept: SHMEM_TUNE_CACHE is off",
+        _ => {
+            "no measurements are kept: neither SHMEM_TUNE_CACHE nor XDG_CACHE_HOME nor HOME is the absolute \
+             path of a directory"
+        }
+    })?;
     let all: Vec<Tuning> =
         cache::newest_first(&directory).map(|(path, saved)| without_job(path, saved)).collect();
     match all.is_empty() {
