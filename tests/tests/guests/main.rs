@@ -42,7 +42,7 @@ const SHORT_OVER_VERBS: [&str; 4] = ["legacy", "pointers", "processes", "profili
 const SPECIAL: [&str; 6] = ["beating", "cables", "datagrams", "ends", "put_amo", "survivors"];
 /// What runs where `TOMBOLO_GUESTS` is "few", as in CI: a job by devices of each kind, and a guest that is lost.
 const FEW: [&str; 4] = [
-    "few_on_two_guests",
+    "few_on_2_guests",
     "devices_are_ports",
     "a_lost_guest_ends_the_job",
     "few_over_verbs_on_two_guests",
@@ -196,6 +196,8 @@ fn main() {
     let stage =
         Arc::new(Stage { prefix, programs, rings: Default::default(), trio: Default::default() });
     let trials = trials(&stage);
+    let exists = |name: &&str| trials.iter().any(|trial| trial.name() == *name);
+    assert!(FEW.iter().all(exists), "there are other cases than {FEW:?}");
     let wanted = std::env::var("TOMBOLO_GUESTS").ok();
     let sleeps = |trial: &Trial| match wanted.as_deref() {
         None => true,
