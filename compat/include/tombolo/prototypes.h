@@ -395,11 +395,12 @@ uint64_t TOMBOLO_(signal_wait_until)(uint64_t *sig_addr, int cmp, uint64_t cmp_v
 TOMBOLO_AMO_TYPES(TOMBOLO_WAIT_DEPRECATED)
 
 #define TOMBOLO_WAIT_SHORT(TYPENAME, TYPE)                                                         \
-    TOMBOLO_WAIT_DEPRECATED(TYPENAME, TYPE)                                                        \
     TOMBOLO_DEPRECATED("there is no replacement for this type")                                    \
     void TOMBOLO_(TYPENAME##_wait_until)(TYPE *ivar, int cmp, TYPE cmp_value);                     \
     TOMBOLO_DEPRECATED("there is no replacement for this type")                                    \
     int TOMBOLO_(TYPENAME##_test)(TYPE *ivar, int cmp, TYPE cmp_value);
+TOMBOLO_WAIT_DEPRECATED(short, short)
+TOMBOLO_WAIT_DEPRECATED(ushort, unsigned short)
 TOMBOLO_WAIT_SHORT(short, short)
 TOMBOLO_WAIT_SHORT(ushort, unsigned short)
 TOMBOLO_DEPRECATED("use shmem_long_wait_until with SHMEM_CMP_NE")
