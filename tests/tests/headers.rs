@@ -343,9 +343,18 @@ int main(void) {
 
 /// Old programs have macros such as `ulong`. The words of C and its types are not theirs to define.
 fn the_header_survives_macros_with_names_of_types() -> Result<(), Failed> {
+    // Headers of the C++ library and of the system use these names.
+    const OF_THE_SYSTEM: [&str; 4] = ["size", "uint", "ulong", "ushort"];
     let mut source = String::new();
     for (name, c_type) in TYPES.iter().filter(|(name, c_type)| name != c_type) {
         writeln!(source, "#define {name} {c_type}")?;
+    }
+    let in_cxx =
+        |line: &&str| !OF_THE_SYSTEM.iter().any(|name| line.contains(&format!(" {name} ")));
+    let cxx: Vec<&str> = source.lines().filter(in_cxx).collect();
+    let cxx = cxx.join("\n") + "\n#include <shmem.h>\n#include <pshmem.h>\n";
+    for compiler in CXX.into_iter().filter(|compiler| installed(compiler)) {
+        compile(compiler, "c++17", "named", &cxx, &["-Wall", "-Wextra", "-Werror"])?;
     }
     source += &redeclarations();
     for compiler in C.into_iter().filter(|compiler| installed(compiler)) {

@@ -422,35 +422,34 @@ TOMBOLO_CXX_WAIT_UNTIL(uint, unsigned int)
 TOMBOLO_CXX_WAIT_UNTIL(ulong, unsigned long)
 TOMBOLO_CXX_WAIT_UNTIL(ulonglong, unsigned long long)
 
-/* std::complex for the routines, typed and generic, that take _Complex. */
-#define TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME, REAL, VERB)                                             \
-    inline int shmem_##TYPENAME##_##VERB(shmem_team_t team, std::complex<REAL> *dest,              \
-                                         const std::complex<REAL> *source, size_t nelems) {        \
-        return shmem_##TYPENAME##_##VERB(team, reinterpret_cast<tombolo_##TYPENAME *>(dest),       \
-                                         reinterpret_cast<const tombolo_##TYPENAME *>(source),     \
-                                         nelems);                                                  \
+/* std::complex for the routines, typed and generic, that take _Complex. TYPENAME is pasted before it goes through a
+ * second macro, which would expand it where the program has such a macro. */
+#define TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME_, TYPE, REAL, VERB)                                      \
+    inline int shmem_##TYPENAME_##VERB(shmem_team_t team, std::complex<REAL> *dest,                \
+                                       const std::complex<REAL> *source, size_t nelems) {          \
+        return shmem_##TYPENAME_##VERB(team, reinterpret_cast<TYPE *>(dest),                       \
+                                       reinterpret_cast<const TYPE *>(source), nelems);            \
     }                                                                                              \
     inline int shmem_##VERB(shmem_team_t team, std::complex<REAL> *dest,                           \
                             const std::complex<REAL> *source, size_t nelems) {                     \
-        return shmem_##TYPENAME##_##VERB(team, dest, source, nelems);                              \
+        return shmem_##TYPENAME_##VERB(team, dest, source, nelems);                                \
     }
-#define TOMBOLO_CXX_COMPLEX_TO_ALL(TYPENAME, REAL, VERB)                                           \
-    inline void shmem_##TYPENAME##_##VERB(std::complex<REAL> *dest,                                \
-                                          const std::complex<REAL> *source, int nreduce,           \
-                                          int PE_start, int logPE_stride, int PE_size,             \
-                                          std::complex<REAL> *pWrk, long *pSync) {                 \
-        shmem_##TYPENAME##_##VERB(reinterpret_cast<tombolo_##TYPENAME *>(dest),                    \
-                                  reinterpret_cast<const tombolo_##TYPENAME *>(source), nreduce,   \
-                                  PE_start, logPE_stride, PE_size,                                 \
-                                  reinterpret_cast<tombolo_##TYPENAME *>(pWrk), pSync);            \
+#define TOMBOLO_CXX_COMPLEX_TO_ALL(TYPENAME_, TYPE, REAL, VERB)                                    \
+    inline void shmem_##TYPENAME_##VERB(std::complex<REAL> *dest,                                  \
+                                        const std::complex<REAL> *source, int nreduce,             \
+                                        int PE_start, int logPE_stride, int PE_size,               \
+                                        std::complex<REAL> *pWrk, long *pSync) {                   \
+        shmem_##TYPENAME_##VERB(reinterpret_cast<TYPE *>(dest),                                    \
+                                reinterpret_cast<const TYPE *>(source), nreduce, PE_start,         \
+                                logPE_stride, PE_size, reinterpret_cast<TYPE *>(pWrk), pSync);     \
     }
 #define TOMBOLO_CXX_COMPLEX(TYPENAME, REAL)                                                        \
-    TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME, REAL, sum_reduce)                                           \
-    TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME, REAL, prod_reduce)                                          \
-    TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME, REAL, sum_inscan)                                           \
-    TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME, REAL, sum_exscan)                                           \
-    TOMBOLO_CXX_COMPLEX_TO_ALL(TYPENAME, REAL, sum_to_all)                                         \
-    TOMBOLO_CXX_COMPLEX_TO_ALL(TYPENAME, REAL, prod_to_all)
+    TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME##_, tombolo_##TYPENAME, REAL, sum_reduce)                    \
+    TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME##_, tombolo_##TYPENAME, REAL, prod_reduce)                   \
+    TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME##_, tombolo_##TYPENAME, REAL, sum_inscan)                    \
+    TOMBOLO_CXX_COMPLEX_TEAM(TYPENAME##_, tombolo_##TYPENAME, REAL, sum_exscan)                    \
+    TOMBOLO_CXX_COMPLEX_TO_ALL(TYPENAME##_, tombolo_##TYPENAME, REAL, sum_to_all)                  \
+    TOMBOLO_CXX_COMPLEX_TO_ALL(TYPENAME##_, tombolo_##TYPENAME, REAL, prod_to_all)
 TOMBOLO_CXX_COMPLEX(complexf, float)
 TOMBOLO_CXX_COMPLEX(complexd, double)
 
