@@ -11,6 +11,7 @@
 
 use crate::library::{self, library};
 use crate::process;
+use crate::profile;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -83,6 +84,9 @@ pub fn is_pe() -> bool {
 /// Ends the job from this PE (OpenSHMEM 1.6, `shmem_global_exit`).
 pub fn global_exit(status: c_int) -> ! {
     let bootstrap = library("shmem_global_exit").world.bootstrap();
+    if is_pe() {
+        profile::exits();
+    }
     // Another call of `exit` within the destructors of libraries leaves the others out, ours among them.
     if EXITS.load(Ordering::Relaxed) || !is_pe() {
         world::end(&**bootstrap, status)

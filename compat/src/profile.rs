@@ -9,6 +9,8 @@
 //!   first [`FIRST`] are timed, and then one in [`SAMPLE`], which stands for the others.
 //! - The time of a wait belongs to the call that waits. Where a routine is not counted otherwise, each of its
 //!   waits is counted as a call.
+//! - The wait that a thread is in, and the call, if its time is being taken, are in the counters as well: a PE may
+//!   end there.
 //! - Counters are in memory that `oshrun` has given: see [`tombolo_core::profile`].
 
 mod operations;
@@ -18,7 +20,7 @@ pub use operations::{amo, amo_fetch, amo_nbi, g, get, other, p, put, put_signal}
 
 use crate::c::tune;
 use crate::library::{self, Library};
-use slot::{ByThread, Cells, Slot, slot};
+use slot::{Around, ByThread, Cells, Slot, slot};
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -29,7 +31,7 @@ use tombolo_core::load::Load;
 use tombolo_core::profile::{Area, Cell, EVENT, Head, ROWS, event};
 use tombolo_core::route::Channel;
 use tombolo_core::transport::{News, SegmentKind, Told};
-use tombolo_core::wait::{Reason, Waited, usable_cpus};
+use tombolo_core::wait::{Moment, Reason, Waited, usable_cpus};
 use tombolo_core::{Waiting, World};
 use tombolo_selector::report;
 
@@ -129,6 +131,13 @@ pub unsafe fn open(world: &World) {
     world.watch(waited, recorder.traces.then_some(told as Told));
     // Never freed: threads of the program may be looking at it when the library is finalised.
     STATE.store(Box::into_raw(state), Ordering::Release);
+}
+
+/// Notes that the program ends the job from this PE.
+pub fn exits() {
+    if let Some(state) = on() {
+        state.recorder.area.head(Head::Exited).store(monotonic_ns(), Ordering::Relaxed);
+    }
 }
 
 /// Ends counting. To be called after the fast path is closed, before the world goes.
@@ -296,6 +305,20 @@ struct Call {
     waits: bool,
 }
 
+impl Call {
+    /// 1 and the PE operated on, or 0.
+    #[inline(always)]
+    fn peer(self) -> u64 {
+        self.peer.map_or(0, |pe| pe as u64 + 1)
+    }
+
+    /// One that concerns this PE alone, or all of them.
+    #[inline(always)]
+    fn local(routine: &'static str, len: usize, long: bool) -> Call {
+        Call { routine, way: LOCAL, len, peer: None, long, waits: true }
+    }
+}
+
 /// A call whose time is being taken.
 struct Begun {
     at: u64,
@@ -303,6 +326,8 @@ struct Begun {
     blocked: u64,
     /// The call around this one.
     before: *const Cells,
+    /// The same, as the area has it; none if the area is not told of this one.
+    around: Option<Around>,
 }
 
 impl State {
@@ -322,7 +347,8 @@ impl State {
                 slot.exchange(kind, pe, call.len);
             }
         };
-        if call.waits {
+        let known = call.waits || call.long;
+        if known {
             // It may never return.
             tally();
         }
@@ -337,7 +363,7 @@ impl State {
         } else {
             work()
         };
-        if !call.waits {
+        if !known {
             // An atomic instruction would wait for the stores to the counters before it.
             tally();
         }
@@ -353,7 +379,7 @@ impl State {
         exact: bool,
         work: impl FnOnce() -> R,
     ) -> R {
-        let begun = begin(slot, cell);
+        let begun = begin(slot, cell, call.waits || call.long, call.peer(), call.len);
         let result = work();
         self.end(slot, cell, begun, (call, exact));
         result
@@ -364,6 +390,9 @@ impl State {
     fn end(&self, slot: &Slot, cell: &Cells, begun: Begun, (call, exact): (Call, bool)) {
         let ended = monotonic_ns();
         slot.enter(begun.before);
+        if let Some(around) = begun.around {
+            slot.end(around);
+        }
         let took = (ended - begun.at).saturating_sub(self.recorder.clock_ns);
         let blocked = slot.blocked() - begun.blocked;
         let worked = took.saturating_sub(blocked);
@@ -376,8 +405,7 @@ impl State {
         cell[Cell::LongestNs as usize].fetch_max(took, Ordering::Relaxed);
         if self.recorder.traces && (took >= EVENT_NS || call.long) {
             let row = u64::from(self.row(call.routine, call.way)) | slot.bits();
-            let peer = call.peer.map_or(0, |pe| pe as u64 + 1);
-            self.event([begun.at, ended, row, peer, call.len as u64]);
+            self.event([begun.at, ended, row, call.peer(), call.len as u64]);
         }
     }
 
@@ -386,17 +414,36 @@ impl State {
     }
 }
 
+/// Begins to take the time of a call. `known` says that it is counted already, and the area is told of it.
 #[cold]
 #[inline(never)]
-fn begin(slot: &Slot, cell: &Cells) -> Begun {
-    let before = slot.enter(cell);
-    Begun { blocked: slot.blocked(), before, at: monotonic_ns() }
+fn begin(slot: &Slot, cell: &Cells, known: bool, peer: u64, len: usize) -> Begun {
+    let (before, blocked) = (slot.enter(cell), slot.blocked());
+    let (at, around) = match known {
+        true => {
+            let (at, around) = slot.begin(cell, peer, len);
+            (at, Some(around))
+        }
+        false => (monotonic_ns(), None),
+    };
+    Begun { at, blocked, before, around }
 }
 
-/// Told about each wait that was longer than its spinning.
-fn waited(waiting: &Waiting, waited: &Waited) {
+/// Told about each wait that is longer than its spinning.
+fn waited(waiting: &Waiting, waited: &Waited, moment: Moment) {
     let Some(state) = on() else { return };
     let slot = slot(state.recorder);
+    match moment {
+        Moment::Begin => slot.begin_wait(state, waiting, waited),
+        Moment::Turn => slot.turn_wait(waited),
+        Moment::End => {
+            slot.end_wait();
+            has_waited(state, slot, waiting, waited);
+        }
+    }
+}
+
+fn has_waited(state: &'static State, slot: &Slot, waiting: &Waiting, waited: &Waited) {
     let Waited { since, until, ns, .. } = *waited;
     for (reason, ns) in ns.into_iter().enumerate().filter(|(_, ns)| *ns > 0) {
         let [number, sum] = state.recorder.area.waits(slot.number(), reason);
@@ -404,25 +451,30 @@ fn waited(waiting: &Waiting, waited: &Waited) {
         slot.add(sum, ns);
     }
     let whole = until.saturating_sub(since);
-    if !slot.block(whole) {
+    let cell = slot.current().unwrap_or_else(|| {
         let cell = slot.cell(state, waiting.routine, LOCAL, 0);
         [Cell::Count, Cell::Exact].into_iter().for_each(|word| {
             slot.add(&cell[word as usize], 1);
         });
-        slot.add(&cell[Cell::BlockedNs as usize], whole);
         cell[Cell::LongestNs as usize].fetch_max(whole, Ordering::Relaxed);
-    }
+        cell
+    });
+    slot.block(cell, whole);
     if state.recorder.traces {
         // Named by what took most of it.
         let most = Reason::ALL.into_iter().max_by_key(|reason| ns[*reason as usize]);
         let reason = most.unwrap_or(waiting.reason);
         let row = state.row(waiting.routine, WAITS + reason as u8);
         let row = u64::from(row) | slot.bits();
-        let pe = match waiting.reason {
-            Reason::Room | Reason::Answer => waiting.argument + 1,
-            _ => 0,
-        };
-        state.event([since, until, row, pe, 0]);
+        state.event([since, until, row, awaited(waiting), 0]);
+    }
+}
+
+/// 1 and the PE that is waited for, or 0.
+fn awaited(waiting: &Waiting) -> u64 {
+    match waiting.reason {
+        Reason::Room | Reason::Answer => waiting.argument + 1,
+        _ => 0,
     }
 }
 
@@ -473,8 +525,7 @@ fn counted<R>(
     match on() {
         Some(state) => {
             // The time of what is long anyway is taken; quiet and fence may be next to nothing.
-            let call = Call { routine, way: LOCAL, len, peer: None, long, waits: true };
-            state.count(call, None, || work(library))
+            state.count(Call::local(routine, len, long), None, || work(library))
         }
         None => work(library),
     }
@@ -491,7 +542,7 @@ pub fn look(routine: &'static str) -> bool {
 /// Takes the time of a wait whose call [`look`] has counted.
 pub fn wait<R>(routine: &'static str, work: impl FnOnce() -> R) -> R {
     let Some(state) = on() else { return work() };
-    let call = Call { routine, way: LOCAL, len: 0, peer: None, long: true, waits: true };
     let slot = slot(state.recorder);
+    let call = Call::local(routine, 0, true);
     state.timed(slot, slot.cell(state, routine, LOCAL, 0), call, true, work)
 }

@@ -13,6 +13,8 @@
 //! - A row is a routine by one way, such as `shmem_put` through mapped memory to PEs of the same host.
 //! - A cell is a row in one class of sizes. Each thread has cells of its own, up to [`SLOTS`] threads;
 //!   all others share the last slot.
+//! - What a thread is in the middle of is there as well, with the time at which it began: whoever knows when the
+//!   PE ended knows how long that took.
 //! - Readers check every field: a PE may have stopped anywhere, and programs may overwrite anything.
 
 use crate::error::{Error, Result};
@@ -37,6 +39,8 @@ pub const CELL: usize = 8;
 pub const PEER: usize = 8;
 /// Words of a slot for the lives of its threads.
 pub const LIVES: usize = 4;
+/// Words of a slot for what its thread is in the middle of.
+pub const PENDING: usize = Pending::WaitNs as usize + REASONS;
 /// Words of an event.
 pub const EVENT: usize = 6;
 /// Bytes of the name of a routine, and of each of the two parts of a way.
@@ -91,6 +95,8 @@ pub enum Head {
     Processors,
     /// PEs of its host.
     Local,
+    /// When it called `shmem_global_exit`; 0 if it never did.
+    Exited,
 }
 
 /// Words of a cell.
@@ -127,6 +133,34 @@ pub enum Lives {
     Ended,
     /// When each of them did, or counting before it, likewise.
     Until,
+}
+
+/// Words of what a slot's thread is in the middle of. Times are nanoseconds of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Pending {
+    /// 1 and the number of the cell in which the call counts; 0 outside of calls whose time is taken.
+    Call,
+    /// Begin of the call.
+    CallSince,
+    /// Nanoseconds of its waits that have ended.
+    CallBlocked,
+    /// 1 and the PE operated on, or 0.
+    CallPeer,
+    /// Its bytes.
+    CallBytes,
+    /// 1 and the number of the cell in which the wait counts; 0 if nothing is waited for.
+    Wait,
+    /// Not 0: the wait counts as a call of its own.
+    WaitAlone,
+    /// Begin of the wait.
+    WaitSince,
+    /// 1 and the PE waited for, or 0.
+    WaitPeer,
+    /// What is waited for now, a number of [`crate::wait::Reason`].
+    WaitReason,
+    /// By reason, nanoseconds of the wait until that was so: the first of [`REASONS`] words.
+    WaitNs,
 }
 
 /// Words of what was exchanged with one PE.
@@ -191,6 +225,12 @@ impl Layout {
     /// The lives of a slot's threads.
     pub fn lives(&self, slot: usize) -> usize {
         self.slot(slot) + 2 * REASONS * 8
+    }
+
+    /// What a slot's thread is in the middle of.
+    pub fn pending(&self, slot: usize) -> usize {
+        // Away from what is added up all the time.
+        self.lives(slot) + (LIVES * 8).next_multiple_of(64)
     }
 
     fn peers(&self) -> usize {
@@ -325,6 +365,13 @@ impl Area {
         assert!(slot < SLOTS);
         // SAFETY: behind the waits in the first page of a slot; otherwise as above.
         unsafe { &*self.words(self.layout.lives(slot)).cast() }
+    }
+
+    /// What a slot's thread is in the middle of.
+    pub fn pending(&self, slot: usize) -> &[AtomicU64; PENDING] {
+        assert!(slot < SLOTS);
+        // SAFETY: behind the lives in the first page of a slot; otherwise as above.
+        unsafe { &*self.words(self.layout.pending(slot)).cast() }
     }
 
     /// Says what a row counts: a routine, by which way, and how far. One caller at a time.

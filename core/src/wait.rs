@@ -96,20 +96,32 @@ impl Reason {
     }
 }
 
-/// Told about a wait that was longer than its spinning, by the thread that waited.
-pub type Watcher = fn(&Waiting, &Waited);
+/// Told about a wait that is longer than its spinning, by the thread that waits.
+pub type Watcher = fn(&Waiting, &Waited, Moment);
 
-/// A wait that has ended.
+/// When a [`Watcher`] is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The wait has outlasted its spinning.
+    Begin,
+    /// Something else holds it up from now on.
+    Turn,
+    /// It is over.
+    End,
+}
+
+/// A wait up to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
     /// Begin, nanoseconds of `CLOCK_MONOTONIC`.
     pub since: u64,
-    /// End.
+    /// End, or when it was looked at last.
     pub until: u64,
     /// The time between them by what was waited for. Where a transport tells what holds it up, that is
     /// not [`Waiting::reason`] all the time.
     pub ns: [u64; Reason::COUNT],
-    now: Reason,
+    /// What is waited for from `until` on.
+    pub now: Reason,
 }
 
 impl Waited {
@@ -118,10 +130,11 @@ impl Waited {
         Waited { since, until: since, ns: [0; Reason::COUNT], now: reason }
     }
 
-    /// Time has passed, and from now on `reason` is waited for.
-    pub(crate) fn step(&mut self, now: u64, reason: Reason) {
+    /// Time has passed, and from now on `reason` is waited for. Whether that is another one.
+    pub(crate) fn step(&mut self, now: u64, reason: Reason) -> bool {
         self.ns[self.now as usize] += now.saturating_sub(self.until);
-        (self.until, self.now) = (now.max(self.until), reason);
+        self.until = now.max(self.until);
+        std::mem::replace(&mut self.now, reason) != reason
     }
 }
 
@@ -407,10 +420,10 @@ mod tests {
     #[test]
     fn the_time_of_a_wait_is_that_of_what_was_waited_for_meanwhile() {
         let mut waited = Waited::new(100, Reason::Completion);
-        waited.step(110, Reason::Credit);
-        waited.step(140, Reason::Credit);
-        waited.step(141, Reason::Completion);
-        waited.step(150, Reason::Completion);
+        assert!(waited.step(110, Reason::Credit));
+        assert!(!waited.step(140, Reason::Credit));
+        assert!(waited.step(141, Reason::Completion));
+        assert!(!waited.step(150, Reason::Completion));
         assert_eq!((waited.since, waited.until), (100, 150));
         let [completion, credit] =
             [Reason::Completion, Reason::Credit].map(|r| waited.ns[r as usize]);

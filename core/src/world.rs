@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::team::{Team, TeamSlots};
 use crate::thread_queues::ThreadQueues;
 use crate::transport::{Distance, Endpoint, Locality, Progress, SegmentKind, Told, Transport};
-use crate::wait::{Look, Patience, Reason, Waited, Waiting, Watcher};
+use crate::wait::{Look, Moment, Patience, Reason, Waited, Waiting, Watcher};
 use peers::{Peer, Peers, Polled};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -520,13 +520,17 @@ impl World {
             None => wait(&mut step),
             Some(watcher) => {
                 let mut waited = Waited::new(since, waiting.reason);
+                watcher(&waiting, &waited, Moment::Begin);
                 let mut step = || {
                     let look = step();
-                    waited.step(crate::board::monotonic_ns(), self.held_up_by(waiting.reason));
+                    let reason = self.held_up_by(waiting.reason);
+                    if waited.step(crate::board::monotonic_ns(), reason) {
+                        watcher(&waiting, &waited, Moment::Turn);
+                    }
                     look
                 };
                 wait(&mut step);
-                watcher(&waiting, &waited);
+                watcher(&waiting, &waited, Moment::End);
             }
         }
         self.board.leave(self.pe);

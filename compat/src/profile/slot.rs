@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The counters of one thread.
 
-use super::{Kind, Recorder, State};
+use super::{Kind, LOCAL, Recorder, State, awaited};
 use std::arch::asm;
 use std::cell::{Cell as Own, OnceCell};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use tombolo_core::Waiting;
 use tombolo_core::board::monotonic_ns;
 use tombolo_core::profile::{
-    CELL, CLASSES, Cell, Exchanged, Head, LIVES, Lives, PEER, SLOTS, class,
+    CELL, CLASSES, Cell, Exchanged, Head, LIVES, Lives, PEER, PENDING, Pending, SLOTS, class,
 };
+use tombolo_core::wait::Waited;
 
 /// Entries of the table by which a thread finds rows; a power of two.
 const ENTRIES: usize = 1024;
@@ -19,6 +21,10 @@ pub struct Slot {
     shared: bool,
     peers: &'static [[AtomicU64; PEER]],
     lives: &'static [AtomicU64; LIVES],
+    /// What the thread is in the middle of; not known of threads that share a slot.
+    pending: &'static [AtomicU64; PENDING],
+    /// Address of the slot's first cell in the area.
+    cells: usize,
     /// Nanoseconds of all waits so far.
     blocked: AtomicU64,
     /// The counters of the call that may be waiting, in [`State::count`].
@@ -26,6 +32,10 @@ pub struct Slot {
     /// Rows that were looked up: a key of routine and way, and the row's cells. None in the shared slot.
     entries: Box<[(AtomicU64, AtomicPtr<Row>); ENTRIES]>,
 }
+
+/// What the area said of the call around another one: the words of [`Pending`] up to its bytes.
+#[derive(Clone, Copy)]
+pub struct Around([u64; Pending::CallBytes as usize + 1]);
 
 /// The counters of one kind of call.
 pub type Cells = [AtomicU64; CELL];
@@ -142,6 +152,8 @@ fn new(recorder: &'static Recorder) -> &'static Slot {
         shared: number == SLOTS - 1,
         peers: recorder.area.peers(number),
         lives: recorder.area.lives(number),
+        pending: recorder.area.pending(number),
+        cells: recorder.area.cells(number, 0).as_ptr() as usize,
         blocked: AtomicU64::new(0),
         current: AtomicPtr::default(),
         entries,
@@ -164,6 +176,9 @@ impl Drop for End {
             None => recorder.area.head(Head::Ended).load(Ordering::Relaxed),
         };
         slot.current.store(std::ptr::null_mut(), Ordering::Relaxed);
+        // It may have ended in a call, as threads do that are cancelled.
+        slot.end(Around([0; _]));
+        slot.end_wait();
         slot.live(Lives::Ended, Lives::Until, until);
         recorder.free().push(slot);
     }
@@ -195,12 +210,19 @@ impl Slot {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// The call that is under way has waited; false if none is.
-    pub fn block(&self, ns: u64) -> bool {
+    /// A call of this kind has waited.
+    pub fn block(&self, cell: &Cells, ns: u64) {
         self.add(&self.blocked, ns);
+        if !self.shared {
+            self.add(&self.pending[Pending::CallBlocked as usize], ns);
+        }
+        self.add(&cell[Cell::BlockedNs as usize], ns);
+    }
+
+    /// The counters of the call that may be waiting, if there is one.
+    pub fn current(&self) -> Option<&'static Cells> {
         // SAFETY: null, or counters that are never freed.
-        let cell = unsafe { self.current.load(Ordering::Relaxed).as_ref() };
-        cell.map(|cell| self.add(&cell[Cell::BlockedNs as usize], ns)).is_some()
+        unsafe { self.current.load(Ordering::Relaxed).as_ref() }
     }
 
     /// A thread has begun or ended.
@@ -214,6 +236,79 @@ impl Slot {
         let before = self.current.load(Ordering::Relaxed);
         self.current.store(cell.cast_mut(), Ordering::Relaxed);
         before
+    }
+
+    /// 1 and the number of a cell of this slot, as the area has it.
+    fn number_of(&self, cell: &Cells) -> u64 {
+        ((cell.as_ptr() as usize - self.cells) / size_of::<Cells>()) as u64 + 1
+    }
+
+    fn tell(&self, word: Pending, value: u64) {
+        // A PE may be killed between any two stores: what is complete is marked by the last one.
+        self.pending[word as usize].store(value, Ordering::Release);
+    }
+
+    /// Tells the area of a call that begins. Gives when that is, and what the area said before.
+    pub fn begin(&self, cell: &Cells, peer: u64, len: usize) -> (u64, Around) {
+        if self.shared {
+            return (monotonic_ns(), Around([0; _]));
+        }
+        let around = Around(std::array::from_fn(|word| self.pending[word].load(Ordering::Relaxed)));
+        self.tell(Pending::Call, 0);
+        self.tell(Pending::CallBlocked, 0);
+        self.tell(Pending::CallPeer, peer);
+        self.tell(Pending::CallBytes, len as u64);
+        let at = monotonic_ns();
+        self.tell(Pending::CallSince, at);
+        self.tell(Pending::Call, self.number_of(cell));
+        (at, around)
+    }
+
+    /// The call is over, and the one around it goes on.
+    pub fn end(&self, Around(around): Around) {
+        if self.shared {
+            return;
+        }
+        // Time is rather lost than counted twice, if the PE is killed here.
+        self.tell(Pending::Call, 0);
+        let [call, rest @ ..] = around;
+        if call > 0 {
+            let rest = self.pending[1..].iter().zip(rest);
+            rest.for_each(|(word, value)| word.store(value, Ordering::Release));
+            self.tell(Pending::Call, call);
+        }
+    }
+
+    /// Tells the area of a wait that begins.
+    pub fn begin_wait(&self, state: &State, waiting: &Waiting, waited: &Waited) {
+        if self.shared {
+            return;
+        }
+        let current = self.current();
+        let cell = current.unwrap_or_else(|| self.cell(state, waiting.routine, LOCAL, 0));
+        self.tell(Pending::Wait, 0);
+        self.tell(Pending::WaitAlone, current.is_none().into());
+        self.tell(Pending::WaitSince, waited.since);
+        self.tell(Pending::WaitPeer, awaited(waiting));
+        self.turn_wait(waited);
+        self.tell(Pending::Wait, self.number_of(cell));
+    }
+
+    /// Tells the area what a wait is for from now on.
+    pub fn turn_wait(&self, waited: &Waited) {
+        if self.shared {
+            return;
+        }
+        let times = &self.pending[Pending::WaitNs as usize..];
+        times.iter().zip(waited.ns).for_each(|(word, ns)| word.store(ns, Ordering::Relaxed));
+        self.tell(Pending::WaitReason, waited.now as u64);
+    }
+
+    /// Tells the area that the wait is over.
+    pub fn end_wait(&self) {
+        if !self.shared {
+            self.tell(Pending::Wait, 0);
+        }
     }
 
     /// The counters of a kind of call.

@@ -24,7 +24,7 @@ use std::process::{ChildStdin, ExitStatus};
 use std::rc::Rc;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
-use tombolo_core::board::{Board, State};
+use tombolo_core::board::{Board, State, monotonic_ns};
 use tombolo_core::profile::Area;
 
 /// The PEs of this host.
@@ -49,6 +49,8 @@ struct Process {
     pe: usize,
     pid: Pid,
     alive: bool,
+    /// When it ended, nanoseconds of `CLOCK_MONOTONIC`; if its program did so first, when that was.
+    ended: Option<u64>,
     /// It is lost and the others go on.
     departed: bool,
     /// Its PMI connection, until it is closed.
@@ -137,6 +139,7 @@ impl Host {
                 pe,
                 pid: spawned.pid,
                 alive: true,
+                ended: None,
                 departed: false,
                 connection: Some(Rc::new(spawned.connection)),
                 program: None,
@@ -154,7 +157,8 @@ impl Host {
     pub fn counted(&mut self) -> Vec<Counted> {
         let counters = std::mem::take(&mut self.counters);
         let read = |(fd, process): (OwnedFd, &Process)| {
-            Counted::read(process.pe, &fd, self.size)
+            let ended = process.ended.unwrap_or_else(monotonic_ns);
+            Counted::read(process.pe, &fd, self.size, ended)
                 .map_err(|why| {
                     let pe = process.pe;
                     report::line(format_args!("what PE {pe} has counted cannot be read: {why}"));
@@ -311,6 +315,7 @@ impl Host {
                 continue;
             }
             self.processes[at].alive = false;
+            self.processes[at].ended.get_or_insert_with(monotonic_ns);
             let pe = self.processes[at].pe;
             let (stage, running) = (self.stage(at), self.has_joined(pe));
             let missed = self.board.missed(pe);
@@ -323,6 +328,14 @@ impl Host {
         }
         self.check_barrier();
         others
+    }
+
+    /// The program of a script has ended, and the script may go on for long.
+    fn program_ended(&mut self, at: usize) {
+        // After `shmem_finalize` another program may follow, which is the PE as well.
+        if self.has_joined(self.processes[at].pe) {
+            self.processes[at].ended.get_or_insert_with(monotonic_ns);
+        }
     }
 
     /// A barrier that some PE can no longer enter will never open.
@@ -403,6 +416,7 @@ async fn watch(host: Rc<RefCell<Host>>, changed: Rc<Notify>, at: usize, program:
         Err(_) => return,
     }
     host.borrow_mut().take_requests(at);
+    host.borrow_mut().program_ended(at);
     host.borrow_mut().lose_contact(at);
     changed.notify_one();
 }

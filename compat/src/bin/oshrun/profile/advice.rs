@@ -42,7 +42,7 @@ fn percent(part: f64, whole: f64) -> String {
 /// More PEs on a host than processors.
 fn processors(summary: &Summary) -> Option<Advice> {
     let crowded = summary.pes.iter().find(|pe| pe.local > pe.processors && pe.processors > 0)?;
-    let [whole, _, blocked] = summary.totals();
+    let ([whole, ..], blocked) = (summary.totals(), summary.waited_in_all());
     (blocked > SHARE * whole).then(|| Advice {
         setting: format!(
             "oshrun -n {} on {}, or more processors for the job",
@@ -172,8 +172,10 @@ fn late(summary: &Summary, whole: f64) -> Option<Advice> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::counted::Call;
     use super::super::summary::tests::two_pes;
     use super::*;
+    use tombolo_core::profile::REASONS;
 
     fn settings(summary: &Summary) -> Vec<String> {
         advice(summary).into_iter().map(|advice| advice.setting).collect()
@@ -204,6 +206,14 @@ mod tests {
         counted[1].waits[Reason::Relay as usize] = [0, 0];
         counted[0].waits[Reason::Answer as usize] = [9, 300_000];
         assert!(settings(&of(&counted))[1].contains("service threads"));
+        // Nothing helps where all that was waited for never came.
+        for pe in &mut counted {
+            let mut waits = [0; REASONS];
+            waits.iter_mut().zip(pe.waits).for_each(|(ns, wait)| *ns = wait[1]);
+            pe.pending = vec![Call { routine: "shmem_quiet".into(), ns: 1_000_000, waits }];
+            pe.processors = 1;
+        }
+        assert_eq!(settings(&of(&counted)), [""; 0]);
         counted.clear();
         assert_eq!(settings(&of(&counted)), [""; 0]);
     }

@@ -7,17 +7,19 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use tombolo_core::profile::{
-    CELL, CLASSES, Cell, EVENT, EVENTS_MAX, Head, LIVES, Layout, Lives, MAGIC, NAME, PEER, REASONS,
-    ROWS, SLOTS, TEXT,
+    CELL, CLASSES, Cell, EVENT, EVENTS_MAX, Head, LIVES, Layout, Lives, MAGIC, NAME, PEER, PENDING,
+    Pending, REASONS, ROWS, SLOTS, TEXT,
 };
+use tombolo_core::wait::Reason;
 
 /// What a PE has counted; see [`tombolo_core::profile`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
     pub pe: usize,
-    /// Nanoseconds of the host's `CLOCK_MONOTONIC`; 0 for what never was.
+    /// Nanoseconds of the host's `CLOCK_MONOTONIC`; 0 if counting never began.
     pub began: u64,
     pub ended: u64,
+    pub end: End,
     /// What added to these makes them times since 1970.
     pub offset: u64,
     /// Processors that the PE may use.
@@ -26,9 +28,10 @@ pub struct Counted {
     pub local: u64,
     /// Cells in which something was counted.
     pub rows: Vec<Row>,
-    /// Nanoseconds of all threads that called something, from the first call of each to its end; 0 if
-    /// counting never ended.
+    /// Nanoseconds of all threads that called something, from the first call of each to its end.
     pub lived: u64,
+    /// Calls in which the PE ended. They count in all else as if they had returned at that moment.
+    pub pending: Vec<Call>,
     /// By PE, what was exchanged with it.
     pub peers: Vec<[u64; PEER]>,
     /// By reason, number of waits and nanoseconds.
@@ -39,6 +42,30 @@ pub struct Counted {
     pub events: Vec<Event>,
     /// Events that were overwritten.
     pub lost_events: u64,
+}
+
+/// What ended the counting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// It never began.
+    #[default]
+    Never,
+    /// `shmem_finalize`.
+    Finalize,
+    /// The PE ended the job.
+    GlobalExit,
+    /// The PE ended in any other way.
+    Process,
+}
+
+/// A call that did not return.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    pub routine: String,
+    /// Nanoseconds, or those of its wait alone where its begin is not known.
+    pub ns: u64,
+    /// By reason, nanoseconds of the wait that it was in.
+    pub waits: [u64; REASONS],
 }
 
 /// One cell.
@@ -71,11 +98,14 @@ pub struct Event {
     pub thread: u32,
     pub peer: Option<u32>,
     pub bytes: u64,
+    /// It ended with the PE.
+    pub pending: bool,
 }
 
 impl Counted {
-    /// Reads what PE `pe` of `pes` has counted. Errors: the system's; the memory is not of this job.
-    pub fn read(pe: usize, fd: &OwnedFd, pes: usize) -> Result<Counted> {
+    /// Reads what PE `pe` of `pes`, whose process ended at `gone`, has counted. Errors: the system's; the memory is
+    /// not of this job.
+    pub fn read(pe: usize, fd: &OwnedFd, pes: usize, gone: u64) -> Result<Counted> {
         let file = File::from(fd.try_clone()?);
         // Not by a mapping: pages that do not exist would be made.
         let words = |offset: usize, count: usize| -> Result<Vec<u64>> {
@@ -89,6 +119,16 @@ impl Counted {
         if head(Head::Magic) != MAGIC || head(Head::Pes) != pes as u64 {
             return Err(Error::new(ErrorKind::InvalidData, "no profile of this job"));
         }
+        let (began, told) = (head(Head::Began), head(Head::Ended));
+        // Anything later than the end of the process was written by a stray store.
+        let finalized = told > 0 && (began..=gone).contains(&told);
+        let ended = if finalized { told } else { gone };
+        let end = match (began, finalized, head(Head::Exited)) {
+            (0, ..) => End::Never,
+            (_, true, _) => End::Finalize,
+            (_, _, 0) => End::Process,
+            _ => End::GlobalExit,
+        };
         // The size of the file cannot have been changed by a stray store; the header can.
         let len = file.metadata()?.len() as usize;
         let capacity = (head(Head::Capacity) as usize).min(EVENTS_MAX);
@@ -96,7 +136,9 @@ impl Counted {
         if layout.size() != len {
             return Ok(Counted {
                 pe,
-                began: head(Head::Began),
+                began,
+                ended,
+                end,
                 peers: vec![[0; PEER]; pes],
                 ..Counted::default()
             });
@@ -118,8 +160,9 @@ impl Counted {
 
         let mut read = Counted {
             pe,
-            began: head(Head::Began),
-            ended: head(Head::Ended),
+            began,
+            ended,
+            end,
             offset: head(Head::Offset),
             processors: head(Head::Processors),
             local: head(Head::Local),
@@ -128,6 +171,7 @@ impl Counted {
             ..Counted::default()
         };
         let mut cells = vec![[0u64; CELL]; rows * CLASSES];
+        let mut pending = Vec::new();
         let mut times = vec![0.0; rows * CLASSES];
         for slot in 0..slots {
             for (reason, pair) in words(layout.slot(slot), 2 * REASONS)?.chunks_exact(2).enumerate()
@@ -142,7 +186,14 @@ impl Counted {
                     .zip(own)
                     .for_each(|(sum, own)| *sum = sum.saturating_add(*own));
             }
-            let own = words(layout.cell(slot, 0, 0), rows * CLASSES * CELL)?;
+            let mut own = words(layout.cell(slot, 0, 0), rows * CLASSES * CELL)?;
+            if !finalized {
+                pending.extend(read.finish(
+                    &words(layout.pending(slot), PENDING)?,
+                    (slot, &mut own),
+                    &names,
+                ));
+            }
             let own_times: Vec<Time> = own.chunks_exact(CELL).map(Time::of).collect();
             let whole = own_times.iter().fold(Time::default(), Time::and);
             let lived = match whole.is_nothing() {
@@ -188,13 +239,96 @@ impl Counted {
                 let thread = (row >> 32) as u32;
                 let peer = (peer > 0 && peer <= pes as u64).then(|| (peer - 1) as u32);
                 // 0: the PE stopped while it wrote this one.
-                let event = Event { begin, end, routine, way, distance, thread, peer, bytes };
+                let pending = false;
+                let event =
+                    Event { begin, end, routine, way, distance, thread, peer, bytes, pending };
                 (number > 0 && end >= begin).then_some((number, event))
             })
             .collect();
         events.sort_by_key(|(number, _)| *number);
         read.events = events.into_iter().map(|(_, event)| event).collect();
+        if capacity > 0 {
+            read.events.extend(pending);
+        }
         Ok(read)
+    }
+
+    /// Counts the call and the wait that the thread of a slot was in when the PE ended, as if they had ended then: in
+    /// the slot's cells `own` and here. Gives them as events.
+    fn finish(
+        &mut self,
+        pending: &[u64],
+        (slot, own): (usize, &mut [u64]),
+        names: &[[String; 3]],
+    ) -> Vec<Event> {
+        let word = |word: Pending| pending[word as usize];
+        // Of what a stray store has written, nothing is taken.
+        let begun = |cell: Pending, since: Pending| {
+            let cell = (word(cell) as usize).checked_sub(1)?;
+            let [routine, way, distance] = names.get(cell / CLASSES)?.clone();
+            let begin = Some(word(since)).filter(|since| *since >= self.began)?;
+            let event = Event {
+                begin,
+                end: self.ended,
+                routine,
+                way,
+                distance,
+                thread: slot as u32,
+                peer: None,
+                bytes: 0,
+                pending: true,
+            };
+            Some((cell * CELL, self.ended.checked_sub(begin)?, event))
+        };
+        let peer = |word: u64| {
+            let pe = word.checked_sub(1).filter(|pe| *pe < self.peers.len() as u64);
+            pe.map(|pe| pe as u32)
+        };
+        let mut call = begun(Pending::Call, Pending::CallSince);
+        let reason = Reason::ALL.get(word(Pending::WaitReason) as usize).copied();
+        let mut wait = reason.and_then(|_| begun(Pending::Wait, Pending::WaitSince));
+        let (mut blocked, mut waits) = (word(Pending::CallBlocked), [0; REASONS]);
+        let mut add = |at: usize, cell: Cell, ns: u64| {
+            let sum = &mut own[at + cell as usize];
+            *sum = match cell {
+                Cell::LongestNs => (*sum).max(ns),
+                _ => sum.saturating_add(ns),
+            };
+        };
+        if let (Some((at, ns, event)), Some(reason)) = (&mut wait, reason) {
+            waits.copy_from_slice(&pending[Pending::WaitNs as usize..]);
+            let known = waits.iter().fold(0u64, |sum, ns| sum.saturating_add(*ns));
+            if known > *ns {
+                waits = [0; REASONS];
+            }
+            waits[reason as usize] += *ns - known.min(*ns);
+            // Named by what took most of it, as others are.
+            let most = Reason::ALL.into_iter().max_by_key(|reason| waits[*reason as usize]);
+            event.way = most.unwrap_or(reason).words().to_owned();
+            event.distance = String::new();
+            event.peer = peer(word(Pending::WaitPeer));
+            add(*at, Cell::BlockedNs, *ns);
+            if word(Pending::WaitAlone) != 0 {
+                [Cell::Count, Cell::Exact].into_iter().for_each(|cell| add(*at, cell, 1));
+                add(*at, Cell::LongestNs, *ns);
+            }
+            blocked = blocked.saturating_add(*ns);
+        }
+        if let Some((at, ns, event)) = &mut call {
+            event.peer = peer(word(Pending::CallPeer));
+            event.bytes = word(Pending::CallBytes);
+            add(*at, Cell::Exact, 1);
+            add(*at, Cell::ExactNs, ns.saturating_sub(blocked));
+            add(*at, Cell::LongestNs, *ns);
+        }
+        for (reason, ns) in waits.into_iter().enumerate().filter(|(_, ns)| *ns > 0) {
+            self.waits[reason][0] = self.waits[reason][0].saturating_add(1);
+            self.waits[reason][1] = self.waits[reason][1].saturating_add(ns);
+        }
+        if let Some((_, ns, event)) = call.as_ref().or(wait.as_ref()) {
+            self.pending.push(Call { routine: event.routine.clone(), ns: *ns, waits });
+        }
+        call.into_iter().chain(wait).map(|(.., event)| event).collect()
     }
 }
 
@@ -250,7 +384,7 @@ impl Time {
     }
 }
 
-/// Nanoseconds that the threads of a slot lived while something was counted; none if that never ended.
+/// Nanoseconds that the threads of a slot lived while something was counted; none if that makes no sense.
 fn lived(lives: &[u64], began: u64, ended: u64) -> Option<u64> {
     let word = |word: Lives| lives[word as usize];
     let living = word(Lives::Begun).wrapping_sub(word(Lives::Ended));
@@ -258,7 +392,7 @@ fn lived(lives: &[u64], began: u64, ended: u64) -> Option<u64> {
     let lived = until.wrapping_sub(word(Lives::Since));
     let most = ended.checked_sub(began)?.saturating_mul(word(Lives::Begun));
     // Anything else was written by a stray store.
-    (ended > 0).then_some(lived.min(most))
+    Some(lived.min(most))
 }
 
 #[cfg(test)]
@@ -304,18 +438,119 @@ mod tests {
         set(area.lives(1), &[2, 1_100 + 1_500, 1, 10_000]);
         // A thread of the library.
         set(area.lives(2), &[1, 2_000, 0, 0]);
-        let read = Counted::read(0, &fd, 2).unwrap();
+        let read = Counted::read(0, &fd, 2, 12_000).unwrap();
+        assert_eq!((read.end, read.ended), (End::Finalize, 11_000));
         assert_eq!(read.lived, 10_000 + 21_000 - 2_600);
         assert!((read.rows[0].ns - (10_000.0 + 16_100.0)).abs() < 1e-3, "{:?}", read.rows);
-        // Counting never ended: how long threads lived is not known.
+        // Without shmem_finalize, threads lived until the process ended.
         area.head(Head::Ended).store(0, Ordering::Relaxed);
-        let read = Counted::read(0, &fd, 2).unwrap();
-        assert_eq!(read.lived, 0);
-        assert!(read.rows[0].ns > 92.0 * 90_000.0, "{:?}", read.rows);
-        // Nor if somebody has overwritten it.
+        let read = Counted::read(0, &fd, 2, 12_000).unwrap();
+        assert_eq!((read.end, read.ended), (End::Process, 12_000));
+        assert_eq!(read.lived, 11_000 + 22_000 - 2_600);
+        // How long is not known if somebody has overwritten it.
         area.head(Head::Ended).store(11_000, Ordering::Relaxed);
         set(area.lives(1), &[2, u64::MAX / 2, 1, 10_000]);
-        assert!(Counted::read(0, &fd, 2).unwrap().lived <= 30_000);
+        assert!(Counted::read(0, &fd, 2, 12_000).unwrap().lived <= 30_000);
+    }
+
+    /// The area of a PE that began to count at 1,000 and has a barrier in row 0, and its words of what is pending.
+    fn within_a_barrier(events: usize) -> (OwnedFd, Area) {
+        let fd = Area::create(2, events).unwrap();
+        let area = Area::open(fd.try_clone().unwrap(), 2).unwrap();
+        for (head, value) in [(Head::Began, 1_000), (Head::Rows, 1), (Head::Slots, 1)] {
+            area.head(head).store(value, Ordering::Relaxed);
+        }
+        area.name(0, ["shmem_barrier_all", "", ""]);
+        area.lives(0)[Lives::Begun as usize].store(1, Ordering::Relaxed);
+        area.lives(0)[Lives::Since as usize].store(1_000, Ordering::Relaxed);
+        (fd, area)
+    }
+
+    #[test]
+    fn the_call_in_which_a_pe_ends_counts_up_to_there() {
+        let (fd, area) = within_a_barrier(4);
+        let set = |word: Pending, value: u64| {
+            area.pending(0)[word as usize].store(value, Ordering::Relaxed);
+        };
+        // One that took 100 ns, and one from 2,000 on that waited 50 ns, and waits from 3,000 on.
+        for (cell, value) in [(Cell::Count, 2), (Cell::Exact, 1), (Cell::ExactNs, 100)] {
+            area.cells(0, 0)[0][cell as usize].store(value, Ordering::Relaxed);
+        }
+        area.cells(0, 0)[0][Cell::BlockedNs as usize].store(50, Ordering::Relaxed);
+        set(Pending::CallSince, 2_000);
+        set(Pending::CallBlocked, 50);
+        set(Pending::Call, 1);
+        set(Pending::WaitSince, 3_000);
+        set(Pending::WaitReason, Reason::Members as u64);
+        set(Pending::Wait, 1);
+        let read = Counted::read(0, &fd, 2, 9_000).unwrap();
+        let row = &read.rows[0];
+        assert_eq!([Cell::Count, Cell::Exact].map(|cell| row.word(cell)), [2, 2]);
+        assert_eq!([Cell::ExactNs, Cell::BlockedNs].map(|cell| row.word(cell)), [1_050, 6_050]);
+        assert_eq!((row.word(Cell::LongestNs), row.ns), (7_000, 7_100.0));
+        assert_eq!(read.waits[Reason::Members as usize], [1, 6_000]);
+        assert_eq!((read.pending[0].ns, read.lived), (7_000, 8_000));
+        let spans: Vec<_> =
+            read.events.iter().map(|e| (e.way.as_str(), e.begin, e.end, e.pending)).collect();
+        let words = "other PEs to arrive";
+        assert_eq!(spans, [("", 2_000, 9_000, true), (words, 3_000, 9_000, true)]);
+        // A wait may be for one thing after the other.
+        set(Pending::WaitReason, Reason::Link as u64);
+        area.pending(0)[Pending::WaitNs as usize + Reason::Members as usize]
+            .store(500, Ordering::Relaxed);
+        let read = Counted::read(0, &fd, 2, 9_000).unwrap();
+        assert_eq!(
+            [Reason::Members, Reason::Link].map(|reason| read.waits[reason as usize]),
+            [[1, 500], [1, 5_500]]
+        );
+        // A PE that has finalised is in no call.
+        area.head(Head::Ended).store(8_000, Ordering::Relaxed);
+        let read = Counted::read(0, &fd, 2, 9_000).unwrap();
+        assert!(read.pending.is_empty() && read.events.is_empty(), "{read:?}");
+        assert_eq!(read.rows[0].word(Cell::BlockedNs), 50);
+    }
+
+    #[test]
+    fn a_wait_in_which_a_pe_ends_may_be_all_that_is_known_of_its_call() {
+        let (fd, area) = within_a_barrier(0);
+        let set = |word: Pending, value: u64| {
+            area.pending(0)[word as usize].store(value, Ordering::Relaxed);
+        };
+        set(Pending::WaitSince, 3_000);
+        set(Pending::WaitAlone, 1);
+        set(Pending::Wait, 1);
+        let read = Counted::read(0, &fd, 2, 9_000).unwrap();
+        let row = &read.rows[0];
+        assert_eq!((row.word(Cell::Count), row.ns, read.pending[0].ns), (1, 6_000.0, 6_000));
+        assert!(read.events.is_empty(), "no timeline is wanted");
+        // Written by stray stores.
+        let wrong =
+            [(Pending::WaitSince, 999), (Pending::WaitSince, 9_001), (Pending::Wait, 1 << 40)];
+        for (word, value) in wrong {
+            let good = area.pending(0)[word as usize].swap(value, Ordering::Relaxed);
+            let read = Counted::read(0, &fd, 2, 9_000).unwrap();
+            assert!(read.rows.is_empty() && read.pending.is_empty(), "{word:?}: {read:?}");
+            set(word, good);
+        }
+        set(Pending::WaitNs, u64::MAX);
+        let read = Counted::read(0, &fd, 2, 9_000).unwrap();
+        assert!(read.waits.iter().all(|[_, ns]| *ns <= 6_000), "{read:?}");
+    }
+
+    #[test]
+    fn how_counting_ended_is_known() {
+        let (fd, area) = within_a_barrier(0);
+        let end = || Counted::read(0, &fd, 2, 9_000).map(|read| (read.end, read.ended)).unwrap();
+        assert_eq!(end(), (End::Process, 9_000));
+        area.head(Head::Exited).store(7_000, Ordering::Relaxed);
+        assert_eq!(end(), (End::GlobalExit, 9_000));
+        // Not after the process.
+        area.head(Head::Ended).store(10_000, Ordering::Relaxed);
+        assert_eq!(end(), (End::GlobalExit, 9_000));
+        area.head(Head::Ended).store(8_000, Ordering::Relaxed);
+        assert_eq!(end(), (End::Finalize, 8_000));
+        area.head(Head::Began).store(0, Ordering::Relaxed);
+        assert_eq!(end().0, End::Never);
     }
 
     #[test]
@@ -333,8 +568,8 @@ mod tests {
         }
         area.set_text("a text");
         (0..6).for_each(|n| area.event([n, n + 1, 0, 3, 64]));
-        let read = Counted::read(0, &fd, 3).unwrap();
-        assert_eq!((read.began, read.ended, read.text.as_str()), (5, 0, "a text"));
+        let read = Counted::read(0, &fd, 3, 9).unwrap();
+        assert_eq!((read.began, read.ended, read.text.as_str()), (5, 9, "a text"));
         assert_eq!(read.rows.len(), 1);
         let row = &read.rows[0];
         assert_eq!(
@@ -359,9 +594,9 @@ mod tests {
         for head in [Head::Rows, Head::Slots, Head::Text, Head::Events, Head::Capacity] {
             area.head(head).store(u64::MAX, Ordering::Relaxed);
         }
-        let read = Counted::read(0, &fd, 3).unwrap();
+        let read = Counted::read(0, &fd, 3, 9).unwrap();
         assert!(read.rows.is_empty() && read.events.is_empty());
         nix::unistd::ftruncate(&fd, 100).unwrap();
-        assert!(Counted::read(0, &fd, 3).is_err());
+        assert!(Counted::read(0, &fd, 3, 9).is_err());
     }
 }

@@ -2,6 +2,7 @@
 //! A profile as one page that needs nothing else.
 
 use super::advice::advice;
+use super::counted::End;
 use super::summary::{Pair, Summary, Usage, time};
 use std::fmt::Write;
 use tombolo_selector::report::{escape, size};
@@ -39,6 +40,9 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
         summary.size,
         summary.head()
     )?;
+    if let Some(pending) = summary.pending_words() {
+        write!(to, "<p>In a routine when they ended: {}.</p>", escape(&pending))?;
+    }
     let advice = advice(summary);
     if !advice.is_empty() {
         write!(to, "<h2>What may help</h2><dl>")?;
@@ -75,7 +79,12 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
         "<h2>PEs</h2><div class=wide><table><tr><th>PE<th class=t>host<th>time<th>in the library<th>blocked<th class=t>end</tr>"
     )?;
     for pe in &summary.pes {
-        let end = if pe.finished { "shmem_finalize" } else { "without shmem_finalize" };
+        let end = match pe.end {
+            End::Never => "without the end of shmem_init",
+            End::Finalize => "shmem_finalize",
+            End::GlobalExit => "shmem_global_exit",
+            End::Process => "without shmem_finalize",
+        };
         write!(
             to,
             "<tr><td>{}<td class=t>{}<td>{}<td>{}<td>{}<td class=t>{end}</tr>",

@@ -2,6 +2,7 @@
 //! A profile for programs.
 
 use super::advice::advice;
+use super::counted::End;
 use super::summary::Summary;
 use serde_json::{Value, json};
 
@@ -11,7 +12,9 @@ pub fn render(summary: &Summary) -> String {
         .iter()
         .map(|pe| {
             json!({
-                "pe": pe.pe, "machine": pe.machine, "finalized": pe.finished, "seconds": pe.seconds,
+                "pe": pe.pe, "machine": pe.machine, "finalized": pe.end == End::Finalize,
+                "global_exit": pe.end == End::GlobalExit, "initialized": pe.end != End::Never,
+                "seconds": pe.seconds,
                 "threads_seconds": pe.lived,
                 "library_seconds": pe.inside, "blocked_seconds": pe.blocked, "transports": pe.text,
             })
@@ -45,6 +48,15 @@ pub fn render(summary: &Summary) -> String {
             })
         })
         .collect();
+    let pending: Vec<Value> = summary
+        .pending
+        .iter()
+        .map(|call| {
+            json!({
+                "routine": call.routine, "pes": call.pes, "longest_seconds": call.longest,
+            })
+        })
+        .collect();
     let advice: Vec<Value> = advice(summary)
         .into_iter()
         .map(|advice| {
@@ -55,7 +67,7 @@ pub fn render(summary: &Summary) -> String {
         .collect();
     let whole = json!({
         "format": "tombolo-profile", "version": 1, "size": summary.size, "pes": pes,
-        "routines": routines, "waits": waits, "pairs": matrix, "advice": advice,
+        "routines": routines, "waits": waits, "pairs": matrix, "not_returned": pending, "advice": advice,
     });
     format!("{whole:#}\n")
 }
@@ -73,6 +85,9 @@ mod tests {
         assert_eq!(value["routines"][1]["calls"], 10);
         assert_eq!(value["pairs"][0]["put_bytes"], 640);
         assert_eq!(value["pes"][1]["machine"], "b");
+        let ends = ["finalized", "global_exit", "initialized"].map(|end| &value["pes"][1][end]);
+        assert_eq!(ends, [true, false, true]);
+        assert_eq!(value["not_returned"], json!([]));
         assert_eq!(value["waits"][0]["times"], 2);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All PEs together.
 
-use super::counted::Counted;
+use super::counted::{Counted, End};
 use std::collections::BTreeMap;
 use tombolo_core::profile::{Cell, Exchanged, class_max};
 use tombolo_core::wait::Reason;
@@ -18,22 +18,35 @@ pub struct Summary {
     pub waits: Vec<(&'static str, u64, f64)>,
     /// By PE and other PE.
     pub matrix: Vec<Vec<Pair>>,
+    /// Routines in which PEs ended.
+    pub pending: Vec<Unreturned>,
+    /// Seconds of the waits in them, by reason.
+    endless: [f64; Reason::COUNT],
+}
+
+/// A routine in which PEs ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unreturned {
+    pub routine: String,
+    /// In order; once for each PE, whichever number of threads.
+    pub pes: Vec<usize>,
+    /// Seconds of the longest call.
+    pub longest: f64,
 }
 
 /// One PE.
 pub struct Pe {
     pub pe: usize,
     pub machine: String,
-    /// Seconds from begin to end of counting, or to what is known of it.
+    /// Seconds from begin to end of counting.
     pub seconds: f64,
     /// Seconds of all its threads together, of each from its first call on.
     pub lived: f64,
-    /// It has called `shmem_finalize`.
-    pub finished: bool,
+    pub end: End,
     /// Seconds in calls, and of these blocked.
     pub inside: f64,
     pub blocked: f64,
-    /// Of the latter, seconds in which other PEs were waited for in a collective.
+    /// Of the latter, seconds in which other PEs were waited for in a collective, and came.
     pub skew: f64,
     pub processors: u64,
     pub local: u64,
@@ -138,7 +151,23 @@ impl Summary {
         let mut waits: Vec<_> =
             Reason::ALL.map(wait).into_iter().filter(|wait| wait.1 > 0).collect();
         waits.sort_by(|a, b| b.2.total_cmp(&a.2));
-        Summary { size, pes, lines, waits, matrix }
+        let (mut pending, mut endless) = (Vec::<Unreturned>::new(), [0.0; Reason::COUNT]);
+        for (pe, call) in counted.iter().flat_map(|it| it.pending.iter().map(|call| (it.pe, call)))
+        {
+            let at = pending.iter().position(|other| other.routine == call.routine);
+            let at = at.unwrap_or_else(|| {
+                let routine = call.routine.clone();
+                pending.push(Unreturned { routine, pes: Vec::new(), longest: 0.0 });
+                pending.len() - 1
+            });
+            let Unreturned { pes, longest, .. } = &mut pending[at];
+            if pes.last() != Some(&pe) {
+                pes.push(pe);
+            }
+            *longest = longest.max(call.ns as f64 / 1e9);
+            endless.iter_mut().zip(call.waits).for_each(|(sum, ns)| *sum += ns as f64 / 1e9);
+        }
+        Summary { size, pes, lines, waits, matrix, pending, endless }
     }
 
     /// Seconds of all threads, in all calls, and blocked.
@@ -147,19 +176,47 @@ impl Summary {
         [sum(|pe| pe.lived), sum(|pe| pe.inside), sum(|pe| pe.blocked)]
     }
 
-    /// Seconds blocked for a reason.
+    /// Seconds blocked for a reason in waits that came to an end. Of those that did not, nothing tells whether they
+    /// would have.
     pub fn waited(&self, reason: Reason) -> f64 {
-        self.waits.iter().find(|wait| wait.0 == reason.words()).map_or(0.0, |wait| wait.2)
+        let wait = self.waits.iter().find(|wait| wait.0 == reason.words());
+        wait.map_or(0.0, |wait| (wait.2 - self.endless[reason as usize]).max(0.0))
+    }
+
+    /// Seconds blocked in such waits, for any reason.
+    pub fn waited_in_all(&self) -> f64 {
+        Reason::ALL.into_iter().map(|reason| self.waited(reason)).sum()
+    }
+
+    /// PEs whose counting ended in this way, if there are any.
+    pub fn ended_by(&self, end: End) -> Option<String> {
+        list(self.pes.iter().filter(|pe| pe.end == end).map(|pe| pe.pe))
+    }
+
+    /// Routines in which PEs ended, in words.
+    pub fn pending_words(&self) -> Option<String> {
+        let words = |call: &Unreturned| {
+            let pes = list(call.pes.iter().copied()).unwrap_or_default();
+            let (routine, longest) = (&call.routine, time(call.longest));
+            match call.pes.len() {
+                1 => format!("{pes} in {routine} for {longest}"),
+                _ => format!("{pes} in {routine} for up to {longest}"),
+            }
+        };
+        let all: Vec<String> = self.pending.iter().map(words).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// The first sentence of a profile, without its end.
     pub fn head(&self) -> String {
         let [whole, inside, blocked] = self.totals();
         let share = |part: f64| if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
+        let finalized = self.pes.iter().all(|pe| pe.end == End::Finalize);
         format!(
-            "{} between shmem_init and shmem_finalize; {:.1} % of the threads' time in the library, \
+            "{} between shmem_init and shmem_finalize{}; {:.1} % of the threads' time in the library, \
              {:.1} % blocked",
             time(self.seconds()),
+            if finalized { "" } else { " or the end of the PE" },
             share(inside),
             share(blocked)
         )
@@ -172,26 +229,34 @@ impl Summary {
 }
 
 fn pe(counted: &Counted, machine: String) -> Pe {
-    let last = counted.events.iter().map(|event| event.end).max().unwrap_or(0);
-    let finished = counted.ended >= counted.began && counted.ended > 0;
-    let ended = if finished { counted.ended } else { last };
-    let inside: f64 = counted.rows.iter().map(|row| row.ns).sum::<f64>() / 1e9;
-    let seconds = ended.saturating_sub(counted.began) as f64 / 1e9;
-    let seconds = seconds.max(if finished { 0.0 } else { inside });
+    // Not a sum, which of nothing is -0.
+    let inside = counted.rows.iter().fold(0.0, |sum, row| sum + row.ns) / 1e9;
+    let seconds = match counted.end {
+        End::Never => 0.0,
+        _ => counted.ended.saturating_sub(counted.began) as f64 / 1e9,
+    };
     let ns = |[_, ns]: [u64; 2]| ns as f64 / 1e9;
+    let members = Reason::Members as usize;
+    let in_vain: u64 = counted.pending.iter().map(|call| call.waits[members]).sum();
     Pe {
         pe: counted.pe,
         machine,
         seconds,
         lived: seconds.max(counted.lived as f64 / 1e9),
-        finished,
+        end: counted.end,
         inside,
         blocked: counted.waits.iter().map(|wait| ns(*wait)).sum(),
-        skew: ns(counted.waits[Reason::Members as usize]),
+        skew: (ns(counted.waits[members]) - in_vain as f64 / 1e9).max(0.0),
         processors: counted.processors,
         local: counted.local,
         text: counted.text.clone(),
     }
+}
+
+/// Numbers in words, if there are any.
+fn list(pes: impl Iterator<Item = usize>) -> Option<String> {
+    let pes: Vec<String> = pes.map(|pe| pe.to_string()).collect();
+    (!pes.is_empty()).then(|| format!("PE {}", pes.join(", ")))
 }
 
 /// Seconds for people.
@@ -206,9 +271,9 @@ pub fn time(seconds: f64) -> String {
 
 #[cfg(test)]
 pub mod tests {
-    use super::super::counted::Row;
+    use super::super::counted::{Call, Row};
     use super::*;
-    use tombolo_core::profile::{CELL, PEER};
+    use tombolo_core::profile::{CELL, PEER, REASONS};
 
     /// Two PEs: 0 has put 10 times 64 bytes to 1, and both have met in a barrier.
     pub fn two_pes() -> Vec<Counted> {
@@ -225,6 +290,7 @@ pub mod tests {
             pe,
             began: 1_000,
             ended: 1_001_000,
+            end: End::Finalize,
             processors: 1,
             local: 2,
             rows,
@@ -261,7 +327,31 @@ pub mod tests {
         assert_eq!(summary.matrix[0][1], Pair { puts: 10, put_bytes: 640, ..Pair::default() });
         assert_eq!(summary.matrix[1][0], Pair::default());
         assert_eq!(summary.waits, [("other PEs to arrive", 2, 8e-4)]);
-        assert_eq!((summary.seconds(), summary.pes[0].finished), (1e-3, true));
+        assert_eq!((summary.seconds(), summary.pes[0].end), (1e-3, End::Finalize));
+        assert!(summary.head().starts_with("1.00 ms between shmem_init and shmem_finalize; "));
         assert_eq!([time(2.5e-6), time(3e-8)], ["2.50 us", "30 ns"]);
+    }
+
+    #[test]
+    fn waits_that_never_ended_are_apart() {
+        let mut counted = two_pes();
+        let mut waits = [0; REASONS];
+        waits[Reason::Members as usize] = 300_000;
+        let call = Call { routine: "shmem_barrier_all".into(), ns: 350_000, waits };
+        counted[1].pending = vec![call.clone(), call];
+        counted[1].waits[Reason::Members as usize] = [3, 1_000_000];
+        counted[1].end = End::GlobalExit;
+        let summary = Summary::new(2, &counted, vec!["a".into(), "b".into()]);
+        assert_eq!(
+            summary.pending_words().unwrap(),
+            "PE 1 in shmem_barrier_all for 350.00 us",
+            "two threads"
+        );
+        assert!((summary.waited(Reason::Members) - 8e-4).abs() < 1e-12);
+        assert!((summary.pes[1].skew - 4e-4).abs() < 1e-12);
+        assert!((summary.totals()[2] - 1.4e-3).abs() < 1e-12);
+        assert_eq!(summary.ended_by(End::GlobalExit).unwrap(), "PE 1");
+        assert_eq!(summary.ended_by(End::Process), None);
+        assert!(summary.head().contains("shmem_finalize or the end of the PE; "));
     }
 }

@@ -2,6 +2,7 @@
 //! A profile as text.
 
 use super::advice::advice;
+use super::counted::End;
 use super::summary::{Pair, Summary, time};
 use std::fmt::Write;
 use tombolo_selector::report::size;
@@ -22,10 +23,17 @@ fn write(to: &mut String, summary: &Summary) -> std::fmt::Result {
     let [whole, ..] = summary.totals();
     let share = |part: f64| if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
     writeln!(to, "Profile of {} PEs: {}", summary.size, summary.head())?;
-    let unfinished: Vec<String> =
-        summary.pes.iter().filter(|pe| !pe.finished).map(|pe| pe.pe.to_string()).collect();
-    if !unfinished.is_empty() {
-        writeln!(to, "Without shmem_finalize, counted to their end: PE {}", unfinished.join(", "))?;
+    for (end, words) in [
+        (End::GlobalExit, "Ended by calling shmem_global_exit"),
+        (End::Process, "Without shmem_finalize, counted to their end"),
+        (End::Never, "Without the end of shmem_init, nothing counted"),
+    ] {
+        if let Some(pes) = summary.ended_by(end) {
+            writeln!(to, "{words}: {pes}")?;
+        }
+    }
+    if let Some(pending) = summary.pending_words() {
+        writeln!(to, "In a routine when they ended: {pending}")?;
     }
     let routine = summary.lines.iter().map(|line| line.routine.len()).max().unwrap_or(0).max(7);
     let way = summary.lines.iter().map(|line| line.way_words().len()).max().unwrap_or(0).max(7);

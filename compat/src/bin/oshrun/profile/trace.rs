@@ -148,6 +148,9 @@ fn arguments(event: &Event) -> Value {
         all.insert("way".into(), json!(event.way));
         all.insert("distance".into(), json!(event.distance));
     }
+    if event.pending {
+        all.insert("returned".into(), json!(false));
+    }
     if event.bytes > 0 {
         all.insert("bytes".into(), json!(event.bytes));
     }
@@ -172,6 +175,7 @@ mod tests {
             thread: 0,
             peer,
             bytes: 64,
+            pending: false,
         };
         let pe = Counted {
             pe: 1,
@@ -185,6 +189,7 @@ mod tests {
                 Event { thread: 1, bytes: 1, ..event(7_000, 7_000, "", "link", None) },
                 Event { thread: 15, ..event(9_000, 11_000, "", "", None) },
                 Event { thread: 15, ..event(10_000, 12_000, "", "", None) },
+                Event { pending: true, ..event(13_000, 14_000, "", "", None) },
             ],
             lost_events: 7,
             ..Counted::default()
@@ -199,7 +204,9 @@ mod tests {
         let events = value["traceEvents"].as_array().unwrap();
         let spans: Vec<_> = events.iter().filter(|e| e["ph"] == "X").collect();
         let cats: Vec<_> = spans.iter().map(|e| e["cat"].as_str().unwrap()).collect();
-        assert_eq!(cats, ["call", "wait", "transfer", "service"]);
+        assert_eq!(cats, ["call", "wait", "transfer", "service", "call"]);
+        let returned: Vec<_> = spans.iter().map(|e| &e["args"]["returned"]).collect();
+        assert_eq!(returned[3..], [&Value::Null, &json!(false)]);
         let link = events.iter().find(|e| e["cat"] == "link").unwrap();
         assert_eq!((&link["ph"], &link["args"]["link"]), (&json!("i"), &json!(1)));
         let names = events.iter().filter(|e| e["name"] == "thread_name");
@@ -207,7 +214,7 @@ mod tests {
         assert_eq!(names, ["thread 0", "service thread 1", "other threads"]);
         let tids: Vec<_> = spans.iter().map(|e| e["tid"].as_u64()).collect();
         assert!(spans.iter().all(|e| e["pid"] == 1));
-        assert_eq!(tids, [1, 1, 1, 2].map(Some));
+        assert_eq!(tids, [1, 1, 1, 2, 1].map(Some));
         assert_eq!((spans[0]["ts"].as_f64(), spans[0]["dur"].as_f64()), (Some(0.5), Some(3.0)));
         assert_eq!(spans[1]["name"], "waiting for a variable");
         assert_eq!((&spans[2]["args"]["pe"], &spans[2]["args"]["way"]), (&json!(3), &json!("ntb")));
