@@ -303,6 +303,8 @@ struct Call {
     long: bool,
     /// It may wait for something.
     waits: bool,
+    /// It may be one of very many in vain, and is an event only if it lost its processor.
+    polls: bool,
 }
 
 impl Call {
@@ -315,7 +317,7 @@ impl Call {
     /// One that concerns this PE alone, or all of them.
     #[inline(always)]
     fn local(routine: &'static str, len: usize, long: bool) -> Call {
-        Call { routine, way: LOCAL, len, peer: None, long, waits: true }
+        Call { routine, way: LOCAL, len, peer: None, long, waits: true, polls: false }
     }
 }
 
@@ -403,7 +405,8 @@ impl State {
         slot.add(&cell[number as usize], 1);
         slot.add(&cell[sum as usize], worked);
         cell[Cell::LongestNs as usize].fetch_max(took, Ordering::Relaxed);
-        if self.recorder.traces && (took >= EVENT_NS || call.long) {
+        let least = if call.polls { LOST_NS } else { EVENT_NS };
+        if self.recorder.traces && (took >= least || call.long) {
             let row = u64::from(self.row(call.routine, call.way)) | slot.bits();
             self.event([begun.at, ended, row, call.peer(), call.len as u64]);
         }
@@ -531,18 +534,69 @@ fn counted<R>(
     }
 }
 
-/// Counts a call that looks at this PE's memory alone; false if nothing is counted.
-pub fn look(routine: &'static str) -> bool {
-    let Some(state) = on() else { return false };
-    let slot = slot(state.recorder);
-    slot.add(&slot.cell(state, routine, LOCAL, 0)[Cell::Count as usize], 1);
-    true
+/// A call that looks at variables of this PE and whose time is being taken.
+pub struct Looking {
+    slot: &'static Slot,
+    cell: &'static Cells,
+    begun: Begun,
+    exact: bool,
 }
 
-/// Takes the time of a wait whose call [`look`] has counted.
-pub fn wait<R>(routine: &'static str, work: impl FnOnce() -> R) -> R {
-    let Some(state) = on() else { return work() };
+impl State {
+    /// Counts a call that looks at variables of this PE. Most calls are not timed, and give none.
+    #[cold]
+    #[inline(never)]
+    pub fn look(&self, routine: &'static str) -> Option<Looking> {
+        let slot = slot(self.recorder);
+        let cell = slot.cell(self, routine, LOCAL, 0);
+        let count = slot.add(&cell[Cell::Count as usize], 1);
+        let exact = count < FIRST || self.recorder.traces;
+        if !exact && count & (SAMPLE - 1) != 0 {
+            return None;
+        }
+        let begun = begin(slot, cell, true, 0, 0);
+        Some(Looking { slot, cell, begun, exact })
+    }
+
+    /// The call has looked, and returns.
+    #[cold]
+    #[inline(never)]
+    pub fn looked(&self, routine: &'static str, looking: Looking) {
+        let Looking { slot, cell, begun, exact } = looking;
+        let call = Call { polls: true, ..Call::local(routine, 0, false) };
+        self.end(slot, cell, begun, (call, exact));
+    }
+
+    /// The call has looked in vain, and waits until `ready` says so. All waits are timed.
+    #[cold]
+    #[inline(never)]
+    pub fn wait(
+        &self,
+        looking: Option<Looking>,
+        waiting: Waiting,
+        ready: &mut dyn FnMut() -> bool,
+    ) {
+        let call = Call::local(waiting.routine, 0, true);
+        let Looking { slot, cell, begun, .. } = looking.unwrap_or_else(|| {
+            let slot = slot(self.recorder);
+            let cell = slot.cell(self, call.routine, call.way, call.len);
+            Looking { slot, cell, begun: begin(slot, cell, true, 0, 0), exact: true }
+        });
+        self.world.wait(waiting, ready);
+        self.end(slot, cell, begun, (call, true));
+    }
+}
+
+/// Lets others run, for a call of `routine` that has found nothing, as many before it: their spinning is over, so that
+/// this is time blocked. `first` says that none of them has done so before.
+pub fn give_way(routine: &'static str, reason: Reason, first: bool) {
+    let Some(state) = on() else { return std::thread::yield_now() };
     let slot = slot(state.recorder);
-    let call = Call::local(routine, 0, true);
-    state.timed(slot, slot.cell(state, routine, LOCAL, 0), call, true, work)
+    let since = monotonic_ns();
+    std::thread::yield_now();
+    let ns = monotonic_ns().saturating_sub(since);
+    let [number, sum] = state.recorder.area.waits(slot.number(), reason as usize);
+    slot.add(number, first.into());
+    slot.add(sum, ns);
+    slot.block(slot.cell(state, routine, LOCAL, 0), ns);
 }

@@ -391,13 +391,15 @@ impl Polls {
     }
 
     /// The program polled in vain. A poll takes a nanosecond at least, so after `spin_ns` of them it
-    /// has spun as long as a waiting call does before it yields.
-    pub fn in_vain(&self, patience: &Patience) {
+    /// has spun as long as a waiting call does before it yields: `give_way` is to do that, and is told whether
+    /// it is the first time in a row.
+    pub fn in_vain(&self, patience: &Patience, give_way: impl FnOnce(bool)) {
         // Threads that poll at the same time may lose counts; it is only a measure.
         let polls = self.0.load(Ordering::Relaxed);
         self.0.store(polls + 1, Ordering::Relaxed);
-        if polls >= patience.spin_ns.max(patience.checks.into()) {
-            std::thread::yield_now();
+        let spins = patience.spin_ns.max(patience.checks.into());
+        if polls >= spins {
+            give_way(polls == spins);
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::library::library;
 use crate::profile;
 use std::ffi::{c_int, c_long};
 use tombolo_collectives::locks;
+use tombolo_core::wait::Reason;
 
 routines! {
     callers: "`lock` is a symmetric variable, zero at first, that is changed by these routines alone: it \
@@ -39,15 +40,18 @@ pub unsafe fn set(routine: &'static str, lock: *mut c_long) {
 /// See [`set`].
 pub unsafe fn test(routine: &'static str, lock: *mut c_long) -> bool {
     check(routine, lock);
-    let world = &library(routine).world;
-    // SAFETY: by the caller's word.
-    let free = profile::within(routine, 0, |_| unsafe { locks::test(world, lock, routine) });
-    if free {
-        POLLS.found();
-    } else {
-        POLLS.in_vain(world.patience());
-    }
-    free
+    profile::within(routine, 0, |library| {
+        // SAFETY: by the caller's word.
+        let free = unsafe { locks::test(&library.world, lock, routine) };
+        if free {
+            POLLS.found();
+        } else {
+            POLLS.in_vain(library.world.patience(), |first| {
+                profile::give_way(routine, Reason::Lock, first);
+            });
+        }
+        free
+    })
 }
 
 /// `shmem_clear_lock`.

@@ -4,6 +4,8 @@
 use super::fast::{Signal, TABLES};
 use super::slow;
 use super::types::Watched;
+use super::wait;
+use crate::profile;
 use std::ffi::{c_int, c_void};
 use tombolo_core::ops::Mode::{Blocking, NonBlocking};
 use tombolo_core::transport::AmoOp;
@@ -86,6 +88,7 @@ routines! {
     [shmem_signal_fetch](sig_addr: *const u64) -> u64 {
         if TABLES.checking() {
             slow::check_variable(ROUTINE, "sig_addr", sig_addr, 1);
+            return wait::look(profile::on(), ROUTINE, || Watched::load(sig_addr));
         }
         Watched::load(sig_addr)
     }

@@ -9,7 +9,7 @@ use crate::abi::{
     SHMEM_CMP_EQ, SHMEM_CMP_GE, SHMEM_CMP_GT, SHMEM_CMP_LE, SHMEM_CMP_LT, SHMEM_CMP_NE,
 };
 use crate::library::library;
-use crate::profile;
+use crate::profile::{self, State};
 use std::ffi::{c_int, c_long, c_short, c_ushort};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::Waiting;
@@ -175,9 +175,24 @@ pub unsafe fn wait_until<T: Watched>(
     cmp: c_int,
     cmp_value: T,
 ) -> T {
-    if tables.checking() {
-        slow::check_variable(routine, "ivar", ivar, 1);
+    // SAFETY: by the caller's word.
+    unsafe {
+        if tables.checking() {
+            return wait_checked(routine, ivar, cmp, cmp_value);
+        }
+        wait_unchecked(routine, ivar, cmp, cmp_value)
     }
+}
+
+/// # Safety
+/// See [`wait_until`].
+#[inline(always)]
+unsafe fn wait_unchecked<T: Watched>(
+    routine: &'static str,
+    ivar: *const T,
+    cmp: c_int,
+    cmp_value: T,
+) -> T {
     // SAFETY: by the caller's word.
     unsafe {
         let value = T::load(ivar);
@@ -186,6 +201,48 @@ pub unsafe fn wait_until<T: Watched>(
         }
         wait_long(routine, ivar, cmp, cmp_value)
     }
+}
+
+/// As [`wait_until`], with checks, and counted if calls are.
+///
+/// # Safety
+/// See [`wait_until`].
+#[cold]
+#[inline(never)]
+unsafe fn wait_checked<T: Watched>(
+    routine: &'static str,
+    ivar: *const T,
+    cmp: c_int,
+    cmp_value: T,
+) -> T {
+    slow::check_variable(routine, "ivar", ivar, 1);
+    let Some(state) = profile::on() else {
+        // SAFETY: by the caller's word.
+        return unsafe { wait_unchecked(routine, ivar, cmp, cmp_value) };
+    };
+    let mut value = cmp_value;
+    wait_counted(state, waiting_for(routine, ivar), || {
+        // SAFETY: by the caller's word.
+        value = unsafe { T::load(ivar) };
+        compare(routine, value, cmp, cmp_value)
+    });
+    value
+}
+
+/// Waits until `ready` says so, counted.
+#[cold]
+#[inline(never)]
+fn wait_counted(state: &State, waiting: Waiting, mut ready: impl FnMut() -> bool) {
+    let looking = state.look(waiting.routine);
+    if !ready() {
+        state.wait(looking, waiting, &mut ready);
+    } else if let Some(looking) = looking {
+        state.looked(waiting.routine, looking);
+    }
+}
+
+fn waiting_for<T>(routine: &'static str, ivar: *const T) -> Waiting {
+    Waiting { routine, argument: ivar as u64, reason: Reason::Variable }
 }
 
 /// # Safety
@@ -198,13 +255,10 @@ unsafe fn wait_long<T: Watched>(
     cmp_value: T,
 ) -> T {
     let mut value = cmp_value;
-    let waiting = Waiting { routine, argument: ivar as u64, reason: Reason::Variable };
-    profile::wait(routine, || {
-        library(routine).world.wait(waiting, || {
-            // SAFETY: by the caller's word.
-            value = unsafe { T::load(ivar) };
-            compare(routine, value, cmp, cmp_value)
-        })
+    library(routine).world.wait(waiting_for(routine, ivar), || {
+        // SAFETY: by the caller's word.
+        value = unsafe { T::load(ivar) };
+        compare(routine, value, cmp, cmp_value)
     });
     value
 }
@@ -221,9 +275,68 @@ pub unsafe fn test<T: Watched>(
     cmp: c_int,
     cmp_value: T,
 ) -> c_int {
-    if tables.checking() {
-        slow::check_variable(routine, "ivar", ivar, 1);
+    // SAFETY: by the caller's word.
+    unsafe {
+        if tables.checking() {
+            return test_checked(routine, ivar, cmp, cmp_value);
+        }
+        test_unchecked(routine, ivar, cmp, cmp_value)
     }
+}
+
+/// As [`test`], with checks, and counted if calls are.
+///
+/// # Safety
+/// See [`wait_until`].
+#[cold]
+#[inline(never)]
+unsafe fn test_checked<T: Watched>(
+    routine: &'static str,
+    ivar: *const T,
+    cmp: c_int,
+    cmp_value: T,
+) -> c_int {
+    slow::check_variable(routine, "ivar", ivar, 1);
+    // SAFETY: by the caller's word.
+    look(profile::on(), routine, || unsafe { test_unchecked(routine, ivar, cmp, cmp_value) })
+}
+
+/// Does what a routine that looks at this PE's memory alone is for, counted if there is something to count by.
+#[inline(always)]
+pub fn look<R>(state: Option<&State>, routine: &'static str, work: impl FnOnce() -> R) -> R {
+    match state {
+        None => work(),
+        Some(state) => look_counted(state, routine, work),
+    }
+}
+
+/// What calls are counted by, if they are.
+#[inline(always)]
+fn counting() -> Option<&'static State> {
+    if TABLES.checking() { profile::on() } else { None }
+}
+
+/// Apart from [`look`], which is then as short as where nothing can be counted.
+#[cold]
+#[inline(never)]
+fn look_counted<R>(state: &State, routine: &'static str, work: impl FnOnce() -> R) -> R {
+    let looking = state.look(routine);
+    let result = work();
+    if let Some(looking) = looking {
+        state.looked(routine, looking);
+    }
+    result
+}
+
+/// # Safety
+/// See [`wait_until`].
+#[inline(always)]
+unsafe fn test_unchecked<T: Watched>(
+    routine: &'static str,
+    ivar: *const T,
+    cmp: c_int,
+    cmp_value: T,
+) -> c_int {
     // SAFETY: by the caller's word.
     let holds = || unsafe { compare(routine, T::load(ivar), cmp, cmp_value) };
     if holds() {
@@ -259,7 +372,8 @@ pub fn changed_nothing(address: usize, value: u64) {
     let count = COUNT.load(Ordering::Relaxed) + 1;
     COUNT.store(count, Ordering::Relaxed);
     if count.is_multiple_of(IN_A_ROW) {
-        POLLS.in_vain(library("shmem_atomic_fetch").world.patience());
+        let patience = library("shmem_atomic_fetch").world.patience();
+        POLLS.in_vain(patience, |_| std::thread::yield_now());
     }
 }
 
@@ -270,7 +384,9 @@ fn poll_again<R>(routine: &'static str, ask: impl Fn() -> Option<R>) -> Option<R
     let found = ask();
     match found {
         Some(_) => POLLS.found(),
-        None => POLLS.in_vain(world.patience()),
+        None => POLLS.in_vain(world.patience(), |first| {
+            profile::give_way(routine, Reason::Variable, first);
+        }),
     }
     found
 }
@@ -359,38 +475,45 @@ impl<T: Watched> Set<T> {
         *done == self.nelems
     }
 
+    /// The result of a call that has nothing to look at.
+    fn find_none(&self, result: usize) -> usize {
+        look(counting(), self.routine, || result)
+    }
+
+    #[inline(always)]
     fn wait(&self, mut ready: impl FnMut() -> bool) {
-        if !ready() {
-            let waiting = Waiting {
-                routine: self.routine,
-                argument: self.ivars as u64,
-                reason: Reason::Variable,
-            };
-            profile::wait(self.routine, || library(self.routine).world.wait(waiting, ready));
+        let waiting = || waiting_for(self.routine, self.ivars);
+        match counting() {
+            Some(state) => wait_counted(state, waiting(), ready),
+            None if ready() => {}
+            None => library(self.routine).world.wait(waiting(), ready),
         }
     }
 
     /// Asks once, and once more after progress.
+    #[inline(always)]
     fn test<R>(&self, ask: impl Fn() -> Option<R>) -> Option<R> {
-        match ask() {
+        look(counting(), self.routine, || match ask() {
             Some(found) => {
                 POLLS.found();
                 Some(found)
             }
             None => poll_again(self.routine, ask),
-        }
+        })
     }
 
     /// Waits until every variable has met its condition once.
+    #[inline(always)]
     pub fn wait_all(&self) {
         let mut done = 0;
         self.wait(|| self.all(&mut done));
     }
 
     /// Waits for a variable that meets its condition; `usize::MAX` if there is none to wait for.
+    #[inline(always)]
     pub fn wait_any(&self) -> usize {
         if self.is_empty() {
-            return usize::MAX;
+            return self.find_none(usize::MAX);
         }
         let mut found = None;
         self.wait(|| {
@@ -405,9 +528,10 @@ impl<T: Watched> Set<T> {
     ///
     /// # Safety
     /// As [`Set::some`].
+    #[inline(always)]
     pub unsafe fn wait_some(&self, indices: *mut usize) -> usize {
         if self.is_empty() {
-            return 0;
+            return self.find_none(0);
         }
         let mut found = 0;
         self.wait(|| {
@@ -419,14 +543,16 @@ impl<T: Watched> Set<T> {
     }
 
     /// Not 0 if all meet their conditions.
+    #[inline(always)]
     pub fn test_all(&self) -> c_int {
         self.test(|| self.all(&mut 0).then_some(())).is_some().into()
     }
 
     /// A variable that meets its condition, or `usize::MAX`.
+    #[inline(always)]
     pub fn test_any(&self) -> usize {
         if self.nelems == 0 {
-            return usize::MAX;
+            return self.find_none(usize::MAX);
         }
         self.test(|| self.any()).unwrap_or(usize::MAX)
     }
@@ -435,6 +561,7 @@ impl<T: Watched> Set<T> {
     ///
     /// # Safety
     /// As [`Set::some`].
+    #[inline(always)]
     pub unsafe fn test_some(&self, indices: *mut usize) -> usize {
         // SAFETY: by the caller's word.
         let found = || Some(unsafe { self.some(indices) }).filter(|found| *found > 0);

@@ -40,8 +40,9 @@ impl State {
         if at.is_null() || member > last {
             return None;
         }
-        let way = self.way(Channel::Cached, member);
-        Some((at, Call { routine, way, len, peer: Some(member), long: len > SHORT, waits: false }))
+        let (way, long) = (self.way(Channel::Cached, member), len > SHORT);
+        let peer = Some(member);
+        Some((at, Call { routine, way, len, peer, long, waits: false, polls: false }))
     }
 }
 
@@ -268,5 +269,6 @@ pub fn other<R>(
     let way = state.way(channel, pe);
     // What goes through a transport may be short as well: a put that returns early.
     let long = len > SHORT || matches!(channel, Channel::Cached | Channel::Streaming);
-    state.count(Call { routine, way, len, peer: Some(pe), long, waits: true }, Some(kind), work)
+    let call = Call { routine, way, len, peer: Some(pe), long, waits: true, polls: false };
+    state.count(call, Some(kind), work)
 }
