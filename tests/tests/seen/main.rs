@@ -30,6 +30,17 @@ const CASES: [(&str, Case); 12] = [
     ("what_a_timeline_has_no_room_for_is_said", bounded),
 ];
 
+/// Of PEs that end without `shmem_finalize`, and of polling.
+const ENDS: [(&str, Case); 7] = [
+    ("a_barrier_that_hangs_counts_until_the_job_is_ended", hangs),
+    ("a_barrier_counts_until_another_pe_has_ended_the_job", ended_by_another),
+    ("a_pe_that_calls_nothing_lives_until_its_end", sleeps),
+    ("a_wait_of_another_thread_counts_until_the_end", thread_waits),
+    ("of_a_pe_that_never_initialises_nothing_is_counted", never),
+    ("a_timeline_shows_the_call_in_which_a_pe_ended", timeline_of_ends),
+    ("tests_that_find_nothing_take_time", polls),
+];
+
 fn main() {
     run_trials(|prefix| {
         let source = crate_dir().join("c/special/counted.c");
@@ -41,7 +52,13 @@ fn main() {
         let source = crate_dir().join("c/special/hinted.c");
         let hinted = Program::new(prefix, &source, "", &[]);
         let hints = Trial::test("contexts_go_by_their_own_hints", move || hints(&hinted));
-        CASES.iter().map(trial).chain([hints]).collect()
+        let source = crate_dir().join("c/special/unreturned.c");
+        let unreturned = Program::new(prefix, &source, "", &["-pthread"]);
+        let ends = ENDS.iter().map(|(name, case)| {
+            let (program, case): (Arc<Program>, Case) = (unreturned.clone(), *case);
+            Trial::test(*name, move || case(&program))
+        });
+        CASES.iter().map(trial).chain([hints]).chain(ends).collect()
     })
 }
 
@@ -263,6 +280,149 @@ fn killed(program: &Program) -> Result<(), Failed> {
         let (calls, sum) = calls(&profile, routine, size);
         // The other PE may have been ended in the last of them.
         assert!(calls == 2 * count && sum == 2 * count * bytes, "{routine}: {profile:#}");
+    }
+    Ok(())
+}
+
+/// Runs a program that does not finalise, with a profile as JSON and one as text.
+fn ended(
+    program: &Program,
+    options: &[&str],
+    pes: usize,
+    how: &str,
+    code: i32,
+) -> Result<(Value, String), Failed> {
+    let (ran, profile) = profiled(program, &format!("ended-{how}"), options, pes, how)?;
+    assert_eq!(ran.code, Some(code), "{ran:?}");
+    let options = [options, &["--profile"]].concat();
+    let ran = program.launch_with(&options, pes, &[how], &[("SHMEM_TUNE", "off")])?;
+    Ok((profile, ran.stderr))
+}
+
+/// Sums of a routine's calls, and their seconds: all of them, those of the longest call, and those blocked.
+fn times(profile: &Value, routine: &str) -> (u64, [f64; 3]) {
+    let all = profile["routines"].as_array().into_iter().flatten();
+    let mut own = all.filter(|row| row["routine"] == routine);
+    let row = own.next().cloned().unwrap_or_default();
+    assert!(own.next().is_none(), "{profile:#}");
+    let seconds = ["seconds", "longest_seconds", "blocked_seconds"];
+    (row["calls"].as_u64().unwrap_or(0), seconds.map(|name| row[name].as_f64().unwrap_or(-1.0)))
+}
+
+fn waited_for(profile: &Value, words: &str) -> f64 {
+    let waits = profile["waits"].as_array().into_iter().flatten();
+    waits.filter(|wait| wait["waiting_for"] == words).filter_map(|w| w["seconds"].as_f64()).sum()
+}
+
+/// Checks a job in which all PEs but the last were in a barrier, each for at least so long.
+fn check_barrier(profile: &Value, text: &str, others: usize, least: f64) {
+    let (calls, [seconds, longest, blocked]) = times(profile, "shmem_barrier_all");
+    let all = least * others as f64;
+    assert_eq!(calls, others as u64, "{profile:#}");
+    assert!(longest >= least && seconds >= all && blocked >= all, "{profile:#}");
+    assert!(waited_for(profile, "other PEs to arrive") >= all, "{profile:#}");
+    let pes: Vec<usize> = (0..others).collect();
+    let pending = &profile["not_returned"][0];
+    assert_eq!((&pending["routine"], &pending["pes"]), (&json!("shmem_barrier_all"), &json!(pes)));
+    assert!(pending["longest_seconds"].as_f64() >= Some(least), "{profile:#}");
+    for pe in profile["pes"].as_array().into_iter().flatten() {
+        let seconds = pe["seconds"].as_f64().unwrap_or(0.0);
+        assert!(pe["finalized"] == false && seconds >= least, "{profile:#}");
+    }
+    // What PEs waited for in vain is no reason for a setting.
+    assert_eq!(profile["advice"], json!([]), "{profile:#}");
+    let first = text.lines().find(|line| line.starts_with("Profile of ")).unwrap_or_default();
+    assert!(first.contains(" s between shmem_init and shmem_finalize or the end of "), "{text}");
+    assert!(!text.contains("What may help"), "{text}");
+}
+
+fn hangs(program: &Program) -> Result<(), Failed> {
+    let (profile, text) = ended(program, &["--timeout", "4"], 3, "hang", 124)?;
+    check_barrier(&profile, &text, 2, 1.0);
+    assert!(
+        text.contains("\nWithout shmem_finalize, counted to their end: PE 0, 1, 2\n"),
+        "{text}"
+    );
+    let pending = "\nIn a routine when they ended: PE 0, 1 in shmem_barrier_all for up to ";
+    assert!(text.contains(pending), "{text}");
+    Ok(())
+}
+
+fn ended_by_another(program: &Program) -> Result<(), Failed> {
+    for (how, code) in [("die", 128 + 9), ("exit", 3)] {
+        for hosts in ["1", "2"] {
+            let (profile, text) = ended(program, &["--hosts", hosts], 2, how, code)?;
+            check_barrier(&profile, &text, 1, 0.9);
+            assert_eq!(profile["pes"][1]["global_exit"], how == "exit", "{profile:#}");
+            assert_eq!(profile["pes"][0]["global_exit"], false, "{profile:#}");
+            let exits = "\nEnded by calling shmem_global_exit: PE 1\n";
+            assert_eq!(text.contains(exits), how == "exit", "{text}");
+        }
+    }
+    Ok(())
+}
+
+fn sleeps(program: &Program) -> Result<(), Failed> {
+    let (profile, text) = ended(program, &["--timeout", "3"], 1, "sleep", 124)?;
+    let [threads, library, blocked] = seconds_of(&profile["pes"][0]);
+    assert!(threads >= 1.0 && library == 0.0 && blocked == 0.0, "{profile:#}");
+    assert!(text.contains("; 0.0 % of the threads' time in the library, 0.0 % blocked"), "{text}");
+    assert!(!text.contains("In a routine when"), "{text}");
+    Ok(())
+}
+
+fn thread_waits(program: &Program) -> Result<(), Failed> {
+    let (profile, text) = ended(program, &[], 1, "thread", 128 + 9)?;
+    let (calls, [seconds, longest, blocked]) = times(&profile, "shmem_long_wait_until");
+    assert!(calls == 1 && seconds >= 0.9 && longest >= 0.9 && blocked >= 0.9, "{profile:#}");
+    let [threads, ..] = seconds_of(&profile["pes"][0]);
+    assert!(threads >= 1.9, "{profile:#}");
+    assert!(text.contains("PE 0 in shmem_long_wait_until for "), "{text}");
+    Ok(())
+}
+
+fn never(program: &Program) -> Result<(), Failed> {
+    let (profile, text) = ended(program, &[], 2, "early", 1)?;
+    for pe in profile["pes"].as_array().into_iter().flatten() {
+        assert!(pe["initialized"] == false && pe["seconds"] == 0.0, "{profile:#}");
+    }
+    assert!(text.contains("\nWithout the end of shmem_init, nothing counted: PE 0, 1\n"), "{text}");
+    Ok(())
+}
+
+fn timeline_of_ends(program: &Program) -> Result<(), Failed> {
+    let path = scratch("seen").join("timeline-of-ends.json");
+    let trace = format!("--trace={}", path.display());
+    let ran = program.launch_with(&[&trace], 2, &["die"], &[("SHMEM_TUNE", "off")])?;
+    assert_eq!(ran.code, Some(128 + 9), "{ran:?}");
+    let trace = read(&path)?;
+    let events = trace["traceEvents"].as_array().ok_or("no events")?;
+    let span = |name: &str| {
+        let mut own = events.iter().filter(|event| event["pid"] == 0 && event["name"] == name);
+        let span = own.next_back().ok_or(format!("no {name}: {trace}"))?;
+        let number = |name: &str| span[name].as_f64().unwrap_or(-1.0);
+        assert!(span["args"]["returned"] == false && number("dur") > 900_000.0, "{span}");
+        Ok::<_, Failed>((number("ts"), number("ts") + number("dur")))
+    };
+    let (call, wait) = (span("shmem_barrier_all")?, span("waiting for other PEs to arrive")?);
+    assert!(call.0 <= wait.0 && (call.1 - wait.1).abs() < 0.01, "{call:?} {wait:?}");
+    Ok(())
+}
+
+fn polls(program: &Program) -> Result<(), Failed> {
+    let (ran, profile) = profiled(program, "polls", &[], 2, "poll")?;
+    let tests: u64 = ran.succeeded()?.stdout.trim().parse()?;
+    let (calls, [seconds, _, blocked]) = times(&profile, "shmem_long_test");
+    // For a second nothing else was done, but for counting.
+    assert!(calls == tests && seconds >= 0.3 && blocked >= 0.2, "{profile:#}");
+    assert!(waited_for(&profile, "a variable") >= blocked, "{profile:#}");
+    let (calls, [seconds, ..]) = times(&profile, "shmem_signal_fetch");
+    assert!(calls == 100_000 && seconds > 0.0, "{profile:#}");
+    let (calls, [_, _, blocked]) = times(&profile, "shmem_long_wait_until");
+    assert!(calls == 1000 && blocked == 0.0, "{profile:#}");
+    // Sets of nothing are calls as well.
+    for routine in ["test_any", "wait_until_any", "wait_until_some"] {
+        assert_eq!(times(&profile, &format!("shmem_long_{routine}")).0, 1, "{profile:#}");
     }
     Ok(())
 }
