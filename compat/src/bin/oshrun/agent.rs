@@ -262,7 +262,12 @@ impl Agent {
     }
 
     fn obey(&mut self, order: Order) {
-        self.lost_at = Some(Instant::now() + self.silence);
+        // Threads of an oshrun that is about to stop may send these after it has announced that.
+        let tells_nothing =
+            matches!(order, Order::Credit { .. } | Order::Close { .. } | Order::Input(_));
+        if self.lost_at.is_some() || !tells_nothing {
+            self.lost_at = Some(Instant::now() + self.silence);
+        }
         match order {
             Order::Credit { stream, bytes } => self.window(stream).leave(bytes),
             Order::Close { stream } => self.window(stream).close(),
@@ -306,6 +311,9 @@ fn listen(orders: File) -> UnboundedReceiver<Result<Order, String>> {
     receiver
 }
 
+/// Bytes after which a line that does not end goes in several blocks.
+const LONGEST: usize = 16 << 20;
+
 /// Sends output in blocks of whole lines, as fast as it is printed.
 fn send_output(
     news: &Sender<News>,
@@ -319,7 +327,8 @@ fn send_output(
             ..=BLOCK => bytes.len(),
             _ => whole(&bytes[..BLOCK])
                 .or_else(|| bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1))
-                .unwrap_or(bytes.len()),
+                .unwrap_or(bytes.len())
+                .min(LONGEST),
         };
         let (block, rest) = bytes.split_at(end);
         if !window.enter(block.len()) {

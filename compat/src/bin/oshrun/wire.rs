@@ -10,6 +10,7 @@
 
 use crate::options::{Bind, Program};
 use crate::profile::{Counting, counted::Counted};
+use crate::report;
 use crate::thread;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ffi::OsString;
@@ -18,14 +19,14 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// The first line of each side. The last number changes with what frames look like.
-pub const GREETING: &str = concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 3");
+pub const GREETING: &str = concat!("tombolo-agent ", env!("CARGO_PKG_VERSION"), " 4");
 /// How all of them begin, of whatever version.
 pub const GREETING_START: &str = "tombolo-agent ";
 
 /// Bytes of output of each stream, and of input, that may be under way.
 pub const WINDOW: usize = 1 << 20;
-/// No frame is longer: the largest hold what all PEs tell each other at the start.
-const FRAME_MAX: usize = 64 << 20;
+/// No frame is longer: the largest hold a timeline, a million events of 150 bytes at most.
+const FRAME_MAX: usize = 256 << 20;
 
 /// What an agent needs to know of the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -247,6 +248,7 @@ pub fn encode<T: Serialize>(frame: &T) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+#[cfg(test)]
 fn write<T: Serialize>(to: &mut impl Write, frame: &T) -> io::Result<()> {
     to.write_all(&encode(frame)?)
 }
@@ -274,8 +276,15 @@ impl<T: Serialize + Send + 'static> Sender<T> {
             for item in frames {
                 match item {
                     Item::Frame(frame) => {
+                        let bytes = match encode(&frame) {
+                            Ok(bytes) => bytes,
+                            Err(why) => {
+                                report::line(format_args!("cannot tell the other side: {why}"));
+                                return;
+                            }
+                        };
                         // The thread that reads from the other side notices its end.
-                        if write(&mut to, &frame).is_err() {
+                        if to.write_all(&bytes).is_err() {
                             return;
                         }
                     }

@@ -13,7 +13,7 @@
 use crate::ntb::port::{
     DmaCapability, DmaChannel, DmaProgress, DmaRefusal, DmaTransfer, PortError,
 };
-use crate::ntb::ring::Transfer;
+use crate::ntb::ring::{RunClock, Transfer};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tombolo_core::board::monotonic_ns;
 
@@ -22,6 +22,10 @@ use tombolo_core::board::monotonic_ns;
 const fn stall_ns(limits: &DmaCapability) -> u64 {
     if limits.needs_processor { 5_000_000_000 } else { 1_000_000_000 }
 }
+
+/// At most so much of the time between two looks counts: a process that was stopped has not looked, and its engine may
+/// be one of its threads.
+const STEP_NS: u64 = 100_000_000;
 
 /// See the module.
 pub struct DmaWriter {
@@ -36,7 +40,8 @@ struct State {
     progress: DmaProgress,
     /// Transfers up to this one were submitted before the link last changed.
     stale: u64,
-    /// When it last had nothing to do, or made progress.
+    clock: RunClock,
+    /// When it last had nothing to do, or made progress, by `clock`.
     moved_at: u64,
     stall_ns: u64,
 }
@@ -80,6 +85,7 @@ impl DmaWriter {
             submitted: 0,
             progress: DmaProgress::default(),
             stale: 0,
+            clock: RunClock::default(),
             moved_at: monotonic_ns(),
             stall_ns: stall_ns(&limits),
         };
@@ -142,10 +148,10 @@ impl DmaWriter {
         if queued as usize + pieces > self.limits.descriptors {
             return None;
         }
-        let channel = state.channel.as_mut()?;
         if queued == 0 {
-            state.moved_at = monotonic_ns();
+            state.moved();
         }
+        let channel = state.channel.as_mut()?;
         let failed = state.progress.failed;
         for piece in 0..pieces {
             let at = piece * self.limits.max_len;
@@ -175,7 +181,7 @@ impl DmaWriter {
         match unsafe { channel.submit(DmaTransfer { offset, source, len, flag: Some(flag) }) } {
             Ok(number) => {
                 if state.progress.finished == state.submitted {
-                    state.moved_at = monotonic_ns();
+                    state.moved();
                 }
                 state.submitted = number;
                 Some(Transfer::Queued(number))
@@ -256,10 +262,19 @@ impl State {
         let progress = channel.poll();
         if progress.finished != self.progress.finished {
             self.progress = progress;
-            self.moved_at = monotonic_ns();
-        } else if monotonic_ns().saturating_sub(self.moved_at) >= self.stall_ns {
+            self.moved();
+        } else if self.now().saturating_sub(self.moved_at) >= self.stall_ns {
             self.give_up();
         }
+    }
+
+    /// Time that this process has run and looked, so far.
+    fn now(&mut self) -> u64 {
+        self.clock.advance(monotonic_ns(), STEP_NS)
+    }
+
+    fn moved(&mut self) {
+        self.moved_at = self.now();
     }
 
     #[cold]

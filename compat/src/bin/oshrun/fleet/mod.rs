@@ -268,6 +268,9 @@ impl Fleet {
 
     /// A child of ours has ended: a command that has started an agent?
     pub fn child_ended(&mut self, ended: &Ended) {
+        if let Some(input) = &mut self.input {
+            input.child_ended(ended.pid);
+        }
         if let Some(agent) = self.agents.iter_mut().find(|agent| agent.pid == Some(ended.pid)) {
             agent.status = Some(ended.status);
             agent.expect_end(DRAIN);

@@ -110,7 +110,8 @@ impl Window {
 /// Our standard input, on its way to PE 0. It is read by a process in the job's group, because a
 /// terminal lets no other group read.
 pub struct Input {
-    reader: Pid,
+    /// None once it has ended: its number may then be another process's.
+    reader: Option<Pid>,
     window: Arc<Window>,
 }
 
@@ -137,7 +138,7 @@ impl Input {
                 return None;
             }
         };
-        let reader = Pid::from_raw(child.id() as i32);
+        let reader = Some(Pid::from_raw(child.id() as i32));
         let mut from = child.stdout.take().expect("piped");
         let window = Window::new();
         let room = window.clone();
@@ -160,12 +161,21 @@ impl Input {
     /// Reads no more from a terminal that is the shell's now: a read that has begun would take the next line
     /// from it.
     pub fn pause(&self) {
-        crate::signals::send(self.reader, Signal::SIGSTOP);
+        self.signal(Signal::SIGSTOP);
     }
 
     /// Reads on, if the terminal is the job's again.
     pub fn go_on(&self) {
-        crate::signals::send(self.reader, Signal::SIGCONT);
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.reader.into_iter().for_each(|reader| crate::signals::send(reader, signal));
+    }
+
+    /// A child has ended, which may be the one that reads.
+    pub fn child_ended(&mut self, child: Pid) {
+        self.reader = self.reader.filter(|reader| *reader != child);
     }
 
     /// PE 0 has taken some.
@@ -177,7 +187,7 @@ impl Input {
 impl Drop for Input {
     fn drop(&mut self) {
         self.window.close();
-        crate::signals::send(self.reader, Signal::SIGKILL);
+        self.signal(Signal::SIGKILL);
     }
 }
 
