@@ -221,7 +221,7 @@ unsafe fn wait_checked<T: Watched>(
         return unsafe { wait_unchecked(routine, ivar, cmp, cmp_value) };
     };
     let mut value = cmp_value;
-    wait_counted(state, waiting_for(routine, ivar), || {
+    wait_counted(state, routine, ivar, || {
         // SAFETY: by the caller's word.
         value = unsafe { T::load(ivar) };
         compare(routine, value, cmp, cmp_value)
@@ -230,15 +230,31 @@ unsafe fn wait_checked<T: Watched>(
 }
 
 /// Waits until `ready` says so, counted.
+#[inline(always)]
+fn wait_counted<T>(
+    state: &State,
+    routine: &'static str,
+    ivar: *const T,
+    mut ready: impl FnMut() -> bool,
+) {
+    let looking = state.look(routine);
+    if !ready() {
+        state.wait(looking, waiting_for(routine, ivar), &mut ready);
+    } else if let Some(looking) = looking {
+        state.looked(routine, looking);
+    }
+}
+
+/// As [`wait_counted`], apart from what runs where nothing is counted.
 #[cold]
 #[inline(never)]
-fn wait_counted(state: &State, waiting: Waiting, mut ready: impl FnMut() -> bool) {
-    let looking = state.look(waiting.routine);
-    if !ready() {
-        state.wait(looking, waiting, &mut ready);
-    } else if let Some(looking) = looking {
-        state.looked(waiting.routine, looking);
-    }
+fn wait_counted_apart<T>(
+    state: &State,
+    routine: &'static str,
+    ivar: *const T,
+    ready: impl FnMut() -> bool,
+) {
+    wait_counted(state, routine, ivar, ready);
 }
 
 fn waiting_for<T>(routine: &'static str, ivar: *const T) -> Waiting {
@@ -482,11 +498,13 @@ impl<T: Watched> Set<T> {
 
     #[inline(always)]
     fn wait(&self, mut ready: impl FnMut() -> bool) {
-        let waiting = || waiting_for(self.routine, self.ivars);
         match counting() {
-            Some(state) => wait_counted(state, waiting(), ready),
+            Some(state) => wait_counted_apart(state, self.routine, self.ivars, ready),
             None if ready() => {}
-            None => library(self.routine).world.wait(waiting(), ready),
+            None => {
+                let waiting = waiting_for(self.routine, self.ivars);
+                library(self.routine).world.wait(waiting, ready);
+            }
         }
     }
 
