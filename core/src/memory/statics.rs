@@ -20,6 +20,7 @@
 use super::common::Part;
 use super::standstill::Standstill;
 use crate::error::{Error, Result};
+use crate::threads::without_signals;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -349,7 +350,21 @@ fn map_whole(part: &Part, len: usize) -> Result<usize> {
 }
 
 /// Copies the segments to a part of a memory file and maps it in their place.
+///
+/// A signal handler of the program waits meanwhile: what it stored to a page that has been copied would be lost, and with
+/// other threads at a standstill, a store would wait for this thread, which is where the handler would run.
 fn share(extent: &Extent, part: &Part) -> Result<()> {
+    let mut shared = Ok(());
+    without_signals(|| {
+        shared = copy_and_map(extent, part);
+        Ok(())
+    })
+    .map_err(|e| Error::system("holding signals back", e))?;
+    shared
+}
+
+/// See [`share`].
+fn copy_and_map(extent: &Extent, part: &Part) -> Result<()> {
     let fail = |what: &str, e: std::io::Error| Error::system(format!("{what} static data"), e);
     let ranges = extent.areas.iter().map(|area| area.start..area.end).collect();
     let mut bss: Vec<TouchedPages> =
