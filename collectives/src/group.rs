@@ -6,7 +6,7 @@ use crate::active::ActiveSet;
 use crate::algorithms::SYNC;
 use crate::barrier::{self, Sync};
 use crate::letters::{self, COPIED_MAX};
-use crate::notes::{Notes, routes};
+use crate::notes::{Notes, costs};
 use crate::table;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tombolo_core::control::{self, WORDS_MAX};
@@ -134,7 +134,7 @@ impl<'a> Group<'a> {
             // The usual choice, without a call through the table.
             Kind::Team(team, notes) if notes.choice(self.world, SYNC.number, 0) == Some(0) => {
                 if !self.world.config().debug.0 {
-                    team.by_flags.store(routes(self.world), Ordering::Relaxed);
+                    team.by_flags.store(costs(self.world), Ordering::Relaxed);
                 }
                 barrier::of_team(self.world, team, self.routine);
             }

@@ -18,8 +18,8 @@ const CLASSES: usize = usize::BITS as usize + 1;
 pub struct Notes {
     /// By kind of call and class of size: the algorithm's number plus one, 0 if not chosen yet.
     choices: [[AtomicU8; CLASSES]; table::KINDS],
-    /// The routes, with costs, by which they were chosen.
-    routes: AtomicUsize,
+    /// The costs by which they were chosen.
+    costs: AtomicUsize,
     /// By kind of call, the lengths for which the algorithm chosen is that which the operation's routine
     /// enters by itself, as bits.
     short: [AtomicU64; table::KINDS],
@@ -127,7 +127,7 @@ impl Notes {
         let memory = memory(world, team);
         Notes {
             choices: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU8::new(0))),
-            routes: AtomicUsize::new(0),
+            costs: AtomicUsize::new(0),
             short: std::array::from_fn(|_| AtomicU64::new(0)),
             all_mapped: memory.iter().all(|at| *at != 0),
             memory,
@@ -173,7 +173,7 @@ impl Notes {
     /// The algorithm chosen for a kind of call and a class of size; none if there is none yet.
     #[inline]
     pub fn choice(&self, world: &World, kind: usize, class: usize) -> Option<usize> {
-        if self.routes.load(Ordering::Relaxed) != routes(world) {
+        if self.costs.load(Ordering::Relaxed) != costs(world) {
             return None;
         }
         usize::from(self.choices[kind][class].load(Ordering::Relaxed)).checked_sub(1)
@@ -185,13 +185,13 @@ impl Notes {
     pub fn is_short(&self, world: &World, kind: usize, len: usize) -> bool {
         len <= SHORT_MAX
             && self.short[kind].load(Ordering::Relaxed) >> len & 1 != 0
-            && self.routes.load(Ordering::Relaxed) == routes(world)
+            && self.costs.load(Ordering::Relaxed) == costs(world)
     }
 
     /// Remembers a choice, and forgets those made by other costs. `enters` says whether the operation's
     /// routine enters the algorithm by itself where bytes fit a line.
     pub fn choose(&self, world: &World, kind: usize, class: usize, algorithm: usize, enters: bool) {
-        if self.routes.swap(routes(world), Ordering::Relaxed) != routes(world) {
+        if self.costs.swap(costs(world), Ordering::Relaxed) != costs(world) {
             let all = self.choices.iter().flatten();
             all.for_each(|choice| choice.store(0, Ordering::Relaxed));
             self.short.iter().for_each(|short| short.store(0, Ordering::Relaxed));
@@ -248,10 +248,12 @@ fn step(world: &World, team: &Team) -> Distance {
     pairs.map(|(a, b)| world.distance(a, b)).max().unwrap_or(Distance::Myself)
 }
 
-/// Names the routes in force: replaced ones are kept, so no others have their address.
+/// Names the costs in force, which change on all PEs between the same calls. Replaced ones are kept, so no others have
+/// their address. Routes change on one PE alone as well, and what is remembered must not: a call may fit algorithms
+/// that an earlier one of its class, by which the others still go, did not fit.
 #[inline]
-pub fn routes(world: &World) -> usize {
-    std::ptr::from_ref(world.routes()) as usize
+pub fn costs(world: &World) -> usize {
+    std::ptr::from_ref(world.costs()) as usize
 }
 
 /// The class of a size, and the largest size in it.

@@ -8,7 +8,7 @@ use crate::check::{Arguments, check};
 use crate::exchange::{self, Alltoall};
 use crate::gather::{self, Collect, Gather, collect_by_signals};
 use crate::group::Group;
-use crate::notes::routes;
+use crate::notes::costs;
 use crate::reduce::{Reduce, Scan};
 use crate::reduce_push;
 use crate::reducer::Reducer;
@@ -22,7 +22,7 @@ use tombolo_core::{Team, World};
 /// visible to all members; operations by other means need a quiet before.
 pub fn sync(world: &World, team: &Team, routine: &'static str) {
     // Known from an earlier call; a look at the notes takes a tenth of the whole call.
-    if team.by_flags.load(Ordering::Relaxed) == routes(world) {
+    if team.by_flags.load(Ordering::Relaxed) == costs(world) {
         return barrier::of_team(world, team, routine);
     }
     let group = Group::team(world, team, routine);

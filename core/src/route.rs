@@ -8,6 +8,7 @@ use crate::config::Reuse;
 use crate::cost::Costs;
 use crate::transport::{AmoSet, Capabilities, SegmentKind};
 use crate::world::peers::Peer;
+use std::sync::Arc;
 
 /// A way to carry an operation to one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -130,8 +131,9 @@ pub struct Routes {
     /// The same for contexts with a hint, by the hint; empty where it makes no difference. AMOs go as on
     /// all other contexts.
     pub hinted: [Vec<PeerRoutes>; Reuse::ALL.len()],
-    /// What operations take: the same on all PEs.
-    pub costs: Costs,
+    /// What operations take: the same on all PEs. A PE that replaces its own routes alone keeps it; by its address
+    /// collectives know that all PEs still choose by the same costs.
+    pub costs: Arc<Costs>,
 }
 
 impl Routes {
@@ -304,7 +306,7 @@ mod tests {
         };
         let of = |peers: &[PeerRoutes], mapped: &dyn Fn(usize) -> bool| {
             let max = |peers: &[PeerRoutes], hinted| {
-                let routes = Routes { peers: peers.to_vec(), hinted, costs: Costs::default() };
+                let routes = Routes { peers: peers.to_vec(), hinted, costs: Arc::default() };
                 routes.cached_max(|pe, _| mapped(pe))
             };
             let without = max(peers, Default::default());

@@ -25,7 +25,7 @@ pub struct Team {
     pub contexts: AtomicUsize,
     /// What collective operations remember of the team.
     pub notes: OnceLock<Box<dyn Any + Send + Sync>>,
-    /// The address of the routes for which collective operations have chosen to synchronise the team by
+    /// The address of the costs for which collective operations have chosen to synchronise the team by
     /// its flags, without a look at the notes; 0 for none.
     pub by_flags: AtomicUsize,
     extent: OnceLock<Distance>,

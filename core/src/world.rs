@@ -305,6 +305,7 @@ impl World {
     }
 
     /// What operations take, as far as is known: the same on all PEs.
+    #[inline]
     pub fn costs(&self) -> &Costs {
         &self.routes().costs
     }

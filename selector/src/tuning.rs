@@ -12,7 +12,7 @@ use crate::{either, stripes};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tombolo_core::World;
 use tombolo_core::cost::Costs;
@@ -107,7 +107,11 @@ impl Tuning {
             rules,
             effects: Vec::new(),
             classes: (0..world.n_pes()).map(class).collect(),
-            routes: Routes { peers: Vec::new(), hinted: Default::default(), costs },
+            routes: Routes {
+                peers: Vec::new(),
+                hinted: Default::default(),
+                costs: Arc::new(costs),
+            },
         };
         tuning.decide(world);
         tuning
@@ -135,11 +139,7 @@ impl Tuning {
             rules: Vec::new(),
             effects: Vec::new(),
             classes: Vec::new(),
-            routes: Routes {
-                peers: Vec::new(),
-                hinted: Default::default(),
-                costs: Costs::default(),
-            },
+            routes: Routes { peers: Vec::new(), hinted: Default::default(), costs: Arc::default() },
         }
     }
 

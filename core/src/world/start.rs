@@ -12,7 +12,6 @@ use crate::config::{Config, Least, Shown, Static, Transports};
 use crate::context::{Context, ContextOptions};
 use crate::control;
 use crate::copier::{self, Copier};
-use crate::cost::Costs;
 use crate::error::{Error, Result};
 use crate::load::{Load, Loads};
 use crate::loss::Losses;
@@ -300,7 +299,7 @@ fn default_routes(peers: &Peers, mapped: &[Box<[usize]>; 2]) -> Routes {
         };
         all.push(routes);
     }
-    Routes { peers: all, hinted: Default::default(), costs: Costs::default() }
+    Routes { peers: all, hinted: Default::default(), costs: Arc::default() }
 }
 
 /// Number of hosts of a job.
