@@ -87,9 +87,20 @@ routines! {
         is read";
     [shmem_signal_fetch](sig_addr: *const u64) -> u64 {
         if TABLES.checking() {
-            slow::check_variable(ROUTINE, "sig_addr", sig_addr, 1);
-            return wait::look(profile::on(), ROUTINE, || Watched::load(sig_addr));
+            return fetch_checked(ROUTINE, sig_addr);
         }
         Watched::load(sig_addr)
     }
+}
+
+/// `shmem_signal_fetch`, with checks, and counted if calls are.
+///
+/// # Safety
+/// `sig_addr` is readable.
+#[cold]
+#[inline(never)]
+unsafe fn fetch_checked(routine: &'static str, sig_addr: *const u64) -> u64 {
+    slow::check_variable(routine, "sig_addr", sig_addr, 1);
+    // SAFETY: by the caller's word.
+    wait::look(profile::on(), routine, || unsafe { Watched::load(sig_addr) })
 }

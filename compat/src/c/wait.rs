@@ -326,12 +326,6 @@ pub fn look<R>(state: Option<&State>, routine: &'static str, work: impl FnOnce()
     }
 }
 
-/// What calls are counted by, if they are.
-#[inline(always)]
-fn counting() -> Option<&'static State> {
-    if TABLES.checking() { profile::on() } else { None }
-}
-
 /// Apart from [`look`], which is then as short as where nothing can be counted.
 #[cold]
 #[inline(never)]
@@ -417,6 +411,9 @@ pub struct Set<T> {
     cmp: c_int,
     /// What to compare with, and 1 if every variable has its own value, else 0.
     values: (*const T, usize),
+    /// Arguments are checked, or calls counted. Looking at [`super::fast::TABLES`] again would have all routines load the
+    /// address of that from memory: what becomes part of programs makes it a symbol of the crate.
+    is_checking: bool,
 }
 
 /// Spreads searches for any one variable over all of them.
@@ -435,10 +432,17 @@ impl<T: Watched> Set<T> {
         cmp: c_int,
         values: (*const T, usize),
     ) -> Set<T> {
-        if tables.checking() {
+        let is_checking = tables.checking();
+        if is_checking {
             slow::check_variable(routine, "ivars", ivars, nelems);
         }
-        Set { routine, ivars, nelems, status, cmp, values }
+        Set { routine, ivars, nelems, status, cmp, values, is_checking }
+    }
+
+    /// What calls are counted by, if they are.
+    #[inline(always)]
+    fn counting(&self) -> Option<&'static State> {
+        if self.is_checking { profile::on() } else { None }
     }
 
     fn includes(&self, i: usize) -> bool {
@@ -493,12 +497,12 @@ impl<T: Watched> Set<T> {
 
     /// The result of a call that has nothing to look at.
     fn find_none(&self, result: usize) -> usize {
-        look(counting(), self.routine, || result)
+        look(self.counting(), self.routine, || result)
     }
 
     #[inline(always)]
     fn wait(&self, mut ready: impl FnMut() -> bool) {
-        match counting() {
+        match self.counting() {
             Some(state) => wait_counted_apart(state, self.routine, self.ivars, ready),
             None if ready() => {}
             None => {
@@ -511,7 +515,7 @@ impl<T: Watched> Set<T> {
     /// Asks once, and once more after progress.
     #[inline(always)]
     fn test<R>(&self, ask: impl Fn() -> Option<R>) -> Option<R> {
-        look(counting(), self.routine, || match ask() {
+        look(self.counting(), self.routine, || match ask() {
             Some(found) => {
                 POLLS.found();
                 Some(found)
@@ -600,6 +604,7 @@ mod tests {
             status,
             cmp,
             values: (value, 0),
+            is_checking: false,
         }
     }
 
