@@ -317,7 +317,7 @@ impl<'a> Member<'a> {
         let hops: [f64; HOPS] = std::array::from_fn(|index| latency(index + 1));
         let farthest = latency(n / 2);
         let costs = costs(link, hops);
-        self.world.set_routes(Routes { costs, ..self.world.routes().clone() });
+        self.world.set_routes(Routes { costs: costs.into(), ..self.world.routes().clone() });
         let mut rows = Vec::new();
         let listing = table::listing();
         for case in CASES.into_iter().filter(|case| wanted.wants(case)) {
