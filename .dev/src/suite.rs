@@ -60,7 +60,7 @@ const ALONE: [&str; 5] = [
 /// them runs beside the others.
 const WAITING: [&str; 4] = [
     "tests/tests/rails.rs",
-    "tests/tests/hosts.rs",
+    "tests/tests/hosts/main.rs",
     "tests/tests/network.rs",
     "tests/tests/launchers/main.rs",
 ];
@@ -308,6 +308,14 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_that_run_apart_are_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
+        for name in ALONE.iter().chain(&WAITING) {
+            assert!(root.join(name).is_file(), "{name}");
+        }
+    }
 
     #[test]
     fn messages_tell_of_test_programs() {

@@ -297,7 +297,8 @@ fn unmap(at: usize) {
 impl Shared {
     /// Whether no call that unmaps, moves or empties watched memory waits for its event to be read, or is about to.
     fn is_settled(&self) -> bool {
-        // Of nothing: while there is such a call the kernel says EAGAIN, before it looks at the request.
+        // While there is such a call the kernel refuses with EAGAIN, before it looks at the request. Otherwise it refuses
+        // this one, which names a range of no bytes.
         let mut request = uffd::WriteProtect::default();
         // SAFETY: the structure that this request takes, with a range of no bytes.
         let done = unsafe {

@@ -42,7 +42,6 @@ use job::Ending;
 use keeper::{Launcher, Role};
 use options::Plan;
 use std::process::ExitCode;
-use std::time::Duration;
 
 fn main() -> ExitCode {
     if tool::completes(options::command) {
@@ -60,11 +59,8 @@ fn main() -> ExitCode {
     ended(ending)
 }
 
-/// For a reader of standard error who stalls, at the end.
-const PATIENCE: Duration = Duration::from_millis(500);
-
 fn ended(ending: Ending) -> ExitCode {
-    report::flush(PATIENCE);
+    report::flush();
     match ending {
         Ending::Code(code) => ExitCode::from(code),
         Ending::Signal(signal) => signals::end_by(signal),

@@ -16,6 +16,9 @@ use std::time::Duration;
 /// Bytes that a pipe which can be written to takes at once.
 const AT_ONCE: usize = 4096;
 
+/// For a reader who stalls, at the end.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// The thread that writes, once there is one.
 static LATER: Mutex<Option<Sender<Item>>> = Mutex::new(None);
 
@@ -43,12 +46,12 @@ pub fn line(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Waits until all lines are written, but not for longer than `patience`.
-pub fn flush(patience: Duration) {
+/// To be called before this process ends: waits until all lines are written, but not for long.
+pub fn flush() {
     let later = LATER.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let (done, written) = mpsc::channel();
     if later.is_some_and(|later| later.send(Item::Flush(done)).is_ok()) {
-        let _ = written.recv_timeout(patience);
+        let _ = written.recv_timeout(PATIENCE);
     }
 }
 

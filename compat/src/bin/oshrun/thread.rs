@@ -11,6 +11,7 @@ use tombolo_core::threads::NO_MORE;
 pub fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) {
     if let Err(error) = std::thread::Builder::new().spawn(work) {
         report::line(format_args!("cannot start a thread: {}; ending the job", reason(&error)));
+        report::flush();
         std::process::exit(1);
     }
 }

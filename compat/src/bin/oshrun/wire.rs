@@ -25,7 +25,8 @@ pub const GREETING_START: &str = "tombolo-agent ";
 
 /// Bytes of output of each stream, and of input, that may be under way.
 pub const WINDOW: usize = 1 << 20;
-/// No frame is longer: the largest hold a timeline, a million events of 150 bytes at most. Text for a frame is longer.
+/// No frame is longer: the largest hold a timeline, a million events of 150 bytes at most.
+/// Where text comes in the place of a frame, its first bytes stand for a greater length.
 const FRAME_MAX: usize = 160 << 20;
 
 /// What an agent needs to know of the job.
