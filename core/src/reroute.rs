@@ -38,7 +38,9 @@ pub(crate) type Dropped = Vec<(u8, usize)>;
 
 impl World {
     /// A transport failed towards a PE: other channels take its place in the routes, with one
-    /// warning unless the program goes on without that PE. False if puts (or gets) on the segment have no other way.
+    /// warning unless the program goes on without that PE. False if puts (or gets) on the segment have no
+    /// other way, or if a transport has given up the PE: what it still had to carry is lost or arrives late, so
+    /// another transport cannot take over.
     #[cold]
     pub(crate) fn drop_channel(
         &self,
@@ -49,6 +51,9 @@ impl World {
         routine: &str,
     ) -> bool {
         self.await_end_with(pe);
+        if self.is_lost(pe) && !self.goes_on() {
+            return false;
+        }
         let mut dropped = self.dropped();
         if !dropped.contains(&(index, pe)) {
             dropped.push((index, pe));
