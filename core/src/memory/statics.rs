@@ -514,7 +514,7 @@ mod forked {
 
     static PROTECTED: AtomicPtr<Protected> = AtomicPtr::new(std::ptr::null_mut());
 
-    /// Registers the fork handlers for the segments.
+    /// Has fork handlers protect the segments.
     pub fn protect(extent: &Extent, part: &Part) -> Result<()> {
         let mut len = 0;
         let piece = |area: &Area| {
@@ -530,9 +530,9 @@ mod forked {
         })?;
         let warns = AtomicBool::new(is_statically_linked());
         let protected = Box::new(Protected { pieces, len, file, id, warns });
-        PROTECTED.store(Box::into_raw(protected), Ordering::Relaxed);
-        // SAFETY: the handlers have the right type, and stay. The child's makes system calls and does nothing else.
-        match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
+        PROTECTED.store(Box::into_raw(protected), Ordering::Release);
+        std::hint::black_box(&AT_START);
+        match register() {
             0 => Ok(()),
             code => {
                 Err(Error::system("registering for fork", std::io::Error::from_raw_os_error(code)))
@@ -540,10 +540,38 @@ mod forked {
         }
     }
 
+    /// Called when the library is loaded. A fork calls handlers of children in the order in which they were registered, and
+    /// those before a fork in the opposite order. So what a program registers, whenever it does, finds the child's data its
+    /// own, and what it does before the fork is in the copy. The lower the number in its section's name, the earlier; those
+    /// up to 100 are the compiler's.
+    #[used]
+    #[unsafe(link_section = ".init_array.00101")]
+    static AT_START: extern "C" fn() = at_start;
+
+    extern "C" fn at_start() {
+        // Where there is no memory for it, it is tried again when data are shared.
+        register();
+    }
+
+    /// Registers the handlers, once; an error number, or 0.
+    fn register() -> i32 {
+        static REGISTERED: AtomicBool = AtomicBool::new(false);
+        if REGISTERED.swap(true, Ordering::Relaxed) {
+            return 0;
+        }
+        // SAFETY: the handlers have the right type, and stay. They do nothing before data are shared; the child's makes
+        // system calls and does nothing else.
+        let code = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+        if code != 0 {
+            REGISTERED.store(false, Ordering::Relaxed);
+        }
+        code
+    }
+
     /// None in a child, whose data are its own.
     fn protected() -> Option<&'static Protected> {
-        // SAFETY: set before the handlers were registered, and never freed.
-        unsafe { PROTECTED.load(Ordering::Relaxed).as_ref() }
+        // SAFETY: never freed once it is set.
+        unsafe { PROTECTED.load(Ordering::Acquire).as_ref() }
     }
 
     /// Device and number of a file; none if there is no such descriptor.
