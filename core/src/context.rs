@@ -100,9 +100,9 @@ impl Context {
         self.loads.take_back(transport);
     }
 
-    /// True when no operation of the context is outstanding.
+    /// True when no operation of the context is outstanding or has failed.
     pub fn is_quiet(&self) -> bool {
-        self.streams.iter().all(Stream::is_quiet)
+        self.streams.iter().all(Stream::is_settled)
     }
 }
 

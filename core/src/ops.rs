@@ -422,14 +422,15 @@ impl World {
     /// `shmem_fence`).
     ///
     /// A transport orders only what goes by itself. Where operations on a PE take several channels,
-    /// what is under way is waited for instead.
+    /// what is under way is waited for instead. What has failed is followed by nothing: later operations would
+    /// arrive without it.
     pub fn fence(&self, context: &Context, routine: &'static str) {
         fence(Ordering::AcqRel);
         for (index, stream) in context.streams().iter().enumerate() {
-            if stream.is_quiet() {
+            if stream.is_settled() {
                 continue;
             }
-            if self.is_sole(index) {
+            if self.is_sole(index) && !stream.is_quiet() {
                 self.order_on(index, stream, routine);
             } else {
                 self.until_quiet(index as u8, stream, routine, self.pe());
@@ -441,10 +442,10 @@ impl World {
     fn order_before(&self, context: &Context, next: Channel, routine: &'static str) {
         fence(Ordering::AcqRel);
         for (index, stream) in context.streams().iter().enumerate() {
-            if stream.is_quiet() {
+            if stream.is_settled() {
                 continue;
             }
-            if next == Channel::Endpoint(index as u8) {
+            if next == Channel::Endpoint(index as u8) && !stream.is_quiet() {
                 self.order_on(index, stream, routine);
             } else {
                 self.until_quiet(index as u8, stream, routine, self.pe());
@@ -468,7 +469,7 @@ impl World {
         fence(Ordering::SeqCst);
         for (index, stream) in context.streams().iter().enumerate() {
             // Of most transports nothing is under way: no call then.
-            if !stream.is_quiet() || stream.failed.load(Ordering::Relaxed) != 0 {
+            if !stream.is_settled() {
                 self.until_quiet(index as u8, stream, routine, self.pe());
                 context.settle(index);
             }

@@ -71,4 +71,11 @@ impl Stream {
     pub fn is_quiet(&self) -> bool {
         self.completed.load(Ordering::Acquire) >= self.issued.load(Ordering::Relaxed)
     }
+
+    /// True when everything issued has completed and nothing has failed.
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        // Failures are told before they are counted.
+        self.is_quiet() && self.failed.load(Ordering::Relaxed) == 0
+    }
 }
