@@ -257,13 +257,25 @@ pub fn is_below(pid: Pid) -> bool {
 pub fn is_ending(pid: Pid) -> bool {
     /// `PF_EXITING` of the kernel.
     const EXITING: u32 = 4;
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    threads.into_iter().all(|thread| {
-        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // As in `parent`; a thread without is gone.
+    let threads = match std::fs::read_dir(format!("/proc/{pid}/task")) {
+        Ok(threads) => threads,
+        Err(error) => return is_of_no_process(&error),
+    };
+    threads.flatten().all(|thread| {
+        let stat = match std::fs::read_to_string(thread.path().join("stat")) {
+            Ok(stat) => stat,
+            Err(error) => return is_of_no_process(&error),
+        };
+        // As in `parent`.
         let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
-        flags.is_none_or(|flags| flags.parse().is_ok_and(|flags: u32| flags & EXITING != 0))
+        flags.is_some_and(|flags| flags.parse().is_ok_and(|flags: u32| flags & EXITING != 0))
     })
+}
+
+/// Whether a process or thread is not there: since before its file was to be opened, or read. Without descriptors this
+/// process learns nothing of others.
+fn is_of_no_process(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
 /// Whether `/proc` is there and numbers processes as they are numbered here: that of a container may be the one of

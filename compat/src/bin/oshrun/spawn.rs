@@ -207,15 +207,17 @@ fn leave_to_kernel(command: &mut Command) {
     unsafe { command.pre_exec(run) };
 }
 
-/// Raises the limit on open files as far as `needed` asks; returns the limit as it was.
-pub fn allow_files(needed: u64) -> Result<libc::rlimit, Failure> {
+/// Raises the limit on open files to what is needed, and by what is `useful` besides, as far as that goes. Returns the
+/// limit as it was, and whether there is room for all of it.
+pub fn allow_files(needed: u64, useful: u64) -> Result<(libc::rlimit, bool), Failure> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid place for the result.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
         return Err(internal("limits", &io::Error::last_os_error()));
     }
-    if needed > limit.rlim_cur {
-        let raised = libc::rlimit { rlim_cur: needed.min(limit.rlim_max), ..limit };
+    let all = needed + useful;
+    if all > limit.rlim_cur {
+        let raised = libc::rlimit { rlim_cur: all.min(limit.rlim_max), ..limit };
         // SAFETY: `raised` is a valid limit not above the hard one.
         if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) } != 0 {
             return Err(internal("limits", &io::Error::last_os_error()));
@@ -228,7 +230,7 @@ pub fn allow_files(needed: u64) -> Result<libc::rlimit, Failure> {
         );
         return Err(Failure { code: 1, text });
     }
-    Ok(limit)
+    Ok((limit, all <= limit.rlim_max))
 }
 
 fn internal(what: &str, error: &io::Error) -> Failure {

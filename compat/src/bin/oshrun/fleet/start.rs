@@ -54,7 +54,7 @@ pub fn start(
     let own = std::env::current_exe().map_err(|e| failure(format!("cannot start: {e}")))?;
     // Three for each command, and a few dozen of our own. Relays make do with fewer: what cannot be had may
     // not be needed.
-    let _ = spawn::allow_files(3 * names.len() as u64 + 64);
+    let _ = spawn::allow_files(3 * names.len() as u64 + 64, 0);
     let (sender, events) = unbounded_channel();
     let (remote, names, mask) = (remote.clone(), names.to_vec(), launcher.mask_before);
     let caller = Caller { own, remote, names, mask, events: sender };

@@ -22,8 +22,10 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStdin, ExitStatus};
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 use tombolo_core::board::{Board, State, monotonic_ns};
 use tombolo_core::profile::Area;
 
@@ -40,6 +42,8 @@ pub struct Host {
     leaving: Option<usize>,
     /// What has happened and was not told yet.
     news: Vec<News>,
+    /// There are descriptors by which the kernel tells of the end of processes.
+    watches: bool,
     /// Cores stay claimed as long as the job lives.
     _cores: Cores,
 }
@@ -106,9 +110,10 @@ impl Host {
     pub fn start(share: &Share, parent: &Parent<'_>, outlets: Outlets) -> Result<Started, Failure> {
         let mut outlets = outlets;
         let count = share.pes.len();
-        // One connection each, the pipes, and a few dozen of our own.
+        // One connection each, the pipes, and a few dozen of our own. Programs that scripts start have one more.
         let counted = if share.counting.is_some() { count } else { 0 };
-        let files = spawn::allow_files((count + outlets.files(count) + counted + 64) as u64)?;
+        let needed = count + outlets.files(count) + counted + 64;
+        let (files, watches) = spawn::allow_files(needed as u64, count as u64)?;
         let board = Board::create(share.size)
             .map_err(|e| Failure { code: 1, text: format!("cannot start: status board: {e}") })?;
         let cores = Cores::claim(share.bind, count);
@@ -149,7 +154,8 @@ impl Host {
         let appnums: Vec<usize> = share.pes.iter().map(|(_, appnum)| *appnum).collect();
         let server = Server::new(share.job.clone(), &appnums, share.size, share.mapping.clone());
         let (leaving, news, _cores) = (None, vec![], cores);
-        let host = Host { processes, server, board, counters, size, leaving, news, _cores };
+        let host =
+            Host { processes, server, board, counters, size, leaving, news, watches, _cores };
         Ok(Started { host, outlets, input })
     }
 
@@ -409,11 +415,17 @@ async fn serve(
 /// Waits for the end of a program that a script has started as a PE: it is no child, and the script
 /// may hold the connection open.
 async fn watch(host: Rc<RefCell<Host>>, changed: Rc<Notify>, at: usize, program: Pid) {
-    match signals::watch(program) {
-        Ok(watched) => _ = watched.readable().await,
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-        // A kernel before 5.3.
-        Err(_) => return,
+    /// Time between looks where nobody tells.
+    const LOOK: Duration = Duration::from_millis(500);
+    let watches = host.borrow().watches;
+    match watches.then(|| signals::watch(program)) {
+        Some(Ok(watched)) => _ = watched.readable().await,
+        // There are too few descriptors, or the kernel is older than 5.3.
+        _ => {
+            while !signals::is_ending(program) {
+                sleep(LOOK).await;
+            }
+        }
     }
     host.borrow_mut().take_requests(at);
     host.borrow_mut().program_ended(at);
